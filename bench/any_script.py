@@ -1,11 +1,12 @@
 """A script that knows nothing of its supervisor, through two hours of faults: the share of its work that is kept.
 
-    python bench/any_script.py                     # seven minutes; installs the others into bench/.envs the first time
+    sudo python bench/any_script.py                # eight minutes; installs the others into bench/.envs the first time
     python bench/any_script.py --minutes 2 --sides extralife "supervisor 4.3.0"
 
 Two hours are scaled to six minutes: the script saves every 3 s instead of every minute, and extralife's limit for silence is
 30 s instead of ten minutes. All sides run at once on the same seeded list of faults, four programs each, with their own
-default policies. systemd takes part where it runs. pm2 needs npm. The faults:
+default policies. Where the machine's own init is not systemd, that side runs in a box of tests/lab (a container with a
+systemd of its own, over this machine's files; it says what it needs). pm2 needs npm. The faults:
 
     kill       SIGKILL of the trainer
     exit       it ends with 1
@@ -37,13 +38,17 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "lab"))
 
 from environments import ENVS
+from labbox import Box as LabBox
+from labbox import box_python, unfit
 from sides import Box, Ours, Programs, Supervisor, end, pids_of, script, table, wait_for, write_json
 
 KINDS = ("kill", "exit", "suspend", "hang", "torn", "outage")
 PROGRAMS = 4
 FAULTS_EACH = 6
+PYTHON = box_python() or sys.executable  # one that a box has, too
 STEPS_PER_S, SAVES_S, OUTAGE_S, SILENCE_S = 20.0, 3.0, 3.0, 30.0
 TRAINER = """
 import json, os, signal, sys, time
@@ -88,12 +93,20 @@ class Extralife(Ours):
         ])  # fmt: skip
 
 
+def own_init() -> bool:
+    return Path("/run/systemd/system").exists()
+
+
 class Systemd(Box):
-    """Services of the machine's own systemd, `Restart=always`, without a limit of starts."""
+    """Services with `Restart=always`, without a limit of starts: of the machine's own systemd, or of one in a box."""
 
     name = "systemd"
+    box: LabBox | None = None
 
     def prepare(self) -> Path:
+        if not own_init():
+            self.box = LabBox(Path(tempfile.mkdtemp(prefix="xlb-systemd-")), self.directory)
+            self.box.boot()
         return Path("/usr/bin")
 
     def command(self) -> list[str]:
@@ -105,16 +118,24 @@ class Systemd(Box):
     def units(self) -> list[str]:
         return [f"xlb-{os.getpid()}-{name}.service" for name in self.programs]
 
+    def run(self, *command: str) -> None:
+        if self.box is not None:
+            self.box.run(*command)
+        else:
+            subprocess.run(command, check=True)
+
     def start(self) -> None:
         super().start()
         for unit, (_, command) in zip(self.units(), self.programs.items(), strict=True):
             rules = ("Restart=always", "StartLimitIntervalSec=0")
-            subprocess.run(
-                ["systemd-run", "--quiet", f"--unit={unit}", *(f"--property={rule}" for rule in rules), *command], check=True
-            )
+            self.run("systemd-run", "--quiet", f"--unit={unit}", *(f"--property={rule}" for rule in rules), *command)
 
     def close(self) -> None:
-        self.ctl("stop", *self.units())
+        if self.box is not None:
+            self.box.close()
+            shutil.rmtree(self.box.directory, ignore_errors=True)
+        else:
+            self.ctl("stop", *self.units())
         super().close()
 
 
@@ -186,7 +207,7 @@ class Run:
             (directory / f"p{number}").mkdir()
             (directory / f"p{number}" / "away").write_text("0")
             programs[f"p{number}"] = [
-                sys.executable, "-S", str(trainer), str(directory / f"p{number}"), str(STEPS_PER_S), str(SAVES_S),
+                PYTHON, "-S", str(trainer), str(directory / f"p{number}"), str(STEPS_PER_S), str(SAVES_S),
             ]  # fmt: skip
         self.tag = tag
         self.box = side(programs, directory)
@@ -207,15 +228,22 @@ class Run:
                 os.truncate(newest, newest.stat().st_size // 2)
         number = {"exit": signal.SIGUSR2, "suspend": signal.SIGSTOP, "hang": signal.SIGUSR1}.get(kind, signal.SIGKILL)
         with contextlib.suppress(OSError, ValueError):
-            pid = int((where / "pid").read_text())
-            if pid in pids_of(str(where)):
-                os.kill(pid, number)
-                return True
+            its_own = (where / "pid").read_text()
+            for pid in pids_of(str(where)):
+                if its_own == _number_inside(pid):
+                    os.kill(pid, number)
+                    return True
         return False
 
     def close(self) -> None:
         self.box.close()
         end(str(self.directory))
+
+
+def _number_inside(pid: int) -> str:
+    """The number that a process has for itself: another one in a box."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(line.split()[-1] for line in lines if line.startswith("NSpid:"))
 
 
 def faults(seed: int, length_s: float) -> list[tuple[float, str, str]]:
@@ -230,11 +258,12 @@ def faults(seed: int, length_s: float) -> list[tuple[float, str, str]]:
 
 def present() -> list[str]:
     missing = {
-        "systemd": not Path("/run/systemd/system").exists() or os.geteuid() != 0,
-        "pm2": shutil.which("npm") is None,
+        "systemd": ("only root can run it" if os.geteuid() else "") if own_init() else unfit(),
+        "pm2": "" if shutil.which("npm") else "npm not found",
     }
-    for name in (each for each, is_missing in missing.items() if is_missing):
-        print(f"{name} cannot run here: left out", flush=True)
+    for name, why in missing.items():
+        if why:
+            print(f"{name} is left out: {why}", flush=True)
     return [name for name in SIDES if not missing.get(name)]
 
 

@@ -41,6 +41,11 @@ def found(name: str) -> User:
     return User(entry.pw_name, entry.pw_uid, entry.pw_gid, groups, entry.pw_dir, entry.pw_shell or "/bin/sh")
 
 
+def is_another(name: str) -> bool:
+    """Whether a process of that user may not enter the daemon's directories. Raises UnknownUser."""
+    return found(name).uid != os.geteuid()
+
+
 def refusal(name: str) -> str:
     """Why this process cannot start a program of that user; empty: it can. Raises UnknownUser."""
     user, mine = found(name), os.geteuid()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from supervisor.config.sheet import Sheet, label, shown
+from supervisor.config.sheet import Sheet, shown
 from supervisor.config.tables import FIGURE_KEYS
 from supervisor.policy.worker.figures import LONGEST_NAME, OTHER_NAMES, OWN, RESUMED, STEP, Sources
 from workers.options import nearest
@@ -22,7 +22,7 @@ def sources(sheet: Sheet, name: str, table: Mapping[str, Any], *, service: bool,
     if service:
         for key in FIGURE_KEYS:
             if key in table:
-                _error(sheet, name, key, "a service is not judged by its figures; remove it, or the kind")
+                sheet.refuse(name, key, "a service is not judged by its figures; remove it, or the kind", ":")
         return Sources()
     made = Sources(
         log_regex=_patterns(sheet, name, table.get("log_regex", [])),
@@ -32,32 +32,21 @@ def sources(sheet: Sheet, name: str, table: Mapping[str, Any], *, service: bool,
         target_steps=_target(sheet, name, table.get("target_steps")),
     )
     if made.names and not (made.json_lines or made.events_glob):
-        _error(
-            sheet,
-            name,
-            "figures",
-            "has no effect without json_lines or events_glob; groups of log_regex are figures by name",
+        sheet.refuse(
+            name, "figures", "has no effect without json_lines or events_glob; groups of log_regex are figures by name", ":"
         )
     return made
-
-
-def _error(sheet: Sheet, name: str, key: str, said: str) -> None:
-    path = ("program", name, key)
-    sheet.error(sheet.at(*path), f"{label(*path)}: {said}")
 
 
 def _patterns(sheet: Sheet, name: str, value: object) -> tuple[str, ...]:
     given = [value] if isinstance(value, str) else value
     if not isinstance(given, list) or not all(isinstance(each, str) and each for each in given):
         said = f"must be a regular expression or a list of them, such as 'step=(?P<step>\\d+)', not {shown(value)}"
-        _error(sheet, name, "log_regex", said)
+        sheet.refuse(name, "log_regex", said, ":")
         return ()
     if len(given) > _MOST_PATTERNS:
-        _error(
-            sheet,
-            name,
-            "log_regex",
-            f"has {len(given)} regular expressions; at most {_MOST_PATTERNS} are tried on each line",
+        sheet.refuse(
+            name, "log_regex", f"has {len(given)} regular expressions; at most {_MOST_PATTERNS} are tried on each line", ":"
         )
         return ()
     for each in given:
@@ -67,21 +56,23 @@ def _patterns(sheet: Sheet, name: str, value: object) -> tuple[str, ...]:
 
 def _check_pattern(sheet: Sheet, name: str, text: str) -> None:
     if len(text) > _LONGEST_PATTERN:
-        _error(sheet, name, "log_regex", f"a regular expression of {len(text)} characters; write at most {_LONGEST_PATTERN}")
+        sheet.refuse(
+            name, "log_regex", f"a regular expression of {len(text)} characters; write at most {_LONGEST_PATTERN}", ":"
+        )
         return
     try:
         pattern = re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
-        _error(sheet, name, "log_regex", f"{shown(text)} is no regular expression: {error}")
+        sheet.refuse(name, "log_regex", f"{shown(text)} is no regular expression: {error}", ":")
         return
     if not pattern.groupindex:
         said = "has no named group: write the numbers that it finds as (?P<step>...), (?P<return>...), (?P<loss>...)"
-        _error(sheet, name, "log_regex", f"{shown(text)} {said}")
+        sheet.refuse(name, "log_regex", f"{shown(text)} {said}", ":")
     for group in pattern.groupindex:
         if group in OWN:
-            _error(sheet, name, "log_regex", f"{group} is measured by extralife itself; give the group another name")
+            sheet.refuse(name, "log_regex", f"{group} is measured by extralife itself; give the group another name", ":")
         elif len(group) > LONGEST_NAME:
-            _error(sheet, name, "log_regex", f"the name of a group has at most {LONGEST_NAME} letters, not {len(group)}")
+            sheet.refuse(name, "log_regex", f"the name of a group has at most {LONGEST_NAME} letters, not {len(group)}", ":")
 
 
 def _glob(sheet: Sheet, name: str, key: str, table: Mapping[str, Any], is_glob: Callable[[str], bool]) -> str:
@@ -90,38 +81,38 @@ def _glob(sheet: Sheet, name: str, key: str, table: Mapping[str, Any], is_glob: 
         return ""
     if not isinstance(value, str) or not value or "\0" in value or not is_glob(value):
         said = f'must be a pattern inside the directory, such as "runs/**/*.jsonl", not {shown(value)}'
-        _error(sheet, name, key, said)
+        sheet.refuse(name, key, said, ":")
         return ""
     return value
 
 
 def _names(sheet: Sheet, name: str, value: object) -> tuple[tuple[str, str], ...]:
     if not isinstance(value, dict) or len(value) > _MOST_NAMES:
-        _error(sheet, name, "figures", f'must be a table, such as {{ return = "eval/score" }}, not {shown(value)}')
+        sheet.refuse(name, "figures", f'must be a table, such as {{ return = "eval/score" }}, not {shown(value)}', ":")
         return ()
     found: dict[str, str] = {}
     for given, key in value.items():
         figure = OTHER_NAMES.get(given, given)
         if figure in OWN:
-            _error(sheet, name, "figures", f"{given} is measured by extralife itself; remove it")
+            sheet.refuse(name, "figures", f"{given} is measured by extralife itself; remove it", ":")
         elif not figure or len(figure) > LONGEST_NAME or not figure.isprintable() or figure.startswith("share_"):
-            _error(sheet, name, "figures", f"{shown(given)} is no name of a figure")
+            sheet.refuse(name, "figures", f"{shown(given)} is no name of a figure", ":")
         elif not isinstance(key, str) or not key:
-            _error(sheet, name, "figures", f"{given} must be the name of a key or a tag, a string, not {shown(key)}")
+            sheet.refuse(name, "figures", f"{given} must be the name of a key or a tag, a string, not {shown(key)}", ":")
         elif figure in found:
-            _error(sheet, name, "figures", f"{given} says the same as another key of it; remove one of the two")
+            sheet.refuse(name, "figures", f"{given} says the same as another key of it; remove one of the two", ":")
         else:
             found[figure] = key
     others = [key for figure, key in found.items() if figure != STEP]  # the curve whose steps count may be the loss
     if len(set(others)) < len(others):
-        _error(sheet, name, "figures", "two figures have the same key or tag; remove one of them")
+        sheet.refuse(name, "figures", "two figures have the same key or tag; remove one of them", ":")
     return tuple(sorted(found.items()))
 
 
 def _target(sheet: Sheet, name: str, value: object) -> int | None:
     if value is None or (type(value) is int and 1 <= value <= _MOST_STEPS):
         return value
-    _error(sheet, name, "target_steps", f"must be a whole number of steps, at least 1, not {shown(value)}")
+    sheet.refuse(name, "target_steps", f"must be a whole number of steps, at least 1, not {shown(value)}", ":")
     return None
 
 

@@ -13,10 +13,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
 
 from supervisor.config.sheet import Sheet
+from supervisor.config.tables import DIRECTORIES, section_keys
 
 PREFIX: Final = "EXTRALIFE_"
-_PREFIXES: Final = (PREFIX, "RL_")
-_NOT_SETTINGS: Final = frozenset({"EXTRALIFE_CONFIG", "EXTRALIFE_LISTEN_FD", "EXTRALIFE_BOOT_FILES"})
+# Settings that a variable or a flag may give: its name -> (section, key).
+OVERRIDES: Final = {key: ("daemon", key) for key in (*section_keys("daemon"), *DIRECTORIES)} | {
+    "slots": ("level", "slots"), "usd_per_hour": ("cost", "usd_per_hour"),
+}  # fmt: skip
+VARIABLES: Final = {PREFIX + key.upper(): key for key in OVERRIDES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,5 +66,5 @@ class Given:
 
 
 def is_override(variable: str) -> bool:
-    """Whether an environment variable may be a setting."""
-    return variable.startswith(_PREFIXES) and variable not in _NOT_SETTINGS
+    """Whether an environment variable may be a setting. Others of our prefix are a worker's, a test's or somebody else's."""
+    return variable in VARIABLES or variable.startswith("RL_")

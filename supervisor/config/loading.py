@@ -10,7 +10,7 @@ from typing import Any, Final
 from supervisor import membership, places
 from supervisor.config import added, alerts, directories, http, ladder, launcher, notice, offsite, source
 from supervisor.config.cores import usable_cores
-from supervisor.config.given import PREFIX, Given, is_override
+from supervisor.config.given import OVERRIDES, PREFIX, VARIABLES, Given, is_override
 from supervisor.config.programs import Defaults, Options, option, programs, rl_overrides
 from supervisor.config.sheet import DEFAULT, DERIVED, ENVIRONMENT, FILE, FLAG, ConfigError, Origin, Sheet, Source, label
 from supervisor.config.tables import ALERT_LISTS, DIRECTORIES, ORDERED, TOP, Key, directory_keys, section_keys
@@ -140,18 +140,14 @@ def alerts_alone(path: str | None, environ: Mapping[str, str]) -> AlertSettings:
 
 def _overrides(sheet: Sheet, environ: Mapping[str, str], flags: Mapping[str, object], rl: Options) -> Overrides:
     """EXTRALIFE_* < flags for [daemon] and slots; `RL_*` of the load for [level], so that `status` tells the truth."""
-    names = {key: ("daemon", key) for key in (*section_keys("daemon"), *DIRECTORIES)} | {
-        "slots": ("level", "slots"), "usd_per_hour": ("cost", "usd_per_hour"),
-    }  # fmt: skip
     found: Overrides = {("level", key): rl[key] for key in _LEVEL_OPTIONS if key in rl and rl[key][0] != AUTO}
-    variables = {PREFIX + key.upper(): key for key in names}
     for variable in sorted(environ):
         if not variable.startswith(PREFIX) or not environ[variable]:
             continue
-        if variable in variables:
-            found[names[variables[variable]]] = environ[variable], Origin(ENVIRONMENT, variable)
+        if variable in VARIABLES:
+            found[OVERRIDES[VARIABLES[variable]]] = environ[variable], Origin(ENVIRONMENT, variable)
         elif not _is_reserved(variable):
-            hint = nearest(variable.removeprefix(PREFIX), [key.upper() for key in names])
+            hint = nearest(variable.removeprefix(PREFIX), [key.upper() for key in OVERRIDES])
             if hint:  # a typo; any other name of the prefix is somebody else's
                 wanted = hint.replace("mean ", f"mean {PREFIX}")
                 sheet.error(Origin(ENVIRONMENT, variable), f"is not a setting{wanted}")
@@ -159,10 +155,10 @@ def _overrides(sheet: Sheet, environ: Mapping[str, str], flags: Mapping[str, obj
         flag = Origin(FLAG, "--" + key.replace("_", "-"))
         if value is None:
             continue
-        if key in names:
-            found[names[key]] = value, flag
+        if key in OVERRIDES:
+            found[OVERRIDES[key]] = value, flag
         else:
-            sheet.error(flag, f"is not a setting{nearest(key, names)}")
+            sheet.error(flag, f"is not a setting{nearest(key, OVERRIDES)}")
     return found
 
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
-from supervisor.config.sheet import Sheet, label, shown
+from supervisor.config.sheet import Sheet, shown
 from supervisor.config.tables import YEAR_S
 from supervisor.model.settings import ProgramSpec
 from supervisor.policy.worker.step_in_name import parsed
@@ -21,20 +21,17 @@ def own_checkpoints(sheet: Sheet, name: str, table: Mapping[str, Any], *, servic
     if given and (service or KEYS[0] not in table):
         why = "a service has no checkpoints; remove it, or the kind" if service else _ALONE
         for key in given:
-            path = ("program", name, key)
-            sheet.error(sheet.at(*path), f"{label(*path)}: {why}")
+            sheet.refuse(name, key, why, ":")
         return {}
     checks = {KEYS[0]: _glob, KEYS[1]: _step, KEYS[2]: _words, KEYS[3]: _timeout}
     values: dict[str, Any] = {}
     for key in given:
-        path = ("program", name, key)
         try:
             values[key] = checks[key](table[key])
         except ValueError as error:
-            sheet.error(sheet.at(*path), f"{label(*path)} {error}")
+            sheet.refuse(name, key, str(error))
     if "checkpoint_check_timeout_s" in values and "checkpoint_check" not in table:
-        path = ("program", name, KEYS[3])
-        sheet.error(sheet.at(*path), f"{label(*path)} has no effect without checkpoint_check; set that, or remove this")
+        sheet.refuse(name, KEYS[3], "has no effect without checkpoint_check; set that, or remove this")
     return values
 
 

@@ -15,8 +15,9 @@ from typing import Any, Final
 from supervisor.config.sheet import Sheet, label, shown
 from supervisor.config.tables import process_keys
 from supervisor.config.taking import take
-from supervisor.model.settings import LOG_AUTO, LOG_NONE, ProgramSpec
-from supervisor.users import UnknownUser, refusal
+from supervisor.model.settings import LOG_AUTO, LOG_NONE, ProgramSpec, Progress
+from supervisor.policy.worker.placeholders import uses
+from supervisor.users import UnknownUser, is_another, refusal
 
 _UMASK: Final = re.compile(r"[0-7]{1,4}")
 _LEAST_BYTES: Final = 4096  # as [daemon]'s: a smaller log would be copied with every few lines
@@ -82,3 +83,17 @@ def warn_of_process(sheet: Sheet, spec: ProgramSpec) -> None:
             said = str(unknown)
         if said:
             sheet.warn(sheet.at("program", spec.name, "user"), f"{label('program', spec.name, 'user')}: {said}")
+        else:
+            _check_reach(sheet, spec)
+
+
+def _check_reach(sheet: Sheet, spec: ProgramSpec) -> None:
+    """What another user's process cannot do, because the daemon's directories are closed to it."""
+    if not is_another(spec.user):
+        return
+    whose = f"the daemon's directories are closed to user {spec.user!r}"
+    if spec.progress in (Progress.BEAT, Progress.NOTIFY):
+        known = "auto, log, files and figures work"
+        sheet.refuse(spec.name, "progress", f'cannot be "{spec.progress}", because {whose}; {known}')
+    if spec.template is not None and "run_dir" in uses([*spec.argv, *dict(spec.env).values(), spec.directory]):
+        sheet.refuse(spec.name, "command", f"cannot use {{run_dir}}, because {whose}; name a directory of its own")

@@ -44,9 +44,8 @@ def command(sheet: Sheet, name: str, table: Mapping[str, Any]) -> Command:
     """The command of a section. Without words: something is wrong with it, and is in the sheet's errors."""
     value, shell = table["command"], _shell(sheet, name, table)
     if shell and not isinstance(value, str):
-        _wrong(
-            sheet, name, f'must be one string where shell = true, such as "python train.py | tee log", not {shown(value)}'
-        )
+        said = f'must be one string where shell = true, such as "python train.py | tee log", not {shown(value)}'
+        sheet.refuse(name, "command", said)
         return Command()
     if shell:
         found = Command((*_shell_words(), value), (), True) if str(value).strip() else Command()
@@ -59,7 +58,7 @@ def command(sheet: Sheet, name: str, table: Mapping[str, Any]) -> Command:
         if not found.words and value != []:
             return found
     if not found.words or not found.words[0] or any("\0" in word for word in found.words):
-        _wrong(sheet, name, f"names no program; write it such as {_EXAMPLE}, without NUL characters")
+        sheet.refuse(name, "command", f"names no program; write it such as {_EXAMPLE}, without NUL characters")
         return Command()
     return found if _fits(sheet, name, found) else Command()
 
@@ -82,14 +81,14 @@ def _split(sheet: Sheet, name: str, value: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(value))
     except ValueError as error:
-        _wrong(sheet, name, f"cannot be split into words: {error}; close the quotation or give a list of strings")
+        sheet.refuse(name, "command", f"cannot be split into words: {error}; close the quotation or give a list of strings")
         return ()
     if shell_syntax.runs_shell(words):
         return words
     operators, replaced = shell_syntax.in_text(value)
     if operators:
         told = "no shell reads it: set shell = true, or quote what is meant as an argument"
-        _wrong(sheet, name, f"holds {' '.join(operators[:5])}, which is for a shell, and {told}")
+        sheet.refuse(name, "command", f"holds {' '.join(operators[:5])}, which is for a shell, and {told}")
         return ()
     if replaced:
         _warn(sheet, name, replaced, "set shell = true, or quote what is meant as it stands")
@@ -107,7 +106,7 @@ def _listed(sheet: Sheet, name: str, value: object) -> Command:
             groups.append((len(words), len(words) + len(item)))
             words += item
         else:
-            _wrong(sheet, name, f"must be a string or a list of strings, such as {_EXAMPLE}, not {shown(value)}")
+            sheet.refuse(name, "command", f"must be a string or a list of strings, such as {_EXAMPLE}, not {shown(value)}")
             return Command()
     odd = [] if shell_syntax.runs_shell(words) else shell_syntax.in_words(words[1:])
     if odd:
@@ -123,7 +122,7 @@ def _fits(sheet: Sheet, name: str, found: Command) -> bool:
         told = "a list in it vanishes where its placeholder is empty, and this one has none; write its words without it"
         wrong = [f"{told}: {shown(list(words))}" for words in empty]
     for told in wrong:
-        _wrong(sheet, name, told)
+        sheet.refuse(name, "command", told)
     return not wrong
 
 
@@ -143,10 +142,6 @@ def _wrong_word(found: Command, at: int) -> str:
         return ""
     told = f'leaves {flag} alone at a first start, when {{resume}} is empty; write "{flag}={{resume}}", which vanishes whole'
     return f'{told}, or ["{flag}", "{{resume}}"] as a list in the list'
-
-
-def _wrong(sheet: Sheet, name: str, what: str) -> None:
-    sheet.error(sheet.at("program", name, "command"), f"{label('program', name, 'command')} {what}")
 
 
 def _warn(sheet: Sheet, name: str, words: list[str], do: str) -> None:

@@ -35,7 +35,8 @@ def expanded(
         for seed in seeds:
             one = f"{name}-s{seed}"
             if one in tables:
-                _wrong(sheet, name, f"makes a program {one}, and there is a section of that name; rename one of the two")
+                said = f"makes a program {one}, and there is a section of that name; rename one of the two"
+                sheet.refuse(name, "seeds", said)
                 continue
             found[one] = {"game": name} if _is_game(name) else {}
             found[one] |= {"group": name, **rest, "seed": seed}
@@ -51,25 +52,21 @@ def _seeds(
     """The seeds, or nothing and a sentence on why not."""
     value, limit = table["seeds"], OPTIONS["seed"].high or 0
     if "seed" in table:
-        _wrong(sheet, name, "and seed cannot both be given; put that seed into the list")
+        sheet.refuse(name, "seeds", "and seed cannot both be given; put that seed into the list")
     elif "seed" in overrides and "command" not in table:
-        _wrong(sheet, name, f"would all be overridden by {overrides['seed'][1]}; unset it")
+        sheet.refuse(name, "seeds", f"would all be overridden by {overrides['seed'][1]}; unset it")
     elif not isinstance(value, list) or not value:
-        _wrong(sheet, name, f"must be a list of seeds, {_EXAMPLE}, not {shown(value)}")
+        sheet.refuse(name, "seeds", f"must be a list of seeds, {_EXAMPLE}, not {shown(value)}")
     elif bad := [seed for seed in value if type(seed) is not int or not 0 <= seed <= limit]:
-        _wrong(sheet, name, f"must hold whole numbers from 0 to {limit:.0f}, {_EXAMPLE}, not {shown(bad[0])}")
+        sheet.refuse(name, "seeds", f"must hold whole numbers from 0 to {limit:.0f}, {_EXAMPLE}, not {shown(bad[0])}")
     elif len(set(value)) < len(value):
         twice = next(seed for at, seed in enumerate(value) if seed in value[:at])
-        _wrong(sheet, name, f"holds {twice} twice: two equal trainings give the same result; remove one")
+        sheet.refuse(name, "seeds", f"holds {twice} twice: two equal trainings give the same result; remove one")
     elif len(value) > _MOST:
-        _wrong(sheet, name, f"holds {len(value)} seeds, but one game may have at most {_MOST} programs; remove some")
+        sheet.refuse(name, "seeds", f"holds {len(value)} seeds, but one game may have at most {_MOST} programs; remove some")
     else:
         return tuple(value)
     return ()
-
-
-def _wrong(sheet: Sheet, name: str, what: str) -> None:
-    sheet.error(sheet.at("program", name, "seeds"), f"{label('program', name, 'seeds')} {what}")
 
 
 def _is_game(name: str) -> bool:

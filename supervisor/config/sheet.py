@@ -94,6 +94,11 @@ class Sheet:
     def error(self, origin: Origin, what: str) -> None:
         self.add(f"{origin.place}: {what}")
 
+    def refuse(self, name: str, key: str, what: str, mark: str = "") -> None:
+        """An error about a key of a program, with which the sentence begins; `mark` stands behind the key."""
+        path = ("program", name, key)
+        self.error(self.at(*path), f"{label(*path)}{mark} {what}")
+
     def add(self, sentence: str) -> None:
         """An error that already says where it is. What is wrong with a section is told once, whatever was made of it."""
         for made in sorted(self.made_of, key=len, reverse=True):

@@ -106,10 +106,10 @@ def test_a_log_is_rotated_by_its_programs_own_bounds(tmp_path: Path) -> None:
 def test_a_process_of_another_user_with_that_users_environment(world: World, tmp_path: Path) -> None:
     tmp_path.chmod(0o711)
     nobody = pwd.getpwnam("nobody")
-    told = "id -u; id -g; id -G; pwd; echo $HOME $USER; exec sleep 100"
+    told = "id -u; id -g; id -G; pwd; echo $HOME $USER; echo $EXTRALIFE_PROGRAM$EXTRALIFE_BEAT$EXTRALIFE_RUN_DIR; exec sleep 100"
     found = world.run(["sh", "-c", told], user="nobody", env=(("USER", "mine"),))
     groups = " ".join(map(str, sorted(users.found("nobody").groups)))
-    wanted = [str(nobody.pw_uid), str(nobody.pw_gid), groups, "/", f"{nobody.pw_dir} mine"]
+    wanted = [str(nobody.pw_uid), str(nobody.pw_gid), groups, "/", f"{nobody.pw_dir} mine", "Pong"]
     assert eventually(lambda: world.stdout().splitlines() == wanted), world.stdout()
     with Path(f"/proc/{found.pid}/status").open() as status:
         ids = [line.split()[1:] for line in status if line.startswith(("Uid:", "Gid:"))]

@@ -295,6 +295,8 @@ def test_other_variables_of_the_prefix_are_not_ours_to_judge(place: Place) -> No
         "EXTRALIFE_TOKEN": "x",
     }
     assert place.errors(PONG, others) == []
+    kept = place.load(PONG, others | {"RL_LR": "0.1"}).given.environ
+    assert sorted(kept) == ["EXTRALIFE_RUNTIME_DIR", "EXTRALIFE_STATE_DIR", "RL_LR"]
 
 
 def test_a_command_may_have_rl_variables_of_its_own(place: Place) -> None:

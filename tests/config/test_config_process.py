@@ -80,6 +80,17 @@ def test_they_are_for_commands(place: Place) -> None:
     assert "program.Pong.stdin is for a program with a command" in place.errors("[program.Pong]\nstdin = true\n")[0]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may start a process of another user")
+def test_what_another_user_cannot_do_is_refused(place: Place) -> None:
+    closed = "because the daemon's directories are closed to user 'nobody'"
+    assert place.errors(f'{PLAIN}user = "nobody"\nprogress = "beat"\n') == [
+        f'FILE, line 4: program.x.progress cannot be "beat", {closed}; auto, log, files and figures work'
+    ]
+    (told,) = place.errors('[program.x]\ncommand = ["a", "--out={run_dir}"]\nuser = "nobody"\n')
+    assert told.endswith(f"program.x.command cannot use {{run_dir}}, {closed}; name a directory of its own")
+    assert place.load(f'{PLAIN}user = "root"\nprogress = "beat"\n').settings.programs[0].user == "root"
+
+
 def test_what_may_come_right_is_a_warning(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     warnings = place.load(f'{PLAIN}stdout_log = "/no/where/x.log"\nuser = "no-such-user"\n').warnings
     assert any("stdout_log: the directory of /no/where/x.log does not exist (yet)" in told for told in warnings)

@@ -87,9 +87,10 @@ def packages() -> list[str]:
     return [entry for entry in sys.path if entry.endswith("site-packages") and any(Path(entry).glob("torch"))]
 
 
-def _binds() -> list[str]:
+def _binds(shared: Path | None) -> list[str]:
     """The checkout and the packages at places that do not depend on where they lie here."""
-    return [f"--bind-ro={ROOT}:{CHECKOUT}", *(f"--bind-ro={entry}:{PACKAGES}{n}" for n, entry in enumerate(packages()))]
+    found = [f"--bind-ro={ROOT}:{CHECKOUT}", *(f"--bind-ro={entry}:{PACKAGES}{n}" for n, entry in enumerate(packages()))]
+    return found if shared is None else [*found, f"--bind={shared}"]
 
 
 def until(look: Callable[[], Any], timeout_s: float, what: str, pause_s: float = 0.05) -> Any:
@@ -107,8 +108,9 @@ def until(look: Callable[[], Any], timeout_s: float, what: str, pause_s: float =
 class Box:
     """One box: `boot`, then `run` commands in it, `cut_power`, `reboot`; `close` at the end, whatever happened."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, shared: Path | None = None) -> None:
+        """`shared`: a directory of this machine that the box writes too, under the same path."""
+        self.directory, self.shared = directory, shared
         self.image, self.disk, self.root = directory / "disk.img", directory / "disk", directory / "root"
         self.console = directory / "console.log"
         base = Path("/sys/fs/cgroup/unified")
@@ -127,7 +129,10 @@ class Box:
         enter = 'echo $$ >"$0/cgroup.procs"; exec unshare -m -C -p -f --kill-child=KILL --mount-proc sh -c "$@"'
         with self.console.open("ab") as console:
             self._outer = subprocess.Popen(
-                ["sh", "-c", enter, str(self.cgroup), _OUTER, "box", *before, self.image, self.disk, self.root, *_binds()],
+                [
+                    "sh", "-c", enter, str(self.cgroup), _OUTER, "box", *before, self.image, self.disk, self.root,
+                    *_binds(self.shared),
+                ],
                 stdin=subprocess.DEVNULL, stdout=console, stderr=console, start_new_session=True, cwd="/",
             )  # fmt: skip
         until(self._is_up, 90, f"the box to boot; {self.console} has what it said")

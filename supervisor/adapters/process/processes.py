@@ -126,18 +126,26 @@ def worker_env(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_i
     login = users.found(spec.user).env if spec.user else {}
     env = {**_PYTHON_DEFAULTS, **env, **login, **dict(spec.env)}
     name = spec.name
-    return env | {
-        contract.ENV_PROGRAM: name,
-        contract.ENV_TOKEN: token,
-        contract.ENV_ATTEMPT: str(attempt),
-        contract.ENV_RUN_DIR: paths.run_dir(name),
-        contract.ENV_BEAT: paths.beat(name, attempt),
-        contract.ENV_CONTROL: paths.control(name, attempt),
-        contract.ENV_LEAVE_BY: paths.leave_by(name, attempt),
+    own = {
+        contract.ENV_PROGRAM: name, contract.ENV_TOKEN: token, contract.ENV_ATTEMPT: str(attempt),
         contract.ENV_BOOT_ID: boot_id,
-        contract.ENV_STACKS: f"{paths.attempt_dir(name, attempt, token)}/stacks.txt",
-        contract.ENV_NOTIFY: paths.notify_socket(name),
-    }
+    }  # fmt: skip
+    if spec.user and users.is_another(spec.user):
+        # None of our directories is open to it. A client that was told of them would save nothing; without them it saves by
+        # itself, as it does without a daemon.
+        return {key: value for key, value in env.items() if key != contract.ENV_RUN_DIR} | own
+    return (
+        env
+        | own
+        | {
+            contract.ENV_RUN_DIR: paths.run_dir(name),
+            contract.ENV_BEAT: paths.beat(name, attempt),
+            contract.ENV_CONTROL: paths.control(name, attempt),
+            contract.ENV_LEAVE_BY: paths.leave_by(name, attempt),
+            contract.ENV_STACKS: f"{paths.attempt_dir(name, attempt, token)}/stacks.txt",
+            contract.ENV_NOTIFY: paths.notify_socket(name),
+        }
+    )
 
 
 def filled_in(spec: ProgramSpec, run_dir: str) -> ProgramSpec:
@@ -181,7 +189,7 @@ def _user(spec: ProgramSpec) -> dict[str, object] | None:
     if said := users.refusal(spec.user):
         raise ValueError(said)
     user = users.found(spec.user)
-    return {"uid": user.uid, "gid": user.gid, "groups": list(user.groups)} if user.uid != os.geteuid() else None
+    return {"uid": user.uid, "gid": user.gid, "groups": list(user.groups)} if users.is_another(spec.user) else None
 
 
 def read_record(path: str) -> RunningAttempt | None:

@@ -22,6 +22,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from supervisor.policy.worker.stall import UNINTERRUPTIBLE
+
 _AGAIN_S: Final = 10.0
 _AGAIN_MOST_S: Final = 600.0
 
@@ -40,4 +42,4 @@ def kill_due_s(*, asked_at_s: float, grace_s: float, killed_at_s: float | None) 
 
 def is_held(*, proc_state: str | None, stall: str | None, killed: bool) -> bool:
     """Whether the kernel keeps SIGKILL from ending it."""
-    return proc_state == "D" and (stall == "uninterruptible" or killed)
+    return proc_state == "D" and (stall == UNINTERRUPTIBLE or killed)

@@ -52,8 +52,9 @@ SILENT: Final = "silent"
 QUIET: Final = "quiet"
 _MOST_DOUBLINGS: Final = 64  # beyond any limit; keeps 2.0 ** n finite
 
+UNINTERRUPTIBLE: Final = "uninterruptible"
 # The kinds that are reported and not healed, with the reason that `status` shows.
-NOT_HEALED: Final = {"uninterruptible": "no signal reaches it"}
+NOT_HEALED: Final = {UNINTERRUPTIBLE: "no signal reaches it"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +222,7 @@ def _classify(settings: StallSettings, reading: Reading) -> tuple[str, Action, s
     if reading.proc_state == "D" or reading.held_child:
         who = f"its process {reading.held_child}" if reading.held_child and reading.proc_state != "D" else "it"
         because = f"{who} waits inside the kernel or a driver (state D), where no signal reaches it"
-        return "uninterruptible", Action.REPORT, because
+        return UNINTERRUPTIBLE, Action.REPORT, because
     if reading.live_at_s is None and reading.witnessed and not _is_told(reading):
         since_s = reading.spawned_at_s if reading.witness_at_s is None else reading.witness_at_s
         because = f"nor has it used CPU time, read or written anything for {reading.now_s - since_s:.0f} s"
