@@ -33,7 +33,7 @@ _CONDA_MODULE: Final = re.compile(
 )
 _ACTIVATES: Final = re.compile(r"^\s*(?:conda|mamba|micromamba) activate\b", re.MULTILINE)
 _HOOKED: Final = re.compile(r"profile\.d/(?:conda|mamba)\.sh|shell\.(?:bash|posix) hook|shell hook|/bin/activate\b")
-_QUOTA: Final = re.compile(r"^\s*(\S*)\s+([0-9]+)(\*?)\s+([0-9]+)\s+([0-9]+)\s", re.MULTILINE)
+_QUOTA: Final = re.compile(r"^\s*(\S*)\s+([0-9]{1,18})(\*?)\s+([0-9]{1,18})\s+([0-9]{1,18})\s", re.MULTILINE)
 
 
 def cluster(who: Patient) -> Iterator[Finding]:

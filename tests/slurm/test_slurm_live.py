@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900)]  # the first one is c
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 COUNTS = HERE / "programs" / "counts.py"
+SCRIPT = HERE / "programs" / "script.py"
 
 
 @pytest.fixture
@@ -120,6 +121,15 @@ def mark(box: Box) -> str:
     return f"extralife:{mark_of(str(box.state))}:"
 
 
+def training(box: Box, *flags: str, keys: str = "", saved: int = 0, **more: object) -> dict:
+    """The daemon runs, and so does one training `a`, which has saved this step. The line of its begin."""
+    configure(box, counting("a", *flags, keys=keys), **more)
+    box.start()
+    first = begun(box)
+    until(lambda: step_of(box) >= saved, 60, f"a checkpoint of step {saved}")
+    return first
+
+
 def begun(box: Box, count: int = 1, name: str = "a", timeout_s: float = 60) -> dict:
     """The line of the `count`th begin."""
     return until(
@@ -152,8 +162,7 @@ def test_two_real_games_train_to_their_end_as_jobs(box: Box, slurm: Cluster):
 
 @pytest.mark.slow
 def test_a_time_limit_is_a_checkpoint_and_the_next_link_loses_no_step(box: Box, slurm: Cluster):
-    configure(box, counting("a", "--steps", "100000"), time_limit_s=60, signal_lead_s=30)
-    box.start()
+    training(box, time_limit_s=60, signal_lead_s=30)
     begun(box, 3, timeout_s=300)
     begins, leaves = trace(box, event="begins"), trace(box, event="leaves")
     assert [line["step"] for line in leaves[:2]] == [line["step"] for line in begins[1:3]]
@@ -164,12 +173,56 @@ def test_a_time_limit_is_a_checkpoint_and_the_next_link_loses_no_step(box: Box, 
     assert box.program("a")["phase"] in {"RUNNING", "STARTING"}
 
 
+def script(box: Box, **more: object) -> Path:
+    """The daemon runs a script that knows nothing of it; the directory where that writes."""
+    out = box.directory / "out"
+    command = json.dumps([sys.executable, str(SCRIPT), str(out), "--resume={resume}"])
+    configure(
+        box,
+        f"[program.mine]\ncommand = {command}\nstop_signal = 'INT'\ncheckpoint_glob = '{out}/*.ckpt'\n"
+        "checkpoint_step = 'step-(\\d+)'\nlog_regex = 'step=(?P<step>\\d+) loss=(?P<loss>\\S+)'\n",
+        **more,
+    )
+    box.start()
+    return out
+
+
+def lines(path: Path) -> list[list[int]]:
+    return [[int(word) for word in line.split()] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.mark.slow
+def test_a_script_that_knows_nothing_loses_no_step_at_its_time_limit(box: Box, slurm: Cluster):
+    out = script(box, time_limit_s=60, signal_lead_s=15)
+    until(lambda: len(lines(out / "begins")) >= 3, 300, "two links")
+    begins, leaves = lines(out / "begins"), lines(out / "leaves")
+    assert [begin[0] for begin in begins[:3]] == [0, leaves[0][0], leaves[1][0]]
+    assert len({begin[1] for begin in begins}) == len(begins)
+    assert "the time limit of job" in (out / "announced").read_text()
+    until(lambda: str(box.program("mine")["ckpt_path"]).startswith(str(out)), 60, "its checkpoint in status")
+    until(lambda: (box.program("mine")["steps"] or 0) > leaves[1][0], 60, "its steps in status")
+    assert {fact["lost_steps"] for fact in box.facts("Resumed", "mine")} <= {0, None}
+
+
+@pytest.mark.slow
+def test_a_preempted_script_resumes_from_the_checkpoint_of_its_last_moment(box: Box, slurm: Cluster):
+    """It is submitted anew: Slurm's own requeue would start it with the words of its first start."""
+    out = script(box, options="--nodelist=n1")
+    until(lambda: list(out.glob("*.ckpt")), 90, "a checkpoint")
+    urgent = slurm.run(
+        "sbatch", "--parsable", "-o/dev/null", "-purgent", "-wn1", "--exclusive", "-t5", given="#!/bin/sh\nsleep 5\n"
+    )
+    slurm.until_state(int(urgent), "COMPLETED", within_s=90)
+    until(lambda: len(lines(out / "begins")) >= 2, 120, "the next job")
+    assert lines(out / "begins")[1][0] == lines(out / "leaves")[0][0] > 0
+    assert (out / "announced").read_text().startswith("unknown\n"), "Slurm does not say how long it waits"
+    assert box.wait_fact("Exited", "mine")["cause"] == "job_preempted"
+    assert not box.facts("NodeFaulted")
+
+
 @pytest.mark.slow
 def test_a_node_that_loses_power_is_replaced_and_the_training_goes_on(box: Box, slurm: Cluster):
-    configure(box, counting("a"))
-    box.start()
-    first = begun(box)
-    until(lambda: step_of(box) >= 40, 60, "a checkpoint")
+    first = training(box, saved=40)
     slurm.kill_node(first["node"])
     second = begun(box, 2, timeout_s=180)
     assert second["node"] != first["node"]
@@ -181,10 +234,7 @@ def test_a_node_that_loses_power_is_replaced_and_the_training_goes_on(box: Box, 
 @pytest.mark.slow
 def test_a_stale_node_can_not_write_over_the_newer_attempt(box: Box, slurm: Cluster):
     """Its slurmd dies, so Slurm starts the job elsewhere, while the first copy goes on and knows nothing of it."""
-    configure(box, counting("a"))
-    box.start()
-    first = begun(box)
-    until(lambda: step_of(box) >= 20, 60, "a checkpoint")
+    first = training(box, saved=20)
     slurm.kill_slurmd(first["node"])
     second = begun(box, 2, timeout_s=180)
     assert second["node"] != first["node"]
@@ -197,10 +247,7 @@ def test_a_stale_node_can_not_write_over_the_newer_attempt(box: Box, slurm: Clus
 
 @pytest.mark.slow
 def test_preemption_saves_first_and_goes_on_with_nothing_counted(box: Box, slurm: Cluster):
-    configure(box, counting("a"), options="--nodelist=n1")
-    box.start()
-    begun(box)
-    until(lambda: step_of(box) >= 20, 60, "a checkpoint")
+    training(box, saved=20, options="--nodelist=n1")
     urgent = slurm.run(
         "sbatch", "--parsable", "-o/dev/null", "-purgent", "-wn1", "--exclusive", "-t5", given="#!/bin/sh\nsleep 5\n"
     )
@@ -220,9 +267,7 @@ def test_a_job_that_eats_more_memory_than_it_asked_for_is_told(box: Box, slurm: 
 
 @pytest.mark.slow
 def test_a_killed_daemon_adopts_its_job(box: Box, slurm: Cluster):
-    configure(box, counting("a"))
-    box.start()
-    first = begun(box)
+    first = training(box)
     box.wait_phase("a", "RUNNING", 60)
     box.kill_daemon()
     seen = step_of(box)
@@ -235,9 +280,7 @@ def test_a_killed_daemon_adopts_its_job(box: Box, slurm: Cluster):
 
 @pytest.mark.slow
 def test_a_controller_that_is_down_is_unknown_and_nothing_is_submitted_again(box: Box, slurm: Cluster):
-    configure(box, counting("a"))
-    box.start()
-    first = begun(box)
+    first = training(box)
     box.wait_fact("JobStarted", "a")
     slurm.save()
     slurm.kill_controller()
@@ -253,9 +296,7 @@ def test_a_controller_that_is_down_is_unknown_and_nothing_is_submitted_again(box
 
 @pytest.mark.slow
 def test_a_job_deleted_by_hand_stays_down_until_somebody_starts_it(box: Box, slurm: Cluster):
-    configure(box, counting("a"))
-    box.start()
-    first = begun(box)
+    first = training(box)
     box.wait_phase("a", "RUNNING", 60)
     slurm.run("scancel", first["job"])
     box.wait_phase("a", "STOPPED", 90)

@@ -1,6 +1,6 @@
 """Slurm's commands as children: no shell, a time limit, the C locale, and one typed answer each.
 
-An answer is what was asked for, `Refused` with Slurm's own words, or `Unknown`. Unknown is never "it failed": an `sbatch`
+An answer is what was asked for, `SlurmRefused` with its own words, or `Unknown`. Unknown is never "it failed": an `sbatch`
 that was cut off at its time limit, or whose controller went away in the middle, may have submitted the job. Whoever
 submits looks for the job by its comment before it submits again.
 
@@ -142,7 +142,9 @@ class Slurm:
         past = self._past(missing)
         if isinstance(past, Unknown):
             return Jobs(tuple(found), untold=past.words)
-        return Jobs((*found, *past), frozenset(missing) - {job.id for job in past})
+        # The accounting goes on to call a job running whose end it was not told of: only an end is news.
+        ended = [job for job in past if job.ended]
+        return Jobs((*found, *ended), frozenset(missing) - {job.id for job in ended})
 
     def cancel(self, targets: Collection[str]) -> Done | SlurmRefused | Unknown:
         """`Job.target`s. Slurm says nothing of one that has ended, or that it does not know: that is done too."""

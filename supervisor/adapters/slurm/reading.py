@@ -39,8 +39,10 @@ _FLAGS: Final = (
 )  # fmt: skip
 _NOTHING: Final = frozenset({"", "(null)", "N/A", "n/a", "None", "NONE", "Unknown", "UNKNOWN", "None assigned", "INVALID"})
 _ENDLESS: Final = frozenset({"UNLIMITED", "infinite", "INFINITE", "Partition_Limit"})
-_GPUS: Final = re.compile(r"(?:^|,|/|:)gpu(?::[^=:,(]+)?[=:]([0-9]+)")
-_LIMIT: Final = re.compile(r"(?:([0-9]+)-)?(?:([0-9]+):)?([0-9]+):([0-9]+)")
+_GPUS: Final = re.compile(r"(?:^|,|/|:)gpu(?::[^=:,(]+)?[=:]([0-9]{1,9})")
+_LIMIT: Final = re.compile(r"(?:([0-9]{1,9})-)?(?:([0-9]{1,9}):)?([0-9]{1,9}):([0-9]{1,9})")
+_MOST_DIGITS: Final = 18
+_WAIT_STATUSES: Final = 1 << 16
 _MARKS: Final = {"*": "not_responding", "~": "powered_down", "#": "powering_up", "!": "powering_down", "%": "powering_down",
                  "$": "maint", "@": "reboot", "^": "reboot_issued", "-": "planned"}  # fmt: skip
 
@@ -145,7 +147,7 @@ def tasks_in(text: str) -> tuple[int, ...]:
     """Tasks of an array: `1,3-5,9-15:3%2` is (1, 3, 4, 5, 9, 12, 15); `%2` says how many may run at once."""
     found: list[int] = []
     for part in filter(None, text.strip("[]").partition("%")[0].split(",")):
-        match = re.fullmatch(r"([0-9]+)(?:-([0-9]+)(?::([0-9]+))?)?", part)
+        match = re.fullmatch(r"([0-9]{1,10})(?:-([0-9]{1,10})(?::([0-9]{1,10}))?)?", part)
         if match is None:
             raise Garbage(f"{text[:60]!r} are no tasks of an array")
         first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
@@ -162,7 +164,8 @@ def _from_json(row: Mapping[str, Any]) -> list[Job]:
     return _job(
         id_=_number(row.get("job_id")), array_id=_number(row.get("array_job_id")) or None,
         tasks=str(row.get("array_task_string") or "") or ("" if task is None else str(task)), name=_text(row, "name"),
-        comment=_text(row, "comment"), state=_json_state(row.get("job_state")), reason=_reason(_text(row, "state_reason")),
+        comment=_text(row, "comment"), state=_json_state(row.get("job_state")),
+        reason=_reason(_text(row, "state_description") or _text(row, "state_reason")),
         nodes=_text(row, "nodes"), partition=_text(row, "partition"), account=_text(row, "account"), qos=_text(row, "qos"),
         submitted=_number(row.get("submit_time")) or None, start=_number(row.get("start_time")) or None,
         end=_number(row.get("end_time")) or None, code=code, signal=signal, restarts=_number(row.get("restart_cnt")),
@@ -195,7 +198,8 @@ def _job(
             submitted_at_wall_s=None if submitted is None else float(submitted),
             started_at_wall_s=float(start) if began and start is not None else None,
             ended_at_wall_s=float(end) if ended and end is not None else None,
-            exit_code=code if ended else None, signal=signal if ended else None, restarts=restarts, gpus=gpus,
+            exit_code=code if state == "COMPLETED" or (ended and code) else None, signal=signal if ended else None,
+            restarts=restarts, gpus=gpus,
             time_limit_s=limit_s,
         )
         for task in each_task
@@ -219,7 +223,8 @@ def _number(value: Any) -> int | None:
         if not value.get("set") or value.get("infinite"):
             return None
         value = value.get("number")
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    is_number = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**_MOST_DIGITS
+    return value if is_number else None
 
 
 def _text(row: Mapping[str, Any], key: str) -> str:
@@ -250,7 +255,8 @@ def _ending(text: str) -> tuple[int | None, int | None]:
 
 
 def _waited(status: int | None) -> tuple[int | None, int | None]:
-    if status is None:
+    """Of a wait status. Slurm's own "no value", 4294967294, is none."""
+    if status is None or not 0 <= status < _WAIT_STATUSES:
         return None, None
     return (None, os.WTERMSIG(status)) if os.WIFSIGNALED(status) else (os.WEXITSTATUS(status), None)
 
@@ -267,7 +273,9 @@ def _limit_s(text: str) -> float | None:
 def _gpus(*texts: str) -> int | None:
     """`gres/gpu=2` or `gres:gpu:a100:2`, from the first text that names any; None: none of them names GPUs."""
     for text in texts:
-        total = [int(each) for each in re.findall(r"gres/gpu=([0-9]+)", text)] or [int(each) for each in _GPUS.findall(text)]
+        total = [int(each) for each in re.findall(r"gres/gpu=([0-9]{1,9})", text)] or [
+            int(each) for each in _GPUS.findall(text)
+        ]
         if total:
             return sum(total)
     return None
@@ -283,8 +291,9 @@ def _node_states(text: str) -> tuple[str, ...]:
 
 
 def _reason(text: str) -> str:
-    """Slurm's word alone, as JSON has it: text adds to some, `RaisedSignal:9(Killed)`."""
-    return _word(re.split(r"[:,]", text, maxsplit=1)[0])
+    """Slurm's word alone, without what text adds to some: `RaisedSignal:9(Killed)`. A whole sentence stays one."""
+    first = re.split(r"[:,]", text, maxsplit=1)[0]
+    return _word(text if " " in first else first)
 
 
 def _word(text: str) -> str:
@@ -292,4 +301,4 @@ def _word(text: str) -> str:
 
 
 def _int(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdecimal() else None
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else None

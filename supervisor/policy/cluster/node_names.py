@@ -16,6 +16,7 @@ MOST: Final = 65_536
 """Slurm's own limit of a hostlist. More is a damaged or hostile answer, which must not fill the memory."""
 
 _PARTS: Final = re.compile(r"[^\[\],\s]+|\[[^\[\]]*\]")
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _NUMBERED: Final = re.compile(r"(.*?)([0-9]+)", re.DOTALL)
 
 
@@ -102,7 +103,7 @@ def _choices(part: str) -> list[str]:
     for each in part[1:-1].split(","):
         first, dash, last = each.partition("-")
         last = last if dash else first
-        if not (first.isdecimal() and last.isdecimal() and first.isascii() and last.isascii() and int(first) <= int(last)):
+        if not (_NUMBER.fullmatch(first) and _NUMBER.fullmatch(last) and int(first) <= int(last)):
             raise BadNodes(f"{part[:60]!r} is no range of numbers")
         if int(last) - int(first) + len(found) >= MOST:
             raise BadNodes(f"{part[:60]!r} names more than {MOST} nodes")

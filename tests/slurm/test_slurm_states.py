@@ -1,0 +1,188 @@
+"""What a real Slurm said of jobs in many states (`record_states.py`), and what the parsers make of anything else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.adapters.slurm import reading
+from supervisor.adapters.slurm.client import Jobs, Slurm
+from supervisor.policy.cluster.jobs import Job
+
+HERE = Path(__file__).parent / "recorded_states"
+VERSIONS = sorted(each.name for each in HERE.iterdir())
+# run: state, reason, nodes, exit code, signal, restarts
+EXPECTED = {
+    "completed": ("COMPLETED", "", 1, 0, None, 0),
+    "failed": ("FAILED", "NonZeroExitCode", 1, 3, None, 0),
+    "signalled": ("FAILED", "JobLaunchFailure", 1, None, 11, 0),
+    "ate": ("FAILED", "JobLaunchFailure", 1, None, 9, 0),  # memory is watched without a cgroup there
+    "range": ("COMPLETED", "", 3, 0, None, 0),
+    "timeout": ("TIMEOUT", "TimeLimit", 1, None, 9, 0),
+    "node_fail": ("NODE_FAIL", "NodeDown", 1, None, None, 0),
+    "requeued": ("PENDING", "ReqNodeNotAvail", 0, None, None, 1),
+    "preempted_requeued": ("PENDING", "Resources", 0, None, None, 1),
+    "preempted": ("PREEMPTED", "", 1, None, 15, 0),
+    "urgent": ("RUNNING", "", 1, None, None, 0),
+    "requeue_hold": ("PENDING", "job requeued in held state", 0, None, None, 1),
+    "special_exit": ("SPECIAL_EXIT", "job requeued in held state", 0, None, None, 1),
+    "suspended": ("SUSPENDED", "", 1, None, None, 0),
+    "cancelled": ("CANCELLED", "", 1, None, 15, 0),
+    "cancelled_waiting": ("CANCELLED", "JobHeldUser", 0, None, None, 0),
+    "held": ("PENDING", "JobHeldUser", 0, None, None, 0),
+    "begin": ("PENDING", "BeginTime", 0, None, None, 0),
+    "running": ("RUNNING", "", 2, None, None, 0),
+    "dependency": ("PENDING", "Dependency", 0, None, None, 0),
+    "never": ("PENDING", "DependencyNeverSatisfied", 0, None, None, 0),
+    "resources": (
+        "PENDING", "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
+        0, None, None, 0,
+    ),
+    "draining": ("RUNNING", "", 1, None, None, 0),
+}  # fmt: skip
+
+
+def said(version: str, name: str) -> str:
+    return (HERE / version / name).read_text()
+
+
+def as_expected(job: Job) -> tuple[object, ...]:
+    return job.state, job.reason, len(job.nodes), job.exit_code, job.signal, job.restarts
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_each_state_is_read_from_the_queue_in_both_forms(version, form):
+    text = form == "text"
+    found = (
+        reading.jobs_in_text(said(version, "squeue.txt")) if text else reading.jobs_in_json(said(version, "squeue.json"), 0)
+    )
+    assert {job.comment.removeprefix("run="): as_expected(job) for job in found} == EXPECTED
+    by_run = {job.comment.removeprefix("run="): job for job in found}
+    assert by_run["range"].nodes == ("n2", "n3", "n4")
+    assert by_run["running"].nodes == ("n1", "n2")
+    assert (by_run["running"].gpus, by_run["running"].time_limit_s) == (2, 90180.0)
+    assert {job.state for job in found if job.waiting} == {"PENDING", "SPECIAL_EXIT"}
+    assert all(job.ended_at_wall_s is not None for job in found if job.ended)
+    assert all(job.started_at_wall_s is None for job in found if job.waiting)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_each_end_is_read_from_the_accounting(version):
+    found = reading.jobs_in_accounting(said(version, "sacct.txt"))
+    ends = {job.comment.removeprefix("run="): job for job in found if job.ended}
+    told = {run: (job.state, len(job.nodes), job.exit_code, job.signal) for run, job in ends.items()}
+    assert told == {
+        "completed": ("COMPLETED", 1, 0, None), "failed": ("FAILED", 1, 3, None), "signalled": ("FAILED", 1, None, 11),
+        "ate": ("FAILED", 1, None, 9), "range": ("COMPLETED", 3, 0, None), "timeout": ("TIMEOUT", 1, None, None),
+        "node_fail": ("NODE_FAIL", 1, None, None), "requeued": ("NODE_FAIL", 1, None, None),
+        "preempted_requeued": ("PREEMPTED", 1, None, None), "preempted": ("PREEMPTED", 1, None, None),
+        "cancelled": ("CANCELLED", 1, None, None),
+    }  # fmt: skip
+    assert {job.comment for job in found if job.state in {"PENDING", "RUNNING"}} == {""}, "it is stored at the end"
+    assert all(job.ended_at_wall_s for job in ends.values())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_nodes_in_many_states(version):
+    found = {node.name: node for node in reading.nodes_in(said(version, "nodes.txt"))}
+    assert {name: (node.states, node.usable) for name, node in found.items()} == {
+        "n1": (("mixed",), True), "n2": (("mixed",), True), "n3": (("idle",), True), "n4": (("draining",), False),
+        "n5": (("allocated",), True), "n6": (("down", "not_responding"), False),
+    }  # fmt: skip
+    assert (found["n4"].reason, found["n6"].reason, found["n1"].reason) == ("a fan, loud", "Not responding", "")
+    assert found["n5"].partitions == ("main", "urgent", "short")
+    limits = {
+        each.name: (each.limited, each.time_limit_s) for each in reading.partitions_in(said(version, "partitions.txt"))
+    }
+    assert limits == {"main": (False, None), "urgent": (False, None), "short": (True, 3600.0)}
+
+
+def test_a_job_that_only_the_accounting_calls_running_is_absent(tmp_path):
+    """It was never told of the end; the controller, which knows every live job, does not know it."""
+    for name, text in (("squeue", ""), ("sacct", said(VERSIONS[-1], "sacct.txt"))):
+        (tmp_path / f"{name}.txt").write_text(text)
+        (tmp_path / name).write_text(f"#!/bin/sh\ncat {tmp_path}/{name}.txt\n")
+        (tmp_path / name).chmod(0o755)
+    found = {job.comment: job.id for job in reading.jobs_in_accounting(said(VERSIONS[-1], "sacct.txt")) if job.ended}
+    lost, over = 20, found["run=failed"]
+    answer = Slurm(directory=str(tmp_path)).jobs([over, lost])
+    assert isinstance(answer, Jobs)
+    assert (over in {job.id for job in answer.found}, answer.absent) == (True, {lost})
+    assert all(job.ended for job in answer.found)
+
+
+# --- anything else ---
+
+WORDS = st.one_of(
+    st.sampled_from(["", "(null)", "N/A", "PENDING", "RUNNING", "NEW_STATE", "n[1-3,7]", "n[3-1", "1:0", "0:9", "UNLIMITED",
+                     "1-00:00:00", "gres/gpu=2", "gpu:a100:2", "4294967294", "-1", "9" * 5000, f"n[1-{'9' * 5000}]", "1-" + "9" * 5000, "gpu:" + "9" * 5000, "1e9", "²", "17_[1-3]", "17+1", "a,b:c"]),
+    st.integers().map(str),
+    st.text(max_size=12),
+)  # fmt: skip
+PARSERS = {
+    "queue": (reading.jobs_in_text, reading.SQUEUE_FIELDS, reading.RECORD),
+    "accounting": (reading.jobs_in_accounting, reading.SACCT_FIELDS, "\n"),
+    "nodes": (reading.nodes_in, reading.SINFO_NODE, "\n"),
+    "partitions": (reading.partitions_in, reading.SINFO_PARTITION, "\n"),
+}
+FILES = {"queue": "squeue.txt", "accounting": "sacct.txt", "nodes": "nodes.txt", "partitions": "partitions.txt"}
+
+
+def total(parse, text: str) -> list[object]:
+    """Records, or the one error that the client knows; its sentence is short and on one line."""
+    try:
+        return list(parse(text))
+    except reading.Garbage as error:
+        told = str(error)
+    assert 0 < len(told) < 500
+    return []
+
+
+@pytest.mark.parametrize("kind", PARSERS)
+@given(data=st.data())
+def test_rows_of_any_words_are_records_or_garbage(kind, data):
+    parse, fields, end = PARSERS[kind]
+    rows = [row.lstrip("\n").split(reading.FIELD) for row in said(VERSIONS[-1], FILES[kind]).split(end)[:-1]]
+    row = data.draw(st.sampled_from(rows))
+    for at in data.draw(st.sets(st.integers(0, len(fields) - 1), max_size=3)):
+        row[at] = data.draw(WORDS)
+    total(parse, reading.FIELD.join(row) + end)
+
+
+@pytest.mark.parametrize("kind", PARSERS)
+@given(data=st.data())
+def test_what_was_recorded_is_cut_or_damaged_anywhere(kind, data):
+    """A cut answer never looks as if the jobs behind the cut had vanished: it is garbage, or it was cut between two."""
+    parse, _, end = PARSERS[kind]
+    whole = said(VERSIONS[-1], FILES[kind])
+    at = data.draw(st.integers(0, len(whole)))
+    if total(parse, whole[:at]):
+        assert not whole[:at].split(end)[-1].strip()
+    there = data.draw(st.text(max_size=8))
+    total(parse, whole[:at] + there + whole[at + data.draw(st.integers(0, 20)) :])
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["set", "infinite", "number", "x"]), inner, max_size=3),
+    max_leaves=5,
+)  # fmt: skip
+
+
+@given(data=st.data())
+def test_json_with_a_field_of_any_kind_is_records_or_garbage(data):
+    whole = json.loads(said(VERSIONS[-1], "squeue.json"))
+    row = data.draw(st.sampled_from(whole["jobs"]))
+    row[data.draw(st.sampled_from(sorted(row)))] = data.draw(JSON)
+    total(lambda text: reading.jobs_in_json(text, 0), json.dumps({"jobs": [row]}))
+
+
+@given(JSON)
+def test_json_of_any_kind_is_records_or_garbage(value):
+    total(lambda text: reading.jobs_in_json(text, 0), json.dumps(value))
+    total(lambda text: reading.jobs_in_json(text, 0), json.dumps({"jobs": value, "errors": value}))
