@@ -311,7 +311,7 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
         )
     )  # fmt: skip
     cluster.note_end(turn, name, ending, partition, asked=attempt.stop is not None, fault=fault)
-    turn.memory = turn.memory.forget(name)
+    turn.memory = turn.memory.forget(name, None if attempt.stop is None else attempt.stop.asked_at_s)
     turn.command(commands.Forget(name, attempt.token))
     _follow(turn, name, attempt, ending, verdict)
 
@@ -458,7 +458,10 @@ def resumed(turn: Turn, program: Program, token: str, step: int) -> None:
     rate = turn.memory.rates.get(program.name) or program.rate
     made = None if program.steps is None else furthest(program.steps, program.ckpt_step)
     saved = program.exit_cause in _SAVED and program.exit_code is not None
-    cost = loss(made, step, exact=program.steps_exact, saved=saved, began_step=program.began_step, rate=rate)
+    cost = loss(
+        made, step, exact=program.steps_exact, saved=saved, began_step=program.began_step, rate=rate,
+        saved_late=_saved_late(turn, program, step),
+    )  # fmt: skip
     after = f" (last exit: {program.exit_cause})" if program.exit_cause else ""
     why = f"resumed at step {step:,}{after}"
     if made is not None:
@@ -499,6 +502,17 @@ def note_resume(turn: Turn, name: str, sample: Sample) -> None:
 
 
 _SAVED = frozenset({"stopped", "left", "done", "time_limit"})  # causes of an exit that saved a checkpoint last
+
+
+def _saved_late(turn: Turn, program: Program, step: int) -> bool:
+    """Whether its own checkpoint of this step was written after it had been asked to leave.
+
+    Another daemon since then does not know when it was asked: then the loss is unknown, as without this.
+    """
+    asked_at_s, saved_at_s = turn.memory.asked_at_s.get(program.name), program.ckpt_at_s
+    if not program.ckpt_path or program.ckpt_step != step:
+        return False
+    return asked_at_s is not None and saved_at_s is not None and saved_at_s >= asked_at_s
 
 
 def _cost(cost: Loss) -> str:

@@ -129,6 +129,29 @@ def test_a_silent_script_loses_the_time_since_its_newest_checkpoint():
     assert ledger.books["Pong"].losses[-1].seconds == pytest.approx(120.0, abs=3.0)
 
 
+@pytest.mark.parametrize(
+    ("late_s", "asks", "ending", "lost"),
+    [
+        (1.0, True, {"code": 0}, (0, False)),  # it saved after it was asked to leave
+        (-5.0, True, {"code": 0}, (None, False)),  # five seconds before: it may have trained on without a word
+        (1.0, True, {"signal": 9}, (None, False)),  # it had to be killed
+        (1.0, False, {"code": 1}, (None, False)),  # nobody had asked it
+    ],
+)
+def test_a_script_that_saves_as_it_is_asked_to_leave_has_lost_nothing(late_s, asks, ending, lost):
+    core = script()
+    starts(core, OwnCheckpoint())
+    trains(core, 100.0, steps=900)
+    asked_at_s = core.now_s
+    if asks:
+        core.ask("restart", "Pong")
+    core.later(2.0)
+    dies(core, **ending)
+    starts(core, own(900, core=core, age_s=core.now_s - asked_at_s - late_s))
+    trains(core)
+    assert [(fact.lost_steps, fact.at_least) for fact in core.told(facts.Resumed)] == [lost]
+
+
 def test_its_own_report_comes_first():
     core = script()
     starts(core, OwnCheckpoint())

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from supervisor.policy.worker.loss import AT_LEAST, UNKNOWN, Loss, furthest, loss, lost_share
 
 
-def found(made, resumed, *, exact=False, saved=False, began=50_000, rate=100.0):
-    return loss(made, resumed, exact=exact, saved=saved, began_step=began, rate=rate)
+def found(made, resumed, *, exact=False, saved=False, late=False, began=50_000, rate=100.0):
+    return loss(made, resumed, exact=exact, saved=saved, began_step=began, rate=rate, saved_late=late)
 
 
 def test_a_sign_of_life_that_is_newer_than_the_checkpoint():
@@ -34,6 +34,20 @@ def test_a_last_beat_that_was_read_after_the_end(made, resumed, saved, steps):
     cost = found(made, resumed, exact=True, saved=saved)
     assert (cost.steps, cost.bound) == (steps, "")
     assert (cost.seconds == 0.0) == (steps == 0)
+
+
+@pytest.mark.parametrize(
+    ("made", "saved", "late", "cost"),
+    [
+        (1_792, True, True, Loss(0, 0.0, 0.0)),  # it saved as it was asked to leave
+        (1_750, True, True, Loss(0, 0.0, 0.0)),  # and had printed nothing for a while
+        (1_792, True, False, UNKNOWN),  # it left in order, but its newest file is older than that
+        (1_792, False, True, UNKNOWN),  # it had to be killed, and may have trained on after the file
+        (1_800, True, True, Loss(8, 0.08, 8 / 1_800, AT_LEAST)),
+    ],
+)
+def test_a_file_written_after_it_was_asked_to_leave_says_where_the_attempt_ended(made, saved, late, cost):
+    assert found(made, 1_792, saved=saved, late=late, began=0) == cost
 
 
 def test_without_a_rate_the_seconds_are_unknown():

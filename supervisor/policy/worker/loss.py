@@ -7,11 +7,17 @@ further. The next attempt resumes at `resumed`. First match wins:
 1. `made` or `resumed` unknown: the loss is unknown.
 2. `made` is further than `resumed`: the difference. It is the loss itself where `made` is exact, else at least the loss.
 3. `made` is exact, and equal to `resumed` or the attempt saved as it left: 0.
-4. Else unknown: what is known of the end is no newer than the checkpoint itself.
+4. The file of that checkpoint was written after the attempt had been asked to leave, and it left in order: 0, exactly. Its
+   reports need not be exact then.
+5. Else unknown: what is known of the end is no newer than the checkpoint itself.
 
 Worked example, a power cut: the sign of life shows step 55,100, the newest checkpoint is 54,896: at least 204 steps are
 lost. If the sign of life shows 54,700 instead, it is older than the checkpoint: the loss is unknown. `max(0, 54,700 -
 54,896)` would report 0 steps, 0 s and 0.0 % of an end at 55,628.
+
+Another one, a script whose steps are read from its log: its last line says 1,792. It is asked to leave at 16:13:58, writes
+step=1792.pt then, and ends with code 0: nothing is lost. If step=1792.pt is of 16:13:50, it may have trained for eight
+seconds more without a word: the loss is unknown.
 
 Seconds are steps by the program's rate, and the share is of the attempt that ended. Each is None where it is unknown.
 """
@@ -44,16 +50,20 @@ def furthest(*steps: int | None) -> int | None:
 
 
 def loss(
-    made: int | None, resumed: int | None, *, exact: bool, saved: bool, began_step: int | None, rate: float | None
-) -> Loss:
-    """What it cost. `saved`: the attempt left in order, so that its last act was a checkpoint. `rate`: steps a second."""
+    made: int | None, resumed: int | None, *, exact: bool, saved: bool, began_step: int | None, rate: float | None,
+    saved_late: bool = False,
+) -> Loss:  # fmt: skip
+    """What it cost. `saved`: the attempt left in order, so that its last act was a checkpoint. `rate`: steps a second.
+
+    `saved_late`: the file of that checkpoint was written after it had been asked to leave.
+    """
     if made is None or resumed is None:
         return UNKNOWN
     steps = made - resumed
     if steps <= 0:
-        if not exact or (steps < 0 and not saved):
+        if not (saved and saved_late) and (not exact or (steps < 0 and not saved)):
             return UNKNOWN
-        steps = 0
+        steps, exact = 0, True
     seconds = steps / rate if rate else None
     if steps == 0:
         seconds = 0.0
