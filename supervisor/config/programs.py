@@ -86,7 +86,24 @@ def programs(sheet: Sheet, tables: Mapping[str, Any], defaults: Defaults) -> tup
             spec = made(sheet, name, table, defaults)
             if spec is not None:
                 specs.append(_seeing(spec, defaults.environ))
+    _check_apart(sheet, specs)
     return tuple(sorted(specs, key=lambda spec: (spec.priority, spec.name)))
+
+
+def _check_apart(sheet: Sheet, specs: Sequence[ProgramSpec]) -> None:
+    """Two programs with the same checkpoints would each resume from those of the other."""
+    of: dict[str, str] = {}
+    for spec in specs:
+        if not spec.checkpoint_glob or not (spec.directory or spec.checkpoint_glob.startswith("/")):
+            continue  # in its run directory, which is its own
+        place = os.path.normpath(str(Path(spec.directory) / spec.checkpoint_glob))
+        other = of.setdefault(place, spec.name)
+        if other != spec.name:
+            path = ("program", spec.name, "checkpoint_glob")
+            told = f"{place} are the checkpoints of {other}, too, and each would resume from the other's; put"
+            sheet.error(
+                sheet.at(*path), f"{label(*path)}: {told} {{name}} into it, or give each a directory"
+            )
 
 
 def _common(sheet: Sheet, name: str, table: Mapping[str, Any]) -> dict[str, Any]:
@@ -328,6 +345,7 @@ def rl_overrides(sheet: Sheet, values: Mapping[str, Value], errors: list[str]) -
 def _foreign(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaults) -> ProgramSpec | None:
     before = len(sheet.errors)
     _check_keys(sheet, name, table)
+    table = scripts.filled_patterns(sheet, name, table, _always(name, table, defaults))
     common, env = _common(sheet, name, table), _env(sheet, name, table, builtin=False)
     command = scripts.command(sheet, name, table)
     place = _directory(sheet, name, table.get("directory", ""))
@@ -387,6 +405,13 @@ def _foreign(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaul
     _warn(sheet, spec, env, defaults.environ)
     caps = {key: value for key, value in _caps(defaults.threads).items() if key not in defaults.environ}
     return replace(spec, env=tuple(sorted(({"PYTHONUNBUFFERED": "1"} | caps | env).items())))
+
+
+def _always(name: str, table: Mapping[str, Any], defaults: Defaults) -> dict[str, str]:
+    """The placeholders whose values are the same at each start: {seed} is another one after a rollback."""
+    game, gpu = table.get("game", name if name in _KNOWN_GAMES else None), table.get("gpu")
+    found = {"name": name} | ({"run_dir": defaults.paths.run_dir(name)} if defaults.paths else {})
+    return found | ({"game": game} if isinstance(game, str) else {}) | ({"gpu": str(gpu)} if isinstance(gpu, int) else {})
 
 
 def _check_keys(sheet: Sheet, name: str, table: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ command itself is filled in at each start (`policy/worker/placeholders.py`).
 
 from __future__ import annotations
 
+import glob
 import re
 import shlex
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from supervisor.policy.worker.placeholders import OF_LEVEL, RESUME, Template
 from workers.options import AUTO, EXTRA_GAMES, GAMES, OPTIONS, Value, nearest
 
 OWN_KEYS: Final = ("game", "seed", "num_envs", "batch_size", "fallback_batch", "threads")  # of a built-in game's options
+PATTERN_KEYS: Final = ("progress_glob", "checkpoint_glob", "json_lines", "events_glob")
 _BASH: Final = "/bin/bash"
 _GAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@+-]{0,99}")
 _EXAMPLE: Final = '["python", "train.py"]'
@@ -157,6 +159,23 @@ def used_in(sheet: Sheet, path: tuple[str, ...], text: str, *, secret: bool = Fa
         told = "has braces that are no placeholder; write {{ and }} for braces" if secret else str(error)
         sheet.error(sheet.at(*path), f"{label(*path)}: {told}")
         return None
+
+
+def filled_patterns(sheet: Sheet, name: str, table: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any]:
+    """The section with the placeholders of its patterns filled in: those whose values are the same at each start."""
+    filled: dict[str, Any] = {}
+    for key in PATTERN_KEYS:
+        path, text = ("program", name, key), table.get(key)
+        used = used_in(sheet, path, text) if isinstance(text, str) else None
+        if not isinstance(text, str) or used is None:
+            continue
+        if unknown := sorted(used - known.keys()):
+            may = ", ".join(f"{{{each}}}" for each in sorted(known))
+            told = f"{{{unknown[0]}}} is not known here, or not the same at each start; a pattern may hold {may}"
+            sheet.error(sheet.at(*path), f"{label(*path)}: {told}")
+        else:
+            filled[key] = placeholders.fill(text, {each: glob.escape(value) for each, value in known.items()})
+    return {**table, **filled}
 
 
 # --- the values ----------------------------------------------------------------------------------------------------------

@@ -279,6 +279,59 @@ QUIET = [
 ]
 
 
+def test_patterns_take_what_is_the_same_at_each_start(place):
+    text = (
+        '[program.Pong]\ncommand = "t"\ndirectory = "/srv"\nseeds = [1, 2]\ncheckpoint_glob = "runs/{name}/{{a}}/*.pt"\n'
+        'progress_glob = "{name}.log"\njson_lines = "{game}-{name}.jsonl"\nevents_glob = "{gpu}/{name}/*"\ngpu = 0\n'
+    )
+    for name in ("Pong-s1", "Pong-s2"):
+        spec = place.settings(text).program(name)
+        assert spec.checkpoint_glob == f"runs/{name}/{{a}}/*.pt"
+        assert spec.progress_glob == f"{name}.log"
+        assert (spec.figures.json_lines, spec.figures.events_glob) == (f"Pong-{name}.jsonl", f"0/{name}/*")
+    spec = place.settings('[program.it]\ncommand = "t"\ncheckpoint_glob = "{run_dir}/*.pt"\n').program("it")
+    assert spec.checkpoint_glob == f"{place.directory}/state/programs/it/*.pt"
+
+
+TWO = """
+[program.a]
+command = "t"
+directory = "/srv/{name}"
+checkpoint_glob = "*.pt"
+[program.b]
+command = "t"
+directory = "/srv/b/"
+checkpoint_glob = "KEY"
+[program.own]
+command = "t"
+checkpoint_glob = "*.pt"
+[program.too]
+command = "t"
+checkpoint_glob = "*.pt"
+"""
+
+
+def test_two_programs_never_have_the_same_checkpoints(place):
+    assert place.settings(TWO.replace("KEY", "*.pt")).program("b")
+    (told,) = place.errors(TWO.replace("KEY", "/srv/a/*.pt"))
+    assert told == (
+        "FILE, line 9: program.b.checkpoint_glob: /srv/a/*.pt are the checkpoints of a, too, and each would resume from the "
+        "other's; put {name} into it, or give each a directory"
+    )
+
+
+@pytest.mark.parametrize(
+    ("glob", "sentence"),
+    [
+        ("{seed}/*.pt", "{seed} is not known here, or not the same at each start; a pattern may hold {name}, {run_dir}"),
+        ("*.{pt,ckpt}", "{ alone is no placeholder in '*.{pt,ckpt}'; {{ and }} are braces that stay"),
+    ],
+)
+def test_a_pattern_with_other_braces_is_refused(place, glob, sentence):
+    (told,) = place.errors(f'[program.it]\ncommand = "t {{seed}}"\nseed = 1\ncheckpoint_glob = "{glob}"\n')
+    assert told.startswith(f"FILE, line 4: program.it.checkpoint_glob: {sentence}")
+
+
 @pytest.mark.parametrize("command", QUIET)
 def test_what_no_shell_would_change_is_said_nothing_of(place, command):
     loaded = place.load(f"[program.it]\ncommand = {json.dumps(command)}\n")
