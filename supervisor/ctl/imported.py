@@ -146,8 +146,22 @@ def _program(found: Imported, section: Section, group: Section | None, daemon: S
             lines.append(f"group = {_text((group or section).title)}")
         lines += [*_keys(found, section, daemon, more), "stdin = true", *_user(found, section, more)]
         found.programs.append(lines)
+    _note_relative(found, section, daemon)
     for key in sorted(section.keys.keys() - section.used - _SAME - {"process_name", "numprocs_start"}):
         found.note(section, key, "has no counterpart")
+
+
+def _note_relative(found: Imported, section: Section, daemon: Section | None) -> None:
+    """A script by a relative path, and no directory: Supervisor ran it where its daemon had been started."""
+    if "directory" in section.keys or (daemon is not None and "directory" in daemon.keys):
+        return
+    _, more = next(processes(section, section.title))
+    program, *words = _command(section, more)
+    files = [program] if "/" in program else []
+    files += [word for word in words if word.endswith((".py", ".sh")) and not word.startswith("-")]
+    if relative := next((word for word in files if not word.startswith(("/", "~"))), ""):
+        told = f"is not given, and {relative} is looked for in the program's own directory here; set directory"
+        found.note(section, "directory", told)
 
 
 def _name(found: Imported, section: Section, name: str, group: str) -> str:
@@ -212,6 +226,8 @@ def _logs(found: Imported, section: Section, more: dict[str, str | int]) -> Iter
         yield "redirect_stderr = true"
     for channel in _CHANNELS:
         log = section.text(f"{channel}_logfile", "AUTO", more)
+        if log == "/dev/null":
+            log = "NONE"
         if log.startswith("/dev/"):
             found.note(section, f"{channel}_logfile", f"its log is programs/NAME/{channel}.log in the state directory")
         elif log.upper() != "AUTO" and not (one and channel == "stderr"):

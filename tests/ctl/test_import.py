@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from running import ctl
 
+from supervisor import config
+
 BOX = r"""
 ; a web box
 [unix_http_server]
@@ -125,6 +127,42 @@ def test_into_a_file_with_the_list_as_comments(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"{out}: 1 programs; now: supervisord -c {out} --check\n")
     assert "# not taken over: [program:a b]: a b is called a_b\n" in out.read_text()
     assert "this box has no such user" in done.stderr
+
+
+def test_a_log_that_is_thrown_away_and_a_script_without_a_directory(tmp_path: Path) -> None:
+    made, notes = imported(
+        tmp_path,
+        "[program:a]\ncommand=python train.py --out runs/a\nstdout_logfile=/dev/null\nstderr_logfile=/dev/stderr\n"
+        "[program:b]\ncommand=./b.sh\ndirectory=/srv\n[program:c]\ncommand=/usr/bin/python /srv/c.py\n",
+    )
+    assert made["program"]["a"]["stdout_log"] == "NONE"
+    assert [line.partition(": ")[0] for line in notes.splitlines()] == [
+        "[program:a] stderr_logfile = /dev/stderr",
+        "[program:a] directory",
+    ]
+    assert "[program:a] directory: is not given, and train.py is looked for in the program's own directory here" in notes
+
+
+TRAINING = """
+checkpoint_glob = "runs/pong/*.pt"
+checkpoint_step = 'step=(\\d+)'
+log_regex = 'step=(?P<step>\\d+) return=(?P<return>\\S+)'
+[level]
+slots = 6
+"""
+
+
+def test_a_service_that_moved_over_becomes_a_training_without_its_kind(tmp_path: Path) -> None:
+    (tmp_path / "box.conf").write_text(
+        f"[program:pong]\ncommand=python train.py\ndirectory={tmp_path}\nautorestart=true\nstopasgroup=true\n"
+        "stopsignal=INT\nstopwaitsecs=60\nstartsecs=10\nstartretries=5\nredirect_stderr=true\n"
+    )
+    made = ctl("import", str(tmp_path / "box.conf")).stdout.replace('kind = "service"\n', "") + TRAINING
+    file = tmp_path / "extralife.toml"
+    file.write_text(made)
+    settings = config.load(str(file), {}, {"state_dir": f"{tmp_path}/state"}, look=False).settings
+    (program,) = settings.programs
+    assert (program.service, program.checkpoint_glob, settings.level.slots) == (False, "runs/pong/*.pt", 6)
 
 
 def test_users(tmp_path: Path) -> None:
