@@ -23,8 +23,11 @@ def stock_supervisor() -> Path:
     return environment("supervisor", *STOCK)
 
 
-def environment(name: str, *requirements: str) -> Path:
-    """The bin directory of an environment with these. Made once, by one process at a time. Raises NotInstallable."""
+def environment(name: str, *requirements: str, own: bool = False) -> Path:
+    """The bin directory of an environment with these. Made once, by one process at a time. Raises NotInstallable.
+
+    `own`: the packages of this interpreter are in it, too: no other torch is installed.
+    """
     place, done = ENVS / name, ENVS / name / "complete"
     wanted = "\n".join(requirements)
     ENVS.mkdir(exist_ok=True)
@@ -33,6 +36,9 @@ def environment(name: str, *requirements: str) -> Path:
         if done.exists() and done.read_text() == wanted:
             return place / "bin"
         _run([sys.executable, "-m", "venv", "--clear", str(place)])
+        if own:
+            (site,) = place.glob("lib/python3*/site-packages")
+            (site / "own.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
         _run([str(place / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", *requirements])
         done.write_text(wanted)
     return place / "bin"

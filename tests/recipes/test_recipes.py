@@ -1,81 +1,40 @@
 """Every recipe of docs/recipes, run against the real framework under a real daemon: each has five faults.
 
-They have an environment of their own, bench/.envs/recipes, made at first use: this interpreter's packages (torch) and the
-frameworks. CleanRL's script comes from a checkout that EXTRALIFE_CLEANRL names.
+They have an environment of their own (conftest.py): this interpreter's packages (torch) and the frameworks. CleanRL's script
+comes from a checkout that EXTRALIFE_CLEANRL names.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from box import Box, until
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = ROOT / "docs" / "recipes"
-sys.path.insert(0, str(ROOT / "tests" / "e2e"))
+PATCH = RECIPES / "cleanrl_ppo.patch"
 
-from box import Box, until  # noqa: E402
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-FRAMEWORKS = (
-    "stable-baselines3>=2.9,<3", "lightning>=2.6,<3", "transformers>=5,<6", "accelerate>=1.15", "tyro>=1", "tensorboard>=2.20",
-)  # fmt: skip
+pytestmark = pytest.mark.timeout(900)
 
 
-@pytest.fixture(scope="session")
-def place() -> Path:
-    """The bin directory of the environment with all frameworks."""
-    made = ROOT / "bench" / ".envs" / "recipes"
-    made.parent.mkdir(exist_ok=True)
-    with (made.parent / "recipes.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (made / "complete").exists():
-            subprocess.run([sys.executable, "-m", "venv", "--clear", str(made)], check=True)
-            (site,) = made.glob("lib/python3*/site-packages")
-            (site / "own.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
-            done = subprocess.run(
-                [made / "bin" / "pip", "install", "-q", *FRAMEWORKS], capture_output=True, text=True, check=False
-            )
-            if done.returncode:
-                pytest.skip(f"the frameworks cannot be installed: {done.stderr.strip().splitlines()[-1]}")
-            (made / "complete").touch()
-    return made / "bin"
-
-
-@pytest.fixture
-def box(tmp_path):
-    made = Box(tmp_path)
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-def cleanrl(directory: Path) -> Path:
-    """CleanRL's ppo.py with our patch, which has at most 15 lines that are new or changed."""
-    checkout = os.environ.get("EXTRALIFE_CLEANRL")
-    if not checkout:
-        pytest.skip("EXTRALIFE_CLEANRL names no checkout of CleanRL")
-    patch = RECIPES / "cleanrl_ppo.patch"
-    assert sum(line.startswith("+") and not line.startswith("+++") for line in patch.read_text().splitlines()) <= 15
+def patched(ppo: Path, directory: Path) -> Path:
+    """CleanRL's ppo.py with our patch."""
     (directory / "cleanrl").mkdir()
-    shutil.copy(Path(checkout, "cleanrl", "ppo.py"), directory / "cleanrl")
-    subprocess.run(["patch", "-p1", "-i", str(patch)], cwd=directory, check=True, capture_output=True)
+    shutil.copy(ppo, directory / "cleanrl")
+    subprocess.run(["patch", "-p1", "-i", str(PATCH)], cwd=directory, check=True, capture_output=True)
     return directory / "cleanrl" / "ppo.py"
 
 
-def command(recipe: str, place: Path, directory: Path) -> list[str]:
+def command(recipe: str, place: Path, directory: Path, request: pytest.FixtureRequest) -> list[str]:
     python = str(place / "python")
     commands = {
-        "cleanrl": lambda: [python, str(cleanrl(directory)), "--total-timesteps", "10000000"],
+        "cleanrl": lambda: [python, str(patched(request.getfixturevalue("cleanrl"), directory)), "--total-timesteps", "10000000"],
         "torchrun": lambda: [
             python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(RECIPES / "torchrun_ddp.py"),
         ],
@@ -84,8 +43,8 @@ def command(recipe: str, place: Path, directory: Path) -> list[str]:
     return commands[recipe]() if recipe in commands else [python, str(RECIPES / f"{recipe}.py")]
 
 
-def started(box: Box, recipe: str, place: Path) -> None:
-    argv = command(recipe, place, box.directory)
+def started(box: Box, recipe: str, place: Path, request: pytest.FixtureRequest) -> None:
+    argv = command(recipe, place, box.directory, request)
     env = {
         "PYTHONPATH": f"{ROOT / 'client'}:{Path(__file__).parent / 'faulty'}",
         "FAULT_FILE": str(box.directory / "fault"),
@@ -124,14 +83,20 @@ def resumed_in(box: Box, attempt: int) -> dict:
     return until(look, 120, f"attempt {attempt} to resume")
 
 
+def test_cleanrl_needs_at_most_fifteen_lines_that_are_new_or_changed() -> None:
+    lines = PATCH.read_text().splitlines()
+    assert sum(line.startswith("+") and not line.startswith("+++") for line in lines) <= 15
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "recipe", ["loop", "cleanrl", "sb3", "sb3_own_env", "lightning_fit", "hf_trainer", "torchrun_ddp", "seeds"]
 )
 def test_it_is_killed_stopped_hung_out_of_memory_and_rebooted_and_goes_on_where_it_was(
-    box: Box, place: Path, recipe: str
+    box: Box, place: Path, recipe: str, request: pytest.FixtureRequest
 ) -> None:
     name = "torchrun" if recipe == "torchrun_ddp" else recipe
-    started(box, name, place)
+    started(box, name, place, request)
 
     # kill -9 of all of it
     before = saved(box)
@@ -172,6 +137,7 @@ def test_it_is_killed_stopped_hung_out_of_memory_and_rebooted_and_goes_on_where_
     assert lost[1:] == [0] * len(lost[1:]), "the next seed loses nothing"
 
 
+@pytest.mark.slow
 def test_a_loop_over_seeds_goes_through_all_of_them_and_does_none_twice(tmp_path: Path, place: Path) -> None:
     env = {"PYTHONPATH": str(ROOT / "client"), "PATH": f"{place}:/usr/bin:/bin", "STEPS": "30"}
     for _ in range(2):
