@@ -99,11 +99,8 @@ def _check_apart(sheet: Sheet, specs: Sequence[ProgramSpec]) -> None:
         place = os.path.normpath(str(Path(spec.directory) / spec.checkpoint_glob))
         other = of.setdefault(place, spec.name)
         if other != spec.name:
-            path = ("program", spec.name, "checkpoint_glob")
-            told = f"{place} are the checkpoints of {other}, too, and each would resume from the other's; put"
-            sheet.error(
-                sheet.at(*path), f"{label(*path)}: {told} {{name}} into it, or give each a directory"
-            )
+            told = f"{place} are the checkpoints of {other}, too, and each would resume from the other's"
+            sheet.refuse(spec.name, "checkpoint_glob", f"{told}; put {{name}} into it, or give each a directory", ":")
 
 
 def _common(sheet: Sheet, name: str, table: Mapping[str, Any]) -> dict[str, Any]:

@@ -165,14 +165,14 @@ def filled_patterns(sheet: Sheet, name: str, table: Mapping[str, Any], known: Ma
     """The section with the placeholders of its patterns filled in: those whose values are the same at each start."""
     filled: dict[str, Any] = {}
     for key in PATTERN_KEYS:
-        path, text = ("program", name, key), table.get(key)
-        used = used_in(sheet, path, text) if isinstance(text, str) else None
+        text = table.get(key)
+        used = used_in(sheet, ("program", name, key), text) if isinstance(text, str) else None
         if not isinstance(text, str) or used is None:
             continue
         if unknown := sorted(used - known.keys()):
             may = ", ".join(f"{{{each}}}" for each in sorted(known))
             told = f"{{{unknown[0]}}} is not known here, or not the same at each start; a pattern may hold {may}"
-            sheet.error(sheet.at(*path), f"{label(*path)}: {told}")
+            sheet.refuse(name, key, told, ":")
         else:
             filled[key] = placeholders.fill(text, {each: glob.escape(value) for each, value in known.items()})
     return {**table, **filled}
