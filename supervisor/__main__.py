@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import gc
 import os
 import subprocess
 import sys
@@ -18,9 +19,14 @@ from supervisor.adapters.host import sd_journal
 from supervisor.shell import exit_codes
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from supervisor.adapters.last_config import Instead
 
 _DETACH_S: Final = 60.0
+
+# structlog imports rich where it is installed, a sixth of all that a start computes. The daemon's tracebacks are plain text.
+sys.modules.setdefault("rich", cast("ModuleType", None))
 
 
 def version() -> str:
@@ -65,8 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags = {key: getattr(options, key) for key in ("state_dir", "runtime_dir", "log_level", "slots")}
     started_as = image.settle()
     environ = dict(os.environ)
-    if not (options.check or options.detach) and not _our_turn(environ, options.config):
-        return 0
+    if not (options.check or options.detach):
+        gc.disable()  # until all is imported: what an import makes stays
+        if not _our_turn(environ, options.config):
+            return 0
 
     def load(*, starting: bool = False) -> config.Loaded:
         from supervisor.adapters.next_image import wait_until_written
@@ -147,6 +155,8 @@ def serve(
     from supervisor.api.listener import SocketTaken
     from supervisor.shell.daemon import Daemon, Start
 
+    gc.freeze()  # the code stays as long as the daemon does: no collection looks through it
+    gc.enable()
     try:
         return Daemon(loaded, load, Start(tuple(args), version(), started_as, instead=instead)).run()
     except (Taken, SocketTaken, OSError) as error:

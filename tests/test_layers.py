@@ -46,5 +46,6 @@ def test_what_foreign_scripts_and_the_shim_import_is_standard_library_alone():
     assert foreign - sys.stdlib_module_names <= {"__main__", "supervisor", "workers"}
 
 
-def test_what_the_daemon_imports_before_it_is_ready_is_no_web_server_and_no_calendar():
-    assert not loaded_by("supervisor.__main__", "supervisor.shell.daemon") & {"uvicorn", "starlette", "h11", "apscheduler"}
+def test_what_the_daemon_imports_before_it_is_ready_is_no_web_server_no_calendar_and_no_pretty_printer():
+    loaded = loaded_by("supervisor.__main__", "supervisor.shell.daemon")
+    assert not loaded & {"uvicorn", "starlette", "h11", "apscheduler", "pygments"}
