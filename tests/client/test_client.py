@@ -140,15 +140,17 @@ def test_the_daemon_its_workers_and_the_client_have_one_contract(tmp_path):
         assert next(unpacked.glob(f"*/extralife/{name}")).read_bytes() == (ROOT / "workers" / name).read_bytes()
 
 
-@pytest.mark.parametrize("python", pythons())
-def test_it_counts_saves_and_resumes_on_this_python_without_a_daemon(tmp_path, python):
-    done = script(COUNTER, "40", "0.06", cwd=tmp_path, python=python)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "begins at 0\n", "")
-    again = script(COUNTER, "60", "0.06", cwd=tmp_path, python=python)
-    assert (again.returncode, again.stdout) == (0, "begins at 40\n")
-    newest = verify(survey(tmp_path / "run-here")[0])
-    assert (newest.env_steps, newest.verified) == (60, True)
-    assert (newest.path / "below" / "state").read_text() == "60"
+def test_it_counts_saves_and_resumes_on_each_python_without_a_daemon(tmp_path):
+    for number, python in enumerate(pythons()):
+        here = tmp_path / str(number)
+        here.mkdir()
+        done = script(COUNTER, "40", "0.06", cwd=here, python=python)
+        assert (python, done.returncode, done.stdout, done.stderr) == (python, 0, "begins at 0\n", "")
+        again = script(COUNTER, "60", "0.06", cwd=here, python=python)
+        assert (python, again.returncode, again.stdout) == (python, 0, "begins at 40\n")
+        newest = verify(survey(here / "run-here")[0])
+        assert (newest.env_steps, newest.verified) == (60, True)
+        assert (newest.path / "below" / "state").read_text() == "60"
 
 
 def test_importing_it_loads_the_standard_library_alone_and_no_framework():

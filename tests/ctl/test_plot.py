@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,11 +16,18 @@ from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.model.recording import Row, as_places
 
-pytest.importorskip("matplotlib")
-from supervisor.ctl.pictures import _band, _runs, learning, stability
+pytestmark = pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
 
 WALL_S = 1_763_700_000.0
 HOSTILE = "_a$x^2$<script>"
+
+
+@pytest.fixture
+def pictures() -> ModuleType:
+    """Imported where a test draws: matplotlib takes half a second of each process that collects the tests."""
+    from supervisor.ctl import pictures
+
+    return pictures
 
 
 def level(name: str, **known: Any) -> dict[str, Any]:
@@ -131,39 +140,39 @@ def test_without_matplotlib_one_sentence_says_what_to_install(api: Path, night: 
     assert told.stdout == "Error: plot needs matplotlib: pip install 'extralife[plot]'\n"
 
 
-def test_hostile_names_are_words(tmp_path: Path) -> None:
-    stability(TIMELINE, LADDER).savefig(tmp_path / "s.svg")
+def test_hostile_names_are_words(pictures: ModuleType, tmp_path: Path) -> None:
+    pictures.stability(TIMELINE, LADDER).savefig(tmp_path / "s.svg")
     seed = {
         "program": HOSTILE, "env_steps": [1.0, 2.0], "wall_s": [WALL_S, WALL_S + 10], "kept": [True, True],
         "series": {"mean_return": {"mean": [1.0, 2.0], "least": [1.0, 1.0], "most": [1.0, 3.0]}},
     }  # fmt: skip
-    figure = learning(HOSTILE, "mean_return", {"period_s": 10.0, "subjects": [seed]}, TIMELINE)
+    figure = pictures.learning(HOSTILE, "mean_return", {"period_s": 10.0, "subjects": [seed]}, TIMELINE)
     figure.savefig(tmp_path / "l.svg")
     labels = [entry.get_text() for axes in figure.axes for entry in axes.get_legend().get_texts()]
     assert labels.count(r" _a\$x^2\$<script>") == 2
 
 
-def test_a_night_without_anything() -> None:
+def test_a_night_without_anything(pictures: ModuleType) -> None:
     empty = {**TIMELINE, "levels": [], "box": [], "marks": [], "until_wall_s": WALL_S}
-    assert "0 unclean reboots" in stability(empty, {"levels": []}).axes[0].get_title()
+    assert "0 unclean reboots" in pictures.stability(empty, {"levels": []}).axes[0].get_title()
 
 
 # --- what is drawn -------------------------------------------------------------------------------------------------------
 
 
-def test_gaps_stay_gaps_and_a_step_back_is_no_line() -> None:
+def test_gaps_stay_gaps_and_a_step_back_is_no_line(pictures: ModuleType) -> None:
     rows = [(1, 1.0, 0, 0, True, 0.0), (2, 2.0, 0, 0, True, 10.0), (3, None, 0, 0, True, 20.0), (4, 4.0, 0, 0, True, 30.0),
             (5, 5.0, 0, 0, True, 300.0), (3, 3.0, 0, 0, True, 310.0), (6, 6.0, 0, 0, False, 320.0)]  # fmt: skip
-    assert [[row[0] for row in run] for run in _runs(rows, kept=True, gap_s=35.0)] == [[1, 2], [4], [5], [3]]
-    assert [[row[0] for row in run] for run in _runs(rows, kept=False, gap_s=35.0)] == [[6]]
+    assert [[row[0] for row in run] for run in pictures._runs(rows, kept=True, gap_s=35.0)] == [[1, 2], [4], [5], [3]]
+    assert [[row[0] for row in run] for run in pictures._runs(rows, kept=False, gap_s=35.0)] == [[6]]
 
 
-def test_the_band_is_where_all_seeds_have_come_to() -> None:
-    found = _band([[(0.0, 0.0), (10.0, 10.0)], [(5.0, 7.0), (20.0, 22.0)]])
+def test_the_band_is_where_all_seeds_have_come_to(pictures: ModuleType) -> None:
+    found = pictures._band([[(0.0, 0.0), (10.0, 10.0)], [(5.0, 7.0), (20.0, 22.0)]])
     assert found is not None
     xs, middle, error, count = found
     assert (xs[0], xs[-1], count) == (5.0, 10.0, 2)
     assert (middle[0], round(error[0], 6)) == (6.0, 1.0)
-    assert _band([[(0.0, 0.0), (10.0, 10.0)]]) is None
-    assert _band([[(0.0, 0.0), (1.0, 1.0)], [(5.0, 7.0), (20.0, 22.0)]]) is None
-    assert _band([[(0.0, 0.0), (0.0, 1.0), (4.0, 1.0)], [(0.0, 0.0), (4.0, 1.0)]]) is not None
+    assert pictures._band([[(0.0, 0.0), (10.0, 10.0)]]) is None
+    assert pictures._band([[(0.0, 0.0), (1.0, 1.0)], [(5.0, 7.0), (20.0, 22.0)]]) is None
+    assert pictures._band([[(0.0, 0.0), (0.0, 1.0), (4.0, 1.0)], [(0.0, 0.0), (4.0, 1.0)]]) is not None
