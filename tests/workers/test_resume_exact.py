@@ -185,13 +185,21 @@ FORGOTTEN_TOO = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", [None, *FORGOTTEN_TOO])
-def test_whatever_ppo_forgets_shows(what):
+@pytest.fixture(scope="module")
+def whole_ppo():
+    """As `whole`, of PPO, which has no experience to keep."""
     made = learner(settings("Catch", algo="ppo", **SETTINGS["ppo"]), dtype="fp16")
     run(made, 1, BEFORE)
     tensors, state = made.snapshot()
-    tensors, state = {name: tensor.clone() for name, tensor in tensors.items()}, json.loads(json.dumps(state))
+    tensors, state = {name: tensor.clone() for name, tensor in tensors.items()}, json.dumps(state)
     run(made, 2, AFTER)
+    return made, tensors, state
+
+
+@pytest.mark.parametrize("what", [None, *FORGOTTEN_TOO])
+def test_whatever_ppo_forgets_shows(what, whole_ppo):
+    made, tensors, state = whole_ppo
+    tensors, state = {name: tensor.clone() for name, tensor in tensors.items()}, json.loads(state)
     resumed = learner(made.args, dtype="fp16")
     if what is not None:
         FORGOTTEN_TOO[what](tensors, state)
