@@ -70,6 +70,7 @@ def test_a_policy_that_collapses_and_a_return_that_falls_are_told_and_the_fall_i
     assert (collapsed["illness"], collapsed["action"]) == ("collapsed", "tell")
     assert float(collapsed["evidence"]["entropy share"]) < 0.01
     assert "its policy collapsed" in box.program("sure")["why"]
+    box.ctl("stop", "sure", check=True)  # it would train on for nothing, on a core of its own
 
     until(lambda: (box.program("quick").get("best_return") or -1) > 0.5, 180, "it to learn")
     box.config(good.replace("lr = 0.001", "lr = 1.0\nent_coef = 0.0"))
