@@ -30,6 +30,7 @@ from environments import stock_supervisor
 
 TALK = 'echo "talker says hello"; echo "talker complains" >&2; exec sleep 100000'
 AUTO, MANUAL = True, False
+READER = "echoer"  # the one that reads its standard input
 Programs = dict[str, tuple[list[str], bool]]  # name -> (command, autostart)
 
 
@@ -38,6 +39,7 @@ def programs(directory: Path) -> Programs:
     not_executable = directory / "not-executable"
     not_executable.write_text("#!/bin/sh\n")
     return {
+        READER: (["cat"], AUTO),
         "finisher": (["sleep", "2"], AUTO),
         "forbidden": ([str(not_executable)], MANUAL),
         "idler": (["sleep", "100000"], MANUAL),
@@ -129,15 +131,18 @@ class Side:
             self._driver = Driver(self.client.with_name("python"), self.directory)
         return self._driver.run(("-s", f"unix://{self.socket}", *args), stdin)
 
-    def follow(self, args: tuple[str, ...], awaited: str) -> tuple[int, str]:
+    def follow(self, args: tuple[str, ...], awaited: str, typed: str = "") -> tuple[int, str]:
         """The same of a client that follows a log, ended by Ctrl-C once the awaited pattern has come."""
         client = subprocess.Popen(
-            self._command(args), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
+            self._command(args), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.PIPE,
             cwd=self.directory, env=ENVIRONMENT,
         )  # fmt: skip
         assert client.stdout is not None
+        assert client.stdin is not None
         got, deadline = b"", time.monotonic() + 30 * PATIENCE
-        with client.stdout:
+        with client.stdout, client.stdin:
+            client.stdin.write(typed.encode())
+            client.stdin.flush()
             while not re.search(awaited.encode(), got):
                 if select.select([client.stdout], [], [], 0.5)[0]:
                     piece = os.read(client.stdout.fileno(), 65536)
@@ -216,6 +221,7 @@ class Ours(Side):
     def configure(self, wanted: Programs, *, broken: bool = False) -> None:
         text = [
             f'[program.{name}]\ncommand = {json.dumps(command)}\nautostart = {str(auto).lower()}\nprogress = "none"\n'
+            + "stdin = true\n" * (name == READER)
             for name, (command, auto) in wanted.items()
         ]
         self.box.config("\n".join(text) + "[program.broken]\n" * broken, slots=10)

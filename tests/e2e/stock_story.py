@@ -40,7 +40,7 @@ DOWN_FOR_GOOD = (
 
 @dataclass(frozen=True)
 class Step:
-    """One command. `awaited`: it follows a log until that pattern has come. `why`: the two sides differ, and why."""
+    """One command. `awaited`: it follows a log until that pattern has come, and `stdin` is typed meanwhile. `why`: the two sides differ, and why."""
 
     line: str
     why: str = ""
@@ -51,11 +51,12 @@ class Step:
 
     @property
     def title(self) -> str:
-        return self.line or "(the shell) " + self.stdin.replace("\n", "; ").removesuffix("; ")
+        typed = self.stdin.replace("\n", "; ").removesuffix("; ")
+        return f"{self.line}` < `{typed}" if self.line and typed else self.line or f"(the shell) {typed}"
 
     def run(self, side: Side) -> tuple[int, str]:
         args = tuple(self.line.split())
-        code, out = side.follow(args, self.awaited) if self.awaited else side.ctl(args, self.stdin)
+        code, out = side.follow(args, self.awaited, self.stdin) if self.awaited else side.ctl(args, self.stdin)
         if self.hidden:
             return code, "(the end of the daemon's log)" if out.strip() else ""
         told = side.plain(out)
@@ -85,6 +86,7 @@ def wait_gone(side: Side) -> None:
 
 STORY: list[Step | Act] = [
     until_state("talker", "RUNNING"),
+    until_state("echoer", "RUNNING"),
     until_state("finisher", "EXITED"),
     Step("version", "4.3.0 for programs that compare versions (PEP 440, semver); the part behind the + names extralife."),
     Step("status", f"{GOES_ON} {REAL_WORD}"),
@@ -145,6 +147,7 @@ STORY: list[Step | Act] = [
     Step("fg"),
     Step("fg nobody"),
     Step("fg quick"),
+    Step("fg echoer", stdin="is anybody there?\n", awaited="is anybody there"),
     # stop, restart
     Step("stop"),
     Step("stop idler"),
