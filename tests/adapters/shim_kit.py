@@ -10,7 +10,7 @@ from pathlib import Path
 
 from attempts_kit import REPO
 
-from workers.contract import ExitRecord
+from workers.exit_record import ExitRecord
 
 SHIM = REPO / "supervisor" / "shim.py"
 TOKEN = "ab" * 16

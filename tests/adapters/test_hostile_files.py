@@ -23,7 +23,8 @@ from supervisor.api import logfiles
 from supervisor.model.inputs import Ended, SpawnBroke
 from supervisor.model.settings import Paths, Progress
 from workers import contract
-from workers.contract import ControlWriter, ExitRecord
+from workers.contract import ControlWriter
+from workers.exit_record import ExitRecord
 
 TOKEN = "ab" * 16
 

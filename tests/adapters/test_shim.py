@@ -17,7 +17,8 @@ from tools import PYTHON
 
 from supervisor import shim as shim_module
 from supervisor.adapters.process import processes
-from workers.contract import ExitRecord, now_ns
+from workers.contract import now_ns
+from workers.exit_record import ExitRecord
 
 
 def test_an_exit_code_is_recorded_with_times_and_usage(start):

@@ -47,7 +47,8 @@ from supervisor.model import codec, facts
 from supervisor.model.settings import Paths, ProgramSpec, Progress
 from supervisor.policy.worker import figures
 from workers import contract
-from workers.contract import Beat, Control, ControlReader, ControlWriter, ExitRecord, Manifest, TargetKind, WorkerPhase
+from workers.contract import Beat, Control, ControlReader, ControlWriter, Manifest, TargetKind, WorkerPhase
+from workers.exit_record import ExitRecord
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN, BOOT = "ab" * 16, "cd" * 16

@@ -25,6 +25,7 @@ from supervisor.model.settings import Paths
 from supervisor.policy.cluster.jobs import Job
 from supervisor.policy.cluster.launcher import LauncherSettings
 from workers import contract
+from workers.exit_record import ExitRecord
 
 WALL_S = 1_800_000_000.0
 POLL_S = 10.0
@@ -161,7 +162,7 @@ class SimSlurm:
     def end(self, job, state, *, code=None):
         if job.run is not None and code is not None:
             self._report(job)
-            record = contract.ExitRecord(
+            record = ExitRecord(
                 job.run.token, 5, code, None, core_dumped=False, ended_ns=int(self.clock.at_s * 1e9),
                 ended_wall_s=self.clock.wall_s(), user_s=0.0, system_s=0.0, max_rss_bytes=1,
             )  # fmt: skip

@@ -16,6 +16,7 @@ from supervisor.adapters.host import kernel_log
 from supervisor.adapters.process import cgroups, log_places
 from supervisor.model.inputs import Ending, Report
 from workers import contract
+from workers.exit_record import ExitRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,12 +48,12 @@ def last_words(logs: tuple[str, str], from_bytes: tuple[int, int]) -> tuple[str,
     return before + said
 
 
-def read_exit(paths: Paths, program: str, attempt: int, token: str) -> contract.ExitRecord | None:
+def read_exit(paths: Paths, program: str, attempt: int, token: str) -> ExitRecord | None:
     """The exit record that this attempt's shim left: in the attempt's directory or, if the disk was full, on tmpfs."""
     beside = f"{paths.shim_record(program)}.exit"
     for path in (f"{paths.attempt_dir(program, attempt, token)}/{contract.EXIT_FILE}", beside):
         try:
-            record = contract.ExitRecord.from_json(read_bounded(path, _JSON_BYTES))
+            record = ExitRecord.from_json(read_bounded(path, _JSON_BYTES))
         except ValueError:
             continue
         if record.token == token:

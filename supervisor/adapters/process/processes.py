@@ -42,6 +42,7 @@ from supervisor.model.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, S
 from supervisor.policy.worker import placeholders
 from supervisor.policy.worker.placeholders import RESUME
 from workers import contract
+from workers.exit_record import ExitRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -754,7 +755,7 @@ class LocalLauncher:
 
     def _close_attempt(self, program: str, number: int, token: str) -> None:
         """Leave an exit record that keeps a shim which comes late from starting the worker after all."""
-        record = contract.ExitRecord(
+        record = ExitRecord(
             token, 0, None, None, core_dumped=False, ended_ns=contract.now_ns(), ended_wall_s=self._clock.wall_s(),
             user_s=0.0, system_s=0.0, max_rss_bytes=0, spawn_error="cancelled by a newer daemon before it started",
         )  # fmt: skip

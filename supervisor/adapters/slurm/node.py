@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from workers import contract
+from workers.exit_record import ExitRecord
 
 PERIOD_S: Final = 2.0
 BEAT_BYTES: Final = contract.RECORD_BYTES
@@ -345,7 +346,7 @@ def _say(sentence: str) -> None:
 def exit_code(run: Run) -> int:
     """As Slurm shows it: the worker's, and 0 when it had been asked to leave."""
     try:
-        record = contract.ExitRecord.from_json((run.attempt_dir / contract.EXIT_FILE).read_bytes())
+        record = ExitRecord.from_json((run.attempt_dir / contract.EXIT_FILE).read_bytes())
     except (OSError, ValueError):
         return 1
     if run.asked or record.code == contract.EXIT_LEFT:

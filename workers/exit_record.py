@@ -1,0 +1,77 @@
+"""How an attempt ended, as its shim writes it: `exit.json`. The shim runs without this module, the daemon reads by it.
+
+It is no part of `contract.py`: a worker neither reads nor writes it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from workers.contract import UNKNOWN
+
+
+@dataclass(frozen=True)
+class ExitRecord:
+    """`exit.json` of one attempt, written by its shim. Exactly one of `code` and `signal` is set.
+
+    `leftovers` names the processes of the attempt's tree that outlived the worker and were ended by the shim.
+    """
+
+    token: str
+    pid: int
+    code: int | None
+    signal: int | None
+    core_dumped: bool
+    ended_ns: int
+    ended_wall_s: float
+    user_s: float
+    system_s: float
+    max_rss_bytes: int
+    leftovers: tuple[str, ...] = ()
+    spawn_error: str | None = None
+    oom_kills: tuple[int, int] | None = None  # of the kernel's OOM killer in its cgroup: before it began, when it had ended
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> ExitRecord:
+        """Raises ValueError for anything else than an exit record."""
+        try:
+            body = json.loads(text)
+            body["leftovers"] = tuple(str(item) for item in body.get("leftovers", ()))
+            body["oom_kills"] = _pair(body.get("oom_kills"))
+            record = cls(**body)
+            _check_exit(record)
+        except (TypeError, AttributeError, KeyError, ValueError, RecursionError) as error:
+            msg = f"not an exit record: {error}"
+            raise ValueError(msg) from error
+        if (record.code is None) == (record.signal is None) and record.spawn_error is None:
+            msg = "not an exit record: it needs a code or a signal"
+            raise ValueError(msg)
+        return record
+
+
+def _pair(value: object) -> tuple[int, int] | None:
+    """Two counts, or None for anything else: what says why a worker was killed must not cost how it ended."""
+    if isinstance(value, list) and len(value) == 2 and all(type(item) is int and 0 <= item <= UNKNOWN for item in value):
+        return value[0], value[1]
+    return None
+
+
+def _check_exit(record: ExitRecord) -> None:
+    """Raises ValueError for a field of another type, or a number that no kernel gives."""
+    whole: list[tuple[Any, int]] = [(record.pid, UNKNOWN), (record.ended_ns, UNKNOWN), (record.max_rss_bytes, UNKNOWN)]
+    whole += [(value, most) for value, most in ((record.code, 255), (record.signal, 128)) if value is not None]
+    times: tuple[Any, ...] = (record.ended_wall_s, record.user_s, record.system_s)
+    texts: tuple[Any, ...] = (record.token, record.spawn_error or "")
+    right = (
+        all(type(value) is int and 0 <= value <= most for value, most in whole)
+        and all(type(value) in (int, float) and math.isfinite(value) for value in times)
+        and all(type(value) is str for value in texts)
+        and record.core_dumped in (True, False)
+        and record.signal != 0
+    )
+    if not right:
+        msg = "a field has a value that it cannot have"
+        raise ValueError(msg)
