@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 from box import Box, until
 
+from supervisor import config
+
 RECIPES = Path(__file__).resolve().parents[2] / "docs" / "recipes"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 GAMES = ("Pong", "Breakout", "boxing-1", "boxing-2")
 BEGINS = re.compile(r"\w+: from step (\d+) with (\d+) environments, batch (\d+), seed \d+")
 
@@ -30,12 +32,26 @@ def started(box: Box) -> None:
         f'FAULT_FILE = "{box.directory}/fault", FAULT_WITHOUT_CLIENT = "1", PYTHONPATH = "{Path(__file__).parent}/faulty"'
     )
     assert text.count('directory = "/home/me/atari"') == len(GAMES)
-    text = text.replace("/home/me/atari", str(place)).replace("env = {", f"env = {{ {fault},", 1)
+    assert text.count('"/home/me/venv/bin/python"') == len(GAMES)
+    text = (
+        text.replace("/home/me/atari", str(place))
+        .replace("/home/me/venv/bin/python", sys.executable)
+        .replace("env = {", f"env = {{ {fault},", 1)
+    )
     box.config_file.write_text(
         f'[daemon]\nstate_dir = "{box.state}"\nruntime_dir = "{box.runtime}"\nsample_period_s = 0.2\n{text}'
     )
-    box.env["PATH"] = f"{Path(sys.executable).parent}:/usr/bin:/bin"
     box.start()
+
+
+@pytest.mark.parametrize("source", ["recipes/four_games.toml", "recipes.md"])
+def test_what_the_recipes_show_passes_the_check(tmp_path: Path, source: str) -> None:
+    text = (RECIPES.parent / source).read_text()
+    blocks = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL) or [text]
+    file = tmp_path / "extralife.toml"
+    for block in blocks:
+        file.write_text(block)
+        assert config.load(str(file), {}, {"state_dir": f"{tmp_path}/state"}, look=False).settings.programs
 
 
 def begins(box: Box, name: str, attempt: int) -> tuple[int, int, int]:
@@ -57,6 +73,7 @@ def trained(box: Box, name: str, beyond: int) -> dict:
     return until(look, 120, f"{name} to save beyond {beyond}")
 
 
+@pytest.mark.slow
 def test_they_move_with_the_level_and_resume_and_their_figures_arrive(box: Box) -> None:
     started(box)
     for name in GAMES:
