@@ -47,6 +47,7 @@ from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.own_checkpoints import OwnCheckpoints
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.adapters.process.processes import LocalLauncher, make_dir
+from supervisor.adapters.process.share import Share
 from supervisor.adapters.recorder.thread import Recorder
 from supervisor.api.listener import Listener, listen, take_over
 from supervisor.model.commands import AlertClock, AlertReboot
@@ -288,7 +289,7 @@ class Daemon:
         backups = Backups(paths, lambda: loop.settings, inbox, system_clock)
         offsite = Offsite(
             paths, lambda: loop.settings, inbox, system_clock, self._start.version, lambda: _box_name(loop.state),
-            lambda: witnesses(BootFiles.of(os.environ)),
+            lambda: witnesses(BootFiles.of(os.environ)), Share(groups),
         )  # fmt: skip
         backend = DaemonBackend(
             inbox,

@@ -130,6 +130,28 @@ def test_the_child_has_the_lowest_priority_and_ends_with_its_parent(box, tmp_pat
     wait_for(lambda: not alive(child))
 
 
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="the kernel has no autogroups")
+def test_a_copy_leaves_the_processors_to_the_programs_for_a_while(box, tmp_path, monkeypatch):
+    wrapper = tmp_path / "bin" / "restic"
+    wrapper.parent.mkdir()
+    wait = "until grep -q 'nice {}$' /proc/$$/autogroup; do sleep 0.02; done"
+    wrapper.write_text(
+        f"#!/bin/sh\n{wait.format(10)}\n{wait.format(0)}\n[ $(ps -o sid= -p $$) = $$ ] && echo alone\nexit 1\n"
+    )
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    assert box.copies(limit_s=4.0)[0].error == "restic snapshots: alone", "the daemon would be lowered with it"
+
+
+def test_a_copy_because_of_a_notice_does_not_step_aside(box, tmp_path, monkeypatch):
+    wrapper = tmp_path / "bin" / "restic"
+    wrapper.parent.mkdir()
+    wrapper.write_text("#!/bin/sh\nsleep 0.3\ncat /proc/$$/autogroup\nexit 1\n")
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    assert "nice 10" not in box.copies("notice")[0].error
+
+
 def wait_for(look, timeout_s=20.0):
     until_s = time.monotonic() + timeout_s
     while not (found := look()):

@@ -7,10 +7,14 @@ import pytest
 from supervisor.policy.upkeep.offsite import (
     LEVEL,
     NOTICE,
+    OPERATOR,
+    PERIOD,
+    REBOOT,
     Claim,
     Copies,
     Lease,
     OffsiteSettings,
+    aside_s,
     due_s,
     judge,
     judge_moved,
@@ -63,6 +67,14 @@ def test_tries_become_rarer_up_to_the_period():
 )
 def test_when_the_newest_copy_is_too_old(copies, late):
     assert late_at_s(RULES, copies) == late
+
+
+@pytest.mark.parametrize(
+    ("cause", "limit_s", "aside"),
+    [(PERIOD, 3600.0, 30.0), (OPERATOR, 3600.0, 30.0), ("", 40.0, 10.0), (REBOOT, 20.0, 0.0), (NOTICE, 3600.0, 0.0)],
+)
+def test_a_copy_that_nobody_runs_out_of_time_for_leaves_the_processors_to_the_programs(cause, limit_s, aside):
+    assert aside_s(cause, limit_s) == aside
 
 
 A1, B2 = Lease("a", 1, "A"), Lease("b", 2, "B")

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from supervisor.adapters.process.share import Share
 from supervisor.config.offsite import lines_in, masked
 from supervisor.policy.upkeep.offsite import Lease, OffsiteSettings
 from supervisor.printable import printable
@@ -77,10 +78,15 @@ class Restic:
 
     def __init__(
         self, rules: OffsiteSettings, cache: Path, *, cut_fd: int | None = None, user: pwd.struct_passwd | None = None,
-        limit_s: float | None = None,
+        limit_s: float | None = None, share: Share | None = None,
     ) -> None:  # fmt: skip
-        """`cut_fd`: as soon as it can be read, whatever runs is ended (`Cut`). `user`: run as this one, if root asks."""
-        self._rules, self._cache, self._cut_fd, self._user = rules, cache, cut_fd, user
+        """`cut_fd`: as soon as it can be read, whatever runs is ended (`Cut`). `user`: run as this one, if root asks.
+
+        `share`: until `aside_until_s` (monotonic), the programs have the processors first. Without one restic stays in the
+        caller's session, so that an SFTP client can ask at its terminal.
+        """
+        self._rules, self._cache, self._cut_fd, self._user, self._share = rules, cache, cut_fd, user, share
+        self.aside_until_s = 0.0
         self.deadline_s = time.monotonic() + (rules.timeout_s if limit_s is None else limit_s)
 
     @property
@@ -157,7 +163,8 @@ class Restic:
                 if self._user is not None:
                     os.chown(self._cache, self._user.pw_uid, self._user.pw_gid)
                 process = subprocess.Popen(
-                    argv, stdin=asked, stdout=out, stderr=err, env=self._environ(), process_group=0, cwd=cwd or "/",
+                    argv, stdin=asked, stdout=out, stderr=err, env=self._environ(), cwd=cwd or "/",
+                    start_new_session=self._share is not None, process_group=0 if self._share is None else None,
                     **self._as_user(),
                 )  # fmt: skip
             except FileNotFoundError:
@@ -197,9 +204,11 @@ class Restic:
             poller.register(pidfd, select.POLLIN)
             if self._cut_fd is not None:
                 poller.register(self._cut_fd, select.POLLIN)
-            ready = {fd for fd, _ in poller.poll(max(0.0, self.deadline_s - time.monotonic()) * 1000.0)}
+            ready = self._aside(process.pid, poller) or _ready(poller, self.deadline_s)
             if pidfd in ready:
                 return ""
+            if self._share is not None:
+                self._share.restore(process.pid)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGINT)
             leaving = select.poll()
@@ -211,6 +220,17 @@ class Restic:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
 
+    def _aside(self, pid: int, poller: select.poll) -> set[int]:
+        """Let it wait for the programs, for as long as that is allowed: what ended this; nothing: its time aside."""
+        until_s = min(self.aside_until_s, self.deadline_s)
+        if self._share is None or time.monotonic() >= until_s:
+            return set()
+        self._share.lower(pid)
+        ready = _ready(poller, until_s)
+        if not ready:
+            self._share.restore(pid)
+        return ready
+
     def _words(self, what: str, code: int, err: str, out: str) -> str:
         """Restic's own words, without secrets: the lines that say what is wrong, or all of them."""
         lines = [_plain(line) for line in (err.splitlines() or out.splitlines())]
@@ -219,6 +239,10 @@ class Restic:
         for secret in sorted(_secrets(self._rules), key=len, reverse=True):
             told = told.replace(secret, "***")
         return f"restic {what}: {printable(masked(told))[-_MOST_SAID:] or f'ended with status {code} and said nothing'}"
+
+
+def _ready(poller: select.poll, until_s: float) -> set[int]:
+    return {fd for fd, _ in poller.poll(max(0.0, until_s - time.monotonic()) * 1000.0)}
 
 
 def lowered() -> list[str]:

@@ -25,10 +25,11 @@ from supervisor.adapters.offsite import hardware, staging
 from supervisor.adapters.offsite import lease as leases
 from supervisor.adapters.offsite.restic import COPY_TAG, Cut, Restic, ResticError
 from supervisor.adapters.process.own_checkpoints import places_of
+from supervisor.adapters.process.share import Share
 from supervisor.model import commands
 from supervisor.model.inputs import LeaseFound, OffsiteDone
 from supervisor.model.settings import Paths, Settings
-from supervisor.policy.upkeep.offsite import Claim, Lease
+from supervisor.policy.upkeep.offsite import Claim, Lease, aside_s
 from supervisor.ports import Clock, Inbox
 
 log = structlog.get_logger()
@@ -56,8 +57,10 @@ class Offsite:
     def __init__(
         self, paths: Paths, settings: Callable[[], Settings], inbox: Inbox, clock: Clock, version: str,
         box: Callable[[], str] = socket.gethostname, witnesses: Callable[[], dict[str, str]] = dict,
+        share: Share | None = None,
     ) -> None:  # fmt: skip
         """`box` names this box for people, `witnesses` tell it from others (`policy/box/box_identity.py`)."""
+        self._share = share or Share()
         self._paths, self._settings, self._inbox, self._clock = paths, settings, inbox, clock
         self._version, self._box, self._witnesses = version, box, witnesses
         self._dir = Path(paths.offsite)
@@ -103,8 +106,11 @@ class Offsite:
     def _outcome(self, command: OffsiteCommand, work: _Work) -> OffsiteDone | None:
         """Whatever goes wrong is an outcome. None: it made room, and nothing is to be recorded of it."""
         began_s, what = time.monotonic(), _what(command)
-        restic = Restic(self._settings().offsite, self._dir / "cache", cut_fd=work.cut_fd)
+        restic = Restic(self._settings().offsite, self._dir / "cache", cut_fd=work.cut_fd, share=self._share)
         cause = command.cause if isinstance(command, commands.OffsiteCopy) else ""
+        if not isinstance(command, commands.OffsiteTakeOver):
+            limit_s = command.limit_s if isinstance(command, commands.OffsiteCopy) else self._settings().offsite.timeout_s
+            restic.aside_until_s = began_s + aside_s(cause, limit_s)
         due_wall_s = command.due_wall_s if isinstance(command, commands.OffsiteTend) else None
         try:
             match command:

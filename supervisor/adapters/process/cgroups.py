@@ -2,6 +2,7 @@
 
     extralife.service/            the part that is ours; no process may be here while controllers are on below it
         daemon/                   the daemon itself, which goes there when it starts
+        aside/                    a child of the daemon that leaves the processors to the programs (`share.py`)
         earlier/                  what ran here when it came: workers that an older version had started
         worker-Pong-TOKEN/        one attempt, with its limits (`policy/worker/confinement.py`)
             shim/                 its shim, so that it outlives its tree and writes how that ended
@@ -38,6 +39,7 @@ from supervisor.policy.worker.confinement import Limits
 log = structlog.get_logger()
 
 DAEMON: Final = "daemon"
+ASIDE: Final = "aside"
 EARLIER: Final = "earlier"
 SHIM: Final = "shim"
 TREE: Final = "tree"
@@ -47,6 +49,7 @@ _READ_BYTES: Final = 64 * 1024
 _REMOVE_S: Final = 2.0  # a cgroup whose processes have just ended is busy until they are reaped
 _STUBBORN: Final = 50  # times that what runs in our part is moved aside while it starts more
 _PRESSURES: Final = ("cpu", "memory", "io")
+_LOW_WEIGHT, _WEIGHT = 10, 100  # of a program: 100, unless the operator has given it another one
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +193,22 @@ class Cgroups:
             "on": self._base is not None, "why": self._why, "path": None if self._base is None else str(self._base),
             "controllers": list(self._controllers), "lacking": lacking,
         }  # fmt: skip
+
+    # --- a child of the daemon --------------------------------------------------------------------------------------------
+
+    def put_aside(self, pid: int) -> None:
+        """A tenth of a program's share of the processors, until `restore_aside`."""
+        if self._base is None or "cpu" not in self._controllers:
+            return
+        with contextlib.suppress(OSError):
+            self._make(self._base / ASIDE)
+            _write(self._base / ASIDE / "cpu.weight", str(_LOW_WEIGHT))
+            _write(self._base / ASIDE / "cgroup.procs", str(pid))
+
+    def restore_aside(self) -> None:
+        if self._base is not None:
+            with contextlib.suppress(OSError):
+                _write(self._base / ASIDE / "cpu.weight", str(_WEIGHT), absent_ok=True)
 
     # --- one attempt -----------------------------------------------------------------------------------------------------
 

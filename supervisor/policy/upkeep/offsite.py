@@ -14,6 +14,12 @@ after it at 2:22. The repository cannot be reached then: it is tried again at 2:
 The rule of age. A copy is as old as the moment at which its files were collected. `late_s` after that moment, if something
 has trained since, it is too old: one alert, until a copy succeeds.
 
+The rule of share. A copy leaves the processors to the programs (`adapters/process/share.py`) for its first 30 s, at most for
+a quarter of its time limit, and gets as much as a program after that. So a small copy costs the programs little, a large one
+ends in time on a box with other load too, and no copy of a few seconds makes the next one late. A copy before a reboot or
+because of a notice never steps aside. Example: 0.7 s of processor time at a tenth of a core: 7 s beside two games that want
+both cores, where it would take 2 s from them in 2.4 s.
+
 The rule of the lease. The repository names the one box that goes on with its trainings: a token, and a generation that
 grows by one with each take-over. Of several leases the highest generation counts, then the newest. A box that finds a
 lease with its own token goes on. One that held this repository and finds another's lease is fenced: its programs stop. One
@@ -47,6 +53,8 @@ URGENT: Final = frozenset({OPERATOR, REBOOT, NOTICE})  # these do not wait after
 _FIRST_S: Final = 60.0
 _FIRST_RETRY_S: Final = 60.0
 _URGENT_RETRY_S: Final = 2.0
+_ASIDE_S: Final = 30.0
+_NO_TIME: Final = frozenset({REBOOT, NOTICE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +123,11 @@ def due_s(rules: OffsiteSettings, copies: Copies) -> float | None:
 def retry_s(rules: OffsiteSettings, failures: int) -> float:
     """How long after the n-th failure in a row. Example: 60, 120, 240, 480, 900, 900 s."""
     return float(min(rules.every_s, _FIRST_RETRY_S * 2.0 ** min(failures - 1, 20)))
+
+
+def aside_s(cause: str, limit_s: float) -> float:
+    """How long a copy leaves the processors to the programs."""
+    return 0.0 if cause in _NO_TIME else min(_ASIDE_S, limit_s / 4.0)
 
 
 def late_at_s(rules: OffsiteSettings, copies: Copies) -> float | None:
