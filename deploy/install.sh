@@ -181,7 +181,9 @@ main() {
     ! "$changed" || sync # the links that enable the units
     "$changed" || echo "install: everything is up to date"
     echo
-    "$prefix/current/.venv/bin/supervisorctl" -c "$CONFIG" doctor || echo "install: correct the findings that are bad"
+    local skip=()
+    [[ -z $repository ]] || skip=(--skip copies) # it has just been read and written
+    "$prefix/current/.venv/bin/supervisorctl" -c "$CONFIG" doctor "${skip[@]}" || echo "install: correct the findings that are bad"
     cat <<END
 
   status        extralifectl status

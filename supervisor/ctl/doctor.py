@@ -20,14 +20,15 @@ LEVELS = ("bad", "warn", "unknown", "ok")
 
 
 def doctor(session: Session, args: list[str]) -> int:
-    """`doctor [--json]`.
+    """`doctor [--json] [--skip CHECK]`.
 
     Check host, installation and settings: what is wrong, and what to do. Exit code 1 when something is bad.
+    `--skip copies` writes nothing into the repository of copies.
     """
-    names, options = take(args, "--json")
+    names, options = take(args, "--json", valued=("--skip",))
     if names:
         raise Failed(f"Error: doctor takes no names, not {text.printable(names[0])!r}")
-    found = examine(session)
+    found = examine(session, options.get("--skip", ""))
     if "--json" in options:
         session.say_json({"findings": [each.as_json() for each in found]})
     else:
@@ -36,8 +37,8 @@ def doctor(session: Session, args: list[str]) -> int:
     return GENERIC if any(each.level == "bad" for each in found) else OK
 
 
-def examine(session: Session) -> list[Finding]:
-    """Every finding, the worst first."""
+def examine(session: Session, skip: str = "") -> list[Finding]:
+    """Every finding, the worst first. Raises Failed: no check is called `skip`."""
     from supervisor.ctl import (
         checks,
         checks_alerts,
@@ -53,16 +54,23 @@ def examine(session: Session) -> list[Finding]:
     patient = checks.patient(session.options)
     found: list[Finding] = []
     of_upkeep = checks_alerts, checks_offsite, checks_notices, checks_slurm
-    for module in (checks, checks_disk, checks_service, checks_training, checks_gpu, *of_upkeep):
-        for check in module.ALL:
-            found += _try(check, patient)
+    modules = checks, checks_disk, checks_service, checks_training, checks_gpu, *of_upkeep
+    all_checks = {_name(check): check for module in modules for check in module.ALL}
+    if skip and all_checks.pop(skip, None) is None:
+        raise Failed(f"Error: doctor has no check {text.printable(skip)!r}; there are {', '.join(sorted(all_checks))}")
+    for check in all_checks.values():
+        found += _try(check, patient)
     return sorted(found, key=lambda each: LEVELS.index(each.level))
+
+
+def _name(check: Callable[[Patient], Iterable[Finding]]) -> str:
+    return check.__name__.replace("_", " ")
 
 
 def _try(check: Callable[[Patient], Iterable[Finding]], patient: Patient) -> list[Finding]:
     from supervisor.ctl.checks import Finding, not_known
 
-    name = check.__name__.replace("_", " ")
+    name = _name(check)
     try:
         return list(check(patient))
     except PermissionError as error:

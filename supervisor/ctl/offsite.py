@@ -231,12 +231,13 @@ def _restore(session: Session, options: dict[str, str]) -> int:
             session.say(text.printable(said))
 
     try:
-        snapshot = restoring.choose(_called(restic.snapshots), options.get("--snapshot", "latest"))
+        there = _called(restic.snapshots)
+        snapshot = restoring.choose(there, options.get("--snapshot", "latest"))
         made = _called(
             lambda: restoring.restore(
                 restic, snapshot, Path(options["--to"]).absolute(), take_over="--take-over" in options, box=_box(),
                 wall_s=text.wall_s(), say=say,
-                ready=lambda config, about: _before(session, config, about, rules, options),
+                ready=lambda config, about: _before(session, config, about, rules, options), known=there,
             )
         )  # fmt: skip
     except restoring.NotRestored as error:

@@ -21,7 +21,9 @@ from supervisor.reports.ledger import ROUNDING_S, Interruption, Ledger, ProgramT
 
 Seconds = dict[Account, float]
 
-_FREE: Final = (Account.DAEMON_DOWN, Account.BACKOFF, Account.ADMISSION, Account.UNKNOWN)  # why nothing runs in a free slot
+_FREE: Final = (  # why nothing runs in a free slot
+    Account.DAEMON_DOWN, Account.BACKOFF, Account.NOTICE, Account.ADMISSION, Account.UNKNOWN,
+)  # fmt: skip
 _TRAINS: Final = COMPUTING | {Account.LOST, Account.UNPROVEN, Account.CHECKPOINT_STALL, Account.EVALUATE}
 _BY_END: Final = attrgetter("end_s")
 
@@ -67,7 +69,7 @@ class AccountSheet:
     @property
     def goodput(self) -> float | None:
         """Productive share of the time in which it could have trained: the box was up, and it had a slot."""
-        apart = (Account.HOST_DOWN, Account.ADMISSION, Account.IDLE)
+        apart = (Account.HOST_DOWN, Account.ADMISSION, Account.NOTICE, Account.IDLE)
         return _share(self.seconds.get(Account.PRODUCTIVE, 0.0), self.wall_s - fsum(self.seconds.get(a, 0.0) for a in apart))
 
     @property

@@ -315,6 +315,7 @@ class Ledger:
     ended: list[ProgramTimeline] = field(default_factory=list)  # of programs that left the config
     levels: list[tuple[float, str, int]] = field(default_factory=list)  # (from when, name, slots)
     reboots: list[RebootEntry] = field(default_factory=list)
+    leave_at_s: dict[str, float] = field(default_factory=dict)  # by notice: nothing starts from then on
     stopped_at_s: float | None = None  # the daemon ended in order
     clocks: list[tuple[float, float]] = field(default_factory=list)  # (journal time, wall clock) whenever it may have moved
     seq: int = 0
@@ -323,7 +324,7 @@ class Ledger:
         """One that can go another way."""
         return replace(
             self, books={name: book.copy() for name, book in self.books.items()}, ended=[*self.ended],
-            levels=[*self.levels], reboots=[*self.reboots], clocks=[*self.clocks],
+            levels=[*self.levels], reboots=[*self.reboots], clocks=[*self.clocks], leave_at_s={**self.leave_at_s},
         )  # fmt: skip
 
     def closed(self, now_s: float, last_sign_s: float | None = None) -> Ledger:
@@ -332,6 +333,7 @@ class Ledger:
         now_s = max(now_s, out.at_s)
         if out.first_s is None:
             out.first_s = now_s
+        out._keep_down(now_s)
         if out.stopped_at_s is not None or last_sign_s is not None:
             out._nobody_looked(max(out.at_s, min(last_sign_s or 0.0, now_s)), now_s)
         for book in out.books.values():
@@ -355,6 +357,7 @@ class Ledger:
         if self.first_s is None:
             self.first_s = self.at_s = at_s
         self.seq, self.wall_s = stamped.seq, stamped.wall_s
+        self._keep_down(at_s)
         if isinstance(fact, facts.ProgramFact):
             self._program(at_s, fact)
         else:
@@ -368,6 +371,12 @@ class Ledger:
                 self.levels.append((at_s, level, slots))
             case facts.HostRebooted():
                 self._rebooted(stamped, fact)
+                self._leaves(at_s, {})
+            case facts.EndAnnounced(id=id_) | facts.EndCalledOff(id=id_):
+                standing = {known: leave_s for known, leave_s in self.leave_at_s.items() if known != id_}
+                if isinstance(fact, facts.EndAnnounced) and fact.leave_at_s is not None:
+                    standing[id_] = fact.leave_at_s
+                self._leaves(at_s, standing)
             case facts.ClockSet(step_s=step_s):
                 self.clocks = [(then_s, wall_clock.mended(wall_s, step_s)) for then_s, wall_s in self.clocks]
                 self.clocks.append((at_s, stamped.wall_s))
@@ -390,6 +399,8 @@ class Ledger:
         """What came before is no longer in the journal: the books begin here, with everything as it stood."""
         self.levels.append((stamped.at_s, state.level, state.slots))
         self.clocks.append((stamped.at_s, stamped.wall_s))
+        standing = state.notices.standing.items()
+        self.leave_at_s = {id_: each.leave_at_s for id_, each in standing if each.leave_at_s is not None}
         for name, program in state.programs.items():
             begins = _BEGINS[program.phase]
             book = self.books[name] = ProgramTimeline(name, stamped.at_s, stamped.at_s, begins, program.service)
@@ -399,6 +410,22 @@ class Ledger:
                 book.token, book.began_s = program.attempt.token, program.attempt.intended_at_s
                 book.ready, book.stalled = program.attempt.ready_at_s is not None, program.attempt.stall is not None
                 book.account = Account.TERMINATE if book.stalled else book.account
+
+    def _leaves(self, at_s: float, leave_at_s: dict[str, float]) -> None:
+        """Other notices stand: whom only an older one has kept down waits for a slot again."""
+        self.leave_at_s = leave_at_s
+        for book in self.books.values():
+            if book.account is Account.NOTICE:
+                book.turn(at_s, Account.ADMISSION)
+
+    def _keep_down(self, at_s: float) -> None:
+        """From the moment to leave on, whoever waits for a slot gets none."""
+        leave_s = min(self.leave_at_s.values(), default=at_s)
+        if not self.leave_at_s or at_s <= leave_s:
+            return
+        for book in self.books.values():
+            if book.account is Account.ADMISSION:
+                book.turn(leave_s, Account.NOTICE)
 
     def _since(self, last_sign_s: float | None, at_s: float) -> float:
         """When the daemon before was last there: never before its last fact."""

@@ -39,6 +39,7 @@ from supervisor.adapters.host.systemd import Notifier, handed_over
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
 from supervisor.adapters.notices import detect
 from supervisor.adapters.notices.thread import NoticeWatch
+from supervisor.adapters.offsite.restoring import log_origin
 from supervisor.adapters.offsite.thread import Offsite
 from supervisor.adapters.process import cgroups, checkpoints, limits, orphans, starts
 from supervisor.adapters.process.controls import Controls
@@ -291,6 +292,7 @@ class Daemon:
             paths, lambda: loop.settings, inbox, system_clock, self._start.version, lambda: _box_name(loop.state),
             lambda: witnesses(BootFiles.of(os.environ)), Share(groups),
         )  # fmt: skip
+        log_origin(Path(paths.state_dir))
         backend = DaemonBackend(
             inbox,
             replies,

@@ -57,7 +57,7 @@ class Box:
         self.state.mkdir(mode=0o700)
         Path(self.paths.config_file).write_text("[program.Pong]\n")
         self.rules = OffsiteSettings(repository=str(repository / "repo"), password_file=str(repository / "password"))
-        self.inbox, self.clock, self.hardware = Inbox(), Clock(), {}
+        self.inbox, self.clock, self.hardware, self.programs = Inbox(), Clock(), {}, ()
         self.journal, _, _ = open_or_salvage(self.paths.journal, wall_s=WALL_S, seen_seq=0)
         self.tell("first")
         for program, step in (("Pong", 100), ("Qbert", 7)):
@@ -67,8 +67,8 @@ class Box:
         (curves / "events.1").write_bytes(b"curve")
         (self.state / "alive").write_text("{}")
         self.thread = Offsite(
-            self.paths, lambda: Settings(self.paths, offsite=self.rules), self.inbox, self.clock, "9.9", lambda: self.name,
-            lambda: self.hardware,
+            self.paths, lambda: Settings(self.paths, offsite=self.rules, programs=self.programs), self.inbox, self.clock, "9.9",
+            lambda: self.name, lambda: self.hardware,
         )  # fmt: skip
 
     def tell(self, why: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 from fakes import FakeClock
 from notices_kit import TOKEN, WALL_S, Metadata
 
+from supervisor.adapters.host import boot
 from supervisor.adapters.host.boot import BootFiles
 from supervisor.adapters.notices import detect
 from supervisor.adapters.notices.local import Command, File, notice
@@ -330,6 +331,13 @@ def test_the_provider_is_known_by_the_firmware(tmp_path, files, found):
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     assert detect.provider(BootFiles.of({"EXTRALIFE_BOOT_FILES": str(tmp_path)})) == found
+
+
+def test_daemons_of_tests_take_this_machine_for_no_provider_s():
+    files = BootFiles.of(os.environ)
+    assert files.folder is not None
+    assert {each.name for each in files.folder.iterdir()} == {"boot_id", "pid1_stat"}
+    assert boot.read_boot(files) == boot.read_boot(BootFiles())
 
 
 # --- the threads -----------------------------------------------------------------------------------------------------------

@@ -13,12 +13,18 @@ from pathlib import Path
 import pytest
 from killing import killed
 from offsite_kit import PASSWORD, WALL_S, Box, copy, needs_restic, new_repository, whys
+from structlog.testing import capture_logs
+from test_own_checkpoints import plain
+from test_own_checkpoints import spec as own_spec
 
+from supervisor.adapters.backups import store as backups
+from supervisor.adapters.offsite import hardware, restoring
 from supervisor.adapters.offsite import lease as leases
-from supervisor.adapters.offsite import restoring
 from supervisor.adapters.offsite.restic import Restic, ResticError
 from supervisor.adapters.process import checkpoints
+from supervisor.adapters.process.own_checkpoints import places_of
 from supervisor.model.commands import OffsiteTakeOver, OffsiteTend
+from supervisor.model.settings import Paths, Settings
 from supervisor.policy.upkeep.offsite import Claim
 
 pytestmark = needs_restic
@@ -80,6 +86,24 @@ def test_a_copy_has_everything_and_comes_back_whole(box, tmp_path):
     assert not (new / restoring.ASIDE).exists()
     with pytest.raises(restoring.NotRestored, match="holds a journal already"):
         restore(box, new)
+
+
+def test_what_a_script_saved_by_itself_comes_back_on_another_box(box, tmp_path):
+    for step in (100, 200):
+        plain(tmp_path / "work" / "out" / f"step={step}.pt")
+    scripts = replace(own_spec(tmp_path / "work", "out/*.pt"), name="Never")
+    box.programs = (scripts,)
+    assert box.copies()[0].missed == {}
+    shutil.rmtree(tmp_path / "work")
+    made = restore(box, tmp_path / "bob", take_over=True)
+    assert made.steps == {"Never": 200, "Pong": 100, "Qbert": 7}
+    paths = Paths(str(tmp_path / "bob"), str(tmp_path / "run"))
+    there = Settings(paths, programs=(replace(scripts, directory=str(tmp_path / "elsewhere")),))
+    (tmp_path / "elsewhere").mkdir()
+    kept = backups.find(Path(paths.state_dir) / "backups", made.own)
+    run_dirs = {"Never": Path(paths.run_dir("Never"))}
+    assert backups.restore(kept, run_dirs, lambda: None, backups.Task(), places_of(there, paths, run_dirs)) == {"Never": 200}
+    assert (tmp_path / "elsewhere" / "out" / "step=200.pt").read_bytes() == b"some bytes"
 
 
 def test_an_unchanged_checkpoint_is_not_sent_again(box):
@@ -374,6 +398,31 @@ def test_who_only_looks_at_a_copy_stops_nobody_and_may_not_go_on(box, tmp_path):
     assert box.copies()[0].error == ""
     claim, lease = leases.claim(box.restic(), tmp_path / "look" / "offsite", None, leases.Here("look", WALL_S))
     assert (claim, lease.box) == (Claim.LOST, "ada")
+
+
+def test_of_two_that_take_over_after_the_same_look_the_later_one_goes_on(box, tmp_path):
+    box.copies()
+    known, here = box.restic().snapshots(), leases.Here("bob", WALL_S)
+    assert leases.take_over(box.restic(), tmp_path / "bob", here, known)[0] is Claim.HELD
+    assert leases.take_over(box.restic(), tmp_path / "carol", replace(here, box="carol"), known)[0] is Claim.HELD
+    claim, lease = leases.claim(box.restic(), tmp_path / "bob", None, here)
+    assert (claim, lease.box, lease.generation) == (Claim.LOST, "carol", 2)
+
+
+def test_the_first_daemon_on_a_restored_directory_logs_what_this_box_has_less(box, tmp_path, monkeypatch):
+    monkeypatch.setattr(hardware, "here", lambda: {"cores": 5000, "memory_gib": None, "gpus": []})
+    box.copies()
+    monkeypatch.undo()
+    restore(box, tmp_path / "new")
+    assert (tmp_path / "new" / "offsite").stat().st_mode & 0o777 == 0o700
+    with capture_logs() as told:
+        restoring.log_origin(tmp_path / "new")
+        restoring.log_origin(tmp_path / "new")
+    assert [(each["event"], each["log_level"]) for each in told] == [
+        ("goes_on_from_a_copy", "info"), ("this_box_has_less", "warning")
+    ]  # fmt: skip
+    assert told[1]["has"].endswith("cores instead of 5000")
+    assert told[1]["than_box"] == "ada"
 
 
 def test_a_box_that_never_held_the_repository_copies_nothing_into_it(box, repository, tmp_path):

@@ -5,8 +5,10 @@ from core_kit import Core, settings, spec
 
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
+from supervisor.model.inputs import EndNoticesRead
 from supervisor.model.snapshot import encoded
 from supervisor.policy.upkeep.accounting import Account
+from supervisor.policy.upkeep.notices import END, RISK, EndNotice
 from supervisor.reports import accounts
 from supervisor.reports.accounts_view import Since, accounts_view, since_s
 from supervisor.reports.ledger import Ledger, fold_accounts
@@ -549,3 +551,47 @@ def test_what_was_trained_before_a_restart_of_unknown_resume_is_unproven():
     story.dies(300, until=300).start(300, trains=310).resumed(311, 40, None)
     booked = story.booked(320)
     assert booked["UNPROVEN"] == 200.0, "a later report says nothing about what came before"
+
+
+# --- an announced end ------------------------------------------------------------------------------------------------------
+
+
+def announced(id_="n", leave_at_s=100.0):
+    return facts.EndAnnounced("spot", id_, "aws", sure=True, what="terminate", until_s=120.0, leave_at_s=leave_at_s)
+
+
+def leaves(story, at_s, gone_s):
+    story.at(at_s, facts.StopIntended("s", "P", story.token, "notice", "aws", 3.0))
+    left = facts.Exited("left", "P", story.token, "stopped", 0, None, None, None, counted=False)
+    return story.at(gone_s, left, facts.Requeued("this box ends", "P"))
+
+
+def test_from_its_leaving_to_the_end_a_program_is_kept_down_by_the_notice():
+    story = leaves(Story("P", "Q").start(0, trains=10).at(80, announced()), 100, 104)
+    assert story.booked(110) == {"STARTUP": 10.0, "PRODUCTIVE": 90.0, "TERMINATE": 4.0, "NOTICE": 6.0}
+    assert story.booked(110, "Q") == {"ADMISSION": 100.0, "NOTICE": 10.0}
+    assert story.booked(110, "slots")["NOTICE"] == 6.0
+    sheet = story.summary(110).programs[0]
+    assert sheet.goodput == pytest.approx(90 / 104), "it could not have trained"
+    story.at(205, rebooted(last_sign_s=112.0, boot_wall_s=WALL_S + 200), daemon(112.0))
+    booked = story.booked(300, "Q")
+    assert booked == {"ADMISSION": 195.0, "NOTICE": 12.0, "HOST_DOWN": 88.0, "DAEMON_DOWN": 5.0}
+
+
+def test_an_end_that_is_called_off_lets_them_wait_for_a_slot_again():
+    story = leaves(Story("P").start(0, trains=10).at(80, announced()), 100, 104)
+    story.at(90 + 20, announced("risk", None), announced("m", 105.0)).at(112, facts.EndCalledOff("off", "n", "aws"))
+    assert story.booked(120)["NOTICE"] == 16.0, "another one stands"
+    story.at(120, facts.EndCalledOff("off", "m", "aws"))
+    assert story.booked(130) == {"STARTUP": 10.0, "PRODUCTIVE": 90.0, "TERMINATE": 4.0, "NOTICE": 16.0, "ADMISSION": 10.0}
+
+
+def test_where_the_journal_begins_a_notice_stands_as_it_stood():
+    core = Core(settings("A", "B", slots=1)).running("A")
+    notice = EndNotice("n", "aws", END, "terminate", core.now_s + 100.0)
+    core.give(EndNoticesRead(core.now_s, (notice, EndNotice("r", "aws", RISK, "rebalance", None)), {}))
+    leave_s = core.state.notices.standing["n"].leave_at_s
+    assert leave_s > core.now_s
+    ledger = fold_accounts([Stamped(9, leave_s - 10.0, WALL_S, "b", facts.Snapshot("s", encoded(core.state)))])
+    books = {each.name: each.seconds for each in accounts.summary(ledger.closed(leave_s + 5.0)).programs}
+    assert books["B"] == {Account.ADMISSION: 10.0, Account.NOTICE: 5.0}

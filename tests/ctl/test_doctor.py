@@ -20,11 +20,12 @@ from supervisor.ctl import (
     checks_notices,
     checks_offsite,
     checks_service,
+    checks_slurm,
     checks_training,
     doctor,
 )
 from supervisor.ctl.checks import Finding, Patient
-from supervisor.ctl.outcome import Options
+from supervisor.ctl.outcome import Failed, Options
 from supervisor.ctl.session import Session
 
 
@@ -46,15 +47,33 @@ def test_doctor_takes_no_names() -> None:
     assert "doctor takes no names" in done.stderr + done.stdout
 
 
+def only(monkeypatch: pytest.MonkeyPatch, *few: object) -> None:
+    monkeypatch.setattr(checks, "ALL", few)
+    others = checks_alerts, checks_disk, checks_gpu, checks_notices, checks_offsite, checks_service, checks_training
+    for module in (*others, checks_slurm):
+        monkeypatch.setattr(module, "ALL", ())
+
+
+def test_a_check_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def the_clock(_who: Patient):
+        yield Finding("clock", "ok", "it goes")
+
+    def copies(_who: Patient):
+        pytest.fail("left out")
+        yield
+
+    only(monkeypatch, the_clock, copies)
+    assert [each.name for each in doctor.examine(Session(Options()), "copies")] == ["clock"]
+    with pytest.raises(Failed, match="doctor has no check 'copys'; there are copies, the clock"):
+        doctor.examine(Session(Options()), "copys")
+
+
 def test_a_check_that_fails_is_unknown_and_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def odd(_who: Patient):
         raise ZeroDivisionError("what a host")
         yield
 
-    monkeypatch.setattr(checks, "ALL", (odd, lambda _who: [Finding("b", "bad", "broken", "mend it")]))
-    others = checks_alerts, checks_disk, checks_gpu, checks_notices, checks_offsite, checks_service, checks_training
-    for module in others:
-        monkeypatch.setattr(module, "ALL", ())
+    only(monkeypatch, odd, lambda _who: [Finding("b", "bad", "broken", "mend it")])
     found = doctor.examine(Session(Options()))
     assert levels(found) == ["bad", "unknown"], "the worst first"
     assert "ZeroDivisionError: what a host" in found[1].what

@@ -110,9 +110,14 @@ def _on_its_hardware(offsite_dir: Path, ours: Lease, here: Here, snapshots: list
     return judge_moved(known_copy=here.copied, newest_copy=copies[-1] if copies else "")
 
 
-def take_over(restic: Restic, offsite_dir: Path, here: Here) -> tuple[Claim, Lease]:
-    """Write a lease that counts more than all others, and read it back. Raises ResticError, OSError."""
-    ours, there = read(offsite_dir), found(restic)
+def take_over(
+    restic: Restic, offsite_dir: Path, here: Here, known: list[ResticSnapshot] | None = None
+) -> tuple[Claim, Lease]:  # fmt: skip
+    """Write a lease that counts more than all others, and read it back. Raises ResticError, OSError.
+
+    `known`: what the repository held a while ago. A lease that was written since is found when ours is read back.
+    """
+    ours, there = read(offsite_dir), _newest(restic, restic.snapshots() if known is None else known)
     generation = 1 + max(0 if each is None else each.generation for each in (ours, there))
     lease = Lease(uuid.uuid4().hex, generation, here.box, here.wall_s, place=restic.place)
     return _written(restic, offsite_dir, lease, here.hardware)

@@ -22,19 +22,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
+
 from supervisor.adapters.backups import store as backups
 from supervisor.adapters.backups.store import BackupError, Halfway, Task
 from supervisor.adapters.durable import sync, sync_directory
 from supervisor.adapters.files import open_regular
+from supervisor.adapters.offsite import hardware, staging
 from supervisor.adapters.offsite import lease as leases
-from supervisor.adapters.offsite import staging
 from supervisor.adapters.offsite.restic import COPY_TAG, Restic, ResticError, ResticSnapshot
 from supervisor.policy.upkeep.offsite import Claim, Lease
 from workers.contract import REPLAY_DIR, checked_name
 
 ASIDE: Final = ".restoring"
 CONFIG: Final = "restored.toml"  # in the state directory: the configuration of the box that was copied
+_ORIGIN: Final = f"offsite/{staging.COPY_FILE}"  # in the state directory, until the first daemon on it has logged it
 _MOST_BYTES: Final = 1 << 20
+
+log = structlog.get_logger()
 
 
 class NotRestored(Exception):
@@ -82,11 +87,12 @@ def restore(
     wall_s: float,
     say: Callable[[str], object] = lambda _: None,
     ready: Callable[[Path | None, dict[str, Any]], object] = lambda _, __: None,
+    known: list[ResticSnapshot] | None = None,
 ) -> Restored:
     """Make `target` a state directory of that copy. Raises NotRestored, ResticError or OSError.
 
     `ready` gets the copied configuration, and what the copy says of its box, when all but the lease and the journal is in
-    place; what it raises ends this.
+    place; what it raises ends this. `known`: what the repository held when `snapshot` was chosen.
     """
     if (target / staging.JOURNAL).exists():
         raise NotRestored(f"{target} holds a journal already; restore into an empty directory")
@@ -103,7 +109,9 @@ def restore(
     _place(aside, target, info)
     config = target / CONFIG
     ready(config if config.exists() else None, about)
-    _place_lease(restic, target, take_over=take_over, box=box, wall_s=wall_s)
+    _made(target / "offsite")
+    _move(aside / staging.COPY_FILE, target / _ORIGIN)
+    _place_lease(restic, target, take_over=take_over, box=box, wall_s=wall_s, known=known)
     sync(aside / staging.JOURNAL)
     (aside / staging.JOURNAL).rename(target / staging.JOURNAL)  # last: from here on it is a state directory
     sync_directory(target)
@@ -113,6 +121,26 @@ def restore(
         config if config.exists() else None, about,
         _own_name(info) if info is not None and any(each.own for each in info.programs) else "",
     )  # fmt: skip
+
+
+def log_origin(state_dir: Path) -> None:
+    """Once, in the log of the first daemon on a restored directory: which copy it is, and what this box has less.
+
+    Nobody may have sat at the terminal at which `restore` has said it.
+    """
+    path = state_dir / _ORIGIN
+    if not path.exists():
+        return
+    try:
+        about = _about(path.parent)
+    except NotRestored:
+        about = {}
+    log.info("goes_on_from_a_copy", box=about.get("box"), copied_wall_s=about.get("wall_s"))
+    before = about.get("hardware")
+    for each in hardware.less(before if isinstance(before, dict) else {}, hardware.here()):
+        log.warning("this_box_has_less", has=each, than_box=about.get("box"))
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def _about(aside: Path) -> dict[str, Any]:
@@ -205,14 +233,13 @@ def _move(source: Path, target: Path) -> None:
 
 
 def _place_lease(
-    restic: Restic, target: Path, *, take_over: bool, box: str, wall_s: float
+    restic: Restic, target: Path, *, take_over: bool, box: str, wall_s: float, known: list[ResticSnapshot] | None
 ) -> None:  # fmt: skip
     offsite_dir = target / "offsite"
-    offsite_dir.mkdir(mode=0o700, exist_ok=True)
     if not take_over:
         leases.write(offsite_dir, Lease(uuid.uuid4().hex, 0, box, wall_s, place=restic.place))
         return
-    claim, lease = leases.take_over(restic, offsite_dir, leases.Here(box, wall_s))
+    claim, lease = leases.take_over(restic, offsite_dir, leases.Here(box, wall_s), known)
     if claim is not Claim.HELD:
         raise NotRestored(f"box {lease.box} has taken over at the same moment; only one of you should go on")
 

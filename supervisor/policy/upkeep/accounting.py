@@ -11,6 +11,7 @@ level's slots. Each is booked to exactly one account:
 | TERMINATE | while it is being healed, or was asked to leave | verdict, or the request | gone, or it moves again |
 | BACKOFF | while it waits after a death | death | next start, or back in the queue |
 | ADMISSION | while it is wanted and has no slot | queued | start |
+| NOTICE | while it is kept down by the notice that this box ends | time to leave, and gone | it is called off |
 | STARTUP | while it imports and builds its environments | intent to start it | first sign of training |
 | RESTORE | while it loads its checkpoint | phase `restoring` | next phase |
 | WARMUP | while it compiles | phase `compiling` | next phase |
@@ -23,7 +24,7 @@ level's slots. Each is booked to exactly one account:
 | IDLE | while it is down for good: stopped, done, given up | | |
 | UNKNOWN | never: a second that no rule books is a bug | | |
 
-A slot is booked as what runs in it. A free slot is DAEMON_DOWN, BACKOFF or ADMISSION while a program waits for that
+A slot is booked as what runs in it. A free slot is DAEMON_DOWN, BACKOFF, NOTICE or ADMISSION while a program waits for that
 reason, else IDLE; all slots are HOST_DOWN while the box is off. A worker that has yet to leave a lowered level holds
 a slot too: slots paid at a moment are max(slots of the level, workers).
 
@@ -57,6 +58,7 @@ class Account(enum.StrEnum):
     TERMINATE = "TERMINATE"
     BACKOFF = "BACKOFF"
     ADMISSION = "ADMISSION"
+    NOTICE = "NOTICE"
     STARTUP = "STARTUP"
     RESTORE = "RESTORE"
     WARMUP = "WARMUP"

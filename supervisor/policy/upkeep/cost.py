@@ -54,6 +54,7 @@ CAUSES: Final[dict[str, tuple[Account, ...]]] = {
     "checkpoint stalls": (Account.CHECKPOINT_STALL,),
     "restarts": (Account.DETECT, Account.TERMINATE, Account.BACKOFF),
     "waiting to start": (Account.ADMISSION,),
+    "before an announced end": (Account.NOTICE,),
     "tests": (Account.EVALUATE,),
     "slow": (Account.SLOW,),
     "idle slots": (Account.IDLE,),
