@@ -9,6 +9,7 @@
 #   --from-offsite REPO --password-file FILE [--env-file FILE] [--yes]
 #                   go on with the trainings of a box that is gone, from its newest copy (docs/offsite.md); --yes: also if this
 #                   box has less cores, memory or GPUs, without asking
+#   --ssh-key FILE --known-hosts FILE   with an sftp: repository: the service's key, and the server's own; kept in /etc/extralife
 # Without a network: --packages, or a directory of wheels with PIP_NO_INDEX=1 PIP_FIND_LINKS=DIR. PYTHON=/path/to/python3
 # chooses the interpreter. Repeated runs do only the missing steps. A running service changes over to the new version in place; its workers
 # train on.
@@ -19,6 +20,7 @@ umask 022
 # shellcheck source=deploy/release.sh
 source deploy/release.sh
 start=true first_config='' upgraded=false repository='' password_file='' env_file='' yes=()
+ssh_key='' known_hosts=''
 readonly DEFAULT_CONFIG=deploy/examples/box.toml
 
 usage() {
@@ -31,7 +33,7 @@ parse() {
             --dry-run) dry_run=true ;;
             --no-start) start=false ;;
             --yes) yes=(--yes) ;;
-            --prefix | --config | --packages | --from-offsite | --password-file | --env-file)
+            --prefix | --config | --packages | --from-offsite | --password-file | --env-file | --ssh-key | --known-hosts)
                 (($# >= 2)) || die "$1 needs a value"
                 case $1 in
                     --prefix) prefix=${2%/} ;;
@@ -40,6 +42,8 @@ parse() {
                     --from-offsite) repository=$2 ;;
                     --password-file) password_file=$2 ;;
                     --env-file) env_file=$2 ;;
+                    --ssh-key) ssh_key=$2 ;;
+                    --known-hosts) known_hosts=$2 ;;
                 esac
                 shift
                 ;;
@@ -57,6 +61,8 @@ parse() {
 check_offsite() {
     [[ -n $password_file && -r $password_file ]] || die "--from-offsite needs --password-file FILE, the file with the repository's password"
     [[ -z $env_file || -r $env_file ]] || die "--env-file: $env_file cannot be read"
+    [[ $repository != sftp:* || (-r $ssh_key && -r $known_hosts) ]] ||
+        die "an sftp: repository needs --ssh-key FILE and --known-hosts FILE: the service sees no home directory"
     [[ -z $first_config ]] || die "--config and --from-offsite exclude each other: the copy has its own configuration"
     [[ ! -e $CONFIG || -e $STATE/journal.sqlite ]] ||
         die "$CONFIG exists: this box has an installation of its own. Remove it first: deploy/uninstall.sh --delete-data"
@@ -70,10 +76,25 @@ restore_offsite() {
         [[ -z $env_file ]] || act "put the credentials into /etc/extralife/restic.env" keep_secret "$env_file" restic.env
         local options=(--repository "$repository" --password-file /etc/extralife/restic.password)
         [[ -z $env_file ]] || options+=(--env-file /etc/extralife/restic.env)
+        if [[ $repository == sftp:* ]]; then
+            act "put the key into /etc/extralife/key" keep_secret "$ssh_key" key
+            act "write /etc/extralife/known_hosts" install -m 644 "$known_hosts" /etc/extralife/known_hosts
+            options+=(--sftp-command "$(sftp_command)")
+        fi
         act "restore the newest copy to $STATE" runuser -u "$ACCOUNT" -- "$release/.venv/bin/supervisorctl" offsite restore \
             --to "$STATE" --runtime-dir "$RUNTIME" --config-to "$made" --take-over "${yes[@]}" "${options[@]}"
     fi
     "$dry_run" || first_config=$made # a dry run has restored nothing
+}
+
+# Of sftp:USER@HOST:/DIR or sftp://USER@HOST:PORT/DIR.
+sftp_command() {
+    local where=${repository#sftp:} port=''
+    if [[ $where == //* ]]; then
+        where=${where#//} && where=${where%%/*}
+        [[ $where != *:* ]] || port=" -p ${where##*:}"
+    fi
+    printf 'ssh -i /etc/extralife/key -o UserKnownHostsFile=/etc/extralife/known_hosts%s %s -s sftp' "$port" "${where%%:*}"
 }
 
 keep_secret() {

@@ -62,9 +62,13 @@ def _must_have(text: str, wanted: Mapping[tuple[str, str], str | None]) -> None:
 
 
 def here(
-    state_dir: str, runtime_dir: str | None, repository: str, files: Mapping[str, str]
+    state_dir: str, runtime_dir: str | None, repository: str, files: Mapping[str, str], sftp_command: str | None = None
 ) -> dict[tuple[str, str], str | None]:
-    """The settings of a restored configuration that name places. `files` are those of [offsite], by key."""
+    """The settings of a restored configuration that name places. `files` are those of [offsite], by key.
+
+    `sftp_command` is this box's; None: the one in the text names a key of the other box, so it goes.
+    """
     directories = dict(zip(DIRECTORIES, (state_dir, runtime_dir), strict=True))
     found: dict[tuple[str, str], str | None] = {("daemon", key): value for key, value in directories.items()}
-    return found | {("offsite", "repository"): repository} | {("offsite", key): value for key, value in files.items()}
+    found |= {("offsite", "repository"): repository, ("offsite", "sftp_command"): sftp_command}
+    return found | {("offsite", key): value for key, value in files.items()}

@@ -157,7 +157,7 @@ def _list(session: Session, options: dict[str, str]) -> int:
     rows = [("COPY", "WHEN", "BOX", "WHY")]
     for each in reversed(found):
         lease = each.lease
-        why = f"took over (generation {lease.generation})" if lease is not None else _cause(each)
+        why = _cause(each) if lease is None else f"goes on with the trainings (generation {lease.generation})"
         rows.append((each.id, text.when(each.wall_s, text.wall_s()), text.printable(each.host), text.printable(why)))
     for row in text.table(rows) if found else ["the repository has no copy of extralife yet"]:
         session.say(row)
@@ -291,7 +291,8 @@ def _write_config(config: Path | None, rules: OffsiteSettings, options: dict[str
     files = {"password_file": rules.password_file, **({"env_file": rules.env_file} if rules.env_file else {})}
     to = Path(options["--config-to"]).absolute()
     wanted = moved.here(
-        str(Path(options["--to"]).absolute()), options.get("--runtime-dir"), rules.repository, files
+        str(Path(options["--to"]).absolute()), options.get("--runtime-dir"), rules.repository, files,
+        rules.sftp_command or None,
     )  # fmt: skip
     try:
         written = moved.moved(config.read_text(), wanted)

@@ -39,6 +39,13 @@ def test_a_section_that_is_there_gets_what_it_lacks():
     }
 
 
+def test_the_way_to_an_sftp_server_is_this_box_s():
+    text = '[offsite]\nsftp_command = "ssh -i /old/key"\n'
+    assert "sftp_command" not in tomllib.loads(moved(text, WANTED))["offsite"]
+    wanted = here("/new", None, "sftp:h:/d", {}, "ssh -i /new/key")
+    assert tomllib.loads(moved(text, wanted))["offsite"]["sftp_command"] == "ssh -i /new/key"
+
+
 @pytest.mark.parametrize("text", ['daemon = { state_dir = "/old" }\n', '[daemon]\nstate_dir = """\n/old"""\n', "[daemon"])
 def test_an_odd_form_is_refused(text):
     with pytest.raises(NotMoved):
