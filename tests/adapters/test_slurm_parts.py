@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 import zlib
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from supervisor.adapters.slurm.launcher import SlurmLauncher, node_order, remote
 from supervisor.adapters.slurm.probes import FRESH_S, SlurmProbes
 from supervisor.adapters.slurm.script import Tag, batch_script, job_name, tag_of
 from supervisor.model.commands import SetControl
-from supervisor.model.inputs import JobsSeen, SpawnBroke, SpawnSucceeded
+from supervisor.model.inputs import Ended, JobsSeen, SpawnBroke, SpawnSucceeded
 from supervisor.model.settings import Paths, ProgramSpec, Progress
 from supervisor.policy.cluster.jobs import Job
 from supervisor.policy.cluster.launcher import LauncherSettings
@@ -223,6 +223,32 @@ def test_a_job_that_waits_is_deleted_on_request_and_one_that_runs_is_signalled(w
     other.launcher.ask_to_leave("Pong", TOKEN)
     other.launcher.step()
     assert other.cluster.cancelled == [("17", "USR1")]
+
+
+def test_a_node_that_still_saves_when_slurm_counts_the_restart_is_not_blamed(world):
+    """The exit record comes a moment after Slurm has put the job back into its queue."""
+    world.spawn()
+    world.report()
+    world.look(world.row(state="RUNNING", nodes=("n7",)))
+    back = world.row(state="PENDING", reason="BeginTime", restarts=1)
+    assert [type(item) for item in world.look(back, later_s=11.0)] == [JobsSeen]
+    record = contract.ExitRecord(TOKEN, 5, contract.EXIT_LEFT, None, False, 1, 1.0, 0.0, 0.0, 0)
+    (world.directory() / contract.EXIT_FILE).write_text(json.dumps(asdict(record)))
+    (ended,) = [item for item in world.look(back, later_s=11.0) if isinstance(item, Ended)]
+    assert (ended.ending.code, ended.ending.job.requeued, ended.ending.job.next_token) == (contract.EXIT_LEFT, True, NEXT)
+    world.launcher.spawn(SPEC, 4, NEXT)  # the next attempt is the same job
+    world.look(back)
+    assert world.cluster.cancelled == []
+
+
+def test_a_node_without_a_last_word_is_waited_for_no_longer_than_its_files_may_take(world):
+    world.spawn()
+    world.report()
+    world.look(world.row(state="RUNNING", nodes=("n7",)))
+    back = world.row(state="PENDING", reason="BeginTime", restarts=1)
+    world.look(back, later_s=11.0)
+    (ended,) = [item for item in world.look(back, later_s=31.0) if isinstance(item, Ended)]
+    assert (ended.ending.code, ended.ending.job.requeued, ended.ending.job.asked) == (None, True, "")
 
 
 # --- on the node ---

@@ -555,10 +555,7 @@ class SlurmLauncher:
             self._cancel(held)
             self._end(held, row.state, requeued=True)
             return
-        token = contract.next_token(held.token)
-        with self._guard:
-            self._back[held.program] = _Back(row.id, held.base, held.restart + 1, token, self._clock.now_s())
-        self._end(held, row.state, requeued=True, next_token=token)
+        self._end(held, row.state, requeued=True, next_token=contract.next_token(held.token))
 
     def _end_strays(self, look: _Look) -> None:
         """Jobs with our mark that belong to no attempt: they could not train, and would only wait in the queue."""
@@ -583,9 +580,10 @@ class SlurmLauncher:
         if held.over_s is None:
             held.over_s = now_s
         told = report.read(self._paths, held.program, held.number, held.token)
-        orderly = state in {"COMPLETED", "FAILED", ""} and not requeued
+        # Slurm counts a restart while the node still saves. A node without a last word is blamed, so that is waited for.
+        speaks = requeued or state in {"COMPLETED", "FAILED", ""}
         record = endings.read_exit(self._paths, held.program, held.number, held.token)
-        if record is None and orderly and now_s - held.over_s < _FILES_LEFT_S:
+        if record is None and speaks and now_s - held.over_s < _FILES_LEFT_S:
             return  # the next look asks again
         if record is not None and record.spawn_error:
             self._drop(held)
@@ -593,6 +591,9 @@ class SlurmLauncher:
             return
         if told is not None and not held.spawned:  # it began and ended between two looks
             self._spawned(held, told)
+        if next_token and held.job is not None:
+            with self._guard:
+                self._back[held.program] = _Back(held.job, held.base, held.restart + 1, next_token, now_s)
         self._drop(held)
         self._inbox.post(Ended(now_s, held.program, held.token, self._ending(held, state, told, requeued, next_token)))
 

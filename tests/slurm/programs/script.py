@@ -26,8 +26,8 @@ def main() -> None:
 
     def leave(*_: object) -> None:
         save()
-        with (directory / "announced").open("a") as file:
-            file.write(Path(os.environ["EXTRALIFE_LEAVE_BY"]).read_text())
+        announced = Path(os.environ["EXTRALIFE_LEAVE_BY"])  # a preempted job is asked before anybody could announce it
+        (directory / "announced").write_text(announced.read_text() if announced.exists() else "")
         with (directory / "leaves").open("a") as file:
             file.write(f"{step}\n")
         sys.exit(1)
