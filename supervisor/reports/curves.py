@@ -15,6 +15,7 @@ from math import inf
 from typing import Any, Final
 
 from supervisor.model.recording import PROGRAMS, Drawn, Row, Series, Sheet, as_spread, by_name, folded
+from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.resolution import bucket_of
 
 Json = dict[str, Any]
@@ -131,7 +132,7 @@ def _values(rows: Sequence[Row], name: str) -> list[float | None]:
 
 def _number(row: Row, name: str) -> float | None:
     value = row.values.get(name)
-    return None if value is None else as_spread(value).mean
+    return value.mean if isinstance(value, Spread) else value
 
 
 def columns(sheet: Sheet) -> list[str]:

@@ -305,7 +305,7 @@ def test_a_file_of_another_version_is_not_used(path: Path) -> None:
     Recording(path, now_s=0.0).close()
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA user_version = 99")
-    with pytest.raises(NotUsable, match=r"was written by another extralife \(format 99, known is 1\)"):
+    with pytest.raises(NotUsable, match=r"was written by another extralife \(format 99, known is 2\)"):
         Recording(path, now_s=0.0)
 
 

@@ -6,7 +6,8 @@ The rules:
   aside and an empty one begins.
 * One commit for all rows of a moment, `synchronous=FULL`: a power cut costs what came after the last commit.
 * One wide row for a subject and a time: 20 programs over 30 days are one look at 10,000 rows. (A row for each number was
-  twice the file and four times the time.) Its texts are numbers of the table `label`: they were a sixth of the file.
+  twice the file and four times the time.) Its keys and words are one number, of a table of subjects that thousands of rows
+  share: each as a column of its own was a sixth of the file and of the time.
 * A column that this version knows and the file does not is added, so an upgrade keeps the past. A file of a newer version
   is set aside: what its rows mean is not known.
 """
@@ -16,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any, Final, Self
@@ -29,7 +30,7 @@ from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.resolution import TIERS, Tier, bucket_of, kept_spans
 
 _APPLICATION_ID: Final = 0x584C5243  # "XLRC"
-_VERSION: Final = 1  # of what rows mean; columns that are added change nothing
+_VERSION: Final = 2  # of what rows mean; columns that are added change nothing
 _BUSY_TIMEOUT_S: Final = 5.0
 _MOST_WAL_BYTES: Final = 4 << 20
 _LEAST, _MOST = "least", "most"
@@ -71,7 +72,7 @@ class Recording:
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute(f"PRAGMA journal_size_limit = {_MOST_WAL_BYTES}")
         _make_tables(self._db)  # and columns that this version has more
-        self._labels = _Labels(self._db)
+        self._subjects = _Subjects.of_all(self._db)
         newest = [self._edge("max", sheet, TIERS[0]) for sheet in SHEETS.values()]
         if any(at_s is not None and at_s > now_s + _BEGUN_ANEW_S for at_s in newest):
             raise NotUsable(f"{self._path} is of another journal's time")
@@ -88,7 +89,7 @@ class Recording:
         """The readings of one moment, by sheet; durable when this returns. Raises OSError."""
         with _as_os_error(self._path), transaction(self._db):
             for name, found in rows.items():
-                _insert(self._db, self._labels, SHEETS[name], TIERS[0], found)
+                _insert(self._db, self._subjects[name], SHEETS[name], TIERS[0], found)
 
     def fold(self, now_s: float) -> None:
         """Fold each period that is over into one row of the next tier, a subject. Raises OSError."""
@@ -96,9 +97,10 @@ class Recording:
             for sheet in SHEETS.values():
                 for finer, tier in itertools.pairwise(TIERS):
                     until_s = bucket_of(now_s, tier.period_s)
-                    rows = _read(self._db, self._labels, sheet, finer, self._folded_until(sheet, tier), until_s)
+                    subjects = self._subjects[sheet.name]
+                    rows = _read(self._db, subjects, sheet, finer, self._folded_until(sheet, tier), until_s)
                     with transaction(self._db):
-                        _insert(self._db, self._labels, sheet, tier, _periods(sheet, tier, rows))
+                        _insert(self._db, subjects, sheet, tier, _periods(sheet, tier, rows))
 
     def forget(self, now_s: float, most_bytes: int) -> None:
         """Delete what is older than its tier is kept, or what the file has no room for. Raises OSError."""
@@ -114,14 +116,17 @@ class Recording:
             self._db.executescript("PRAGMA incremental_vacuum")  # `execute` takes one step, which frees one page
 
     def _prune(self) -> None:
-        """Delete the labels of attempts that no row is of any more."""
-        used = " UNION ".join(
-            f"SELECT {name} FROM {_table(sheet, tier)} WHERE {name} IS NOT NULL"  # noqa: S608
-            for sheet in SHEETS.values() for tier in TIERS for name in (*sheet.keys, *sheet.words)
-        )  # fmt: skip
+        """Delete the subjects that no row is of any more, and the labels that no subject has."""
         with transaction(self._db):
-            self._db.execute(f"DELETE FROM label WHERE id NOT IN ({used})")  # noqa: S608
-        self._labels = _Labels(self._db)
+            for sheet in SHEETS.values():
+                used = " UNION ".join(f"SELECT subject FROM {_table(sheet, tier)}" for tier in TIERS)  # noqa: S608
+                self._db.execute(f"DELETE FROM {_subjects(sheet)} WHERE id NOT IN ({used})")  # noqa: S608
+            named = " UNION ".join(
+                f"SELECT {name} FROM {_subjects(sheet)} WHERE {name} IS NOT NULL"  # noqa: S608
+                for sheet in SHEETS.values() for name in (*sheet.keys, *sheet.words)
+            )  # fmt: skip
+            self._db.execute(f"DELETE FROM label WHERE id NOT IN ({named})")  # noqa: S608
+        self._subjects = _Subjects.of_all(self._db)
 
     @property
     def size_bytes(self) -> int:
@@ -157,7 +162,7 @@ class RecordingReader:
         self._path = path
         with _as_os_error(path):
             self._db = _connect_readonly(path)
-        self._labels = _Labels(self._db)
+        self._subjects = _Subjects.of_all(self._db)
 
     def rows(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str] = ()) -> Iterator[Row]:
         """The rows from `since_s` to before `until_s`, oldest first. No subjects: all; else by their first key.
@@ -168,12 +173,12 @@ class RecordingReader:
             yield from self._rows(sheet, TIERS.index(tier), since_s, until_s, subjects)
 
     def _rows(self, sheet: Sheet, place: int, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterator[Row]:
-        tier, next_s = TIERS[place], since_s
-        for row in _read(self._db, self._labels, sheet, tier, since_s, until_s, subjects):
-            next_s = row.at_s + tier.period_s
+        tier, row = TIERS[place], None
+        for row in _read(self._db, self._subjects[sheet.name], sheet, tier, since_s, until_s, subjects):
             yield row
         if place > 0:
             newest = self._db.execute(f"SELECT max(at_s) FROM {_table(sheet, tier)}").fetchone()[0]  # noqa: S608
+            next_s = since_s if row is None else row.at_s + tier.period_s
             begun_s = max(next_s, since_s if newest is None else newest + tier.period_s)
             yield from _periods(sheet, tier, self._rows(sheet, place - 1, begun_s, until_s, subjects))
 
@@ -200,7 +205,7 @@ class RecordingReader:
 def fill(recording: Recording, sheet: Sheet, tier: Tier, rows: Iterator[Row]) -> None:
     """Rows of any tier in one commit: for benches and tests of a long past."""
     with transaction(recording._db):
-        _insert(recording._db, recording._labels, sheet, tier, rows)
+        _insert(recording._db, recording._subjects[sheet.name], sheet, tier, rows)
 
 
 def read(path: Path, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterator[Row]:
@@ -238,9 +243,14 @@ def _table(sheet: Sheet, tier: Tier) -> str:
     return f"{sheet.name}_{tier.period_s:.0f}"
 
 
+def _subjects(sheet: Sheet) -> str:
+    return f"{sheet.name}_subject"
+
+
 def _names(sheet: Sheet, tier: Tier) -> list[str]:
-    """The columns of a series: where they tell something, a folded tier has the least and the most too."""
-    return [name for series in sheet.series for name in _columns(series, tier)]
+    """The columns of the series, then the least and the most of those that have them in this tier."""
+    columns = [_columns(series, tier) for series in sheet.series]
+    return [each[0] for each in columns] + [name for each in columns for name in each[1:]]
 
 
 def _columns(series: Series, tier: Tier) -> tuple[str, ...]:
@@ -266,23 +276,24 @@ def _make_tables(db: sqlite3.Connection) -> None:
     with transaction(db):
         db.execute("CREATE TABLE IF NOT EXISTS label (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE)")
         for sheet in SHEETS.values():
+            texts = ", ".join((*sheet.keys, *sheet.words))  # numbers of labels
+            db.execute(f"CREATE TABLE IF NOT EXISTS {_subjects(sheet)} (id INTEGER PRIMARY KEY, {texts})")
+            db.execute(f"CREATE INDEX IF NOT EXISTS {_subjects(sheet)}_by ON {_subjects(sheet)} ({texts})")
             for tier in TIERS:
                 _make(db, sheet, tier)
 
 
 def _make(db: sqlite3.Connection, sheet: Sheet, tier: Tier) -> None:
     table = _table(sheet, tier)
-    fixed = ["at_s REAL NOT NULL", "wall_s REAL NOT NULL", "readings INTEGER NOT NULL"]
-    fixed += [f"{key} INTEGER NOT NULL" for key in sheet.keys]
+    fixed = ["at_s REAL NOT NULL", "wall_s REAL NOT NULL", "readings INTEGER NOT NULL", "subject INTEGER NOT NULL"]
     db.execute(f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(fixed)})")
     db.execute(f"CREATE INDEX IF NOT EXISTS {table}_at ON {table} (at_s)")
     if sheet.keys:
-        db.execute(f"CREATE INDEX IF NOT EXISTS {table}_of ON {table} ({sheet.keys[0]}, at_s)")
+        db.execute(f"CREATE INDEX IF NOT EXISTS {table}_of ON {table} (subject, at_s)")
     there = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
-    wanted = {**dict.fromkeys(sheet.words, "INTEGER"), **dict.fromkeys(_names(sheet, tier), "REAL")}
-    for name, kind in wanted.items():
+    for name in _names(sheet, tier):
         if name not in there:
-            db.execute(f"ALTER TABLE {table} ADD COLUMN {name} {kind}")
+            db.execute(f"ALTER TABLE {table} ADD COLUMN {name} REAL")
 
 
 class _Texts(dict[int | None, str | None]):
@@ -298,7 +309,7 @@ class _Texts(dict[int | None, str | None]):
 
 
 class _Labels:
-    """Programs, tokens, phases: texts that ten thousand rows share are written once, and rows hold their numbers."""
+    """Programs, tokens, phases: a text is written once, and subjects hold its number."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db, self.texts = db, _Texts(db)
@@ -312,80 +323,94 @@ class _Labels:
         return self._ids[text]
 
 
-def _insert(db: sqlite3.Connection, labels: _Labels, sheet: Sheet, tier: Tier, rows: Sequence[Row] | Iterator[Row]) -> None:
-    names = ["at_s", "wall_s", "readings", *sheet.keys, *sheet.words, *_names(sheet, tier)]
+class _Subjects(dict[int, tuple[tuple[Any, ...], tuple[Any, ...]]]):
+    """The keys and words of a sheet's rows by the number of their subject; each is read when it is not known yet."""
+
+    def __init__(self, db: sqlite3.Connection, labels: _Labels, sheet: Sheet) -> None:
+        super().__init__()
+        self._db, self._labels, self._keys = db, labels, len(sheet.keys)
+        self._table, self._columns = _subjects(sheet), (*sheet.keys, *sheet.words)
+        self._ids: dict[tuple[str | None, ...], int] = {}
+
+    @classmethod
+    def of_all(cls, db: sqlite3.Connection) -> dict[str, Self]:
+        """By sheet."""
+        labels = _Labels(db)
+        return {name: cls(db, labels, sheet) for name, sheet in SHEETS.items()}
+
+    def __missing__(self, id_: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        asked = f"SELECT {', '.join(self._columns)} FROM {self._table} WHERE id = ?"  # noqa: S608
+        known = self._db.execute(asked, (id_,)).fetchone()
+        # None: it was deleted between two looks of this reader.
+        texts = ("?",) * len(self._columns) if known is None else tuple(self._labels.texts[each] for each in known)
+        self[id_] = texts[: self._keys], texts[self._keys :]
+        return self[id_]
+
+    def id(self, texts: tuple[str | None, ...]) -> int:
+        """Of keys and words, made if there is none, in the transaction of the row that needs it."""
+        if texts not in self._ids:
+            labels = [self._labels.id(text) for text in texts]
+            there = " AND ".join(f"{column} IS ?" for column in self._columns)
+            found = self._db.execute(f"SELECT id FROM {self._table} WHERE {there}", labels).fetchone()  # noqa: S608
+            into = f"INSERT INTO {self._table} ({', '.join(self._columns)}) VALUES ({', '.join('?' * len(labels))})"  # noqa: S608
+            self._ids[texts] = self._db.execute(into, labels).lastrowid or 0 if found is None else found[0]
+        return self._ids[texts]
+
+
+def _insert(
+    db: sqlite3.Connection, subjects: _Subjects, sheet: Sheet, tier: Tier, rows: Sequence[Row] | Iterator[Row]
+) -> None:  # fmt: skip
+    names = _columns_of(sheet, tier)
     marks = ", ".join("?" * len(names))
     into = f"INSERT INTO {_table(sheet, tier)} ({', '.join(names)}) VALUES ({marks})"  # noqa: S608
     for row in rows:
-        db.execute(into, _packed(labels, sheet, tier, row))
+        db.execute(into, _packed(subjects, sheet, tier, row))
 
 
-def _packed(labels: _Labels, sheet: Sheet, tier: Tier, row: Row) -> list[Any]:
-    packed: list[Any] = [row.at_s, row.wall_s, row.readings, *map(labels.id, (*row.keys, *row.words))]
-    for series in sheet.series:
-        value = row.values.get(series.name)
-        if value is None:
-            packed += [None] * len(_columns(series, tier))
-        elif len(_columns(series, tier)) == 1:
-            packed.append(value)
-        else:
-            spread = as_spread(value)
-            packed += [spread.mean, spread.least, spread.most]
+def _columns_of(sheet: Sheet, tier: Tier) -> list[str]:
+    return ["at_s", "wall_s", "readings", "subject", *_names(sheet, tier)]
+
+
+def _packed(subjects: _Subjects, sheet: Sheet, tier: Tier, row: Row) -> list[Any]:
+    known = [row.values.get(series.name) for series in sheet.series]
+    packed: list[Any] = [row.at_s, row.wall_s, row.readings, subjects.id((*row.keys, *row.words))]
+    packed += [value.mean if isinstance(value, Spread) else value for value in known]
+    for series, value in zip(sheet.series, known, strict=True):
+        if len(_columns(series, tier)) > 1:
+            packed += (None, None) if value is None else (as_spread(value).least, as_spread(value).most)
     return packed
 
 
 def _read(
     db: sqlite3.Connection,
-    labels: _Labels,
+    subjects: _Subjects,
     sheet: Sheet,
     tier: Tier,
     since_s: float,
     until_s: float,
-    subjects: Sequence[str] = (),
+    firsts: Sequence[str] = (),
 ) -> Iterator[Row]:
-    names = ["at_s", "wall_s", "readings", *sheet.keys, *sheet.words, *_names(sheet, tier)]
+    """`firsts`: the first keys of the rows; none: all."""
     where = "at_s >= ? AND at_s < ?"
-    if subjects:
-        where += f" AND {sheet.keys[0]} IN (SELECT id FROM label WHERE text IN ({', '.join('?' * len(subjects))}))"  # noqa: S608
-    asked = f"SELECT {', '.join(names)} FROM {_table(sheet, tier)} WHERE {where} ORDER BY at_s, rowid"  # noqa: S608
-    yield from map(_unpacking(labels, sheet, tier), db.execute(asked, (since_s, until_s, *subjects)))
+    if firsts:
+        labels = f"SELECT id FROM label WHERE text IN ({', '.join('?' * len(firsts))})"  # noqa: S608
+        where += f" AND subject IN (SELECT id FROM {_subjects(sheet)} WHERE {sheet.keys[0]} IN ({labels}))"  # noqa: S608
+    asked = f"SELECT {', '.join(_columns_of(sheet, tier))} FROM {_table(sheet, tier)} WHERE {where} ORDER BY at_s, rowid"  # noqa: S608
+    names, ends, fixed = [series.name for series in sheet.series], _ends(sheet, tier), 4  # at_s, wall_s, readings, subject
+    for row in db.execute(asked, (since_s, until_s, *firsts)):  # a night of 20 programs has ten thousand
+        values: dict[str, float | Spread | None] = dict(zip(names, row[fixed:]))  # noqa: B905  what is left over are the ends
+        for name, mean, least, most in ends:
+            if row[mean] is not None:
+                values[name] = Spread(row[least], row[mean], row[most])
+        keys, words = subjects[row[3]]
+        yield Row(row[0], row[1], keys, words, values, row[2])
 
 
-class _Subjects(dict[tuple[int | None, ...], tuple[tuple[Any, ...], tuple[Any, ...]]]):
-    """The keys and words of a row by the numbers of their labels: thousands of rows share a few such groups."""
-
-    def __init__(self, texts: _Texts, keys: int) -> None:
-        super().__init__()
-        self._texts, self._keys = texts, keys
-
-    def __missing__(self, ids: tuple[int | None, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        texts = tuple(self._texts[each] for each in ids)
-        self[ids] = texts[: self._keys], texts[self._keys :]
-        return self[ids]
-
-
-def _unpacking(labels: _Labels, sheet: Sheet, tier: Tier) -> Callable[[tuple[Any, ...]], Row]:
-    """How a row of a table becomes a Row. A night of 20 programs has ten thousand, so all places are found out once."""
-    fixed = 3  # at_s, wall_s, readings
-    keys = len(sheet.keys)
-    texts = _Subjects(labels.texts, keys)
-    place = words_end = fixed + keys + len(sheet.words)
-    places, ends = [], []
-    for series in sheet.series:
-        columns = _columns(series, tier)
-        places.append((series.name, place))
-        if len(columns) > 1:
-            ends.append((series.name, place))
-        place += len(columns)
-
-    def unpacked(found: tuple[Any, ...]) -> Row:
-        values: dict[str, float | Spread | None] = {name: found[at] for name, at in places}
-        for name, at in ends:
-            if found[at] is not None:
-                values[name] = Spread(found[at + 1], found[at], found[at + 2])
-        return Row(found[0], found[1], *texts[found[fixed:words_end]], values, found[2])
-
-    return unpacked
+def _ends(sheet: Sheet, tier: Tier) -> list[tuple[str, int, int, int]]:
+    """Series that have a least and a most, with the places of mean, least and most in a row."""
+    place = {name: number for number, name in enumerate(_columns_of(sheet, tier))}
+    found = [(series.name, *_columns(series, tier)) for series in sheet.series if len(_columns(series, tier)) > 1]
+    return [(name, place[mean], place[least], place[most]) for name, mean, least, most in found]
 
 
 def _periods(sheet: Sheet, tier: Tier, rows: Iterator[Row]) -> Iterator[Row]:
