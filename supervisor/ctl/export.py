@@ -20,7 +20,8 @@ def export(session: Session, args: list[str]) -> int:
     """`export [programs|figures|host|gpus] [--period 10|60|600|3600] [--since 1h|2d|TIME|boot] [--out FILE.csv|.parquet]`.
 
     What was recorded, as a table: a row for each program (or the host, or GPU) and period; figures: a row for each
-    figure of a script's own name. CSV, unless the name ends in .parquet.
+    figure of a script's own name. CSV, unless the name ends in .parquet. Before the rows of programs stands what
+    workers drew into their TensorBoard files before anything was recorded.
     """
     names, options = take(args, valued=("--period", "--since", "--out"))
     if len(names) > 1:
@@ -40,16 +41,19 @@ def export(session: Session, args: list[str]) -> int:
 
 
 def _pages(session: Session, asked: dict[str, str | None]) -> Iterator[list[Any]]:
-    """The names of the columns, then the rows, some thousand at a time."""
-    after = 0.0
-    while True:
-        found = session.page("recorded", **asked, after=repr(after), limit=_ROWS)
-        if after == 0.0:
-            yield found["columns"]
-        if not found["rows"]:
-            return
-        yield found["rows"]
-        after = found["rows"][-1][0]  # at_s
+    """The names of the columns, then the rows, some thousand at a time: of each program's event files, of the recorder."""
+    yield session.page("recorded", **asked, limit=1)["columns"]
+    if asked["sheet"] in {None, "programs"}:
+        for view in session.page("status")["programs"]:
+            yield from _rows(session, asked, view["name"])
+    yield from _rows(session, asked, None)
+
+
+def _rows(session: Session, asked: dict[str, str | None], drawn: str | None) -> Iterator[list[Any]]:
+    after = None
+    while rows := session.page("recorded", **asked, drawn=drawn, after=after, limit=_ROWS)["rows"]:
+        yield rows
+        after = repr(rows[-1][0])  # at_s
 
 
 def _csv(file: str, columns: list[str], pages: Iterator[list[Any]]) -> int:

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any, Final
 
-    from supervisor.model.recording import Row, Sheet
+    from supervisor.model.recording import Drawn, Row, Sheet
+    from supervisor.policy.upkeep.resolution import Tier
     from supervisor.reports.accounts import Summary
     from supervisor.reports.accounts_view import Since
     from supervisor.reports.ledger import Ledger
@@ -116,8 +117,11 @@ def _period(key: str, text: str | None) -> float:
 
 
 def _moment(key: str, text: str | None) -> float:
+    """Journal time; none: before its beginning."""
+    if text is None:
+        return -1.0
     try:
-        value = float(text or 0.0)
+        value = float(text)
     except ValueError:
         value = -1.0
     if not 0.0 <= value < float("inf"):
@@ -353,22 +357,29 @@ def offsite(sources: Sources) -> Json:
     return {"on": False} if found is None else {"on": True, **found}
 
 
-@_page(sheet=_sheet, period_s=_period, since=_since, after=_moment, limit=_whole(5000, 1, _MOST_FACTS))
-def recorded(sources: Sources, sheet: Sheet, period_s: float, since: Since, after: float, limit: int) -> Json:
+@_page(sheet=_sheet, period_s=_period, since=_since, after=_moment, limit=_whole(5000, 1, _MOST_FACTS), drawn=_program)
+def recorded(
+    sources: Sources, sheet: Sheet, period_s: float, since: Since, after: float, limit: int, drawn: str | None
+) -> Json:
     """Rows of the recorder as a table, oldest first: the first `limit` after a moment of journal time, and a few more.
 
-    No moment is told in part, so that the next question may begin after the last one.
+    No moment is told in part, so that the next question may begin after the last one. `drawn`: instead, what the event files
+    of this program's workers know of the time before anything was recorded of it.
     """
     from itertools import islice
     from math import inf, nextafter
 
-    from supervisor.model.recording import FIGURES_OF_ITS_OWN, ONE_BY_ONE, one_by_one
+    from supervisor.model.recording import FIGURES_OF_ITS_OWN, ONE_BY_ONE, PROGRAMS, one_by_one
     from supervisor.policy.upkeep.resolution import TIERS
     from supervisor.reports.accounts_view import since_s
     from supervisor.reports.curves import as_table, columns
 
     tier = next(tier for tier in TIERS if tier.period_s == period_s)
-    begun_s = max(nextafter(after, inf), since_s(sources.closed()[0], since) if since.given else 0.0)
+    since_at_s = since_s(sources.closed()[0], since) if since.given else 0.0
+    if drawn is not None:
+        rows = [] if sheet is not PROGRAMS else _drawn(sources, drawn, tier, since_at_s, after, limit)
+        return {"columns": columns(sheet), "rows": as_table(sheet, rows)}
+    begun_s = max(nextafter(after, inf), since_at_s)
     rest = iter(sources.recorded(sheet, tier, begun_s, inf, ()))
     if sheet is FIGURES_OF_ITS_OWN:
         sheet, rest = ONE_BY_ONE, one_by_one(rest)
@@ -378,6 +389,47 @@ def recorded(sources: Sources, sheet: Sheet, period_s: float, since: Since, afte
             break
         rows.append(row)
     return {"columns": columns(sheet), "rows": as_table(sheet, rows)}
+
+
+def _drawn(sources: Sources, name: str, tier: Tier, since_s: float, after: float, limit: int) -> list[Row]:
+    """The first `limit` points of a program's event files after a moment, and the others of the last period, as rows."""
+    from math import inf
+
+    from supervisor.model.recording import PROGRAMS
+    from supervisor.policy.upkeep.resolution import bucket_of
+    from supervisor.reports.accounts_view import journal_s, wall_clock_of
+    from supervisor.reports.curves import from_files
+
+    if name not in sources.state.programs:
+        return []
+    closed, wall_s = sources.closed()
+    wall, until_s = wall_clock_of(closed, wall_s), _recorded_from(sources, name, tier, closed.at_s)
+    taken: list[Drawn] = []
+    newest_s = inf
+    for point in sources.drawn(name, [series.name for series in PROGRAMS.series], wall(since_s), wall(until_s)):
+        bucket_s = bucket_of(journal_s(closed, point.wall_s), tier.period_s)
+        if bucket_s <= after:
+            continue
+        if len(taken) >= limit and bucket_s != newest_s:
+            break
+        taken.append(point)
+        newest_s = bucket_s
+    return from_files(taken, name, lambda at: journal_s(closed, at), until_s, tier.period_s)
+
+
+def _recorded_from(sources: Sources, name: str, tier: Tier, now_s: float) -> float:
+    """Since when a program was recorded: its first row of this tier, if that reaches back as far as the coarsest one's."""
+    from math import inf
+
+    from supervisor.model.recording import PROGRAMS
+    from supervisor.policy.upkeep.resolution import TIERS
+
+    none = PROGRAMS.only(())
+    oldest = next(iter(sources.recorded(none, TIERS[-1], 0.0, inf, (name,))), None)
+    first = next(iter(sources.recorded(none, tier, 0.0, inf, (name,))), oldest)
+    if oldest is None or first is None:
+        return now_s
+    return first.at_s if first.at_s < oldest.at_s + TIERS[-1].period_s else oldest.at_s
 
 
 @_page(since=_since, until=_until)

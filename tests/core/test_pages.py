@@ -199,14 +199,17 @@ class Drew(Sources):
     def recorded(self, sheet, tier, since_s, until_s, subjects):
         words = ("RUNNING", "training", "light")
         found = {"env_steps": 160.0, "resumed_step": 50.0, "loss": 1.0, "attempt": 2.0}
+        if self.recorded_from_s is None:
+            return []
         return [Row(self.recorded_from_s, self.wall_s, ("Pong", "real"), words, found)]
 
     def drawn(self, program, names, since_wall_s, until_wall_s):
         self.drawn_for = (program, names)
         starts = ((1, 0, range(100)), (2, 50, range(100, 200)))
         return [
-            Drawn(start, resumed, self.wall_s - self.now_s + 60.0 * minute, minute - resumed, {"loss": float(minute)})
+            Drawn(start, resumed, wall_s, minute - resumed, {"loss": float(minute)})
             for start, resumed, minutes in starts for minute in minutes
+            if since_wall_s <= (wall_s := self.wall_s - self.now_s + 60.0 * minute) < until_wall_s
         ]  # fmt: skip
 
 
@@ -224,11 +227,38 @@ def test_what_came_before_the_recorder_is_read_from_event_files(core):
     assert lost, "what the second start took back"
     assert min(lost) > 50
     assert all(pong["kept"][51:]), "the start that the recorder found running is one attempt with its points before"
-    unknown = from_files(sources.drawn("Pong", [], 0.0, 0.0), "Pong", lambda at_s: at_s, inf, 1e9)
+    unknown = from_files(sources.drawn("Pong", [], 0.0, inf), "Pong", lambda at_s: at_s, inf, 1e9)
     assert {row.keys for row in unknown} == {("Pong", "file 1"), ("Pong", "file 2")}
     assert from_files([], "Pong", float, inf, 1.0) == []
     sources.recorded_from_s = 60.0
     assert PAGES["curves"].of(sources, {"series": "loss"})["subjects"][0]["from_files"] == 0, "nothing is missing"
+
+
+def told(sources, limit, **asked):
+    """The rows of event files, in as many answers as it takes."""
+    rows, after = [], {}
+    while True:
+        page = PAGES["recorded"].of(sources, {"drawn": "Pong", "limit": str(limit), **asked, **after})
+        if not page["rows"]:
+            return [dict(zip(page["columns"], row, strict=True)) for row in rows]
+        rows += page["rows"]
+        after = {"after": repr(page["rows"][-1][0])}
+
+
+@pytest.mark.parametrize("limit", [1, 59, 10_000])
+def test_event_files_are_exported_as_far_back_as_nothing_was_recorded(core, limit):
+    core.now_s = 14_400.0
+    sources = Drew(core)
+    sources.wall_s = WALL_S + core.now_s
+    rows = told(sources, limit, period_s="600")
+    assert [row["at_s"] for row in rows] == [600.0 * n for n in range(12)]
+    assert [row["token"] for row in rows] == ["file 1"] * 10 + ["file 2"] * 2
+    assert (rows[0]["loss"], rows[0]["loss_least"], rows[0]["loss_most"], rows[0]["readings"]) == (4.5, 0.0, 9.0, 10)
+    assert (rows[-1]["env_steps"], rows[-1]["resumed_step"], rows[-1]["attempt"]) == (69.0, 50.0, None)
+    assert [row["at_s"] for row in told(sources, limit, period_s="600", since=f"{14_400 - 6000}s")] == [6000.0, 6600.0]
+    assert told(sources, limit, sheet="host") == told(sources, limit, drawn="Nobody") == []
+    sources.recorded_from_s = None
+    assert told(sources, limit, period_s="3600")[-1]["at_s"] == 10_800.0, "nothing was ever recorded"
 
 
 @pytest.mark.parametrize(
