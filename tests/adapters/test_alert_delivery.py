@@ -96,6 +96,16 @@ def children():
             continue
 
 
+def test_of_a_report_a_pager_is_sent_the_first_line() -> None:
+    report = "Since 19:00: 6 of 6 trained\nPong: RUNNING\nbroke: 1 x stall\n[info, id 00ff]"
+    assert alert_child.fitting(report, len(report)) == report
+    assert alert_child.fitting(report, len(report) - 1) == "Since 19:00: 6 of 6 trained\n[info, id 00ff]"
+
+
+def test_an_alert_of_one_line_is_sent_whole() -> None:
+    assert alert_child.fitting("Pong: no such game\n[critical, id 00ff]", 20) == "Pong: no such game\n[critical, id 00ff]"
+
+
 def test_a_target_that_is_gone_from_the_settings_is_an_answer_too():
     assert deliver(AlertSettings(), "ntfy-123456", NOTICE) == "it is no longer in the configuration"
 

@@ -55,12 +55,25 @@ def send(asked: dict[str, Any]) -> str:
         service = apprise.Apprise(asset=apprise.AppriseAsset(app_id="extralife", app_desc="extralife", async_mode=False))
         if not service.add(asked["url"]):
             return "Apprise does not know this URL: compare it with Apprise's documentation of that service"
+        most_chars = min(each.body_maxlen for each in service) - len(asked["title"])
         sent = service.notify(
-            body=asked["body"], title=asked["title"], notify_type=_TYPES[asked["severity"]], body_format="text"
+            body=fitting(asked["body"], most_chars),
+            title=asked["title"],
+            notify_type=_TYPES[asked["severity"]],
+            body_format="text",
         )
     except Exception as error:  # noqa: BLE001  a hundred services of others: whatever they raise, it was not sent
         return _scrubbed(f"it failed with {type(error).__name__}: {error}", asked["url"])
     return "" if sent else _scrubbed(said.last or "it was not taken", asked["url"])
+
+
+def fitting(body: str, most_chars: int) -> str:
+    """The whole text, or its first line and the last one, which has the id, where a service takes less.
+
+    The daily report has ten lines. As an SMS or on a pager it would be refused, or be ten messages.
+    """
+    lines = body.splitlines()
+    return body if len(body) <= most_chars or len(lines) < 3 else f"{lines[0]}\n{lines[-1]}"
 
 
 def _scrubbed(text: str, url: str) -> str:
