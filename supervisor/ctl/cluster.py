@@ -34,9 +34,13 @@ def lines(cluster: dict[str, Any] | None) -> list[str]:
     if cluster["avoided"]:
         nodes = ", ".join(f"{text.printable(node)} for {text.duration(s)}" for node, s in cluster["avoided"].items())
         found.append(f"nodes that new jobs avoid: {nodes}")
-    used = [
-        f"{text.printable(name)} {each['hours']:.1f} h in {each['jobs']} job{'' if each['jobs'] == 1 else 's'}"
-        + (f", {each['gpu_hours']:.1f} GPU hours" if each["gpu_hours"] else "")
-        for name, each in cluster["accounts"].items()
-    ]
+    used = [_used(name, each) for name, each in cluster["accounts"].items()]
     return [*found, *([f"used by account: {'; '.join(used)}"] if used else [])]
+
+
+def _used(name: str, each: dict[str, Any]) -> str:
+    jobs = f"{text.printable(name)} {each['hours']:.1f} h in {each['jobs']} job{'' if each['jobs'] == 1 else 's'}"
+    if each["gpu_hours"] is None:
+        return f"{jobs}, GPU hours unknown"
+    least = "at least " if each["hours_unknown"] else ""
+    return f"{jobs}, {least}{each['gpu_hours']:.1f} GPU hours" if each["gpu_hours"] or least else jobs

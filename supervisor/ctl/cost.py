@@ -45,7 +45,22 @@ def page(found: dict[str, Any]) -> list[str]:
     out = [f"from {text.when(found['since_wall_s'])} to {text.when(found['until_wall_s'])}, {length}{price}"]
     if found["says"]:
         out.append(found["says"])
-    return [*out, "", *_causes(found), "", *_frames(found), "", *_levels(found)]
+    return [*out, "", *_causes(found), "", *_frames(found), "", *_levels(found), *_jobs(found.get("jobs"))]
+
+
+def _jobs(found: list[dict[str, Any]] | None) -> list[str]:
+    """What a cluster charges for; without one, nothing."""
+    if found is None:
+        return []
+    if not found:
+        return ["", "no job has run in this time"]
+    rows = [("ACCOUNT", "PARTITION", "JOBS", "HOURS", "GPU HOURS", "")]
+    for each in found:
+        gpu_hours = text.UNKNOWN if each["gpu_hours"] is None else f"{each['gpu_hours']:.2f}"
+        unknown = f"at least: the GPUs of {each['hours_unknown']:.2f} h are unknown" if each["hours_unknown"] else ""
+        place = text.printable(each["account"]), text.printable(each["partition"] or text.UNKNOWN)
+        rows.append((*place, str(each["jobs"]), f"{each['hours']:.2f}", gpu_hours, unknown))
+    return ["", *text.table(rows, right={2, 3, 4})]
 
 
 def _causes(found: dict[str, Any]) -> list[str]:

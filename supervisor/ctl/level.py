@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_WHY = ("LadderLaid", "LevelChosen", "RebootJudged", "LevelPinned", "LevelUnpinned", "LevelSettled")
+_WHY = ("LadderLaid", "LevelChosen", "RebootJudged", "NodeFaultJudged", "LevelPinned", "LevelUnpinned", "LevelSettled")
 _LAST = 20
 
 

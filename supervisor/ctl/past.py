@@ -84,7 +84,10 @@ class _Fold:
                 self.reviews_s.append(up_s)
                 self._ran(self.names.index(name), up_s)
                 self._read(at_s, self.names.index(name), reading)
-            case facts.RebootJudged(level=name, weight=weight, up_s=up_s) if name in self.names:
+            case (
+                facts.RebootJudged(level=name, weight=weight, up_s=up_s)
+                | facts.NodeFaultJudged(level=name, weight=weight, up_s=up_s)
+            ) if name in self.names:  # fmt: skip
                 self._rebooted(at_s - self.from_s, self.names.index(name), weight, up_s)
             case facts.LevelSettled(cost_s=cost_s):
                 self.changes_s.append(cost_s)

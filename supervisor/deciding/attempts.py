@@ -259,7 +259,8 @@ def on_ended(turn: Turn, item: Ended) -> None:
     if found is None:
         return
     finish(turn, found[0], found[1], item.ending)
-    fill_slots(turn)
+    if not any(isinstance(fact, facts.NodeFaulted) for fact in turn.facts):  # else the level may change first
+        fill_slots(turn)
 
 
 def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> None:
@@ -284,11 +285,9 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
         fate=ending.fate,
         oom_kill=oom_kill,
     )
-    fault, partition = False, ""
+    fault, job = False, turn.state.cluster.jobs.get(name)
     if attempt.stop is None:
         verdict, fault = cluster.verdict(ending, spec.done_codes if spec is not None else (0,), verdict)
-    if name in turn.state.cluster.jobs:
-        partition = turn.state.cluster.jobs[name].partition
     ended_at_s = None if ending.ended_at_s is None else max(attempt.intended_at_s, min(turn.now_s, ending.ended_at_s))
     time_spent.tell_end(turn, *turn.present(name), ending, ended_at_s)
     own_checkpoints.note_last(turn, name)
@@ -310,7 +309,7 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
             None if ending.ckpt_at_s is None else min(turn.now_s, ending.ckpt_at_s), early,
         )
     )  # fmt: skip
-    cluster.note_end(turn, name, ending, partition, asked=attempt.stop is not None, fault=fault)
+    cluster.note_end(turn, name, ending, job, asked=attempt.stop is not None, fault=fault)
     turn.memory = turn.memory.forget(name, None if attempt.stop is None else attempt.stop.asked_at_s)
     turn.command(commands.Forget(name, attempt.token))
     _follow(turn, name, attempt, ending, verdict)

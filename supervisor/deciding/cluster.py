@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from supervisor.deciding.turn import Turn
 from supervisor.model import facts
+from supervisor.model.cluster_record import JobRecord
 from supervisor.model.inputs import Ending, JobSight, JobsSeen
-from supervisor.policy.cluster import job_end, nodes
+from supervisor.model.lifecycle import Phase
+from supervisor.policy.cluster import job_end, level_fault, nodes
+from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.worker.diagnosis import Diagnosis
+
+_OUT: Final = frozenset({Phase.DONE, Phase.STOPPED, Phase.FATAL})
 
 
 def on_jobs(turn: Turn, item: JobsSeen) -> None:
@@ -47,14 +53,17 @@ def verdict(ending: Ending, done_codes: tuple[int, ...], by_exit: Diagnosis) -> 
     """Why an attempt ended that was a job, and whether its node is to blame."""
     if ending.job is None:
         return by_exit, False
-    found = job_end.judge(ending.job, code=ending.code, signal=ending.signal, done_codes=done_codes)
+    found = job_end.judge(
+        ending.job, code=ending.code, signal=ending.signal, done_codes=done_codes, last_lines=ending.last_lines
+    )  # fmt: skip
     return (by_exit, False) if found is None else (Diagnosis(found.cause, found.counted, found.why), found.fault)
 
 
-def note_end(turn: Turn, name: str, ending: Ending, partition: str, *, asked: bool, fault: bool) -> None:
+def note_end(turn: Turn, name: str, ending: Ending, before: JobRecord | None, *, asked: bool, fault: bool) -> None:
     """After the attempt's end is on record: the job goes on by itself, or its node has a fault.
 
-    One that we had asked to leave goes on as another job: this one is deleted, or has the order of before.
+    One that we had asked to leave goes on as another job: this one is deleted, or has the order of before. `before` is what
+    the record had of the job.
     """
     job = ending.job
     if job is None:
@@ -62,14 +71,36 @@ def note_end(turn: Turn, name: str, ending: Ending, partition: str, *, asked: bo
     if job.requeued and job.next_token and not asked:
         why = f"Slurm starts job {job.job} again by itself: the next attempt is the same job"
         turn.record(facts.JobRequeued(why, name, job.job, job.next_token))
-    if not fault or not job.node:
+    if fault and job.node:
+        _note_fault(turn, name, job, before)
+
+
+def _note_fault(turn: Turn, name: str, job: JobEnd, before: JobRecord | None) -> None:
+    """Its node has lost the job: that is on the node's record, and part of it may count against the level."""
+    settings, record, node = turn.settings.launcher, turn.state.cluster, job.node
+    begun_at_s, partition = (None, "") if before is None else (before.begun_at_s, before.partition)
+    again = nodes.same_fault(record.faults.get(node, ()), begun_at_s=begun_at_s, at_s=turn.now_s)
+    own, others = record.against_others(node, turn.now_s)
+    worse = nodes.is_worse(own if again else replace(own, faults=own.faults + 1), others)
+    program = turn.state.programs[name]
+    found = level_fault.share_of(
+        trained=job.began, takes_level=program.takes_level, worse=worse, jobs=_at_once(turn)
+    )  # fmt: skip
+    why = f"node {node} has lost job {job.job} of {name}; {found.why}"
+    turn.record(facts.NodeFaulted(why, node, partition, name, job.job, new=not again, weight=found.weight))
+    if again:
         return
-    turn.record(facts.NodeFaulted(f"node {job.node} has lost job {job.job} of {name}", job.node, partition, name, job.job))
-    settings, faults_s = turn.settings.launcher, turn.state.cluster.faults[job.node]
+    faults_s = turn.state.cluster.faults[node]
     until_s = nodes.exclude_until_s(
-        faults_s, now_s=turn.now_s, faults=settings.node_faults, exclude_s=settings.node_exclude_s
+        faults_s, worse, now_s=turn.now_s, faults=settings.node_faults, exclude_s=settings.node_exclude_s
     )  # fmt: skip
     if until_s is not None:
         for_h = settings.node_exclude_s / 3600.0
-        why = f"node {job.node} has lost {len(faults_s)} jobs within a week: new jobs avoid it for {for_h:g} h"
-        turn.record(facts.NodeExcluded(why, job.node, until_s))
+        why = f"node {node} has failed {len(faults_s)} times within a week: new jobs avoid it for {for_h:g} h"
+        turn.record(facts.NodeExcluded(why, node, until_s))
+
+
+def _at_once(turn: Turn) -> int:
+    """How many jobs train at once at the level in force."""
+    wanted = sum(each.wanted and not each.service and each.phase not in _OUT for each in turn.state.programs.values())
+    return max(1, min(turn.settings.level.slots, wanted))

@@ -81,6 +81,7 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
             pass  # deadlines are looked at after every input, below
         case Ended():
             on_ended(turn, item)
+            levels.on_node_faults(turn)
         case CheckpointsFound() | SpawnSucceeded() | SpawnBroke():
             _on_start(turn, item)
         case EvidenceTaken():

@@ -10,6 +10,7 @@ others train on.
 * Time without samples or without training does not count: a suspended host does not pass a trial.
 * A script that takes nothing of the level tells nothing of it: its time and its steps are in no measurement, and a reboot
   at which only such scripts ran counts against no level.
+* On a cluster a node that fails under the level counts as its share of a reboot (`NodeFaultJudged`).
 * An operator's request or a worker's crash does not count against the level; a crash only lowers the kept steps.
 
 Example: light since 20 min, 96,000 steps kept a minute: `Reviewed`, `LevelChosen(3x32, trial)`; the two that train at
@@ -35,7 +36,7 @@ from supervisor.model.settings import Progress
 from supervisor.model.snapshot import encoded
 from supervisor.policy.level import load
 from supervisor.policy.level.attribution import attribute
-from supervisor.policy.level.load import Cap, LoadVerdict
+from supervisor.policy.level.load import Cap, LoadState, LoadVerdict
 
 _SETTLES_S: Final = 600.0  # a level that does not fill its slots by then is measured as it is
 _LEAST_WINDOW: Final = 0.5  # share of a review: shorter ones say nothing about speed
@@ -294,6 +295,33 @@ def on_reboot(turn: Turn, reboot: facts.HostRebooted, before: Ran) -> None:
         verdict = LoadVerdict(place, trial=False, why=f"{pin.level} stays: it is pinned")
     why = f"{found.why}; {verdict.why}"
     turn.record(facts.RebootJudged(why, names(turn)[charged], found.weight, up_s, encoded(after)))
+    _go(turn, names(turn)[verdict.level], verdict.why, "the rule", trial=verdict.trial)
+
+
+# --- a node of a cluster --------------------------------------------------------------------------------------------------
+
+
+def on_node_faults(turn: Turn) -> None:
+    """Charge the jobs that nodes have lost in this turn to the level in force, and choose the next level."""
+    for fault in [fact for fact in turn.facts if isinstance(fact, facts.NodeFaulted)]:
+        remembered, place = known(turn.state), turn.settings.place(turn.state.level)
+        if fault.weight and turn.settings.climbs and remembered is not None and place is not None:
+            _judge_fault(turn, fault, remembered, place)
+
+
+def _judge_fault(turn: Turn, fault: facts.NodeFaulted, remembered: LoadState, place: int) -> None:
+    tenure, rule, pin = _tenure(turn), turn.settings.load.rule(names(turn)), turn.state.climb.pin
+    after, verdict = load.rebooted(
+        rule, costs(turn.state), remembered, at_s=turn.now_s, up_s=tenure.up_s, weight=fault.weight, cap=cap(turn)
+    )
+    if pin is not None:
+        after = load.placed(after, place)
+        verdict = LoadVerdict(place, trial=False, why=f"{pin.level} stays: it is pinned")
+    level = names(turn)[place]
+    told = f"{fault.weight:.2g} of a reboot counts" if fault.weight < 1.0 else "it counts as a reboot"
+    why = f"node {fault.node} was lost under {level}: {told} against it; {verdict.why}"
+    turn.record(facts.NodeFaultJudged(why, fault.node, level, fault.weight, tenure.up_s, encoded(after)))
+    turn.memory = replace(turn.memory, tenure=replace(tenure, up_s=0.0))
     _go(turn, names(turn)[verdict.level], verdict.why, "the rule", trial=verdict.trial)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.policy.cluster.job_end import PREEMPTED
-from supervisor.policy.cluster.nodes import KEPT, remembered
+from supervisor.policy.cluster.nodes import KEPT, Stability, remembered, total
 
 NO_ACCOUNT = "default"
 
@@ -32,16 +32,8 @@ class Usage:
 
     jobs: int = 0
     job_s: float = 0.0
-    gpu_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionRecord:
-    """Stability of a partition, as of a level of one box: time in which jobs ran there, and what ended them from outside."""
-
-    up_s: float = 0.0
-    faults: int = 0  # of its nodes
-    preemptions: int = 0
+    gpu_s: float = 0.0  # of jobs whose GPUs are known
+    unknown_s: float = 0.0  # of jobs whose GPUs are not
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +44,8 @@ class ClusterRecord:
     next_tokens: dict[str, str] = field(default_factory=dict)  # by program: Slurm starts its job again by itself
     faults: dict[str, tuple[float, ...]] = field(default_factory=dict)  # by node, in journal time
     excluded: dict[str, float] = field(default_factory=dict)  # node -> until then
-    partitions: dict[str, PartitionRecord] = field(default_factory=dict)
+    nodes: dict[str, Stability] = field(default_factory=dict)
+    partitions: dict[str, Stability] = field(default_factory=dict)
     usage: dict[str, Usage] = field(default_factory=dict)  # by account
     unreachable_since_s: float | None = None
     error: str = ""
@@ -60,6 +53,27 @@ class ClusterRecord:
     def avoid(self, now_s: float) -> tuple[str, ...]:
         """The nodes that a job submitted now does not want."""
         return tuple(sorted(node for node, until_s in self.excluded.items() if until_s > now_s))
+
+    def stability(self, now_s: float) -> tuple[dict[str, Stability], dict[str, Stability]]:
+        """(nodes, partitions) up to now: with the time of jobs that still run."""
+        nodes, partitions = dict(self.nodes), dict(self.partitions)
+        for job in self.jobs.values():
+            if job.begun_at_s is not None:
+                _ran(nodes, job.node, max(0.0, now_s - job.begun_at_s), now_s)
+                _ran(partitions, job.partition, max(0.0, now_s - job.begun_at_s), now_s)
+        return nodes, partitions
+
+    def against_others(self, node: str, now_s: float) -> tuple[Stability, Stability]:
+        """(this node, all others as one)."""
+        nodes, _ = self.stability(now_s)
+        return nodes.pop(node, Stability()), total(nodes.values())
+
+
+def _ran(records: dict[str, Stability], name: str, ran_s: float, at_s: float) -> None:
+    """One more job; what has no name is in no record."""
+    if name:
+        before = records.get(name, Stability())
+        records[name] = replace(before, up_s=before.up_s + ran_s, jobs=before.jobs + 1, last_s=at_s)
 
 
 def recorded(record: ClusterRecord, stamped: Stamped) -> ClusterRecord:
@@ -78,8 +92,7 @@ def recorded(record: ClusterRecord, stamped: Stamped) -> ClusterRecord:
             )  # fmt: skip
             return replace(record, jobs={**record.jobs, name: begun})
         case facts.ProgramConfigured(program=name) if name in record.next_tokens:
-            # The job that Slurm starts again has the order of before: its program is submitted anew.
-            return replace(record, next_tokens={key: each for key, each in record.next_tokens.items() if key != name})
+            return _submitted_anew(record, name)
         case facts.JobRequeued(program=name, next_token=token):
             return replace(record, next_tokens={**record.next_tokens, name: token})
         case facts.Exited(program=name) if name in record.jobs:
@@ -93,11 +106,10 @@ def recorded(record: ClusterRecord, stamped: Stamped) -> ClusterRecord:
 
 def _cluster(record: ClusterRecord, at_s: float, fact: facts.Fact) -> ClusterRecord:
     match fact:
-        case facts.NodeFaulted(node=node, partition=partition):
-            before = record.partitions.get(partition, PartitionRecord())
+        case facts.NodeFaulted(node=node, partition=partition, new=True):
             return replace(
-                record, faults=remembered(record.faults, node, at_s),
-                partitions={**record.partitions, partition: replace(before, faults=before.faults + 1)},
+                record, faults=remembered(record.faults, node, at_s), nodes=_newest(_faulted(record.nodes, node, at_s)),
+                partitions=_newest(_faulted(record.partitions, partition, at_s)),
             )  # fmt: skip
         case facts.NodeExcluded(node=node, until_s=until_s):
             kept = sorted({**record.excluded, node: until_s}.items(), key=lambda each: each[1])[-KEPT:]
@@ -108,6 +120,11 @@ def _cluster(record: ClusterRecord, at_s: float, fact: facts.Fact) -> ClusterRec
             return replace(record, unreachable_since_s=None, error="")
         case _:
             return record
+
+
+def _submitted_anew(record: ClusterRecord, name: str) -> ClusterRecord:
+    """The job that Slurm starts again has the order of before the change: nobody goes on with it."""
+    return replace(record, next_tokens={key: value for key, value in record.next_tokens.items() if key != name})
 
 
 def _without(record: ClusterRecord, name: str) -> ClusterRecord:
@@ -124,15 +141,31 @@ def _ended(record: ClusterRecord, name: str, ended_at_s: float, *, preempted: bo
     if job.begun_at_s is None:
         return after
     ran_s, account = max(0.0, ended_at_s - job.begun_at_s), job.account or NO_ACCOUNT
-    usage, partition = record.usage.get(account, Usage()), record.partitions.get(job.partition, PartitionRecord())
+    usage = record.usage.get(account, Usage())
+    nodes, partitions = dict(record.nodes), dict(record.partitions)
+    for records, place in ((nodes, job.node), (partitions, job.partition)):
+        _ran(records, place, ran_s, ended_at_s)
+        if place and preempted:
+            records[place] = replace(records[place], preemptions=records[place].preemptions + 1)
     return replace(
-        after,
+        after, nodes=_newest(nodes), partitions=_newest(partitions),
         usage={
             **record.usage,
-            account: Usage(usage.jobs + 1, usage.job_s + ran_s, usage.gpu_s + ran_s * (job.gpus or 0)),
+            account: Usage(
+                usage.jobs + 1, usage.job_s + ran_s, usage.gpu_s + ran_s * (job.gpus or 0),
+                usage.unknown_s + (ran_s if job.gpus is None else 0.0),
+            ),
         },
-        partitions={
-            **record.partitions,
-            job.partition: replace(partition, up_s=partition.up_s + ran_s, preemptions=partition.preemptions + preempted),
-        },
-    )
+    )  # fmt: skip
+
+
+def _faulted(records: dict[str, Stability], name: str, at_s: float) -> dict[str, Stability]:
+    before = records.get(name, Stability())
+    return {**records, name: replace(before, faults=before.faults + 1, last_s=at_s)} if name else records
+
+
+def _newest(records: dict[str, Stability]) -> dict[str, Stability]:
+    """At most KEPT of them: a cluster may have thousands of nodes, and the record goes into each snapshot."""
+    if len(records) <= KEPT:
+        return records
+    return dict(sorted(records.items(), key=lambda each: each[1].last_s)[-KEPT:])

@@ -261,6 +261,17 @@ class RebootJudged(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class NodeFaultJudged(Fact):
+    """What a job that was lost by its node means for the level, and the load rule's new record."""
+
+    node: str
+    level: str
+    weight: float
+    up_s: float
+    load: str
+
+
+@dataclass(frozen=True, slots=True)
 class LevelSettled(Fact):
     """Every slot trains again, `after_s` after a change of level that has cost `cost_s` of all slots' training."""
 
@@ -383,12 +394,14 @@ class ClusterReached(Fact):
 
 @dataclass(frozen=True, slots=True)
 class NodeFaulted(Fact):
-    """A job of ours was lost by its node."""
+    """A job of ours was lost by its node. `weight` is how much of it counts against the level (`cluster/level_fault.py`)."""
 
     node: str
     partition: str
     by: str  # the program
     job: str
+    new: bool = True  # False: of the same fault as the job before
+    weight: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

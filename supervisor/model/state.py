@@ -398,7 +398,7 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
             return _new_boot(state, stamped, fact)
         case facts.LevelChosen():
             return _level_chosen(state, stamped, fact)
-        case facts.LadderLaid() | facts.Reviewed() | facts.RebootJudged() | facts.LevelSettled():
+        case facts.LadderLaid() | facts.Reviewed() | facts.RebootJudged() | facts.NodeFaultJudged() | facts.LevelSettled():
             # A new ladder's levels may be others of the same names: each has a first trial again.
             backups = replace(state.backups, tried=()) if isinstance(fact, facts.LadderLaid) else state.backups
             return replace(state, climb=_climbed(state.climb, stamped, fact), backups=backups)
@@ -496,7 +496,9 @@ def _level_chosen(state: State, stamped: Stamped, fact: facts.LevelChosen) -> St
 
 
 def _climbed(
-    climb: Climb, stamped: Stamped, fact: facts.LadderLaid | facts.Reviewed | facts.RebootJudged | facts.LevelSettled
+    climb: Climb,
+    stamped: Stamped,
+    fact: facts.LadderLaid | facts.Reviewed | facts.RebootJudged | facts.NodeFaultJudged | facts.LevelSettled,
 ) -> Climb:
     match fact:
         case facts.LadderLaid():

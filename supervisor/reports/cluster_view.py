@@ -1,4 +1,4 @@
-"""What `status` says of a cluster that runs the programs: jobs, nodes that are avoided, time by account."""
+"""What is said of a cluster that runs the programs: jobs, nodes that are avoided, time by account; and its nodes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from supervisor.model.inputs import JobSight
 from supervisor.model.memory import Memory
 from supervisor.model.settings import Settings
 from supervisor.model.state import State
+from supervisor.policy.cluster.nodes import WINDOW_S, Stability
+from supervisor.policy.level.worth import mtbf_bound_s
 
 Json = dict[str, Any]
 
@@ -45,13 +47,54 @@ def cluster_view(state: State, settings: Settings | None, *, now_s: float) -> Js
         "error": record.error,
         "unreachable_s": None if record.unreachable_since_s is None else now_s - record.unreachable_since_s,
         "avoided": {node: record.excluded[node] - now_s for node in record.avoid(now_s)},
-        "faults": {node: len(times) for node, times in sorted(record.faults.items())},
-        "partitions": {
-            name: {"hours": each.up_s / 3600.0, "faults": each.faults, "preemptions": each.preemptions}
-            for name, each in sorted(record.partitions.items())
-        },
         "accounts": {
-            name: {"jobs": each.jobs, "hours": each.job_s / 3600.0, "gpu_hours": each.gpu_s / 3600.0}
+            name: {
+                "jobs": each.jobs,
+                "hours": each.job_s / 3600.0,
+                "gpu_hours": None if each.unknown_s >= each.job_s > 0 else each.gpu_s / 3600.0,
+                "hours_unknown": each.unknown_s / 3600.0,
+            }
             for name, each in sorted(record.usage.items())
         },
+    }
+
+
+NO_CLUSTER = 'programs run on this machine: nodes are on record with [launcher] kind = "slurm"'
+
+
+def nodes_view(state: State, settings: Settings | None, *, now_s: float) -> Json:
+    """How stable each node and each partition is, those with the most faults first; jobs that still run are counted."""
+    record = state.cluster
+    nodes, partitions = record.stability(now_s)
+    recent = {node: [at_s for at_s in times if now_s - at_s < WINDOW_S] for node, times in record.faults.items()}
+    avoided = {node: record.excluded[node] - now_s for node in record.avoid(now_s)}
+    return {
+        "says": "" if jobs_on(settings) or nodes else NO_CLUSTER,
+        "nodes": [
+            {
+                "name": name,
+                **_stability(each),
+                "faults_in_a_week": len(recent.get(name, ())),
+                "last_fault_ago_s": now_s - recent[name][-1] if recent.get(name) else None,
+                "avoided_for_s": avoided.get(name),
+            }
+            for name, each in _by_faults(nodes)
+        ],
+        "partitions": [{"name": name, **_stability(each)} for name, each in _by_faults(partitions)],
+    }
+
+
+def _by_faults(records: dict[str, Stability]) -> list[tuple[str, Stability]]:
+    return sorted(records.items(), key=lambda each: (-each[1].faults, each[0]))
+
+
+def _stability(each: Stability) -> Json:
+    hours = each.up_s / 3600.0
+    return {
+        "jobs": each.jobs,
+        "hours": hours,
+        "faults": each.faults,
+        "preemptions": each.preemptions,
+        "mtbf_h": hours / each.faults if each.faults else None,
+        "mtbf_bound_h": mtbf_bound_s(each.faults, each.up_s) / 3600.0 if each.up_s else None,
     }

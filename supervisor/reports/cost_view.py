@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 from math import fsum
 from typing import Any
 
+from supervisor.model.cluster_record import NO_ACCOUNT
 from supervisor.model.inputs import Sample
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Level, ProgramSpec, Settings
 from supervisor.model.state import Program, State
 from supervisor.policy.upkeep import cost
 from supervisor.reports.accounts import Summary
-from supervisor.reports.ledger import Ledger, ProgramTimeline
+from supervisor.reports.cluster_view import jobs_on
+from supervisor.reports.ledger import JobTime, Ledger, ProgramTimeline
 from supervisor.reports.sources import Sources
 from workers.options import EXTRA_GAMES, FRAMES_PER_STEP, OPTIONS
 
@@ -89,7 +91,30 @@ def cost_view(closed: Ledger, games: Games, found: Summary, *, wall_s: float, us
         "left": [{"name": each.name, "steps": each.steps, "seconds": each.seconds, "why": each.why} for each in left],
         "left_out": apart,
         "levels": _levels(closed, games, left, begin_s, end_s, usd_per_hour),
+        **({"jobs": jobs_by_account(closed, begin_s, end_s)} if jobs_on(games.settings) or closed.all_jobs() else {}),
     }
+
+
+def jobs_by_account(ledger: Ledger, from_s: float, to_s: float) -> list[Json]:
+    """Hours of jobs of a cluster in the window, by account and partition.
+
+    `gpu_hours` are of the jobs whose GPUs are known, None where none are; `hours_unknown` are the hours of the others.
+    """
+    sums: dict[tuple[str, str], list[JobTime]] = {}
+    for job in ledger.all_jobs():
+        cut = job._replace(begin_s=max(job.begin_s, from_s), end_s=min(job.end_s, to_s))
+        if cut.begin_s < cut.end_s:
+            sums.setdefault((job.account or NO_ACCOUNT, job.partition), []).append(cut)
+    out = []
+    for (account, partition), jobs in sorted(sums.items()):
+        known = [(job.end_s - job.begin_s) * job.gpus for job in jobs if job.gpus is not None]
+        unknown_s = fsum(job.end_s - job.begin_s for job in jobs if job.gpus is None)
+        out.append({
+            "account": account, "partition": partition, "jobs": len(jobs),
+            "hours": fsum(job.end_s - job.begin_s for job in jobs) / 3600.0,
+            "gpu_hours": fsum(known) / 3600.0 if known else None, "hours_unknown": unknown_s / 3600.0,
+        })  # fmt: skip
+    return out
 
 
 # --- steps that were kept ------------------------------------------------------------------------------------------------

@@ -294,6 +294,16 @@ _BEGINS: Final = {
 _GONE: Final = frozenset({Account.IDLE, Account.HOST_DOWN})
 
 
+class JobTime(NamedTuple):
+    """A job of a cluster from when it was seen to have a node. `gpus` None: not known."""
+
+    begin_s: float
+    end_s: float
+    account: str
+    partition: str
+    gpus: int | None
+
+
 @dataclass(slots=True)
 class RebootEntry:
     """One restart of the box."""
@@ -315,6 +325,8 @@ class Ledger:
     ended: list[ProgramTimeline] = field(default_factory=list)  # of programs that left the config
     levels: list[tuple[float, str, int]] = field(default_factory=list)  # (from when, name, slots)
     reboots: list[RebootEntry] = field(default_factory=list)
+    jobs: list[JobTime] = field(default_factory=list)  # that are over
+    running: dict[str, JobTime] = field(default_factory=dict)  # by program
     leave_at_s: dict[str, float] = field(default_factory=dict)  # by notice: nothing starts from then on
     stopped_at_s: float | None = None  # the daemon ended in order
     clocks: list[tuple[float, float]] = field(default_factory=list)  # (journal time, wall clock) whenever it may have moved
@@ -324,7 +336,8 @@ class Ledger:
         """One that can go another way."""
         return replace(
             self, books={name: book.copy() for name, book in self.books.items()}, ended=[*self.ended],
-            levels=[*self.levels], reboots=[*self.reboots], clocks=[*self.clocks], leave_at_s={**self.leave_at_s},
+            levels=[*self.levels], reboots=[*self.reboots], clocks=[*self.clocks], jobs=[*self.jobs],
+            running=dict(self.running), leave_at_s={**self.leave_at_s},
         )  # fmt: skip
 
     def closed(self, now_s: float, last_sign_s: float | None = None) -> Ledger:
@@ -344,6 +357,10 @@ class Ledger:
     def all_books(self) -> list[ProgramTimeline]:
         """Of every program that ever was, those that left first."""
         return [*self.ended, *self.books.values()]
+
+    def all_jobs(self) -> list[JobTime]:
+        """Of a cluster; one that runs ends now."""
+        return [*self.jobs, *(job._replace(end_s=max(job.begin_s, self.at_s)) for job in self.running.values())]
 
     def trainings(self) -> list[ProgramTimeline]:
         """The same without services."""
@@ -410,6 +427,9 @@ class Ledger:
                 book.token, book.began_s = program.attempt.token, program.attempt.intended_at_s
                 book.ready, book.stalled = program.attempt.ready_at_s is not None, program.attempt.stall is not None
                 book.account = Account.TERMINATE if book.stalled else book.account
+        for name, job in state.cluster.jobs.items():
+            if job.begun_at_s is not None:
+                self.running[name] = JobTime(stamped.at_s, stamped.at_s, job.account, job.partition, job.gpus)
 
     def _leaves(self, at_s: float, leave_at_s: dict[str, float]) -> None:
         """Other notices stand: whom only an older one has kept down waits for a slot again."""
@@ -477,15 +497,23 @@ class Ledger:
                 self._left(book, at_s, Account.IDLE)
                 book.mended = len(book.incidents)  # nobody waits for it any more
             case facts.ProgramRemoved():
+                self._job_over(book.name, at_s)
                 book.close(at_s)
                 self.ended.append(self.books.pop(fact.program))
+            case facts.JobStarted(token=token) if token == book.token:
+                self.running[book.name] = JobTime(at_s, at_s, fact.account, fact.partition, fact.gpus)
             case facts.AttemptFact(token=token) if token == book.token:
                 self._attempt(book, at_s, fact)
             case _:
                 pass
 
-    @staticmethod
-    def _left(book: ProgramTimeline, at_s: float, account: Account) -> None:
+    def _job_over(self, name: str, at_s: float) -> None:
+        job = self.running.pop(name, None)
+        if job is not None:
+            self.jobs.append(job._replace(end_s=max(job.begin_s, at_s)))
+
+    def _left(self, book: ProgramTimeline, at_s: float, account: Account) -> None:
+        self._job_over(book.name, at_s)
         book.turn(at_s, account)
         book.token, book.retry_at_s = None, None
 
@@ -572,6 +600,7 @@ class Ledger:
     def _exited(self, book: ProgramTimeline, at_s: float, fact: facts.Exited) -> None:
         book.close(at_s)
         ended_s = at_s if fact.ended_at_s is None else max(book.began_s, min(at_s, fact.ended_at_s))
+        self._job_over(book.name, ended_s)
         book.rebook(ended_s, at_s, _only(_OWN, _all(Account.DETECT)))
         book.mark(at_s, fact.steps)
         if fact.counted and not book.stalled:

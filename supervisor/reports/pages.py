@@ -349,6 +349,14 @@ def level(sources: Sources) -> Json:
 
 
 @_page(instant=True)
+def nodes(sources: Sources) -> Json:
+    """How stable the nodes and partitions of a cluster are."""
+    from supervisor.reports.cluster_view import nodes_view
+
+    return nodes_view(sources.state, sources.settings, now_s=sources.now_s)
+
+
+@_page(instant=True)
 def offsite(sources: Sources) -> Json:
     """Copies off the box: the newest one, who holds the repository. Without a repository only {"on": false}."""
     from supervisor.reports.offsite_view import offsite_view

@@ -4,14 +4,27 @@ from dataclasses import replace
 
 from core_kit import Core, commands, facts, of, settings, spec
 
-from supervisor.model.inputs import Ended, Ending, EndNoticesRead, JobSight, JobsSeen, Survival, Survivor, Terminated
+from supervisor.model import level_memory
+from supervisor.model.cluster_record import recorded
+from supervisor.model.inputs import (
+    Asked,
+    Ended,
+    Ending,
+    JobSight,
+    JobsSeen,
+    Sampled,
+    Survival,
+    Survivor,
+    Terminated,
+    Verb,
+)
 from supervisor.model.lifecycle import Phase
-from supervisor.model.settings import Progress
+from supervisor.model.settings import CLIMB, DaemonSettings, Level, LoadSettings, Progress, Rung
 from supervisor.model.state import fold
 from supervisor.policy.box.readings import Gpus
 from supervisor.policy.cluster.job_end import JobEnd
-from supervisor.policy.cluster.launcher import LauncherSettings
-from supervisor.policy.upkeep.notices import END, EndNotice
+from supervisor.policy.cluster.launcher import JobResources, LauncherSettings
+from supervisor.policy.cluster.nodes import KEPT
 
 ONE = LauncherSettings(kind="slurm", node_faults=2, node_exclude_s=3600.0)
 
@@ -303,13 +316,148 @@ def test_a_signal_ends_the_daemon_and_leaves_the_jobs_and_a_request_ends_both():
     assert of(asked, commands.AskToLeave)
 
 
-def test_the_announced_end_of_the_daemons_host_asks_no_job_to_leave():
+# --- nodes and the level ----------------------------------------------------------------------------------------------------
+
+LEVELS = (Level("light", 2, 8, 64), Level("heavy", 4, 16, 128, launcher=JobResources(partition="h100", gpus=2)))
+FOUR = ("Breakout", "Pong", "Qbert", "Seaquest")
+RULE = LoadSettings(mode=CLIMB, dwell_s=1200.0, climb_s=1200.0, trial_s=1800.0, cool_s=3600.0)
+
+
+class Climbing(Core):
+    """A core that climbs, whose programs are jobs, each on a node of its own."""
+
+    def __init__(self, **launcher):
+        rungs = tuple(
+            Rung(
+                level,
+                tuple(spec(n, digest=f"{n}-{level.name}", own_digest=f"{n}-own", job=level.launcher) for n in FOUR),
+            )
+            for level in LEVELS
+        )
+        made = settings(
+            *rungs[0].programs, launcher=replace(ONE, **launcher), daemon=DaemonSettings(sample_period_s=3.0)
+        )  # fmt: skip
+        super().__init__(replace(made, level=rungs[0].level, ladder=rungs, load=RULE))
+        self.steps, self.number, self.asked, self.nodes = {}, 0, [], {}
+        self.begin()
+
+    def give(self, item):
+        decision = super().give(item)
+        self.asked += [(command.spec.name, command.spec.job) for command in of(decision, commands.Spawn)]
+        return decision
+
+    def train(self, seconds):
+        for _ in range(round(seconds / 10.0)):
+            self.now_s += 10.0
+            for name, program in sorted(self.state.programs.items()):
+                if program.phase is Phase.STARTING and program.attempt.pid is None:
+                    self.number += 1
+                    runs(self, name, job=str(self.number), node=self.nodes.get(name, f"node-of-{name}"))
+                elif program.phase is Phase.STOPPING:
+                    self.ended(name, code=75)
+            pace = {"light": 100, "heavy": 200}[self.state.level]
+            trains = [name for name, program in self.state.live.items() if program.attempt.pid is not None]
+            for name in trains:
+                self.steps[name] = self.steps.get(name, 0) + 10 * pace
+            self.give(Sampled(self.now_s, {name: self.sample(name, steps=self.steps[name]) for name in trains}))
+
+    def until(self, level, most_s=4 * 3600.0):
+        for _ in range(round(most_s / 60.0)):
+            if self.state.level == level:
+                return self
+            self.train(60.0)
+        raise AssertionError(f"still at {self.state.level}: {self.state.climb.said}")
+
+    def lose(self, name, **more):
+        job = self.state.cluster.jobs[name]
+        return ended(self, name, ran_s=1.0, **{"state": "NODE_FAIL", "job": job.job, "node": job.node, **more})
+
+
+def test_a_level_is_climbed_to_with_its_resources_and_left_when_a_node_fails_under_its_trial():
+    core = Climbing().until("heavy")
+    core.train(120.0)
+    assert {job.partition for _, job in core.asked[-4:]} == {"h100"}
+    last = core.lose("Pong")
+    judged = core.told(facts.NodeFaultJudged)[-1]
+    assert (judged.node, judged.level, judged.weight) == ("node-of-Pong", "heavy", 0.25)
+    assert "node node-of-Pong was lost under heavy: 0.25 of a reboot counts against it; back to light" in judged.why
+    assert core.state.level == "light"
+    assert core.phase("Pong") in {Phase.QUEUED, Phase.STARTING}
+    assert all(each.spec.job == JobResources() for each in of(last, commands.Spawn)), "it is submitted for the level below"
+    stops = [fact.program for fact in core.told(facts.StopIntended) if fact.reason in {"level", "slot"}]
+    assert {"Breakout", "Qbert", "Seaquest"} <= set(stops), "all others save and leave first"
+    core.train(60.0)
+    assert {job.partition for _, job in core.asked[-2:]} == {None}
+
+
+def test_a_node_that_fails_more_often_than_the_others_blames_no_level():
+    core = Climbing(node_faults=9).until("heavy")
+    core.train(3600.0)
+    assert core.state.climb.trial is False
+    for _ in range(2):
+        core.lose("Pong")
+        core.train(120.0)
+    weights = [fact.weight for fact in core.told(facts.NodeFaulted)]
+    assert weights == [0.25, 0.0]
+    assert "this node fails more often than the others" in core.told(facts.NodeFaulted)[-1].why
+    assert len(core.told(facts.NodeFaultJudged)) == 1
+    assert core.state.level == "heavy", "one fault of four nodes in an hour outweighs no doubled speed"
+
+
+def test_one_fault_of_a_node_that_ends_several_jobs_is_one_on_its_record():
+    core = Climbing(node_faults=2)
+    core.nodes = dict.fromkeys(("Pong", "Qbert"), "a14")
+    core.until("heavy").train(3600.0)
+    for name in core.nodes:
+        core.lose(name)
+    assert [fact.new for fact in core.told(facts.NodeFaulted)] == [True, False]
+    assert core.state.cluster.nodes["a14"].faults == 1
+    assert core.told(facts.NodeExcluded) == []
+
+
+def test_preemptions_and_launches_that_fail_count_against_no_level():
+    core = Climbing().until("heavy")
+    core.train(60.0)
+    core.lose("Pong", state="PREEMPTED")
+    core.lose("Qbert", state="LAUNCH_FAILED", began=False)
+    core.lose("Seaquest", state="OUT_OF_MEMORY")
+    assert core.told(facts.NodeFaultJudged) == []
+    assert core.state.level == "heavy"
+
+
+def test_a_pinned_level_stays_and_its_record_shows_the_fault():
+    core = Climbing()
+    core.train(60.0)
+    core.give(Asked(core.now_s, Verb.PIN, 1, ("heavy",)))
+    core.train(600.0)
+    core.lose("Pong")
+    assert "heavy stays: it is pinned" in core.told(facts.NodeFaultJudged)[-1].why
+    assert core.state.level == "heavy"
+    assert level_memory.known(core.state).known[1].reboots == 0.25
+
+
+def test_a_fixed_level_has_faults_on_the_record_of_its_nodes_alone():
     core = cluster()
     runs(core)
-    notice = EndNotice("x", "aws", END, "spot terminate", core.now_s + 120.0)
-    told = core.give(EndNoticesRead(core.now_s, (notice,), {}))
-    assert [type(fact) for fact in told.facts] == [facts.EndAnnounced]
-    assert of(told, commands.TellEnd) == []
-    core.later(119.0)
-    assert core.woke().commands == ()
-    assert core.state.programs["Pong"].phase is not Phase.STOPPING
+    ended(core, state="NODE_FAIL")
+    assert len(core.told(facts.NodeFaulted)) == 1
+    assert core.told(facts.NodeFaultJudged) == []
+
+
+def test_many_nodes_are_remembered_up_to_a_bound():
+    core = cluster()
+    record = core.state.cluster
+    for number in range(KEPT + 5):
+        node = f"n{number}"
+        fault = facts.NodeFaulted("lost", node, "gpu", "Pong", "17")
+        record = recorded(record, facts.Stamped(0, float(number), 0.0, "boot", fault))
+    assert len(record.nodes) == KEPT
+    assert "n0" not in record.nodes
+
+
+def test_gpus_that_are_not_known_are_not_none():
+    core = cluster()
+    runs(core, gpus=None)
+    ended(core, code=75, asked="time limit", ran_s=3600.0)
+    usage = core.state.cluster.usage["lab"]
+    assert (usage.job_s, usage.gpu_s, usage.unknown_s) == (3600.0, 0.0, 3600.0)

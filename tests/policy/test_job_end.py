@@ -1,14 +1,17 @@
 """Why a job ended: the table of `policy/cluster/job_end.py`, and which nodes are avoided."""
 
 import signal
+from dataclasses import replace
 
 import pytest
 
-from supervisor.policy.cluster import nodes
+from supervisor.policy.cluster import level_fault, nodes
 from supervisor.policy.cluster.job_end import JobEnd, judge
-from supervisor.policy.cluster.launcher import LauncherSettings
+from supervisor.policy.cluster.launcher import JobResources, LauncherSettings
+from supervisor.policy.cluster.nodes import Stability
 
 DAY_S = 86400.0
+H = 3600.0
 
 ENDS = [
     # what is seen of the job, exit code, signal -> cause, counted, the node's fault
@@ -82,14 +85,14 @@ def test_the_worked_example_of_a_bad_node():
     faults = {}
     for day, until_day in ((0.0, None), (1.0, None), (1.5, 2.5), (3.0, 4.0)):
         faults = nodes.remembered(faults, "a14", day * DAY_S)
-        until_s = nodes.exclude_until_s(faults["a14"], now_s=day * DAY_S, faults=3, exclude_s=DAY_S)
+        until_s = nodes.exclude_until_s(faults["a14"], True, now_s=day * DAY_S, faults=3, exclude_s=DAY_S)
         assert until_s == (None if until_day is None else until_day * DAY_S)
 
 
 def test_faults_of_more_than_a_week_ago_are_forgotten():
     faults = nodes.remembered({"a14": (0.0, 1.0), "b": (0.0,)}, "a14", 8 * DAY_S)
     assert faults == {"a14": (8 * DAY_S,)}
-    assert nodes.exclude_until_s((0.0, 1.0, 8 * DAY_S), now_s=8 * DAY_S, faults=2, exclude_s=DAY_S) is None
+    assert nodes.exclude_until_s((0.0, 1.0, 8 * DAY_S), None, now_s=8 * DAY_S, faults=2, exclude_s=DAY_S) is None
 
 
 def test_the_memory_of_nodes_is_bounded():
@@ -99,3 +102,88 @@ def test_the_memory_of_nodes_is_bounded():
     assert len(faults) == nodes.KEPT
     assert "n0" not in faults
     assert f"n{nodes.KEPT + 49}" in faults
+
+
+def test_nodes_that_fail_as_often_as_the_others_are_not_avoided():
+    """The level overheats them all: excluding them one by one would leave nowhere to go."""
+    own, others = Stability(up_s=100 * H, faults=10), Stability(up_s=300 * H, faults=30)
+    worse = nodes.is_worse(own, others)
+    assert worse is False
+    assert nodes.exclude_until_s((0.0, 1.0, 2.0), worse, now_s=2.0, faults=3, exclude_s=DAY_S) is None
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "worse"),
+    [
+        ((100, 21), (300, 30), True),
+        ((100, 20), (300, 30), False),
+        ((100, 2), (300, 0), True),
+        ((100, 1), (300, 0), None),  # one fault shows nothing
+        ((100, 5), (99, 0), None),  # nor does a cluster of which too little is known
+        ((0, 2), (0, 0), True),  # launches that fail take no time
+    ],
+)
+def test_which_nodes_are_worse_than_the_others(own, others, worse):
+    assert nodes.is_worse(Stability(own[0] * H, faults=own[1]), Stability(others[0] * H, faults=others[1])) is worse
+
+
+def test_several_jobs_may_be_lost_by_one_fault():
+    assert not nodes.same_fault((), begun_at_s=0.0, at_s=5.0)
+    assert nodes.same_fault((100.0,), begun_at_s=50.0, at_s=130.0)
+    assert not nodes.same_fault((100.0,), begun_at_s=110.0, at_s=130.0), "it began after that fault"
+    assert not nodes.same_fault((100.0,), begun_at_s=50.0, at_s=701.0), "it has lived on after that fault"
+    assert not nodes.same_fault((100.0,), begun_at_s=None, at_s=130.0)
+
+
+def test_all_nodes_as_one():
+    found = nodes.total([Stability(1.0, 2, 3, 4, 5.0), Stability(10.0, 20, 30, 40, 50.0)])
+    assert (found.up_s, found.jobs, found.faults, found.preemptions) == (11.0, 22, 33, 44)
+
+
+@pytest.mark.parametrize(
+    ("seen", "weight", "says"),
+    [
+        ({}, 0.125, "one of 8 jobs that trained"),
+        ({"worse": False, "jobs": 1}, 1.0, "one of 1 job that trained"),
+        ({"worse": True}, 0.0, "this node fails more often than the others"),
+        ({"trained": False}, 0.0, "its training had not begun"),
+        ({"takes_level": False}, 0.0, "it takes nothing of the level"),
+    ],
+)
+def test_the_share_of_a_reboot_that_counts_against_the_level(seen, weight, says):
+    found = level_fault.share_of(**{"trained": True, "takes_level": True, "worse": None, "jobs": 8, **seen})
+    assert found.weight == weight
+    assert says in found.why
+
+
+@pytest.mark.parametrize(
+    ("job", "lines", "says"),
+    [
+        ({}, ("RuntimeError: CUDA error: uncorrectable ECC error encountered",), "uncorrectable ECC error encountered"),
+        ({}, ("a", "NVRM: Xid 79, GPU has fallen off the bus.", "b"), "fallen off the bus"),
+        ({"node_states": ("drained",), "node_reason": "gpu ecc"}, (), "the node is out of use: gpu ecc"),
+        ({"node_states": ("mixed", "drain"), "node_reason": "NHC: check_hw nv_healthmon"}, (), "nv_healthmon"),
+        ({"node_states": ("idle",), "node_reason": "gpu ecc was last week"}, (), None),
+        ({"node_states": ("drained",), "node_reason": "planned kernel update"}, (), None),
+        ({}, ("RuntimeError: CUDA error: an illegal memory access was encountered",), None),
+        ({"node": ""}, ("uncorrectable ECC error encountered",), None),
+        ({"state": "OUT_OF_MEMORY"}, ("uncorrectable ECC error encountered",), "more memory than it was given"),
+    ],
+)
+def test_broken_hardware_is_the_nodes_fault(job, lines, says):
+    end = JobEnd(**{"job": "17", "state": "FAILED", "node": "a14", "began": True, **job})
+    found = judge(end, code=1, signal=None, done_codes=(0,), last_lines=lines)
+    assert (found is None) is (says is None)
+    if found is not None:
+        assert says in found.why
+        assert found.fault is (found.cause == "node_failed")
+        assert found.counted is (found.cause == "oom_killed")
+
+
+def test_what_a_level_asks_for_of_a_job():
+    base = LauncherSettings(kind="slurm", gpus=1, cpus=4)
+    assert JobResources().over(base) == base
+    assert JobResources(gres="gpu:a100:2").over(base) == replace(base, gres="gpu:a100:2", gpus=0)
+    assert JobResources(gpus=2).over(replace(base, gpus=0, gres="gpu:a100:1")) == replace(base, gpus=2)
+    assert JobResources(gres="gpu:x:1", cpus=2).then({"gpus": 3}) == JobResources(gpus=3, cpus=2)
+    assert JobResources(gpus=3).then({"cpus": 8}) == JobResources(gpus=3, cpus=8)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "core"))
 
-from core_kit import Core, commands, settings
+from core_kit import Core, commands, settings, spec
 from fakes import ListInbox, OneClock
 
 from supervisor.adapters.slurm import node
@@ -21,9 +21,9 @@ from supervisor.adapters.slurm.client import Done, Jobs, Submitted, Unknown
 from supervisor.adapters.slurm.launcher import SlurmLauncher, remote_paths
 from supervisor.adapters.slurm.script import tag_of
 from supervisor.model.inputs import Asked, Verb, Woke
-from supervisor.model.settings import Paths
-from supervisor.policy.cluster.jobs import Job
-from supervisor.policy.cluster.launcher import LauncherSettings
+from supervisor.model.settings import FIXED, Level, LoadSettings, Paths, Rung
+from supervisor.policy.cluster.jobs import Job, Node
+from supervisor.policy.cluster.launcher import JobResources, LauncherSettings
 from workers import contract
 from workers.exit_record import ExitRecord
 
@@ -47,6 +47,7 @@ class SimJob:
     run: node.Run | None = None
     until_s: float = 0.0
     ended_s: float | None = None
+    partition: str = ""  # that its script asks for
 
 
 class SimSlurm:
@@ -56,6 +57,7 @@ class SimSlurm:
         self.clock, self.chance, self.progress = clock, chance, progress  # seconds of training, by program
         self.jobs_, self.next_id, self.down_until_s = {}, 1, 0.0
         self.next_submit, self.zombies, self.submissions = "ok", [], 0
+        self.drained = {}  # node -> reason
 
     # --- the commands ---
 
@@ -72,8 +74,9 @@ class SimSlurm:
         comment = next(line.partition("--comment=")[2] for line in lines if "--comment=" in line)
         name = next(line.partition("--job-name=")[2] for line in lines if "--job-name=" in line)
         delay_s = self.chance.uniform(1.0, MOST_DELAY_S) if how == "late" else 0.0
+        partition = next((line.partition("--partition=")[2] for line in lines if "--partition=" in line), "main")
         row = Job(self.next_id, name=name, comment=comment, state="PENDING", reason="Resources", restarts=0)
-        self.jobs_[row.id] = SimJob(row, lines[-1].split()[-1], self.clock.at_s + delay_s)
+        self.jobs_[row.id] = SimJob(row, lines[-1].split()[-1], self.clock.at_s + delay_s, partition=partition)
         self.next_id += 1
         self.submissions += 1
         if how == "killed":
@@ -101,6 +104,11 @@ class SimSlurm:
                 self.end(job, "CANCELLED", code=75 if job.run else None)
         return Done()
 
+    def nodes(self):
+        if self._down():
+            return self._down()
+        return [Node(name, ("drained",), reason) for name, reason in self.drained.items()]
+
     def signal(self, target, name):
         job = self.jobs_[int(target)]
         if not self._down() and job.run is not None:
@@ -127,7 +135,9 @@ class SimSlurm:
         others = [each for each in self.live() if each.row.name == job.row.name and each.row.id < job.row.id]
         if others or self.chance.random() < 0.7:
             return
-        job.row = replace(job.row, state="RUNNING", reason="", nodes=(f"n{self.chance.randint(1, 9)}",), partition="main")
+        job.row = replace(
+            job.row, state="RUNNING", reason="", nodes=(f"n{self.chance.randint(1, 9)}",), partition=job.partition
+        )
         environ = {
             "SLURM_JOB_ID": str(job.row.id), "SLURM_RESTART_COUNT": str(job.row.restarts), "SLURMD_NODENAME": job.row.nodes[0]
         }  # fmt: skip
@@ -180,13 +190,29 @@ class SimSlurm:
         job.run = None
 
 
+def _levels(slots):
+    return (
+        Level("light", slots, 8, 64, launcher=JobResources(partition="main")),
+        Level("heavy", slots, 16, 128, launcher=JobResources(partition="fast", cpus=16)),
+    )
+
+
+def _rung(level, names):
+    place = level.launcher.partition
+    return Rung(
+        level, tuple(spec(name, digest=f"{name}-{place}", own_digest=f"{name}-own", job=level.launcher) for name in names)
+    )
+
+
 class SlurmWorld:
     def __init__(self, seed, tmp_path, programs=3, settle_s=SETTLE_S):
         self.chance, self.clock, self.progress = random.Random(seed), OneClock(at_wall_s=WALL_S), {}
         self.paths = Paths(str(tmp_path / "state"), str(tmp_path / "run"))
         self.names = [f"P{number}" for number in range(programs)]
         launcher = LauncherSettings(kind="slurm", poll_s=POLL_S, settle_s=settle_s, time_limit_s=LIMIT_S)
-        self.core = Core(replace(settings(*self.names, slots=programs, launcher=launcher), paths=self.paths))
+        rungs = tuple(_rung(level, self.names) for level in _levels(programs))
+        made = settings(*rungs[0].programs, slots=programs, launcher=launcher)
+        self.core = Core(replace(made, paths=self.paths, level=rungs[0].level, ladder=rungs, load=LoadSettings(mode=FIXED)))
         self.slurm = SimSlurm(self.clock, self.chance, self.progress)
         self.faults, self.deleted = [], 0
         self.start()
@@ -237,6 +263,15 @@ class SlurmWorld:
         newer = {run.run_dir: run.token for job in self.slurm.live() if (run := job.run) is not None}
         for zombie in self.slurm.zombies:
             assert newer.get(zombie.run_dir) is None or zombie.owner() != zombie.token
+        self.check_resources()
+
+    def check_resources(self):
+        """An attempt trains with the resources of the level that it is on record with."""
+        by_token = {job.run.token: job for job in self.slurm.live() if job.run is not None}
+        for name, program in self.core.state.live.items():
+            job = by_token.get(program.attempt.token)
+            if job is not None:
+                assert program.attempt.digest == f"{name}-{job.partition}", f"{job.row.id} of {name}, {self.faults[-5:]}"
 
     def harm(self):
         """One fault."""
@@ -258,6 +293,12 @@ class SlurmWorld:
                 self.slurm.vanish(self.chance.choice(running), requeue=kind == "requeued")
             case "preempted" if running:
                 self.slurm.end(self.chance.choice(running), "PREEMPTED", code=contract.EXIT_LEFT)
+            case "gpu breaks" if running:
+                job = self.chance.choice(running)
+                self.slurm.drained[job.row.nodes[0]] = "gpu ecc"
+                self.slurm.end(job, "FAILED", code=1)
+            case "level":
+                self.ask(Verb.PIN, self.chance.choice(("light", "heavy")))
             case "deleted" if running or waiting:
                 self.slurm.end(self.chance.choice(running or waiting), "CANCELLED")
                 self.deleted += 1
@@ -276,5 +317,5 @@ class SlurmWorld:
 
 HARM = (
     "late", "unanswered", "lost", "killed", "kill the daemon", "lose what was posted", "controller away", "node fails",
-    "requeued", "preempted", "deleted", "stop and start",
+    "requeued", "preempted", "deleted", "stop and start", "gpu breaks", "level",
 )  # fmt: skip

@@ -3,6 +3,7 @@
 import pytest
 from slurm_world import HARM, SlurmWorld
 
+from supervisor.deciding import cluster
 from supervisor.model import facts
 from supervisor.model.inputs import Verb
 from supervisor.model.lifecycle import Phase
@@ -50,7 +51,7 @@ def _kinds(seed, tmp_path):
 def test_the_simulator_finds_a_daemon_that_submits_again_too_soon(tmp_path):
     """Otherwise it would show nothing that nothing is found."""
     with pytest.raises(AssertionError, match="P0 has jobs"):
-        harmed(SlurmWorld(1, tmp_path, settle_s=3.0))
+        harmed(SlurmWorld(3, tmp_path, settle_s=3.0))
 
 
 def test_the_links_of_a_chain_cost_nothing(tmp_path):
@@ -61,4 +62,43 @@ def test_the_links_of_a_chain_cost_nothing(tmp_path):
     causes = [fact.cause for fact in world.told(facts.Exited)]
     assert causes == ["time_limit", "time_limit", "done"]
     assert world.slurm.submissions == 3
+    assert world.core.program("P0").failures == 0
+
+
+def test_a_job_that_was_put_back_does_not_go_on_with_the_resources_of_the_level_before(tmp_path, monkeypatch):
+    world = SlurmWorld(1, tmp_path, programs=1)
+    requeued_over_a_change(world)
+    assert {job.partition for job in world.slurm.jobs_.values()} == {"main", "fast"}
+    whole = cluster.note_end
+    monkeypatch.setattr(cluster, "note_end", lambda *args, asked, fault: whole(*args, asked=False, fault=fault))
+    with pytest.raises(AssertionError, match="of P0"):  # else the simulator would show nothing
+        requeued_over_a_change(SlurmWorld(1, tmp_path / "again", programs=1))
+
+
+def requeued_over_a_change(world):
+    """Again and again its job is lost and put back, and the level changes before the core has heard of it."""
+    for _ in range(4):
+        while not (running := [job for job in world.slurm.live() if job.run is not None]):
+            world.step()
+        world.step()
+        world.slurm.vanish(running[0], requeue=True)
+        world.launcher.poll()
+        world.ask(Verb.PIN, "heavy" if world.core.state.level == "light" else "light")
+        for _ in range(30):
+            world.step()
+
+
+def test_a_gpu_that_breaks_is_the_nodes_fault_and_costs_no_restart_budget(tmp_path):
+    world = SlurmWorld(3, tmp_path, programs=1)
+    while not (running := [job for job in world.slurm.live() if job.run is not None]):
+        world.step()
+    for _ in range(10):
+        world.step()
+    node = running[0].row.nodes[0]
+    world.slurm.drained[node] = "gpu ecc"
+    world.slurm.end(running[0], "FAILED", code=1)
+    for _ in range(10):
+        world.step()
+    assert [(fact.cause, fact.counted) for fact in world.told(facts.Exited)] == [("node_failed", False)]
+    assert [(fact.node, fact.partition) for fact in world.told(facts.NodeFaulted)] == [(node, "main")]
     assert world.core.program("P0").failures == 0

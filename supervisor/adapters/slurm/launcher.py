@@ -43,7 +43,7 @@ from supervisor.adapters.slurm.script import Tag, batch_script, job_name, tag_of
 from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
 from supervisor.policy.cluster.job_end import JobEnd
-from supervisor.policy.cluster.jobs import Job
+from supervisor.policy.cluster.jobs import Job, Node
 from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.policy.worker import placeholders
 from supervisor.ports import Clock, Inbox
@@ -80,6 +80,8 @@ class Cluster(Protocol):
     def cancel(self, targets: Collection[str]) -> Done | SlurmRefused | Unknown: ...
 
     def signal(self, target: str, name: str) -> Done | SlurmRefused | Unknown: ...
+
+    def nodes(self) -> list[Node] | Unknown: ...
 
 
 @dataclass(slots=True)
@@ -159,6 +161,7 @@ class SlurmLauncher:
         self._due_s = 0.0
         self._errors, self._heard_s = 0, clock.now_s()
         self._last: dict[str, JobSight] = {}
+        self._nodes: dict[str, Node] | None = None  # as they were asked in this poll; None: they were not
         self._code: str | None = None
         self._wake = threading.Event()
         self._over = False
@@ -449,6 +452,7 @@ class SlurmLauncher:
 
     def poll(self) -> None:
         """One look at the queue, and what follows from it."""
+        self._nodes = None
         with self._guard:
             held, back = list(self._held.values()), list(self._back.values())
         ids = {each.job for each in held if each.job is not None} | {each.job for each in back}
@@ -619,7 +623,17 @@ class SlurmLauncher:
             str(held.job or "?"), "LAUNCH_FAILED" if held.given_up else self._by_output(held, state),
             "" if row is None else row.reason, node, requeued, "" if told is None else told.asked, held.spawned, next_token,
         )  # fmt: skip
+        if state in {"FAILED", "CANCELLED"} and not held.leaving:
+            job = self._with_node(job)
         return replace(ending, oom_line="", oom_kills=None, job=job)
+
+    def _with_node(self, job: JobEnd) -> JobEnd:
+        """What the cluster says of the node of a job that failed: one call for all that ended in this poll."""
+        if self._nodes is None:
+            answer = self._cluster.nodes()
+            self._nodes = {} if isinstance(answer, Unknown) else {each.name: each for each in answer}
+        node = self._nodes.get(job.node)
+        return job if node is None else replace(job, node_states=node.states, node_reason=node.reason)
 
     def _by_output(self, held: _Held, state: str) -> str:
         """Where memory is limited without cgroups, Slurm kills a job and calls it FAILED: only its output says why."""

@@ -82,7 +82,7 @@ def jobs_in_text(text: str) -> list[Job]:
                 comment=_word(row["Comment"]), state=row["State"], reason=_reason(row["Reason"]), nodes=row["NodeList"],
                 partition=_word(row["Partition"]), account=_word(row["Account"]), qos=_word(row["QOS"]),
                 submitted=_int(row["SubmitTime"]), start=_int(row["StartTime"]), end=_int(row["EndTime"]), code=code,
-                signal=signal, restarts=_int(row["RestartCnt"]), gpus=_gpus(row["tres-alloc"], row["tres-per-node"]),
+                signal=signal, restarts=_int(row["RestartCnt"]), gpus=_gpus_of_job(row["tres-alloc"], row["tres-per-node"]),
                 limit_s=_limit_s(row["TimeLimit"]),
             )
         )  # fmt: skip
@@ -169,7 +169,7 @@ def _from_json(row: Mapping[str, Any]) -> list[Job]:
         nodes=_text(row, "nodes"), partition=_text(row, "partition"), account=_text(row, "account"), qos=_text(row, "qos"),
         submitted=_number(row.get("submit_time")) or None, start=_number(row.get("start_time")) or None,
         end=_number(row.get("end_time")) or None, code=code, signal=signal, restarts=_number(row.get("restart_cnt")),
-        gpus=_gpus(_text(row, "tres_alloc_str"), _text(row, "tres_req_str"), _text(row, "tres_per_node")),
+        gpus=_gpus_of_job(_text(row, "tres_alloc_str"), _text(row, "tres_req_str"), _text(row, "tres_per_node")),
         limit_s=None if minutes is None else minutes * 60.0,
     )  # fmt: skip
 
@@ -279,6 +279,12 @@ def _gpus(*texts: str) -> int | None:
         if total:
             return sum(total)
     return None
+
+
+def _gpus_of_job(allocated: str, *asked: str) -> int | None:
+    """0 of a job that has processors, and neither has nor asked for GPUs; None as long as it has nothing."""
+    found = _gpus(allocated, *asked)
+    return 0 if found is None and "cpu=" in allocated else found
 
 
 def _node_states(text: str) -> tuple[str, ...]:

@@ -11,8 +11,13 @@ The rule, first match wins:
 | its node asked it to save before its time was over, and it left | `time_limit` | no | no | the next job |
 | TIMEOUT, DEADLINE, and it had not left by itself | `timeout` | yes | no | the next job, later and later |
 | OUT_OF_MEMORY | `oom_killed` | yes | no | a smaller batch |
+| it failed, and its last lines or its node's reason name broken hardware | `node_failed` | no | yes | the next job |
 | CANCELLED, and neither we nor its time limit asked for it | `cancelled` | no | no | stays down: somebody deleted it |
 | anything else | by its exit code, as on one machine (`policy/worker/diagnosis.py`) | | | |
+
+Of broken hardware there are two witnesses: the words of CUDA or the driver in the program's last lines ("uncorrectable ECC
+error encountered"), and the reason with which the cluster's own health check has drained the node ("gpu ecc", "xid 79"). A
+job of a user can read no more of a node. What neither names stays a crash of the program.
 
 An exit code of a program that finished counts before all of it: a job that was preempted after its last step is done.
 
@@ -28,6 +33,7 @@ submits it again in a minute is an enemy of both. `supervisorctl start` brings i
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,6 +46,15 @@ _NODE: Final = frozenset({"NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED"})
 _TAKEN: Final = frozenset({"PREEMPTED", "REVOKED"})
 _LATE: Final = frozenset({"TIMEOUT", "DEADLINE"})
 _BY_ALARM: Final = "time limit"
+_OFF: Final = frozenset({"down", "drain", "draining", "drained", "fail", "failing", "error"})
+# In the words of cudaGetErrorString, of NVML and of the driver; other errors of CUDA may be the program's own.
+_BROKEN_LINE: Final = re.compile(
+    r"uncorrectable (ecc|nvlink) error|gpu has fallen off the bus|gpu is lost|row remapp\w+ fail", re.IGNORECASE
+)
+# In the words of health checks, such as "NHC: check_nv_healthmon", "gpu ecc", "Xid 79", "memory DIMM error".
+_BROKEN_NODE: Final = re.compile(
+    r"\b(ecc|xid|gpus?|gres/gpu|nvlink|nvml|nv_healthmon|nvidia\S*|dcgm|dimm|mce|hardware)\b", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +69,8 @@ class JobEnd:
     asked: str = ""  # what asked it to leave, as its node saw it: "time limit", "signal"; empty: nothing
     began: bool = False  # its node had started the worker
     next_token: str = ""  # of the attempt that the same job goes on with
+    node_states: tuple[str, ...] = ()  # of its node, asked after a job that failed; empty: not asked, or no answer
+    node_reason: str = ""  # why the cluster's staff, or its health check, has taken the node out of use
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +83,19 @@ class JobVerdict:
     fault: bool = False
 
 
-def judge(end: JobEnd, *, code: int | None, signal: int | None, done_codes: tuple[int, ...]) -> JobVerdict | None:
+def broken(end: JobEnd, last_lines: tuple[str, ...] = ()) -> str:
+    """Which words say that the node's hardware is broken; empty: none do."""
+    line = next((line for line in reversed(last_lines) if _BROKEN_LINE.search(line)), "")
+    if line:
+        return line.strip()
+    if _OFF.intersection(end.node_states) and _BROKEN_NODE.search(end.node_reason):
+        return f"the node is out of use: {end.node_reason}"
+    return ""
+
+
+def judge(
+    end: JobEnd, *, code: int | None, signal: int | None, done_codes: tuple[int, ...], last_lines: tuple[str, ...] = ()
+) -> JobVerdict | None:
     """None: its exit code says it all."""
     if code is not None and code in done_codes:
         return None
@@ -88,6 +117,8 @@ def judge(end: JobEnd, *, code: int | None, signal: int | None, done_codes: tupl
         return JobVerdict("timeout", counted=True, why=why)
     if end.state == "OUT_OF_MEMORY":
         return JobVerdict("oom_killed", counted=True, why=f"{job}{where} needed more memory than it was given")
+    if end.node and (words := broken(end, last_lines)):
+        return JobVerdict(NODE_FAILED, counted=False, why=f"{job} failed{where}: {words}", fault=True)
     if end.state == "CANCELLED":
         return JobVerdict(CANCELLED, counted=False, why=f"somebody deleted {job}{where}, such as with scancel")
     return None

@@ -11,7 +11,7 @@ knows the speeds or the reboots of a level before it has run. So:
 3. A **reboot in a trial** ends it: back home, the level rests for two hours, then 4, 8, 16, and so on up to a day.
 4. A **reboot at home** steps back only when a lower level is *worth* more. One reboot in six hours costs less than a level.
 5. **The box changes**: two quick reboots against a clean record count for the record (a CUSUM on eight times its rate).
-6. **Five reboots within 45 minutes**: down to the lowest level, whatever the records say.
+6. **Five reboots within 45 minutes** (that count half at least): down to the lowest level, whatever the records say.
 7. **Look down**: a level below that may well be worth more is tried as one above is, at most every `look_s`. Where readings
    scatter (`policy/level/speeds.py`), the level above has its trial before a look further down.
 8. **Bad hours** of the day have a record and a home of their own (`policy/level/hours.py`).
@@ -42,6 +42,7 @@ from supervisor.policy.level.worth import Costs, kept, mtbf_bound_s, reboot_rate
 
 DEFAULT_NAMES: Final = ("light", "3", "medium", "5", "6", "heavy")
 _MOST_DOUBLINGS: Final = 40
+_BURST_WEIGHT: Final = 0.5  # one of many jobs that a cluster's node loses is no part of a burst of reboots
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,8 +455,9 @@ def _charged(settings: LoadSettings, state: LoadState, level: int, weight: float
             known = known._replace(reboots=recent, up_s=cluster.up_s)
         cluster = RebootCluster()
     recent_s = tuple(at_s for at_s in state.recent_s if state.at_s - at_s <= settings.burst_s)
+    recent_s += (state.at_s,) * (weight >= _BURST_WEIGHT)
     hours = clock.rebooted(state.hours, level, at_s=state.at_s, weight=weight)
-    return _with(state, level, known)._replace(cluster=cluster, recent_s=(*recent_s, state.at_s), hours=hours)
+    return _with(state, level, known)._replace(cluster=cluster, recent_s=recent_s, hours=hours)
 
 
 def _unproven(settings: LoadSettings, state: LoadState, ran_s: float) -> bool:
