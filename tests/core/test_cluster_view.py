@@ -1,14 +1,16 @@
 """What `status` says of jobs: id, node, queue reason, expected start; nodes that are avoided; hours by account."""
 
+import pytest
 from core_kit import Core, settings
 from fakes import FakeSources
 
 from supervisor.ctl import cluster as shown
+from supervisor.ctl.nodes import page as nodes_page
 from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen
 from supervisor.model.memory import Memory
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.cluster.launcher import LauncherSettings
-from supervisor.reports.cluster_view import cluster_view, job_view, jobs_on
+from supervisor.reports.cluster_view import NO_CLUSTER, cluster_view, job_view, jobs_on, nodes_view
 from supervisor.reports.status_view import status_view
 
 ONE = LauncherSettings(kind="slurm", node_faults=1, node_exclude_s=3600.0)
@@ -93,3 +95,67 @@ def test_status_has_the_job_of_each_program():
     see(core, state="RUNNING", node="a14", runs=True)
     sources = FakeSources(core.state, settings=core.settings, memory=core.memory, now_s=core.now_s)
     assert [each["job"]["node"] for each in status_view(sources)["programs"]] == ["a14"]
+
+
+def lost(core, job, node="a14", after_s=7200.0, **more):
+    see(core, state="RUNNING", node=node, partition="gpu", account="lab", gpus=2, runs=True)
+    core.spawned("Pong")
+    core.later(after_s)
+    end = JobEnd(job, **{"state": "NODE_FAIL", "node": node, "began": True, **more})
+    core.give(Ended(core.now_s, "Pong", core.token("Pong"), Ending(job=end)))
+
+
+def test_nodes_and_partitions_those_with_the_most_faults_first():
+    core = begun()
+    lost(core, "17", state="PREEMPTED", node="a13")
+    lost(core, "18")
+    core.later(60.0)
+    see(core, state="RUNNING", node="a15", partition="gpu", runs=True)
+    core.later(3600.0)
+    found = nodes_view(core.state, core.settings, now_s=core.now_s)
+    assert found["says"] == ""
+    assert [(each["name"], each["jobs"], each["hours"], each["faults"]) for each in found["nodes"]] == [
+        ("a14", 1, 2.0, 1), ("a13", 1, 2.0, 0), ("a15", 1, 1.0, 0),
+    ]  # fmt: skip
+    worst, preempted, _ = found["nodes"]
+    assert (worst["mtbf_h"], worst["faults_in_a_week"], worst["last_fault_ago_s"]) == (2.0, 1, 3660.0)
+    assert worst["mtbf_bound_h"] == pytest.approx(0.51, abs=0.01)
+    assert worst["avoided_for_s"] is None, "an hour is over"
+    assert (preempted["mtbf_h"], preempted["last_fault_ago_s"], preempted["preemptions"]) == (None, None, 1)
+    assert [(each["name"], each["jobs"], each["hours"], each["faults"]) for each in found["partitions"]] == [
+        ("gpu", 3, 5.0, 1)
+    ]
+
+
+def test_the_nodes_as_people_see_them():
+    core = begun()
+    lost(core, "18")
+    lines = nodes_page(nodes_view(core.state, core.settings, now_s=core.now_s))
+    assert lines[0].split() == ["NODE", "JOBS", "HOURS", "FAULTS", "PREEMPTED", "MTBF", "MTBF", ">=", "LAST", "FAULT"]
+    assert lines[1].split()[:6] == ["a14", "1", "2.0", "1", "0", "2.0"]
+    assert lines[1].endswith("new jobs avoid it for 1h")
+    assert lines[3].startswith("PARTITION")
+    assert lines[4].split()[:2] == ["gpu", "1"]
+    core = begun()
+    assert nodes_page(nodes_view(core.state, core.settings, now_s=0.0)) == ["no job has run on a node yet"]
+    assert nodes_page(nodes_view(core.state, None, now_s=0.0)) == [NO_CLUSTER]
+
+
+def test_a_node_that_fails_before_it_has_run_anything_has_no_hours():
+    core = begun()
+    lost(core, "17", after_s=0.0)
+    (node,) = nodes_view(core.state, core.settings, now_s=core.now_s)["nodes"]
+    assert (node["hours"], node["mtbf_h"], node["mtbf_bound_h"]) == (0.0, 0.0, None)
+
+
+def test_hours_whose_gpus_are_not_known_are_said():
+    used = {"jobs": 2, "hours": 3.0, "gpu_hours": 4.0, "hours_unknown": 1.0}
+    found = {"unreachable_s": None, "avoided": {}, "accounts": {"lab": used, "x": {**used, "gpu_hours": None}}}
+    told = "used by account: lab 3.0 h in 2 jobs, at least 4.0 GPU hours; x 3.0 h in 2 jobs, GPU hours unknown"
+    assert shown.lines(found) == [told]
+    core = begun()
+    see(core, state="RUNNING", node="a14", account="lab", runs=True)
+    core.later(3600.0)
+    core.give(Ended(core.now_s, "Pong", core.token("Pong"), Ending(job=JobEnd("17", "PREEMPTED"))))
+    view = cluster_view(core.state, core.settings, now_s=core.now_s)
+    assert view["accounts"] == {"lab": {"jobs": 1, "hours": 1.0, "gpu_hours": None, "hours_unknown": 1.0}}

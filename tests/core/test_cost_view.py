@@ -5,17 +5,21 @@ from dataclasses import replace
 import pytest
 from test_accounts import WALL_S, Story
 
+from supervisor.ctl.cost import page as cost_page
 from supervisor.model import facts
+from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Sample
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Level, Paths, ProgramSpec, Rung, Settings
+from supervisor.model.snapshot import encoded
 from supervisor.model.state import State, fold_all
+from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.policy.upkeep.accounting import Account
 from supervisor.policy.upkeep.cost import spread_of
 from supervisor.reports.accounts import summary
 from supervisor.reports.accounts_view import Since, since_s
 from supervisor.reports.cost_view import Games, Left, cost_view, frames_per_step, games_left, kept_steps
-from supervisor.reports.ledger import ProgramTimeline, fold_accounts
+from supervisor.reports.ledger import Ledger, ProgramTimeline, fold_accounts
 
 GAME = ("--steps", "2000000")
 
@@ -232,3 +236,54 @@ def test_without_a_configuration_or_a_journal_nothing_is_guessed():
     empty = cost_view(closed, Games(told(pong()), State()), summary(closed), wall_s=WALL_S, usd_per_hour=2.0)
     assert (empty["usd"], empty["useful_frames"], empty["useful_share"]) == (0.0, None, None)
     assert [(level["days"], level["steps_per_s"]) for level in empty["levels"]] == [(0.0, None)], "nothing is left"
+
+
+# --- jobs of a cluster -----------------------------------------------------------------------------------------------------
+
+
+def job(story, at_s, *, gpus=2, account="lab", partition="a100"):
+    return story.at(at_s, facts.JobStarted("it began", "P", story.token, "17", "a14", partition, account, gpus))
+
+
+def three_jobs():
+    """Two hours with two GPUs, one with unknown ones, and one on another partition that still runs."""
+    story = job(Story("P").start(0, trains=10), 0).dies(7200, ended=7200)
+    job(story.start(7200, trains=7210), 7200, gpus=None).dies(10_900, ended=10_800)
+    return job(story.start(10_900, trains=10_950), 10_900, gpus=0, account="", partition="cpu")
+
+
+def test_gpu_hours_are_by_account_and_partition_and_unknown_ones_are_not_zero():
+    found = view(three_jobs(), 14_500, pong())["jobs"]
+    assert found == [
+        {"account": "default", "partition": "cpu", "jobs": 1, "hours": 1.0, "gpu_hours": 0.0, "hours_unknown": 0.0},
+        {"account": "lab", "partition": "a100", "jobs": 2, "hours": 3.0, "gpu_hours": 4.0, "hours_unknown": 1.0},
+    ]
+    lines = cost_page(view(three_jobs(), 14_500, pong()))
+    assert lines[-3].split() == ["ACCOUNT", "PARTITION", "JOBS", "HOURS", "GPU", "HOURS"]
+    assert lines[-1].split() == "lab a100 2 3.00 4.00 at least: the GPUs of 1.00 h are unknown".split()
+
+
+def test_hours_of_jobs_are_those_of_the_window():
+    (found,) = view(three_jobs(), 10_900, pong(), since=Since(ago_s=5500.0))["jobs"]
+    assert (found["jobs"], found["hours"], found["gpu_hours"], found["hours_unknown"]) == (2, 1.5, 1.0, 1.0)
+    (late,) = view(job(Story("P").start(0), 0, gpus=None), 3600, pong())["jobs"]
+    assert (late["gpu_hours"], late["hours_unknown"]) == (None, 1.0)
+    assert cost_page(view(job(Story("P").start(0), 0, gpus=None), 3600, pong()))[-1].split()[4] == "-"
+
+
+def test_without_a_cluster_the_bill_has_no_word_of_jobs():
+    assert "jobs" not in view(an_hour(), 3600, pong())
+    slurm = replace(told(pong()), launcher=LauncherSettings(kind="slurm"))
+    found = view(an_hour(), 3600, settings=slurm)
+    assert found["jobs"] == []
+    assert cost_page(found)[-1] == "no job has run in this time"
+
+
+def test_a_job_that_began_before_the_journal_does_counts_from_there():
+    state = fold_all(job(Story("P").start(0), 0).rows)
+    ledger = Ledger()
+    ledger.add(Stamped(1, 3600.0, WALL_S + 3600.0, "b", facts.Snapshot("state", encoded(state))))
+    (found,) = ledger.closed(5400.0).all_jobs()
+    assert (found.begin_s, found.end_s, found.gpus) == (3600.0, 5400.0, 2)
+    ledger.add(Stamped(2, 7200.0, WALL_S + 7200.0, "b", facts.ProgramRemoved("gone", "P")))
+    assert [each.end_s for each in ledger.all_jobs()] == [7200.0]

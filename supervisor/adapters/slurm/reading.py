@@ -281,10 +281,10 @@ def _gpus(*texts: str) -> int | None:
     return None
 
 
-def _gpus_of_job(allocated: str, *asked: str) -> int | None:
-    """0 of a job that has processors, and neither has nor asked for GPUs; None as long as it has nothing."""
-    found = _gpus(allocated, *asked)
-    return 0 if found is None and "cpu=" in allocated else found
+def _gpus_of_job(*texts: str) -> int | None:
+    """0 where its processors are listed, and neither there nor among what it asked for is a GPU; None: nothing is listed."""
+    found = _gpus(*texts)
+    return 0 if found is None and any("cpu=" in text for text in texts) else found
 
 
 def _node_states(text: str) -> tuple[str, ...]:
