@@ -63,7 +63,10 @@ def launcher(**more: object) -> str:
     return "[launcher]\nkind = 'slurm'\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in (rows | more).items())
 
 
-def configure(box: Box, programs: str, **more: object) -> None:
+LEVEL = "[level]\nslots = 4\nnum_envs = 2\nbatch_size = 32\n"
+
+
+def configure(box: Box, programs: str, level: str = LEVEL, **more: object) -> None:
     """Reports of nodes are two seconds apart, so the limits of a stall are not those of a box."""
     box.config_file.write_text(f"""
 [daemon]
@@ -71,10 +74,7 @@ state_dir = "{box.state}"
 runtime_dir = "{box.runtime}"
 sample_period_s = 0.2
 alive_period_s = 0.5
-[level]
-slots = 4
-num_envs = 2
-batch_size = 32
+{level}
 {launcher(**more)}
 {programs}
 """)
@@ -228,6 +228,42 @@ def test_a_node_that_loses_power_is_replaced_and_the_training_goes_on(box: Box, 
     assert second["step"] >= 40
     assert box.wait_fact("NodeFaulted", timeout_s=60)["node"] == first["node"]
     assert len(running(slurm, box)) == 1
+
+
+@pytest.mark.slow
+def test_a_change_of_level_saves_first_and_asks_for_the_resources_of_the_new_one(box: Box, slurm: Cluster):
+    light = '[load]\nmode = "fixed"\n[levels.light]\nslots = 4\nnum_envs = 2\nbatch_size = 32\n'
+    heavy = '[levels.heavy]\nnum_envs = 4\n[levels.heavy.launcher]\npartition = "short"\ncpus = 2\n'
+    configure(box, counting("a"), level=light + heavy)
+    box.start()
+    first = begun(box)
+    box.wait_phase("a", "RUNNING", 60)
+    assert (slurm.job(int(first["job"]))["Partition"], slurm.job(int(first["job"]))["NumCPUs"]) == ("main", "1")
+    assert box.ctl("level", "pin", "heavy").returncode == 0
+    second = begun(box, 2, timeout_s=90)
+    assert second["step"] == trace(box, event="leaves")[0]["step"]
+    assert (slurm.job(int(second["job"]))["Partition"], slurm.job(int(second["job"]))["NumCPUs"]) == ("short", "2")
+
+
+@pytest.mark.slow
+def test_a_crash_on_a_node_that_was_drained_for_its_gpu_is_the_nodes_fault(box: Box, slurm: Cluster):
+    configure(box, counting("a"))
+    box.start()
+    first = begun(box)
+    box.wait_phase("a", "RUNNING", 60)
+    slurm.run("scontrol", "update", f"nodename={first['node']}", "state=drain", "reason=gpu ecc")
+    try:
+        os.kill(first["pid"], signal.SIGKILL)
+        second = begun(box, 2, timeout_s=90)
+        assert second["node"] != first["node"]
+        fault = box.wait_fact("NodeFaulted", timeout_s=30)
+        assert fault["node"] == first["node"]
+        assert [(fact["cause"], fact["counted"]) for fact in box.facts("Exited")] == [("node_failed", False)]
+        shown = {each["name"]: each for each in json.loads(box.ctl("nodes", "--json").stdout)["nodes"]}
+        assert shown[first["node"]]["faults"] == 1
+        assert shown[second["node"]]["faults"] == 0
+    finally:
+        slurm.run("scontrol", "update", f"nodename={first['node']}", "state=resume")
 
 
 @pytest.mark.slow
