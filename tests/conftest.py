@@ -22,6 +22,7 @@ settings.register_profile("untimed", settings(), deadline=None, suppress_health_
 settings.register_profile("mutants", settings.get_profile("untimed"), phases=(Phase.explicit, Phase.generate), database=None)
 settings.load_profile("untimed")
 
+LONGEST_TEMPORARY = 24  # characters
 _WORST = ("failed", "skipped", "passed")  # a test's outcome is the worst of its setup, call and teardown
 
 
@@ -29,9 +30,17 @@ def pytest_configure():
     """A shell that starts this in the background has it ignore SIGINT, and so do all whom it starts: no Ctrl-C for them."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    shorten_temporary_directory()
     # Daemons of tests note the mount point of their state directory there, and not in the user's own cache.
     os.environ["XDG_CACHE_HOME"] = f"{tempfile.gettempdir()}/extralife-tests-{os.geteuid()}"
     os.environ["EXTRALIFE_BOOT_FILES"] = str(boot_files(Path(os.environ["XDG_CACHE_HOME"])))
+
+
+def shorten_temporary_directory():
+    """The path of a socket has room for 107 bytes: below a long TMPDIR there would be none for the names of tests."""
+    if len(tempfile.gettempdir()) > LONGEST_TEMPORARY:
+        shorter = next((each for each in ("/tmp", "/var/tmp", "/dev/shm") if os.access(each, os.W_OK | os.X_OK)), None)
+        os.environ["TMPDIR"] = tempfile.tempdir = shorter or tempfile.gettempdir()
 
 
 def boot_files(cache):
