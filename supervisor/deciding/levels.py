@@ -351,9 +351,9 @@ def on_asked(turn: Turn, item: Asked) -> None:
     if turn.state.stopping:
         _answer(turn, item, level, SHUTDOWN_STATE, "extralife is shutting down")
     elif item.verb is Verb.UNPIN:
-        _asked(turn, item, "")
         pin = turn.state.climb.pin
         if pin is not None:
+            _asked(turn, item, "")
             _unpin(turn, f"{item.by} ended the pin on {pin.level}", item.by)
         told = f"the pin on {pin.level} is ended" if pin is not None else "nothing was pinned"
         _answer(turn, item, turn.state.level, SUCCESS, told)

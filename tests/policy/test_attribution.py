@@ -11,7 +11,7 @@ from supervisor.policy.level.attribution import attribute
         ({"cause": "operator"}, 0.0, False, "it was intended (operator)"),
         ({"cause": "orderly"}, 0.0, False, "it was intended (orderly)"),
         ({"cause": "provider"}, 0.0, False, "it was intended (provider)"),
-        ({"workers": 0}, 0.0, False, "nothing was training"),
+        ({"workers": 0}, 0.0, False, "nothing that uses the level was training"),
         ({"sign_age_s": 601.0}, 0.0, False, "10 min old"),
         ({"sign_age_s": 600.0}, 0.5, False, "half of it"),
         ({"sign_age_s": 121.0}, 0.5, False, "half of it"),

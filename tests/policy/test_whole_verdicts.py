@@ -235,7 +235,8 @@ def test_an_alert_goes_out_at_once_with_a_whole_token_and_a_hair_late_without():
 @pytest.mark.parametrize(
     ("known", "told"),
     [
-        ({"workers": 0}, Attribution(0.0, left=False, why="nothing was training: does not count against the load")),
+        ({"workers": 0}, Attribution(0.0, left=False, why=(
+            "nothing that uses the level was training: does not count against the load"))),
         ({"sign_age_s": 6000.0}, Attribution(0.0, left=False, why=(
             "the last sign of life was 100 min old, so what ran is unknown: does not count against the load"))),
         ({"since_change_s": 59.0}, Attribution(1.0, left=False, why="unclean, with 2 workers training: counts against the level")),

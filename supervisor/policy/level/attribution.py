@@ -44,14 +44,14 @@ def attribute(
 ) -> Attribution:
     """The weight of a reboot, and the level that it counts against.
 
-    `cause` as in the fact `HostRebooted`; `workers` that trained when it happened; `sign_age_s` from the last sign of
-    life to the end of that boot (None: unknown); `since_change_s` since the level was changed in that boot (None: it was
-    not), `stepped_down` whether to a lower one.
+    `cause` as in the fact `HostRebooted`; `workers` that use the level and trained when it happened; `sign_age_s` from the
+    last sign of life to the end of that boot (None: unknown); `since_change_s` since the level was changed in that boot
+    (None: it was not), `stepped_down` whether to a lower one.
     """
     if cause != "unclean":
         return Attribution(0.0, left=False, why=f"it was intended ({cause}): does not count against the load")
     if workers == 0:
-        return Attribution(0.0, left=False, why="nothing was training: does not count against the load")
+        return Attribution(0.0, left=False, why="nothing that uses the level was training: does not count against the load")
     if sign_age_s is not None and sign_age_s > OLD_S:
         sign = f"the last sign of life was {sign_age_s / 60:.0f} min old"
         why = f"{sign}, so what ran is unknown: does not count against the load"
