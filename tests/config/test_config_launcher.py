@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -261,3 +262,11 @@ def test_the_end_of_the_daemons_host_ends_no_job(tmp_path):
     assert [sentence.partition(": ")[2] for sentence in found] == [
         "[notice] is about the end of this host, which ends no job; remove it"
     ]
+
+
+def test_the_example_of_a_cluster_is_a_configuration(tmp_path):
+    text = (Path(__file__).parents[2] / "deploy" / "slurm" / "extralife.toml").read_text()
+    file = tmp_path / "extralife.toml"
+    file.write_text(text.replace("/scratch/CHANGE/extralife", f"{tmp_path}/state"))
+    made = config.load(str(file), {}, {"runtime_dir": f"{tmp_path}/run"}).settings
+    assert (made.launcher.kind, len(made.programs)) == ("slurm", 10)
