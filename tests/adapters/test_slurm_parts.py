@@ -317,6 +317,14 @@ def test_a_job_that_is_deleted_or_preempted_announces_an_end_without_a_time(worl
     node.Announcement(path / "x").make(None, "nobody can write there")
 
 
+def test_what_runs_on_a_node_needs_nothing_but_what_lies_with_the_job(world):
+    world.spawn()
+    (code,) = Path(world.paths.runtime_dir).glob("code-*")
+    alone = [sys.executable, "-S", "-E", "-c", "import sys; sys.path[0] = sys.argv[1]; import node", str(code)]
+    said = subprocess.run(alone, check=False, capture_output=True, text=True, cwd="/")
+    assert said.stderr == ""
+
+
 def test_the_time_of_a_job_began_with_its_batch_script_and_not_after_its_setup():
     code = """
 import sys, time

@@ -47,7 +47,7 @@ from supervisor.policy.cluster.jobs import Job, Node
 from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.policy.worker import placeholders
 from supervisor.ports import Clock, Inbox
-from workers import contract
+from workers import contract, exit_record
 
 log = structlog.get_logger()
 
@@ -742,9 +742,8 @@ def _write(path: str, text: str) -> None:
 
 def _copy_code(parent: str) -> str:
     here = Path(__file__).parent
-    sources = {
-        "node.py": here / "node.py", "shim.py": here.parents[1] / "shim.py", "workers/contract.py": Path(contract.__file__)
-    }  # fmt: skip
+    sources = {"node.py": here / "node.py", "shim.py": here.parents[1] / "shim.py"}
+    sources |= {f"{each.__name__.replace('.', '/')}.py": Path(str(each.__file__)) for each in (contract, exit_record)}
     texts = {name: path.read_bytes() for name, path in sources.items()}
     digest = blake2b(b"\0".join(texts.values()), digest_size=8).hexdigest()
     place = Path(parent, f"code-{digest}")
