@@ -5,7 +5,8 @@
 
 * From a notice (a file that appears, asked for every 2 s) to the copy that is made because of it: everybody saves first.
 * Steps a second while copies are made one after the other, and while none is made, in turns of the same run. Other load
-  meets both alike; the lowest and the highest turn say how much it moves.
+  meets both alike; the lowest and the highest turn say how much it moves. On a busy machine, look at the copies' part of the
+  processor time that games and copies got.
 * From `deploy/install.sh` to both games training, plain and `--from-offsite`, on boxes of tests/lab. Reading the data alone
   is `offsite restore` of the same copy.
 
@@ -90,6 +91,13 @@ class Trained:
         found = self.status()
         return time.monotonic(), sum(each["steps"] or 0 for each in found["programs"])
 
+    def processor_s(self) -> tuple[float, float]:
+        """Processor time of both games, and of the daemon with the children that have ended."""
+        found = self.status()
+        return sum(_processor_s(each["pid"]) for each in found["programs"]), _processor_s(
+            found["daemon"]["pid"], children=True
+        )
+
     def facts(self, kind: str) -> list[dict[str, Any]]:
         with contextlib.closing(sqlite3.connect(f"file:{self.here}/state/journal.sqlite?mode=ro", uri=True)) as db:
             rows = db.execute("SELECT wall_s, body FROM fact WHERE kind = ? ORDER BY seq", (kind,)).fetchall()
@@ -106,6 +114,11 @@ class Trained:
         with contextlib.suppress(RuntimeError, subprocess.TimeoutExpired):
             self.ctl("shutdown")
         end(str(self.here))
+
+
+def _processor_s(pid: int, *, children: bool = False) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    return sum(map(int, fields[11 : 15 if children else 13])) / os.sysconf("SC_CLK_TCK")
 
 
 def from_notice_to_copy(box: Trained) -> dict[str, float]:
@@ -127,11 +140,13 @@ def from_notice_to_copy(box: Trained) -> dict[str, float]:
 
 
 def turns(box: Trained, turn_s: float, pairs: int) -> dict[str, Any]:
-    """Steps a second in turns without and with copies, and how many copies were made."""
+    """Steps a second in turns without and with copies, how many copies were made, and their part of the processor time."""
     rates: dict[bool, list[float]] = {False: [], True: []}
+    spent: dict[bool, list[tuple[float, float, float]]] = {False: [], True: []}  # seconds, of the games, of the daemon
     made = 0
     for number in range(2 * pairs):
         copying = number % 2 == 1
+        games_s, daemon_s = box.processor_s()
         began_s, before = box.steps()
         while time.monotonic() < began_s + turn_s:
             if copying:
@@ -142,9 +157,15 @@ def turns(box: Trained, turn_s: float, pairs: int) -> dict[str, Any]:
                 box.status()  # the command that asks for a copy looks as often
         ended_s, after = box.steps()
         rates[copying].append((after - before) / (ended_s - began_s))
+        games_after_s, daemon_after_s = box.processor_s()
+        spent[copying].append((ended_s - began_s, games_after_s - games_s, daemon_after_s - daemon_s))
     plain, slowed = statistics.mean(rates[False]), statistics.mean(rates[True])
+    idle_s, _, usual_s = map(sum, zip(*spent[False], strict=True))
+    wall_s, games_s, daemon_s = map(sum, zip(*spent[True], strict=True))
+    copies_s = daemon_s - usual_s * wall_s / idle_s
     return {
         "without": rates[False], "with": rates[True], "slower_percent": 100.0 * (1.0 - slowed / plain), "copies": made,
+        "copies_processor_s": copies_s, "copies_part_percent": 100.0 * copies_s / (copies_s + games_s),
     }  # fmt: skip
 
 
@@ -231,6 +252,8 @@ def main() -> None:
     rows["steps/s with copies (lowest, highest)"] = f"{min(found['with']):.0f}, {max(found['with']):.0f}"
     rows["copies in those turns"] = found["copies"]
     rows["slower while copies are made, %"] = found["slower_percent"]
+    rows["copies' part of the processor time of games and copies, %"] = found["copies_part_percent"]
+    rows["processor time of a copy, s"] = found["copies_processor_s"] / max(1, found["copies"])
     result: dict[str, Any] = {"load": load, "notices": notices, "turns": found}
     if not options.no_install:
         with tempfile.TemporaryDirectory(prefix="xl-offsite-") as here:
