@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from supervisor.deciding import cluster, own_checkpoints, time_spent
 from supervisor.deciding.gating import admit
 from supervisor.deciding.hardware import gpu_of
@@ -19,6 +17,7 @@ from supervisor.policy.cluster import job_end
 from supervisor.policy.worker import newest_whole, out_of_memory, restart, starting
 from supervisor.policy.worker.diagnosis import Diagnosis, diagnose
 from supervisor.policy.worker.loss import IN_WORDS, Loss, furthest, loss
+from supervisor.records import replace
 
 _HOLDS_SLOT_S = 30.0  # a restart due within this keeps its slot; a longer wait hands it on
 _CHANGE_S = 120.0  # starts are staggered for this long after a change of level

@@ -12,8 +12,6 @@ thread can be repeated without harm (`adapters/backups/store.py`).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from supervisor.deciding.attempts import stop
 from supervisor.deciding.turn import Turn
 from supervisor.model import commands, facts
@@ -22,6 +20,7 @@ from supervisor.model.codes import FAILED, SHUTDOWN_STATE, SUCCESS
 from supervisor.model.inputs import Asked, BackupChecked, BackupDue, BackupMade, BackupRestored, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.policy.upkeep import backups as rule
+from supervisor.records import replace
 
 _CHARS_KEPT = 500
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from supervisor.deciding.turn import Turn
@@ -13,6 +12,7 @@ from supervisor.model.lifecycle import Phase
 from supervisor.policy.cluster import job_end, level_fault, nodes
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.worker.diagnosis import Diagnosis
+from supervisor.records import replace
 
 _OUT: Final = frozenset({Phase.DONE, Phase.STOPPED, Phase.FATAL})
 

@@ -6,7 +6,6 @@ in between, the next daemon finds its started workers by their run tokens.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never
 
 from supervisor.deciding import (
@@ -58,6 +57,7 @@ from supervisor.model.memory import Memory
 from supervisor.model.settings import Settings
 from supervisor.model.snapshot import encoded
 from supervisor.model.state import State
+from supervisor.records import replace
 
 AnyInput = (
     AlertTried | Asked | BackupChecked | BackupDue | BackupMade | BackupRestored | Began | CheckpointsFound | ClockMoved

@@ -5,14 +5,13 @@ The rule is `policy/box/foundations.py`. Standing findings are kept in memory, n
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from supervisor.deciding.turn import Turn
 from supervisor.model import commands, facts
 from supervisor.model.inputs import FoundationsLooked
 from supervisor.model.memory import Memory, Standing
 from supervisor.policy.box import foundations as rule
 from supervisor.policy.box.foundations import Answer, Finding, Verdict
+from supervisor.records import replace
 
 
 def on_looked(turn: Turn, item: FoundationsLooked) -> None:

@@ -6,7 +6,6 @@ training continues, and any effect on a worker shows as its own stall or crash.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from supervisor.deciding.turn import Turn
@@ -19,6 +18,7 @@ from supervisor.policy.box import prechecks
 from supervisor.policy.box.prechecks import BoxReadings, Need, Rung
 from supervisor.policy.box.readings import Gpu, Gpus
 from supervisor.policy.box.visible import gpu_seen
+from supervisor.records import replace
 
 _LEARN_AFTER_S: Final = 60.0  # a starting worker does not hold all that it needs yet
 _LEARN_EVERY_S: Final = 600.0

@@ -8,7 +8,6 @@ between is left alone.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from supervisor.deciding import health, own_checkpoints, time_spent
 from supervisor.deciding.attempts import note_resume, on_report, resumed, set_control, shows_first, stop
@@ -35,8 +34,9 @@ from supervisor.policy.worker import (
 from supervisor.policy.worker.readiness import ready_after_s
 from supervisor.policy.worker.service_health import UNHEALTHY
 from supervisor.policy.worker.witness import GPU, GpuUse, works_on_gpu
+from supervisor.records import replace
 
-_CKPT_FACT_S = 600.0  # ten programs make 30,000 facts in three weeks, which are folded in about a second
+_CKPT_FACT_S = 600.0  # ten programs make 30,000 facts in three weeks, which are folded in less than a second
 _INTERVAL_FACT_S = 30.0
 _GAP_GROWTH = 1.2
 _LEAST_GAP_S = 1.0

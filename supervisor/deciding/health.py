@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from supervisor.deciding.attempts import stop
 from supervisor.deciding.turn import Turn
 from supervisor.model import facts
@@ -12,6 +10,7 @@ from supervisor.model.memory import IllnessSpell, Observation
 from supervisor.model.state import Attempt
 from supervisor.policy.worker import collapse, exploding, falling, health
 from supervisor.policy.worker.health import HealthSettings, Returns
+from supervisor.records import replace
 
 
 def note(turn: Turn, name: str, before: Observation) -> None:

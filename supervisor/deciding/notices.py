@@ -6,7 +6,6 @@ box ended. What was begun because of it is in memory: a daemon that is killed me
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from supervisor.deciding.attempts import set_control, stop
@@ -21,6 +20,7 @@ from supervisor.policy.upkeep import notices as rule
 from supervisor.policy.upkeep import offsite
 from supervisor.policy.upkeep.notices import EndNotice, Plan, Saving
 from supervisor.policy.worker.restart import span
+from supervisor.records import replace
 
 _LEAST_GRACE_S: Final = 2.0
 _MOST_COPY_S: Final = 300.0

@@ -9,7 +9,6 @@ fence is a fact: the box stays stopped over reboots, also while it cannot reach 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from supervisor.deciding.attempts import stop
@@ -22,6 +21,7 @@ from supervisor.model.offsite_record import Fence
 from supervisor.policy.upkeep import offsite as rule
 from supervisor.policy.upkeep.backups import is_due
 from supervisor.policy.worker.restart import span
+from supervisor.records import replace
 
 NOW, CHECK, FORGET, TAKE_OVER, COPY, LOOK = "now", "check", "forget", "take-over", "copy", "look"
 _MOST_CHARS: Final = 1000

@@ -6,8 +6,6 @@ Every request is safe in every phase and is answered with Supervisor's fault cod
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from supervisor.deciding import backups, levels, offsite
 from supervisor.deciding.attempts import fill_slots, stop
 from supervisor.deciding.reconcile import reconcile
@@ -19,6 +17,7 @@ from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Pending
 from supervisor.model.settings import SECTIONS, ProgramSpec, Settings
 from supervisor.model.state import Program
+from supervisor.records import replace
 
 Result = tuple[str, int, str]
 _MOST_ERRORS = 5  # in one sentence

@@ -6,8 +6,6 @@ program that ran goes back to the queue and resumes from its newest valid checkp
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from supervisor.deciding import clocks, levels
 from supervisor.deciding.attempts import fill_slots, finish, set_control, stop
 from supervisor.deciding.reconcile import reconcile
@@ -21,6 +19,7 @@ from supervisor.model.state import Attempt, Program
 from supervisor.policy.box import box_identity
 from supervisor.policy.box.reboot_cause import WORDS
 from supervisor.policy.worker.loss import ABOUT, furthest, loss
+from supervisor.records import replace
 
 
 def on_began(turn: Turn, item: Began) -> None:

@@ -17,7 +17,6 @@ twelve saves at 4 ms: 0.008 %, not recorded; after an hour {training 3600}, stal
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from supervisor.deciding.turn import Turn
@@ -27,6 +26,7 @@ from supervisor.model.memory import Away, Observation, Tally
 from supervisor.model.settings import Progress
 from supervisor.model.state import Attempt, Program
 from supervisor.policy.upkeep.accounting import BLIND, SLOW, STARTING, TRAINING, proven_s
+from supervisor.records import replace
 
 _TOLD_S: Final = 600.0
 _QUIET_S: Final = 3600.0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from supervisor.model import facts
 from supervisor.policy.upkeep import backups as rule
+from supervisor.records import replace
 
 _ENDS_KEPT: Final = 20
 

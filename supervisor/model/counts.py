@@ -7,12 +7,13 @@ cut.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from supervisor.model import facts
+from supervisor.records import replace
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Counts:
     """`computed_steps` are all environment steps on record, `lost_steps` those of them that a resume took back."""
 

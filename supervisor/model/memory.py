@@ -7,7 +7,7 @@ whatever must survive is a fact.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from supervisor.model.facts import JournalRestored
@@ -18,6 +18,7 @@ from supervisor.policy.box.foundations import Finding
 from supervisor.policy.box.prechecks import StandingObjection
 from supervisor.policy.box.readings import Gpus, Host
 from supervisor.policy.worker.absence import Absence
+from supervisor.records import replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Away:
     steps: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tally:
     """Seconds of an attempt by the worker's phase that are not recorded yet (`deciding/time_spent.py`)."""
 
@@ -67,7 +68,7 @@ class IllnessSpell:
     episodes: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Observation:
     """What was lately seen of one attempt."""
 
@@ -163,7 +164,7 @@ class Rescue:
     copy_by_s: float | None = None  # None: a copy was requested already, or none is wanted
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Memory:
     """Volatile; replaced as a whole, never changed in place."""
 

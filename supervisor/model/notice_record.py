@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.policy.upkeep import notices as rule
 from supervisor.policy.upkeep.notices import EndNotice
+from supervisor.records import replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.policy.upkeep import offsite as rule
+from supervisor.records import replace
 
 
 @dataclass(frozen=True, slots=True)

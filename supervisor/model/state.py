@@ -7,7 +7,7 @@ reboot and a replay in a test. What is *not* here (newest beats, pending request
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from supervisor.model import cluster_record, facts, snapshot
@@ -28,6 +28,7 @@ from supervisor.policy.upkeep import offsite
 from supervisor.policy.worker.loss import furthest
 from supervisor.policy.worker.restart import MOST_DEATHS
 from supervisor.policy.worker.stall import SILENT
+from supervisor.records import replace
 
 _UPTIMES_KEPT: Final = 50
 _REBOOTS_KEPT: Final = 200
@@ -47,7 +48,7 @@ class Stop:
     killed_at_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Attempt:
     """One start of a program, from the intent to the moment its whole tree is gone."""
 
@@ -95,7 +96,7 @@ class MemoryPeak:
     host_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Program:
     """All that is durably known of one program."""
 
@@ -215,7 +216,7 @@ class Pin:
     until_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Climb:
     """Where the box stands on its ladder, and why: `deciding/levels.py`."""
 
@@ -289,7 +290,7 @@ class ConfigFault:
     by: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class State:
     """Everything that the journal says."""
 

@@ -54,4 +54,6 @@ def moved_on(at_s: float, absences: tuple[Absence, ...]) -> float:
 
     Example: 100 s, away from 103 s to 163 s: 160 s. A stamp of 165 s stays as it is.
     """
+    if not absences or at_s >= absences[-1][1]:  # as nearly always: stamps are seconds old
+        return at_s
     return at_s + sum(until_s - max(from_s, at_s) for from_s, until_s in absences if until_s > at_s)
