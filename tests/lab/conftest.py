@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import qemubox
 from installed import Installed
-from labbox import unfit
+from labbox import PATIENCE, unfit
 
 OWN_KERNEL = ("test_lab_cgroups.py", "test_lab_panic.py")
 
@@ -17,7 +17,7 @@ def pytest_collection_modifyitems(items):
         if str(item.path).startswith(here):
             own = item.path.name in OWN_KERNEL
             item.add_marker(pytest.mark.lab)
-            item.add_marker(pytest.mark.timeout(3600 if own else 1800))
+            item.add_marker(pytest.mark.timeout((3600 if own else 1800) * PATIENCE))
             if why_own if own else why:
                 item.add_marker(pytest.mark.skip(reason=why_own if own else why))
 
