@@ -124,6 +124,19 @@ def test_a_running_program_is_recorded_with_its_figures_and_a_stopped_one_is_not
     assert found.values.get("entropy") is None
 
 
+def test_what_was_read_of_a_worker_is_recorded_under_the_name_of_its_series():
+    told = {
+        "frames": 4000, "episodes": 3, "nan_count": 2, "steps_per_s": 336.0, "rss_bytes": 5, "cuda_bytes": 6, "num_envs": 8,
+        "batch_size": 32, "memory_bytes": 7,
+    }  # fmt: skip
+    core = Core(settings("Pong")).running("Pong")
+    core.look(Pong={"steps": 1000, **told})
+    (found,) = recorded(core)["programs"]
+    assert {name: found.values.get(name) for name in told} == told
+    assert {"attempt", "resumed_step", "env_steps"} <= {*found.values} <= {series.name for series in PROGRAMS.series}
+    assert found.words == ("RUNNING", "training", core.state.level)
+
+
 def test_figures_of_other_names_have_a_row_and_are_found_again_by_name():
     core = Core(settings("Pong", "Qbert", slots=2)).running("Pong", "Qbert")
     core.look(Pong={"steps": 1000, "loss": 0.5, "share_env": 1.0, "success_rate": 0.25, "kl": 2.0}, Qbert={"loss": 1.0})
