@@ -1,7 +1,7 @@
 """Services beside the trainings: no slot, no judgement by progress, restarted as they ask for."""
 
 import pytest
-from core_kit import Core, commands, facts, of, settings, spec
+from core_kit import Core, GateSettings, commands, facts, gpu, gpus, of, settings, spec
 
 from supervisor.model.inputs import Verb
 from supervisor.model.lifecycle import Phase
@@ -105,3 +105,12 @@ def test_a_restart_of_a_service_leaves_no_work_unproven():
     core.spawned("board")
     core.watch(30, board={})
     assert not core.told(facts.ResumeUnknown)
+
+
+def test_a_training_waits_behind_a_service_that_waits_for_the_memory_of_the_same_gpu():
+    gate = GateSettings(min_free_mb=1000)
+    core = Core(settings(board(min_free_mb=9000, priority=1), "Pong", gate=gate), checks=1000)
+    core.begin()
+    core.see(gpus(gpu(free_mb=5000)))
+    assert (core.phase("board"), core.phase("Pong")) == (Phase.GATED, Phase.GATED)
+    assert core.program("Pong").why.startswith("waits behind board")
