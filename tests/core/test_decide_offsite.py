@@ -400,7 +400,8 @@ def test_the_page_tells_age_size_and_error():
     core = copied(running())
     core.later(100.0).woke()
     found = offsite_view(core.state, core.settings, core.memory, now_s=core.now_s)
-    assert (found["age_s"], found["copied"]["size_bytes"], found["error"]) == (100.0, 2_000_000, "")
+    assert (found["age_s"], found["copied"]["cause"]) == (100.0, "period")
+    assert (found["copied"]["size_bytes"], found["error"]) == (2_000_000, "")
     assert trouble(found) == ""
     assert trouble(None) == ""
     assert trouble({**found, "late": True}) == "the newest copy off the box is too old"
