@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from config_kit import Place
 
+from supervisor import config
+
 HEAD = '[program.mine]\ncommand = ["true"]\n'
 
 
@@ -83,3 +85,10 @@ def test_config_shows_where_each_came_from(place: Place) -> None:
     assert str(loaded.origins["program.mine.checkpoint_glob"]).endswith("extralife.toml:3")
     assert loaded.values["program.mine.checkpoint_step"] == ""
     assert str(loaded.origins["program.mine.checkpoint_step"]) == "default"
+
+
+def test_config_shows_them_by_program_each_with_its_place(place: Place) -> None:
+    loaded = place.load('[program.x]\ncommand = "sleep 1"\ncheckpoint_glob = "*.pt"\n')
+    shown = {key: (value, str(origin)) for key, value, origin in config.explain(loaded) if ".checkpoint_" in key}
+    assert shown["program.x.checkpoint_glob"] == ("*.pt", f"{place.file}:3")
+    assert {key.rpartition(".")[0] for key in shown} == {"program.x"}
