@@ -137,6 +137,7 @@ def test_the_nodes_as_people_see_them():
     assert lines[3].startswith("PARTITION")
     assert lines[4].split()[:2] == ["gpu", "1"]
     core = begun()
+    see(core, state="PENDING")
     assert nodes_page(nodes_view(core.state, core.settings, now_s=0.0)) == ["no job has run on a node yet"]
     assert nodes_page(nodes_view(core.state, None, now_s=0.0)) == [NO_CLUSTER]
 

@@ -280,7 +280,9 @@ def test_without_a_cluster_the_bill_has_no_word_of_jobs():
 
 
 def test_a_job_that_began_before_the_journal_does_counts_from_there():
-    state = fold_all(job(Story("P").start(0), 0).rows)
+    story = job(Story("P", "Q").start(0, "Q").start(0), 0)
+    story.at(5, facts.JobSubmitted("it waits", "Q", "Q1", "18"))
+    state = fold_all(story.rows)
     ledger = Ledger()
     ledger.add(Stamped(1, 3600.0, WALL_S + 3600.0, "b", facts.Snapshot("state", encoded(state))))
     (found,) = ledger.closed(5400.0).all_jobs()
