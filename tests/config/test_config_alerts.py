@@ -147,6 +147,8 @@ def test_urls_are_shown_nowhere(place):
     shown = {key: value for key, value, _ in config.explain(loaded)}
     assert shown["alerts.urls"] == "1, not shown"
     assert "hunter2" not in json.dumps(shown) + repr(loaded) + repr(loaded.settings)
+    places = {key: str(origin) for key, _, origin in config.explain(loaded)}
+    assert (places["alerts.urls"], places["alerts.kinds"]) == (f"{place.file}:3", "default")
 
 
 def test_a_change_of_urls_is_told_by_its_key(place):
