@@ -318,9 +318,9 @@ import sys, time
 sys.path.insert(0, {str(ROOT)!r})
 from workers import contract
 me = contract.Client(live_period_s=0.2)
-me.phase(contract.Phase.RESTORING)
+me.phase(contract.WorkerPhase.RESTORING)
 me.report("resumed", step=40)
-me.phase(contract.Phase.TRAINING, env_steps=40)
+me.phase(contract.WorkerPhase.TRAINING, env_steps=40)
 for step in range(40, 100000):
     me.progress(env_steps=step, mean_return=1.5)
     time.sleep(0.05)
