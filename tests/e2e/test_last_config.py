@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,9 @@ def write(box: Box, slots: object = GOOD) -> None:
 
 
 def spoil(box: Box) -> None:
-    box.config_file.write_text(box.config_file.read_text().replace(f"slots = {GOOD}", BAD))
+    text = box.config_file.read_text()
+    assert f"slots = {GOOD}" in text
+    box.config_file.write_text(text.replace(f"slots = {GOOD}", BAD))
 
 
 def healthz(box: Box) -> dict[str, Any]:
@@ -121,30 +122,35 @@ def nobody_may_read_it(box: Box) -> None:
     box.config_file.symlink_to("/proc/self/nothing/extralife.toml")
 
 
-@pytest.mark.parametrize("damage", [spoil, no_file, a_directory, half_of_it, nobody_may_read_it])
-def test_a_boot_with_a_bad_file_trains_on_with_the_last_good_one(running: Box, damage: Callable[[Box], None]) -> None:
-    box = running
+def test_a_boot_with_a_bad_file_trains_on_with_the_last_good_one(running: Box) -> None:
+    """One box that is rebooted with one mistake after the other, each mended before the next."""
+    box, slots = running, GOOD
     box.wait_fact("Checkpointed", "a")
-    box.power_cut()
-    damage(box)
-    box.start()
-    box.wait_phase("a", "RUNNING")
-    told = box.status()["daemon"]
-    assert (told["level"]["slots"], told["state_dir"]) == (GOOD, str(box.state))
-    assert str(box.config_file) in told["config"]["in_use"]
-    first = box.ctl("status").stdout.splitlines()[0]
-    assert first.startswith("THE CONFIGURATION CANNOT BE USED: the daemon started ")
-    assert "CONFIG refused" in (box.state / "reboot_alerts.log").read_text()
-    assert "STARTS WITH THE LAST GOOD CONFIGURATION" in box.log.read_text()
-    assert healthz(box)["ok"] is True
-    assert healthz(box)["config"]["in_use"]
-    if not box.config_file.is_dir():
-        assert box.ctl("update").returncode != 0, "it still compares with the file"
-    shutil.rmtree(box.config_file) if box.config_file.is_dir() else box.config_file.unlink(missing_ok=True)
-    write(box, 3)
-    assert box.ctl("update").returncode == 0
-    assert box.status()["daemon"]["config"] is None
-    assert box.status()["daemon"]["level"]["slots"] == 3
+    for damage in (spoil, no_file, a_directory, half_of_it, nobody_may_read_it):
+        box.power_cut()
+        box.log.write_bytes(b"")
+        (box.state / "reboot_alerts.log").unlink(missing_ok=True)
+        damage(box)
+        box.start()
+        box.wait_phase("a", "RUNNING")
+        told = box.status()["daemon"]
+        assert (told["level"]["slots"], told["state_dir"]) == (slots, str(box.state)), damage
+        assert str(box.config_file) in told["config"]["in_use"]
+        first = box.ctl("status").stdout.splitlines()[0]
+        assert first.startswith("THE CONFIGURATION CANNOT BE USED: the daemon started "), damage
+        assert "CONFIG refused" in (box.state / "reboot_alerts.log").read_text(), damage
+        assert "STARTS WITH THE LAST GOOD CONFIGURATION" in box.log.read_text(), damage
+        health = healthz(box)
+        assert health["ok"] is True
+        assert health["config"]["in_use"]
+        if not box.config_file.is_dir():
+            assert box.ctl("update").returncode != 0, "it still compares with the file"
+        shutil.rmtree(box.config_file) if box.config_file.is_dir() else box.config_file.unlink(missing_ok=True)
+        slots += 1
+        write(box, slots)
+        assert box.ctl("update").returncode == 0
+        assert box.status()["daemon"]["config"] is None
+        assert box.status()["daemon"]["level"]["slots"] == slots
 
 
 def test_a_service_that_is_started_again_starts_with_a_bad_file(running: Box) -> None:
