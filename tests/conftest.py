@@ -7,6 +7,7 @@ a time limit: it would say how busy the machine is, not whether the code is righ
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -31,6 +32,7 @@ def pytest_configure():
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     shorten_temporary_directory()
+    gc.disable()  # until all tests are collected: what they import stays, and looking through it is a third of the time
     # Daemons of tests note the mount point of their state directory there, and not in the user's own cache.
     os.environ["XDG_CACHE_HOME"] = f"{tempfile.gettempdir()}/extralife-tests-{os.geteuid()}"
     os.environ["EXTRALIFE_BOOT_FILES"] = str(boot_files(Path(os.environ["XDG_CACHE_HOME"])))
@@ -41,6 +43,11 @@ def shorten_temporary_directory():
     if len(tempfile.gettempdir()) > LONGEST_TEMPORARY:
         shorter = next((each for each in ("/tmp", "/var/tmp", "/dev/shm") if os.access(each, os.W_OK | os.X_OK)), None)
         os.environ["TMPDIR"] = tempfile.tempdir = shorter or tempfile.gettempdir()
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 def boot_files(cache):
