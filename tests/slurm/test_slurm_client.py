@@ -179,6 +179,15 @@ def test_a_real_slurm_runs_a_job_that_is_found_by_its_comment(real):
     real.until_state(answer.id, "CANCELLED")
 
 
+def test_a_poll_with_a_failed_job_leaves_its_second_call_to_the_question_for_nodes(played, monkeypatch):
+    monkeypatch.setattr(os, "getuid", lambda: 0)  # the recordings are root's
+    failed = next(job.id for job in played.slurm.jobs().found if job.state == "FAILED")
+    before = played.slurm.calls
+    first = played.slurm.jobs([failed, 9999])
+    assert (first.absent, "node is asked for" in first.untold, played.slurm.calls - before) == (frozenset(), True, 1)
+    assert played.slurm.jobs([9999]).absent == {9999}
+
+
 @pytest.mark.parametrize("version", RECORDED)
 def test_json_and_text_say_the_same(version):
     where = HERE / "recorded" / version

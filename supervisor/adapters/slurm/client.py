@@ -4,8 +4,8 @@ An answer is what was asked for, `SlurmRefused` with its own words, or `Unknown`
 that was cut off at its time limit, or whose controller went away in the middle, may have submitted the job. Whoever
 submits looks for the job by its comment before it submits again.
 
-A poll is one `squeue` for all jobs of this user, with those that ended in the last minutes, and at most one `sacct` for
-wanted jobs that the controller has forgotten.
+A poll is one `squeue` for all jobs of this user, with those that ended in the last minutes, and at most one more call:
+`sinfo` where a wanted job has failed, else `sacct` for wanted jobs that the controller has forgotten.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ Why = Literal["timeout", "unreachable", "garbage", "missing"]
 Found = TypeVar("Found")
 
 CALLS_A_POLL: Final = 2
+MAY_BE_ITS_NODE: Final = frozenset({"FAILED", "CANCELLED"})  # after these the launcher asks for the nodes
 _MOST_SAID: Final = 600
 _KEPT: Final = frozenset({"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "SLURM_CONF_SERVER"})
 _TOOLS: Final = ("SLURM_", "SLURMD_", "SBATCH_", "SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SALLOC_", "SCONTROL_", "SRUN_")
@@ -139,6 +140,8 @@ class Slurm:
             return Jobs(tuple(found))
         if self.calls - before >= CALLS_A_POLL:
             return Jobs(tuple(found), untold="squeue had to be asked twice: the accounting is asked next time")
+        if any(job.id in wanted and job.state in MAY_BE_ITS_NODE for job in found):
+            return Jobs(tuple(found), untold="a job failed and its node is asked for: the accounting is asked next time")
         past = self._past(missing)
         if isinstance(past, Unknown):
             return Jobs(tuple(found), untold=past.words)

@@ -38,7 +38,7 @@ from supervisor.adapters.files import read_bounded
 from supervisor.adapters.process import endings, limits, log_places
 from supervisor.adapters.process.processes import RunningAttempt, filled_in, make_dir, prune, signal_number
 from supervisor.adapters.slurm import report
-from supervisor.adapters.slurm.client import Done, Jobs, SlurmRefused, Submitted, Unknown
+from supervisor.adapters.slurm.client import MAY_BE_ITS_NODE, Done, Jobs, SlurmRefused, Submitted, Unknown
 from supervisor.adapters.slurm.script import Tag, batch_script, job_name, tag_of
 from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
@@ -623,7 +623,7 @@ class SlurmLauncher:
             str(held.job or "?"), "LAUNCH_FAILED" if held.given_up else self._by_output(held, state),
             "" if row is None else row.reason, node, requeued, "" if told is None else told.asked, held.spawned, next_token,
         )  # fmt: skip
-        if state in {"FAILED", "CANCELLED"} and not held.leaving:
+        if state in MAY_BE_ITS_NODE and not held.leaving:
             job = self._with_node(job)
         return replace(ending, oom_line="", oom_kills=None, job=job)
 
