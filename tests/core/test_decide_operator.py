@@ -370,6 +370,8 @@ def changed(section):
                 other[each.name] = (*value, "x")
             case None if each.type in {"int | None", "float | None"}:
                 other[each.name] = 1
+            case value if dataclasses.is_dataclass(value):
+                other[each.name] = changed(value)
             case value:
                 assert value is None, f"this test does not know how to change {each.name}"
     return replace(section, **other)

@@ -230,6 +230,8 @@ def test_what_came_before_the_recorder_is_read_from_event_files(core):
     unknown = from_files(sources.drawn("Pong", [], 0.0, inf), "Pong", lambda at_s: at_s, inf, 1e9)
     assert {row.keys for row in unknown} == {("Pong", "file 1"), ("Pong", "file 2")}
     assert from_files([], "Pong", float, inf, 1.0) == []
+    first = min(point.wall_s for point in sources.drawn("Pong", [], 0.0, inf))
+    assert from_files(sources.drawn("Pong", [], 0.0, inf), "Pong", lambda at_s: at_s, first, 1e9) == [], "all are later"
     sources.recorded_from_s = 60.0
     assert PAGES["curves"].of(sources, {"series": "loss"})["subjects"][0]["from_files"] == 0, "nothing is missing"
 

@@ -252,8 +252,9 @@ class _Making:
             return
         self._returns.append(value)
         self._now = replace(self._now, episodes=(self._now.episodes or 0) + 1)
-        mean = self._values[_MEAN] = math.fsum(self._returns) / len(self._returns)
-        if len(self._returns) == _GAMES:
+        games = len(self._returns)
+        mean = self._values[_MEAN] = math.fsum(each / games for each in self._returns)  # their sum may be no float
+        if games == _GAMES:
             self._values.setdefault(_FIRST, mean)
             self._values[_BEST] = max(mean, self._values.get(_BEST, mean))
 
