@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -17,6 +18,7 @@ from structlog.testing import capture_logs
 from test_own_checkpoints import plain
 from test_own_checkpoints import spec as own_spec
 
+from supervisor.adapters import procfs
 from supervisor.adapters.backups import store as backups
 from supervisor.adapters.offsite import hardware, restoring
 from supervisor.adapters.offsite import lease as leases
@@ -497,12 +499,22 @@ def test_a_restore_killed_at_any_moment_is_done_whole_by_the_next_one(box, tmp_p
     assert code == 0
 
 
+def kill_session(leader):
+    """The leader and its restic, which would hold its lock until it has ended by itself."""
+    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
+        stat = procfs.read_stat(pid)
+        if pid == leader or (stat is not None and stat.session == leader):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
 def test_a_copy_killed_at_any_moment_leaves_a_repository_that_takes_the_next_one(box):
     box.commit("Pong", 600, size=3_000_000)
     for wait_s in (0.05, 0.4, 0.7, 0.9):
         pid = os.fork()
         if pid == 0:
             try:
+                os.setsid()
                 from supervisor.adapters.backups.store import Task
                 from supervisor.adapters.offsite import staging
 
@@ -511,7 +523,7 @@ def test_a_copy_killed_at_any_moment_leaves_a_repository_that_takes_the_next_one
             finally:
                 os._exit(0)
         time.sleep(wait_s)
-        os.kill(pid, signal.SIGKILL)
+        kill_session(pid)
         os.waitpid(pid, 0)
     done, _ = box.copies()
     assert (done.error, done.steps["Pong"]) == ("", 600)

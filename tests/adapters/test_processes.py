@@ -59,7 +59,8 @@ def test_the_worker_sees_the_contract_and_nothing_of_systemd(world, monkeypatch)
         monkeypatch.setenv(name, "the daemon's own")
     monkeypatch.setenv("FROM_DAEMON", "1")
     monkeypatch.setenv("EXTRALIFE_TOKEN", "of an outer supervisor")
-    monkeypatch.delenv("EXTRALIFE_TEST_PATIENCE", raising=False)
+    for name in ("EXTRALIFE_TEST_PATIENCE", "EXTRALIFE_BOOT_FILES"):
+        monkeypatch.delenv(name, raising=False)
     code = "import json, os; print(json.dumps(dict(os.environ)))"
     token = world.begin(
         python(code), attempt=7, env=(("FROM_SPEC", "2"), ("PYTHONFAULTHANDLER", "0"), ("EXTRALIFE_TOKEN", "x"))

@@ -25,6 +25,7 @@ from supervisor.policy.cluster.jobs import Job
 from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.policy.worker.placeholders import Template
 from workers import contract
+from workers.exit_record import ExitRecord
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "ab" * 16
@@ -232,7 +233,7 @@ def test_a_node_that_still_saves_when_slurm_counts_the_restart_is_not_blamed(wor
     world.look(world.row(state="RUNNING", nodes=("n7",)))
     back = world.row(state="PENDING", reason="BeginTime", restarts=1)
     assert [type(item) for item in world.look(back, later_s=11.0)] == [JobsSeen]
-    record = contract.ExitRecord(TOKEN, 5, contract.EXIT_LEFT, None, False, 1, 1.0, 0.0, 0.0, 0)
+    record = ExitRecord(TOKEN, 5, contract.EXIT_LEFT, None, False, 1, 1.0, 0.0, 0.0, 0)
     (world.directory() / contract.EXIT_FILE).write_text(json.dumps(asdict(record)))
     (ended,) = [item for item in world.look(back, later_s=11.0) if isinstance(item, Ended)]
     assert (ended.ending.code, ended.ending.job.requeued, ended.ending.job.next_token) == (contract.EXIT_LEFT, True, NEXT)

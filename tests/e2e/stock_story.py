@@ -308,10 +308,27 @@ included file is left out, as with Supervisor.
 | `autorestart = true`, `false`; `unexpected` + `exitcodes` | `restart = "always"`, `"never"`; `done_codes = [0, 2]`. After it had started, the [growing delays](../supervisor/policy/worker/restart.py) of `[restart]` |
 | `stopsignal`, `stopwaitsecs`, `stopasgroup` | `stop_signal`, `stop_grace_s`, `stop_signal_to` |
 | `priority`, `autostart`, `user` | `priority` (of starts), `autostart`, `user` (also HOME, USER, LOGNAME and SHELL, unless `env` has them) |
-| `redirect_stderr`, `stdout_logfile`, `stderr_logfile` | `redirect_stderr`, `stdout_log`, `stderr_log`: `AUTO`, `NONE` or a path |
+| `redirect_stderr`, `stdout_logfile`, `stderr_logfile` | `redirect_stderr`, `stdout_log`, `stderr_log`: `AUTO`, `NONE` (also for `/dev/null`) or a path |
 | `stdout_logfile_maxbytes`, `_backups` | `log_max_bytes` (0: never rotated), `log_backups`, for both channels |
 | standard input, which every program has | `stdin = true`, for `fg` and `sendProcessStdin` |
 | `[eventlistener:x]` | a program with `extralifectl listen EVENTS -- COMMAND` |
+
+What runs as a service is restarted as under Supervisor, and no more. Without the line `kind = "service"` the same section is a
+training. `supervisorctl update` then gives it a slot, and with a few lines steps, checkpoints, accounts and rollback:
+
+```toml
+[level]
+slots = 4                      # as many as are to train side by side; the others wait, QUEUED
+[program.pong]                 # as import wrote it, without kind = "service"; {resume} if the script takes a checkpoint
+command = ["python", "train.py", "--game", "Pong", ["--resume", "{resume}"]]
+directory = "/home/me/atari"
+restart = "always"
+checkpoint_glob = "runs/Pong/*.pt"
+checkpoint_step = 'step=(\\d+)'
+log_regex = 'step=(?P<step>\\d+) return=(?P<return>\\S+)'
+```
+
+[Any script](any-script.md) explains these lines, [four games](recipes.md#scripts-that-stay-as-they-are) are a whole file.
 
 ## Event listeners
 

@@ -83,6 +83,8 @@ def requeued_over_a_change(world):
         world.step()
         world.slurm.vanish(running[0], requeue=True)
         world.launcher.poll()
+        world.clock.at_s += 60.0  # the loop is held up, while the launcher waits in vain for the node's last word
+        world.launcher.poll()
         world.ask(Verb.PIN, "heavy" if world.core.state.level == "light" else "light")
         for _ in range(30):
             world.step()
