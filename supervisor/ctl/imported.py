@@ -65,7 +65,8 @@ def import_(session: Session, args: list[str]) -> int:
     for note in dict.fromkeys(found.notes):
         session.warn(text.printable(note))
     if out != "-":
-        session.say(f"{out}: {len(found.names)} programs; now: supervisord -c {out} --check")
+        count = len(found.names)
+        session.say(f"{out}: {count} {'program' if count == 1 else 'programs'}; now: supervisord -c {out} --check")
     return OK
 
 
@@ -236,7 +237,9 @@ def _logs(found: Imported, section: Section, more: dict[str, str | int]) -> Iter
             if section.flag(f"{channel}_{key}", default=False):
                 found.note(section, f"{channel}_{key}", f"extralife {why}")
     of = ("stdout",) if one else _CHANNELS
-    sizes = [section.size_bytes(f"{channel}_logfile_maxbytes", _LOG_BYTES) for channel in of]
+    # One bound is for both logs here: the larger one that is given. Supervisor's default of the other would hide it.
+    given = [channel for channel in of if f"{channel}_logfile_maxbytes" in section.keys] or of
+    sizes = [section.size_bytes(f"{channel}_logfile_maxbytes", _LOG_BYTES) for channel in given]
     most = 0 if 0 in sizes else min(max(*sizes, _LEAST_LOG_BYTES), 1 << 40)  # 0: never rotated, as with Supervisor
     yield f"log_max_bytes = {most}"
     yield f"log_backups = {min(max(section.whole(f'{channel}_logfile_backups', _LOG_BACKUPS) for channel in of), 1000)}"

@@ -124,7 +124,7 @@ def test_into_a_file_with_the_list_as_comments(tmp_path: Path) -> None:
     (tmp_path / "box.conf").write_text("[program:a b]\ncommand=true\nuser=nobody-here\n")
     out = tmp_path / "extralife.toml"
     done = ctl("import", str(tmp_path / "box.conf"), "--out", str(out))
-    assert (done.returncode, done.stdout) == (0, f"{out}: 1 programs; now: supervisord -c {out} --check\n")
+    assert (done.returncode, done.stdout) == (0, f"{out}: 1 program; now: supervisord -c {out} --check\n")
     assert "# not taken over: [program:a b]: a b is called a_b\n" in out.read_text()
     assert "this box has no such user" in done.stderr
 
@@ -207,3 +207,8 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     done = ctl("import", str(tmp_path / "none.conf"))
     assert (done.stdout, done.returncode) == (f"{tmp_path}/none.conf: cannot be read: No such file or directory\n", 1)
     assert ctl("import").returncode == 2
+
+
+def test_a_bound_that_is_given_for_one_log_counts_more_than_the_default_of_the_other(tmp_path: Path) -> None:
+    made, _ = imported(tmp_path, "[program:a]\ncommand=sleep 9\nstdout_logfile_maxbytes=1MB\n")
+    assert made["program"]["a"]["log_max_bytes"] == 1 << 20
