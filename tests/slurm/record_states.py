@@ -194,10 +194,10 @@ def record(made: Cluster, accounting: Accounting | None) -> Path:
     host = socket.gethostname().split(".")[0]
     for name, argv in calls.items():
         said = subprocess.run(argv, env=made.environ, check=True, capture_output=True, text=True).stdout
+        if name.endswith("json"):  # first, as Slurm writes a slash with a backslash
+            said = json.dumps(json.loads(said), separators=(",", ":")) + "\n"
         said = said.replace(str(made.where), "/slurm").replace(host, "host").replace(str(ROOT), "/root")
-        (out / name).write_text(
-            json.dumps(json.loads(said), separators=(",", ":")) + "\n" if name.endswith("json") else said
-        )
+        (out / name).write_text(said)
     return out
 
 
