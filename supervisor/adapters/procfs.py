@@ -118,14 +118,21 @@ def cpu_ticks(pid: int) -> int | None:
         return None
 
 
-def open_at(pid: int, name: str) -> str | None:
-    """The path in /proc of a file of this name that a process has open, removed or not; None when it has none."""
+def open_at(pid: int, path: str) -> str | None:
+    """The path in /proc of a file that a process has open, removed or not; None when it has none.
+
+    One of the same name elsewhere will do, as a directory may have been renamed.
+    """
+    elsewhere = None
     with contextlib.suppress(OSError):
         for entry in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(OSError):
-                if str(entry.readlink()).removesuffix(" (deleted)").rpartition("/")[2] == name:
+                target = str(entry.readlink()).removesuffix(" (deleted)")
+                if target == path:
                     return str(entry)
-    return None
+                if target.rpartition("/")[2] == path.rpartition("/")[2]:
+                    elsewhere = str(entry)
+    return elsewhere
 
 
 def is_alive(pid: int, start_ticks: int) -> bool:

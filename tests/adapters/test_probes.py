@@ -1,5 +1,6 @@
 """Readings of attempts: real beat records, logs, files and processes; time is stepped, not waited for."""
 
+import contextlib
 import json
 import math
 import os
@@ -177,18 +178,20 @@ def test_a_torn_beat_is_no_stall_the_newest_whole_one_stands(scene):
     assert scene.look().steps == 10
 
 
-def test_a_removed_beat_is_read_from_the_record_that_its_worker_still_maps(scene):
-    scene.watch(pid=os.getpid())
-    me = scene.client()
-    me.phase(WorkerPhase.TRAINING, env_steps=10)
-    assert scene.look().steps == 10
-    Path(scene.paths.beat("Pong", 1)).unlink()
-    assert scene.probes.beat_defect("Pong", TOKEN) == "it is gone"
-    me.progress(env_steps=20)
-    for _ in range(3):
-        scene.clock.at_s += 10
-        seen = scene.look()
-        assert (seen.steps, seen.beat_lost) == (20, False)
+def test_a_removed_beat_is_read_from_the_record_that_its_worker_still_maps(scene, tmp_path):
+    with contextlib.closing(Scene(tmp_path / "elsewhere")) as other:  # a file of the same name, open before it
+        other.client().phase(WorkerPhase.TRAINING, env_steps=7)
+        scene.watch(pid=os.getpid())
+        me = scene.client()
+        me.phase(WorkerPhase.TRAINING, env_steps=10)
+        assert scene.look().steps == 10
+        Path(scene.paths.beat("Pong", 1)).unlink()
+        assert scene.probes.beat_defect("Pong", TOKEN) == "it is gone"
+        me.progress(env_steps=20)
+        for _ in range(3):
+            scene.clock.at_s += 10
+            seen = scene.look()
+            assert (seen.steps, seen.beat_lost) == (20, False)
 
 
 def test_where_no_beat_can_be_read_the_log_and_the_cpu_time_are_witnesses(scene):

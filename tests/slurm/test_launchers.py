@@ -269,7 +269,7 @@ def test_an_attempt_is_adopted_after_a_restart_of_the_daemon(launched):
     first = launched.begun(token, 4)
     launched.file("ready")
     launched.begin_daemon()
-    found = launched.launcher.survey({"mine": (4, token), "other": (1, "ab" * 16)})
+    found = launched.launcher.survey({"mine": (4, token), "other": (1, secrets.token_hex(16))})
     assert (found["mine"].survival, found["mine"].pid) == (Survival.ALIVE, first.pid)
     assert found["other"].survival is Survival.NEVER
     assert launched.launcher.unrecorded_workers(["mine"]).get("mine", (4, found["mine"]))[0] == 4

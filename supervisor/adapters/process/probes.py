@@ -24,7 +24,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -338,7 +337,7 @@ class LocalProbes:
         now_s = self._clock.now_s()
         if item.mapped is None and now_s >= item.mapped_due_s:
             item.mapped_due_s = now_s + _LOST_S
-            item.mapped = procfs.open_at(item.pid, Path(self._paths.beat(item.spec.name, item.attempt)).name)
+            item.mapped = procfs.open_at(item.pid, self._paths.beat(item.spec.name, item.attempt))
         beat = contract.read_beat(item.mapped, follow=True) if item.mapped is not None else None
         if beat is not None and beat.token == item.token:
             return beat
