@@ -60,6 +60,8 @@ def test_whatever_is_killed_together_one_successor_trains_on(box: Box, whom: str
     until(lambda: (box.program("a").get("steps") or 0) > 60, 10, "a checkpoint to exist")
     if "daemon" in whom:
         box.kill_daemon()
+    if "shim" in whom:
+        os.kill(spawned["shim_pid"], signal.SIGSTOP)  # else it has left before its turn, as soon as its worker is dead
     for part, pid in (("worker", spawned["pid"]), ("shim", spawned["shim_pid"])):
         if part in whom:
             os.kill(pid, signal.SIGKILL)
