@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from supervisor.deciding.turn import Turn
+from supervisor.deciding.context import DecisionContext
 from supervisor.model import commands, facts
 from supervisor.model.alert_record import Queued
 from supervisor.model.inputs import AlertTried, ReportDue
@@ -45,20 +45,20 @@ class Alert:
     text: str
 
 
-def pursue(turn: Turn, before: State) -> None:
+def pursue(context: DecisionContext, before: State) -> None:
     """Raise the alerts of this turn and held ones that are due, drop old ones, and send each idle target its next one."""
-    found = [replace(alert, text=_shown(alert)) for alert in _found(turn, before)]
+    found = [replace(alert, text=_shown(alert)) for alert in _found(context, before)]
     for number, alert in enumerate(found):
-        _tell(turn, alert, number)
-    if turn.memory.ended:
+        _tell(context, alert, number)
+    if context.memory.ended:
         return
-    if turn.settings.alerts.targets:
+    if context.settings.alerts.targets:
         for alert in found:
-            _take_in(turn, alert)
-        _tell_held(turn)
-    if turn.state.alerts.queue:
-        _drop(turn)
-        _send(turn)
+            _take_in(context, alert)
+        _tell_held(context)
+    if context.state.alerts.queue:
+        _drop(context)
+        _send(context)
 
 
 def _shown(alert: Alert) -> str:
@@ -68,28 +68,28 @@ def _shown(alert: Alert) -> str:
     return printable(alert.text)[:_MOST_TEXT]
 
 
-def on_report(turn: Turn, item: ReportDue) -> None:
+def on_report(context: DecisionContext, item: ReportDue) -> None:
     """A time of the daily report has passed: it goes out, once. A report that was missed goes out late."""
-    known, began_wall_s = turn.state.alerts.report_due_wall_s, turn.state.daemon_since_wall_s
-    if turn.settings.alerts.report_at and is_due(item.due_wall_s, newest_due_wall_s=known, began_wall_s=began_wall_s):
-        why = f"the daily report of {turn.settings.alerts.report_at}"
-        turn.record(facts.ReportMade(why, item.text, item.due_wall_s))
+    known, began_wall_s = context.state.alerts.report_due_wall_s, context.state.daemon_since_wall_s
+    if context.settings.alerts.report_at and is_due(item.due_wall_s, newest_due_wall_s=known, began_wall_s=began_wall_s):
+        why = f"the daily report of {context.settings.alerts.report_at}"
+        context.record(facts.ReportMade(why, item.text, item.due_wall_s))
 
 
-def on_tried(turn: Turn, item: AlertTried) -> None:
+def on_tried(context: DecisionContext, item: AlertTried) -> None:
     """A target accepted an alert, or did not."""
-    was = turn.memory.reaching.get(item.target)
+    was = context.memory.reaching.get(item.target)
     if was is None or was.sending != item.id:
         return
     if not item.error:
-        turn.record(facts.AlertDelivered(f"{item.target} accepted alert {item.id}", item.id, item.target))
-        _remember(turn, item.target, DeliveryState())
+        context.record(facts.AlertDelivered(f"{item.target} accepted alert {item.id}", item.id, item.target))
+        _remember(context, item.target, DeliveryState())
         return
     failures, error = was.failures + 1, printable(item.error)[:_MOST_TEXT]
-    if item.target not in turn.state.alerts.failing:
+    if item.target not in context.state.alerts.failing:
         why = f"{item.target} does not accept alerts: {error}; extralife keeps them and tries again"
-        turn.record(facts.AlertTargetFailing(why, item.target, error))
-    _remember(turn, item.target, DeliveryState("", failures, turn.now_s + rule.retry_s(failures)))
+        context.record(facts.AlertTargetFailing(why, item.target, error))
+    _remember(context, item.target, DeliveryState("", failures, context.now_s + rule.retry_s(failures)))
 
 
 def notice(queued: Queued, dropped: int = 0) -> Notice:
@@ -117,10 +117,10 @@ def damaged(text: str, at_s: float, wall_s: float) -> Notice:
 # --- which facts raise an alert ---------------------------------------------------------------------------------------
 
 
-def _found(turn: Turn, before: State) -> Iterator[Alert]:
+def _found(context: DecisionContext, before: State) -> Iterator[Alert]:
     """The alerts in the facts of this turn, in their order."""
     damage, ever_s = before.damage, before.daemon_since_wall_s
-    for fact in turn.facts:
+    for fact in context.facts:
         match fact:
             case facts.Resumed(program=name, step=0) if name in before.programs and before.programs[name].ckpt_step:
                 yield Alert("checkpoint", CRITICAL, name, f"{name}: {fact.why}")
@@ -129,15 +129,15 @@ def _found(turn: Turn, before: State) -> Iterator[Alert]:
             case facts.ReportMade(text=text):
                 yield Alert(rule.REPORT, INFO, "", text)
             case facts.HostRebooted():
-                yield Alert("reboot", _SEVERITY.get(fact.cause, INFO), "", _reboot(turn, fact))
+                yield Alert("reboot", _SEVERITY.get(fact.cause, INFO), "", _reboot(context, fact))
             case facts.DaemonStarted(clean=clean):
                 if damage is not None and (ever_s is None or damage.wall_s > ever_s):
                     yield Alert("journal", CRITICAL, "", damage_text(before))
-                if not clean and not _rebooted(turn):
+                if not clean and not _rebooted(context):
                     yield Alert("daemon", WARNING, "", fact.why)
             case facts.LevelChosen(level=level, before=left):
-                place, was = turn.settings.place(level), turn.settings.place(left)
-                if _rebooted(turn) and place is not None and was is not None and place < was:
+                place, was = context.settings.place(level), context.settings.place(left)
+                if _rebooted(context) and place is not None and was is not None and place < was:
                     yield Alert("level", WARNING, "", f"level {left} was left for {level}: {fact.why}")
             case _:
                 yield from _of_box(before, fact)
@@ -215,13 +215,13 @@ def _is_full(error: str) -> bool:
     return any(word in error.lower() for word in _FULL)
 
 
-def _rebooted(turn: Turn) -> bool:
-    return any(isinstance(fact, facts.HostRebooted) for fact in turn.facts)
+def _rebooted(context: DecisionContext) -> bool:
+    return any(isinstance(fact, facts.HostRebooted) for fact in context.facts)
 
 
-def _reboot(turn: Turn, fact: facts.HostRebooted) -> str:
+def _reboot(context: DecisionContext, fact: facts.HostRebooted) -> str:
     """The line of reboot_alerts.log as a sentence."""
-    told = next(command for command in turn.commands if isinstance(command, commands.AlertReboot))
+    told = next(command for command in context.commands if isinstance(command, commands.AlertReboot))
     lost = [f"{name} {_steps(loss)} steps" for name, loss in sorted(told.losses.items())]
     parts = [
         f"{fact.why}; it was up for {_span(fact.up_s)}, at level {fact.level or '?'}",
@@ -255,90 +255,90 @@ def _span(seconds: float | None) -> str:
 # --- raising and delivery -------------------------------------------------------------------------------------------------
 
 
-def _id(turn: Turn, number: int) -> str:
+def _id(context: DecisionContext, number: int) -> str:
     """16 hex digits, unique because every daemon has a new random salt."""
-    text = f"{turn.state.salt}/{turn.now_s!r}/{number}"
+    text = f"{context.state.salt}/{context.now_s!r}/{number}"
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _tell(turn: Turn, alert: Alert, number: int) -> None:
-    told = Notice(_id(turn, -1 - number), alert.kind, alert.severity, alert.text, turn.wall_s, alert.program)
-    turn.command(commands.Tell(told))
+def _tell(context: DecisionContext, alert: Alert, number: int) -> None:
+    told = Notice(_id(context, -1 - number), alert.kind, alert.severity, alert.text, context.wall_s, alert.program)
+    context.command(commands.Tell(told))
 
 
-def _take_in(turn: Turn, alert: Alert) -> None:
+def _take_in(context: DecisionContext, alert: Alert) -> None:
     """Raise the alert, or hold it back."""
-    rules, record = turn.settings.alerts, turn.state.alerts
+    rules, record = context.settings.alerts, context.state.alerts
     if not rule.wanted(rules, alert.kind, alert.severity):
         return
     key = rule.same(alert.kind, alert.program)
     if alert.kind == rule.REPORT:  # once a day, and asked for: never held
-        _raise(turn, alert)
-    elif key in record.held or rule.due_s(rules, record.gone, key, turn.now_s) > turn.now_s:
-        turn.record(facts.AlertHeld(alert.text, alert.kind, alert.severity, alert.program))
+        _raise(context, alert)
+    elif key in record.held or rule.due_s(rules, record.gone, key, context.now_s) > context.now_s:
+        context.record(facts.AlertHeld(alert.text, alert.kind, alert.severity, alert.program))
     else:
-        _raise(turn, alert)
+        _raise(context, alert)
 
 
-def _tell_held(turn: Turn) -> None:
+def _tell_held(context: DecisionContext) -> None:
     """Raise held alerts that are due, as one for each kind and program, the longest held first."""
-    rules = turn.settings.alerts
-    held = sorted(turn.state.alerts.held.items(), key=lambda item: (item[1].since_s, item[0]))
+    rules = context.settings.alerts
+    held = sorted(context.state.alerts.held.items(), key=lambda item: (item[1].since_s, item[0]))
     for key, each in held:
-        due_s = rule.due_s(rules, turn.state.alerts.gone, key, turn.now_s)
-        if due_s <= turn.now_s:
-            text = rule.summary(each.count, each.newest, turn.now_s - each.since_s)
-            _raise(turn, Alert(each.kind, each.severity, each.program, text), more=each.count)
+        due_s = rule.due_s(rules, context.state.alerts.gone, key, context.now_s)
+        if due_s <= context.now_s:
+            text = rule.summary(each.count, each.newest, context.now_s - each.since_s)
+            _raise(context, Alert(each.kind, each.severity, each.program, text), more=each.count)
         else:
-            _wake(turn, due_s)
+            _wake(context, due_s)
 
 
-def _raise(turn: Turn, alert: Alert, more: int = 0) -> None:
-    rules, gone = turn.settings.alerts, turn.state.alerts.gone
-    left = rule.tokens(rules, gone, turn.now_s) - 1.0
-    turn.record(
+def _raise(context: DecisionContext, alert: Alert, more: int = 0) -> None:
+    rules, gone = context.settings.alerts, context.state.alerts.gone
+    left = rule.tokens(rules, gone, context.now_s) - 1.0
+    context.record(
         facts.AlertRaised(
-            alert.text, _id(turn, turn.state.alerts.total), alert.kind, alert.severity, alert.program, rules.targets,
+            alert.text, _id(context, context.state.alerts.total), alert.kind, alert.severity, alert.program, rules.targets,
             max(0.0, left), more, alert.text if "\n" in alert.text else "",
         )
     )  # fmt: skip
 
 
-def _drop(turn: Turn) -> None:
+def _drop(context: DecisionContext) -> None:
     """Drop alerts that are too old, too many, or for a target that is no longer in the config."""
-    rules = turn.settings.alerts
-    for target in dict.fromkeys(name for each in turn.state.alerts.queue for name in each.owed):
-        owed = turn.state.alerts.owed(target)
+    rules = context.settings.alerts
+    for target in dict.fromkeys(name for each in context.state.alerts.queue for name in each.owed):
+        owed = context.state.alerts.owed(target)
         if target not in rules.targets:
             ids, cause = tuple(each.id for each in owed), "is no longer in the configuration"
         else:
-            ids = rule.overdue(rules, [(each.id, each.at_s) for each in owed], turn.now_s)
+            ids = rule.overdue(rules, [(each.id, each.at_s) for each in owed], context.now_s)
             cause = "did not accept them in time"
         if ids:
             why = f"{len(ids)} alert{'' if len(ids) == 1 else 's'} dropped: {target} {cause}"
-            turn.record(facts.AlertsDropped(why, target, ids))
+            context.record(facts.AlertsDropped(why, target, ids))
 
 
-def _send(turn: Turn) -> None:
+def _send(context: DecisionContext) -> None:
     """Send each idle target the oldest alert that it is owed."""
-    record, rules = turn.state.alerts, turn.settings.alerts
+    record, rules = context.state.alerts, context.settings.alerts
     for target in rules.targets:
-        owed, now = record.owed(target), turn.memory.reaching.get(target, DeliveryState())
+        owed, now = record.owed(target), context.memory.reaching.get(target, DeliveryState())
         if not owed:
             continue
-        _wake(turn, owed[0].at_s + rules.keep_s)
+        _wake(context, owed[0].at_s + rules.keep_s)
         if now.sending:
             continue
-        if now.retry_at_s is not None and now.retry_at_s > turn.now_s:
-            _wake(turn, now.retry_at_s)
+        if now.retry_at_s is not None and now.retry_at_s > context.now_s:
+            _wake(context, now.retry_at_s)
             continue
-        turn.command(commands.Deliver(target, notice(owed[0], record.dropped.get(target, 0))))
-        _remember(turn, target, replace(now, sending=owed[0].id, retry_at_s=None))
+        context.command(commands.Deliver(target, notice(owed[0], record.dropped.get(target, 0))))
+        _remember(context, target, replace(now, sending=owed[0].id, retry_at_s=None))
 
 
-def _wake(turn: Turn, at_s: float) -> None:
-    turn.alert_due_s = at_s if turn.alert_due_s is None else min(turn.alert_due_s, at_s)
+def _wake(context: DecisionContext, at_s: float) -> None:
+    context.alert_due_s = at_s if context.alert_due_s is None else min(context.alert_due_s, at_s)
 
 
-def _remember(turn: Turn, target: str, reaching: DeliveryState) -> None:
-    turn.memory = replace(turn.memory, reaching={**turn.memory.reaching, target: reaching})
+def _remember(context: DecisionContext, target: str, reaching: DeliveryState) -> None:
+    context.memory = replace(context.memory, reaching={**context.memory.reaching, target: reaching})

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from supervisor.deciding import cluster, own_checkpoints, time_spent
+from supervisor.deciding.context import DecisionContext
 from supervisor.deciding.gating import admit
 from supervisor.deciding.hardware import gpu_of
 from supervisor.deciding.remedies import remedy
-from supervisor.deciding.turn import Turn
 from supervisor.model import commands, facts
 from supervisor.model.inputs import Ended, Ending, Report, Sample, SpawnBroke, SpawnSucceeded
 from supervisor.model.lifecycle import HAS_PROCESS, Phase
@@ -28,7 +28,7 @@ _LEAST_IMPORTANT = 10**9
 # --- slots -------------------------------------------------------------------------------------------------------------
 
 
-def fill_slots(turn: Turn, *, staggered: bool = True) -> None:
+def fill_slots(context: DecisionContext, *, staggered: bool = True) -> None:
     """Give free slots to programs that are due or queued, by priority, then by waiting time. Running programs keep theirs.
 
     Among equal priorities, interrupted programs come first: a reboot must not give their slots to programs that waited.
@@ -38,39 +38,39 @@ def fill_slots(turn: Turn, *, staggered: bool = True) -> None:
     After a change of level, starts from the queue are `staggered`: building 256 environments eight times at once would
     take every core for a minute.
     """
-    if turn.state.stopping or turn.memory.ended or turn.memory.holds_starts:
+    if context.state.stopping or context.memory.ended or context.memory.holds_starts:
         return
-    if turn.state.offsite.keeps_down(on=turn.settings.offsite.on) or turn.state.notices.keeps_down(turn.now_s):
+    if context.state.offsite.keeps_down(on=context.settings.offsite.on) or context.state.notices.keeps_down(context.now_s):
         return
-    _shed(turn)
-    _rotate(turn)
-    programs = turn.state.programs.values()
+    _shed(context)
+    _rotate(context)
+    programs = context.state.programs.values()
     trainings = [program for program in programs if not program.service]
     processes = sum(1 for program in trainings if program.phase in HAS_PROCESS)
-    kept = sum(1 for program in trainings if _keeps_slot(program) or _held(turn, program))
-    ready = [(program, spec) for program in programs if (spec := _to_start(turn, program)) is not None]
+    kept = sum(1 for program in trainings if _keeps_slot(program) or _held(context, program))
+    ready = [(program, spec) for program in programs if (spec := _to_start(context, program)) is not None]
     waiting: dict[int | None, str] = {}  # for memory, by GPU: who comes next waits behind it
     for program, spec in sorted(ready, key=_by_claim):
         if program.service:  # it takes no slot
-            _admit(turn, program, spec, waiting)
+            _admit(context, program, spec, waiting)
             continue
         kept -= _keeps_slot(program)
-        if processes + kept < _slots(turn):
-            if staggered and program.phase is Phase.QUEUED and _waits_for_another(turn):
+        if processes + kept < _slots(context):
+            if staggered and program.phase is Phase.QUEUED and _waits_for_another(context):
                 continue
-            processes += _admit(turn, program, spec, waiting)
+            processes += _admit(context, program, spec, waiting)
         elif program.phase is not Phase.QUEUED:
             due = "its restart is due" if program.phase is Phase.BACKOFF else "it waited for GPU memory"
-            turn.record(facts.Requeued(f"{due}, but no slot is free", program.name))
+            context.record(facts.Requeued(f"{due}, but no slot is free", program.name))
 
 
-def _admit(turn: Turn, program: Program, spec: ProgramSpec, waiting: dict[int | None, str]) -> bool:
+def _admit(context: DecisionContext, program: Program, spec: ProgramSpec, waiting: dict[int | None, str]) -> bool:
     """Start the program, or let it wait for memory. Returns whether it takes a slot; one that is given up takes none."""
-    verdict = admit(turn, program, spec, waiting)
+    verdict = admit(context, program, spec, waiting)
     if verdict.answer is Answer.START:
-        _spawn(turn, program, spec, verdict)
+        _spawn(context, program, spec, verdict)
     elif verdict.answer is Answer.WAIT:
-        waiting.setdefault(gpu_of(turn, spec), program.name)
+        waiting.setdefault(gpu_of(context, spec), program.name)
     return verdict.answer is not Answer.GIVE_UP
 
 
@@ -79,54 +79,54 @@ def _by_claim(item: tuple[Program, ProgramSpec]) -> tuple[int, bool, float, str]
     return spec.priority, not program.interrupted, program.since_s, program.name
 
 
-def _shed(turn: Turn) -> None:
+def _shed(context: DecisionContext) -> None:
     """With fewer slots than running programs (after a lower level), ask the least important to save and exit."""
-    programs = [program for program in turn.state.programs.values() if not program.service]
+    programs = [program for program in context.state.programs.values() if not program.service]
     holders = [p for p in programs if p.attempt is not None and p.attempt.stop is None]
-    over = len(holders) - turn.settings.level.slots
-    for program in sorted(holders, key=lambda p: (-_priority(turn, p), -p.since_s, p.name))[: max(0, over)]:
-        why = f"level {turn.settings.level.name} has fewer slots"
-        stop(turn, *turn.present(program.name), reason="slot", by="extralife", why=why)
+    over = len(holders) - context.settings.level.slots
+    for program in sorted(holders, key=lambda p: (-_priority(context, p), -p.since_s, p.name))[: max(0, over)]:
+        why = f"level {context.settings.level.name} has fewer slots"
+        stop(context, *context.present(program.name), reason="slot", by="extralife", why=why)
 
 
-def _rotate(turn: Turn) -> None:
+def _rotate(context: DecisionContext) -> None:
     """With `rotation_h`, a program that has had a slot for this long gives it to one that has waited as long.
 
     One at a time, the longest holder first, and never to a less important program. It goes to the end of the queue of its
     priority, behind programs that were interrupted. Example, two slots and 6 h: A and B run, C waits; after 6 h A
     leaves for C, after 12 h B for A: each trains for two thirds of the time, and one restarts in 6 h.
     """
-    rotation_s = turn.settings.load.rotation_h * 3600.0
-    programs = [program for program in turn.state.programs.values() if not program.service]
-    if not rotation_s or sum(p.phase in {Phase.STARTING, Phase.RUNNING} for p in programs) < _slots(turn):
+    rotation_s = context.settings.load.rotation_h * 3600.0
+    programs = [program for program in context.state.programs.values() if not program.service]
+    if not rotation_s or sum(p.phase in {Phase.STARTING, Phase.RUNNING} for p in programs) < _slots(context):
         return
-    long_ago_s = turn.now_s - rotation_s
-    waiting = [_priority(turn, p) for p in programs if p.phase is Phase.QUEUED and p.wanted and p.since_s <= long_ago_s]
+    long_ago_s = context.now_s - rotation_s
+    waiting = [_priority(context, p) for p in programs if p.phase is Phase.QUEUED and p.wanted and p.since_s <= long_ago_s]
     held = [
         (program.slot_since_s, program.name)
         for program in programs
         if program.phase is Phase.RUNNING and program.slot_since_s is not None and program.slot_since_s <= long_ago_s
-        and waiting and min(waiting) <= _priority(turn, program)
+        and waiting and min(waiting) <= _priority(context, program)
     ]  # fmt: skip
     if held:
         why = f"had its slot for {rotation_s / 3600:g} h while others wait"
-        stop(turn, *turn.present(min(held)[1]), reason="rotation", by="extralife", why=why)
+        stop(context, *context.present(min(held)[1]), reason="rotation", by="extralife", why=why)
 
 
-def _slots(turn: Turn) -> int:
-    return turn.settings.level.slots
+def _slots(context: DecisionContext) -> int:
+    return context.settings.level.slots
 
 
-def _waits_for_another(turn: Turn) -> bool:
+def _waits_for_another(context: DecisionContext) -> bool:
     """Whether a start from the queue would follow the previous one too soon; the loop is woken when it may follow."""
-    since_s, gap_s = turn.state.climb.level_since_s, turn.settings.load.stagger_s
-    if not turn.settings.ladder or since_s is None or turn.now_s - since_s > _CHANGE_S:
+    since_s, gap_s = context.state.climb.level_since_s, context.settings.load.stagger_s
+    if not context.settings.ladder or since_s is None or context.now_s - since_s > _CHANGE_S:
         return False
-    begun = [program.attempt.intended_at_s for program in turn.state.live.values() if program.attempt is not None]
+    begun = [program.attempt.intended_at_s for program in context.state.live.values() if program.attempt is not None]
     newest_s = max((at_s for at_s in begun if at_s >= since_s), default=None)
-    if newest_s is None or newest_s + gap_s <= turn.now_s:
+    if newest_s is None or newest_s + gap_s <= context.now_s:
         return False
-    turn.staggered_until_s = newest_s + gap_s
+    context.staggered_until_s = newest_s + gap_s
     return True
 
 
@@ -137,140 +137,147 @@ def _keeps_slot(program: Program) -> bool:
     return program.retry_at_s - program.since_s <= _HOLDS_SLOT_S
 
 
-def _held(turn: Turn, program: Program) -> bool:
+def _held(context: DecisionContext, program: Program) -> bool:
     """Whether a slot waits for a program that had one: its checkpoints are being exchanged (`backups.py`)."""
-    return program.phase is Phase.QUEUED and program.interrupted and turn.state.backups.holds(program.name)
+    return program.phase is Phase.QUEUED and program.interrupted and context.state.backups.holds(program.name)
 
 
-def _to_start(turn: Turn, program: Program) -> ProgramSpec | None:
+def _to_start(context: DecisionContext, program: Program) -> ProgramSpec | None:
     """The spec of a program that may start now (queued, waiting for memory, or due), else None."""
-    due = program.retry_at_s is not None and program.retry_at_s <= turn.now_s
-    due = (due or program.phase in {Phase.QUEUED, Phase.GATED}) and not turn.state.backups.holds(program.name)
-    return turn.spec(program.name) if due and program.wanted else None
+    due = program.retry_at_s is not None and program.retry_at_s <= context.now_s
+    due = (due or program.phase in {Phase.QUEUED, Phase.GATED}) and not context.state.backups.holds(program.name)
+    return context.spec(program.name) if due and program.wanted else None
 
 
-def _priority(turn: Turn, program: Program) -> int:
+def _priority(context: DecisionContext, program: Program) -> int:
     """Lower is more important; a program that has left the config comes after all others."""
-    spec = turn.spec(program.name)
+    spec = context.spec(program.name)
     return _LEAST_IMPORTANT if spec is None else spec.priority
 
 
-def _spawn(turn: Turn, program: Program, spec: ProgramSpec, verdict: Verdict) -> None:
+def _spawn(context: DecisionContext, program: Program, spec: ProgramSpec, verdict: Verdict) -> None:
     number = program.attempts + 1
-    token = turn.state.cluster.next_tokens.get(program.name) or turn.token(program.name, number)
-    why = program.why if program.phase is Phase.BACKOFF else f"a slot of level {turn.settings.level.name} is free"
+    token = context.state.cluster.next_tokens.get(program.name) or context.token(program.name, number)
+    why = program.why if program.phase is Phase.BACKOFF else f"a slot of level {context.settings.level.name} is free"
     if program.phase is Phase.GATED:
-        why = verdict.why or f"the GPU memory that it needs is free, after {turn.now_s - program.since_s:.0f} s"
-    turn.record(facts.SpawnIntended(why, program.name, token, number, spec.digest, turn.settings.level.name))
-    lowered = program.batch_size(turn.settings.level.name)
+        why = verdict.why or f"the GPU memory that it needs is free, after {context.now_s - program.since_s:.0f} s"
+    context.record(facts.SpawnIntended(why, program.name, token, number, spec.digest, context.settings.level.name))
+    lowered = program.batch_size(context.settings.level.name)
     lowered = lowered if verdict.batch_size is None else verdict.batch_size
-    avoid = turn.state.cluster.avoid(turn.now_s)
+    avoid = context.state.cluster.avoid(context.now_s)
     order = commands.Spawn(spec, number, token, lowered, program.rollbacks, avoid)
-    turn.command(_with_own_checkpoints(turn, program, order) if spec.checkpoint_glob else order)
-    set_control(turn, program.name, token)
+    context.command(_with_own_checkpoints(context, program, order) if spec.checkpoint_glob else order)
+    set_control(context, program.name, token)
 
 
-def _with_own_checkpoints(turn: Turn, program: Program, order: commands.Spawn) -> commands.Spawn:
+def _with_own_checkpoints(context: DecisionContext, program: Program, order: commands.Spawn) -> commands.Spawn:
     """What is to be known and done of the checkpoints that it writes itself, before this start."""
-    ended_wall_s = None if program.ended_at_s is None else turn.wall_s - (turn.now_s - program.ended_at_s)
+    ended_wall_s = None if program.ended_at_s is None else context.wall_s - (context.now_s - program.ended_at_s)
     doubt_s = newest_whole.doubt_from_wall_s(
         program.exit_cause, by_itself=program.exit_code is not None, ended_wall_s=ended_wall_s,
-        last_sign_wall_s=turn.state.reboots[-1].sign_wall_s if turn.state.reboots else None,
+        last_sign_wall_s=context.state.reboots[-1].sign_wall_s if context.state.reboots else None,
     )  # fmt: skip
     return replace(order, aside=program.condemned, from_step=program.roll_from, doubt_from_wall_s=doubt_s)
 
 
-def set_control(turn: Turn, name: str, token: str, *, leave_by_s: float | None = None) -> None:
+def set_control(context: DecisionContext, name: str, token: str, *, leave_by_s: float | None = None) -> None:
     """Write the attempt's control record. The saves of the programs are staggered evenly."""
-    interval_s = turn.state.programs[name].interval_s or turn.settings.checkpoint.first_s
-    names = sorted(turn.state.programs)
+    interval_s = context.state.programs[name].interval_s or context.settings.checkpoint.first_s
+    names = sorted(context.state.programs)
     offset_s = interval_s * names.index(name) / len(names)
-    saves = turn.memory.saves_asked.get(token, 0)
-    turn.command(commands.SetControl(name, token, interval_s, offset_s, saves, leave_by_s))
+    saves = context.memory.saves_asked.get(token, 0)
+    context.command(commands.SetControl(name, token, interval_s, offset_s, saves, leave_by_s))
 
 
-def on_spawned(turn: Turn, item: SpawnSucceeded) -> None:
-    found = turn.live(item.program, item.token)
+def on_spawned(context: DecisionContext, item: SpawnSucceeded) -> None:
+    found = context.live(item.program, item.token)
     if found is None:
         return
     why = f"attempt {found[1].number} runs as pid {item.pid}"
-    turn.record(
+    context.record(
         facts.Spawned(why, item.program, item.token, item.pid, item.start_ticks, item.shim_pid, item.shim_start_ticks)
     )
-    spec = turn.spec(item.program) or commands.orphan_spec(item.program)
-    turn.command(commands.Watch(spec, found[1].number, item.token, item.pid, item.start_ticks))
+    spec = context.spec(item.program) or commands.orphan_spec(item.program)
+    context.command(commands.Watch(spec, found[1].number, item.token, item.pid, item.start_ticks))
     if found[1].stop is not None:  # asked to stop while it was being started
-        turn.command(commands.AskToLeave(item.program, item.token))
+        context.command(commands.AskToLeave(item.program, item.token))
 
 
-def on_spawn_broke(turn: Turn, item: SpawnBroke) -> None:
+def on_spawn_broke(context: DecisionContext, item: SpawnBroke) -> None:
     """The process could not be started. A permanent error gives the program up; any other is retried."""
-    found = turn.live(item.program, item.token)
+    found = context.live(item.program, item.token)
     if found is None:
         return
     _, attempt = found
-    turn.record(facts.SpawnFailed(item.error, item.program, item.token, item.error, item.permanent))
-    turn.memory = turn.memory.forget(item.program)
-    turn.command(commands.Forget(item.program, item.token))
+    context.record(facts.SpawnFailed(item.error, item.program, item.token, item.error, item.permanent))
+    context.memory = context.memory.forget(item.program)
+    context.command(commands.Forget(item.program, item.token))
     if attempt.stop is not None:
-        _after_stop(turn, item.program, attempt.stop)
+        _after_stop(context, item.program, attempt.stop)
     elif item.permanent:
-        turn.record(
+        context.record(
             facts.GaveUp(
                 f"{item.error}; it starts again after a change of its config or `supervisorctl start`", item.program
             )
         )
     else:
-        _back_off_unstarted(turn, item.program, item.error)
-    fill_slots(turn)
+        _back_off_unstarted(context, item.program, item.error)
+    fill_slots(context)
 
 
-def _back_off_unstarted(turn: Turn, name: str, error: str) -> None:
-    delay_s = restart.after_failed_start(turn.settings.restart, turn.state.programs[name].spawn_failures)
+def _back_off_unstarted(context: DecisionContext, name: str, error: str) -> None:
+    delay_s = restart.after_failed_start(context.settings.restart, context.state.programs[name].spawn_failures)
     why = f"its process could not be started: {error}; next try in {delay_s:g} s"
-    turn.record(facts.BackedOff(why, name, turn.now_s + delay_s, delay_s, slow=False))
+    context.record(facts.BackedOff(why, name, context.now_s + delay_s, delay_s, slow=False))
 
 
 # --- stopping ------------------------------------------------------------------------------------------------------------
 
 
 def stop(
-    turn: Turn, program: Program, attempt: Attempt, *, reason: str, by: str, why: str, grace_s: float | None = None
+    context: DecisionContext,
+    program: Program,
+    attempt: Attempt,
+    *,
+    reason: str,
+    by: str,
+    why: str,
+    grace_s: float | None = None,
 ) -> None:
     """Ask an attempt to save and exit; `on_deadlines` kills it when the grace time is over."""
     name = program.name
     if attempt.stop is not None and attempt.stop.reason == reason:
         return
     if grace_s is None:
-        spec = turn.spec(name)
+        spec = context.spec(name)
         grace_s = _GRACE_S if spec is None else spec.stop_grace_s
-    time_spent.tell(turn, name)
-    turn.record(facts.StopIntended(why, name, attempt.token, reason, by, grace_s))
-    set_control(turn, name, attempt.token, leave_by_s=turn.now_s + grace_s)
-    turn.command(commands.AskToLeave(name, attempt.token))
+    time_spent.tell(context, name)
+    context.record(facts.StopIntended(why, name, attempt.token, reason, by, grace_s))
+    set_control(context, name, attempt.token, leave_by_s=context.now_s + grace_s)
+    context.command(commands.AskToLeave(name, attempt.token))
 
 
 # --- the end -------------------------------------------------------------------------------------------------------------
 
 
-def on_ended(turn: Turn, item: Ended) -> None:
-    found = turn.live(item.program, item.token)
+def on_ended(context: DecisionContext, item: Ended) -> None:
+    found = context.live(item.program, item.token)
     if found is None:
         return
-    finish(turn, found[0], found[1], item.ending)
-    if not any(isinstance(fact, facts.NodeFaulted) for fact in turn.facts):  # else the level may change first
-        fill_slots(turn)
+    finish(context, found[0], found[1], item.ending)
+    if not any(isinstance(fact, facts.NodeFaulted) for fact in context.facts):  # else the level may change first
+        fill_slots(context)
 
 
-def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> None:
+def finish(context: DecisionContext, program: Program, attempt: Attempt, ending: Ending) -> None:
     """Record the end of an attempt and its consequences."""
     name = program.name
     for report in ending.reports:
-        on_report(turn, name, attempt.token, report)
-    program, attempt = turn.present(name)
-    spec = turn.spec(name)
+        on_report(context, name, attempt.token, report)
+    program, attempt = context.present(name)
+    spec = context.spec(name)
     oom_kill = out_of_memory.oom_kill(
-        line=ending.oom_line, oom_kills=ending.oom_kills, accounted=turn.state.oom_kills,
+        line=ending.oom_line, oom_kills=ending.oom_kills, accounted=context.state.oom_kills,
         own=ending.oom_own, limit_bytes=ending.memory_max_bytes,
     )  # fmt: skip
     verdict = diagnose(
@@ -284,41 +291,43 @@ def finish(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> No
         fate=ending.fate,
         oom_kill=oom_kill,
     )
-    fault, job = False, turn.state.cluster.jobs.get(name)
+    fault, job = False, context.state.cluster.jobs.get(name)
     if attempt.stop is None:
         verdict, fault = cluster.verdict(ending, spec.done_codes if spec is not None else (0,), verdict)
-    ended_at_s = None if ending.ended_at_s is None else max(attempt.intended_at_s, min(turn.now_s, ending.ended_at_s))
-    time_spent.tell_end(turn, *turn.present(name), ending, ended_at_s)
-    own_checkpoints.note_last(turn, name)
-    accounted = turn.state.oom_kills
+    ended_at_s = None if ending.ended_at_s is None else max(attempt.intended_at_s, min(context.now_s, ending.ended_at_s))
+    time_spent.tell_end(context, *context.present(name), ending, ended_at_s)
+    own_checkpoints.note_last(context, name)
+    accounted = context.state.oom_kills
     if not ending.oom_own:
         killed = verdict.cause == out_of_memory.OOM_KILLED
         accounted = out_of_memory.accounted_after(ending.oom_kills, accounted, killed=killed)
-    early = spec is not None and _is_early(turn, spec, attempt, verdict, ended_at_s)
+    early = spec is not None and _is_early(context, spec, attempt, verdict, ended_at_s)
     if spec is not None and verdict.cause == "done" and (early or spec.restart == restart.ALWAYS):
         reason = f"ended within {spec.start_s:g} s of its start" if early else "ended, and is to run always"
         verdict = Diagnosis("ended", counted=True, why=f"{reason}: {verdict.why}")
-    left, (steps, at_least) = len(ending.leftovers), _last_position(turn, *turn.present(name), ending)
+    left, (steps, at_least) = len(ending.leftovers), _last_position(context, *context.present(name), ending)
     why = verdict.why + (f"; {left} leftover process{'' if left == 1 else 'es'} ended" if left else "")
-    turn.record(
+    context.record(
         facts.Exited(
             why, name, attempt.token, verdict.cause, ending.code, ending.signal, steps, ending.ckpt_step,
             ending.leftovers, ending.last_lines if verdict.counted or verdict.cause == "config" else (),
             verdict.counted, ending.max_rss_bytes, ended_at_s, accounted, at_least,
-            None if ending.ckpt_at_s is None else min(turn.now_s, ending.ckpt_at_s), early,
+            None if ending.ckpt_at_s is None else min(context.now_s, ending.ckpt_at_s), early,
         )
     )  # fmt: skip
-    cluster.note_end(turn, name, ending, job, asked=attempt.stop is not None, fault=fault)
-    turn.memory = turn.memory.forget(name, None if attempt.stop is None else attempt.stop.asked_at_s)
-    turn.command(commands.Forget(name, attempt.token))
-    _follow(turn, name, attempt, ending, verdict)
+    cluster.note_end(context, name, ending, job, asked=attempt.stop is not None, fault=fault)
+    context.memory = context.memory.forget(name, None if attempt.stop is None else attempt.stop.asked_at_s)
+    context.command(commands.Forget(name, attempt.token))
+    _follow(context, name, attempt, ending, verdict)
 
 
-def _is_early(turn: Turn, spec: ProgramSpec, attempt: Attempt, verdict: Diagnosis, ended_at_s: float | None) -> bool:
+def _is_early(
+    context: DecisionContext, spec: ProgramSpec, attempt: Attempt, verdict: Diagnosis, ended_at_s: float | None
+) -> bool:
     """Whether it ended by itself before it counted as started (`policy/worker/starting.py`)."""
     if attempt.stop is not None or not (verdict.counted or verdict.cause == "done"):
         return False
-    lived_s = (turn.now_s if ended_at_s is None else ended_at_s) - attempt.intended_at_s
+    lived_s = (context.now_s if ended_at_s is None else ended_at_s) - attempt.intended_at_s
     return starting.is_early(lived_s=lived_s, start_s=spec.start_s, start_retries=spec.start_retries)
 
 
@@ -327,11 +336,11 @@ def _beat(spec: ProgramSpec, ending: Ending) -> bool:
     return spec.progress is Progress.AUTO and ending.steps is not None
 
 
-def _last_position(turn: Turn, program: Program, attempt: Attempt, ending: Ending) -> tuple[int | None, bool]:
+def _last_position(context: DecisionContext, program: Program, attempt: Attempt, ending: Ending) -> tuple[int | None, bool]:
     """(Last known step, whether the true one may be later). Without a last beat it is the step of the last sample."""
     if ending.steps is not None:
         return ending.steps, False
-    watch = turn.memory.watch(program.name, attempt.token)
+    watch = context.memory.watch(program.name, attempt.token)
     seen = None if watch is None else watch.sample.steps
     seen = seen if ending.shown_steps is None else ending.shown_steps
     if attempt.resumed_step is not None:
@@ -339,43 +348,48 @@ def _last_position(turn: Turn, program: Program, attempt: Attempt, ending: Endin
     return seen, seen is not None
 
 
-def _follow(turn: Turn, name: str, attempt: Attempt, ending: Ending, verdict: Diagnosis) -> None:
-    spec = turn.spec(name)
+def _follow(context: DecisionContext, name: str, attempt: Attempt, ending: Ending, verdict: Diagnosis) -> None:
+    spec = context.spec(name)
     if attempt.stop is not None and verdict.cause == "stopped":
-        _after_stop(turn, name, attempt.stop)
-    elif attempt.stop is None and not turn.state.programs[name].wanted:
+        _after_stop(context, name, attempt.stop)
+    elif attempt.stop is None and not context.state.programs[name].wanted:
         # The journal has the stop request; the stop itself was in a damaged part.
-        turn.record(facts.StayedDown("stopped by the operator", name))
-        turn.settle(name)
+        context.record(facts.StayedDown("stopped by the operator", name))
+        context.settle(name)
     elif verdict.cause == "done":
-        turn.record(facts.Finished(verdict.why, name))
+        context.record(facts.Finished(verdict.why, name))
     elif verdict.cause == job_end.CANCELLED:
         why = f"{verdict.why}; `supervisorctl start` submits it again"
-        turn.record(facts.Wanted(why, name, run=False, by="the cluster"))
-        turn.record(facts.StayedDown(why, name))
+        context.record(facts.Wanted(why, name, run=False, by="the cluster"))
+        context.record(facts.StayedDown(why, name))
     elif verdict.cause in job_end.GOES_ON:
-        turn.record(facts.Requeued(f"{verdict.why}; the next job goes on", name))
-    elif verdict.counted and spec is not None and spec.restart == restart.NEVER and not turn.state.programs[name].early_ends:
+        context.record(facts.Requeued(f"{verdict.why}; the next job goes on", name))
+    elif (
+        verdict.counted
+        and spec is not None
+        and spec.restart == restart.NEVER
+        and not context.state.programs[name].early_ends
+    ):
         why = f"{verdict.why}; `restart` says never: it starts again with `supervisorctl start`"
-        turn.record(facts.GaveUp(why, name))
+        context.record(facts.GaveUp(why, name))
     elif verdict.counted:
-        _after_death(turn, name, verdict, attempt, ending)
+        _after_death(context, name, verdict, attempt, ending)
     else:
-        turn.record(
+        context.record(
             facts.GaveUp(f"{verdict.why}; it starts again after a change of its config or `supervisorctl start`", name)
         )
 
 
-def _after_stop(turn: Turn, name: str, asked: Stop) -> None:
+def _after_stop(context: DecisionContext, name: str, asked: Stop) -> None:
     """It stopped on request. The next state follows the present wish, which the operator may have changed meanwhile."""
-    if turn.spec(name) is None:
-        turn.record(facts.ProgramRemoved("it is no longer in the config", name))
-    elif not turn.state.programs[name].wanted:
-        turn.record(facts.StayedDown("stopped by the operator", name))
+    if context.spec(name) is None:
+        context.record(facts.ProgramRemoved("it is no longer in the config", name))
+    elif not context.state.programs[name].wanted:
+        context.record(facts.StayedDown("stopped by the operator", name))
     else:
         why = _AFTER_STOP.get(asked.reason, f"stopped on request ({asked.reason})")
-        turn.record(facts.Requeued(why, name, handed_on=asked.reason == "rotation"))
-    turn.settle(name)
+        context.record(facts.Requeued(why, name, handed_on=asked.reason == "rotation"))
+    context.settle(name)
 
 
 _AFTER_STOP = {
@@ -393,35 +407,39 @@ _AFTER_STOP = {
 }
 
 
-def _after_death(turn: Turn, name: str, verdict: Diagnosis, attempt: Attempt, ending: Ending) -> None:
+def _after_death(context: DecisionContext, name: str, verdict: Diagnosis, attempt: Attempt, ending: Ending) -> None:
     """Apply the remedy for this death, then ask the restart policy when to try again."""
-    hopeless = remedy(turn, name, attempt, ending, verdict)
+    hopeless = remedy(context, name, attempt, ending, verdict)
     if hopeless:
         why = f"{verdict.why}; {hopeless}; it starts again after a change of its config or `supervisorctl start`"
-        turn.record(facts.GaveUp(why, name))
+        context.record(facts.GaveUp(why, name))
         return
-    program = turn.state.programs[name]
+    program = context.state.programs[name]
     if program.early_ends:
-        _after_early_end(turn, program, verdict)
+        _after_early_end(context, program, verdict)
         return
     after = restart.after_death(
-        turn.settings.restart, now_s=turn.now_s, deaths_s=program.deaths_s, streak=program.streak, openings=program.openings
+        context.settings.restart,
+        now_s=context.now_s,
+        deaths_s=program.deaths_s,
+        streak=program.streak,
+        openings=program.openings,
     )
     why = f"{verdict.why}; {after.why}"
-    turn.record(facts.BackedOff(why, name, turn.now_s + after.delay_s, after.delay_s, after.slow))
+    context.record(facts.BackedOff(why, name, context.now_s + after.delay_s, after.delay_s, after.slow))
 
 
-def _after_early_end(turn: Turn, program: Program, verdict: Diagnosis) -> None:
+def _after_early_end(context: DecisionContext, program: Program, verdict: Diagnosis) -> None:
     """It ended before it counted as started: another try, or it is given up."""
-    spec = turn.spec(program.name)
+    spec = context.spec(program.name)
     retries = 0 if spec is None or spec.start_retries is None else spec.start_retries
     delay_s = starting.after_early_end(program.early_ends, retries)
     if delay_s is None:
         why = f"{verdict.why}; start {program.early_ends} in a row failed, and start_retries = {retries}: it starts again"
-        turn.record(facts.GaveUp(f"{why} with `supervisorctl start` or after a change of its config", program.name))
+        context.record(facts.GaveUp(f"{why} with `supervisorctl start` or after a change of its config", program.name))
         return
     why = f"{verdict.why}; failed start {program.early_ends} of at most {retries + 1}: next try in {delay_s:g} s"
-    turn.record(facts.BackedOff(why, program.name, turn.now_s + delay_s, delay_s, slow=False))
+    context.record(facts.BackedOff(why, program.name, context.now_s + delay_s, delay_s, slow=False))
 
 
 # --- what workers report ---------------------------------------------------------------------------------------------------
@@ -431,34 +449,34 @@ _CHARS_KEPT = 500  # nor one that reports long texts
 _KEY_CHARS = 100
 
 
-def on_report(turn: Turn, name: str, token: str, report: Report) -> None:
+def on_report(context: DecisionContext, name: str, token: str, report: Report) -> None:
     """Record a worker's report once: reports are read again when an attempt ends and after a daemon's restart."""
-    found = turn.live(name, token)
+    found = context.live(name, token)
     if found is None:
         return
     program, attempt = found
     step = _count(report.fields.get("step"))
     if report.kind == "from_scratch" or (report.kind == "resumed" and step is not None):
         if attempt.resumed_step is None:
-            resumed(turn, program, token, step or 0)
+            resumed(context, program, token, step or 0)
         if report.kind == "resumed":
             return
     if report.kind == "checkpoint_bad":
         path, error = (str(report.fields.get(key, "?"))[:_CHARS_KEPT] for key in ("path", "error"))
         if path not in program.bad_checkpoints:
-            turn.record(facts.CheckpointBad(f"{path} was set aside: {error}", name, token, path, error))
+            context.record(facts.CheckpointBad(f"{path} was set aside: {error}", name, token, path, error))
         return
-    _other_report(turn, name, attempt, report)
+    _other_report(context, name, attempt, report)
 
 
-def resumed(turn: Turn, program: Program, token: str, step: int) -> None:
+def resumed(context: DecisionContext, program: Program, token: str, step: int) -> None:
     """Put on record from which step an attempt goes on, and what that has cost."""
-    rate = turn.memory.rates.get(program.name) or program.rate
+    rate = context.memory.rates.get(program.name) or program.rate
     made = None if program.steps is None else furthest(program.steps, program.ckpt_step)
     saved = program.exit_cause in _SAVED and program.exit_code is not None
     cost = loss(
         made, step, exact=program.steps_exact, saved=saved, began_step=program.began_step, rate=rate,
-        saved_late=_saved_late(turn, program, step),
+        saved_late=_saved_late(context, program, step),
     )  # fmt: skip
     after = f" (last exit: {program.exit_cause})" if program.exit_cause else ""
     why = f"resumed at step {step:,}{after}"
@@ -472,20 +490,20 @@ def resumed(turn: Turn, program: Program, token: str, step: int) -> None:
         # The daemon died before it set the checkpoint aside, or the disk failed: the same deaths would repeat for ever.
         why += "; that checkpoint was to be set aside and is set aside now"
         if not program.ckpt_path:  # what it wrote itself is set aside at its starts
-            turn.command(commands.QuarantineCheckpoint(program.name, step))
-    turn.record(
+            context.command(commands.QuarantineCheckpoint(program.name, step))
+    context.record(
         facts.Resumed(
             why, program.name, token, step, cost.steps, cost.seconds, program.exit_cause, cost.share, cost.bound != ""
         )
     )  # fmt: skip
 
 
-def note_resume(turn: Turn, name: str, sample: Sample) -> None:
+def note_resume(context: DecisionContext, name: str, sample: Sample) -> None:
     """It trains, and has not reported from where: what it began with says it, or it is put on record that nobody knows."""
-    program, attempt = turn.present(name)
+    program, attempt = context.present(name)
     step = own_checkpoints.begins_at(attempt, sample)
     if step is not None:
-        resumed(turn, program, attempt.token, step)
+        resumed(context, program, attempt.token, step)
         return
     after = f" (last exit: {program.exit_cause})" if program.exit_cause else ""
     told = "did not report from which step"
@@ -496,18 +514,18 @@ def note_resume(turn: Turn, name: str, sample: Sample) -> None:
     elif attempt.from_path:
         told = f"the step of checkpoint {attempt.from_path} is not known: set checkpoint_step"
     why = f"trains again{after}, but {told}: how much work was lost is unknown"
-    turn.record(facts.ResumeUnknown(why, name, attempt.token))
+    context.record(facts.ResumeUnknown(why, name, attempt.token))
 
 
 _SAVED = frozenset({"stopped", "left", "done", "time_limit"})  # causes of an exit that saved a checkpoint last
 
 
-def _saved_late(turn: Turn, program: Program, step: int) -> bool:
+def _saved_late(context: DecisionContext, program: Program, step: int) -> bool:
     """Whether its own checkpoint of this step was written after it had been asked to leave.
 
     Another daemon since then does not know when it was asked: then the loss is unknown, as without this.
     """
-    asked_at_s, saved_at_s = turn.memory.asked_at_s.get(program.name), program.ckpt_at_s
+    asked_at_s, saved_at_s = context.memory.asked_at_s.get(program.name), program.ckpt_at_s
     if not program.ckpt_path or program.ckpt_step != step:
         return False
     return asked_at_s is not None and saved_at_s is not None and saved_at_s >= asked_at_s
@@ -522,47 +540,47 @@ def _cost(cost: Loss) -> str:
     return f"{IN_WORDS[cost.bound]}{cost.steps:,} steps lost" + (f" ({', '.join(told)})" if told else "")
 
 
-def shows_first(turn: Turn, program: Program, token: str, step: int) -> None:
+def shows_first(context: DecisionContext, program: Program, token: str, step: int) -> None:
     """The first step that an attempt's own output shows: it has resumed there or before, so the loss is at least this.
 
     Example: step 50,000 was the newest of the attempt before, and this one shows 48,100 first: at least 1,900 steps are
     lost. Where it shows 50,200 first it may have resumed anywhere up to there: the loss is unknown.
     """
-    rate = turn.memory.rates.get(program.name) or program.rate
+    rate = context.memory.rates.get(program.name) or program.rate
     cost = loss(program.steps, step, exact=False, saved=False, began_step=program.began_step, rate=rate)
     after = f" (last exit: {program.exit_cause})" if program.exit_cause else ""
     why = f"shows step {step:,} first{after}"
     if program.steps is not None:
         why += f": it has resumed there or before, {_cost(cost)}"
-    turn.record(
+    context.record(
         facts.FirstStepShown(
             why, program.name, token, step, cost.steps, cost.seconds, program.exit_cause, cost.share, at_least=True
         )
     )
 
 
-def _other_report(turn: Turn, name: str, attempt: Attempt, report: Report) -> None:
+def _other_report(context: DecisionContext, name: str, attempt: Attempt, report: Report) -> None:
     key = f"{report.kind} {report.fields.get('at_ns')}"[:_KEY_CHARS]
     if len(attempt.reports) >= _REPORTS_KEPT or key in attempt.reports:
         return
     if report.kind == "checkpoint_failed":
-        _save_failed(turn, name, attempt, report, key)
+        _save_failed(context, name, attempt, report, key)
         return
     if report.kind == "diverged":
         why = str(report.fields.get("error", "its losses are no longer finite"))[:_CHARS_KEPT]
-        turn.record(facts.Diverged(why, name, attempt.token, _count(report.fields.get("step")), key))
+        context.record(facts.Diverged(why, name, attempt.token, _count(report.fields.get("step")), key))
         return
     text = ", ".join(f"{key}: {value}" for key, value in sorted(report.fields.items()) if key != "at_ns")[:_CHARS_KEPT]
     kind = report.kind[:_KEY_CHARS]
-    turn.record(facts.Reported(f"the worker reports {kind}: {text}", name, attempt.token, kind, text, key))
+    context.record(facts.Reported(f"the worker reports {kind}: {text}", name, attempt.token, kind, text, key))
 
 
-def _save_failed(turn: Turn, name: str, attempt: Attempt, report: Report, key: str) -> None:
+def _save_failed(context: DecisionContext, name: str, attempt: Attempt, report: Report, key: str) -> None:
     """Record a failed save. A worker reports it once until a save succeeds again, and trains on meanwhile."""
     error, free = str(report.fields.get("error", "?"))[:_CHARS_KEPT], report.fields.get("free_bytes")
     free_bytes, step = _count(free), _count(report.fields.get("step"))
     room = "" if free_bytes is None else f" ({free_bytes / 1e6:,.1f} MB free)"
-    turn.record(facts.CheckpointFailed(f"{error}{room}; it trains on", name, attempt.token, error, step, free_bytes, key))
+    context.record(facts.CheckpointFailed(f"{error}{room}; it trains on", name, attempt.token, error, step, free_bytes, key))
 
 
 def _count(value: object) -> int | None:

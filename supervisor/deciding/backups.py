@@ -13,7 +13,7 @@ thread can be repeated without harm (`adapters/backups/store.py`).
 from __future__ import annotations
 
 from supervisor.deciding.attempts import stop
-from supervisor.deciding.turn import Turn
+from supervisor.deciding.context import DecisionContext
 from supervisor.model import commands, facts
 from supervisor.model.backup_record import Rollback
 from supervisor.model.codes import FAILED, SHUTDOWN_STATE, SUCCESS
@@ -25,28 +25,28 @@ from supervisor.records import replace
 _CHARS_KEPT = 500
 
 
-def on_asked(turn: Turn, item: Asked) -> None:
+def on_asked(context: DecisionContext, item: Asked) -> None:
     """`backup` and `rollback`: answered at once with the name under which the outcome is recorded."""
-    if turn.state.stopping:
+    if context.state.stopping:
         result = (item.text or item.verb.value, SHUTDOWN_STATE, "extralife is shutting down")
     elif item.verb is Verb.BACKUP:
-        names = item.names or tuple(sorted(turn.state.programs))
-        result = (begin(turn, rule.OPERATOR, item.text, names, why=f"{item.by} requested it"), SUCCESS, "begun")
+        names = item.names or tuple(sorted(context.state.programs))
+        result = (begin(context, rule.OPERATOR, item.text, names, why=f"{item.by} requested it"), SUCCESS, "begun")
     else:
-        result = _roll_back(turn, item)
-    turn.command(commands.Reply(item.request_id, (result,)))
+        result = _roll_back(context, item)
+    context.command(commands.Reply(item.request_id, (result,)))
 
 
-def on_due(turn: Turn, item: BackupDue) -> None:
+def on_due(context: DecisionContext, item: BackupDue) -> None:
     """A time of the calendar has passed: make its backup unless there is one already."""
-    known = turn.state.backups.due_wall_s
-    began_wall_s = turn.state.daemon_since_wall_s
-    if rule.is_due(item.due_wall_s, newest_due_wall_s=known, began_wall_s=began_wall_s) and turn.state.programs:
-        names = tuple(sorted(turn.state.programs))
-        begin(turn, rule.CALENDAR, "", names, why="due by the calendar", due_wall_s=item.due_wall_s)
+    known = context.state.backups.due_wall_s
+    began_wall_s = context.state.daemon_since_wall_s
+    if rule.is_due(item.due_wall_s, newest_due_wall_s=known, began_wall_s=began_wall_s) and context.state.programs:
+        names = tuple(sorted(context.state.programs))
+        begin(context, rule.CALENDAR, "", names, why="due by the calendar", due_wall_s=item.due_wall_s)
 
 
-def before_level(turn: Turn, level: str, *, trial: bool) -> str | None:
+def before_level(context: DecisionContext, level: str, *, trial: bool) -> str | None:
     """Begin the backup before a level's first trial or before a change of the configured level. Its name; None: not due.
 
     A trial counts as the level's first until one of its backups was complete: a failed backup is made before the next trial.
@@ -54,45 +54,45 @@ def before_level(turn: Turn, level: str, *, trial: bool) -> str | None:
 
     Nothing waits for the backup: the copied checkpoints are complete, and those of the new level come later.
     """
-    names = tuple(sorted(name for name, program in turn.state.programs.items() if program.attempts))
-    label, record = f"before {level}", turn.state.backups
+    names = tuple(sorted(name for name, program in context.state.programs.items() if program.attempts))
+    label, record = f"before {level}", context.state.backups
     known = trial and (label in record.tried or any(each.label == label for each in record.making))
-    if not turn.settings.backup.before_level or not names or known:
+    if not context.settings.backup.before_level or not names or known:
         return None
     why = f"{level} is tried for the first time" if trial else f"the level becomes {level}"
-    return begin(turn, rule.LEVEL, label, names, why=why)
+    return begin(context, rule.LEVEL, label, names, why=why)
 
 
 def begin(
-    turn: Turn, cause: str, label: str, programs: tuple[str, ...], *, why: str, due_wall_s: float | None = None
+    context: DecisionContext, cause: str, label: str, programs: tuple[str, ...], *, why: str, due_wall_s: float | None = None
 ) -> str:
     """Record the intent of a backup. Returns its name."""
-    name = rule.name_of(turn.wall_s, label or ("" if cause == rule.OPERATOR else cause), turn.state.backups.names)
-    turn.record(facts.BackupIntended(f"backup {name}: {why}", name, label, cause, programs, due_wall_s))
+    name = rule.name_of(context.wall_s, label or ("" if cause == rule.OPERATOR else cause), context.state.backups.names)
+    context.record(facts.BackupIntended(f"backup {name}: {why}", name, label, cause, programs, due_wall_s))
     return name
 
 
-def _roll_back(turn: Turn, item: Asked) -> tuple[str, int, str]:
-    under_way = turn.state.backups.rollback
+def _roll_back(context: DecisionContext, item: Asked) -> tuple[str, int, str]:
+    under_way = context.state.backups.rollback
     if under_way is not None:
         return (item.text, FAILED, f"a rollback to {under_way.backup} is under way; wait for its end")
-    kept_as = rule.name_of(turn.wall_s, "before rollback", turn.state.backups.names)
+    kept_as = rule.name_of(context.wall_s, "before rollback", context.state.backups.names)
     who = f"{', '.join(item.names)}" if item.names else "every program in it"
     why = f"{item.by} requested a rollback of {who} to backup {item.text}; extralife verifies it first"
-    turn.record(facts.RollbackIntended(why, item.text, item.names, kept_as, item.by))
+    context.record(facts.RollbackIntended(why, item.text, item.names, kept_as, item.by))
     return (item.text, SUCCESS, kept_as)
 
 
 # --- outcomes -------------------------------------------------------------------------------------------------------
 
 
-def on_made(turn: Turn, item: BackupMade) -> None:
-    making = next((each for each in turn.state.backups.making if each.name == item.name), None)
+def on_made(context: DecisionContext, item: BackupMade) -> None:
+    making = next((each for each in context.state.backups.making if each.name == item.name), None)
     if making is None:
         return
-    _forget(turn, item.name)
+    _forget(context, item.name)
     if item.error:
-        turn.record(facts.BackupFailed(f"backup {item.name} failed: {item.error}", item.name, item.error))
+        context.record(facts.BackupFailed(f"backup {item.name} failed: {item.error}", item.name, item.error))
         return
     size = f"{item.size_bytes / 1e6:,.1f} MB"
     gone = f"; older ones removed: {', '.join(item.removed)}" if item.removed else ""
@@ -102,98 +102,98 @@ def on_made(turn: Turn, item: BackupMade) -> None:
     is_whole = f"lacks {', '.join(item.missed)}" if item.missed else "is complete"
     missed = "".join(f"; {name} could not be saved: {why[:_CHARS_KEPT]}" for name, why in item.missed.items())
     why = f"backup {item.name} {is_whole}: {count}, {size} ({item.method}){missed}{none_yet}{gone}"
-    turn.record(facts.BackedUp(why, item.name, item.steps, item.size_bytes, item.method, item.removed, item.missed))
+    context.record(facts.BackedUp(why, item.name, item.steps, item.size_bytes, item.method, item.removed, item.missed))
 
 
-def on_checked(turn: Turn, item: BackupChecked) -> None:
+def on_checked(context: DecisionContext, item: BackupChecked) -> None:
     """The backup was verified: begin the rollback, or refuse it. Nothing has been changed so far."""
-    rollback = _present(turn, item.kept_as)
+    rollback = _present(context, item.kept_as)
     if rollback is None or rollback.begun:
         return
-    programs = tuple(name for name in item.programs if name in turn.state.programs)
-    _forget(turn, item.kept_as)
+    programs = tuple(name for name in item.programs if name in context.state.programs)
+    _forget(context, item.kept_as)
     error = item.error or ("" if programs else "it contains none of the configured programs")
     if error:
         why = f"refused the rollback to {rollback.backup}: {error}; nothing was changed"
-        turn.record(facts.RollbackFailed(why, rollback.backup, error, {}))
+        context.record(facts.RollbackFailed(why, rollback.backup, error, {}))
         return
     told = f"backup {rollback.backup} is complete: rolling back {', '.join(programs)}"
-    turn.record(facts.RollbackBegun(told, rollback.backup, programs))
+    context.record(facts.RollbackBegun(told, rollback.backup, programs))
 
 
-def on_restored(turn: Turn, item: BackupRestored) -> None:
+def on_restored(context: DecisionContext, item: BackupRestored) -> None:
     """The rollback has ended: its programs may start again, also those that were DONE or FATAL and were rolled back."""
-    rollback = _present(turn, item.kept_as)
+    rollback = _present(context, item.kept_as)
     if rollback is None or not rollback.begun:
         return
-    _forget(turn, item.kept_as)
+    _forget(context, item.kept_as)
     if item.error:
         there = f"; already rolled back: {', '.join(sorted(item.steps))}" if item.steps else "; nothing was changed"
         why = f"the rollback to {rollback.backup} failed: {item.error}{there}"
-        turn.record(facts.RollbackFailed(why, rollback.backup, item.error, item.steps))
+        context.record(facts.RollbackFailed(why, rollback.backup, item.error, item.steps))
     else:
         where = ", ".join(f"{name}{_at(step)}" for name, step in sorted(item.steps.items()))
         kept = f"; the state before it is backup {item.kept_as}" if item.kept else ""
         why = f"rolled back to {rollback.backup}: {where}{kept}"
-        turn.record(facts.RolledBackTo(why, rollback.backup, item.steps, item.kept_as if item.kept else ""))
+        context.record(facts.RolledBackTo(why, rollback.backup, item.steps, item.kept_as if item.kept else ""))
     for name in sorted(item.steps):
-        program = turn.state.programs.get(name)
+        program = context.state.programs.get(name)
         if program is not None and program.phase in {Phase.DONE, Phase.FATAL} and program.wanted:
-            turn.record(facts.Requeued(f"resumes from backup {rollback.backup}", name))
+            context.record(facts.Requeued(f"resumes from backup {rollback.backup}", name))
 
 
 def _at(step: int | None) -> str:
     return "" if step is None else f" at step {step:,}"
 
 
-def _present(turn: Turn, kept_as: str) -> Rollback | None:
+def _present(context: DecisionContext, kept_as: str) -> Rollback | None:
     """The rollback under way, if it has this name."""
-    rollback = turn.state.backups.rollback
+    rollback = context.state.backups.rollback
     return rollback if rollback is not None and rollback.kept_as == kept_as else None
 
 
 # --- commands ----------------------------------------------------------------------------------------------------
 
 
-def pursue(turn: Turn) -> None:
+def pursue(context: DecisionContext) -> None:
     """At the end of every turn: give each command that the state requires and this daemon has not given yet."""
-    if turn.state.stopping or turn.memory.ended:
+    if context.state.stopping or context.memory.ended:
         return
-    rollback = turn.state.backups.rollback
+    rollback = context.state.backups.rollback
     spare = () if rollback is None else (rollback.backup,)
-    for each in turn.state.backups.making:
-        _once(turn, each.name, commands.Backup(each.name, each.label, each.cause, each.programs, spare))
+    for each in context.state.backups.making:
+        _once(context, each.name, commands.Backup(each.name, each.label, each.cause, each.programs, spare))
     if rollback is None:
         return
     if not rollback.begun:
         check = commands.CheckBackup(rollback.backup, rollback.programs, rollback.kept_as)
-        _once(turn, f"check {rollback.kept_as}", check)
-    elif not _still_there(turn, rollback):
-        _once(turn, rollback.kept_as, commands.RestoreBackup(rollback.backup, rollback.programs, rollback.kept_as))
+        _once(context, f"check {rollback.kept_as}", check)
+    elif not _still_there(context, rollback):
+        _once(context, rollback.kept_as, commands.RestoreBackup(rollback.backup, rollback.programs, rollback.kept_as))
 
 
-def _once(turn: Turn, key: str, command: commands.Command) -> None:
-    if key not in turn.memory.backups_begun:
-        turn.memory = replace(turn.memory, backups_begun=turn.memory.backups_begun | {key})
-        turn.command(command)
+def _once(context: DecisionContext, key: str, command: commands.Command) -> None:
+    if key not in context.memory.backups_begun:
+        context.memory = replace(context.memory, backups_begun=context.memory.backups_begun | {key})
+        context.command(command)
 
 
-def _forget(turn: Turn, key: str) -> None:
-    turn.memory = replace(turn.memory, backups_begun=turn.memory.backups_begun - {key, f"check {key}"})
+def _forget(context: DecisionContext, key: str) -> None:
+    context.memory = replace(context.memory, backups_begun=context.memory.backups_begun - {key, f"check {key}"})
 
 
-def _still_there(turn: Turn, rollback: Rollback) -> bool:
+def _still_there(context: DecisionContext, rollback: Rollback) -> bool:
     """Ask running programs to save and exit. Returns whether any process is left."""
     there = False
     for name in rollback.programs:
-        program = turn.state.programs.get(name)
+        program = context.state.programs.get(name)
         if program is None:
             continue
         if program.attempt is not None:
             there = True
             if program.attempt.stop is None:
                 why = f"stops for the rollback to backup {rollback.backup}"
-                stop(turn, program, program.attempt, reason="rollback", by=rollback.by, why=why)
+                stop(context, program, program.attempt, reason="rollback", by=rollback.by, why=why)
         elif program.phase in {Phase.BACKOFF, Phase.GATED}:
-            turn.record(facts.Requeued(f"waits for the rollback to backup {rollback.backup}", name))
+            context.record(facts.Requeued(f"waits for the rollback to backup {rollback.backup}", name))
     return there

@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-from supervisor.deciding.turn import Turn
+from supervisor.deciding.context import DecisionContext
 from supervisor.model import commands, facts
 from supervisor.model.state import Reboot
 from supervisor.policy.box import wall_clock
 
 
-def on_moved(turn: Turn, step_s: float) -> None:
+def on_moved(context: DecisionContext, step_s: float) -> None:
     """Record a step of the wall clock, unless `notice` has recorded it as the setting of the clock."""
-    if turn.boot_id not in turn.state.clock_steps or not wall_clock.was_set(turn.wall_s, step_s):
+    if context.boot_id not in context.state.clock_steps or not wall_clock.was_set(context.wall_s, step_s):
         why = f"the wall clock moved by {step_s:+.1f} s; only displayed times change"
-        turn.record(facts.ClockStepped(why, step_s))
+        context.record(facts.ClockStepped(why, step_s))
 
 
-def notice(turn: Turn) -> None:
+def notice(context: DecisionContext) -> None:
     """Correct the times of this boot once the clock is set, if it was not set at the last fact.
 
     This depends only on the facts, so it works even if no daemon ran when the clock was set.
     """
-    state = turn.state
-    if state.boot_id != turn.boot_id or wall_clock.is_set(state.wall_s) or not wall_clock.is_set(turn.wall_s):
+    state = context.state
+    if state.boot_id != context.boot_id or wall_clock.is_set(state.wall_s) or not wall_clock.is_set(context.wall_s):
         return
-    step_s = turn.wall_s - state.wall_s - (turn.now_s - state.at_s)
+    step_s = context.wall_s - state.wall_s - (context.now_s - state.at_s)
     reboot = state.reboots[-1] if state.reboots else None
     why, wall_s, down_s = "the wall clock is set: the displayed times of this boot are corrected", None, None
     if reboot is not None and not wall_clock.is_set(reboot.wall_s):
-        wall_s, down_s = reboot.wall_s + step_s, _down_s(turn, reboot)
-        turn.command(commands.AlertClock(state.reboots_total, wall_s, down_s))
-    turn.record(facts.ClockSet(why, step_s, wall_s, down_s))
+        wall_s, down_s = reboot.wall_s + step_s, _down_s(context, reboot)
+        context.command(commands.AlertClock(state.reboots_total, wall_s, down_s))
+    context.record(facts.ClockSet(why, step_s, wall_s, down_s))
 
 
-def _down_s(turn: Turn, reboot: Reboot) -> float | None:
+def _down_s(context: DecisionContext, reboot: Reboot) -> float | None:
     """From the last sign of life before a reboot to the boot, by a clock that is set now."""
-    boot_at_s, sign_wall_s = turn.memory.boot_at_s, reboot.sign_wall_s
+    boot_at_s, sign_wall_s = context.memory.boot_at_s, reboot.sign_wall_s
     if boot_at_s is None or sign_wall_s is None or not wall_clock.is_set(sign_wall_s):
         return None
-    down_s = turn.wall_s - (turn.now_s - boot_at_s) - sign_wall_s
+    down_s = context.wall_s - (context.now_s - boot_at_s) - sign_wall_s
     return down_s if down_s >= 0 else None

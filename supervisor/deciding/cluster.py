@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from supervisor.deciding.turn import Turn
+from supervisor.deciding.context import DecisionContext
 from supervisor.model import facts
 from supervisor.model.cluster_record import JobRecord
 from supervisor.model.inputs import Ending, JobSight, JobsSeen
@@ -17,31 +17,31 @@ from supervisor.records import replace
 _OUT: Final = frozenset({Phase.DONE, Phase.STOPPED, Phase.FATAL})
 
 
-def on_jobs(turn: Turn, item: JobsSeen) -> None:
+def on_jobs(context: DecisionContext, item: JobsSeen) -> None:
     """One look at the queue. What it does not know stays as it was."""
-    record = turn.state.cluster
+    record = context.state.cluster
     if item.error:
         if record.unreachable_since_s is None:
             why = f"the cluster does not answer: {item.error}; jobs run on, and none is submitted again meanwhile"
-            turn.record(facts.ClusterUnreachable(why, item.error))
+            context.record(facts.ClusterUnreachable(why, item.error))
         return
     if record.unreachable_since_s is not None:
-        after_s = turn.now_s - record.unreachable_since_s
-        turn.record(facts.ClusterReached(f"the cluster answers again, after {after_s:.0f} s", after_s))
+        after_s = context.now_s - record.unreachable_since_s
+        context.record(facts.ClusterReached(f"the cluster answers again, after {after_s:.0f} s", after_s))
     for name, sight in sorted(item.jobs.items()):
-        if turn.live(name, sight.token) is not None:
-            _note(turn, name, sight)
-    turn.memory = replace(turn.memory, jobs=dict(item.jobs))
+        if context.live(name, sight.token) is not None:
+            _note(context, name, sight)
+    context.memory = replace(context.memory, jobs=dict(item.jobs))
 
 
-def _note(turn: Turn, name: str, sight: JobSight) -> None:
-    known = turn.state.cluster.jobs.get(name)
+def _note(context: DecisionContext, name: str, sight: JobSight) -> None:
+    known = context.state.cluster.jobs.get(name)
     if known is None or known.job != sight.job or known.token != sight.token:
-        turn.record(facts.JobSubmitted(f"it is job {sight.job} of the cluster", name, sight.token, sight.job))
+        context.record(facts.JobSubmitted(f"it is job {sight.job} of the cluster", name, sight.token, sight.job))
         known = None
     if sight.runs and (known is None or known.begun_at_s is None):
         where = f"node {sight.node}" if sight.node else "a node"
-        turn.record(
+        context.record(
             facts.JobStarted(
                 f"job {sight.job} began on {where}", name, sight.token, sight.job, sight.node, sight.partition,
                 sight.account, sight.gpus,
@@ -59,7 +59,9 @@ def verdict(ending: Ending, done_codes: tuple[int, ...], by_exit: Diagnosis) -> 
     return (by_exit, False) if found is None else (Diagnosis(found.cause, found.counted, found.why), found.fault)
 
 
-def note_end(turn: Turn, name: str, ending: Ending, before: JobRecord | None, *, asked: bool, fault: bool) -> None:
+def note_end(
+    context: DecisionContext, name: str, ending: Ending, before: JobRecord | None, *, asked: bool, fault: bool
+) -> None:
     """After the attempt's end is on record: the job goes on by itself, or its node has a fault.
 
     One that we had asked to leave goes on as another job: this one is deleted, or has the order of before. `before` is what
@@ -70,37 +72,37 @@ def note_end(turn: Turn, name: str, ending: Ending, before: JobRecord | None, *,
         return
     if job.requeued and job.next_token and not asked:
         why = f"Slurm starts job {job.job} again by itself: the next attempt is the same job"
-        turn.record(facts.JobRequeued(why, name, job.job, job.next_token))
+        context.record(facts.JobRequeued(why, name, job.job, job.next_token))
     if fault and job.node:
-        _note_fault(turn, name, job, before)
+        _note_fault(context, name, job, before)
 
 
-def _note_fault(turn: Turn, name: str, job: JobEnd, before: JobRecord | None) -> None:
+def _note_fault(context: DecisionContext, name: str, job: JobEnd, before: JobRecord | None) -> None:
     """Its node has lost the job: that is on the node's record, and part of it may count against the level."""
-    settings, record, node = turn.settings.launcher, turn.state.cluster, job.node
+    settings, record, node = context.settings.launcher, context.state.cluster, job.node
     begun_at_s, partition = (None, "") if before is None else (before.begun_at_s, before.partition)
-    again = nodes.same_fault(record.faults.get(node, ()), begun_at_s=begun_at_s, at_s=turn.now_s)
-    own, others = record.against_others(node, turn.now_s)
+    again = nodes.same_fault(record.faults.get(node, ()), begun_at_s=begun_at_s, at_s=context.now_s)
+    own, others = record.against_others(node, context.now_s)
     worse = nodes.is_worse(own if again else replace(own, faults=own.faults + 1), others)
-    program = turn.state.programs[name]
+    program = context.state.programs[name]
     found = level_fault.share_of(
-        trained=job.began, takes_level=program.takes_level, worse=worse, jobs=_at_once(turn)
+        trained=job.began, takes_level=program.takes_level, worse=worse, jobs=_at_once(context)
     )  # fmt: skip
     why = f"node {node} has lost job {job.job} of {name}; {found.why}"
-    turn.record(facts.NodeFaulted(why, node, partition, name, job.job, new=not again, weight=found.weight))
+    context.record(facts.NodeFaulted(why, node, partition, name, job.job, new=not again, weight=found.weight))
     if again:
         return
-    faults_s = turn.state.cluster.faults[node]
+    faults_s = context.state.cluster.faults[node]
     until_s = nodes.exclude_until_s(
-        faults_s, worse, now_s=turn.now_s, faults=settings.node_faults, exclude_s=settings.node_exclude_s
+        faults_s, worse, now_s=context.now_s, faults=settings.node_faults, exclude_s=settings.node_exclude_s
     )  # fmt: skip
     if until_s is not None:
         for_h = settings.node_exclude_s / 3600.0
         why = f"node {node} has failed {len(faults_s)} times within a week: new jobs avoid it for {for_h:g} h"
-        turn.record(facts.NodeExcluded(why, node, until_s))
+        context.record(facts.NodeExcluded(why, node, until_s))
 
 
-def _at_once(turn: Turn) -> int:
+def _at_once(context: DecisionContext) -> int:
     """How many jobs train at once at the level in force."""
-    wanted = sum(each.wanted and not each.service and each.phase not in _OUT for each in turn.state.programs.values())
-    return max(1, min(turn.settings.level.slots, wanted))
+    wanted = sum(each.wanted and not each.service and each.phase not in _OUT for each in context.state.programs.values())
+    return max(1, min(context.settings.level.slots, wanted))

@@ -20,10 +20,10 @@ from supervisor.deciding import (
     own_checkpoints,
 )
 from supervisor.deciding.attempts import fill_slots, on_ended, on_spawn_broke, on_spawned
+from supervisor.deciding.context import Decision, DecisionContext
 from supervisor.deciding.healing import notice_own_absence, on_deadlines, on_evidence, on_sampled
 from supervisor.deciding.requests import end_if_empty, on_asked, on_config, on_config_fault, on_terminated
 from supervisor.deciding.startup import on_began
-from supervisor.deciding.turn import Decision, Turn
 from supervisor.model import facts
 from supervisor.model.inputs import (  # fmt: skip
     AlertTried,
@@ -68,53 +68,53 @@ AnyInput = (
 
 def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, wall_s: float, boot_id: str) -> Decision:
     """The decision on `item`, given the durable state (`state`) and recent observations (`memory`)."""
-    turn = Turn(settings, state, memory, item.now_s, wall_s, boot_id)
-    _tell_trouble(turn)
+    context = DecisionContext(settings, state, memory, item.now_s, wall_s, boot_id)
+    _tell_trouble(context)
     if not isinstance(item, Began):  # that knows first whether this is the same boot
-        clocks.notice(turn)
-    notice_own_absence(turn)
+        clocks.notice(context)
+    notice_own_absence(context)
     match item:
         case Sampled():
-            on_sampled(turn, item)
-            levels.on_look(turn)
+            on_sampled(context, item)
+            levels.on_look(context)
         case Woke():
             pass  # deadlines are looked at after every input, below
         case Ended():
-            on_ended(turn, item)
-            levels.on_node_faults(turn)
+            on_ended(context, item)
+            levels.on_node_faults(context)
         case CheckpointsFound() | SpawnSucceeded() | SpawnBroke():
-            _on_start(turn, item)
+            _on_start(context, item)
         case EvidenceTaken():
-            on_evidence(turn, item)
+            on_evidence(context, item)
         case Asked():
-            on_asked(turn, item)
+            on_asked(context, item)
         case ConfigLoaded():
-            on_config(turn, item)
+            on_config(context, item)
         case Terminated():
-            on_terminated(turn, item)
+            on_terminated(context, item)
         case Began():
-            on_began(turn, item)
+            on_began(context, item)
         case _:
-            _keep_house(turn, item)
-    on_deadlines(turn)
-    backups.pursue(turn)
-    notices.pursue(turn)
-    offsite.pursue(turn)
-    levels.on_deadlines(turn)
-    fill_slots(turn)
-    end_if_empty(turn)
-    alerting.pursue(turn, state)
-    return turn.decision()
+            _keep_house(context, item)
+    on_deadlines(context)
+    backups.pursue(context)
+    notices.pursue(context)
+    offsite.pursue(context)
+    levels.on_deadlines(context)
+    fill_slots(context)
+    end_if_empty(context)
+    alerting.pursue(context, state)
+    return context.decision()
 
 
-def _on_start(turn: Turn, item: CheckpointsFound | SpawnSucceeded | SpawnBroke) -> None:
+def _on_start(context: DecisionContext, item: CheckpointsFound | SpawnSucceeded | SpawnBroke) -> None:
     """The result of a start, and the checkpoints that it found before."""
     if isinstance(item, CheckpointsFound):
-        own_checkpoints.on_found(turn, item)
+        own_checkpoints.on_found(context, item)
     elif isinstance(item, SpawnSucceeded):
-        on_spawned(turn, item)
+        on_spawned(context, item)
     else:
-        on_spawn_broke(turn, item)
+        on_spawn_broke(context, item)
 
 
 Copies = BackupChecked | BackupDue | BackupMade | BackupRestored | LeaseFound | OffsiteDone | OffsiteDue
@@ -123,63 +123,63 @@ House = (
 )
 
 
-def _keep_house(turn: Turn, item: House) -> None:
+def _keep_house(context: DecisionContext, item: House) -> None:
     """Inputs that concern no attempt: notes for the record, alerts, backups, and copies off the box."""
     match item:
         case ConfigFaulty():
-            on_config_fault(turn, item)
+            on_config_fault(context, item)
         case AlertTried():
-            alerting.on_tried(turn, item)
+            alerting.on_tried(context, item)
         case ClockMoved(step_s=step_s):
-            clocks.on_moved(turn, step_s)
+            clocks.on_moved(context, step_s)
         case EndNoticesRead():
-            notices.on_read(turn, item)
+            notices.on_read(context, item)
         case FoundationsLooked():
-            foundations.on_looked(turn, item)
+            foundations.on_looked(context, item)
         case JobsSeen():
-            cluster.on_jobs(turn, item)
+            cluster.on_jobs(context, item)
         case ReportDue():
-            alerting.on_report(turn, item)
+            alerting.on_report(context, item)
         case SnapshotDue():
             why = f"state after {item.facts:,} more facts"
-            turn.record(facts.Snapshot(why, encoded(turn.state)))
+            context.record(facts.Snapshot(why, encoded(context.state)))
         case _:
-            _keep_copies(turn, item)
+            _keep_copies(context, item)
 
 
-def _keep_copies(turn: Turn, item: Copies) -> None:
+def _keep_copies(context: DecisionContext, item: Copies) -> None:
     """Backups, and copies off the box."""
     match item:
         case BackupChecked():
-            backups.on_checked(turn, item)
+            backups.on_checked(context, item)
         case BackupDue():
-            backups.on_due(turn, item)
+            backups.on_due(context, item)
         case BackupMade():
-            backups.on_made(turn, item)
+            backups.on_made(context, item)
         case BackupRestored():
-            backups.on_restored(turn, item)
+            backups.on_restored(context, item)
         case LeaseFound():
-            offsite.on_lease(turn, item)
+            offsite.on_lease(context, item)
         case OffsiteDone():
-            offsite.on_done(turn, item)
+            offsite.on_done(context, item)
         case OffsiteDue():
-            offsite.on_due(turn, item)
+            offsite.on_due(context, item)
         case _:
             assert_never(item)
 
 
-def _tell_trouble(turn: Turn) -> None:
+def _tell_trouble(context: DecisionContext) -> None:
     """Record that the journal could not be written or was restored, as the first fact of the next turn that succeeds.
 
     While there is trouble every turn has this fact, so every sample (once a second) tests whether the disk has room again.
     """
-    trouble, restored = turn.memory.trouble, turn.memory.restored
+    trouble, restored = context.memory.trouble, context.memory.restored
     if trouble is None and restored is None:
         return
-    turn.memory = replace(turn.memory, trouble=None, restored=None)
+    context.memory = replace(context.memory, trouble=None, restored=None)
     if restored is not None:
-        turn.record(restored)
+        context.record(restored)
     if trouble is not None:
-        for_s = max(0.0, turn.now_s - trouble.since_s)
+        for_s = max(0.0, context.now_s - trouble.since_s)
         why = f"the journal could not be written for {for_s:.0f} s ({trouble.error}): extralife started nothing meanwhile"
-        turn.record(facts.JournalStalled(why, trouble.error, for_s, trouble.since_wall_s))
+        context.record(facts.JournalStalled(why, trouble.error, for_s, trouble.since_wall_s))

@@ -5,7 +5,7 @@ The rule is `policy/box/foundations.py`. Standing findings are kept in memory, n
 
 from __future__ import annotations
 
-from supervisor.deciding.turn import Turn
+from supervisor.deciding.context import DecisionContext
 from supervisor.model import commands, facts
 from supervisor.model.inputs import FoundationsLooked
 from supervisor.model.memory import Memory, Standing
@@ -14,43 +14,43 @@ from supervisor.policy.box.foundations import Answer, Finding, Verdict
 from supervisor.records import replace
 
 
-def on_looked(turn: Turn, item: FoundationsLooked) -> None:
+def on_looked(context: DecisionContext, item: FoundationsLooked) -> None:
     """All findings of one look. A finding that is missing from them is over."""
-    before = turn.memory.foundations
+    before = context.memory.foundations
     below = rule.explained(item.findings)
     standing = {name: before[name] for name in below if name in before}
     for finding in item.findings:
         if finding.name not in below:
-            standing[finding.name] = _note(turn, before.get(finding.name), finding)
-    turn.memory = replace(turn.memory, foundations=standing)
+            standing[finding.name] = _note(context, before.get(finding.name), finding)
+    context.memory = replace(context.memory, foundations=standing)
     for name, old in before.items():
         if name not in standing and old.recorded:
-            for_s = turn.now_s - old.since_s
+            for_s = context.now_s - old.since_s
             why = rule.over(name, old.finding.path, for_s)
-            turn.record(facts.FoundationRestored(why, name, old.finding.path, for_s, old.troubled))
+            context.record(facts.FoundationRestored(why, name, old.finding.path, for_s, old.troubled))
 
 
-def _note(turn: Turn, old: Standing | None, finding: Finding) -> Standing:
+def _note(context: DecisionContext, old: Standing | None, finding: Finding) -> Standing:
     """Begin or continue one finding: order what is to be restored, record what is new."""
     verdict = rule.judge(finding)
-    now = old or Standing(finding, turn.now_s, turn.wall_s, verdict.why)
+    now = old or Standing(finding, context.now_s, context.wall_s, verdict.why)
     troubled = verdict.answer is Answer.TROUBLE
     if not troubled and (old is None or not old.recorded or old.finding.look is not finding.look):
-        turn.command(commands.RestoreFoundation(finding.name))
-    recorded = _record(turn, now, verdict, finding)
+        context.command(commands.RestoreFoundation(finding.name))
+    recorded = _record(context, now, verdict, finding)
     return replace(now, finding=finding, why=verdict.why, troubled=now.troubled or troubled, recorded=recorded)
 
 
-def _record(turn: Turn, now: Standing, verdict: Verdict, finding: Finding) -> bool:
+def _record(context: DecisionContext, now: Standing, verdict: Verdict, finding: Finding) -> bool:
     """Record a finding once, and once more when restoring it has failed. Returns whether it is on record."""
     troubled = verdict.answer is Answer.TROUBLE
     worse = now.recorded and troubled and not now.troubled
-    new = not now.recorded and rule.record_again(turn.memory.foundations_at_s.get(finding.name), turn.now_s)
+    new = not now.recorded and rule.record_again(context.memory.foundations_at_s.get(finding.name), context.now_s)
     if finding.name == rule.JOURNAL or (finding.minor and not troubled) or not (worse or new):
         return now.recorded
-    turn.record(facts.FoundationLost(verdict.why, finding.name, finding.path, finding.look.value, troubled))
-    at_s = {**turn.memory.foundations_at_s, finding.name: turn.now_s}
-    turn.memory = replace(turn.memory, foundations_at_s=at_s)
+    context.record(facts.FoundationLost(verdict.why, finding.name, finding.path, finding.look.value, troubled))
+    at_s = {**context.memory.foundations_at_s, finding.name: context.now_s}
+    context.memory = replace(context.memory, foundations_at_s=at_s)
     return True
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from supervisor.deciding.context import DecisionContext
 from supervisor.deciding.hardware import gpu_of, held_gpu_bytes
-from supervisor.deciding.turn import Turn
 from supervisor.model import facts
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import ProgramSpec
@@ -18,33 +18,33 @@ from supervisor.policy.box.readings import Gpus
 _FIRST_LOOK_S: Final = 5.0  # the gate does not wait longer for a driver to show its GPUs
 
 
-def admit(turn: Turn, program: Program, spec: ProgramSpec, waiting: Mapping[int | None, str]) -> Verdict:
+def admit(context: DecisionContext, program: Program, spec: ProgramSpec, waiting: Mapping[int | None, str]) -> Verdict:
     """The gate's verdict. Records waiting and giving up. `waiting`: the programs that wait already, by GPU.
 
     A cluster gives each job the GPUs that it asks for: the GPUs of this host are nobody's there.
     """
-    if turn.settings.launcher.remote:
+    if context.settings.launcher.remote:
         return Verdict(Answer.START)
-    wish = _wish(turn, program, spec, waiting)
-    gpus = turn.memory.gpus
-    if gpus is None and turn.now_s - (turn.state.daemon_since_s or 0.0) >= _FIRST_LOOK_S:
+    wish = _wish(context, program, spec, waiting)
+    gpus = context.memory.gpus
+    if gpus is None and context.now_s - (context.state.daemon_since_s or 0.0) >= _FIRST_LOOK_S:
         gpus = Gpus(None)
-    reserved_bytes = _reserved_bytes(turn, program.name, wish.gpu)
-    verdict = gate.check(wish, gpus, reserved_bytes=reserved_bytes, most_gpus=turn.state.gpus.most)
+    reserved_bytes = _reserved_bytes(context, program.name, wish.gpu)
+    verdict = gate.check(wish, gpus, reserved_bytes=reserved_bytes, most_gpus=context.state.gpus.most)
     name, gated = program.name, program.phase is Phase.GATED
     if verdict.answer is Answer.WAIT and not gated and wish.gpu is not None:  # an unknown GPU is not waited for
-        turn.record(facts.Gated(verdict.why, name, wish.gpu, wish.need_bytes, verdict.free_bytes))
+        context.record(facts.Gated(verdict.why, name, wish.gpu, wish.need_bytes, verdict.free_bytes))
     elif verdict.answer is Answer.SOON and program.phase is Phase.BACKOFF:
-        turn.record(facts.Requeued("its restart is due and waits for the first reading of the GPUs", name))
+        context.record(facts.Requeued("its restart is due and waits for the first reading of the GPUs", name))
     elif verdict.answer is Answer.GIVE_UP:
-        turn.record(
+        context.record(
             facts.GaveUp(f"{verdict.why}; it starts again after a change of its config or `supervisorctl start`", name)
         )
     return verdict
 
 
-def _wish(turn: Turn, program: Program, spec: ProgramSpec, waiting: Mapping[int | None, str]) -> Wish:
-    settings, held, index = turn.settings.gate, program.held(turn.state.level), gpu_of(turn, spec)
+def _wish(context: DecisionContext, program: Program, spec: ProgramSpec, waiting: Mapping[int | None, str]) -> Wish:
+    settings, held, index = context.settings.gate, program.held(context.state.level), gpu_of(context, spec)
     least_mb = settings.min_free_mb if spec.min_free_mb is None else spec.min_free_mb
     return Wish(
         gpu=index,
@@ -54,26 +54,26 @@ def _wish(turn: Turn, program: Program, spec: ProgramSpec, waiting: Mapping[int 
         poll_s=settings.poll_s if spec.gate_poll_s is None else spec.gate_poll_s,
         timeout_s=settings.timeout_s if spec.gate_timeout_s is None else spec.gate_timeout_s,
         on_timeout=settings.on_timeout,
-        fallback_batch=_fallback(turn, program, spec),
-        waited_s=turn.now_s - program.since_s if program.phase is Phase.GATED else None,
+        fallback_batch=_fallback(context, program, spec),
+        waited_s=context.now_s - program.since_s if program.phase is Phase.GATED else None,
         behind=waiting.get(index, ""),
     )
 
 
-def _fallback(turn: Turn, program: Program, spec: ProgramSpec) -> int | None:
+def _fallback(context: DecisionContext, program: Program, spec: ProgramSpec) -> int | None:
     """Its fallback batch, else the gate's, if that is smaller than what it would start with."""
-    fallback = turn.settings.gate.fallback_batch if spec.fallback_batch is None else spec.fallback_batch
-    batch_size = program.batch_size(turn.state.level) or spec.batch_size
+    fallback = context.settings.gate.fallback_batch if spec.fallback_batch is None else spec.fallback_batch
+    batch_size = program.batch_size(context.state.level) or spec.batch_size
     return None if fallback is None or (batch_size is not None and fallback >= batch_size) else fallback
 
 
-def _reserved_bytes(turn: Turn, but: str, gpu: int | None) -> int:
+def _reserved_bytes(context: DecisionContext, but: str, gpu: int | None) -> int:
     """Memory that other programs, which are starting on this GPU, will still take."""
     reserved = 0
-    for name, program in turn.state.live.items():
-        spec = turn.spec(name)
-        if name == but or spec is None or gpu_of(turn, spec) != gpu or program.phase is not Phase.STARTING:
+    for name, program in context.state.live.items():
+        spec = context.spec(name)
+        if name == but or spec is None or gpu_of(context, spec) != gpu or program.phase is not Phase.STARTING:
             continue
-        need_bytes = _wish(turn, program, spec, {}).need_bytes
-        reserved += max(0, need_bytes - (held_gpu_bytes(turn, program, spec) or 0))
+        need_bytes = _wish(context, program, spec, {}).need_bytes
+        reserved += max(0, need_bytes - (held_gpu_bytes(context, program, spec) or 0))
     return reserved

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from supervisor.deciding.turn import Turn
+from supervisor.deciding.context import DecisionContext
 from supervisor.model import facts
 from supervisor.model.inputs import Sampled
 from supervisor.model.lifecycle import Phase
@@ -27,82 +27,82 @@ _XID_AGAIN_S: Final = 600.0  # a GPU that reports the same error a hundred times
 _MB: Final = 2**20
 
 
-def on_hardware(turn: Turn, item: Sampled) -> None:
+def on_hardware(context: DecisionContext, item: Sampled) -> None:
     """One sample of GPUs and host; unchanged readings are skipped."""
-    if item.gpus is turn.memory.gpus and item.host is turn.memory.host:
+    if item.gpus is context.memory.gpus and item.host is context.memory.host:
         return
-    turn.memory = replace(turn.memory, gpus=item.gpus, host=item.host)
-    xids = () if item.gpus is None else _tell(turn, item.gpus)
-    _learn_needs(turn)
-    _precheck(turn, xids)
+    context.memory = replace(context.memory, gpus=item.gpus, host=item.host)
+    xids = () if item.gpus is None else _tell(context, item.gpus)
+    _learn_needs(context)
+    _precheck(context, xids)
 
 
 # --- incidents -----------------------------------------------------------------------------------------------------------
 
 
-def _tell(turn: Turn, gpus: Gpus) -> tuple[int, ...]:
+def _tell(context: DecisionContext, gpus: Gpus) -> tuple[int, ...]:
     """Record changes of the GPUs since the last sample. Returns the codes of new Xids."""
-    unknown_since_s = turn.state.gpus.unknown_since_s
+    unknown_since_s = context.state.gpus.unknown_since_s
     if gpus.gpus is None:
         if unknown_since_s is None:
             why = f"the GPUs cannot be read ({gpus.error}): decisions ignore them until they can"
-            turn.record(facts.GpusUnknown(why, gpus.error, gpus.hung_s))
-        return _tell_xids(turn, gpus)
+            context.record(facts.GpusUnknown(why, gpus.error, gpus.hung_s))
+        return _tell_xids(context, gpus)
     if unknown_since_s is not None:
-        after_s = turn.now_s - unknown_since_s
-        turn.record(facts.GpusKnown(f"the GPUs can be read again, after {after_s:.0f} s", after_s))
-    count, before = len(gpus.gpus), turn.state.gpus.count
+        after_s = context.now_s - unknown_since_s
+        context.record(facts.GpusKnown(f"the GPUs can be read again, after {after_s:.0f} s", after_s))
+    count, before = len(gpus.gpus), context.state.gpus.count
     if count != (before or 0):
         names = tuple(gpu.name for gpu in gpus.gpus)
         told = "no GPU" if not count else f"{count} GPU{'' if count == 1 else 's'} ({', '.join(dict.fromkeys(names))})"
         why = f"this box has {told}" + ("" if before is None else f"; it had {before} before")
-        turn.record(facts.GpusFound(why, count, names, tuple(gpu.uuid for gpu in gpus.gpus)))
+        context.record(facts.GpusFound(why, count, names, tuple(gpu.uuid for gpu in gpus.gpus)))
     for gpu in gpus.gpus:
-        _tell_lost(turn, gpu)
-    return _tell_xids(turn, gpus)
+        _tell_lost(context, gpu)
+    return _tell_xids(context, gpus)
 
 
-def _tell_lost(turn: Turn, gpu: Gpu) -> None:
-    lost = gpu.index in turn.state.gpus.lost
+def _tell_lost(context: DecisionContext, gpu: Gpu) -> None:
+    lost = gpu.index in context.state.gpus.lost
     if gpu.lost and not lost:
         why = f"GPU {gpu.index} no longer answers: {gpu.lost}; a reboot of the box may bring it back"
-        turn.record(facts.GpuLost(why, gpu.index, gpu.uuid, gpu.lost))
+        context.record(facts.GpuLost(why, gpu.index, gpu.uuid, gpu.lost))
     elif lost and not gpu.lost:
-        turn.record(facts.GpuBack(f"GPU {gpu.index} answers again", gpu.index, gpu.uuid))
+        context.record(facts.GpuBack(f"GPU {gpu.index} answers again", gpu.index, gpu.uuid))
 
 
-def _tell_xids(turn: Turn, gpus: Gpus) -> tuple[int, ...]:
-    told_at_s, codes = dict(turn.memory.xids_at_s), []
-    new = [xid for xid in gpus.xids if xid.number > turn.memory.xids_told]
+def _tell_xids(context: DecisionContext, gpus: Gpus) -> tuple[int, ...]:
+    told_at_s, codes = dict(context.memory.xids_at_s), []
+    new = [xid for xid in gpus.xids if xid.number > context.memory.xids_told]
     for xid in new:
         codes.append(xid.code)
         key = (xid.gpu, xid.code)
-        if key in told_at_s and turn.now_s - told_at_s[key] < _XID_AGAIN_S:
+        if key in told_at_s and context.now_s - told_at_s[key] < _XID_AGAIN_S:
             continue
-        told_at_s[key] = turn.now_s
+        told_at_s[key] = context.now_s
         gpu, grave = gpus.of(xid.gpu), xid.code not in prechecks.HARMLESS_XIDS
         kind = "an error of the GPU or its driver" if grave else "a faulty program, or killing one, can cause it too"
         why = f"the driver reported Xid {xid.code} on GPU {xid.gpu}: {kind}"
-        turn.record(facts.XidReported(why, xid.gpu, "" if gpu is None else gpu.uuid, xid.code, grave))
+        context.record(facts.XidReported(why, xid.gpu, "" if gpu is None else gpu.uuid, xid.code, grave))
     if new:
-        turn.memory = replace(turn.memory, xids_told=new[-1].number, xids_at_s=told_at_s)
+        context.memory = replace(context.memory, xids_told=new[-1].number, xids_at_s=told_at_s)
     return tuple(codes)
 
 
 # --- what programs hold --------------------------------------------------------------------------------------------------
 
 
-def gpu_of(turn: Turn, spec: ProgramSpec) -> int | None:
+def gpu_of(context: DecisionContext, spec: ProgramSpec) -> int | None:
     """The index of the GPU that a program uses: the one that it is pinned to, else the first that it sees; None: unknown."""
-    return gpu_seen(spec.visible, 0 if spec.gpu is None else spec.gpu, turn.memory.gpus)
+    return gpu_seen(spec.visible, 0 if spec.gpu is None else spec.gpu, context.memory.gpus)
 
 
-def held_gpu_bytes(turn: Turn, program: Program, spec: ProgramSpec) -> int | None:
+def held_gpu_bytes(context: DecisionContext, program: Program, spec: ProgramSpec) -> int | None:
     """GPU memory that its process tree holds now: by the driver's list, else by its own report; None: unknown."""
-    index = gpu_of(turn, spec)
-    gpu = None if turn.memory.gpus is None or index is None else turn.memory.gpus.of(index)
+    index = gpu_of(context, spec)
+    gpu = None if context.memory.gpus is None or index is None else context.memory.gpus.of(index)
     attempt = program.attempt
-    watch = None if attempt is None else turn.memory.watch(program.name, attempt.token)
+    watch = None if attempt is None else context.memory.watch(program.name, attempt.token)
     pids = {None if attempt is None else attempt.pid, *(() if watch is None else watch.sample.pids)}
     held = [size_bytes for pid, size_bytes in (() if gpu is None else gpu.processes or ()) if pid in pids]
     if held:
@@ -111,27 +111,27 @@ def held_gpu_bytes(turn: Turn, program: Program, spec: ProgramSpec) -> int | Non
     return None if watch is None else watch.sample.cuda_bytes
 
 
-def _learn_needs(turn: Turn) -> None:
+def _learn_needs(context: DecisionContext) -> None:
     """Learn the memory that a program holds in steady training: its next start at this level needs as much."""
-    for name, program in sorted(turn.state.live.items()):
-        spec, (_, attempt) = turn.spec(name), turn.present(name)
-        watch = turn.memory.watch(name, attempt.token)
+    for name, program in sorted(context.state.live.items()):
+        spec, (_, attempt) = context.spec(name), context.present(name)
+        watch = context.memory.watch(name, attempt.token)
         if spec is None or watch is None or program.phase is not Phase.RUNNING:
             continue
-        if turn.now_s - (attempt.ready_at_s or turn.now_s) < _LEARN_AFTER_S:
+        if context.now_s - (attempt.ready_at_s or context.now_s) < _LEARN_AFTER_S:
             continue
-        told_s = turn.memory.needs_at_s.get(name)
-        if told_s is not None and turn.now_s - told_s < _LEARN_EVERY_S:
+        told_s = context.memory.needs_at_s.get(name)
+        if told_s is not None and context.now_s - told_s < _LEARN_EVERY_S:
             continue
-        known = program.held(turn.state.level)
-        gpu_bytes, more_gpu = _grown(known.gpu_bytes, held_gpu_bytes(turn, program, spec))
+        known = program.held(context.state.level)
+        gpu_bytes, more_gpu = _grown(known.gpu_bytes, held_gpu_bytes(context, program, spec))
         host_bytes, more_host = _grown(known.host_bytes, watch.sample.rss_bytes)
         if more_gpu or more_host:
             both = ((gpu_bytes, "the GPU"), (host_bytes, "memory"))
             shown = [f"{size / _MB:,.0f} MiB of {what}" for size, what in both if size]
-            why = f"holds {' and '.join(shown)} at level {turn.state.level}"
-            turn.memory = replace(turn.memory, needs_at_s={**turn.memory.needs_at_s, name: turn.now_s})
-            turn.record(facts.NeedLearned(why, name, turn.state.level, gpu_bytes, host_bytes))
+            why = f"holds {' and '.join(shown)} at level {context.state.level}"
+            context.memory = replace(context.memory, needs_at_s={**context.memory.needs_at_s, name: context.now_s})
+            context.record(facts.NeedLearned(why, name, context.state.level, gpu_bytes, host_bytes))
 
 
 def _grown(known: int | None, seen: int | None) -> tuple[int | None, bool]:
@@ -150,46 +150,46 @@ def rungs(settings: Settings) -> tuple[Rung, ...]:
     return tuple(Rung(level.name, level.slots, None if mb is None else mb * 10**6) for level, mb in budgets)
 
 
-def _precheck(turn: Turn, xids: tuple[int, ...]) -> None:
-    ladder = rungs(turn.settings)
+def _precheck(context: DecisionContext, xids: tuple[int, ...]) -> None:
+    ladder = rungs(context.settings)
     names = [rung.name for rung in ladder]
-    present = names.index(turn.state.level) if turn.state.level in names else 0
-    box = _box(turn, ladder, present, xids)
-    found = prechecks.objections(turn.settings.prechecks, box)
-    vetoes = {rule: names.index(veto.cap) for rule, veto in turn.state.vetoes.items() if veto.cap in names}
+    present = names.index(context.state.level) if context.state.level in names else 0
+    box = _box(context, ladder, present, xids)
+    found = prechecks.objections(context.settings.prechecks, box)
+    vetoes = {rule: names.index(veto.cap) for rule, veto in context.state.vetoes.items() if veto.cap in names}
     changes, held = prechecks.weigh(
-        turn.settings.prechecks, found, present=present, now_s=turn.now_s, vetoes=vetoes, held=turn.memory.objections,
-        unseen=prechecks.unseen(box),
+        context.settings.prechecks, found, present=present, now_s=context.now_s, vetoes=vetoes,
+        held=context.memory.objections, unseen=prechecks.unseen(box),
     )  # fmt: skip
-    turn.memory = replace(turn.memory, objections=held)
+    context.memory = replace(context.memory, objections=held)
     for change in changes:
         if change.cap is None:
-            after_s = turn.now_s - turn.state.vetoes[change.rule].since_s
-            turn.record(facts.VetoLifted(change.why, change.rule, after_s))
+            after_s = context.now_s - context.state.vetoes[change.rule].since_s
+            context.record(facts.VetoLifted(change.why, change.rule, after_s))
         else:
-            turn.record(facts.Vetoed(change.why, change.rule, names[change.cap], turn.state.level))
+            context.record(facts.Vetoed(change.why, change.rule, names[change.cap], context.state.level))
 
 
-def _box(turn: Turn, ladder: tuple[Rung, ...], present: int, xids: tuple[int, ...]) -> BoxReadings:
+def _box(context: DecisionContext, ladder: tuple[Rung, ...], present: int, xids: tuple[int, ...]) -> BoxReadings:
     needs: list[Need] = []
     ours_gpu: dict[int, int | None] = {}
     ours_host = 0
-    for name, program in turn.state.programs.items():
-        spec = turn.spec(name)
+    for name, program in context.state.programs.items():
+        spec = context.spec(name)
         if spec is None:
             continue
-        index = gpu_of(turn, spec)
+        index = gpu_of(context, spec)
         needs.append(_need(program, index, ladder))
         if program.attempt is None:
             continue
-        watch = turn.memory.watch(name, program.attempt.token)
+        watch = context.memory.watch(name, program.attempt.token)
         ours_host += (watch.sample.rss_bytes or 0) if watch is not None else 0
         if index is None:
             continue
-        held, known = held_gpu_bytes(turn, program, spec), ours_gpu.get(index, 0)
+        held, known = held_gpu_bytes(context, program, spec), ours_gpu.get(index, 0)
         uses_it = any(needs[-1].gpu_bytes)
         ours_gpu[index] = None if known is None or (held is None and uses_it) else known + (held or 0)
-    return BoxReadings(ladder, present, turn.memory.gpus, turn.memory.host, tuple(needs), ours_gpu, ours_host, xids)
+    return BoxReadings(ladder, present, context.memory.gpus, context.memory.host, tuple(needs), ours_gpu, ours_host, xids)
 
 
 def _need(program: Program, index: int | None, ladder: tuple[Rung, ...]) -> Need:

@@ -11,8 +11,8 @@ import math
 
 from supervisor.deciding import health, own_checkpoints, time_spent
 from supervisor.deciding.attempts import note_resume, on_report, resumed, set_control, shows_first, stop
+from supervisor.deciding.context import DecisionContext, kill_due_s
 from supervisor.deciding.hardware import on_hardware
-from supervisor.deciding.turn import Turn, kill_due_s
 from supervisor.model import commands, facts
 from supervisor.model.inputs import EvidenceTaken, Sample, Sampled
 from supervisor.model.lifecycle import Phase
@@ -50,21 +50,21 @@ _FAILED = 30  # Supervisor's fault code
 _GONE = (None, "Z", "X")  # states of a process that has ended, or is not known to live
 
 
-def on_sampled(turn: Turn, item: Sampled) -> None:
+def on_sampled(context: DecisionContext, item: Sampled) -> None:
     """One sample of everything."""
-    last_look_s = turn.memory.looked_at_s
-    turn.memory = replace(turn.memory, looked_at_s=turn.now_s)
-    turn.looked_s = turn.now_s if item.began_s is None else min(turn.now_s, item.began_s)
+    last_look_s = context.memory.looked_at_s
+    context.memory = replace(context.memory, looked_at_s=context.now_s)
+    context.looked_s = context.now_s if item.began_s is None else min(context.now_s, item.began_s)
     for name, token, report in item.reports:
-        on_report(turn, name, token, report)
-    looks = _keep_watch(turn, item.samples)
+        on_report(context, name, token, report)
+    looks = _keep_watch(context, item.samples)
     for name, sample, before in looks:
-        _look(turn, name, sample, before, last_look_s)
-    on_hardware(turn, item)
-    _settle(turn, [name for name, _, _ in looks])
+        _look(context, name, sample, before, last_look_s)
+    on_hardware(context, item)
+    _settle(context, [name for name, _, _ in looks])
 
 
-def _keep_watch(turn: Turn, samples: dict[str, Sample]) -> list[tuple[str, Sample, Observation | None]]:
+def _keep_watch(context: DecisionContext, samples: dict[str, Sample]) -> list[tuple[str, Sample, Observation | None]]:
     """Remember the samples. Returns those that may have consequences, each with the watch before it.
 
     With 200 programs most samples equal the previous one; these are skipped cheaply. Sampling less often instead would
@@ -73,92 +73,94 @@ def _keep_watch(turn: Turn, samples: dict[str, Sample]) -> list[tuple[str, Sampl
     rates: dict[str, float] = {}
     looks: list[tuple[str, Sample, Observation | None]] = []
     for name, sample in sorted(samples.items()):
-        found = turn.live(name, sample.token)
+        found = context.live(name, sample.token)
         if found is None:
             continue
-        before = turn.memory.watch(name, sample.token)
-        if before is not None and _is_settled(turn, found[0], sample):
+        before = context.memory.watch(name, sample.token)
+        if before is not None and _is_settled(context, found[0], sample):
             continue
         watch = Observation(sample.token, sample, sample.progress_at_s) if before is None else _watch(before, sample)
-        turn.keep_watch(name, watch)
+        context.keep_watch(name, watch)
         if sample.steps_per_s is not None and sample.steps_per_s > 0:
             rates[name] = sample.steps_per_s
         looks.append((name, sample, before))
     if rates:
-        turn.memory = replace(turn.memory, rates={**turn.memory.rates, **rates})
+        context.memory = replace(context.memory, rates={**context.memory.rates, **rates})
     return looks
 
 
-def _is_settled(turn: Turn, program: Program, sample: Sample) -> bool:
-    settled = turn.memory.settled.get(program.name)
+def _is_settled(context: DecisionContext, program: Program, sample: Sample) -> bool:
+    settled = context.memory.settled.get(program.name)
     return (
         settled is not None
-        and turn.now_s < settled.until_s
+        and context.now_s < settled.until_s
         and program is settled.program
-        and turn.settings is settled.settings
+        and context.settings is settled.settings
         and sample == settled.sample
     )
 
 
-def _settle(turn: Turn, names: list[str]) -> None:
+def _settle(context: DecisionContext, names: list[str]) -> None:
     """Remember until when an equal sample has no consequences. An attempt that is being healed is never skipped."""
     settled: dict[str, Settled] = {}
     for name in names:
-        program, watch = turn.state.programs[name], turn.memory.watches.get(name)
+        program, watch = context.state.programs[name], context.memory.watches.get(name)
         attempt = program.attempt
-        if attempt is None or watch is None or watch.token != attempt.token or attempt.stall is not None or _blind(turn):
+        if attempt is None or watch is None or watch.token != attempt.token or attempt.stall is not None or _blind(context):
             continue
         if any(each.proc_state == "T" for each in watch.sample.halted):
             continue
-        until_s = turn.now_s + _SETTLED_MOST_S
+        until_s = context.now_s + _SETTLED_MOST_S
         if attempt.stop is None:
-            until_s = min(until_s, stall.due_s(turn.settings.stall, reading(turn, program, attempt, watch.sample)))
+            until_s = min(until_s, stall.due_s(context.settings.stall, reading(context, program, attempt, watch.sample)))
         if program.phase is Phase.STARTING:
-            until_s = min(until_s, max(turn.now_s, _ready_due_s(turn, program, attempt)))
-        until_s = min(until_s, max(turn.now_s, _resume_due_s(turn, program, attempt, watch.sample)))
+            until_s = min(until_s, max(context.now_s, _ready_due_s(context, program, attempt)))
+        until_s = min(until_s, max(context.now_s, _resume_due_s(context, program, attempt, watch.sample)))
         if program.streak > 0 and attempt.ready_at_s is not None:
-            until_s = min(until_s, max(turn.now_s, attempt.ready_at_s + turn.settings.restart.healthy_s))
-        settled[name] = Settled(watch.sample, program, turn.settings, until_s)
+            until_s = min(until_s, max(context.now_s, attempt.ready_at_s + context.settings.restart.healthy_s))
+        settled[name] = Settled(watch.sample, program, context.settings, until_s)
     if settled:
-        turn.memory = replace(turn.memory, settled={**turn.memory.settled, **settled})
+        context.memory = replace(context.memory, settled={**context.memory.settled, **settled})
 
 
-def notice_own_absence(turn: Turn) -> None:
+def notice_own_absence(context: DecisionContext) -> None:
     """Note a time in which this daemon did not run (SIGSTOP, suspend, starvation): it does not count against workers."""
-    away_s, absences, looked_at_s = turn.memory.overslept_s, turn.memory.absences, turn.memory.looked_at_s
+    away_s, absences, looked_at_s = context.memory.overslept_s, context.memory.absences, context.memory.looked_at_s
     if away_s is None:
         return
-    from_s, until_s = turn.now_s - away_s, turn.now_s + absence.settle_s(away_s)
-    turn.memory = replace(
-        turn.memory, overslept_s=None, blind_until_s=until_s, absences=absence.remember(absences, (from_s, turn.now_s))
+    from_s, until_s = context.now_s - away_s, context.now_s + absence.settle_s(away_s)
+    context.memory = replace(
+        context.memory, overslept_s=None, blind_until_s=until_s, absences=absence.remember(absences, (from_s, context.now_s))
     )  # fmt: skip
     if absence.is_news(absences, from_s):
         why = f"the daemon did not run for {away_s:.0f} s: that time does not count against any worker"
-        turn.memory = replace(turn.memory, away=Away(from_s if looked_at_s is None else looked_at_s, turn.now_s))
-        turn.record(facts.DaemonSuspended(why, away_s, until_s))
+        context.memory = replace(context.memory, away=Away(from_s if looked_at_s is None else looked_at_s, context.now_s))
+        context.record(facts.DaemonSuspended(why, away_s, until_s))
 
 
-def _look(turn: Turn, name: str, sample: Sample, before: Observation | None, last_look_s: float | None) -> None:
-    turn.keep_watch(name, time_spent.on_look(turn, name, before, turn.memory.watches[name]))
-    if before is not None and last_look_s is not None and turn.memory.watches[name].moves > before.moves:
-        _learn_gap(turn, name, before, sample, last_look_s)
-    _note_gpu(turn, name, sample)
-    _become_ready(turn, name, sample)
+def _look(
+    context: DecisionContext, name: str, sample: Sample, before: Observation | None, last_look_s: float | None
+) -> None:
+    context.keep_watch(name, time_spent.on_look(context, name, before, context.memory.watches[name]))
+    if before is not None and last_look_s is not None and context.memory.watches[name].moves > before.moves:
+        _learn_gap(context, name, before, sample, last_look_s)
+    _note_gpu(context, name, sample)
+    _become_ready(context, name, sample)
     if before is not None:
-        health.note(turn, name, before)
-    _note_resume(turn, name, sample)
-    _note_unread(turn, name, sample)
+        health.note(context, name, before)
+    _note_resume(context, name, sample)
+    _note_unread(context, name, sample)
     if sample.ckpt_count == 0:
-        own_checkpoints.note_saved(turn, name, sample)
-    _note_checkpoint(turn, name, sample)
-    _note_unsaved(turn, name, sample)
-    _continue_children(turn, name, sample)
-    _judge(turn, name, sample)
-    _forgive(turn, name)
-    _choose_interval(turn, name, sample)
-    _note_slowness(turn, name, sample)
+        own_checkpoints.note_saved(context, name, sample)
+    _note_checkpoint(context, name, sample)
+    _note_unsaved(context, name, sample)
+    _continue_children(context, name, sample)
+    _judge(context, name, sample)
+    _forgive(context, name)
+    _choose_interval(context, name, sample)
+    _note_slowness(context, name, sample)
     if before is not None:
-        _note_divergence(turn, name, before, sample)
+        _note_divergence(context, name, before, sample)
 
 
 def _watch(before: Observation, sample: Sample) -> Observation:
@@ -173,26 +175,26 @@ def _watch(before: Observation, sample: Sample) -> Observation:
     )  # fmt: skip
 
 
-def _become_ready(turn: Turn, name: str, sample: Sample) -> None:
-    program, attempt = turn.present(name)
-    if program.phase is not Phase.STARTING or not _is_ready(turn, program, attempt, sample):
+def _become_ready(context: DecisionContext, name: str, sample: Sample) -> None:
+    program, attempt = context.present(name)
+    if program.phase is not Phase.STARTING or not _is_ready(context, program, attempt, sample):
         return
-    after_s = turn.now_s - attempt.intended_at_s
-    time_spent.tell_start(turn, name)
-    spec = turn.spec(name)
+    after_s = context.now_s - attempt.intended_at_s
+    time_spent.tell_start(context, name)
+    spec = context.spec(name)
     told = "training began" if spec is None or spec.start_s is None else "counts as started,"
-    turn.record(facts.BecameReady(f"{told} {after_s:.1f} s after its start", name, attempt.token, after_s))
+    context.record(facts.BecameReady(f"{told} {after_s:.1f} s after its start", name, attempt.token, after_s))
 
 
-def _learn_gap(turn: Turn, name: str, before: Observation, sample: Sample, last_look_s: float) -> None:
+def _learn_gap(context: DecisionContext, name: str, before: Observation, sample: Sample, last_look_s: float) -> None:
     """The largest healthy gap in training, from the age of progress at the look before it moved again.
 
     The first few moves are exempt (compilation, first batches), and so is whatever followed a stall, a SIGSTOP or our
     own absence: a fault must not widen the limit that is there to catch it.
     """
     old = before.sample
-    program, attempt = turn.present(name)
-    if attempt.stall is not None or _awake(before.progress_at_s, turn.memory.absences) != before.progress_at_s:
+    program, attempt = context.present(name)
+    if attempt.stall is not None or _awake(before.progress_at_s, context.memory.absences) != before.progress_at_s:
         return
     if old.phase != "training" or sample.phase != "training" or before.moves < _EXEMPT_MOVES:
         return
@@ -202,20 +204,20 @@ def _learn_gap(turn: Turn, name: str, before: Observation, sample: Sample, last_
     known_s = program.gap_s("training") or 0.0
     if gap_s >= _LEAST_GAP_S and gap_s > _GAP_GROWTH * known_s:
         why = f"went {gap_s:.1f} s without progress and was healthy: its stall limit is raised"
-        turn.record(facts.GapLearned(why, name, "training", gap_s))
+        context.record(facts.GapLearned(why, name, "training", gap_s))
 
 
-def _blind(turn: Turn) -> bool:
-    return turn.memory.blind_until_s is not None and turn.now_s < turn.memory.blind_until_s
+def _blind(context: DecisionContext) -> bool:
+    return context.memory.blind_until_s is not None and context.now_s < context.memory.blind_until_s
 
 
-def _resume_due_s(turn: Turn, program: Program, attempt: Attempt, sample: Sample) -> float:
+def _resume_due_s(context: DecisionContext, program: Program, attempt: Attempt, sample: Sample) -> float:
     """When it is put on record that nobody knows from which step an attempt goes on; infinite: never.
 
     Built-in workers and programs that beat report it before they train; for any other's report there is some time, and more
     for the first step of one whose own output is read.
     """
-    spec = turn.spec(program.name)
+    spec = context.spec(program.name)
     known = attempt.resumed_step is not None or attempt.resume_unknown or attempt.ready_at_s is None or program.service
     begins = own_checkpoints.begins_at(attempt, sample) is not None
     known = known or (program.exposure_s <= 0.0 and not begins)
@@ -225,94 +227,94 @@ def _resume_due_s(turn: Turn, program: Program, attempt: Attempt, sample: Sample
     return (attempt.ready_at_s or 0.0) + (_FIRST_STEP_S if shown else _RESUME_REPORT_S)
 
 
-def _beats(turn: Turn, name: str, sample: Sample) -> bool:
-    spec = turn.spec(name)
+def _beats(context: DecisionContext, name: str, sample: Sample) -> bool:
+    spec = context.spec(name)
     return spec is not None and (spec.builtin or spec.source(sample.source) is Progress.BEAT)
 
 
-def _note_resume(turn: Turn, name: str, sample: Sample) -> None:
+def _note_resume(context: DecisionContext, name: str, sample: Sample) -> None:
     """From which step an attempt goes on, by its own output; or that nobody knows it."""
-    program, attempt = turn.present(name)
-    if attempt.resumed_step is None and not attempt.resume_unknown and not _beats(turn, name, sample):
+    program, attempt = context.present(name)
+    if attempt.resumed_step is None and not attempt.resume_unknown and not _beats(context, name, sample):
         said = sample.figures.get("resumed_step")
         if said is not None:
-            resumed(turn, program, sample.token, int(said))
+            resumed(context, program, sample.token, int(said))
         elif sample.first_step is not None:
-            _note_first_step(turn, program, attempt, sample, sample.first_step)
-        program, attempt = turn.present(name)
-    if turn.now_s >= _resume_due_s(turn, program, attempt, sample):
-        note_resume(turn, name, sample)
+            _note_first_step(context, program, attempt, sample, sample.first_step)
+        program, attempt = context.present(name)
+    if context.now_s >= _resume_due_s(context, program, attempt, sample):
+        note_resume(context, name, sample)
 
 
-def _note_first_step(turn: Turn, program: Program, attempt: Attempt, sample: Sample, step: int) -> None:
+def _note_first_step(context: DecisionContext, program: Program, attempt: Attempt, sample: Sample, step: int) -> None:
     """It has resumed there or before: at its newest checkpoint, if that is known and not beyond."""
     begins = own_checkpoints.begins_at(attempt, sample)
     if begins is None or step < begins:
-        shows_first(turn, program, sample.token, step)
+        shows_first(context, program, sample.token, step)
     else:
-        resumed(turn, program, sample.token, begins)
+        resumed(context, program, sample.token, begins)
 
 
-def _note_unread(turn: Turn, name: str, sample: Sample) -> None:
+def _note_unread(context: DecisionContext, name: str, sample: Sample) -> None:
     """Report once why figures that the configuration names are not known; again when it is for another reason."""
-    if sample.unread and turn.memory.unread.get(name) != sample.unread:
-        turn.memory = replace(turn.memory, unread={**turn.memory.unread, name: sample.unread})
-        turn.record(facts.FiguresUnread(sample.unread, name, sample.token))
+    if sample.unread and context.memory.unread.get(name) != sample.unread:
+        context.memory = replace(context.memory, unread={**context.memory.unread, name: sample.unread})
+        context.record(facts.FiguresUnread(sample.unread, name, sample.token))
 
 
-def _note_checkpoint(turn: Turn, name: str, sample: Sample) -> None:
-    program = turn.state.programs[name]
+def _note_checkpoint(context: DecisionContext, name: str, sample: Sample) -> None:
+    program = context.state.programs[name]
     if sample.ckpt_step is None or sample.ckpt_count == 0:
         return
     if program.ckpt_step is not None and sample.ckpt_step <= program.ckpt_step:
         return
-    again = program.quarantined_since_ckpt or turn.present(name)[1].saves_again(sample.ckpt_step)
+    again = program.quarantined_since_ckpt or context.present(name)[1].saves_again(sample.ckpt_step)
     told_at_s = None if again else program.ckpt_at_s
-    if told_at_s is None or turn.now_s - told_at_s >= _CKPT_FACT_S:
+    if told_at_s is None or context.now_s - told_at_s >= _CKPT_FACT_S:
         why = f"checkpoint at step {sample.ckpt_step:,} is durable"
-        well = health.is_well(turn.memory.watches[name], turn.present(name)[1])
-        turn.record(
+        well = health.is_well(context.memory.watches[name], context.present(name)[1])
+        context.record(
             facts.Checkpointed(why, name, sample.token, sample.ckpt_step, sample.ckpt_stall_s, sample.ckpt_write_s, well)
         )
 
 
-def _note_unsaved(turn: Turn, name: str, sample: Sample) -> None:
+def _note_unsaved(context: DecisionContext, name: str, sample: Sample) -> None:
     """Record overdue saves once, until the next durable checkpoint. A stalled worker is not judged: it does not train."""
-    program, attempt = turn.present(name)
-    spec, since_s = turn.spec(name), sample.phase_since_s
-    if attempt.save_error or attempt.stall is not None or sample.phase != "training" or since_s is None or _blind(turn):
+    program, attempt = context.present(name)
+    spec, since_s = context.spec(name), sample.phase_since_s
+    if attempt.save_error or attempt.stall is not None or sample.phase != "training" or since_s is None or _blind(context):
         return
     saves = sample.ckpt_count > 0 and sample.ckpt_at_s is not None
     if not saves and (spec is None or not spec.builtin):  # whether it saves at all is unknown
         return
     if sample.ckpt_at_s is not None:
         since_s = max(since_s, sample.ckpt_at_s)
-    interval_s = program.interval_s or turn.settings.checkpoint.max_s
-    age_s = turn.now_s - absence.moved_on(since_s, turn.memory.absences)
+    interval_s = program.interval_s or context.settings.checkpoint.max_s
+    age_s = context.now_s - absence.moved_on(since_s, context.memory.absences)
     error = unsaved.overdue(age_s, interval_s, sample.steps, sample.ckpt_step if saves else attempt.resumed_step)
     if error:
-        turn.record(facts.CheckpointFailed(f"{error}; it trains on", name, attempt.token, error))
+        context.record(facts.CheckpointFailed(f"{error}; it trains on", name, attempt.token, error))
 
 
 # --- stalls ----------------------------------------------------------------------------------------------------------------
 
 
-def reading(turn: Turn, program: Program, attempt: Attempt, sample: Sample) -> stall.Reading:
+def reading(context: DecisionContext, program: Program, attempt: Attempt, sample: Sample) -> stall.Reading:
     """The reading of one live worker for `policy/worker/stall.py`. One that left the config has only its attempt.
 
     An adopted worker's time to show progress begins with this daemon, which does not know earlier samples. Time in which
     this daemon was away does not count (`policy/worker/absence.py`).
     """
-    absences, job = turn.memory.absences, turn.state.cluster.jobs.get(program.name)
+    absences, job = context.memory.absences, context.state.cluster.jobs.get(program.name)
     begun_s = 0.0 if job is None or job.begun_at_s is None else job.begun_at_s
-    spec = turn.spec(program.name) or commands.orphan_spec(program.name)
-    source, watch = spec.source(sample.source), turn.memory.watches[program.name]
+    spec = context.spec(program.name) or commands.orphan_spec(program.name)
+    source, watch = spec.source(sample.source), context.memory.watches[program.name]
     return stall.Reading(
-        now_s=turn.looked_s,
-        spawned_at_s=absence.moved_on(max(attempt.intended_at_s, begun_s, turn.state.daemon_since_s or 0.0), absences),
+        now_s=context.looked_s,
+        spawned_at_s=absence.moved_on(max(attempt.intended_at_s, begun_s, context.state.daemon_since_s or 0.0), absences),
         phase=sample.phase,
         phase_deadline_s=sample.phase_deadline_s,
-        progress_at_s=_awake(_progress_at_s(turn, spec), absences),
+        progress_at_s=_awake(_progress_at_s(context, spec), absences),
         live_at_s=_awake(sample.live_at_s, absences),
         proc_state=sample.proc_state,
         beats=source is Progress.BEAT and not sample.beat_lost,
@@ -320,7 +322,7 @@ def reading(turn: Turn, program: Program, attempt: Attempt, sample: Sample) -> s
         largest_gap_s=program.gap_s("training"),
         stall_timeout_s=spec.stall_timeout_s,
         start_timeout_s=spec.start_timeout_s,
-        witnessed=turn.asks_witnesses(program.name, sample),
+        witnessed=context.asks_witnesses(program.name, sample),
         witness_at_s=_awake(_newest(watch.sample.witness_at_s, watch.gpu_at_s), absences),
         witness=watch.sample.witness or GPU,
         silences=program.silences,
@@ -336,38 +338,38 @@ def _awake(at_s: float | None, absences: tuple[absence.Absence, ...]) -> float |
     return None if at_s is None else absence.moved_on(at_s, absences)
 
 
-def _progress_at_s(turn: Turn, spec: ProgramSpec) -> float | None:
+def _progress_at_s(context: DecisionContext, spec: ProgramSpec) -> float | None:
     """The newest progress. A program without a source of progress always counts as progressing."""
-    return turn.now_s if spec.progress is Progress.NONE else turn.memory.watches[spec.name].progress_at_s
+    return context.now_s if spec.progress is Progress.NONE else context.memory.watches[spec.name].progress_at_s
 
 
-def _is_ready(turn: Turn, program: Program, attempt: Attempt, sample: Sample) -> bool:
+def _is_ready(context: DecisionContext, program: Program, attempt: Attempt, sample: Sample) -> bool:
     """Whether training has begun. Where only a log or its work tells, that takes more (`policy/worker/readiness.py`)."""
-    spec = turn.spec(program.name)
+    spec = context.spec(program.name)
     if spec is not None and spec.start_s is not None:
-        return sample.proc_state not in _GONE and turn.now_s >= _ready_due_s(turn, program, attempt)
-    if not turn.asks_witnesses(program.name, sample):
+        return sample.proc_state not in _GONE and context.now_s >= _ready_due_s(context, program, attempt)
+    if not context.asks_witnesses(program.name, sample):
         return sample.ready
     shown = sample.ready or sample.witness_at_s is not None
-    return shown and turn.now_s >= _ready_due_s(turn, program, attempt)
+    return shown and context.now_s >= _ready_due_s(context, program, attempt)
 
 
-def _ready_due_s(turn: Turn, program: Program, attempt: Attempt) -> float:
-    rules, spec = turn.settings.stall, turn.spec(program.name)
+def _ready_due_s(context: DecisionContext, program: Program, attempt: Attempt) -> float:
+    rules, spec = context.settings.stall, context.spec(program.name)
     if spec is not None and spec.start_s is not None:
         return attempt.intended_at_s + spec.start_s
     least_s = ready_after_s(settle_s=rules.settle_s, start_s=rules.start_s, died_after_s=program.died_after_s)
     return attempt.intended_at_s + least_s
 
 
-def _note_gpu(turn: Turn, name: str, sample: Sample) -> None:
+def _note_gpu(context: DecisionContext, name: str, sample: Sample) -> None:
     """Remember when its GPU was last seen in use by this tree alone."""
-    _, attempt = turn.present(name)
-    if turn.memory.gpus is None or not turn.asks_witnesses(name, sample):
+    _, attempt = context.present(name)
+    if context.memory.gpus is None or not context.asks_witnesses(name, sample):
         return
     pids = frozenset(sample.pids if attempt.pid is None else (*sample.pids, attempt.pid))
-    if works_on_gpu(_in_use(turn.memory.gpus), pids):
-        turn.keep_watch(name, replace(turn.memory.watches[name], gpu_at_s=turn.now_s))
+    if works_on_gpu(_in_use(context.memory.gpus), pids):
+        context.keep_watch(name, replace(context.memory.watches[name], gpu_at_s=context.now_s))
 
 
 def _in_use(gpus: Gpus) -> tuple[GpuUse, ...]:
@@ -380,142 +382,142 @@ def _in_use(gpus: Gpus) -> tuple[GpuUse, ...]:
     )
 
 
-def _continue_children(turn: Turn, name: str, sample: Sample) -> None:
+def _continue_children(context: DecisionContext, name: str, sample: Sample) -> None:
     """SIGCONT for stopped processes of the tree after `continue_s`; those that no signal reaches are reported."""
-    _, attempt = turn.present(name)
-    if not sample.halted or attempt.stop is not None or _blind(turn):
+    _, attempt = context.present(name)
+    if not sample.halted or attempt.stop is not None or _blind(context):
         return
-    watch, continue_s = turn.memory.watches[name], turn.settings.stall.continue_s
+    watch, continue_s = context.memory.watches[name], context.settings.stall.continue_s
     halts = dict(watch.halts)
     for each in sample.halted:
-        key, for_s = (each.pid, each.start_ticks, each.proc_state), turn.now_s - each.since_s
+        key, for_s = (each.pid, each.start_ticks, each.proc_state), context.now_s - each.since_s
         told_s, sent_s = halts.get(key, (None, None))
         stopped = each.proc_state == "T"
-        if for_s < continue_s or (sent_s is not None and turn.now_s - sent_s < continue_s):
+        if for_s < continue_s or (sent_s is not None and context.now_s - sent_s < continue_s):
             continue
-        if told_s is None or turn.now_s - told_s >= _HALT_FACT_S:
+        if told_s is None or context.now_s - told_s >= _HALT_FACT_S:
             state = "is stopped" if stopped else "waits inside the kernel or a driver, where no signal reaches it,"
             what = "it is sent SIGCONT" if stopped else "it is left alone"
             why = f"its process {each} {state} for {for_s:.0f} s (state {each.proc_state}): {what}"
-            turn.record(facts.ChildHalted(why, name, attempt.token, each.pid, each.name, each.proc_state))
-            told_s = turn.now_s
+            context.record(facts.ChildHalted(why, name, attempt.token, each.pid, each.name, each.proc_state))
+            told_s = context.now_s
         if stopped:
-            turn.command(commands.ContinueChild(name, attempt.token, each.pid, each.start_ticks))
-        halts[key] = told_s, turn.now_s
+            context.command(commands.ContinueChild(name, attempt.token, each.pid, each.start_ticks))
+        halts[key] = told_s, context.now_s
     if halts != watch.halts:
-        turn.keep_watch(name, replace(watch, halts=halts))
+        context.keep_watch(name, replace(watch, halts=halts))
 
 
-def _judge(turn: Turn, name: str, sample: Sample) -> None:
+def _judge(context: DecisionContext, name: str, sample: Sample) -> None:
     """One step of healing per sample: record the stall; SIGCONT a stopped process; ask for evidence; then heal.
 
     Every step needs a fresh sample, never a deadline alone: a daemon that was away would act on an old sample.
     """
-    program, attempt = turn.present(name)
+    program, attempt = context.present(name)
     if attempt.stop is not None:
         return
-    verdict = stall.judge(turn.settings.stall, reading(turn, program, attempt, sample))
-    verdict = verdict or _unhealthy(turn, program, attempt, sample)
+    verdict = stall.judge(context.settings.stall, reading(context, program, attempt, sample))
+    verdict = verdict or _unhealthy(context, program, attempt, sample)
     if verdict is None:
-        _revive(turn, name, attempt)
+        _revive(context, name, attempt)
         return
-    if _blind(turn):
+    if _blind(context):
         return
     if verdict.action is stall.Action.TELL:
-        _revive(turn, name, attempt, works=True)
+        _revive(context, name, attempt, works=True)
         if attempt.quiet_at_s is None:
             witness = sample.witness or GPU
-            turn.record(facts.Quiet(verdict.why, name, attempt.token, verdict.age_s, witness))
+            context.record(facts.Quiet(verdict.why, name, attempt.token, verdict.age_s, witness))
         return
-    watch = turn.memory.watches[name]
+    watch = context.memory.watches[name]
     if attempt.stall is not None and watch.asked_at_s is not None and not attempt.examined:
-        if turn.now_s - watch.asked_at_s < _EVIDENCE_WAIT_S:
+        if context.now_s - watch.asked_at_s < _EVIDENCE_WAIT_S:
             return
-        turn.record(facts.Examined("no evidence arrived in time: healing without it", name, attempt.token, {}))
+        context.record(facts.Examined("no evidence arrived in time: healing without it", name, attempt.token, {}))
     elif attempt.stall != verdict.kind or not attempt.examined:
-        _examine(turn, name, attempt, watch, verdict)
+        _examine(context, name, attempt, watch, verdict)
         return
     if verdict.action is not stall.Action.REPORT:
         why = f"stops the stalled worker ({attempt.stall})"
-        grace_s = turn.settings.stall.grace_s
-        stop(turn, *turn.present(name), reason="stall", by="extralife", why=why, grace_s=grace_s)
+        grace_s = context.settings.stall.grace_s
+        stop(context, *context.present(name), reason="stall", by="extralife", why=why, grace_s=grace_s)
 
 
-def _unhealthy(turn: Turn, program: Program, attempt: Attempt, sample: Sample) -> stall.StallVerdict | None:
+def _unhealthy(context: DecisionContext, program: Program, attempt: Attempt, sample: Sample) -> stall.StallVerdict | None:
     """What follows from the health checks of a service (`policy/worker/service_health.py`)."""
-    spec, found = turn.spec(program.name), sample.health
+    spec, found = context.spec(program.name), sample.health
     if spec is None or spec.health is None or found is None or found.failing_since_s is None:
         return None
-    why = service_health.unhealthy(spec.health, found, now_s=turn.now_s, spawned_at_s=attempt.intended_at_s)
+    why = service_health.unhealthy(spec.health, found, now_s=context.now_s, spawned_at_s=attempt.intended_at_s)
     if not why:
         return None
     limit_s = spec.health.failures * spec.health.every_s
-    return stall.StallVerdict(UNHEALTHY, stall.Action.HEAL, turn.now_s - found.failing_since_s, limit_s, why)
+    return stall.StallVerdict(UNHEALTHY, stall.Action.HEAL, context.now_s - found.failing_since_s, limit_s, why)
 
 
-def _examine(turn: Turn, name: str, attempt: Attempt, watch: Observation, verdict: stall.StallVerdict) -> None:
+def _examine(context: DecisionContext, name: str, attempt: Attempt, watch: Observation, verdict: stall.StallVerdict) -> None:
     """Ask for evidence; for a stopped process, send SIGCONT first and wait."""
     if attempt.stall != verdict.kind:
-        time_spent.tell(turn, name, stalls=True)
-        turn.record(facts.Stalled(verdict.why, name, attempt.token, verdict.kind, verdict.age_s, verdict.limit_s))
+        time_spent.tell(context, name, stalls=True)
+        context.record(facts.Stalled(verdict.why, name, attempt.token, verdict.kind, verdict.age_s, verdict.limit_s))
         watch = replace(watch, continued_at_s=None)
     if verdict.action is stall.Action.CONTINUE:
         if watch.continued_at_s is None:
-            turn.keep_watch(name, replace(watch, continued_at_s=turn.now_s, asked_at_s=None))
-            turn.command(commands.SendSignal(name, attempt.token, "SIGCONT"))
+            context.keep_watch(name, replace(watch, continued_at_s=context.now_s, asked_at_s=None))
+            context.command(commands.SendSignal(name, attempt.token, "SIGCONT"))
             return
-        if turn.now_s - watch.continued_at_s <= turn.settings.stall.continue_s:
+        if context.now_s - watch.continued_at_s <= context.settings.stall.continue_s:
             return  # SIGCONT is on its way
-    turn.keep_watch(name, replace(watch, asked_at_s=turn.now_s))
-    turn.command(commands.TakeEvidence(name, attempt.token))
+    context.keep_watch(name, replace(watch, asked_at_s=context.now_s))
+    context.command(commands.TakeEvidence(name, attempt.token))
 
 
-def _revive(turn: Turn, name: str, attempt: Attempt, *, works: bool = False) -> None:
+def _revive(context: DecisionContext, name: str, attempt: Attempt, *, works: bool = False) -> None:
     """It moves again: it shows progress, or `works` without a word where that is enough."""
-    watch = turn.memory.watches[name]
+    watch = context.memory.watches[name]
     moved_s = _newest(watch.progress_at_s, watch.sample.witness_at_s, watch.gpu_at_s) if works else watch.progress_at_s
     if attempt.stall == UNHEALTHY:
         moved_s = None if watch.sample.health is None else watch.sample.health.ok_at_s
     if attempt.stalled_at_s is None or moved_s is None or moved_s <= attempt.stalled_at_s:
         return
-    after_s = turn.now_s - attempt.stalled_at_s
+    after_s = context.now_s - attempt.stalled_at_s
     how = "after SIGCONT" if attempt.stall == "stopped" else "by itself"
     does = "answers" if attempt.stall == UNHEALTHY else "works" if works else "makes progress"
-    turn.record(facts.Revived(f"{does} again {how}, {after_s:.1f} s after the stall", name, attempt.token, after_s))
-    turn.keep_watch(name, replace(watch, continued_at_s=None, asked_at_s=None))
+    context.record(facts.Revived(f"{does} again {how}, {after_s:.1f} s after the stall", name, attempt.token, after_s))
+    context.keep_watch(name, replace(watch, continued_at_s=None, asked_at_s=None))
 
 
-def on_evidence(turn: Turn, item: EvidenceTaken) -> None:
+def on_evidence(context: DecisionContext, item: EvidenceTaken) -> None:
     """Record the evidence; the next sample decides about healing."""
-    found = turn.live(item.program, item.token)
+    found = context.live(item.program, item.token)
     if found is None or found[1].examined or (found[1].stall is None and found[1].slow_at_s is None):
         return
     when = "while slow" if found[1].stall is None else "before healing"
     why = f"evidence taken {when}: {', '.join(sorted(item.evidence)) or 'nothing could be read'}"
-    turn.record(facts.Examined(why, item.program, item.token, item.evidence))
+    context.record(facts.Examined(why, item.program, item.token, item.evidence))
 
 
-def on_deadlines(turn: Turn) -> None:
+def on_deadlines(context: DecisionContext) -> None:
     """Kill attempts that did not exit in time. Right after an absence nobody is killed: their exits may not be read yet."""
-    if _blind(turn):
+    if _blind(context):
         return
-    for name in sorted(turn.state.live):
-        _, attempt = turn.present(name)
-        if attempt.stop is None or turn.now_s < kill_due_s(attempt.stop):
+    for name in sorted(context.state.live):
+        _, attempt = context.present(name)
+        if attempt.stop is None or context.now_s < kill_due_s(attempt.stop):
             continue
-        waited_s = turn.now_s - attempt.stop.asked_at_s
+        waited_s = context.now_s - attempt.stop.asked_at_s
         why = f"did not exit within {waited_s:.1f} s: SIGKILL to its whole process tree"
         if attempt.stop.grace_s == 0:
             why = "SIGKILL to its whole process tree at once, without time to save"
-        if _is_held(turn, name, attempt, attempt.stop):
+        if _is_held(context, name, attempt, attempt.stop):
             why += f"; {ending.HELD}"
-            turn.settle(name, _FAILED, why)
-        turn.record(facts.KillIntended(why, name, attempt.token, waited_s))
-        turn.command(commands.KillTree(name, attempt.token))
+            context.settle(name, _FAILED, why)
+        context.record(facts.KillIntended(why, name, attempt.token, waited_s))
+        context.command(commands.KillTree(name, attempt.token))
 
 
-def _is_held(turn: Turn, name: str, attempt: Attempt, asked: Stop) -> bool:
-    watch = turn.memory.watch(name, attempt.token)
+def _is_held(context: DecisionContext, name: str, attempt: Attempt, asked: Stop) -> bool:
+    watch = context.memory.watch(name, attempt.token)
     proc_state = None if watch is None else watch.sample.proc_state
     return ending.is_held(proc_state=proc_state, stall=attempt.stall, killed=asked.killed_at_s is not None)
 
@@ -523,49 +525,49 @@ def _is_held(turn: Turn, name: str, attempt: Attempt, asked: Stop) -> bool:
 # --- health -----------------------------------------------------------------------------------------------------------
 
 
-def _forgive(turn: Turn, name: str) -> None:
+def _forgive(context: DecisionContext, name: str) -> None:
     """Minutes of *progress* end the streak of deaths."""
-    program, attempt = turn.present(name)
+    program, attempt = context.present(name)
     if program.streak == 0 or attempt.ready_at_s is None or attempt.stall is not None:
         return
-    settings = turn.settings.restart
-    healthy_s = turn.now_s - attempt.ready_at_s
-    progress_at_s = _progress_at_s(turn, turn.spec(name) or commands.orphan_spec(name))
-    watch = turn.memory.watches[name]
-    if turn.asks_witnesses(name, watch.sample):
+    settings = context.settings.restart
+    healthy_s = context.now_s - attempt.ready_at_s
+    progress_at_s = _progress_at_s(context, context.spec(name) or commands.orphan_spec(name))
+    watch = context.memory.watches[name]
+    if context.asks_witnesses(name, watch.sample):
         progress_at_s = _newest(progress_at_s, watch.sample.witness_at_s, watch.gpu_at_s)
     if healthy_s < settings.healthy_s or progress_at_s is None:
         return
-    if progress_at_s - attempt.ready_at_s < settings.healthy_s - turn.settings.stall.floor_s:
+    if progress_at_s - attempt.ready_at_s < settings.healthy_s - context.settings.stall.floor_s:
         return
     why = f"made progress for {restart.span(healthy_s)}: earlier deaths no longer count"
-    turn.record(facts.Recovered(why, name, attempt.token, healthy_s))
+    context.record(facts.Recovered(why, name, attempt.token, healthy_s))
 
 
-def _choose_interval(turn: Turn, name: str, sample: Sample) -> None:
-    program, attempt = turn.present(name)
-    spec = turn.spec(name)
+def _choose_interval(context: DecisionContext, name: str, sample: Sample) -> None:
+    program, attempt = context.present(name)
+    spec = context.spec(name)
     if program.phase is not Phase.RUNNING or spec is None or spec.source(sample.source) is not Progress.BEAT:
         return
-    chosen_at_s = turn.memory.intervals_at_s.get(name)
-    if chosen_at_s is not None and turn.now_s - chosen_at_s < _INTERVAL_FACT_S:
+    chosen_at_s = context.memory.intervals_at_s.get(name)
+    if chosen_at_s is not None and context.now_s - chosen_at_s < _INTERVAL_FACT_S:
         return
     cost_s = sample.ckpt_stall_s if sample.ckpt_count else program.ckpt_stall_s
     verdict = checkpointing.choose(
-        turn.settings.checkpoint, history(turn, program, attempt), cost_s=cost_s, current_s=program.interval_s
+        context.settings.checkpoint, history(context, program, attempt), cost_s=cost_s, current_s=program.interval_s
     )
     if verdict is None:
         return
-    turn.memory = replace(turn.memory, intervals_at_s={**turn.memory.intervals_at_s, name: turn.now_s})
-    turn.record(facts.IntervalChosen(verdict.why, name, verdict.interval_s))
-    set_control(turn, name, sample.token)
+    context.memory = replace(context.memory, intervals_at_s={**context.memory.intervals_at_s, name: context.now_s})
+    context.record(facts.IntervalChosen(verdict.why, name, verdict.interval_s))
+    set_control(context, name, sample.token)
 
 
-def history(turn: Turn, program: Program, attempt: Attempt) -> checkpointing.History:
+def history(context: DecisionContext, program: Program, attempt: Attempt) -> checkpointing.History:
     """The failures and uptimes of this program and of the present level, including the present uptime."""
-    running_s = 0.0 if attempt.ready_at_s is None else turn.now_s - attempt.ready_at_s
-    level, since_s = turn.state.levels.get(turn.state.level, LevelRecord()), turn.state.climb.changed_at_s
-    uptime_s = None if turn.memory.boot_at_s is None else turn.now_s - max(turn.memory.boot_at_s, since_s or 0.0)
+    running_s = 0.0 if attempt.ready_at_s is None else context.now_s - attempt.ready_at_s
+    level, since_s = context.state.levels.get(context.state.level, LevelRecord()), context.state.climb.changed_at_s
+    uptime_s = None if context.memory.boot_at_s is None else context.now_s - max(context.memory.boot_at_s, since_s or 0.0)
     return checkpointing.History(
         program_failures=program.failures,
         program_exposure_s=program.exposure_s + running_s,
@@ -576,10 +578,10 @@ def history(turn: Turn, program: Program, attempt: Attempt) -> checkpointing.His
     )
 
 
-def _note_slowness(turn: Turn, name: str, sample: Sample) -> None:
+def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:
     """Record slowness once until it is over; `policy/worker/slowness.py` decides what follows."""
-    watch, (_, attempt) = turn.memory.watches[name], turn.present(name)
-    rate, settings = sample.steps_per_s, turn.settings.stall
+    watch, (_, attempt) = context.memory.watches[name], context.present(name)
+    rate, settings = sample.steps_per_s, context.settings.stall
     usual = slowness.usual(watch.rates)
     if rate is None or usual is None or sample.phase != "training" or attempt.stall is not None or attempt.stop is not None:
         return
@@ -587,52 +589,52 @@ def _note_slowness(turn: Turn, name: str, sample: Sample) -> None:
     if not slowness.is_slow(settings, rate=rate, usual=usual):
         since_s = None
         if attempt.slow_at_s is not None:
-            after_s = turn.now_s - attempt.slow_at_s
+            after_s = context.now_s - attempt.slow_at_s
             why = f"{rate:.0f} steps/s again, after {after_s:.0f} s of slowness"
-            turn.record(facts.PaceRegained(why, name, sample.token, rate, usual, after_s))
+            context.record(facts.PaceRegained(why, name, sample.token, rate, usual, after_s))
     elif since_s is None:
-        since_s = turn.now_s
-    elif attempt.slow_at_s is None and turn.now_s - since_s >= settings.slow_for_s:
-        why = f"{rate:.0f} steps/s for {turn.now_s - since_s:.0f} s, usually {usual:.0f}"
-        turn.record(facts.Slowed(why, name, sample.token, rate, usual))
-        turn.command(commands.TakeEvidence(name, sample.token))
-    told = turn.present(name)[1].slow_at_s is not None
+        since_s = context.now_s
+    elif attempt.slow_at_s is None and context.now_s - since_s >= settings.slow_for_s:
+        why = f"{rate:.0f} steps/s for {context.now_s - since_s:.0f} s, usually {usual:.0f}"
+        context.record(facts.Slowed(why, name, sample.token, rate, usual))
+        context.command(commands.TakeEvidence(name, sample.token))
+    told = context.present(name)[1].slow_at_s is not None
     if (since_s, told) != (watch.slow_since_s, watch.slow_told):
-        turn.keep_watch(name, replace(watch, slow_since_s=since_s, slow_told=told))
-    _end_slowness(turn, name)
+        context.keep_watch(name, replace(watch, slow_since_s=since_s, slow_told=told))
+    _end_slowness(context, name)
 
 
-def _end_slowness(turn: Turn, name: str) -> None:
-    program, attempt = turn.present(name)
-    if attempt.slow_at_s is None or not _beats(turn, name, turn.memory.watches[name].sample):
+def _end_slowness(context: DecisionContext, name: str) -> None:
+    program, attempt = context.present(name)
+    if attempt.slow_at_s is None or not _beats(context, name, context.memory.watches[name].sample):
         return  # the pace of printed lines is no promise: an evaluation may take an hour
-    others = sum(1 for other in turn.state.live.values() if other.name != name and _is_slow(other))
-    since_s, settings = attempt.slow_at_s, turn.settings.stall
+    others = sum(1 for other in context.state.live.values() if other.name != name and _is_slow(other))
+    since_s, settings = attempt.slow_at_s, context.settings.stall
     if slowness.restart_due(
-        settings, now_s=turn.now_s, since_s=since_s, others_slow=others, restarted_at_s=program.slow_restart_at_s
+        settings, now_s=context.now_s, since_s=since_s, others_slow=others, restarted_at_s=program.slow_restart_at_s
     ):
-        why = f"slow for {restart.span(turn.now_s - since_s)} while no other program is: saves and restarts"
-        stop(turn, program, attempt, reason="slow", by="extralife", why=why)
+        why = f"slow for {restart.span(context.now_s - since_s)} while no other program is: saves and restarts"
+        stop(context, program, attempt, reason="slow", by="extralife", why=why)
 
 
 def _is_slow(program: Program) -> bool:
     return program.attempt is not None and program.attempt.slow_at_s is not None
 
 
-def _note_divergence(turn: Turn, name: str, before: Observation, sample: Sample) -> None:
+def _note_divergence(context: DecisionContext, name: str, before: Observation, sample: Sample) -> None:
     """End a worker whose samples with progress all report more bad updates for long enough; it is then rolled back."""
-    old, watch = before.sample, turn.memory.watches[name]
+    old, watch = before.sample, context.memory.watches[name]
     if sample.nan_count is None or old.nan_count is None or watch.moves == before.moves:
         return
     bad = sample.nan_count > old.nan_count
-    since_s = (watch.nan_since_s or turn.now_s) if bad else None
+    since_s = (watch.nan_since_s or context.now_s) if bad else None
     began = bad and watch.nan_since_s is None
     fine_step = old.steps if began else watch.fine_step if bad else None
     if (since_s, fine_step) != (watch.nan_since_s, watch.fine_step):
-        turn.keep_watch(name, replace(watch, nan_since_s=since_s, fine_step=fine_step))
-    program, attempt = turn.present(name)
-    if attempt.stop is None and divergence.persists(turn.settings.divergence, now_s=turn.now_s, bad_since_s=since_s):
-        for_s = turn.settings.divergence.nan_for_s
+        context.keep_watch(name, replace(watch, nan_since_s=since_s, fine_step=fine_step))
+    program, attempt = context.present(name)
+    if attempt.stop is None and divergence.persists(context.settings.divergence, now_s=context.now_s, bad_since_s=since_s):
+        for_s = context.settings.divergence.nan_for_s
         why = f"its losses were not finite in every sample for {for_s:.0f} s ({sample.nan_count:,} bad updates so far)"
-        turn.record(facts.Diverged(why, name, attempt.token, fine_step))
-        stop(turn, program, attempt, reason="diverged", by="extralife", why=why)
+        context.record(facts.Diverged(why, name, attempt.token, fine_step))
+        stop(context, program, attempt, reason="diverged", by="extralife", why=why)

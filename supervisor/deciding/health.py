@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from supervisor.deciding.attempts import stop
-from supervisor.deciding.turn import Turn
+from supervisor.deciding.context import DecisionContext
 from supervisor.model import facts
 from supervisor.model.inputs import Sample
 from supervisor.model.memory import IllnessSpell, Observation
@@ -13,17 +13,17 @@ from supervisor.policy.worker.health import HealthSettings, Returns
 from supervisor.records import replace
 
 
-def note(turn: Turn, name: str, before: Observation) -> None:
+def note(context: DecisionContext, name: str, before: Observation) -> None:
     """Begin, record or end an episode of each illness. Only a sample with new progress counts."""
-    watch = turn.memory.watches[name]
+    watch = context.memory.watches[name]
     if watch.moves == before.moves or watch.sample.phase != "training":
         return
     for illness in health.ILLNESSES:
-        sick = judge(turn.settings.health, illness, watch.sample)
+        sick = judge(context.settings.health, illness, watch.sample)
         if sick is False:
-            _well(turn, name, illness)
+            _well(context, name, illness)
         else:
-            _goes_on(turn, name, illness, began=sick is True)
+            _goes_on(context, name, illness, began=sick is True)
 
 
 def judge(settings: HealthSettings, illness: str, sample: Sample) -> bool | None:
@@ -37,43 +37,43 @@ def judge(settings: HealthSettings, illness: str, sample: Sample) -> bool | None
     return falling.is_sick(settings, returns)
 
 
-def _well(turn: Turn, name: str, illness: str) -> None:
-    watch, (_, attempt) = turn.memory.watches[name], turn.present(name)
+def _well(context: DecisionContext, name: str, illness: str) -> None:
+    watch, (_, attempt) = context.memory.watches[name], context.present(name)
     spells = {key: spell for key, spell in watch.spells.items() if key != illness}
     well_at = watch.well_at if watch.sample.steps is None else {**watch.well_at, illness: watch.sample.steps}
-    turn.keep_watch(name, replace(watch, spells=spells, well_at=well_at))
+    context.keep_watch(name, replace(watch, spells=spells, well_at=well_at))
     if illness in attempt.illnesses:
-        turn.record(facts.Healed(f"healthy again ({illness}): {figures(watch.sample)}", name, attempt.token, illness))
+        context.record(facts.Healed(f"healthy again ({illness}): {figures(watch.sample)}", name, attempt.token, illness))
 
 
-def _goes_on(turn: Turn, name: str, illness: str, *, began: bool) -> None:
-    watch, (_, attempt) = turn.memory.watches[name], turn.present(name)
+def _goes_on(context: DecisionContext, name: str, illness: str, *, began: bool) -> None:
+    watch, (_, attempt) = context.memory.watches[name], context.present(name)
     spell = watch.spells.get(illness)
     if spell is None:
         if began:
-            spell = IllnessSpell(turn.now_s, watch.sample.episodes)
-            turn.keep_watch(name, replace(watch, spells={**watch.spells, illness: spell}))
+            spell = IllnessSpell(context.now_s, watch.sample.episodes)
+            context.keep_watch(name, replace(watch, spells={**watch.spells, illness: spell}))
         return
     if illness in attempt.illnesses or attempt.stop is not None:
         return
     played = watch.sample.episodes
     games = None if played is None or spell.episodes is None else played - spell.episodes
-    for_s = turn.now_s - spell.since_s
-    if health.lasted(turn.settings.health, illness, for_s=for_s, games=games):
-        _tell(turn, name, illness, f"for {for_s:.0f} s" if games is None else f"for {for_s:.0f} s and {games:,} games")
+    for_s = context.now_s - spell.since_s
+    if health.lasted(context.settings.health, illness, for_s=for_s, games=games):
+        _tell(context, name, illness, f"for {for_s:.0f} s" if games is None else f"for {for_s:.0f} s and {games:,} games")
 
 
-def _tell(turn: Turn, name: str, illness: str, how_long: str) -> None:
-    watch, (program, attempt) = turn.memory.watches[name], turn.present(name)
-    spec = turn.spec(name)
-    action = health.action(turn.settings.health, illness, None if spec is None else spec.on_sick)
+def _tell(context: DecisionContext, name: str, illness: str, how_long: str) -> None:
+    watch, (program, attempt) = context.memory.watches[name], context.present(name)
+    spec = context.spec(name)
+    action = health.action(context.settings.health, illness, None if spec is None else spec.on_sick)
     why = f"{health.WORDS[illness]} {how_long}: {figures(watch.sample)}; {_THEN[action]}"
     evidence = {key: f"{value:.6g}" for key, value in _numbers(watch.sample).items() if value is not None}
     fine_step = watch.well_at.get(illness, attempt.resumed_step)
-    turn.record(facts.Sickened(why, name, attempt.token, illness, action, fine_step, evidence))
+    context.record(facts.Sickened(why, name, attempt.token, illness, action, fine_step, evidence))
     if action != health.TELL:
         grace_s = 0.0 if action == health.ROLLBACK else None
-        stop(turn, program, turn.present(name)[1], reason="sick", by="extralife", why=why, grace_s=grace_s)
+        stop(context, program, context.present(name)[1], reason="sick", by="extralife", why=why, grace_s=grace_s)
 
 
 _THEN = {

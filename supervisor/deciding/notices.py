@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from supervisor.deciding.attempts import set_control, stop
-from supervisor.deciding.turn import Turn
+from supervisor.deciding.context import DecisionContext
 from supervisor.model import commands, facts
 from supervisor.model.inputs import EndNoticesRead
 from supervisor.model.lifecycle import Phase
@@ -28,111 +28,113 @@ _LEAST_COPY_S: Final = 3.0
 _SLOWER: Final = 1.5  # than the newest one, on a box on which everybody saves
 
 
-def on_read(turn: Turn, item: EndNoticesRead) -> None:
+def on_read(context: DecisionContext, item: EndNoticesRead) -> None:
     """The sources say something else than before. What a source that cannot be read said last stands."""
-    turn.memory = replace(turn.memory, notice_errors=item.errors)
+    context.memory = replace(context.memory, notice_errors=item.errors)
     found = {each.id: each for each in item.found}
-    for known in (*(each.notice for each in turn.state.notices.standing.values()), *turn.state.notices.spent.values()):
+    for known in (*(each.notice for each in context.state.notices.standing.values()), *context.state.notices.spent.values()):
         if known.id not in found and known.source not in item.errors:
-            turn.record(facts.EndCalledOff(f"{known.source} no longer announces it: {known.what}", known.id, known.source))
+            context.record(
+                facts.EndCalledOff(f"{known.source} no longer announces it: {known.what}", known.id, known.source)
+            )
     for each in found.values():
-        standing, spent = turn.state.notices.standing.get(each.id), turn.state.notices.spent.get(each.id)
+        standing, spent = context.state.notices.standing.get(each.id), context.state.notices.spent.get(each.id)
         before = spent if standing is None else standing.notice
         if before is None or not rule.is_same(before, each):
-            _announce(turn, each)
+            _announce(context, each)
 
 
-def _announce(turn: Turn, notice: EndNotice) -> None:
-    if rule.is_over(notice, turn.now_s):
+def _announce(context: DecisionContext, notice: EndNotice) -> None:
+    if rule.is_over(notice, context.now_s):
         return
-    leave_at_s = _plan(turn, notice).leave_at_s
-    when = "" if notice.until_s is None else f" in {span(max(0.0, notice.until_s - turn.now_s))}"
+    leave_at_s = _plan(context, notice).leave_at_s
+    when = "" if notice.until_s is None else f" in {span(max(0.0, notice.until_s - context.now_s))}"
     may = "may end" if notice.kind == rule.RISK else f"ends{when}"
     why = f"{notice.source} announces that this box {may}: {notice.what}"
-    turn.record(
+    context.record(
         facts.EndAnnounced(
             why, notice.id, notice.source, notice.kind == rule.END, notice.what, notice.until_s, leave_at_s
         )
     )  # fmt: skip
-    turn.memory = replace(turn.memory, rescues={k: v for k, v in turn.memory.rescues.items() if k != notice.id})
+    context.memory = replace(context.memory, rescues={k: v for k, v in context.memory.rescues.items() if k != notice.id})
 
 
 # --- at the end of every turn ---------------------------------------------------------------------------------------------
 
 
-def pursue(turn: Turn) -> None:
+def pursue(context: DecisionContext) -> None:
     """Call off what is over, save and copy, and ask the programs to leave in time."""
-    for each in tuple(turn.state.notices.standing.values()):
-        if rule.is_over(each.notice, turn.now_s):
+    for each in tuple(context.state.notices.standing.values()):
+        if rule.is_over(each.notice, context.now_s):
             why = f"the end that {each.notice.source} announced has passed, and this box is still there: {each.notice.what}"
-            turn.record(facts.EndCalledOff(why, each.notice.id, each.notice.source, passed=True))
+            context.record(facts.EndCalledOff(why, each.notice.id, each.notice.source, passed=True))
         elif each.notice.until_s is not None:
-            turn.wake_for_upkeep(rule.over_at_s(each.notice.until_s))
-    standing = turn.state.notices.standing
-    turn.memory = replace(turn.memory, rescues={k: v for k, v in turn.memory.rescues.items() if k in standing})
-    if turn.settings.launcher.remote:
+            context.wake_for_upkeep(rule.over_at_s(each.notice.until_s))
+    standing = context.state.notices.standing
+    context.memory = replace(context.memory, rescues={k: v for k, v in context.memory.rescues.items() if k in standing})
+    if context.settings.launcher.remote:
         return  # this host's end ends no job: the next daemon adopts them
-    _tell_programs(turn)
-    if turn.state.stopping or turn.memory.ended:
+    _tell_programs(context)
+    if context.state.stopping or context.memory.ended:
         return
     for each in standing.values():
-        _rescue(turn, each)
-    _leave(turn)
+        _rescue(context, each)
+    _leave(context)
 
 
-def _tell_programs(turn: Turn) -> None:
+def _tell_programs(context: DecisionContext) -> None:
     """Scripts that know nothing of beats read when the box ends in the file that EXTRALIFE_LEAVE_BY names."""
-    end, told = turn.state.notices.end(), turn.memory.end_told
-    live = {p.attempt.token: p.name for p in turn.state.live.values() if p.attempt is not None}
+    end, told = context.state.notices.end(), context.memory.end_told
+    live = {p.attempt.token: p.name for p in context.state.live.values() if p.attempt is not None}
     if end is None:
-        if any(isinstance(fact, facts.EndCalledOff) for fact in turn.facts):
+        if any(isinstance(fact, facts.EndCalledOff) for fact in context.facts):
             for token, name in live.items():
-                turn.command(commands.TellEnd(name, token, None, ""))
-        turn.memory = replace(turn.memory, end_told={}) if told else turn.memory
+                context.command(commands.TellEnd(name, token, None, ""))
+        context.memory = replace(context.memory, end_told={}) if told else context.memory
         return
     until_s = end.notice.until_s
-    wall_s = None if until_s is None else turn.wall_s + until_s - turn.now_s
+    wall_s = None if until_s is None else context.wall_s + until_s - context.now_s
     for token, name in live.items():
         if token not in told or told[token] != until_s:
-            turn.command(commands.TellEnd(name, token, wall_s, f"{end.notice.source}: {end.notice.what}"))
+            context.command(commands.TellEnd(name, token, wall_s, f"{end.notice.source}: {end.notice.what}"))
     if told.keys() != live.keys() or any(each != until_s for each in told.values()):
-        turn.memory = replace(turn.memory, end_told=dict.fromkeys(live, until_s))
+        context.memory = replace(context.memory, end_told=dict.fromkeys(live, until_s))
 
 
 # --- saving and copying ----------------------------------------------------------------------------------------------------
 
 
-def _rescue(turn: Turn, announced: Announced) -> None:
+def _rescue(context: DecisionContext, announced: Announced) -> None:
     """Ask everybody to save, those that lose most first; then copy it off the box."""
-    id_, rescue = announced.notice.id, turn.memory.rescues.get(announced.notice.id)
+    id_, rescue = announced.notice.id, context.memory.rescues.get(announced.notice.id)
     if rescue is None:
-        found = _plan(turn, announced.notice)
-        left = announced.leave_at_s is not None and announced.leave_at_s <= turn.now_s
+        found = _plan(context, announced.notice)
+        left = announced.leave_at_s is not None and announced.leave_at_s <= context.now_s
         names, then = ((), ()) if left else (found.first, found.then)
-        rescue = Rescue(turn.now_s, _ask(turn, names), then, None if left or not _copies(turn) else found.copy_by_s)
-    waiting = [(name, token) for name, token in rescue.saving if not _has_saved(turn, name, token, rescue.since_s)]
+        rescue = Rescue(context.now_s, _ask(context, names), then, None if left or not _copies(context) else found.copy_by_s)
+    waiting = [(name, token) for name, token in rescue.saving if not _has_saved(context, name, token, rescue.since_s)]
     if not waiting and rescue.then:
-        rescue = replace(rescue, since_s=turn.now_s, saving=_ask(turn, rescue.then), then=())
+        rescue = replace(rescue, since_s=context.now_s, saving=_ask(context, rescue.then), then=())
         waiting = list(rescue.saving)
     if (by_s := rescue.copy_by_s) is not None:
-        if waiting and by_s > turn.now_s:
-            turn.wake_for_upkeep(by_s)
+        if waiting and by_s > context.now_s:
+            context.wake_for_upkeep(by_s)
         else:
-            _ask_for_copy(turn, announced)
+            _ask_for_copy(context, announced)
             rescue = replace(rescue, copy_by_s=None)
-    turn.memory = replace(turn.memory, rescues={**turn.memory.rescues, id_: rescue})
+    context.memory = replace(context.memory, rescues={**context.memory.rescues, id_: rescue})
 
 
-def _plan(turn: Turn, notice: EndNotice) -> Plan:
-    return rule.plan(notice, _savings(turn), copy_s=_copy_s(turn), now_s=turn.now_s)
+def _plan(context: DecisionContext, notice: EndNotice) -> Plan:
+    return rule.plan(notice, _savings(context), copy_s=_copy_s(context), now_s=context.now_s)
 
 
-def _savings(turn: Turn) -> list[Saving]:
+def _savings(context: DecisionContext) -> list[Saving]:
     """The programs that save when they are asked: those that beat."""
     found = []
-    for name, program in turn.state.live.items():
-        attempt, spec = program.attempt, turn.spec(name)
-        watch = None if attempt is None else turn.memory.watch(name, attempt.token)
+    for name, program in context.state.live.items():
+        attempt, spec = program.attempt, context.spec(name)
+        watch = None if attempt is None else context.memory.watch(name, attempt.token)
         if (
             attempt is None
             or attempt.stop is not None
@@ -146,78 +148,78 @@ def _savings(turn: Turn) -> list[Saving]:
             continue
         saved_s = sample.ckpt_at_s if sample.ckpt_at_s is not None else attempt.intended_at_s
         known = [each for each in (sample.ckpt_stall_s, sample.ckpt_write_s) if each is not None]
-        found.append(Saving(name, max(0.0, turn.now_s - saved_s), sum(known) if known else rule.SAVES_S))
+        found.append(Saving(name, max(0.0, context.now_s - saved_s), sum(known) if known else rule.SAVES_S))
     return found
 
 
-def _ask(turn: Turn, names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+def _ask(context: DecisionContext, names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """Ask these to save now; who they are."""
     asked = []
     for name in names:
-        program = turn.state.programs.get(name)
+        program = context.state.programs.get(name)
         if program is None or program.attempt is None or program.attempt.stop is not None:
             continue
         token = program.attempt.token
-        counts = turn.memory.saves_asked
-        live = {p.attempt.token for p in turn.state.live.values() if p.attempt is not None}
+        counts = context.memory.saves_asked
+        live = {p.attempt.token for p in context.state.live.values() if p.attempt is not None}
         counts = {each: count for each, count in counts.items() if each in live}
-        turn.memory = replace(turn.memory, saves_asked={**counts, token: counts.get(token, 0) + 1})
-        set_control(turn, name, token)
+        context.memory = replace(context.memory, saves_asked={**counts, token: counts.get(token, 0) + 1})
+        set_control(context, name, token)
         asked.append((name, token))
     return tuple(asked)
 
 
-def _has_saved(turn: Turn, name: str, token: str, since_s: float) -> bool:
+def _has_saved(context: DecisionContext, name: str, token: str, since_s: float) -> bool:
     """Whether nothing more is to be waited for: it has saved since, it could not, or it is gone."""
-    found, watch = turn.live(name, token), turn.memory.watch(name, token)
+    found, watch = context.live(name, token), context.memory.watch(name, token)
     if found is None or found[1].save_error or watch is None:
         return True
     return watch.sample.ckpt_at_s is not None and watch.sample.ckpt_at_s >= since_s
 
 
-def _copies(turn: Turn) -> bool:
-    return turn.settings.offsite.on and turn.state.offsite.fence is None
+def _copies(context: DecisionContext) -> bool:
+    return context.settings.offsite.on and context.state.offsite.fence is None
 
 
-def _copy_s(turn: Turn) -> float:
+def _copy_s(context: DecisionContext) -> float:
     """How long one copy takes, by the newest one; 0 where none is made."""
-    if not _copies(turn):
+    if not _copies(context):
         return 0.0
-    newest = turn.state.offsite.copied
+    newest = context.state.offsite.copied
     return rule.COPIES_S if newest is None else min(_MOST_COPY_S, max(_LEAST_COPY_S, newest.took_s * _SLOWER))
 
 
-def _ask_for_copy(turn: Turn, announced: Announced) -> None:
+def _ask_for_copy(context: DecisionContext, announced: Announced) -> None:
     notice = announced.notice
-    turn.record(facts.OffsiteAsked(f"a copy is made, because {notice.source} announced: {notice.what}", offsite.NOTICE))
+    context.record(facts.OffsiteAsked(f"a copy is made, because {notice.source} announced: {notice.what}", offsite.NOTICE))
 
 
 # --- leaving ---------------------------------------------------------------------------------------------------------------
 
 
-def _leave(turn: Turn) -> None:
+def _leave(context: DecisionContext) -> None:
     """Once it is time: everybody saves and leaves, and one last copy is made."""
-    due = [each for each in turn.state.notices.standing.values() if each.leave_at_s is not None]
+    due = [each for each in context.state.notices.standing.values() if each.leave_at_s is not None]
     first = min(due, key=lambda each: each.leave_at_s or 0.0, default=None)
     if first is None or first.leave_at_s is None:
         return
-    if first.leave_at_s > turn.now_s:
-        turn.wake_for_upkeep(first.leave_at_s)
+    if first.leave_at_s > context.now_s:
+        context.wake_for_upkeep(first.leave_at_s)
         return
-    until_s = first.notice.until_s if first.notice.until_s is not None else turn.now_s
+    until_s = first.notice.until_s if first.notice.until_s is not None else context.now_s
     why = f"this box ends: {first.notice.source} announced {first.notice.what}"
-    for name in sorted(turn.state.programs):
-        program, spec = turn.state.programs[name], turn.spec(name)
+    for name in sorted(context.state.programs):
+        program, spec = context.state.programs[name], context.spec(name)
         if program.attempt is not None and program.attempt.stop is None:
             patience_s = _LEAST_GRACE_S if spec is None else spec.stop_grace_s
-            grace_s = max(_LEAST_GRACE_S, min(patience_s, until_s - turn.now_s - _copy_s(turn)))
-            stop(turn, program, program.attempt, reason="notice", by=first.notice.source, why=why, grace_s=grace_s)
+            grace_s = max(_LEAST_GRACE_S, min(patience_s, until_s - context.now_s - _copy_s(context)))
+            stop(context, program, program.attempt, reason="notice", by=first.notice.source, why=why, grace_s=grace_s)
         elif program.phase in {Phase.BACKOFF, Phase.GATED}:
-            turn.record(facts.Requeued(why, name))
-    record = turn.state.offsite
+            context.record(facts.Requeued(why, name))
+    record = context.state.offsite
     newest_s = None if record.copied is None else record.copied.at_s
     changed = [
-        each for each in turn.state.programs.values() if each.attempts and (newest_s is None or each.since_s >= newest_s)
+        each for each in context.state.programs.values() if each.attempts and (newest_s is None or each.since_s >= newest_s)
     ]
-    if _copies(turn) and changed and not turn.state.live and record.asked != offsite.NOTICE:
-        _ask_for_copy(turn, first)
+    if _copies(context) and changed and not context.state.live and record.asked != offsite.NOTICE:
+        _ask_for_copy(context, first)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from supervisor.deciding.attempts import stop
-from supervisor.deciding.turn import Turn
+from supervisor.deciding.context import DecisionContext
 from supervisor.model import commands, facts
 from supervisor.model.codes import FAILED, SHUTDOWN_STATE, SUCCESS
 from supervisor.model.inputs import Asked, LeaseFound, OffsiteDone, OffsiteDue
@@ -29,58 +29,58 @@ _LEAST_S: Final = 10.0
 _LOOK_AGAIN_S: Final = 60.0
 
 
-def on_asked(turn: Turn, item: Asked) -> None:
+def on_asked(context: DecisionContext, item: Asked) -> None:
     """`offsite now`, `check` and `take-over`: answered at once; the page `offsite` tells how it ended."""
-    if turn.state.stopping:
+    if context.state.stopping:
         answer = (SHUTDOWN_STATE, "extralife is shutting down")
-    elif not turn.settings.offsite.on:
+    elif not context.settings.offsite.on:
         answer = (FAILED, "no repository is configured: set [offsite] repository (docs/offsite.md)")
-    elif item.text == NOW and turn.state.offsite.fence is not None:
-        answer = (FAILED, _fenced(turn))
+    elif item.text == NOW and context.state.offsite.fence is not None:
+        answer = (FAILED, _fenced(context))
     elif item.text == NOW:
-        turn.record(facts.OffsiteAsked(f"{item.by} requested a copy", rule.OPERATOR))
+        context.record(facts.OffsiteAsked(f"{item.by} requested a copy", rule.OPERATOR))
         answer = (SUCCESS, "begun")
     else:
-        _want(turn, item.text)
+        _want(context, item.text)
         answer = (SUCCESS, "begun")
-    turn.command(commands.Reply(item.request_id, ((item.text, *answer),)))
+    context.command(commands.Reply(item.request_id, ((item.text, *answer),)))
 
 
-def on_due(turn: Turn, item: OffsiteDue) -> None:
+def on_due(context: DecisionContext, item: OffsiteDue) -> None:
     """A time of one of the two calendars has passed."""
-    known = turn.state.offsite.tended.get(item.what)
+    known = context.state.offsite.tended.get(item.what)
     newest = None if known is None else known.due_wall_s
-    began_wall_s = turn.state.daemon_since_wall_s
-    if turn.settings.offsite.on and is_due(item.due_wall_s, newest_due_wall_s=newest, began_wall_s=began_wall_s):
-        _want(turn, item.what, item.due_wall_s)
+    began_wall_s = context.state.daemon_since_wall_s
+    if context.settings.offsite.on and is_due(item.due_wall_s, newest_due_wall_s=newest, began_wall_s=began_wall_s):
+        _want(context, item.what, item.due_wall_s)
 
 
-def _want(turn: Turn, what: str, due_wall_s: float | None = None) -> None:
+def _want(context: DecisionContext, what: str, due_wall_s: float | None = None) -> None:
     wanted = f"{what} {due_wall_s!r}" if due_wall_s is not None else what
-    if wanted not in turn.memory.offsite_asked:
-        turn.memory = replace(turn.memory, offsite_asked=(*turn.memory.offsite_asked, wanted))
+    if wanted not in context.memory.offsite_asked:
+        context.memory = replace(context.memory, offsite_asked=(*context.memory.offsite_asked, wanted))
 
 
 # --- outcomes ----------------------------------------------------------------------------------------------------------
 
 
-def on_lease(turn: Turn, item: LeaseFound) -> None:
+def on_lease(context: DecisionContext, item: LeaseFound) -> None:
     """Whose the repository is, read before each copy."""
-    record, lease = turn.state.offsite, item.lease
+    record, lease = context.state.offsite, item.lease
     if item.claim is rule.Claim.HELD:
         known = (record.token, record.generation, record.place)
         if record.fence is not None or known != (lease.token, lease.generation, lease.place):
             why = f"this box holds the repository of copies (generation {lease.generation})"
-            turn.record(facts.OffsiteHeld(why, lease.token, lease.generation, lease.place))
+            context.record(facts.OffsiteHeld(why, lease.token, lease.generation, lease.place))
     elif item.claim is rule.Claim.LOST and record.fence is None:
         why = (
             f"box {lease.box} has taken over these trainings, so no program runs here; `supervisorctl offsite take-over` "
             f"brings them back"
         )
-        turn.record(facts.OffsiteFenced(why, lease.box, lease.since_s, lease.token, lease.place))
+        context.record(facts.OffsiteFenced(why, lease.box, lease.since_s, lease.token, lease.place))
     elif item.claim is rule.Claim.FOREIGN and record.fence is not None and _says_nothing(record.fence, lease):
         why = f"this repository is box {lease.box}'s and says nothing of these trainings, so the programs run here"
-        turn.record(facts.OffsiteReleased(why))
+        context.record(facts.OffsiteReleased(why))
 
 
 def _says_nothing(fence: Fence, lease: rule.Lease) -> bool:
@@ -88,20 +88,20 @@ def _says_nothing(fence: Fence, lease: rule.Lease) -> bool:
     return fence.place not in {"", lease.place} and fence.token != lease.token
 
 
-def on_done(turn: Turn, item: OffsiteDone) -> None:
+def on_done(context: DecisionContext, item: OffsiteDone) -> None:
     """A copy, a check or a removal of old copies has ended."""
-    turn.memory = replace(turn.memory, offsite="")
-    if item.what == LOOK or (item.what == COPY and turn.state.offsite.fence is not None):
+    context.memory = replace(context.memory, offsite="")
+    if item.what == LOOK or (item.what == COPY and context.state.offsite.fence is not None):
         return  # a look that failed is repeated by the next copy
     if item.error:
         error = item.error[:_MOST_CHARS]
-        turn.record(
+        context.record(
             facts.OffsiteFailed(f"{_IN_WORDS[item.what]} failed: {error}", item.what, error, item.cause, item.due_wall_s)
         )
     elif item.what == COPY:
-        turn.record(_copied(item))
+        context.record(_copied(item))
     elif item.what in {FORGET, CHECK}:
-        turn.record(facts.OffsiteTended(_TENDED[item.what], item.what, item.due_wall_s))
+        context.record(facts.OffsiteTended(_TENDED[item.what], item.what, item.due_wall_s))
 
 
 _IN_WORDS: Final = {
@@ -125,153 +125,155 @@ def _copied(item: OffsiteDone) -> facts.OffsiteCopied:
 # --- at the end of every turn ---------------------------------------------------------------------------------------------
 
 
-def pursue(turn: Turn) -> None:
+def pursue(context: DecisionContext) -> None:
     """Begin what is due, report a copy that is too old, keep programs down on a fenced box."""
-    if not turn.settings.offsite.on or turn.memory.ended:
+    if not context.settings.offsite.on or context.memory.ended:
         return
-    if turn.state.offsite.fence is not None:
-        _hold_down(turn)
-    if turn.state.stopping:
-        _copy_before_the_end(turn)
+    if context.state.offsite.fence is not None:
+        _hold_down(context)
+    if context.state.stopping:
+        _copy_before_the_end(context)
         return
-    copies = _copies(turn)
-    _report_late(turn, copies)
-    if turn.memory.offsite:
-        _make_room(turn)
+    copies = _copies(context)
+    _report_late(context, copies)
+    if context.memory.offsite:
+        _make_room(context)
     else:
-        _begin(turn, copies)
+        _begin(context, copies)
 
 
-def holds_end(turn: Turn) -> bool:
+def holds_end(context: DecisionContext) -> bool:
     """Whether the daemon's end waits for a last copy."""
-    until_s = turn.memory.offsite_until_s
-    return until_s is not None and turn.now_s < until_s and turn.memory.offsite != ""
+    until_s = context.memory.offsite_until_s
+    return until_s is not None and context.now_s < until_s and context.memory.offsite != ""
 
 
-def _begin(turn: Turn, copies: rule.Copies) -> None:
+def _begin(context: DecisionContext, copies: rule.Copies) -> None:
     """The thread is free: what the operator or the calendar asked for, then a first look, then a copy that is due."""
-    asked, *rest = turn.memory.offsite_asked or ("",)
+    asked, *rest = context.memory.offsite_asked or ("",)
     if asked:
-        turn.memory = replace(turn.memory, offsite_asked=tuple(rest))
+        context.memory = replace(context.memory, offsite_asked=tuple(rest))
         what, _, due = asked.partition(" ")
         if what == TAKE_OVER:
-            _give(turn, what, commands.OffsiteTakeOver())
+            _give(context, what, commands.OffsiteTakeOver())
         else:
-            _give(turn, what, commands.OffsiteTend(what, float(due) if due else None))
-    elif _looks(turn):
-        turn.memory = replace(turn.memory, offsite_looked=turn.settings.offsite.place, offsite_looked_s=turn.now_s)
-        _give(turn, LOOK, replace(_copy(turn, rule.START, turn.settings.offsite.timeout_s), look_only=True))
-    elif turn.state.offsite.fence is None and (due_s := rule.due_s(turn.settings.offsite, copies)) is not None:
-        if due_s <= turn.now_s:
-            cause = turn.state.offsite.asked or rule.PERIOD
-            _give(turn, COPY, _copy(turn, cause, _limit_s(turn)))
+            _give(context, what, commands.OffsiteTend(what, float(due) if due else None))
+    elif _looks(context):
+        context.memory = replace(
+            context.memory, offsite_looked=context.settings.offsite.place, offsite_looked_s=context.now_s
+        )
+        _give(context, LOOK, replace(_copy(context, rule.START, context.settings.offsite.timeout_s), look_only=True))
+    elif context.state.offsite.fence is None and (due_s := rule.due_s(context.settings.offsite, copies)) is not None:
+        if due_s <= context.now_s:
+            cause = context.state.offsite.asked or rule.PERIOD
+            _give(context, COPY, _copy(context, cause, _limit_s(context)))
         else:
-            turn.wake_for_upkeep(due_s)
+            context.wake_for_upkeep(due_s)
 
 
-def _looks(turn: Turn) -> bool:
+def _looks(context: DecisionContext) -> bool:
     """Whether the lease is to be read: once of each repository, and of one that may end a fence until it says something."""
-    fence, place = turn.state.offsite.fence, turn.settings.offsite.place
-    if turn.memory.offsite_looked != place:
+    fence, place = context.state.offsite.fence, context.settings.offsite.place
+    if context.memory.offsite_looked != place:
         return True
     if fence is None or fence.place in {"", place}:
         return False
-    again_s = turn.memory.offsite_looked_s + _LOOK_AGAIN_S
-    if turn.now_s < again_s:
-        turn.wake_for_upkeep(again_s)
-    return turn.now_s >= again_s
+    again_s = context.memory.offsite_looked_s + _LOOK_AGAIN_S
+    if context.now_s < again_s:
+        context.wake_for_upkeep(again_s)
+    return context.now_s >= again_s
 
 
-def _make_room(turn: Turn) -> None:
+def _make_room(context: DecisionContext) -> None:
     """A copy that somebody waits for does not wait for a check of the whole repository."""
-    asked, doing = turn.state.offsite.asked, turn.memory.offsite
-    if turn.state.offsite.fence is not None or asked not in rule.URGENT:
+    asked, doing = context.state.offsite.asked, context.memory.offsite
+    if context.state.offsite.fence is not None or asked not in rule.URGENT:
         return
     if doing in {CHECK, FORGET}:
-        turn.memory = replace(turn.memory, offsite_asked=(doing, *turn.memory.offsite_asked))
-    elif doing != COPY or asked != rule.NOTICE or turn.memory.offsite_cause == rule.NOTICE:
+        context.memory = replace(context.memory, offsite_asked=(doing, *context.memory.offsite_asked))
+    elif doing != COPY or asked != rule.NOTICE or context.memory.offsite_cause == rule.NOTICE:
         return  # a copy that was begun before the notice makes room: what it has sent is not sent again
-    _give(turn, COPY, _copy(turn, asked, _limit_s(turn), urgent=True))
+    _give(context, COPY, _copy(context, asked, _limit_s(context), urgent=True))
 
 
-def _limit_s(turn: Turn) -> float:
+def _limit_s(context: DecisionContext) -> float:
     """No copy is of use after the end of the box."""
-    end, limit_s = turn.state.notices.end(), turn.settings.offsite.timeout_s
+    end, limit_s = context.state.notices.end(), context.settings.offsite.timeout_s
     if end is None or end.notice.until_s is None:
         return limit_s
-    return min(limit_s, max(_LEAST_S, end.notice.until_s - turn.now_s))
+    return min(limit_s, max(_LEAST_S, end.notice.until_s - context.now_s))
 
 
-def _copy_before_the_end(turn: Turn) -> None:
+def _copy_before_the_end(context: DecisionContext) -> None:
     """The host goes down in order: once all programs have left, one last copy, within `reboot_s`."""
-    limit_s = turn.settings.offsite.reboot_s
-    waits = turn.memory.offsite_until_s is None and turn.memory.host_ends and not turn.state.live
-    if waits and limit_s > 0 and turn.state.offsite.fence is None and _copies(turn).trained:
-        turn.memory = replace(turn.memory, offsite_until_s=turn.now_s + limit_s)
-        _give(turn, COPY, _copy(turn, rule.REBOOT, limit_s, urgent=True))
-    if holds_end(turn) and turn.memory.offsite_until_s is not None:
-        turn.wake_for_upkeep(turn.memory.offsite_until_s)
+    limit_s = context.settings.offsite.reboot_s
+    waits = context.memory.offsite_until_s is None and context.memory.host_ends and not context.state.live
+    if waits and limit_s > 0 and context.state.offsite.fence is None and _copies(context).trained:
+        context.memory = replace(context.memory, offsite_until_s=context.now_s + limit_s)
+        _give(context, COPY, _copy(context, rule.REBOOT, limit_s, urgent=True))
+    if holds_end(context) and context.memory.offsite_until_s is not None:
+        context.wake_for_upkeep(context.memory.offsite_until_s)
 
 
-def _give(turn: Turn, what: str, command: commands.Command) -> None:
+def _give(context: DecisionContext, what: str, command: commands.Command) -> None:
     cause = command.cause if isinstance(command, commands.OffsiteCopy) else ""
-    turn.memory = replace(turn.memory, offsite=what, offsite_cause=cause)
-    turn.command(command)
+    context.memory = replace(context.memory, offsite=what, offsite_cause=cause)
+    context.command(command)
 
 
-def _copy(turn: Turn, cause: str, limit_s: float, *, urgent: bool = False) -> commands.OffsiteCopy:
-    record = turn.state.offsite
+def _copy(context: DecisionContext, cause: str, limit_s: float, *, urgent: bool = False) -> commands.OffsiteCopy:
+    record = context.state.offsite
     return commands.OffsiteCopy(
-        cause, tuple(sorted(turn.state.programs)), limit_s, record.token, record.generation, record.place, urgent,
+        cause, tuple(sorted(context.state.programs)), limit_s, record.token, record.generation, record.place, urgent,
         copied="" if record.copied is None else record.copied.snapshot,
     )  # fmt: skip
 
 
-def _copies(turn: Turn) -> rule.Copies:
-    record = turn.state.offsite
+def _copies(context: DecisionContext) -> rule.Copies:
+    record = context.state.offsite
     newest_s = None if record.copied is None else record.copied.at_s
     return rule.Copies(
-        turn.state.daemon_since_s, newest_s, record.asked, _trained(turn, newest_s), record.failures, record.failed_s
+        context.state.daemon_since_s, newest_s, record.asked, _trained(context, newest_s), record.failures, record.failed_s
     )  # fmt: skip
 
 
-def _trained(turn: Turn, newest_s: float | None) -> bool:
+def _trained(context: DecisionContext, newest_s: float | None) -> bool:
     """Whether a program trains, or has trained since that copy."""
-    programs = turn.state.programs.values()
+    programs = context.state.programs.values()
     if newest_s is None:
         return any(program.attempts for program in programs)
     return any(program.attempt is not None or program.since_s >= newest_s for program in programs)
 
 
-def _report_late(turn: Turn, copies: rule.Copies) -> None:
-    record = turn.state.offsite
-    late_s = rule.late_at_s(turn.settings.offsite, copies)
+def _report_late(context: DecisionContext, copies: rule.Copies) -> None:
+    record = context.state.offsite
+    late_s = rule.late_at_s(context.settings.offsite, copies)
     if late_s is None or record.late or record.fence is not None:
         return
-    if turn.now_s < late_s:
-        turn.wake_for_upkeep(late_s)
+    if context.now_s < late_s:
+        context.wake_for_upkeep(late_s)
         return
     if copies.newest_s is None:
-        age_s = turn.now_s - (copies.began_s or 0.0)
+        age_s = context.now_s - (copies.began_s or 0.0)
         old = f"nothing was copied off the box in {span(age_s)}"
     else:
-        age_s = turn.now_s - copies.newest_s
+        age_s = context.now_s - copies.newest_s
         old = f"the newest copy off the box is {span(age_s)} old"
     why = f"{old}: {record.error}" if record.error else f"{old}, and none has ended since"
-    turn.record(facts.OffsiteLate(why, age_s))
+    context.record(facts.OffsiteLate(why, age_s))
 
 
-def _hold_down(turn: Turn) -> None:
+def _hold_down(context: DecisionContext) -> None:
     """Ask running programs to save and exit, and keep the others from starting."""
-    for name in sorted(turn.state.programs):
-        program = turn.state.programs[name]
+    for name in sorted(context.state.programs):
+        program = context.state.programs[name]
         if program.attempt is not None:
             if program.attempt.stop is None:
-                stop(turn, program, program.attempt, reason="offsite", by="extralife", why=_fenced(turn))
+                stop(context, program, program.attempt, reason="offsite", by="extralife", why=_fenced(context))
         elif program.phase in {Phase.BACKOFF, Phase.GATED}:
-            turn.record(facts.Requeued(_fenced(turn), name))
+            context.record(facts.Requeued(_fenced(context), name))
 
 
-def _fenced(turn: Turn) -> str:
-    fence = turn.state.offsite.fence
+def _fenced(context: DecisionContext) -> str:
+    fence = context.state.offsite.fence
     return f"box {fence.box if fence else '?'} has taken over; `supervisorctl offsite take-over` brings the programs back"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supervisor.deciding.turn import Turn
+from supervisor.deciding.context import DecisionContext
 from supervisor.model import facts
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint, Sample
 from supervisor.model.state import Attempt, Program
@@ -11,9 +11,9 @@ from supervisor.policy.worker import absence, unsaved
 _SEEN_FACT_S = 600.0  # as for checkpoints that are reported
 
 
-def on_found(turn: Turn, item: CheckpointsFound) -> None:
+def on_found(context: DecisionContext, item: CheckpointsFound) -> None:
     """Put on record what an attempt begins with. Nothing waits for this: the start goes on meanwhile."""
-    found = turn.live(item.program, item.token)
+    found = context.live(item.program, item.token)
     if found is None:
         return
     own = item.found
@@ -26,9 +26,9 @@ def on_found(turn: Turn, item: CheckpointsFound) -> None:
         why = f"starts without a checkpoint{torn or (f': {own.note}' if own.note else '')}"
     if item.left:
         why += f"; the disk refused to set aside {', '.join(item.left)}"
-    turn.record(
+    context.record(
         facts.StartsFrom(
-            why, item.program, item.token, own.path, own.step, _past(turn, own.saved_at_s), own.size_bytes, own.torn,
+            why, item.program, item.token, own.path, own.step, _past(context, own.saved_at_s), own.size_bytes, own.torn,
             own.sure, item.left, own.error,
         )
     )  # fmt: skip
@@ -39,9 +39,9 @@ def _told(own: OwnCheckpoint) -> str:
     return f" ({step}{(own.size_bytes or 0) / 1e6:,.1f} MB)"
 
 
-def _past(turn: Turn, at_s: float | None) -> float | None:
+def _past(context: DecisionContext, at_s: float | None) -> float | None:
     """A file may be of a clock that is ahead."""
-    return None if at_s is None else min(turn.now_s, at_s)
+    return None if at_s is None else min(context.now_s, at_s)
 
 
 def begins_at(attempt: Attempt, sample: Sample) -> int | None:
@@ -54,33 +54,33 @@ def begins_at(attempt: Attempt, sample: Sample) -> int | None:
     return None if sample.steps is not None and sample.steps < attempt.from_step else attempt.from_step
 
 
-def note_saved(turn: Turn, name: str, sample: Sample) -> None:
+def note_saved(context: DecisionContext, name: str, sample: Sample) -> None:
     """Record that a newer checkpoint was seen, or that none came for too long."""
-    program, attempt = turn.present(name)
+    program, attempt = context.present(name)
     own = sample.own
     if own is None or own.error or attempt.ready_at_s is None or _waits_for_resume(program, attempt):
         return
     if _is_newer(program, own):
         known_s = None if attempt.save_error or program.quarantined_since_ckpt else program.ckpt_at_s
-        if known_s is None or turn.now_s - known_s >= _SEEN_FACT_S:
-            _see(turn, name, own)
+        if known_s is None or context.now_s - known_s >= _SEEN_FACT_S:
+            _see(context, name, own)
         return
-    _note_unsaved(turn, name, sample, own)
+    _note_unsaved(context, name, sample, own)
 
 
-def note_last(turn: Turn, name: str) -> None:
+def note_last(context: DecisionContext, name: str) -> None:
     """At the end of an attempt: the newest that was seen of it, which need not be on record yet."""
-    program, attempt = turn.present(name)
-    watch = turn.memory.watch(name, attempt.token)
+    program, attempt = context.present(name)
+    watch = context.memory.watch(name, attempt.token)
     own = None if watch is None else watch.sample.own
     if own is not None and not own.error and not _waits_for_resume(program, attempt) and _is_newer(program, own):
-        _see(turn, name, own)
+        _see(context, name, own)
 
 
-def _see(turn: Turn, name: str, own: OwnCheckpoint) -> None:
-    _, attempt = turn.present(name)
-    why, saved_at_s = f"checkpoint {own.path} is whole{_told(own)}", _past(turn, own.saved_at_s)
-    turn.record(facts.CheckpointSeen(why, name, attempt.token, own.path, own.step, saved_at_s, own.size_bytes))
+def _see(context: DecisionContext, name: str, own: OwnCheckpoint) -> None:
+    _, attempt = context.present(name)
+    why, saved_at_s = f"checkpoint {own.path} is whole{_told(own)}", _past(context, own.saved_at_s)
+    context.record(facts.CheckpointSeen(why, name, attempt.token, own.path, own.step, saved_at_s, own.size_bytes))
 
 
 def _waits_for_resume(program: Program, attempt: Attempt) -> bool:
@@ -94,15 +94,15 @@ def _is_newer(program: Program, own: OwnCheckpoint) -> bool:
     return own.saved_at_s > program.ckpt_at_s + 1.0  # times of a look are rounded to a moment of this clock
 
 
-def _note_unsaved(turn: Turn, name: str, sample: Sample, own: OwnCheckpoint) -> None:
-    _, attempt = turn.present(name)
+def _note_unsaved(context: DecisionContext, name: str, sample: Sample, own: OwnCheckpoint) -> None:
+    _, attempt = context.present(name)
     if attempt.save_error or attempt.stall is not None or attempt.stop is not None or attempt.ready_at_s is None:
         return
     saved_at_s = own.saved_at_s if own.path else None
     since_s = attempt.ready_at_s if saved_at_s is None else max(attempt.ready_at_s, saved_at_s)
-    age_s = turn.now_s - absence.moved_on(since_s, turn.memory.absences)
+    age_s = context.now_s - absence.moved_on(since_s, context.memory.absences)
     error = unsaved.overdue_unasked(
         age_s, own.interval_s, steps=sample.steps, saved_step=own.step if own.path else None, note=own.note
     )
     if error:
-        turn.record(facts.CheckpointFailed(f"{error}; it trains on", name, attempt.token, error))
+        context.record(facts.CheckpointFailed(f"{error}; it trains on", name, attempt.token, error))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from supervisor.deciding import backups
 from supervisor.deciding.attempts import stop
-from supervisor.deciding.turn import Turn
+from supervisor.deciding.context import DecisionContext
 from supervisor.model import facts
 from supervisor.model.facts import LevelChosen
 from supervisor.model.lifecycle import Phase
@@ -13,60 +13,60 @@ from supervisor.model.state import Program
 from supervisor.policy.worker import out_of_memory
 
 
-def reconcile(turn: Turn, why: str, *, chosen: LevelChosen | None = None) -> None:
+def reconcile(context: DecisionContext, why: str, *, chosen: LevelChosen | None = None) -> None:
     """Add new programs, restart changed ones, stop removed ones; unchanged programs are left alone.
 
     `chosen` is the change of level that causes this, with its reason; None: the config's level is in force.
     """
-    level, other_level = turn.settings.level, turn.state.level != turn.settings.level.name
-    if other_level and turn.state.level and (chosen is None or chosen.trial):
-        backups.before_level(turn, level.name, trial=chosen is not None)
+    level, other_level = context.settings.level, context.state.level != context.settings.level.name
+    if other_level and context.state.level and (chosen is None or chosen.trial):
+        backups.before_level(context, level.name, trial=chosen is not None)
     if chosen is not None:
-        turn.record(chosen)
-    elif (turn.state.level, turn.state.slots) != (level.name, level.slots):
+        context.record(chosen)
+    elif (context.state.level, context.state.slots) != (level.name, level.slots):
         text = f"level {level.name} from the config: {level.slots} programs at once, {level.num_envs} environments each"
-        turn.record(facts.LevelChosen(text, level.name, level.slots, before=turn.state.level))
-    for spec in turn.settings.programs:
-        program = turn.state.programs.get(spec.name)
+        context.record(facts.LevelChosen(text, level.name, level.slots, before=context.state.level))
+    for spec in context.settings.programs:
+        program = context.state.programs.get(spec.name)
         if program is None:
             told = f"new in the config ({why})"
-            turn.record(
+            context.record(
                 facts.ProgramConfigured(told, spec.name, spec.digest, spec.autostart, spec.own_digest, service=spec.service)
             )
         elif program.digest != spec.digest:
             level_only = other_level and spec.own_digest != "" and spec.own_digest == program.own_digest
             if chosen is not None and level_only:
-                _move(turn, program, spec, why)
+                _move(context, program, spec, why)
             else:
-                _change(turn, program, spec, why, level_only=level_only)
-    for name, program in sorted(turn.state.programs.items()):
-        if turn.spec(name) is not None:
+                _change(context, program, spec, why, level_only=level_only)
+    for name, program in sorted(context.state.programs.items()):
+        if context.spec(name) is not None:
             continue
         if program.attempt is not None:
-            stop(turn, program, program.attempt, reason="config", by="config", why="it is no longer in the config")
+            stop(context, program, program.attempt, reason="config", by="config", why="it is no longer in the config")
         else:
-            turn.record(facts.ProgramRemoved("it is no longer in the config", name))
+            context.record(facts.ProgramRemoved("it is no longer in the config", name))
 
 
-def _change(turn: Turn, program: Program, spec: ProgramSpec, why: str, *, level_only: bool) -> None:
+def _change(context: DecisionContext, program: Program, spec: ProgramSpec, why: str, *, level_only: bool) -> None:
     told = f"settings of another level ({why})" if level_only else f"changed in the config ({why})"
-    turn.record(
+    context.record(
         facts.ProgramConfigured(
             told, spec.name, spec.digest, spec.autostart, spec.own_digest, level_only, service=spec.service
         )
     )
     if program.attempt is not None:
-        stop(turn, program, program.attempt, reason="config", by="config", why="its configuration changed")
+        stop(context, program, program.attempt, reason="config", by="config", why="its configuration changed")
     elif program.phase in {Phase.FATAL, Phase.DONE, Phase.BACKOFF} and program.wanted:
-        turn.record(facts.Requeued("its configuration changed", program.name))
+        context.record(facts.Requeued("its configuration changed", program.name))
 
 
-def _move(turn: Turn, program: Program, spec: ProgramSpec, why: str) -> None:
+def _move(context: DecisionContext, program: Program, spec: ProgramSpec, why: str) -> None:
     """Move one program to another level by the load rule. Unlike a change of the config, this resets no deaths.
 
     A program that is DONE stays so. One that was given up for lack of memory is tried again, as it may need less here.
     """
-    turn.record(
+    context.record(
         facts.ProgramConfigured(
             f"settings of {why}",
             spec.name,
@@ -80,7 +80,12 @@ def _move(turn: Turn, program: Program, spec: ProgramSpec, why: str) -> None:
     )
     if program.attempt is not None:
         stop(
-            turn, program, program.attempt, reason="level", by="extralife", why=f"moves to level {turn.settings.level.name}"
+            context,
+            program,
+            program.attempt,
+            reason="level",
+            by="extralife",
+            why=f"moves to level {context.settings.level.name}",
         )
     elif program.phase is Phase.FATAL and program.wanted and program.exit_cause in out_of_memory.CAUSES:
-        turn.record(facts.Requeued(f"level {turn.settings.level.name} may need less memory", program.name))
+        context.record(facts.Requeued(f"level {context.settings.level.name} may need less memory", program.name))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supervisor.deciding.turn import Turn
+from supervisor.deciding.context import DecisionContext
 from supervisor.model import commands, facts
 from supervisor.model.inputs import Ending
 from supervisor.model.state import Attempt, Program
@@ -10,37 +10,37 @@ from supervisor.policy.worker import divergence, health, out_of_memory, restart,
 from supervisor.policy.worker.diagnosis import Diagnosis
 
 
-def remedy(turn: Turn, name: str, attempt: Attempt, ending: Ending, verdict: Diagnosis) -> str:
+def remedy(context: DecisionContext, name: str, attempt: Attempt, ending: Ending, verdict: Diagnosis) -> str:
     """Apply the remedy for a death that counts. Returns why the program must be given up, or an empty text."""
     if verdict.cause == "diverged":
-        return _roll_back(turn, name, attempt)
+        return _roll_back(context, name, attempt)
     if verdict.cause == "sick":
-        return _heal_illness(turn, name, attempt)
+        return _heal_illness(context, name, attempt)
     if verdict.cause in out_of_memory.CAUSES:
-        _lower_batch(turn, name, ending)
+        _lower_batch(context, name, ending)
     else:
-        _quarantine(turn, name)
+        _quarantine(context, name)
     return ""
 
 
-def _heal_illness(turn: Turn, name: str, attempt: Attempt) -> str:
+def _heal_illness(context: DecisionContext, name: str, attempt: Attempt) -> str:
     what = health.WORDS.get(attempt.ill, "its training went wrong")
     if attempt.illness_action == health.GIVE_UP:
         return f"{what}, and the config says to give up"
     if attempt.illness_action == health.NEW_SEED:
-        return _new_seed(turn, name, what)
-    return _roll_back(turn, name, attempt, what)
+        return _new_seed(context, name, what)
+    return _roll_back(context, name, attempt, what)
 
 
-def _new_seed(turn: Turn, name: str, what: str) -> str:
+def _new_seed(context: DecisionContext, name: str, what: str) -> str:
     """Restart with another random seed; counts as a rollback, but sets no checkpoint aside."""
-    program, most = turn.state.programs[name], turn.settings.divergence.rollbacks
+    program, most = context.state.programs[name], context.settings.divergence.rollbacks
     number = program.divergences + 1
     if number > most:
         return f"{what} again after {most} rollbacks"
     drawn = f"restarts with another random seed ({number} of {most})"
     why = f"{what} at step {_step(program)}: {drawn}; no checkpoint is set aside"
-    turn.record(facts.RolledBack(why, name, program.steps, None, number, program.rollbacks + 1))
+    context.record(facts.RolledBack(why, name, program.steps, None, number, program.rollbacks + 1))
     return ""
 
 
@@ -48,26 +48,26 @@ def _step(program: Program) -> str:
     return "?" if program.steps is None else f"{program.steps:,}"
 
 
-def _roll_back(turn: Turn, name: str, attempt: Attempt, what: str = "diverged") -> str:
-    program = turn.state.programs[name]
+def _roll_back(context: DecisionContext, name: str, attempt: Attempt, what: str = "diverged") -> str:
+    program = context.state.programs[name]
     number = program.divergences + 1
     verdict = divergence.after(
-        turn.settings.divergence, number=number, newest_step=program.ckpt_step, fine_step=attempt.fine_step,
+        context.settings.divergence, number=number, newest_step=program.ckpt_step, fine_step=attempt.fine_step,
         resumed_step=attempt.resumed_step, what=what,
     )  # fmt: skip
     if verdict.give_up:
         return verdict.why
     why = f"{what} at step {_step(program)}: {verdict.why}"
-    turn.record(facts.RolledBack(why, name, program.steps, verdict.from_step, number, program.rollbacks + 1))
+    context.record(facts.RolledBack(why, name, program.steps, verdict.from_step, number, program.rollbacks + 1))
     if verdict.from_step is not None and not program.ckpt_path:
-        turn.command(commands.RollBack(name, verdict.from_step))
+        context.command(commands.RollBack(name, verdict.from_step))
     return ""
 
 
-def _lower_batch(turn: Turn, name: str, ending: Ending) -> None:
+def _lower_batch(context: DecisionContext, name: str, ending: Ending) -> None:
     """Lower the batch, from the one that it ran with. A program that ignores the batch given to it is left alone."""
-    spec, level = turn.spec(name), turn.settings.level.name
-    given = turn.state.programs[name].batch_size(level)
+    spec, level = context.spec(name), context.settings.level.name
+    given = context.state.programs[name].batch_size(level)
     ran_with = ending.batch_size or given or (spec.batch_size if spec is not None else None)
     if ran_with is None or (given is not None and ran_with > given):
         return
@@ -75,21 +75,21 @@ def _lower_batch(turn: Turn, name: str, ending: Ending) -> None:
     batch_size = out_of_memory.smaller_batch(ran_with, fallback=fallback, lowered=given is not None)
     if batch_size is not None:
         why = f"ran out of memory with batch {ran_with} at level {level}: {batch_size} from now on"
-        turn.record(facts.BatchLowered(why, name, level, batch_size, ran_with))
+        context.record(facts.BatchLowered(why, name, level, batch_size, ran_with))
 
 
-def _quarantine(turn: Turn, name: str) -> None:
+def _quarantine(context: DecisionContext, name: str) -> None:
     """Set aside a checkpoint that makes every attempt die that loads it."""
-    program, settings = turn.state.programs[name], turn.settings.restart
+    program, settings = context.state.programs[name], context.settings.restart
     older_is_whole = program.ckpt_path != ""
     if program.torn_path and torn.is_due(settings.poison_deaths, deaths=program.torn_deaths, older_is_whole=older_is_whole):
         why = f"{program.torn_deaths} deaths in a row with checkpoint {program.torn_path}, which is torn: it is set aside"
-        turn.record(facts.CheckpointQuarantined(why, name, program.torn_path, None))
+        context.record(facts.CheckpointQuarantined(why, name, program.torn_path, None))
         return
     if program.quarantined_since_ckpt or not restart.is_poison(settings, program.death_resumes, program.ckpt_step):
         return
     deaths = f"{settings.poison_deaths} deaths in a row after resuming from step {program.ckpt_step}"
     why = f"{deaths}: the checkpoint before it is used"
-    turn.record(facts.CheckpointQuarantined(why, name, program.ckpt_path, program.ckpt_step))
+    context.record(facts.CheckpointQuarantined(why, name, program.ckpt_path, program.ckpt_step))
     if not program.ckpt_path:
-        turn.command(commands.QuarantineCheckpoint(name, program.ckpt_step))
+        context.command(commands.QuarantineCheckpoint(name, program.ckpt_step))

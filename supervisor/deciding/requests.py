@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from supervisor.deciding import backups, levels, offsite
 from supervisor.deciding.attempts import fill_slots, stop
+from supervisor.deciding.context import DecisionContext
 from supervisor.deciding.reconcile import reconcile
-from supervisor.deciding.turn import Turn
 from supervisor.model import commands, facts
 from supervisor.model.codes import ALREADY_STARTED, BAD_NAME, NOT_RUNNING, SHUTDOWN_STATE, SUCCESS
 from supervisor.model.inputs import Asked, ConfigFaulty, ConfigLoaded, Terminated, Verb
@@ -23,12 +23,12 @@ Result = tuple[str, int, str]
 _MOST_ERRORS = 5  # in one sentence
 
 
-def on_asked(turn: Turn, item: Asked) -> None:
+def on_asked(context: DecisionContext, item: Asked) -> None:
     """One request; it is answered now, or by `Turn.settle` once its programs have reached the requested state."""
     if item.verb in {Verb.PIN, Verb.UNPIN}:
-        levels.on_asked(turn, item)
+        levels.on_asked(context, item)
         return
-    turn.record(
+    context.record(
         facts.OperatorAsked(
             f"{item.by} requested {item.verb.value}",
             item.verb.value,
@@ -37,27 +37,27 @@ def on_asked(turn: Turn, item: Asked) -> None:
         )
     )
     if item.verb in {Verb.BACKUP, Verb.ROLLBACK}:
-        backups.on_asked(turn, item)
+        backups.on_asked(context, item)
         return
     if item.verb is Verb.OFFSITE:
-        offsite.on_asked(turn, item)
+        offsite.on_asked(context, item)
         return
     if item.verb in {Verb.SHUTDOWN, Verb.RELOAD}:
-        turn.command(commands.Reply(item.request_id, ()))
-        _end(turn, by=item.by, keep_workers=item.verb is Verb.RELOAD, why=f"{item.by} requested {item.verb.value}")
+        context.command(commands.Reply(item.request_id, ()))
+        _end(context, by=item.by, keep_workers=item.verb is Verb.RELOAD, why=f"{item.by} requested {item.verb.value}")
         return
-    if turn.state.stopping:
+    if context.state.stopping:
         results = tuple((name, SHUTDOWN_STATE, "extralife is shutting down") for name in item.names)
-        turn.command(commands.Reply(item.request_id, results))
+        context.command(commands.Reply(item.request_id, results))
         return
     if item.verb is Verb.CLEAR:
-        _clear(turn, item)
+        _clear(context, item)
         return
     now: list[Result] = []
     waiting: list[str] = []
     for name in item.names:
-        program = turn.state.programs.get(name)
-        result = (name, BAD_NAME, "no such program") if program is None else _one(turn, program, item)
+        program = context.state.programs.get(name)
+        result = (name, BAD_NAME, "no such program") if program is None else _one(context, program, item)
         if result is None:
             waiting.append(name)
         else:
@@ -65,125 +65,125 @@ def on_asked(turn: Turn, item: Asked) -> None:
     if waiting:
         text = "started" if item.verb is Verb.RESTART else "stopped"
         pending = Pending(item.request_id, tuple(waiting), tuple(now), text)
-        turn.memory = replace(turn.memory, pending=(*turn.memory.pending, pending))
+        context.memory = replace(context.memory, pending=(*context.memory.pending, pending))
     else:
-        turn.command(commands.Reply(item.request_id, tuple(now)))
-    fill_slots(turn)
+        context.command(commands.Reply(item.request_id, tuple(now)))
+    fill_slots(context)
 
 
-def _one(turn: Turn, program: Program, item: Asked) -> Result | None:
+def _one(context: DecisionContext, program: Program, item: Asked) -> Result | None:
     match item.verb:
         case Verb.START:
-            return _start(turn, program, item.by)
+            return _start(context, program, item.by)
         case Verb.STOP:
-            return _stop(turn, program, item.by)
+            return _stop(context, program, item.by)
         case Verb.RESTART:
-            return _restart(turn, program, item.by)
+            return _restart(context, program, item.by)
         case _:
-            return _signal(turn, program, item.signal)
+            return _signal(context, program, item.signal)
 
 
-def _start(turn: Turn, program: Program, by: str) -> Result:
+def _start(context: DecisionContext, program: Program, by: str) -> Result:
     name = program.name
     if program.phase in {Phase.STARTING, Phase.RUNNING}:
         return (name, ALREADY_STARTED, "already started")
-    turn.record(facts.Wanted(f"started by {by}", name, run=True, by=by))
+    context.record(facts.Wanted(f"started by {by}", name, run=True, by=by))
     if program.phase is Phase.STOPPING:
         return (name, SUCCESS, "will be started once it has exited")
-    turn.record(facts.Requeued(f"started by {by}", name))
+    context.record(facts.Requeued(f"started by {by}", name))
     return (name, SUCCESS, "started")
 
 
-def _stop(turn: Turn, program: Program, by: str) -> Result | None:
+def _stop(context: DecisionContext, program: Program, by: str) -> Result | None:
     name = program.name
     if program.phase is Phase.STOPPED:
         return (name, NOT_RUNNING, "not running")
-    turn.record(facts.Wanted(f"stopped by {by}", name, run=False, by=by))
+    context.record(facts.Wanted(f"stopped by {by}", name, run=False, by=by))
     if program.attempt is not None:
-        stop(turn, *turn.present(name), reason="operator", by=by, why=f"stopped by {by}")
+        stop(context, *context.present(name), reason="operator", by=by, why=f"stopped by {by}")
         return None
-    turn.record(facts.StayedDown(f"stopped by {by}", name))
+    context.record(facts.StayedDown(f"stopped by {by}", name))
     return (name, SUCCESS, "stopped")
 
 
-def _restart(turn: Turn, program: Program, by: str) -> Result | None:
+def _restart(context: DecisionContext, program: Program, by: str) -> Result | None:
     name = program.name
-    turn.record(facts.Wanted(f"restarted by {by}", name, run=True, by=by))
+    context.record(facts.Wanted(f"restarted by {by}", name, run=True, by=by))
     if program.attempt is not None:
-        stop(turn, *turn.present(name), reason="restart", by=by, why=f"restarted by {by}")
+        stop(context, *context.present(name), reason="restart", by=by, why=f"restarted by {by}")
         return None
-    turn.record(facts.Requeued(f"restarted by {by}", name))
+    context.record(facts.Requeued(f"restarted by {by}", name))
     return (name, SUCCESS, "started")
 
 
-def _signal(turn: Turn, program: Program, signal: str) -> Result:
+def _signal(context: DecisionContext, program: Program, signal: str) -> Result:
     if program.attempt is None or program.attempt.pid is None:
         return (program.name, NOT_RUNNING, "not running")
-    turn.command(commands.SendSignal(program.name, program.attempt.token, signal))
+    context.command(commands.SendSignal(program.name, program.attempt.token, signal))
     return (program.name, SUCCESS, "signalled")
 
 
-def _clear(turn: Turn, item: Asked) -> None:
+def _clear(context: DecisionContext, item: Asked) -> None:
     """Empty logs: a thread that may block does it and answers."""
-    known = tuple((name, turn.settings.logs(name)) for name in item.names if name in turn.state.programs)
-    strangers = tuple((name, BAD_NAME, "no such program") for name in item.names if name not in turn.state.programs)
-    turn.command(commands.ClearLogs(item.request_id, known, strangers))
+    known = tuple((name, context.settings.logs(name)) for name in item.names if name in context.state.programs)
+    strangers = tuple((name, BAD_NAME, "no such program") for name in item.names if name not in context.state.programs)
+    context.command(commands.ClearLogs(item.request_id, known, strangers))
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------------
 
 
-def on_terminated(turn: Turn, item: Terminated) -> None:
+def on_terminated(context: DecisionContext, item: Terminated) -> None:
     """SIGTERM: systemd stops the service, or the host shuts down. All workers save and exit, in parallel.
 
     Jobs of a cluster stay: they do not run on this host, and the next daemon adopts them. `shutdown` ends them too.
     """
-    if turn.settings.launcher.remote:
-        _end(turn, by=item.by, keep_workers=True, why=f"{item.by}: the jobs go on", reexec=False)
+    if context.settings.launcher.remote:
+        _end(context, by=item.by, keep_workers=True, why=f"{item.by}: the jobs go on", reexec=False)
         return
-    turn.memory = replace(turn.memory, host_ends=turn.memory.host_ends or item.host)
-    _end(turn, by=item.by, keep_workers=False, why=f"{item.by}: orderly shutdown")
+    context.memory = replace(context.memory, host_ends=context.memory.host_ends or item.host)
+    _end(context, by=item.by, keep_workers=False, why=f"{item.by}: orderly shutdown")
 
 
-def _end(turn: Turn, *, by: str, keep_workers: bool, why: str, reexec: bool = True) -> None:
-    if turn.state.stopping or turn.memory.ended:
+def _end(context: DecisionContext, *, by: str, keep_workers: bool, why: str, reexec: bool = True) -> None:
+    if context.state.stopping or context.memory.ended:
         return
-    turn.record(facts.DaemonStopping(why, keep_workers, by))
+    context.record(facts.DaemonStopping(why, keep_workers, by))
     if keep_workers:
-        turn.memory = replace(turn.memory, ended=True)
-        turn.command(commands.EndDaemon(reexec=reexec))
+        context.memory = replace(context.memory, ended=True)
+        context.command(commands.EndDaemon(reexec=reexec))
         return
-    for name in turn.state.live:
-        stop(turn, *turn.present(name), reason="shutdown", by=by, why=why)
+    for name in context.state.live:
+        stop(context, *context.present(name), reason="shutdown", by=by, why=why)
 
 
-def end_if_empty(turn: Turn) -> None:
+def end_if_empty(context: DecisionContext) -> None:
     """When the last worker has exited, record it, then end the daemon."""
-    if turn.state.stopping and not turn.state.live and not turn.memory.ended and not offsite.holds_end(turn):
-        turn.record(
-            facts.DaemonStopped("every worker has stopped in order" if turn.state.programs else "no worker was running")
+    if context.state.stopping and not context.state.live and not context.memory.ended and not offsite.holds_end(context):
+        context.record(
+            facts.DaemonStopped("every worker has stopped in order" if context.state.programs else "no worker was running")
         )
-        turn.memory = replace(turn.memory, ended=True)
-        turn.command(commands.EndDaemon(reexec=False))
+        context.memory = replace(context.memory, ended=True)
+        context.command(commands.EndDaemon(reexec=False))
 
 
 # --- the config ------------------------------------------------------------------------------------------------------------
 
 
-def on_config(turn: Turn, item: ConfigLoaded) -> None:
+def on_config(context: DecisionContext, item: ConfigLoaded) -> None:
     """Apply a checked configuration. Programs without a change are left alone."""
-    turn.record(facts.OperatorAsked(f"{item.by} requested update", "update", item.only, item.uid))
-    if item.of_file and turn.state.config is not None:
-        turn.record(facts.ConfigMended(f"the configuration is valid again: {item.by} requested update"))
-    turn.settings = merged(turn.settings, item.settings, item.only)
-    levels.settle_in(turn)
-    reconcile(turn, why="the configuration was updated")
-    fill_slots(turn)
+    context.record(facts.OperatorAsked(f"{item.by} requested update", "update", item.only, item.uid))
+    if item.of_file and context.state.config is not None:
+        context.record(facts.ConfigMended(f"the configuration is valid again: {item.by} requested update"))
+    context.settings = merged(context.settings, item.settings, item.only)
+    levels.settle_in(context)
+    reconcile(context, why="the configuration was updated")
+    fill_slots(context)
     if item.request_id:
-        turn.command(commands.Reply(item.request_id, (("", SUCCESS, ""),)))
+        context.command(commands.Reply(item.request_id, (("", SUCCESS, ""),)))
 
 
-def on_config_fault(turn: Turn, item: ConfigFaulty) -> None:
+def on_config_fault(context: DecisionContext, item: ConfigFaulty) -> None:
     """Record why a configuration is refused; this raises an alert. The settings stay."""
     more = len(item.errors) - _MOST_ERRORS
     mistakes = "; ".join(item.errors[:_MOST_ERRORS]) + (f"; and {more} more" if more > 0 else "")
@@ -191,7 +191,7 @@ def on_config_fault(turn: Turn, item: ConfigFaulty) -> None:
         why = f"started with the last good configuration ({item.in_use}), because the present one cannot be used: {mistakes}"
     else:
         why = f"{item.by} asked to load a configuration that cannot be used, so the present one stays: {mistakes}"
-    turn.record(facts.ConfigRefused(why, item.errors, item.in_use, item.by))
+    context.record(facts.ConfigRefused(why, item.errors, item.in_use, item.by))
 
 
 def merged(old: Settings, new: Settings, only: tuple[str, ...]) -> Settings:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from supervisor.deciding import clocks, levels
 from supervisor.deciding.attempts import fill_slots, finish, set_control, stop
+from supervisor.deciding.context import DecisionContext
 from supervisor.deciding.reconcile import reconcile
-from supervisor.deciding.turn import Turn
 from supervisor.model import commands, facts
 from supervisor.model.inputs import Began, BootEvidence, Ending, Survival, Survivor
 from supervisor.model.lifecycle import HAS_PROCESS, Phase
@@ -22,53 +22,55 @@ from supervisor.policy.worker.loss import ABOUT, furthest, loss
 from supervisor.records import replace
 
 
-def on_began(turn: Turn, item: Began) -> None:
+def on_began(context: DecisionContext, item: Began) -> None:
     """Record a reboot if there was one, adopt or close every attempt, then fill the slots."""
-    turn.settings = item.settings
-    clean, before_s = turn.state.clean, turn.state.at_s
-    boot_at_s = None if item.boot.boot_wall_s is None else turn.now_s - (turn.wall_s - item.boot.boot_wall_s)
-    turn.memory = replace(turn.memory, boot_at_s=boot_at_s)
-    clocks.notice(turn)
-    ran = levels.ran(turn)
-    identity = _compared(turn, item.boot)
-    rebooted = _rebooted(turn, item.boot, identity) if item.boot.rebooted else None
-    _identify(turn, item.boot, identity)
+    context.settings = item.settings
+    clean, before_s = context.state.clean, context.state.at_s
+    boot_at_s = None if item.boot.boot_wall_s is None else context.now_s - (context.wall_s - item.boot.boot_wall_s)
+    context.memory = replace(context.memory, boot_at_s=boot_at_s)
+    clocks.notice(context)
+    ran = levels.ran(context)
+    identity = _compared(context, item.boot)
+    rebooted = _rebooted(context, item.boot, identity) if item.boot.rebooted else None
+    _identify(context, item.boot, identity)
     sign_s = item.boot.last_sign_s
-    last_sign_s = None if sign_s is None else min(turn.now_s, max(before_s, sign_s))
+    last_sign_s = None if sign_s is None else min(context.now_s, max(before_s, sign_s))
     if clean is not None and not item.boot.rebooted:
         since_s = before_s if last_sign_s is None else last_sign_s
-        turn.memory = replace(turn.memory, away=Away(since_s, turn.now_s, dict(item.boot.steps)))
+        context.memory = replace(context.memory, away=Away(since_s, context.now_s, dict(item.boot.steps)))
     alive = sum(1 for survivor in item.survivors.values() if survivor.survival is Survival.ALIVE)
     adopted = 0 if item.boot.rebooted else alive
     why = _why(clean=clean, rebooted=item.boot.rebooted, adopted=adopted)
-    turn.record(facts.DaemonStarted(why, item.pid, item.version, clean is not False, item.salt, adopted, last_sign_s))
-    for name in sorted(turn.state.live):
+    context.record(facts.DaemonStarted(why, item.pid, item.version, clean is not False, item.salt, adopted, last_sign_s))
+    for name in sorted(context.state.live):
         _settle_attempt(
-            turn, *turn.present(name), item.survivors.get(name),
+            context, *context.present(name), item.survivors.get(name),
             rebooted=bool(item.boot.rebooted), last_sign_s=last_sign_s,
         )  # fmt: skip
-    for program in sorted(turn.state.programs.values(), key=lambda each: each.name):
-        _fill_hole(turn, program)
-    levels.settle_in(turn)
+    for program in sorted(context.state.programs.values(), key=lambda each: each.name):
+        _fill_hole(context, program)
+    levels.settle_in(context)
     if rebooted is not None and not identity.another:
-        levels.on_reboot(turn, rebooted, ran)
-    reconcile(turn, why="extralife started")
+        levels.on_reboot(context, rebooted, ran)
+    reconcile(context, why="extralife started")
     for name, (number, stranger) in sorted(item.unrecorded_workers.items()):
-        _take_in(turn, name, number, stranger)
-    fill_slots(turn, staggered=False)
+        _take_in(context, name, number, stranger)
+    fill_slots(context, staggered=False)
     if rebooted is not None:
-        _alert(turn, rebooted, item.boot.ckpt_steps)
+        _alert(context, rebooted, item.boot.ckpt_steps)
 
 
-def _fill_hole(turn: Turn, program: Program) -> None:
+def _fill_hole(context: DecisionContext, program: Program) -> None:
     """Repair one program's state if the facts after its last known one were lost with a damaged journal."""
     name = program.name
     if program.attempt is None and not program.wanted and program.phase is not Phase.STOPPED:
-        turn.record(facts.StayedDown("the journal has its stop request, but lost what followed when it was damaged", name))
+        context.record(
+            facts.StayedDown("the journal has its stop request, but lost what followed when it was damaged", name)
+        )
     elif program.phase in HAS_PROCESS and program.attempt is None:
-        _requeue(turn, name, "the journal has its end, but lost what followed when it was damaged")
+        _requeue(context, name, "the journal has its end, but lost what followed when it was damaged")
     elif program.phase is Phase.STOPPED and program.wanted:
-        _requeue(turn, name, "the journal has its start request, but lost what followed when it was damaged")
+        _requeue(context, name, "the journal has its start request, but lost what followed when it was damaged")
 
 
 def _why(*, clean: bool | None, rebooted: bool | None, adopted: int) -> str:
@@ -80,18 +82,18 @@ def _why(*, clean: bool | None, rebooted: bool | None, adopted: int) -> str:
     return f"{how}, {adopted} running worker{'' if adopted == 1 else 's'} adopted" if adopted else how
 
 
-def _compared(turn: Turn, boot: BootEvidence) -> box_identity.Verdict:
+def _compared(context: DecisionContext, boot: BootEvidence) -> box_identity.Verdict:
     """Whether this is the box of the record."""
-    box = turn.state.box
+    box = context.state.box
     if box is None:
         return box_identity.Verdict(another=False)
-    same_boot = not boot.rebooted or boot.boot_id == turn.state.boot_id
+    same_boot = not boot.rebooted or boot.boot_id == context.state.boot_id
     return box_identity.compare(box.witnesses, boot.box, same_boot=same_boot, settled=box.outlived > 0)
 
 
-def _identify(turn: Turn, boot: BootEvidence, identity: box_identity.Verdict) -> None:
+def _identify(context: DecisionContext, boot: BootEvidence, identity: box_identity.Verdict) -> None:
     """Record which box this is, if that is new."""
-    box = turn.state.box
+    box = context.state.box
     known = {} if box is None or identity.another else box.witnesses
     witnesses = box_identity.merged(known, boot.box)
     if not boot.box or witnesses == known:
@@ -101,34 +103,34 @@ def _identify(turn: Turn, boot: BootEvidence, identity: box_identity.Verdict) ->
     if box is None:
         why = f"this box is {named}"
     elif identity.another:
-        why = f"{_another(turn, identity)}: a new record of levels and reboots begins for {named}; the old record is kept"
+        why = f"{_another(context, identity)}: a new record of levels and reboots begins for {named}; the old record is kept"
     elif identity.changed:
         why = f"the same box, now {named}: {identity.why} changed"
     else:
         why = f"the same box, {named}: more of its hardware is known"
-    turn.record(facts.BoxIdentified(why, hostname, witnesses, another=identity.another))
+    context.record(facts.BoxIdentified(why, hostname, witnesses, another=identity.another))
 
 
-def _another(turn: Turn, identity: box_identity.Verdict) -> str:
-    before = turn.state.box.hostname if turn.state.box is not None else ""
+def _another(context: DecisionContext, identity: box_identity.Verdict) -> str:
+    before = context.state.box.hostname if context.state.box is not None else ""
     return f"this is another box than {before or 'before'} ({identity.why} changed)"
 
 
-def _rebooted(turn: Turn, boot: BootEvidence, identity: box_identity.Verdict) -> facts.HostRebooted:
-    running = tuple(sorted(turn.state.live))
-    old_boot_id = turn.state.boot_id
+def _rebooted(context: DecisionContext, boot: BootEvidence, identity: box_identity.Verdict) -> facts.HostRebooted:
+    running = tuple(sorted(context.state.live))
+    old_boot_id = context.state.boot_id
     down = "unknown" if boot.down_s is None else f"{boot.down_s:.0f} s"
     told = f": {WORDS[boot.kind]}" if boot.kind else ""
     cause, kind, words = boot.cause, boot.kind, boot.last_words
     why = f"the host rebooted, {cause}{told}, down {down} ({boot.evidence})"
-    last_s = turn.state.at_s if boot.last_sign_s is None else boot.last_sign_s
-    notice = turn.state.notices.explanation(last_s)
+    last_s = context.state.at_s if boot.last_sign_s is None else boot.last_sign_s
+    notice = context.state.notices.explanation(last_s)
     if notice is not None:
         cause = "preempted"
         why = f"the host ended as {notice.source} had announced ({notice.what}){told}, down {down} ({boot.evidence})"
     if identity.another:  # its disk was copied or moved: the last words are not of this one
         kind, words = "", ()
-        why = f"{_another(turn, identity)}: every program resumes here, down {down}"
+        why = f"{_another(context, identity)}: every program resumes here, down {down}"
         if notice is None:  # no box went down
             cause = "moved"
         else:
@@ -141,26 +143,26 @@ def _rebooted(turn: Turn, boot: BootEvidence, identity: box_identity.Verdict) ->
         evidence=f"{identity.why} changed" if identity.another else boot.evidence,
         down_s=boot.down_s,
         up_s=boot.up_s,
-        level=turn.state.level,
+        level=context.state.level,
         programs=running,
-        steps=_still_true(turn, boot),
+        steps=_still_true(context, boot),
         last_sign_wall_s=boot.last_sign_wall_s,
         boot_wall_s=boot.boot_wall_s,
         last_sign_s=boot.last_sign_s,
         end=kind,
         last_words=words,
     )
-    turn.record(fact)
+    context.record(fact)
     return fact
 
 
-def _still_true(turn: Turn, boot: BootEvidence) -> dict[str, int]:
+def _still_true(context: DecisionContext, boot: BootEvidence) -> dict[str, int]:
     """The steps of the last sign of life, without programs that resumed after it from an older checkpoint.
 
     The loss of those steps is recorded already; as the program's position they would be counted as lost again.
     """
     resumed_at_s = {
-        name: program.attempt.resumed_at_s for name, program in turn.state.live.items() if program.attempt is not None
+        name: program.attempt.resumed_at_s for name, program in context.state.live.items() if program.attempt is not None
     }
     at_s = boot.mark_at_s
     return {
@@ -170,14 +172,14 @@ def _still_true(turn: Turn, boot: BootEvidence) -> dict[str, int]:
     }
 
 
-def _alert(turn: Turn, fact: facts.HostRebooted, ckpt_steps: dict[str, int]) -> None:
+def _alert(context: DecisionContext, fact: facts.HostRebooted, ckpt_steps: dict[str, int]) -> None:
     """Report a reboot. Lost work is the steps between the last sign of life and the newest complete checkpoint.
 
     The programs that resume are those started in this turn: after an orderly reboot the last sign of life names none.
     """
     losses = {}
     for name in fact.programs:
-        program = turn.state.programs.get(name)
+        program = context.state.programs.get(name)
         steps, recorded, began_step, rate = fact.steps.get(name), None, None, None
         if program is not None:
             steps = furthest(steps, program.steps, program.ckpt_step)
@@ -185,17 +187,17 @@ def _alert(turn: Turn, fact: facts.HostRebooted, ckpt_steps: dict[str, int]) -> 
         newest = ckpt_steps.get(name, recorded)
         made = None if steps is None else furthest(steps, newest)
         found = loss(made, newest, exact=False, saved=False, began_step=began_step, rate=rate)
-        spec = turn.spec(name)
+        spec = context.spec(name)
         # Only a built-in worker's checkpoints can be read. Any other may have saved a newer one than the record knows.
         read = spec is not None and spec.builtin and name in ckpt_steps
         losses[name] = found if read else replace(found, bound=found.bound and ABOUT)
-    resuming = tuple(sorted(turn.state.live))
-    pattern = reboot_pattern(turn.state, now_s=turn.now_s)
-    turn.command(commands.AlertReboot(fact, turn.state.reboots_total, losses, resuming, pattern))
+    resuming = tuple(sorted(context.state.live))
+    pattern = reboot_pattern(context.state, now_s=context.now_s)
+    context.command(commands.AlertReboot(fact, context.state.reboots_total, losses, resuming, pattern))
 
 
 def _settle_attempt(
-    turn: Turn,
+    context: DecisionContext,
     program: Program,
     attempt: Attempt,
     survivor: Survivor | None,
@@ -208,66 +210,66 @@ def _settle_attempt(
     survival, ending = (survivor.survival, survivor.ending) if survivor is not None else (Survival.NEVER, None)
     if rebooted:
         why = "ended by the host's reboot"
-        ended_at_s = turn.state.at_s if last_sign_s is None else last_sign_s
-        turn.record(
+        ended_at_s = context.state.at_s if last_sign_s is None else last_sign_s
+        context.record(
             facts.Exited(
                 why, name, attempt.token, "reboot", None, None, program.steps, None, ended_at_s=ended_at_s, at_least=True
             )
         )  # fmt: skip
-        _requeue(turn, name, "resumes after the host's reboot")
+        _requeue(context, name, "resumes after the host's reboot")
     elif survivor is not None and survival is Survival.ALIVE:
-        _adopt(turn, program, attempt, survivor)
+        _adopt(context, program, attempt, survivor)
     elif survival is Survival.NEVER and attempt.pid is None:
         why = "the previous daemon ended before it could start the process"
-        turn.record(facts.SpawnFailed(why, name, attempt.token, why))
-        _requeue(turn, name, "starts now: the previous daemon ended before the start")
+        context.record(facts.SpawnFailed(why, name, attempt.token, why))
+        _requeue(context, name, "starts now: the previous daemon ended before the start")
     else:
-        finish(turn, program, attempt, ending or Ending(fate="it ended while no daemon ran: how is unknown"))
+        finish(context, program, attempt, ending or Ending(fate="it ended while no daemon ran: how is unknown"))
 
 
-def _take_in(turn: Turn, name: str, number: int, stranger: Survivor) -> None:
+def _take_in(context: DecisionContext, name: str, number: int, stranger: Survivor) -> None:
     """Adopt a worker that runs although the journal has no start of it: a damaged or older journal has lost the start.
 
     A second worker could not take the run directory's lock, and would fail for as long as this one trains. If the last
     known request was to stop the program, the worker is stopped.
     """
-    program, spec = turn.state.programs.get(name), turn.spec(name)
+    program, spec = context.state.programs.get(name), context.spec(name)
     if program is None or spec is None or program.attempt is not None:
         return
     wanted = program.wanted
     if program.phase not in {Phase.QUEUED, Phase.BACKOFF}:
-        turn.record(facts.Requeued("it runs, but the journal has lost its start", name))
+        context.record(facts.Requeued("it runs, but the journal has lost its start", name))
     why = f"runs as pid {stranger.pid}, but the journal has lost its start: adopted"
-    turn.record(facts.SpawnIntended(why, name, stranger.token, number, spec.digest, turn.state.level))
-    _adopt(turn, *turn.present(name), stranger)
+    context.record(facts.SpawnIntended(why, name, stranger.token, number, spec.digest, context.state.level))
+    _adopt(context, *context.present(name), stranger)
     if not wanted:
         why = "the operator had stopped it"
-        turn.record(facts.Wanted(why, name, run=False, by="the journal"))
-        stop(turn, *turn.present(name), reason="operator", by="the journal", why=why)
+        context.record(facts.Wanted(why, name, run=False, by="the journal"))
+        stop(context, *context.present(name), reason="operator", by="the journal", why=why)
 
 
-def _requeue(turn: Turn, name: str, why: str) -> None:
-    if turn.state.programs[name].wanted:
-        turn.record(facts.Requeued(why, name))
+def _requeue(context: DecisionContext, name: str, why: str) -> None:
+    if context.state.programs[name].wanted:
+        context.record(facts.Requeued(why, name))
     else:
-        turn.record(facts.StayedDown("the operator had stopped it", name))
+        context.record(facts.StayedDown("the operator had stopped it", name))
 
 
-def _adopt(turn: Turn, program: Program, attempt: Attempt, survivor: Survivor) -> None:
+def _adopt(context: DecisionContext, program: Program, attempt: Attempt, survivor: Survivor) -> None:
     name = program.name
     if survivor.pid is not None and attempt.pid != survivor.pid:
         why = f"adopted, pid {survivor.pid}"
-        turn.record(
+        context.record(
             facts.Spawned(
                 why, name, attempt.token, survivor.pid, survivor.start_ticks or 0, survivor.shim_pid or 0,
                 survivor.shim_start_ticks or 0, adopted=True,
             )
         )  # fmt: skip
-    spec = turn.spec(name)
+    spec = context.spec(name)
     if spec is None:  # it left the config while no daemon ran; `reconcile` asks it to exit
         spec = commands.orphan_spec(name)
-    turn.command(commands.Adopt(spec, attempt.number, survivor))
+    context.command(commands.Adopt(spec, attempt.number, survivor))
     if attempt.stop is None:
-        set_control(turn, name, attempt.token)
+        set_control(context, name, attempt.token)
     else:  # the daemon may have died between the fact and the signal
-        turn.command(commands.AskToLeave(name, attempt.token))
+        context.command(commands.AskToLeave(name, attempt.token))

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from supervisor.deciding.turn import Turn
+from supervisor.deciding.context import DecisionContext
 from supervisor.model import facts
 from supervisor.model.inputs import Ending, Sample
 from supervisor.model.memory import Away, Observation, Tally
@@ -37,84 +37,84 @@ _LEAST_LOOK_GAP_S: Final = 5.0
 Seconds = dict[str, float]
 
 
-def on_look(turn: Turn, name: str, before: Observation | None, watch: Observation) -> Observation:
+def on_look(context: DecisionContext, name: str, before: Observation | None, watch: Observation) -> Observation:
     """The watch with one more sample in its tally; records sums that are due."""
-    program, attempt = turn.present(name)
+    program, attempt = context.present(name)
     sample, tally = watch.sample, None if before is None else before.tally
-    seen = _seen(sample, attempt, proves=not turn.asks_witnesses(name, sample))
+    seen = _seen(sample, attempt, proves=not context.asks_witnesses(name, sample))
     if attempt.stop is not None or attempt.stall is not None:
-        return replace(watch, tally=_fresh(turn, sample, seen, _default(attempt)))
-    away = turn.memory.away
+        return replace(watch, tally=_fresh(context, sample, seen, _default(attempt)))
+    away = context.memory.away
     if tally is None:
         if away is None or attempt.intended_at_s >= away.until_s:
             began_s = attempt.intended_at_s
-            first = _split(began_s, turn.now_s, STARTING, seen, sample.phase_since_s)
-            tally = replace(_fresh(turn, sample, seen, _default(attempt)), from_s=began_s, saves=0, sure=_sum({}, first))
+            first = _split(began_s, context.now_s, STARTING, seen, sample.phase_since_s)
+            tally = replace(_fresh(context, sample, seen, _default(attempt)), from_s=began_s, saves=0, sure=_sum({}, first))
             return replace(watch, tally=tally)
         if sample.phase is None and not sample.ready:
             return watch  # an adopted worker without a report so far: it may still prove its training
-        gap = _of_gap(turn, program, attempt, sample, max(away.since_s, attempt.intended_at_s), away.steps.get(name))
+        gap = _of_gap(context, program, attempt, sample, max(away.since_s, attempt.intended_at_s), away.steps.get(name))
     elif away is not None and tally.seen_s <= away.since_s:
-        _tell(turn, name, tally, sample, seconds=_sum(tally.sure, tally.open), until_s=tally.seen_s, least=0.0)
-        gap = _of_gap(turn, program, attempt, sample, tally.seen_s, tally.steps)
+        _tell(context, name, tally, sample, seconds=_sum(tally.sure, tally.open), until_s=tally.seen_s, least=0.0)
+        gap = _of_gap(context, program, attempt, sample, tally.seen_s, tally.steps)
     else:
-        return replace(watch, tally=_counted(turn, name, tally, watch, moved=_moved(turn, name, before, watch)))
+        return replace(watch, tally=_counted(context, name, tally, watch, moved=_moved(context, name, before, watch)))
     from_s, seconds = gap
-    _record(turn, name, attempt.token, from_s, turn.now_s, seconds, seen, sample)
-    return replace(watch, tally=_fresh(turn, sample, seen, seen))
+    _record(context, name, attempt.token, from_s, context.now_s, seconds, seen, sample)
+    return replace(watch, tally=_fresh(context, sample, seen, seen))
 
 
-def tell(turn: Turn, name: str, *, stalls: bool = False, least: float = 0.0) -> None:
+def tell(context: DecisionContext, name: str, *, stalls: bool = False, least: float = 0.0) -> None:
     """Record the sums so far (of a stall: up to the newest progress), then begin to count again."""
-    _, attempt = turn.present(name)
-    watch = turn.memory.watch(name, attempt.token)
+    _, attempt = context.present(name)
+    watch = context.memory.watch(name, attempt.token)
     if watch is None or watch.tally is None or attempt.stop is not None or attempt.stall is not None:
         return
     tally = watch.tally
     seconds = tally.sure if stalls else _sum(tally.sure, tally.open)
     until_s = tally.until_s if stalls else tally.seen_s
-    told = _tell(turn, name, tally, watch.sample, seconds=seconds, until_s=until_s, least=least)
-    tally = _fresh(turn, watch.sample, tally.doing, tally.doing if told else tally.told)
-    turn.keep_watch(name, replace(watch, tally=tally))
+    told = _tell(context, name, tally, watch.sample, seconds=seconds, until_s=until_s, least=least)
+    tally = _fresh(context, watch.sample, tally.doing, tally.doing if told else tally.told)
+    context.keep_watch(name, replace(watch, tally=tally))
 
 
-def tell_start(turn: Turn, name: str) -> None:
+def tell_start(context: DecisionContext, name: str) -> None:
     """Record the start phase; from then on the default account is training."""
-    tell(turn, name, least=_WORTH)
-    watch = turn.memory.watches[name]
-    doing = _seen(watch.sample, turn.present(name)[1], proves=True)
+    tell(context, name, least=_WORTH)
+    watch = context.memory.watches[name]
+    doing = _seen(watch.sample, context.present(name)[1], proves=True)
     counted = watch.tally and replace(watch.tally, told=TRAINING, doing=doing)
-    turn.keep_watch(name, replace(watch, tally=counted))
+    context.keep_watch(name, replace(watch, tally=counted))
 
 
-def tell_end(turn: Turn, program: Program, attempt: Attempt, ending: Ending, ended_at_s: float | None) -> None:
+def tell_end(context: DecisionContext, program: Program, attempt: Attempt, ending: Ending, ended_at_s: float | None) -> None:
     """Record the sums of an ended attempt; time without samples counts as far as its last beat proves training."""
     name = program.name
     if attempt.ready_at_s is None or attempt.stop is not None or attempt.stall is not None:
-        tell(turn, name)
+        tell(context, name)
         return
-    watch = turn.memory.watch(name, attempt.token)
-    until_s = turn.now_s if ended_at_s is None else ended_at_s
+    watch = context.memory.watch(name, attempt.token)
+    until_s = context.now_s if ended_at_s is None else ended_at_s
     if watch is not None and watch.tally is not None:
-        tell(turn, name)
+        tell(context, name)
         # An unchanged sample adds nothing: that is not a gap yet.
-        from_s, before, least_s = watch.tally.seen_s, watch.tally.steps, 2.0 * look_gap_s(turn)
+        from_s, before, least_s = watch.tally.seen_s, watch.tally.steps, 2.0 * look_gap_s(context)
     else:
-        away = turn.memory.away or Away(turn.now_s, turn.now_s)
+        away = context.memory.away or Away(context.now_s, context.now_s)
         from_s, least_s = max(away.since_s, attempt.intended_at_s), 0.0
         before, until_s = away.steps.get(name, program.steps), min(away.until_s, until_s)
     gap_s = until_s - from_s
     if gap_s <= least_s:
         return
-    rate = turn.memory.rates.get(name) or program.rate
+    rate = context.memory.rates.get(name) or program.rate
     shown_s = proven_s(gap_s, steps_before=before, steps_after=ending.steps, rate=rate, progress_s=None)
     seconds = _sum({TRAINING: shown_s}, {BLIND: gap_s - shown_s})
-    _record(turn, name, attempt.token, from_s, until_s, seconds, TRAINING, Sample(attempt.token, steps=ending.steps))
+    _record(context, name, attempt.token, from_s, until_s, seconds, TRAINING, Sample(attempt.token, steps=ending.steps))
 
 
-def look_gap_s(turn: Turn) -> float:
+def look_gap_s(context: DecisionContext) -> float:
     """A loop without samples for longer than this was away."""
-    return max(_LEAST_LOOK_GAP_S, _LOOK_GAP_PERIODS * turn.settings.daemon.sample_period_s)
+    return max(_LEAST_LOOK_GAP_S, _LOOK_GAP_PERIODS * context.settings.daemon.sample_period_s)
 
 
 # --- counting ----------------------------------------------------------------------------------------------------------
@@ -134,24 +134,24 @@ def _default(attempt: Attempt) -> str:
     return STARTING if attempt.ready_at_s is None else TRAINING
 
 
-def _fresh(turn: Turn, sample: Sample, doing: str, told: str) -> Tally:
-    now_s = turn.now_s
+def _fresh(context: DecisionContext, sample: Sample, doing: str, told: str) -> Tally:
+    now_s = context.now_s
     return Tally(
         from_s=now_s, until_s=now_s, seen_s=now_s, doing=doing, told=told, saves=sample.ckpt_count, steps=sample.steps
     )
 
 
-def _moved(turn: Turn, name: str, before: Observation | None, watch: Observation) -> bool:
+def _moved(context: DecisionContext, name: str, before: Observation | None, watch: Observation) -> bool:
     """Whether the counted seconds can no longer become part of a stall."""
-    spec = turn.spec(name)
+    spec = context.spec(name)
     return before is None or watch.moves > before.moves or (spec is not None and spec.progress is Progress.NONE)
 
 
-def _counted(turn: Turn, name: str, tally: Tally, watch: Observation, *, moved: bool) -> Tally:
+def _counted(context: DecisionContext, name: str, tally: Tally, watch: Observation, *, moved: bool) -> Tally:
     """Add one more sample, and record the fact that may be due."""
-    sample, now_s = watch.sample, turn.now_s
-    _, attempt = turn.present(name)
-    doing = _seen(sample, attempt, proves=not turn.asks_witnesses(name, sample))
+    sample, now_s = watch.sample, context.now_s
+    _, attempt = context.present(name)
+    doing = _seen(sample, attempt, proves=not context.asks_witnesses(name, sample))
     open_ = _sum(tally.open, _split(tally.seen_s, now_s, tally.doing, doing, sample.phase_since_s))
     saved = max(0, sample.ckpt_count - tally.saves)
     tally = replace(
@@ -165,9 +165,9 @@ def _counted(turn: Turn, name: str, tally: Tally, watch: Observation, *, moved: 
     if attempt.ready_at_s is None or length_s < _TOLD_S:
         return tally
     quiet = length_s >= _QUIET_S
-    told = _tell(turn, name, tally, sample, seconds=tally.sure, until_s=now_s, least=0.0 if quiet else _WORTH)
+    told = _tell(context, name, tally, sample, seconds=tally.sure, until_s=now_s, least=0.0 if quiet else _WORTH)
     if told or quiet:
-        return _fresh(turn, sample, doing, doing if told else tally.told)
+        return _fresh(context, sample, doing, doing if told else tally.told)
     return tally
 
 
@@ -184,10 +184,10 @@ def _split(from_s: float, to_s: float, was: str, now: str, since_s: float | None
 
 
 def _of_gap(
-    turn: Turn, program: Program, attempt: Attempt, sample: Sample, from_s: float, steps_before: int | None
+    context: DecisionContext, program: Program, attempt: Attempt, sample: Sample, from_s: float, steps_before: int | None
 ) -> tuple[float, Seconds]:
     """How a worker spent a time without samples, as far as that can be proven."""
-    now_s = turn.now_s
+    now_s = context.now_s
     since_s = from_s if sample.phase_since_s is None else max(from_s, min(now_s, sample.phase_since_s))
     trains = sample.phase in {None, TRAINING}
     if attempt.ready_at_s is None:
@@ -199,7 +199,7 @@ def _of_gap(
         rest = {**rest, sample.phase: now_s - since_s}
         if attempt.ready_at_s is None:
             rest = _sum(rest, {STARTING: since_s - from_s})
-    spec = turn.spec(program.name)
+    spec = context.spec(program.name)
     progress_s = None if sample.progress_at_s is None else sample.progress_at_s - begin_s
     if spec is not None and spec.progress is Progress.NONE:
         progress_s = end_s - begin_s
@@ -222,24 +222,24 @@ def _sum(one: Seconds, other: Seconds) -> Seconds:
 
 
 def _tell(
-    turn: Turn, name: str, tally: Tally, sample: Sample, *, seconds: Seconds, until_s: float, least: float
+    context: DecisionContext, name: str, tally: Tally, sample: Sample, *, seconds: Seconds, until_s: float, least: float
 ) -> bool:  # fmt: skip
     """Record the sums if more than a share `least` differs from the default account."""
     other_s = sum(value for seen, value in seconds.items() if seen != tally.told) + tally.stall_s
     if other_s <= least * (until_s - tally.from_s) or until_s <= tally.from_s:
         return False
     sample = replace(sample, steps=tally.steps)
-    _record(turn, name, sample.token, tally.from_s, until_s, seconds, tally.doing, sample, tally.stall_s)
+    _record(context, name, sample.token, tally.from_s, until_s, seconds, tally.doing, sample, tally.stall_s)
     return True
 
 
 def _record(
-    turn: Turn, name: str, token: str, from_s: float, until_s: float, seconds: Seconds, doing: str, sample: Sample,
-    stall_s: float = 0.0,
+    context: DecisionContext, name: str, token: str, from_s: float, until_s: float, seconds: Seconds, doing: str,
+    sample: Sample, stall_s: float = 0.0,
 ) -> None:  # fmt: skip
     told = {seen: round(value, 6) for seen, value in sorted(seconds.items()) if value > 0}
     text = ", ".join(f"{seen} {value:.1f} s" for seen, value in told.items())
     why = f"{until_s - from_s:.0f} s: {text or 'nothing seen'}" + (f"; {stall_s:.3f} s of it in saves" if stall_s else "")
-    turn.record(
+    context.record(
         facts.Tallied(why, name, token, from_s, until_s, told, stall_s, doing, sample.steps, sample.steps_per_s)
     )  # fmt: skip

@@ -21,8 +21,8 @@ import structlog
 
 from supervisor.deciding import foundations
 from supervisor.deciding.alerting import damaged, unwritable
+from supervisor.deciding.context import Decision
 from supervisor.deciding.decide import AnyInput, decide
-from supervisor.deciding.turn import Decision
 from supervisor.model.facts import Fact, Snapshot, Stamped
 from supervisor.model.inputs import Asked, ConfigLoaded, FoundationsLooked, Sampled, Terminated, Woke
 from supervisor.model.memory import Memory, Trouble

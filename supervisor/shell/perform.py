@@ -20,8 +20,8 @@ from supervisor.adapters.process import checkpoints, logs
 from supervisor.adapters.process.controls import Controls
 from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.own_checkpoints import BeforeStart, OwnCheckpoints
+from supervisor.deciding.context import Decision
 from supervisor.deciding.decide import AnyInput
-from supervisor.deciding.turn import Decision
 from supervisor.model import commands
 from supervisor.model.codes import FAILED, SUCCESS
 from supervisor.model.commands import Command

@@ -5,7 +5,7 @@ from dataclasses import replace
 from core_kit import Core, facts, gpu, gpus, kinds, of, settings, spec
 
 from supervisor.deciding import hardware
-from supervisor.deciding.turn import Turn
+from supervisor.deciding.context import DecisionContext
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Level
 from supervisor.policy.box import prechecks
@@ -25,7 +25,9 @@ def test_the_memory_of_a_program_is_that_of_its_whole_tree():
 
     def held(*processes):
         memory = replace(core.memory, gpus=gpus(gpu(processes=processes)))
-        return hardware.held_gpu_bytes(Turn(core.settings, core.state, memory, core.now_s, 0.0, "b"), program, its)
+        return hardware.held_gpu_bytes(
+            DecisionContext(core.settings, core.state, memory, core.now_s, 0.0, "b"), program, its
+        )
 
     assert held((pid, 5), (4321, 6), (99, 100)) == 11
     assert held((4322, None), (4321, 6)) is None, "unknown is not zero"

@@ -7,7 +7,7 @@ import pytest
 from core_kit import Core, commands, facts, of, settings, spec
 
 from supervisor.deciding import levels
-from supervisor.deciding.turn import Turn
+from supervisor.deciding.context import DecisionContext
 from supervisor.model import level_memory
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Asked, BackupMade, Sampled, Verb
@@ -679,11 +679,11 @@ def test_another_ladder_is_read_anew_and_its_speeds_with_it():
 def test_a_worker_that_has_stalled_does_not_train():
     core = climbed()
     core.train(60.0)
-    names = levels._training(Turn(core.settings, core.state, core.memory, core.now_s, 0.0, "boot-1"))
+    names = levels._training(DecisionContext(core.settings, core.state, core.memory, core.now_s, 0.0, "boot-1"))
     token = core.program("Pong").attempt.token
     stalled = facts.Stalled("no progress for 40 s", "Pong", token, "hang", 40.0, 30.0)
     core.state = fold(core.state, Stamped(0, core.now_s, 0.0, "boot-1", stalled))
-    left = levels._training(Turn(core.settings, core.state, core.memory, core.now_s, 0.0, "boot-1"))
+    left = levels._training(DecisionContext(core.settings, core.state, core.memory, core.now_s, 0.0, "boot-1"))
     assert (sorted(names), left) == (["Breakout", "Pong"], ["Breakout"])
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from core_kit import check_program, facts
 
+from supervisor.deciding.context import Decision, kill_due_s
 from supervisor.deciding.decide import decide
-from supervisor.deciding.turn import Decision, kill_due_s
 from supervisor.model import commands
 from supervisor.model.lifecycle import HAS_PROCESS, Phase
 from supervisor.model.state import fold_all

@@ -7,7 +7,7 @@ import pytest
 from boxes import night
 from shrinking import shrink, told
 
-from supervisor.deciding import decide, startup, turn
+from supervisor.deciding import context, decide, startup
 from supervisor.model.inputs import Survival
 from supervisor.shell.loop import Loop
 
@@ -28,8 +28,8 @@ def kinds(found):
 def test_a_reboot_that_counts_as_a_death(monkeypatch):
     settle = startup._settle_attempt
 
-    def broken(turn, program, attempt, survivor, *, rebooted, last_sign_s):
-        settle(turn, program, attempt, survivor, rebooted=False, last_sign_s=last_sign_s)
+    def broken(context, program, attempt, survivor, *, rebooted, last_sign_s):
+        settle(context, program, attempt, survivor, rebooted=False, last_sign_s=last_sign_s)
 
     monkeypatch.setattr(startup, "_settle_attempt", broken)
     found, _ = shortest()
@@ -42,13 +42,13 @@ def test_a_worker_that_is_not_adopted(monkeypatch):
     """It takes two: a daemon that is killed, and (here) that the attempt's fate is looked at."""
     settle = startup._settle_attempt
 
-    def broken(turn, program, attempt, survivor, **more):
+    def broken(context, program, attempt, survivor, **more):
         if survivor is not None:
             attempt, survivor = (
                 dataclasses.replace(attempt, pid=None),
                 dataclasses.replace(survivor, survival=Survival.NEVER),
             )
-        settle(turn, program, attempt, survivor, **more)
+        settle(context, program, attempt, survivor, **more)
 
     monkeypatch.setattr(startup, "_settle_attempt", broken)
     found, before = shortest()
@@ -73,7 +73,7 @@ def test_a_command_without_its_fact(monkeypatch):
 
 
 def test_a_kill_that_nothing_wakes_the_loop_for(monkeypatch):
-    monkeypatch.setattr(turn, "kill_due_s", lambda _: float("inf"))
+    monkeypatch.setattr(context, "kill_due_s", lambda _: float("inf"))
     found, _ = shortest()
     assert found.name == "nothing waits for ever"
     assert len(kinds(found)) == 1
@@ -83,10 +83,10 @@ def test_an_end_that_is_not_heard(monkeypatch):
     """An exit is ignored once SIGKILL was sent: its program would wait for ever."""
     on_ended = decide.on_ended
 
-    def broken(turn, item):
-        found = turn.live(item.program, item.token)
+    def broken(context, item):
+        found = context.live(item.program, item.token)
         if found is None or found[1].stop is None or found[1].stop.killed_at_s is None:
-            on_ended(turn, item)
+            on_ended(context, item)
 
     monkeypatch.setattr(decide, "on_ended", broken)
     found, _ = shortest()
@@ -100,7 +100,7 @@ def test_an_end_that_is_not_heard(monkeypatch):
 
 def test_what_is_told_again_is_the_same(monkeypatch):
     """A shrunk story is told by its programs and misfortunes alone, to the same end."""
-    monkeypatch.setattr(turn, "kill_due_s", lambda _: float("inf"))
+    monkeypatch.setattr(context, "kill_due_s", lambda _: float("inf"))
     found, _ = shortest()
     again = night(found.box, found.seed, found.programs, only=found.only, without=found.without)
     assert str(again.error) == str(found.error)

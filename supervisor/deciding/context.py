@@ -1,4 +1,4 @@
-"""One turn of the deciding thread: an input in, facts and commands out."""
+"""What one decision reads, and the facts and commands that it collects: an input in, a `Decision` out."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Decision:
     wake_at_s: float | None
 
 
-class Turn:
+class DecisionContext:
     """Collects the facts and commands. Each fact is folded at once, so a later rule sees the effect of an earlier one.
 
-    The only mutable object of the deciding code; it lives for one call of `decide`.
+    The only mutable object of the deciding code; it lives for one turn, which is one call of `decide`.
     """
 
     def __init__(self, settings: Settings, state: State, memory: Memory, now_s: float, wall_s: float, boot_id: str) -> None:
@@ -121,23 +121,23 @@ def kill_due_s(stop: Stop) -> float:
     return ending.kill_due_s(asked_at_s=stop.asked_at_s, grace_s=stop.grace_s, killed_at_s=stop.killed_at_s)
 
 
-def next_wake_s(turn: Turn) -> float | None:
+def next_wake_s(context: DecisionContext) -> float | None:
     """The earliest deadline without an input of its own: a restart, a kill, the end of a pin, an alert, a copy, a notice."""
-    if turn.memory.ended:
+    if context.memory.ended:
         return None
     due: list[float] = []
-    for program in turn.state.programs.values():
-        if program.retry_at_s is not None and not turn.state.stopping and not turn.memory.holds_starts:
+    for program in context.state.programs.values():
+        if program.retry_at_s is not None and not context.state.stopping and not context.memory.holds_starts:
             due.append(program.retry_at_s)
         if program.attempt is not None and program.attempt.stop is not None:
-            due.append(max(kill_due_s(program.attempt.stop), turn.memory.blind_until_s or 0.0))
-    pin = turn.state.climb.pin
-    if pin is not None and pin.until_s is not None and not turn.state.stopping:
+            due.append(max(kill_due_s(program.attempt.stop), context.memory.blind_until_s or 0.0))
+    pin = context.state.climb.pin
+    if pin is not None and pin.until_s is not None and not context.state.stopping:
         due.append(pin.until_s)
-    if turn.alert_due_s is not None:
-        due.append(turn.alert_due_s)
-    if turn.upkeep_due_s is not None:
-        due.append(turn.upkeep_due_s)
-    if turn.staggered_until_s is not None:
-        due.append(turn.staggered_until_s)
+    if context.alert_due_s is not None:
+        due.append(context.alert_due_s)
+    if context.upkeep_due_s is not None:
+        due.append(context.upkeep_due_s)
+    if context.staggered_until_s is not None:
+        due.append(context.staggered_until_s)
     return min(due, default=None)
