@@ -404,13 +404,13 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         ),
         Row(
             "a killed restic has left its lock in the repository",
-            "it is removed; the lock of a process that lives stays",
+            "it is removed; the lock of a process that lives, here or elsewhere, is waited for, at most a minute",
             "supervisor/adapters/offsite/restic.py",
             OFFSITE + "test_a_lock_in_use_is_left_alone_and_one_left_by_a_kill_is_removed",
         ),
         Row(
             "the daemon is killed in the middle of a copy",
-            "restic ends with it; the next copy is complete and the repository is sound",
+            "restic ends with it, or the next daemon ends it; the next copy is complete and the repository is sound",
             "supervisor/adapters/offsite/staging.py",
             OFFSITE + "test_a_copy_killed_at_any_moment_leaves_a_repository_that_takes_the_next_one",
         ),
@@ -484,6 +484,13 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "workers train on; the next daemon adopts all of them and reads the exit records of those that ended meanwhile",
             "supervisor/deciding/startup.py",
             "e2e/test_adoption.py::test_a_killed_daemon_loses_nobody",
+        ),
+        Row(
+            "the daemon is killed while a command runs that it awaits: a health check, a hook, a notice command",
+            "the next daemon ends that command, which nobody would hold to its time limit; what the command has put into the "
+            "background stays",
+            "supervisor/adapters/leftovers.py",
+            "adapters/test_leftovers.py::test_a_child_whose_daemon_is_gone_is_ended_and_another_s_is_not",
         ),
         Row(
             "the daemon is upgraded",

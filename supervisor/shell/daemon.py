@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from supervisor import config, image
-from supervisor.adapters import last_config, next_image, singleton, threads
+from supervisor.adapters import last_config, leftovers, next_image, singleton, threads
 from supervisor.adapters.alerts import reboot_log as alerts
 from supervisor.adapters.alerts.delivery import AlertCourier
 from supervisor.adapters.backups.thread import Backups
@@ -179,6 +179,8 @@ class Daemon:
         # are handlers, because every worker would inherit that a signal is ignored.
         signal.signal(signal.SIGUSR1, lambda *_: None)
         signal.signal(signal.SIGUSR2, lambda *_: threading.Thread(target=_reopen, args=(main_log,), daemon=True).start())
+        if ended := leftovers.end():
+            log.warning("leftovers_ended", processes=ended, why="the daemon that awaited them is gone")
         listener = self._listener()
         if listener.trouble:
             log.error("control_socket_without_group", why=listener.trouble)

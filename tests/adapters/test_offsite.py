@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from dataclasses import replace
@@ -18,11 +19,11 @@ from structlog.testing import capture_logs
 from test_own_checkpoints import plain
 from test_own_checkpoints import spec as own_spec
 
-from supervisor.adapters import procfs
+from supervisor.adapters import leftovers
 from supervisor.adapters.backups import store as backups
 from supervisor.adapters.offsite import hardware, restoring
 from supervisor.adapters.offsite import lease as leases
-from supervisor.adapters.offsite.restic import Restic, ResticError
+from supervisor.adapters.offsite.restic import Restic, ResticError, _holder_lives
 from supervisor.adapters.process import checkpoints
 from supervisor.adapters.process.own_checkpoints import places_of
 from supervisor.model.commands import OffsiteTakeOver, OffsiteTend
@@ -243,12 +244,29 @@ def test_something_urgent_takes_the_place_of_what_is_under_way(box, tmp_path, mo
 def test_a_lock_in_use_is_left_alone_and_one_left_by_a_kill_is_removed(box, tmp_path):
     box.copies()
     locks, holder = Path(box.rules.repository) / "locks", stopped_with_its_lock(box, tmp_path)
-    assert f"locked exclusively by PID {holder.pid}" in box.copies()[0].error
+    told = box.copies(limit_s=12.0)[0].error
+    assert f"locked exclusively by PID {holder.pid}" in told
+    assert re.search(r"; waited \d+ s for it$", told)
     assert finished(locks), "the lock of a process that lives stays"
     holder.kill()
     holder.wait()
     assert not box.copies()[0].error
     assert not finished(locks)
+
+
+def test_restic_is_not_asked_to_signal_the_process_that_a_young_lock_names():
+    """`restic unlock` sends it SIGHUP. After a reboot its number may be a training's."""
+    here, lived = socket.gethostname(), os.getpid()
+    told = (
+        "restic check: repository is already locked by PID {} on {} by me (UID 0, GID 0); lock was created at 2026 ({} ago)"
+    )
+    assert _holder_lives(told.format(lived, here, "29m59.4s"))
+    assert _holder_lives(told.format(lived, here, "350.1ms"))
+    assert not _holder_lives(told.format(lived, here, "30m0.1s")), "restic removes it without asking"
+    assert not _holder_lives(told.format(lived, here, "1h0m2s"))
+    assert not _holder_lives(told.format(lived, "another-box", "2.5s"))
+    assert not _holder_lives(told.format(2**22 + 1, here, "2.5s"))
+    assert not _holder_lives("unable to create lock in backend: disk full")
 
 
 def finished(locks):
@@ -499,32 +517,24 @@ def test_a_restore_killed_at_any_moment_is_done_whole_by_the_next_one(box, tmp_p
     assert code == 0
 
 
-def kill_session(leader):
-    """The leader and its restic, which would hold its lock until it has ended by itself."""
-    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
-        stat = procfs.read_stat(pid)
-        if pid == leader or (stat is not None and stat.session == leader):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-
 def test_a_copy_killed_at_any_moment_leaves_a_repository_that_takes_the_next_one(box):
     box.commit("Pong", 600, size=3_000_000)
     for wait_s in (0.05, 0.4, 0.7, 0.9):
         pid = os.fork()
         if pid == 0:
             try:
-                os.setsid()
                 from supervisor.adapters.backups.store import Task
                 from supervisor.adapters.offsite import staging
 
+                leftovers.end()
                 found = staging.collect(box.paths, ("Pong", "Qbert"), {}, wall_s=WALL_S, with_replay=False, task=Task())
                 box.restic().copy(found.directory, host="ada", tags=("extralife", "generation=1"))
             finally:
                 os._exit(0)
         time.sleep(wait_s)
-        kill_session(pid)
+        os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+    leftovers.end()  # as the next daemon does
     done, _ = box.copies()
     assert (done.error, done.steps["Pong"]) == ("", 600)
     box.rules = replace(box.rules, check_percent=100)

@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from box import Box, until
+
+from supervisor.adapters import leftovers, procfs
+
+
+@contextlib.contextmanager
+def awaited_by(daemon: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with the mark of a daemon's child."""
+    started = procfs.read_stat(daemon)
+    assert started is not None
+    space = Path("/proc/self/ns/pid").stat().st_ino
+    mark = f"{space}:{daemon}:{started.start_ticks}:0"
+    process = subprocess.Popen(["sleep", "600"], env={**os.environ, leftovers.ENV: mark})
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_killed_daemon_loses_nobody(box: Box) -> None:
@@ -15,9 +36,11 @@ def test_a_killed_daemon_loses_nobody(box: Box) -> None:
     names = ["silent", "chatty", "parent"]
     before = {name: box.wait_phase(name, "RUNNING")["pid"] for name in names}
     processes = set(box.pids())
-    box.kill_daemon()
-    assert set(box.pids()) == processes, "workers do not notice"
-    box.start()
+    with awaited_by(box.daemon.pid) as awaited:
+        box.kill_daemon()
+        assert set(box.pids()) == processes, "workers do not notice"
+        box.start()
+        assert awaited.wait(5.0) == -signal.SIGKILL, "a child that the killed daemon awaited is ended"
     after = {name: box.wait_phase(name, "RUNNING") for name in names}
     assert {name: program["pid"] for name, program in after.items()} == before
     assert all(program["restarts"] == 0 for program in after.values())

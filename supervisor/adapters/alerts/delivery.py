@@ -32,6 +32,7 @@ from typing import Any, Final
 
 import structlog
 
+from supervisor.adapters import leftovers
 from supervisor.adapters.host import clock, sd_journal
 from supervisor.model.inputs import AlertTried
 from supervisor.policy.upkeep.alerting import COMMAND, KINDS, AlertSettings, Notice, body, target_name, title, wanted
@@ -127,7 +128,8 @@ def _fields(notice: Notice) -> dict[str, str]:
 
 def _environ() -> dict[str, str]:
     """The daemon's, without what systemd told the daemon alone: a hook that inherits it could confuse the service."""
-    return {key: value for key, value in os.environ.items() if key not in contract.STRIPPED_ENV}
+    kept = {key: value for key, value in os.environ.items() if key not in contract.STRIPPED_ENV}
+    return kept | leftovers.mark(of_user=True)
 
 
 def _run_hook(rules: AlertSettings, notice: Notice, host: str, over_fd: int | None) -> str:

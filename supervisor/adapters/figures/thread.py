@@ -26,6 +26,7 @@ from typing import Any, Final
 
 import structlog
 
+from supervisor.adapters import leftovers
 from supervisor.adapters.procfs import read_stat
 from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.worker.figures import FigureRow, Figures, Sources, after
@@ -319,7 +320,7 @@ class _Child:
             # A group of its own in the daemon's session: children in other sessions are orphans of workers.
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", _CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL, cwd="/", process_group=0,
+                stderr=subprocess.DEVNULL, cwd="/", process_group=0, env={**os.environ, **leftovers.mark()},
             )  # fmt: skip
             for pipe in (self._process.stdin, self._process.stdout):
                 assert pipe is not None  # noqa: S101  both were asked for

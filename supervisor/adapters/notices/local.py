@@ -23,6 +23,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from supervisor.adapters import leftovers
 from supervisor.adapters.files import open_regular
 from supervisor.adapters.notices.web import Unreadable
 from supervisor.policy.box import wall_clock
@@ -107,6 +108,7 @@ class Command:
 
     def _printed(self) -> str:
         env = {key: value for key, value in os.environ.items() if key not in contract.STRIPPED_ENV}
+        env |= leftovers.mark(of_user=True)
         try:
             process = subprocess.Popen(
                 self._argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env, cwd="/",

@@ -2,8 +2,13 @@
 
 The repository, the password's file and the backend's credentials go into the child's environment; `ps` shows none of
 them. The child has a group of its own and is ended with it. When this process dies, the kernel sends it SIGINT, at
-which restic removes its lock and ends (setpriv's --pdeathsig). A lock that a killed restic has left is removed by
-`restic unlock`, which leaves locks of processes that live.
+which restic removes its lock and ends (setpriv's --pdeathsig). Where that takes a while or fails, the next daemon ends it
+(`adapters/leftovers.py`).
+
+A lock that a killed restic has left is removed by `restic unlock`. A lock of a process that lives, here or on another box,
+is waited for. `restic unlock` sends SIGHUP to the process that a lock of this host names, to learn whether it lives; its
+number may be another process's by now, and a training would die of it. So it is not run while such a process lives and
+the lock is young; restic removes an older one without asking.
 
 Written for restic 0.14 (Debian 12); later ones answer the same, and errors also as JSON.
 """
@@ -18,6 +23,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -26,6 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from supervisor.adapters import leftovers, procfs
 from supervisor.adapters.process.share import Share
 from supervisor.config.offsite import lines_in, masked
 from supervisor.policy.upkeep.offsite import Lease, OffsiteSettings
@@ -37,7 +44,13 @@ LEASE_TAG: Final = "extralife-lease"
 _LEAVE_S: Final = 3.0
 _MOST_SAID: Final = 600
 _MOST_BYTES: Final = 64 << 20
+_MADE_ROOM: Final = "it made room for something more urgent, or for the daemon's end"
 _LOCKED: Final = re.compile(r"already locked|unable to create lock")
+_HOLDER: Final = re.compile(r"by PID (\d+) on (\S+) by")
+_LOCK_AGE: Final = re.compile(r"\((?:(\d+)h)?(?:(\d+)m)?[\d.]+(?:[mµn]s|s) ago\)")
+_OLD_LOCK_MINUTES: Final = 30  # restic's own limit
+_LOCK_WAIT_S: Final = 60.0  # another box's prune of a usual repository takes less
+_LOCK_LOOK_S: Final = 5.0  # each look derives restic's key anew, a second of CPU and more
 _NOISE: Final = re.compile(r"^(Fatal: |Warning: |error: )+", re.IGNORECASE)
 _LOW: Final = (
     ("setpriv", "--pdeathsig", "INT"), ("nice", "-n", "19"), ("ionice", "-c", "2", "-n", "7"),
@@ -143,14 +156,32 @@ class Restic:
         self._run("check", *([f"--read-data-subset={share}%"] if share else []))
 
     def _run(self, *args: str, cwd: Path | None = None, given: str = "") -> str:
-        """What it printed. A lock that nobody holds any more is removed, once."""
-        try:
-            return self._once(args, cwd, given)
-        except ResticError as error:
-            if isinstance(error, Cut) or not _LOCKED.search(str(error)):
-                raise
-        self._once(("unlock",), None, "")
-        return self._once(args, cwd, given)
+        """What it printed. A lock that nobody holds any more is removed; another is waited for, at most a minute."""
+        began_s, unlocked = time.monotonic(), False
+        until_s = min(began_s + _LOCK_WAIT_S, self.deadline_s - _LOCK_LOOK_S)
+        while True:
+            try:
+                return self._once(args, cwd, given)
+            except ResticError as error:
+                told = str(error)
+                if isinstance(error, Cut) or not _LOCKED.search(told):
+                    raise
+            holder_lives = _holder_lives(told)
+            if holder_lives or unlocked:
+                waited_s = time.monotonic() - began_s
+                if began_s + waited_s >= until_s:
+                    raise ResticError(f"{told}; waited {waited_s:.0f} s for it")
+                self._pause(_LOCK_LOOK_S)
+            if not holder_lives:
+                self._once(("unlock",), None, "")
+                unlocked = True
+
+    def _pause(self, length_s: float) -> None:
+        poller = select.poll()
+        if self._cut_fd is not None:
+            poller.register(self._cut_fd, select.POLLIN)
+        if poller.poll(length_s * 1000.0):
+            raise Cut(_MADE_ROOM)
 
     def _once(self, args: Sequence[str], cwd: Path | None, given: str) -> str:
         options = ["-o", f"sftp.command={self._rules.sftp_command}"] if self._rules.sftp_command else []
@@ -174,7 +205,7 @@ class Restic:
             why = self._await_end(process)
             code = process.wait()
             if why:
-                raise Cut(why) if "made room" in why else ResticError(why)
+                raise Cut(why) if why == _MADE_ROOM else ResticError(why)
             said = _text(out)
             if code == 127 or (code and "No such file" in _text(err) and shutil.which("restic") is None):
                 raise ResticError("restic is not installed: apt-get install restic")
@@ -190,7 +221,7 @@ class Restic:
 
     def _environ(self) -> dict[str, str]:
         env = {key: value for key, value in os.environ.items() if key not in contract.STRIPPED_ENV}
-        env |= credentials(self._rules.env_file)
+        env |= credentials(self._rules.env_file) | leftovers.mark()
         return env | {
             "RESTIC_REPOSITORY": self._rules.repository, "RESTIC_PASSWORD_FILE": self._rules.password_file,
             "RESTIC_CACHE_DIR": str(self._cache), "RESTIC_PROGRESS_FPS": "0.1", "LC_ALL": "C",
@@ -214,7 +245,7 @@ class Restic:
             leaving = select.poll()
             leaving.register(pidfd, select.POLLIN)
             leaving.poll(_LEAVE_S * 1000.0)
-            return "it made room for something more urgent, or for the daemon's end" if ready else "its time was over"
+            return _MADE_ROOM if ready else "its time was over"
         finally:
             os.close(pidfd)
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -243,6 +274,16 @@ class Restic:
 
 def _ready(poller: select.poll, until_s: float) -> set[int]:
     return {fd for fd, _ in poller.poll(max(0.0, until_s - time.monotonic()) * 1000.0)}
+
+
+def _holder_lives(told: str) -> bool:
+    """Whether the process that a young lock names is one of this host and lives. Of another host's nothing is known."""
+    holder, age = _HOLDER.search(told), _LOCK_AGE.search(told)
+    if holder is None or holder[2] != socket.gethostname():
+        return False
+    old = age is not None and (int(age[1] or 0) > 0 or int(age[2] or 0) >= _OLD_LOCK_MINUTES)
+    stat = procfs.read_stat(int(holder[1]))
+    return not old and stat is not None and stat.alive
 
 
 def lowered() -> list[str]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from supervisor import users
+from supervisor.adapters import leftovers
 from supervisor.policy.worker.service_health import Checked, HealthCheck
 
 if TYPE_CHECKING:
@@ -164,12 +165,13 @@ def _status(sock: socket.socket, left: _Left) -> int:
 def _command(check: HealthCheck, spec: ProgramSpec) -> None:
     user = users.found(spec.user) if spec.user else None
     env = {**os.environ, **(user.env if user is not None else {}), **dict(spec.env), "EXTRALIFE_PROGRAM": spec.name}
+    env |= leftovers.mark(of_user=True)
     whose: dict[str, Any] = {}
     if user is not None and user.uid != os.geteuid():
         whose = {"user": user.uid, "group": user.gid, "extra_groups": user.groups}
     process = subprocess.Popen(
         check.command, cwd=spec.directory or "/", env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL, start_new_session=True, **whose,
+        stderr=subprocess.DEVNULL, process_group=0, **whose,
     )  # fmt: skip
     try:
         code = process.wait(check.timeout_s)

@@ -23,15 +23,15 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from supervisor.adapters import procfs
+from supervisor.adapters import leftovers, procfs
 from workers import contract
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
-# Of attempts, and of the commands of [alerts], which may leave processes behind that are no attempt's.
-_MARKS: Final = (f"{contract.ENV_TOKEN}=".encode(), b"EXTRALIFE_ALERT_")
+# Of attempts, and of the daemon's own children, which may leave processes behind that are no attempt's.
+_MARKS: Final = (f"{contract.ENV_TOKEN}=".encode(), f"{leftovers.ENV}=".encode())
 
 
 class Orphans:

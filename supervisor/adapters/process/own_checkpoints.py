@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from supervisor.adapters import leftovers
 from supervisor.adapters.process import whole_files
 from supervisor.adapters.threads import Tasks
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
@@ -294,11 +295,12 @@ class _NoAnswer(Exception):
 
 def _own_check(place: Place, path: str) -> str:
     """What `checkpoint_check` says: empty for exit code 0, else its first line. Raises _NoAnswer when it cannot be run."""
-    env = {name: value for name, value in os.environ.items() if name not in contract.STRIPPED_ENV} | dict(place.env)
+    env = {name: value for name, value in os.environ.items() if name not in contract.STRIPPED_ENV}
+    env |= dict(place.env) | leftovers.mark(of_user=True)
     try:
         check = subprocess.Popen(
             [*place.check, path], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            cwd=place.directory, env=env, start_new_session=True,
+            cwd=place.directory, env=env, process_group=0,
         )  # fmt: skip
     except (OSError, ValueError) as error:
         raise _NoAnswer(f"checkpoint_check cannot be started: {error}") from error

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from supervisor.adapters import procfs
+from supervisor.adapters import leftovers, procfs
 
 _MOST_PROCESSES: Final = 8
 _MOST_CHARS: Final = 4000  # of one process
@@ -52,7 +52,7 @@ def stacks(found: Iterable[procfs.Stat], timeout_s: float) -> str:
 
 def _dump(spy: str, pid: int, timeout_s: float) -> str:
     argv = [spy, "dump", "--nonblocking", "--pid", str(pid)]
-    env = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "RUST_BACKTRACE": "0"}
+    env = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "RUST_BACKTRACE": "0"} | leftovers.mark()
     try:
         done = subprocess.run(
             argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False, text=True,
