@@ -42,6 +42,8 @@ def fill_slots(context: DecisionContext, *, staggered: bool = True) -> None:
         return
     if context.state.offsite.keeps_down(on=context.settings.offsite.on) or context.state.notices.keeps_down(context.now_s):
         return
+    if context.memory.lease_awaited_until_s(context.now_s) is not None:
+        return
     _shed(context)
     _rotate(context)
     programs = context.state.programs.values()

@@ -126,8 +126,12 @@ def next_wake_s(context: DecisionContext) -> float | None:
     if context.memory.ended:
         return None
     due: list[float] = []
+    lease_s = context.memory.lease_awaited_until_s(context.now_s)
+    if lease_s is not None:
+        due.append(lease_s)
+    waits = context.state.stopping or context.memory.holds_starts or lease_s is not None
     for program in context.state.programs.values():
-        if program.retry_at_s is not None and not context.state.stopping and not context.memory.holds_starts:
+        if program.retry_at_s is not None and not waits:
             due.append(program.retry_at_s)
         if program.attempt is not None and program.attempt.stop is not None:
             due.append(max(kill_due_s(program.attempt.stop), context.memory.blind_until_s or 0.0))

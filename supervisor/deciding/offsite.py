@@ -66,6 +66,7 @@ def _want(context: DecisionContext, what: str, due_wall_s: float | None = None) 
 
 def on_lease(context: DecisionContext, item: LeaseFound) -> None:
     """Whose the repository is, read before each copy."""
+    context.memory = replace(context.memory, offsite_first_look_s=None)
     record, lease = context.state.offsite, item.lease
     if item.claim is rule.Claim.HELD:
         known = (record.token, record.generation, record.place)
@@ -90,7 +91,7 @@ def _says_nothing(fence: Fence, lease: rule.Lease) -> bool:
 
 def on_done(context: DecisionContext, item: OffsiteDone) -> None:
     """A copy, a check or a removal of old copies has ended."""
-    context.memory = replace(context.memory, offsite="")
+    context.memory = replace(context.memory, offsite="", offsite_first_look_s=None)
     if item.what == LOOK or (item.what == COPY and context.state.offsite.fence is not None):
         return  # a look that failed is repeated by the next copy
     if item.error:

@@ -18,6 +18,7 @@ from supervisor.model.reboots import reboot_pattern
 from supervisor.model.state import Attempt, Program
 from supervisor.policy.box import box_identity
 from supervisor.policy.box.reboot_cause import WORDS
+from supervisor.policy.upkeep import offsite
 from supervisor.policy.worker.loss import ABOUT, furthest, loss
 from supervisor.records import replace
 
@@ -55,6 +56,7 @@ def on_began(context: DecisionContext, item: Began) -> None:
     reconcile(context, why="extralife started")
     for name, (number, stranger) in sorted(item.unrecorded_workers.items()):
         _take_in(context, name, number, stranger)
+    _await_lease(context, rebooted=bool(item.boot.rebooted))
     fill_slots(context, staggered=False)
     if rebooted is not None:
         _alert(context, rebooted, item.boot.ckpt_steps)
@@ -71,6 +73,14 @@ def _fill_hole(context: DecisionContext, program: Program) -> None:
         _requeue(context, name, "the journal has its end, but lost what followed when it was damaged")
     elif program.phase is Phase.STOPPED and program.wanted:
         _requeue(context, name, "the journal has its start request, but lost what followed when it was damaged")
+
+
+def _await_lease(context: DecisionContext, *, rebooted: bool) -> None:
+    """A box that comes back looks first whether another one has taken over (`policy/upkeep/offsite.py`)."""
+    record, rules = context.state.offsite, context.settings.offsite
+    held = record.token != "" and record.place in {"", rules.place}
+    until_s = offsite.first_look_until_s(rules, rebooted=rebooted, held=held, now_s=context.now_s)
+    context.memory = replace(context.memory, offsite_first_look_s=until_s)
 
 
 def _why(*, clean: bool | None, rebooted: bool | None, adopted: int) -> str:
@@ -175,7 +185,8 @@ def _still_true(context: DecisionContext, boot: BootEvidence) -> dict[str, int]:
 def _alert(context: DecisionContext, fact: facts.HostRebooted, ckpt_steps: dict[str, int]) -> None:
     """Report a reboot. Lost work is the steps between the last sign of life and the newest complete checkpoint.
 
-    The programs that resume are those started in this turn: after an orderly reboot the last sign of life names none.
+    The programs that resume are those started in this turn: after an orderly reboot the last sign of life names none. While
+    the lease is read first (`_await_lease`), they are those that ran.
     """
     losses = {}
     for name in fact.programs:
@@ -191,7 +202,8 @@ def _alert(context: DecisionContext, fact: facts.HostRebooted, ckpt_steps: dict[
         # Only a built-in worker's checkpoints can be read. Any other may have saved a newer one than the record knows.
         read = spec is not None and spec.builtin and name in ckpt_steps
         losses[name] = found if read else replace(found, bound=found.bound and ABOUT)
-    resuming = tuple(sorted(context.state.live))
+    waits = context.memory.offsite_first_look_s is not None
+    resuming = fact.programs if waits else tuple(sorted(context.state.live))
     pattern = reboot_pattern(context.state, now_s=context.now_s)
     context.command(commands.AlertReboot(fact, context.state.reboots_total, losses, resuming, pattern))
 

@@ -200,6 +200,7 @@ class Memory:
     offsite_looked: str = ""  # the repository (`OffsiteSettings.place`) whose lease this daemon has asked for, and when
     offsite_looked_s: float = 0.0
     offsite_asked: tuple[str, ...] = ()  # what the operator or the calendar asked for and is not begun yet
+    offsite_first_look_s: float | None = None  # no program starts before the lease is read, or before this moment
     offsite_until_s: float | None = None  # the end waits for a last copy until then
     offsite_cause: str = ""  # of the copy that it makes
     rescues: dict[str, Rescue] = field(default_factory=dict)  # by the id of a notice
@@ -214,6 +215,11 @@ class Memory:
     def holds_starts(self) -> bool:
         """Whether no worker may be started now: something that a start relies on is not in place."""
         return any(each.finding.holds_starts for each in self.foundations.values())
+
+    def lease_awaited_until_s(self, now_s: float) -> float | None:
+        """No worker is started before this moment: another box may have taken over, and the repository has not answered."""
+        until_s = self.offsite_first_look_s
+        return until_s if until_s is not None and now_s < until_s else None
 
     def watch(self, name: str, token: str) -> Observation | None:
         found = self.watches.get(name)

@@ -415,3 +415,56 @@ def test_the_page_tells_age_size_and_error():
 def test_a_fact_of_a_later_version_changes_nothing():
     record = OffsiteRecord()
     assert recorded(record, None, facts.OffsiteFact("x")) == record
+
+
+# --- the first look ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rebooted():
+    """A box that held the repository comes back after a reboot; its first look is under way."""
+    core = running()
+    decision = core.reboot("boot-2")
+    assert copies(decision) == [("start", True)]
+    assert not of(decision, commands.Spawn)
+    assert core.wake_at_s == core.now_s + 10.0
+    (alert,) = of(decision, commands.AlertReboot)
+    assert alert.resuming == ("Pong", "Qbert")
+    return core
+
+
+def spawned(core):
+    return [each.spec.name for each in of(core.last, commands.Spawn)]
+
+
+def test_after_a_reboot_nothing_starts_before_the_lease_is_read(rebooted):
+    rebooted.later(2.0).woke()
+    assert spawned(rebooted) == []
+    rebooted.give(LeaseFound(rebooted.now_s, Claim.HELD, A1))
+    assert spawned(rebooted) == ["Pong", "Qbert"]
+
+
+def test_a_box_that_comes_back_and_finds_another_s_lease_starts_nothing(rebooted):
+    rebooted.give(LeaseFound(rebooted.now_s, Claim.LOST, B2))
+    done(rebooted, "look")
+    rebooted.later(20.0).woke()
+    assert spawned(rebooted) == []
+    assert rebooted.phase("Pong") is Phase.QUEUED
+
+
+@pytest.mark.parametrize("answer", ["an error", "none"])
+def test_a_repository_that_cannot_be_reached_costs_seconds_and_stops_nobody(rebooted, answer):
+    if answer == "none":
+        rebooted.later(10.0).woke()
+    else:
+        done(rebooted, "look", ERROR)
+    assert spawned(rebooted) == ["Pong", "Qbert"]
+
+
+def test_without_a_reboot_or_a_lease_of_its_own_nothing_waits():
+    core = running()
+    core.begin()
+    assert core.memory.offsite_first_look_s is None
+    core = Core(settings("Pong", offsite=RULES))
+    core.begin()
+    assert of(core.reboot("boot-2"), commands.Spawn)

@@ -151,6 +151,8 @@ def a_free_slot_is_used(_, step):
     kept_down = step.state.offsite.keeps_down(on=step.decision.settings.offsite.on)
     if kept_down or step.state.notices.keeps_down(step.now_s):
         return None
+    if step.decision.memory.lease_awaited_until_s(step.now_s) is not None:
+        return None
     programs, slots = step.state.programs.values(), step.decision.settings.level.slots
     held = {program.name for program in programs if step.state.backups.holds(program.name)}
     keeps = {

@@ -24,7 +24,12 @@ The rule of the lease. The repository names the one box that goes on with its tr
 grows by one with each take-over. Of several leases the highest generation counts, then the newest. A box that finds a
 lease with its own token goes on. One that held this repository and finds another's lease is fenced: its programs stop. One
 that never held it copies nothing, and its programs run: a mistyped repository must not cost a night. Example: box A holds
-generation 1 and vanishes; a restore on box B takes over with generation 2; A comes back, reads 2, and stops.
+generation 1 and vanishes; a restore on box B takes over with generation 2; A comes back, reads 2, and starts nothing.
+
+The rule of the first look. After a reboot, a box that held the repository reads the lease before it starts a program, and
+waits for the answer at most 10 s: it may be one that comes back. A repository that cannot be reached costs these seconds
+and stops nobody. Examples: an answer after 2 s starts everybody 2 s later, or nobody; a network that is up after a minute
+lets both boxes train until the next copy.
 
 A disk that is cloned, or moved to other hardware, carries the token with it. A box that finds its own token, but was other
 hardware when it wrote its lease, goes on only if the newest copy is one that its own record knows: then nobody has gone on
@@ -54,6 +59,7 @@ _FIRST_S: Final = 60.0
 _FIRST_RETRY_S: Final = 60.0
 _URGENT_RETRY_S: Final = 2.0
 _ASIDE_S: Final = 30.0
+_FIRST_LOOK_S: Final = 10.0
 _NO_TIME: Final = frozenset({REBOOT, NOTICE})
 
 
@@ -136,6 +142,11 @@ def late_at_s(rules: OffsiteSettings, copies: Copies) -> float | None:
     if not rules.on or not copies.trained or since_s is None:
         return None
     return since_s + rules.late_s
+
+
+def first_look_until_s(rules: OffsiteSettings, *, rebooted: bool, held: bool, now_s: float) -> float | None:
+    """Until when a daemon that starts waits for the lease before it starts a program; None: it does not wait."""
+    return now_s + _FIRST_LOOK_S if rules.on and rebooted and held else None
 
 
 # --- the lease ---------------------------------------------------------------------------------------------------------
