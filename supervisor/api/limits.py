@@ -40,6 +40,10 @@ _FULL: Final = (
     b'{"error": "too many connections: try again"}\n'
 )
 
+# Where no byte of a next request has come: empty lines before it are ignored (RFC 9112, 2.2). Supervisor's client ends each GET
+# with one too many, and h11 takes it for garbage where the answer has said `connection: close` already.
+_BETWEEN: Final = frozenset({h11.IDLE, h11.DONE, h11.MUST_CLOSE})
+
 
 class BoundedProtocol(PeerProtocol):
     """uvicorn's HTTP/1.1 with these limits. All of it runs in the server's own loop."""
@@ -55,8 +59,11 @@ class BoundedProtocol(PeerProtocol):
     # --- time --------------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._follow()
+        if self.conn.their_state in _BETWEEN and not self.conn.trailing_data[0]:
+            data = data.lstrip(b"\r\n")
+        if data:
+            super().data_received(data)
+            self._follow()
 
     def handle_events(self) -> None:
         try:

@@ -538,6 +538,30 @@ def test_a_follower_that_has_gone_is_let_go_though_the_log_stands_still(
     assert MOST_FOLLOWERS > 10
 
 
+def test_the_line_end_too_many_may_come_when_the_answer_has_begun(api: Path, log: Path) -> None:
+    head, line_end = STOCK[:-2] % b"Pong", STOCK[-2:]
+    follow = Following(api, head)
+    follow.reads(b"0123456789")
+    for each in (line_end, line_end[:1], line_end[1:]):  # the client sends its lines one by one
+        follow.connection.sock.sendall(each)
+    assert call(api, "/RPC2", method="GET")[0] == 405, "an answer to what was sent later: the line ends have been read"
+    with log.open("ab") as out:
+        out.write(b"and on\n")
+    follow.reads(b"and on\n")
+    follow.close()
+
+
+def test_empty_lines_before_the_next_request_are_ignored(api: Path) -> None:
+    request = b"GET /api/v1/programs/Pong HTTP/1.1\r\nHost: \r\n\r\n"
+    client = Following(api, request)
+    client.reads(b'"figures":null}')
+    client.got = b""
+    for each in (b"\r", b"\n\r\n" + request):
+        client.connection.sock.sendall(each)
+    client.reads(b"HTTP/1.1 200 OK")
+    client.close()
+
+
 def test_a_followed_log_that_vanishes_may_come_back(api: Path, log: Path) -> None:
     follow = Following(api, STOCK % b"Pong")
     follow.reads(b"0123456789")
