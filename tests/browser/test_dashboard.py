@@ -304,6 +304,26 @@ def test_everything_is_reached_by_keyboard(opened: Any) -> None:
     assert ranges(page)["Qbert"] == before
 
 
+_WATCHED = """
+window.places = new Set();
+(function look() {
+  for (const each of document.querySelectorAll("button.name")) {
+    if (each.textContent === "Pong-s3") places.add(each.getBoundingClientRect().top);
+  }
+  requestAnimationFrame(look);
+})();
+"""
+
+
+def test_nothing_moves_under_the_pointer_while_the_page_completes(opened: Any) -> None:
+    page = opened().page
+    page.add_init_script(_WATCHED)
+    page.reload()
+    page.locator("#broke .incidents li").first.wait_for()
+    drawn(page)
+    assert page.evaluate("places.size") == 1, page.evaluate("[...places]")
+
+
 @pytest.mark.parametrize("width", [320, 390])
 def test_a_phone_scrolls_in_one_direction(opened: Any, shot: Any, width: int) -> None:
     page = opened(width=width, height=720, has_touch=True, is_mobile=True).page
