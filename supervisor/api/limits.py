@@ -40,8 +40,8 @@ _FULL: Final = (
     b'{"error": "too many connections: try again"}\n'
 )
 
-# Where no byte of a next request has come: empty lines before it are ignored (RFC 9112, 2.2). Supervisor's client ends each GET
-# with one too many, and h11 takes it for garbage where the answer has said `connection: close` already.
+# No byte of a next request has come: empty lines before it are ignored (RFC 9112, 2.2). Supervisor's client ends each
+# GET with one too many, and h11 takes it for garbage once the answer has said `connection: close`.
 _BETWEEN: Final = frozenset({h11.IDLE, h11.DONE, h11.MUST_CLOSE})
 
 
