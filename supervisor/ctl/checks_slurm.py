@@ -16,7 +16,7 @@ from typing import Final
 from supervisor.adapters.slurm import report
 from supervisor.adapters.slurm.client import Done, Slurm, Unknown
 from supervisor.adapters.slurm.launcher import mark_of, remote_paths
-from supervisor.adapters.slurm.script import Tag, batch_script
+from supervisor.adapters.slurm.script import Tag, Terms, batch_script
 from supervisor.ctl import text
 from supervisor.ctl.checks import Finding, Patient, not_known, tool
 from supervisor.filesystems import kind_of, shared
@@ -105,7 +105,7 @@ def _partition(rules: LauncherSettings, found: list[Partition]) -> Iterator[Find
 def _taken(slurm: Slurm, rules: LauncherSettings, settings: Settings) -> Finding:
     """Slurm's own check of partition, account, quality of service and resources together: `sbatch --test-only`."""
     tag = Tag(mark_of(settings.paths.state_dir), "doctor", 1, "0" * 32)
-    answer = slurm.would_take(batch_script(rules, tag, command=("true",), output="/dev/null"))
+    answer = slurm.would_take(batch_script(Terms(rules), tag, command=("true",), output="/dev/null"))
     if isinstance(answer, Done):
         return Finding("job", "ok", "Slurm would take a job of this partition, account, quality of service and size")
     if isinstance(answer, Unknown):

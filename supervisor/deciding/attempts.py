@@ -36,7 +36,7 @@ def fill_slots(context: DecisionContext, *, staggered: bool = True) -> None:
     Had Breakout's breaker opened (next trial in 30 min), Qbert would start now.
 
     After a change of level, starts from the queue are `staggered`: building 256 environments eight times at once would
-    take every core for a minute.
+    take every core of this box for a minute.
     """
     if context.state.stopping or context.memory.ended or context.memory.holds_starts:
         return
@@ -120,9 +120,14 @@ def _slots(context: DecisionContext) -> int:
 
 
 def _waits_for_another(context: DecisionContext) -> bool:
-    """Whether a start from the queue would follow the previous one too soon; the loop is woken when it may follow."""
+    """Whether a start from the queue would follow the previous one too soon; the loop is woken when it may follow.
+
+    Jobs of a cluster are built on their own nodes, and seeds that start together are one array there.
+    """
     since_s, gap_s = context.state.climb.level_since_s, context.settings.load.stagger_s
-    if not context.settings.ladder or since_s is None or context.now_s - since_s > _CHANGE_S:
+    if context.settings.launcher.remote or not context.settings.ladder or since_s is None:
+        return False
+    if context.now_s - since_s > _CHANGE_S:
         return False
     begun = [program.attempt.intended_at_s for program in context.state.live.values() if program.attempt is not None]
     newest_s = max((at_s for at_s in begun if at_s >= since_s), default=None)

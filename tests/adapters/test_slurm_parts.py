@@ -5,97 +5,26 @@ import shlex
 import subprocess
 import sys
 import time
-import zlib
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from fakes import ListInbox, OneClock
+from slurm_kit import NEXT, SETTINGS, SPEC, TOKEN, World
 
 from supervisor.adapters.slurm import node, report
-from supervisor.adapters.slurm.client import Done, Jobs, SlurmRefused, Submitted, Unknown
+from supervisor.adapters.slurm.client import SlurmRefused, Unknown
 from supervisor.adapters.slurm.controls import SlurmControls
-from supervisor.adapters.slurm.launcher import SlurmLauncher, node_order, remote_paths
+from supervisor.adapters.slurm.launcher import node_order
 from supervisor.adapters.slurm.probes import FRESH_S, SlurmProbes
-from supervisor.adapters.slurm.script import Tag, batch_script, job_name, tag_of
+from supervisor.adapters.slurm.script import ArrayTag, Tag, Terms, array_of, batch_script, tag_of
 from supervisor.model.commands import SetControl
 from supervisor.model.inputs import Ended, JobsSeen, SpawnBroke, SpawnSucceeded
-from supervisor.model.settings import Paths, ProgramSpec, Progress
 from supervisor.policy.cluster.jobs import Job
-from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.policy.worker.placeholders import Template
 from workers import contract
 from workers.exit_record import ExitRecord
 
 ROOT = Path(__file__).parents[2]
-TOKEN = "ab" * 16
-NEXT = contract.next_token(TOKEN)
-SETTINGS = LauncherSettings(
-    kind="slurm", partition="a100", account="lab", qos="night", gpus=2, memory_mb=1000, time_limit_s=7201.0,
-    setup="module load conda\nconda activate rl", options="--nice=5\n\n--reservation=x",
-)  # fmt: skip
-SPEC = ProgramSpec("Pong", ("sleep", "1"), "d", progress=Progress.BEAT)
-
-
-class Cluster:
-    """Answers as it is told to."""
-
-    def __init__(self):
-        self.answer, self.rows, self.absent, self.cancelled, self.scripts = Submitted(17), [], frozenset(), [], []
-
-    def submit(self, script, options=(), *, cwd="/"):
-        self.scripts.append(script)
-        return self.answer
-
-    def jobs(self, wanted=()):
-        return Jobs(tuple(self.rows), self.absent) if isinstance(self.rows, list) else self.rows
-
-    def cancel(self, targets):
-        self.cancelled += targets
-        return Done()
-
-    def signal(self, target, name):
-        self.cancelled.append((target, name))
-        return Done()
-
-
-class World:
-    def __init__(self, tmp_path):
-        self.paths = remote_paths(Paths(str(tmp_path / "a state"), str(tmp_path / "run")))
-        self.clock, self.inbox, self.cluster = OneClock(at_wall_s=5000.0), ListInbox(), Cluster()
-        self.launcher = SlurmLauncher(self.paths, lambda: SETTINGS, self.cluster, self.inbox, self.clock)
-        Path(self.paths.run_dir("Pong")).mkdir(parents=True)
-
-    def spawn(self, spec=SPEC):
-        self.launcher.spawn(spec, 3, TOKEN, ("n1", "n2"))
-        self.launcher.step()
-
-    def look(self, *rows, later_s=100.0):
-        self.cluster.rows = list(rows)
-        self.clock.at_s += later_s
-        self.inbox.items.clear()
-        self.launcher.step()
-        return self.inbox.items
-
-    def row(self, id_=17, **more):
-        return Job(
-            id_, **{"comment": str(Tag(self.launcher.mark, "Pong", 3, TOKEN)), "state": "PENDING", "restarts": 0, **more}
-        )
-
-    def directory(self):
-        return Path(self.paths.attempt_dir("Pong", 3, TOKEN))
-
-    def report(self, **more):
-        body = {
-            "token": TOKEN, "job": "17", "restart": 0, "node": "n7", "asked": "", "pid": 5, "start_ticks": 6, "shim_pid": 7,
-            "shim_start_ticks": 8, "stdout_from": 0, "stderr_from": 0, "at_ns": 90_000_000_000, "wall_s": 6000.0,
-            "state": "S", "cpu_s": None, **more,
-        }  # fmt: skip
-        text = json.dumps(body).encode()
-        path = Path(self.paths.beat("Pong", 3))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        node.write_in_place(path, b"\0" * node.BEAT_BYTES + b"%08x " % zlib.crc32(text) + text + b"\n")
-        return path
 
 
 @pytest.fixture
@@ -141,7 +70,7 @@ def test_slurm_may_not_start_a_script_again_that_is_given_an_old_checkpoint(worl
 
 
 def test_a_path_with_odd_characters_is_quoted_for_sbatch():
-    text = batch_script(SETTINGS, Tag("ab" * 4, "P", 1, TOKEN), command=("x",), output='/a "b"/50%%/job-%j.out')
+    text = batch_script(Terms(SETTINGS), Tag("ab" * 4, "P", 1, TOKEN), command=("x",), output='/a "b"/50%%/job-%j.out')
     assert '#SBATCH --output="/a \\"b\\"/50%%/job-%j.out"\n' in text
 
 
@@ -149,7 +78,10 @@ def test_a_job_is_known_by_its_comment_even_if_the_cluster_adds_to_it():
     tag = Tag("ab" * 4, "Pong:s1", 3, TOKEN)
     assert tag_of(f"checked by site policy; {tag} ok") == tag
     assert tag_of("extralife:me:you") is None
-    assert job_name(tag) == "extralife-abababab-Pong:s1"
+    assert tag.name == "extralife-abababab-Pong:s1"
+    array = ArrayTag("ab" * 4, "Pong", TOKEN)
+    assert (array_of(f"checked by site policy; {array} ok"), array.name) == (array, "extralife-abababab-Pong:all")
+    assert (tag_of(str(array)), array_of(str(tag))) == (None, None)
 
 
 # --- submitting ---

@@ -377,6 +377,9 @@ def test_a_level_is_climbed_to_with_its_resources_and_left_when_a_node_fails_und
     core = Climbing().until("heavy")
     core.train(120.0)
     assert {job.partition for _, job in core.asked[-4:]} == {"h100"}
+    starts = [item.at_s for item in core.journal if isinstance(item.fact, facts.SpawnIntended)][-4:]
+    new, moved = starts[:2], starts[2:]
+    assert (new[0], moved[0]) == (new[1], moved[1]), "none waits until another is built: each has a node of its own"
     last = core.lose("Pong")
     judged = core.told(facts.NodeFaultJudged)[-1]
     assert (judged.node, judged.level, judged.weight) == ("node-of-Pong", "heavy", 0.25)

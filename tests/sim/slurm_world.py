@@ -7,6 +7,7 @@ lost, a controller that is away, nodes that fail or are cut off, preemptions, de
 
 import json
 import random
+import re
 import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,7 +20,6 @@ from fakes import ListInbox, OneClock
 from supervisor.adapters.slurm import node
 from supervisor.adapters.slurm.client import Done, Jobs, Submitted, Unknown
 from supervisor.adapters.slurm.launcher import SlurmLauncher, remote_paths
-from supervisor.adapters.slurm.script import tag_of
 from supervisor.model.inputs import Asked, Verb, Woke
 from supervisor.model.settings import FIXED, Level, LoadSettings, Paths, Rung
 from supervisor.policy.cluster.jobs import Job, Node
@@ -29,10 +29,14 @@ from workers.exit_record import ExitRecord
 
 WALL_S = 1_800_000_000.0
 POLL_S = 10.0
+GROUP = "P"  # of all programs: those that start together are one array
 SETTLE_S = 120.0
 LIMIT_S = 600.0
 TARGET_S = 1500.0  # of training, over all jobs of a program
 MOST_DELAY_S = 60.0  # of a submission that nobody has answered: less than SETTLE_S
+
+
+ORDERS = re.compile(r"^(\d+)\) cd (\S+) && extralife_order=\$PWD/(\S+) ;;$", re.MULTILINE)
 
 
 class DaemonKilled(BaseException):
@@ -48,6 +52,7 @@ class SimJob:
     until_s: float = 0.0
     ended_s: float | None = None
     partition: str = ""  # that its script asks for
+    alone: bool = True  # --dependency=singleton
 
 
 class SimSlurm:
@@ -56,7 +61,7 @@ class SimSlurm:
     def __init__(self, clock, chance, progress):
         self.clock, self.chance, self.progress = clock, chance, progress  # seconds of training, by program
         self.jobs_, self.next_id, self.down_until_s = {}, 1, 0.0
-        self.next_submit, self.zombies, self.submissions = "ok", [], 0
+        self.next_submit, self.zombies, self.submissions = "ok", [], []  # of how many tasks each
         self.drained = {}  # node -> reason
 
     # --- the commands ---
@@ -70,15 +75,20 @@ class SimSlurm:
             return self._down()
         if how == "lost":
             return Unknown("sbatch has not answered within 30 s", "timeout")
-        lines = script.splitlines()
-        comment = next(line.partition("--comment=")[2] for line in lines if "--comment=" in line)
-        name = next(line.partition("--job-name=")[2] for line in lines if "--job-name=" in line)
+        asked = dict(re.findall(r"^#SBATCH --([\w-]+)=(.*)$", script, re.MULTILINE))
         delay_s = self.chance.uniform(1.0, MOST_DELAY_S) if how == "late" else 0.0
-        partition = next((line.partition("--partition=")[2] for line in lines if "--partition=" in line), "main")
-        row = Job(self.next_id, name=name, comment=comment, state="PENDING", reason="Resources", restarts=0)
-        self.jobs_[row.id] = SimJob(row, lines[-1].split()[-1], self.clock.at_s + delay_s, partition=partition)
+        orders = {int(task): f"{run_dir}/{order}" for task, run_dir, order in ORDERS.findall(script)}
+        orders = orders or {None: script.split()[-1]}
+        for task, order in orders.items():
+            row = Job(
+                self.next_id, task, asked["job-name"], asked["comment"], state="PENDING", reason="Resources", restarts=0
+            )  # fmt: skip
+            self.jobs_[row.target] = SimJob(
+                row, order, self.clock.at_s + delay_s, partition=asked.get("partition", "main"),
+                alone=asked.get("dependency") == "singleton",
+            )  # fmt: skip
         self.next_id += 1
-        self.submissions += 1
+        self.submissions.append(len(orders))
         if how == "killed":
             raise DaemonKilled
         if how in {"late", "unanswered"}:
@@ -89,7 +99,7 @@ class SimSlurm:
         if self._down():
             return self._down()
         rows = [job.row for job in self.jobs_.values() if self._shown(job)]
-        return Jobs(tuple(rows), frozenset(wanted) - {row.id for row in rows})
+        return Jobs(tuple(rows), frozenset(wanted) - {row.target for row in rows})
 
     def _shown(self, job):
         forgotten = job.ended_s is not None and self.clock.at_s - job.ended_s > 300.0
@@ -99,7 +109,7 @@ class SimSlurm:
         if self._down():
             return self._down()
         for target in targets:
-            job = self.jobs_[int(target)]
+            job = self.jobs_[target]
             if job.ended_s is None:
                 self.end(job, "CANCELLED", code=75 if job.run else None)
         return Done()
@@ -110,7 +120,7 @@ class SimSlurm:
         return [Node(name, ("drained",), reason) for name, reason in self.drained.items()]
 
     def signal(self, target, name):
-        job = self.jobs_[int(target)]
+        job = self.jobs_[target]
         if not self._down() and job.run is not None:
             job.run.asked = "signal"
             self.end(job, "COMPLETED", code=contract.EXIT_LEFT)
@@ -132,14 +142,17 @@ class SimSlurm:
                 self.zombies.remove(run)
 
     def _begin(self, job):
-        others = [each for each in self.live() if each.row.name == job.row.name and each.row.id < job.row.id]
+        others = job.alone and [
+            each for each in self.live() if each.row.name == job.row.name and each.row.id < job.row.id
+        ]  # fmt: skip
         if others or self.chance.random() < 0.7:
             return
         job.row = replace(
             job.row, state="RUNNING", reason="", nodes=(f"n{self.chance.randint(1, 9)}",), partition=job.partition
         )
         environ = {
-            "SLURM_JOB_ID": str(job.row.id), "SLURM_RESTART_COUNT": str(job.row.restarts), "SLURMD_NODENAME": job.row.nodes[0]
+            "SLURM_JOB_ID": str(job.row.id), "SLURM_RESTART_COUNT": str(job.row.restarts), "SLURMD_NODENAME": job.row.nodes[0],
+            "SLURM_ARRAY_JOB_ID": str(job.row.id), "SLURM_ARRAY_TASK_ID": str(job.row.array_task or ""),
         }  # fmt: skip
         run = node.Run(json.loads(Path(job.order).read_text()), environ)
         try:
@@ -200,7 +213,10 @@ def _levels(slots):
 def _rung(level, names):
     place = level.launcher.partition
     return Rung(
-        level, tuple(spec(name, digest=f"{name}-{place}", own_digest=f"{name}-own", job=level.launcher) for name in names)
+        level,
+        tuple(
+            spec(name, digest=f"{name}-{place}", own_digest=f"{name}-own", job=level.launcher, group=GROUP) for name in names
+        ),
     )
 
 
@@ -214,7 +230,7 @@ class SlurmWorld:
         made = settings(*rungs[0].programs, slots=programs, launcher=launcher)
         self.core = Core(replace(made, paths=self.paths, level=rungs[0].level, ladder=rungs, load=LoadSettings(mode=FIXED)))
         self.slurm = SimSlurm(self.clock, self.chance, self.progress)
-        self.faults, self.deleted = [], 0
+        self.faults, self.deleted, self.hidden_until_s = [], 0, 0.0
         self.start()
 
     def start(self):
@@ -243,6 +259,8 @@ class SlurmWorld:
     def step(self, seconds=2.0):
         self.clock.at_s += seconds
         self.core.now_s = self.clock.at_s
+        if self.clock.at_s >= self.hidden_until_s:
+            self.show_tables()
         self.slurm.step(seconds)
         try:
             self.launcher.step()
@@ -258,8 +276,8 @@ class SlurmWorld:
     def check(self):
         """No program has two jobs, and none trains twice."""
         for name in self.names:
-            jobs = [job for job in self.slurm.live() if tag_of(job.row.comment).program == name]
-            assert len(jobs) <= 1, f"{name} has jobs {[job.row.id for job in jobs]} after {self.faults[-5:]}"
+            jobs = [job for job in self.slurm.live() if json.loads(Path(job.order).read_text())["program"] == name]
+            assert len(jobs) <= 1, f"{name} has jobs {[job.row.target for job in jobs]} after {self.faults[-5:]}"
         newer = {run.run_dir: run.token for job in self.slurm.live() if (run := job.run) is not None}
         for zombie in self.slurm.zombies:
             assert newer.get(zombie.run_dir) is None or zombie.owner() != zombie.token
@@ -271,7 +289,18 @@ class SlurmWorld:
         for name, program in self.core.state.live.items():
             job = by_token.get(program.attempt.token)
             if job is not None:
-                assert program.attempt.digest == f"{name}-{job.partition}", f"{job.row.id} of {name}, {self.faults[-5:]}"
+                assert program.attempt.digest == f"{name}-{job.partition}", f"{job.row.target} of {name}, {self.faults[-5:]}"
+
+    def hide_tables(self):
+        """The tables of arrays lie on a file system that shows names late, and another daemon begins."""
+        for table in Path(self.paths.state_dir).glob("slurm/arrays/*/tasks.json"):
+            table.rename(table.with_suffix(".late"))
+        self.hidden_until_s = self.clock.at_s + self.chance.uniform(1.0, MOST_DELAY_S)
+        self.start()
+
+    def show_tables(self):
+        for table in Path(self.paths.state_dir).glob("slurm/arrays/*/tasks.late"):
+            table.rename(table.with_suffix(".json"))
 
     def harm(self):
         """One fault."""
@@ -302,6 +331,13 @@ class SlurmWorld:
             case "deleted" if running or waiting:
                 self.slurm.end(self.chance.choice(running or waiting), "CANCELLED")
                 self.deleted += 1
+            case "array deleted" if running or waiting:
+                array = self.chance.choice(running or waiting).row.id
+                for job in [job for job in running + waiting if job.row.id == array]:
+                    self.slurm.end(job, "CANCELLED")
+                    self.deleted += 1
+            case "tables late":
+                self.hide_tables()
             case "stop and start":
                 name = self.chance.choice(self.names)
                 self.ask(Verb.STOP, name)
@@ -317,5 +353,5 @@ class SlurmWorld:
 
 HARM = (
     "late", "unanswered", "lost", "killed", "kill the daemon", "lose what was posted", "controller away", "node fails",
-    "requeued", "preempted", "deleted", "stop and start", "gpu breaks", "level",
+    "requeued", "preempted", "deleted", "stop and start", "gpu breaks", "level", "array deleted", "tables late",
 )  # fmt: skip

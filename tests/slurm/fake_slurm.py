@@ -2,8 +2,9 @@
 
     install(where)      # puts sbatch, squeue, scancel and sacct into `where`
 
-It knows what the launcher relies on: `--dependency=singleton`, `--signal=B:USR1@N`, `--open-mode=append`, requeueing, TERM and
-then KILL for a deleted job. `tests/slurm/test_launchers.py` runs the same tests on it and on a real Slurm.
+It knows what the launcher relies on: `--dependency=singleton`, `--array=1-N`, `--signal=B:USR1@N`, `--open-mode=append`,
+requeueing, TERM and then KILL for a deleted job. Each task of an array is a job with a number of its own, the first one that
+of the array, as with Slurm. `tests/slurm/test_launchers.py` runs the same tests on it and on a real Slurm.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -52,6 +54,23 @@ def jobs(where: Path) -> list[Path]:
     return sorted((each for each in (where / "jobs").iterdir() if (each / "row").exists()), key=lambda each: int(each.name))
 
 
+def meant(where: Path, target: str) -> list[Path]:
+    """`17` is a job, or all tasks of array 17; `17_3` is one task."""
+    number, _, task = target.partition("_")
+    rows = [(each, read(each)) for each in jobs(where)]
+    of_array = [each for each, row in rows if row["ArrayJobID"] == number and task in {"", row["ArrayTaskID"]}]
+    return of_array or [each for each, _ in rows if each.name == target]
+
+
+def new(where: Path) -> int:
+    """The number of a new job."""
+    for number in range(1, 100_000):
+        with contextlib.suppress(FileExistsError):
+            (where / "jobs" / str(number)).mkdir()
+            return number
+    raise AssertionError("the queue is full")
+
+
 # --- the commands ---
 
 
@@ -61,23 +80,31 @@ def sbatch(where: Path, _args: list[str]) -> None:
         line.removeprefix("#SBATCH --").partition("=")[::2] for line in script.splitlines() if line.startswith("#SBATCH --")
     )
     options = {name: value.strip('"') for name, value in options.items()}
-    for number in range(1, 10_000):
-        job = where / "jobs" / str(number)
-        with contextlib.suppress(FileExistsError):
-            job.mkdir()
-            break
+    with (where / "calls").open("a") as calls:
+        calls.write(f"{options['job-name']}\n")
+    first, _, last = options.get("array", "0-0").partition("-")
+    of_array = None
+    for task in range(int(first), int(last) + 1):
+        number = new(where)
+        if "array" in options:
+            of_array = of_array or number
+        enqueue(where, number, script, options, of_array, task)
+    print(of_array or number)
+
+
+def enqueue(where: Path, number: int, script: str, options: dict[str, str], of_array: int | None, task: int) -> None:
+    job = where / "jobs" / str(number)
     (job / "script").write_text(script)
     write(
-        job, JobID=number, Name=options["job-name"], Comment=options["comment"], State="PENDING", Reason="Priority",
+        job, JobID=number, ArrayJobID=of_array or number, ArrayTaskID=task if of_array else "N/A", Name=options["job-name"], Comment=options["comment"], State="PENDING", Reason="Priority",
         NodeList="", Partition=options.get("partition", "main"), SubmitTime=int(time.time()), StartTime="N/A",
         EndTime="N/A", exit_code="0", RestartCnt=0, TimeLimit=f"{options['time']}:00", output=options["output"],
-        signal=options["signal"], requeue="requeue" in options,
+        signal=options["signal"], requeue="requeue" in options, alone=options.get("dependency") == "singleton",
     )  # fmt: skip
     subprocess.Popen(
         [sys.executable, "-I", "-S", __file__, str(where), "run", str(number)], start_new_session=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    print(number)
 
 
 def squeue(where: Path, args: list[str]) -> None:
@@ -89,9 +116,8 @@ def squeue(where: Path, args: list[str]) -> None:
 
 def scancel(where: Path, args: list[str]) -> None:
     name = next((each.partition("=")[2] for each in args if each.startswith("--signal=")), "")
-    for target in (each for each in args if not each.startswith("-")):
-        job = where / "jobs" / target
-        if not (job / "row").exists() or read(job)["State"] not in LIVE:
+    for job in (job for each in args if not each.startswith("-") for job in meant(where, each)):
+        if read(job)["State"] not in LIVE:
             continue
         if not name:
             (job / "cancelled").touch()
@@ -128,8 +154,8 @@ def awaited(where: Path, job: Path) -> bool:
     while True:
         if (job / "cancelled").exists():
             return False
-        name = read(job)["Name"]
-        earlier = [each for each in jobs(where) if int(each.name) < int(job.name) and read(each)["Name"] == name]
+        name, alone = read(job)["Name"], read(job)["alone"] == "True"
+        earlier = [each for each in jobs(where) if alone and int(each.name) < int(job.name) and read(each)["Name"] == name]
         if not (where / "HOLD").exists() and not any(read(each)["State"] in LIVE for each in earlier):
             return True
         time.sleep(LOOK_S)
@@ -138,10 +164,14 @@ def awaited(where: Path, job: Path) -> bool:
 def attend(job: Path) -> int:
     """Its script, from its start to its wait status."""
     row = read(job)
+    array, task = row["ArrayJobID"], row["ArrayTaskID"]
     environ = {
         **os.environ, "SLURM_JOB_ID": job.name, "SLURM_RESTART_COUNT": row["RestartCnt"], "SLURMD_NODENAME": "n1",
+        **({} if task == "N/A" else {"SLURM_ARRAY_JOB_ID": array, "SLURM_ARRAY_TASK_ID": task}),
     }  # fmt: skip
-    with Path(row["output"].replace("%%", "%").replace("%j", job.name)).open("ab") as out:
+    words = {"%%": "%", "%j": job.name, "%A": array, "%a": task}
+    output = re.sub("%[%jAa]", lambda found: words[found[0]], row["output"])
+    with Path(output).open("ab") as out:
         script = subprocess.Popen(
             ["/bin/bash", str(job / "script")], env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
             start_new_session=True, cwd="/",

@@ -160,7 +160,8 @@ class Cluster(Launched):
             time.sleep(0.1)
 
 
-KINDS = ["local", "fake slurm", pytest.param("slurm", marks=[pytest.mark.slurm, pytest.mark.slow])]
+CLUSTERS = ["fake slurm", pytest.param("slurm", marks=[pytest.mark.slurm, pytest.mark.slow])]
+KINDS = ["local", *CLUSTERS]
 
 
 @pytest.fixture(params=KINDS)
@@ -311,6 +312,57 @@ def test_a_suspended_program_is_continued(launched):
     launched.until(lambda sample: sample.proc_state == "T", "it is suspended")
     launched.launcher.signal("mine", token, "SIGCONT")
     launched.until(lambda sample: sample.proc_state == "S", "it goes on")
+
+
+def begin_group(launched, *names):
+    """Programs of one group, started together; by name the token of each. A program is ready once it has written its name."""
+    code = SAVES.replace('open("ready"', 'open(os.environ["EXTRALIFE_PROGRAM"]').replace(
+        "saved by {number}", "{os.environ['EXTRALIFE_PROGRAM']} saved"
+    )  # fmt: skip
+    tokens = {name: launched.begin(code, name=name, group="seeds") for name in names}
+    for name in names:
+        launched.begun(tokens[name], name=name)
+        launched.file(name)
+    return tokens
+
+
+def test_programs_of_a_group_that_start_together_have_each_a_life_of_their_own(launched):
+    tokens = begin_group(launched, "a", "b", "c")
+    for name, token in tokens.items():
+        assert Path(launched.paths.run_dir(name), contract.FENCE_FILE).read_text().strip() == token
+    launched.launcher.ask_to_leave("b", tokens["b"])
+    assert launched.ended(tokens["b"]).code == 75
+    assert launched.file("b saved")
+    launched.begin_daemon()
+    found = launched.launcher.survey({name: (1, tokens[name]) for name in ("a", "c")})
+    assert {each.survival for each in found.values()} == {Survival.ALIVE}
+    for name, survivor in found.items():
+        launched.launcher.adopt(name, survivor)
+    os.kill(found["a"].pid, signal.SIGKILL)
+    assert launched.ended(tokens["a"]).signal == 9
+    newer = launched.begin(SAVES, 2, name="a", group="seeds")
+    launched.begun(newer, 2, name="a")
+    launched.file("ready")
+    assert alive(found["c"].pid)
+    for name, token in (("a", newer), ("c", tokens["c"])):
+        launched.launcher.ask_to_leave(name, token)
+        assert launched.ended(token).code == 75
+
+
+@pytest.mark.parametrize("launched", CLUSTERS, indirect=True)
+def test_a_group_is_one_array_of_which_one_task_is_deleted_or_all_are(launched):
+    slurm = Slurm(directory=launched.commands)
+    before = {job.target for job in slurm.jobs().found}
+    tokens = begin_group(launched, "a", "b", "c")
+    jobs = [job for job in slurm.jobs().found if job.target not in before]
+    assert sorted(job.array_task for job in jobs) == [1, 2, 3]
+    (array,) = {job.id for job in jobs}
+    launched.launcher.kill_tree("a", tokens["a"])
+    launched.ended(tokens["a"])
+    launched.until(lambda now: now.proc_state == "S", "another task goes on", name="b")
+    slurm.cancel([str(array)])
+    for name in ("b", "c"):
+        assert cause(launched.ended(tokens[name])) == "cancelled"
 
 
 BEATS = f"""

@@ -159,11 +159,11 @@ def test_slurm_refuses_in_its_own_words(told):
 def test_a_wanted_job_that_nobody_knows_is_absent_and_the_accounting_is_asked_once(told):
     slurm = told["slurm"]
     before = slurm.calls
-    answer = slurm.jobs([9999])
-    assert (answer.absent, answer.untold) == (frozenset({9999}), "")
+    answer = slurm.jobs(["9999"])
+    assert (answer.absent, answer.unread) == (frozenset({"9999"}), "")
     assert slurm.calls - before <= 2
     again = slurm.calls
-    assert slurm.jobs([9999]).absent == {9999}
+    assert slurm.jobs(["9999"]).absent == {"9999"}
     assert slurm.calls - again == 1
 
 
@@ -173,19 +173,52 @@ def test_a_real_slurm_runs_a_job_that_is_found_by_its_comment(real):
     answer = slurm.submit(SCRIPT.format("sleep 100"), ["--output=/dev/null", "--comment=extralife run=short", "--time=5"])
     assert isinstance(answer, Submitted), answer
     real.until_state(answer.id, "RUNNING")
-    (job,) = [each for each in slurm.jobs([answer.id]).found if each.id == answer.id]
+    (job,) = [each for each in slurm.jobs([str(answer.id)]).found if each.id == answer.id]
     assert (job.id, job.comment, job.state, job.time_limit_s) == (answer.id, "extralife run=short", "RUNNING", 300)
     assert slurm.cancel([job.target]) == Done()
     real.until_state(answer.id, "CANCELLED")
 
 
+@pytest.mark.slow
+@pytest.mark.slurm
+def test_what_is_asked_of_one_task_changes_that_task_alone(real):
+    """What ADR 0091 relies on. One of four tasks each is signalled, requeued and held, and deleted; of those that wait one is changed."""
+    slurm = Slurm()
+    real.run("scancel", "--user=root")
+    script = SCRIPT.format("trap 'exit 0' USR1\nwhile :; do sleep 0.2; done")
+    array = slurm.submit(script, ["--array=1-4", "--output=/dev/null", "--time=30", "--mem=50", "--comment=tasks"]).id
+    waits = slurm.submit(script, ["--array=1-4", "--output=/dev/null", "--time=30", "--hold", "--comment=tasks"]).id
+
+    def states(of=array):
+        return {job.array_task: (job.state, job.restarts) for job in slurm.jobs().found if job.id == of}
+
+    running = ("RUNNING", 0)
+    real.until(lambda: states() == dict.fromkeys((1, 2, 3, 4), running), 60, "four tasks run")
+    assert slurm.signal(f"{array}_2", "USR1") == slurm.requeue(f"{array}_3") == slurm.cancel([f"{array}_4"]) == Done()
+    over = {1: running, 2: ("COMPLETED", 0), 3: ("PENDING", 1), 4: ("CANCELLED", 0)}
+    real.until(lambda: states() == over, 60, f"tasks that are {over}")
+    assert slurm.hold(f"{array}_3") == slurm.update(f"{waits}_2", ExcNodeList="n1") == Done()
+    assert [job.target for job in slurm.jobs().found if job.reason == "JobHeldAdmin"] == [f"{array}_3"]
+    said = [real.run("scontrol", "show", "job", f"{waits}_{task}") for task in (1, 2)]
+    assert ["ExcNodeList=n1" in each for each in said] == [False, True]
+    assert slurm.release(f"{array}_3") == Done()
+    real.until(lambda: states() == over | {3: ("RUNNING", 1)}, 60, "the third one runs again, as the same task")
+    assert {job.state for job in slurm.jobs([f"{array}_1", f"{waits}_4"]).found if job.id == waits} == {"PENDING"}
+    assert isinstance(slurm.submit(script, ["--array=1-2000"]), SlurmRefused), "MaxArraySize"
+    assert slurm.cancel([str(array), str(waits)]) == Done()
+    for each in (array, waits):
+        real.until(
+            lambda each=each: not {"PENDING", "RUNNING"} & {state for state, _ in states(each).values()}, 30, "its end"
+        )
+
+
 def test_a_poll_with_a_failed_job_leaves_its_second_call_to_the_question_for_nodes(played, monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: 0)  # the recordings are root's
-    failed = next(job.id for job in played.slurm.jobs().found if job.state == "FAILED")
+    failed = next(job.target for job in played.slurm.jobs().found if job.state == "FAILED")
     before = played.slurm.calls
-    first = played.slurm.jobs([failed, 9999])
-    assert (first.absent, "node is asked for" in first.untold, played.slurm.calls - before) == (frozenset(), True, 1)
-    assert played.slurm.jobs([9999]).absent == {9999}
+    first = played.slurm.jobs([failed, "9999"])
+    assert (first.absent, "node is asked for" in first.unread, played.slurm.calls - before) == (frozenset(), True, 1)
+    assert played.slurm.jobs(["9999"]).absent == {"9999"}
 
 
 @pytest.mark.parametrize("version", RECORDED)
@@ -201,10 +234,10 @@ def test_json_and_text_say_the_same(version):
 def test_a_slurm_that_does_not_know_a_field_is_asked_for_json_from_then_on(played, monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: 0)  # the recordings are root's
     played.behave("notext")
-    first = played.slurm.jobs([9999])
+    first = played.slurm.jobs(["9999"])
     assert len(first.found) == 12
-    assert (first.absent, "asked next time" in first.untold, played.slurm.calls) == (frozenset(), True, 2)
-    assert played.slurm.jobs([9999]).absent == {9999}
+    assert (first.absent, "asked next time" in first.unread, played.slurm.calls) == (frozenset(), True, 2)
+    assert played.slurm.jobs(["9999"]).absent == {"9999"}
     assert sum("--json" in call for call in played.calls()) == 2
     assert sum("-O" in call for call in played.calls()) == 1
 
@@ -215,7 +248,7 @@ def test_a_slurm_that_does_not_know_a_field_is_asked_for_json_from_then_on(playe
 def test_whatever_is_no_answer_is_unknown_and_never_a_failure(played, how, why):
     played.behave(how)
     for answer in (
-        played.slurm.submit(SCRIPT.format("true")), played.slurm.jobs([1]), played.slurm.nodes(), played.slurm.partitions(),
+        played.slurm.submit(SCRIPT.format("true")), played.slurm.jobs(["1"]), played.slurm.nodes(), played.slurm.partitions(),
         played.slurm.version(),
     ):  # fmt: skip
         assert isinstance(answer, Unknown), answer

@@ -110,8 +110,8 @@ def writer(box: Box, name: str = "a") -> str:
 
 
 def jobs_of(slurm: Cluster, state: str = "all") -> list[tuple[int, str, str]]:
-    """(id, state, comment), from Slurm itself."""
-    rows = slurm.run("squeue", "-h", f"--states={state}", "-o", "%A|%T|%k").splitlines()
+    """(id, state, comment), from Slurm itself. A task of an array has an id of its own."""
+    rows = slurm.run("squeue", "-h", "--array", f"--states={state}", "-o", "%A|%T|%k").splitlines()
     return [(int(number), said, comment) for number, said, comment in (row.split("|", 2) for row in rows)]
 
 
@@ -350,6 +350,135 @@ def test_a_job_deleted_by_hand_stays_down_until_somebody_starts_it(box: Box, slu
     assert begun(box, 2, timeout_s=90)["step"] > 0
 
 
+# --- seeds as arrays ---
+
+SEEDS = ("a-s1", "a-s2", "a-s3", "a-s4")
+
+
+def seeds(count: int = 4, keys: str = "") -> str:
+    return counting("a", "--seed={seed}", keys=f"seeds = {list(range(1, count + 1))}\n{keys}")
+
+
+def begins(box: Box, *names: str) -> list[int]:
+    """How often each has begun."""
+    return [len(trace(box, name, "begins")) for name in names or SEEDS]
+
+
+def tasks(box: Box) -> dict[str, str]:
+    """The job of each program, as `status` shows it."""
+    return {name: (box.program(name)["job"] or {}).get("id", "") for name in SEEDS}
+
+
+def accepted(calls: Path) -> list[list[str]]:
+    """(token of the comment, number) of each submission that Slurm has taken."""
+    return [line.split()[1:] for line in calls.read_text().splitlines() if line.startswith("accepted")]
+
+
+def until_begun(box: Box, *counts: int, timeout_s: float = 120) -> None:
+    until(
+        lambda: all(have >= want for have, want in zip(begins(box), counts, strict=True)), timeout_s, f"begins of {counts}"
+    )
+
+
+def all_run(box: Box) -> None:
+    for name in SEEDS:
+        box.wait_phase(name, "RUNNING", 90)
+
+
+@pytest.mark.slow
+def test_four_seeds_are_one_sbatch_and_each_restarts_stops_and_ends_for_itself(box: Box, slurm: Cluster, tmp_path: Path):
+    calls = wrapped(box, tmp_path / "bin")
+    configure(box, seeds())
+    box.start()
+    until_begun(box, 1, 1, 1, 1)
+    all_run(box)
+    ((_, array),) = accepted(calls)
+    assert tasks(box) == {name: f"{array}_{task}" for task, name in enumerate(SEEDS, start=1)}
+    assert f"{array}_3 on n" in box.ctl("status").stdout
+
+    os.kill(trace(box, "a-s1", "begins")[-1]["pid"], signal.SIGKILL)
+    until_begun(box, 2, 1, 1, 1)
+    assert begins(box) == [2, 1, 1, 1], "the others trained on"
+    assert len(accepted(calls)) == 2
+
+    assert box.ctl("stop", "a-s2").returncode == 0
+    box.wait_phase("a-s2", "STOPPED", 60)
+    assert trace(box, "a-s2", "leaves")
+    assert [box.program(name)["phase"] for name in ("a-s3", "a-s4")] == ["RUNNING", "RUNNING"]
+
+    box.kill_daemon()
+    box.start()
+    for name in ("a-s1", "a-s3", "a-s4"):
+        box.wait_phase(name, "RUNNING", 60)
+    assert begins(box) == [2, 1, 1, 1], "all were adopted"
+
+    slurm.run("scancel", array)
+    for name in ("a-s3", "a-s4"):
+        box.wait_phase(name, "STOPPED", 90)
+    assert box.program("a-s1")["phase"] == "RUNNING", "its job is another one"
+    assert box.ctl("start", "a-s2", "a-s3", "a-s4").returncode == 0
+    until_begun(box, 2, 2, 2, 2)
+    assert [trace(box, name, "begins")[1]["step"] > 0 for name in SEEDS] == [True] * 4
+    assert len(accepted(calls)) == 3, "those that were started together are one array again"
+
+
+@pytest.mark.slow
+def test_tasks_of_a_node_that_loses_power_go_on_in_their_array_and_the_others_train_on(
+    box: Box, slurm: Cluster, tmp_path: Path
+):
+    calls = wrapped(box, tmp_path / "bin")
+    configure(box, seeds())
+    box.start()
+    until_begun(box, 1, 1, 1, 1)
+    all_run(box)
+    until(lambda: all(step_of(box, name) >= 20 for name in SEEDS), 60, "checkpoints")
+    before, node = tasks(box), trace(box, "a-s1", "begins")[0]["node"]
+    lost = [name for name in SEEDS if trace(box, name, "begins")[0]["node"] == node]
+    slurm.kill_node(node)
+    for name in lost:
+        until(lambda name=name: box.facts("JobRequeued", name), 120, f"{name} to be put back")
+    slurm.start_node(node)
+    until_begun(box, *(1 + (name in lost) for name in SEEDS), timeout_s=180)
+    all_run(box)
+    assert begins(box) == [1 + (name in lost) for name in SEEDS]
+    assert [trace(box, name, "begins")[1]["step"] >= 20 for name in lost] == [True] * len(lost)
+    assert (tasks(box), len(accepted(calls))) == (before, 1)
+
+
+@pytest.mark.slow
+def test_a_daemon_killed_between_the_submission_of_seeds_and_its_record_adopts_all_of_them(
+    box: Box, slurm: Cluster, tmp_path: Path
+):
+    calls = wrapped(box, tmp_path / "bin")
+    (tmp_path / "bin" / "FAULT").write_text("silent")
+    configure(box, seeds())
+    box.start()
+    until(lambda: accepted(calls), 60, "Slurm to take the array")
+    box.kill_daemon()
+    assert not box.facts("JobSubmitted")
+    box.start()
+    until_begun(box, 1, 1, 1, 1)
+    all_run(box)
+    pause(2 * 10)  # longer than `settle_s`: nothing more is submitted
+    assert (begins(box), len(accepted(calls)), len(running(slurm, box))) == ([1, 1, 1, 1], 1, 4)
+
+
+@pytest.mark.slow
+def test_seeds_save_at_their_time_limit_and_their_next_links_lose_no_step(box: Box, slurm: Cluster, tmp_path: Path):
+    calls = wrapped(box, tmp_path / "bin")
+    configure(box, seeds(), time_limit_s=60, signal_lead_s=30)
+    box.start()
+    until_begun(box, 3, 3, 3, 3, timeout_s=400)
+    for name in SEEDS:
+        begun_at = [line["step"] for line in trace(box, name, "begins")]
+        left_at = [line["step"] for line in trace(box, name, "leaves")]
+        assert left_at[:2] == begun_at[1:3]
+        assert begun_at[2] > begun_at[1] > 0
+        assert {fact["cause"] for fact in box.facts("Exited", name)} == {"time_limit"}
+    links = sum(begins(box))
+    assert len(accepted(calls)) < links, f"{links} starts: those that end together are one array again"
+
+
 @pytest.mark.slow
 def test_the_daemon_in_a_job_of_its_own_is_followed_by_another_that_adopts_everything(box: Box, slurm: Cluster):
     configure(box, counting("a"))
@@ -377,7 +506,8 @@ def test_twenty_random_faults_submit_nothing_twice(box: Box, slurm: Cluster, tmp
     """The daemon is killed, sbatch answers late, fails after submitting or not at all, the controller restarts or stalls."""
     dice = random.Random(20)
     calls = wrapped(box, tmp_path / "bin")
-    configure(box, counting("a") + counting("b"), settle_s=6)
+    configure(box, seeds(3) + counting("b"), settle_s=6)
+    names = [*SEEDS[:3], "b"]
     for _ in range(20):
         fault = dice.choice(["kill", "kill", "late", "after", "refuse", "controller", "stall"])
         (tmp_path / "bin" / "FAULT").write_text(fault)
@@ -393,19 +523,20 @@ def test_twenty_random_faults_submit_nothing_twice(box: Box, slurm: Cluster, tmp
             slurm.resume_controller()
         elif fault == "kill" or dice.random() < 0.3:
             box.kill_daemon()
-        for line in trace(box, event="begins")[-1:]:  # a worker dies, so that something is submitted again
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(line["pid"], signal.SIGKILL)
+        for name in dice.sample(names, dice.randint(1, 3)):  # workers die, so that something is submitted again
+            for line in trace(box, name, "begins")[-1:]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(line["pid"], signal.SIGKILL)
     (tmp_path / "bin" / "FAULT").write_text("none")
     if box.daemon is None or box.daemon.poll() is not None:
         box.start(wait=False)
-    for name in ("a", "b"):
+    for name in names:
         until(lambda name=name: trace(box, name) and alive(trace(box, name, "begins")[-1]["pid"]), 240, f"{name} to train")
-    until(lambda: len(running(slurm, box)) == 2, 60, "two jobs for two programs")
-    accepted = [line.split()[1] for line in calls.read_text().splitlines() if line.startswith("accepted")]
-    assert len(accepted) >= 2
-    assert len(accepted) == len(set(accepted)), "one attempt was submitted twice"
-    for name in ("a", "b"):
+    until(lambda: len(running(slurm, box)) == 4, 60, "four jobs for four programs")
+    taken = [token for token, _ in accepted(calls)]
+    assert len(taken) >= 2
+    assert len(taken) == len(set(taken)), "one attempt was submitted twice"
+    for name in names:
         tokens = [line["token"] for line in trace(box, name, "begins")]
         assert len(tokens) == len(set(tokens)), "one attempt ran twice"
 
@@ -427,6 +558,7 @@ token=$(sed -n 's/^#SBATCH --comment=.*:\\([0-9a-f]*\\)"*$/\\1/p' <<<"$script")
 [[ $fault != late ]] || sleep 3
 number=$({real_one} "$@" <<<"$script") || exit
 echo "accepted $token $number" >>{calls}
+[[ $fault != silent ]] || exec sleep 60
 [[ $fault != after ]] || {{ echo "$lost" >&2; exit 1; }}
 echo "$number"
 """)

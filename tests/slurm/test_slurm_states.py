@@ -103,16 +103,16 @@ def test_nodes_in_many_states(version):
 
 
 def test_a_job_that_only_the_accounting_calls_running_is_absent(tmp_path):
-    """It was never told of the end; the controller, which knows every live job, does not know it."""
+    """The controller, which knows every live job, never reported its end to the accounting."""
     for name, text in (("squeue", ""), ("sacct", said(VERSIONS[-1], "sacct.txt"))):
         (tmp_path / f"{name}.txt").write_text(text)
         (tmp_path / name).write_text(f"#!/bin/sh\ncat {tmp_path}/{name}.txt\n")
         (tmp_path / name).chmod(0o755)
     found = {job.comment: job.id for job in reading.jobs_in_accounting(said(VERSIONS[-1], "sacct.txt")) if job.ended}
     lost, over = 20, found["run=failed"]
-    answer = Slurm(directory=str(tmp_path)).jobs([over, lost])
+    answer = Slurm(directory=str(tmp_path)).jobs([str(over), str(lost)])
     assert isinstance(answer, Jobs)
-    assert (over in {job.id for job in answer.found}, answer.absent) == (True, {lost})
+    assert (over in {job.id for job in answer.found}, answer.absent) == (True, {str(lost)})
     assert all(job.ended for job in answer.found)
 
 

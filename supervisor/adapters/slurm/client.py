@@ -76,14 +76,14 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """All jobs of this user. `absent`: wanted, and neither the controller nor the accounting knows of them.
+    """All jobs of this user. `absent`: targets that were wanted, and that neither the controller nor the accounting knows.
 
-    `untold`: why nothing is known of other wanted jobs that are missing here; empty: all of them are told or absent.
+    `unread`: why nothing is known of other wanted jobs that are missing here; empty: each of them is in `found` or absent.
     """
 
     found: tuple[Job, ...]
-    absent: frozenset[int] = frozenset()
-    untold: str = ""
+    absent: frozenset[str] = frozenset()
+    unread: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,25 +129,25 @@ class Slurm:
             return said
         return Done() if said.code == 0 else _refusal("sbatch", said)
 
-    def jobs(self, wanted: Collection[int] = ()) -> Jobs | Unknown:
-        """All jobs of this user. `wanted`: ids of jobs that must be told of, though they may have ended long ago."""
+    def jobs(self, wanted: Collection[str] = ()) -> Jobs | Unknown:
+        """All jobs of this user. `wanted`: `Job.target`s to be looked for, though they may have ended long ago."""
         before = self.calls
         found = self._queue()
         if isinstance(found, Unknown):
             return found
-        missing = sorted(frozenset(wanted) - {job.id for job in found})
+        missing = sorted(frozenset(wanted) - {job.target for job in found})
         if not missing:
             return Jobs(tuple(found))
         if self.calls - before >= CALLS_A_POLL:
-            return Jobs(tuple(found), untold="squeue had to be asked twice: the accounting is asked next time")
-        if any(job.id in wanted and job.state in MAY_BE_ITS_NODE for job in found):
-            return Jobs(tuple(found), untold="a job failed and its node is asked for: the accounting is asked next time")
+            return Jobs(tuple(found), unread="squeue had to be asked twice: the accounting is asked next time")
+        if any(job.target in wanted and job.state in MAY_BE_ITS_NODE for job in found):
+            return Jobs(tuple(found), unread="a job failed and its node is asked for: the accounting is asked next time")
         past = self._past(missing)
         if isinstance(past, Unknown):
-            return Jobs(tuple(found), untold=past.words)
-        # The accounting goes on to call a job running whose end it was not told of: only an end is news.
+            return Jobs(tuple(found), unread=past.words)
+        # The accounting calls a job running for ever if the controller never reported its end: only an end is news.
         ended = [job for job in past if job.ended]
-        return Jobs((*found, *ended), frozenset(missing) - {job.id for job in ended})
+        return Jobs((*found, *ended), frozenset(missing) - {job.target for job in ended})
 
     def cancel(self, targets: Collection[str]) -> Done | SlurmRefused | Unknown:
         """`Job.target`s. Slurm says nothing of one that has ended, or that it does not know: that is done too."""
@@ -194,12 +194,12 @@ class Slurm:
         self._by_json = True
         return answer
 
-    def _past(self, ids: Sequence[int]) -> list[Job] | Unknown:
+    def _past(self, targets: Sequence[str]) -> list[Job] | Unknown:
         """Jobs of the accounting; none where there is none. The controller was asked for ended jobs already."""
         if not self._accounting:
             return []
         answer = self._read(
-            ["sacct", "-n", "-P", "-X", f"--delimiter={FIELD}", f"--jobs={','.join(map(str, ids))}",
+            ["sacct", "-n", "-P", "-X", f"--delimiter={FIELD}", f"--jobs={','.join(targets)}",
              f"--format={','.join(reading.SACCT_FIELDS)}"],
             reading.jobs_in_accounting,
         )  # fmt: skip

@@ -11,6 +11,10 @@ So whatever happens between submitting and recording, the job is found again, an
 
 A poll is one call for all jobs. Slurm that does not answer is unknown: nothing ends, nothing is submitted again.
 
+Programs of one group that start together and ask for the same, such as the seeds of a game, are one array (`arrays.py`): one
+`sbatch`, one line in the queue. Each task is an attempt as any job is, with a token, a fence and an end of its own, and is
+called `17_3`. One that ends is started again alone, or with those of its group that end in the same moment.
+
 When Slurm itself puts a job back into its queue (`--requeue`: a node failed, a job was preempted), that attempt has ended.
 The next attempt is the same job with the next token (`workers.contract.next_token`), which its node makes by itself.
 """
@@ -38,8 +42,9 @@ from supervisor.adapters.files import read_bounded
 from supervisor.adapters.process import endings, limits, log_places
 from supervisor.adapters.process.processes import RunningAttempt, filled_in, make_dir, prune, signal_number
 from supervisor.adapters.slurm import report
+from supervisor.adapters.slurm.arrays import MOST_TASKS, SCRIPT_FILE, Arrays
 from supervisor.adapters.slurm.client import MAY_BE_ITS_NODE, Done, Jobs, SlurmRefused, Submitted, Unknown
-from supervisor.adapters.slurm.script import Tag, batch_script, job_name, tag_of
+from supervisor.adapters.slurm.script import Tag, Terms, array_of, array_script, batch_script
 from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
 from supervisor.policy.cluster.job_end import JobEnd
@@ -52,8 +57,10 @@ from workers import contract, exit_record
 log = structlog.get_logger()
 
 ORDER_FILE: Final = "order.json"
-SCRIPT_FILE: Final = "job.sh"
-OUTPUT_FILE: Final = "job-%j.out"
+OUTPUT_FILE: Final = "job-{}.out"  # with sbatch's word for the job, or with its number
+GATHER_S: Final = 1.0
+"""Programs of a group that are started within this time of each other are submitted together."""
+_GATHER_MOST_S: Final = 5.0
 _FILES_LEFT_S: Final = 30.0  # an exit record that a node has written may be seen here only after a while
 _NO_REPORT_S: Final = 900.0  # a job that has a node and never started its program: the node or `setup` hangs
 _ERRORS: Final = 2  # polls without an answer before it is reported: one is an ordinary hiccup ...
@@ -65,9 +72,15 @@ _NEVER_WORKS: Final = re.compile(
     r"requested (node configuration|time limit|partition configuration) is|not permitted|unrecognized option",
     re.IGNORECASE,
 )
+_NO_ARRAYS: Final = re.compile(r"\barrays?\b", re.IGNORECASE)  # "Invalid job array specification"
+_TARGET: Final = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?", re.ASCII)
 _OUTPUT_BYTES: Final = 16_384
 _OUT_OF_MEMORY: Final = re.compile(rb"(?im)^slurmstepd.* exceeded (job )?memory limit|^slurmstepd.* oom[-_ ]kill")
 _HELD_BY_SYSTEM: Final = re.compile(r"launch.?fail|jobholdmaxrequeue|prolog", re.IGNORECASE)
+
+
+class _Stopped(ValueError):
+    """It is no longer to be submitted."""
 
 
 class Cluster(Protocol):
@@ -75,7 +88,7 @@ class Cluster(Protocol):
 
     def submit(self, script: str, options: Sequence[str] = (), *, cwd: str = "/") -> Submitted | SlurmRefused | Unknown: ...
 
-    def jobs(self, wanted: Collection[int] = ()) -> Jobs | Unknown: ...
+    def jobs(self, wanted: Collection[str] = ()) -> Jobs | Unknown: ...
 
     def cancel(self, targets: Collection[str]) -> Done | SlurmRefused | Unknown: ...
 
@@ -93,7 +106,9 @@ class _Held:
     token: str
     base: str  # the token in the job's comment: that of the attempt which the job was submitted for
     restart: int = 0  # how often Slurm had restarted the job when this attempt began
-    job: int | None = None
+    job: str | None = None  # `17`, or `17_3` of an array
+    array: str = ""  # the token of its array
+    task: int = 0  # in that
     unanswered_s: float | None = None  # since then nobody knows whether it was submitted
     submitting: bool = True
     row: Job | None = None
@@ -110,19 +125,37 @@ class _Held:
 class _Back:
     """A job that Slurm has put back into its queue, and the attempt that goes on with it."""
 
-    job: int
+    job: str
+    array: str
     base: str
     restart: int
     token: str
     since_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """An attempt that is to be submitted."""
+
+    held: _Held
+    spec: ProgramSpec
+    terms: Terms
+    at_s: float
+
+    @property
+    def common(self) -> tuple[str, Terms]:
+        """What those of one array share."""
+        return self.spec.group, self.terms
+
+
 @dataclass(slots=True)
 class _Look:
     """The newest answer of Slurm's."""
 
-    rows: tuple[Job, ...] = ()
-    absent: frozenset[int] = frozenset()
+    absent: frozenset[str] = frozenset()
+    by_target: dict[str, Job] = field(default_factory=dict)
+    tags: dict[str, Tag] = field(default_factory=dict)  # by target
+    unknown: list[tuple[Job, bool]] = field(default_factory=list)  # tasks of ours: which attempt they are nobody knows
     by_base: dict[str, list[Job]] = field(default_factory=dict)
 
 
@@ -153,11 +186,15 @@ class SlurmLauncher:
         self._paths, self._settings, self._cluster = paths, settings, cluster
         self._inbox, self._clock, self._last_step = inbox, clock, last_step
         self.mark = mark_of(paths.state_dir)
-        self._guard = threading.Lock()  # over the three below; never held over a call of Slurm or a file system
+        self._guard = threading.Lock()  # over the four below; never held over a call of Slurm or a file system
         self._held: dict[str, _Held] = {}  # by token
         self._back: dict[str, _Back] = {}  # by program
         self._found: dict[str, _Held] = {}  # by token: what `survey` and `strangers` have found, to be adopted
+        self._asked: list[_Asked] = []
         self._tasks: deque[Callable[[], None]] = deque()
+        self._arrays = Arrays(paths, self.mark)
+        self._takes_arrays = True
+        self._unknown_since: dict[str, float] = {}  # by target
         self._due_s = 0.0
         self._errors, self._heard_s = 0, clock.now_s()
         self._last: dict[str, JobSight] = {}
@@ -187,10 +224,15 @@ class SlurmLauncher:
         with self._guard:
             back = self._back.pop(spec.name, None)  # of another token: nobody goes on with it, and it is deleted
             if back is not None and back.token == token:
-                held = replace(held, base=back.base, restart=back.restart, job=back.job, submitting=False)
+                held = replace(
+                    held, base=back.base, restart=back.restart, job=back.job, array=back.array, submitting=False
+                )  # fmt: skip
             self._held[token] = held
+            if held.job is None:
+                terms = Terms(spec.job.over(self._settings()), tuple(avoid), requeue=not _takes_checkpoint(spec))
+                self._asked.append(_Asked(held, spec, terms, self._clock.now_s()))
         if held.job is None:
-            self._put(partial(self._submit, held, spec, tuple(avoid)))
+            self._wake.set()
         else:
             self._put(self._poll_now)
 
@@ -270,15 +312,15 @@ class SlurmLauncher:
     def survey(self, expected: dict[str, tuple[int, str]]) -> dict[str, Survivor]:
         """What became of attempts. As long as nobody knows, they count as alive: `poll` finds out. May block."""
         answer = self._cluster.jobs() if expected else None
-        look = _look_of(answer) if isinstance(answer, Jobs) else None
+        look = self._look_of(answer) if isinstance(answer, Jobs) else None
         return {name: self._survey(look, name, *attempt) for name, attempt in sorted(expected.items())}
 
     def _survey(self, look: _Look | None, program: str, number: int, token: str) -> Survivor:
         held = _Held(program, number, token, token, submitting=False, unanswered_s=self._clock.now_s())
-        if look is not None and (row := _row_of(look, self.mark, program, number, token)) is not None:
-            tag = tag_of(row.comment)
-            held.job, held.row, held.unanswered_s = row.id, row, None
-            held.base, held.restart = (tag.token, number - tag.attempt) if tag is not None else (token, 0)
+        if look is not None and (found := _row_of(look, self.mark, program, number, token)) is not None:
+            row, tag = found
+            self._is_job(held, row)
+            held.base, held.restart = tag.token, number - tag.attempt
         self._found[token] = held
         told = report.read(self._paths, program, number, token)
         if held.job is None and told is None and not self._may_be_submitted(program, number, token):
@@ -287,8 +329,8 @@ class SlurmLauncher:
         if told is None:
             return Survivor(token, Survival.ALIVE)
         held.spawned = True
-        if held.job is None and told.job.isdigit():
-            held.job, held.restart = int(told.job), told.restart
+        if held.job is None and _TARGET.fullmatch(told.job):
+            held.job, held.restart = told.job, told.restart
         return Survivor(token, Survival.ALIVE, told.pid, told.start_ticks, told.shim_pid, told.shim_start_ticks)
 
     def _may_be_submitted(self, program: str, number: int, token: str) -> bool:
@@ -303,15 +345,17 @@ class SlurmLauncher:
         if not isinstance(answer, Jobs):
             return {}
         wanted, found = set(programs), {}
-        for row in answer.found:
-            tag = tag_of(row.comment)
-            if tag is None or tag.mark != self.mark or tag.program not in wanted or row.ended:
+        look = self._look_of(answer)
+        for target, tag in look.tags.items():
+            row = look.by_target[target]
+            if tag.mark != self.mark or tag.program not in wanted or row.ended:
                 continue
             restart = row.restarts or 0
             token, number = _token_after(tag.token, restart), tag.attempt + restart
             if token in self._found or self._fence_of(tag.program) not in {token, tag.token}:
                 continue
-            held = _Held(tag.program, number, token, tag.token, restart, row.id, submitting=False, row=row)
+            held = _Held(tag.program, number, token, tag.token, restart, submitting=False)
+            self._is_job(held, row)
             self._found[token] = held
             found[tag.program] = number, Survivor(token, Survival.ALIVE)
         return found
@@ -324,13 +368,16 @@ class SlurmLauncher:
     def _run(self) -> None:
         while not self._over:
             self.step()
-            self._wake.wait(_IDLE_S if self._tasks else min(_IDLE_S * 5, self._settings().poll_s))
+            self._wake.wait(_IDLE_S if self._tasks or self._asked else min(_IDLE_S * 5, self._settings().poll_s))
             self._wake.clear()
 
     def step(self) -> None:
         """All that is due now: what was asked, then a look at the queue."""
         while self._tasks and not self._over:
             self._safely(self._tasks.popleft())
+        for together in self._gathered():
+            if not self._over:
+                self._safely(partial(self._submit, together))
         if not self._over and self._clock.now_s() >= self._due_s and (self._held or self._back):
             self._due_s = self._clock.now_s() + self._settings().poll_s
             self._safely(self.poll)
@@ -343,7 +390,7 @@ class SlurmLauncher:
         self._due_s = 0.0
 
     @staticmethod
-    def _safely(task: Callable[[], None]) -> None:
+    def _safely(task: Callable[[], object]) -> None:
         try:
             task()
         except Exception:  # one attempt's odd directory must not end the only thread that knows of the others
@@ -355,39 +402,104 @@ class SlurmLauncher:
 
     # --- submitting ----------------------------------------------------------------------------------------------------
 
-    def _submit(self, held: _Held, spec: ProgramSpec, avoid: tuple[str, ...]) -> None:
-        if held.leaving:
-            self._drop(held)
-            self._broke(held.program, held.token, "it was stopped before it was submitted")
-            return
+    def _gathered(self) -> list[list[_Asked]]:
+        """Attempts to be submitted now: each alone, or those of a group that are one array.
+
+        A group is waited for until none of it was asked for in `GATHER_S`. Worked example: the three seeds of Pong are
+        asked for at 10.0, 10.0 and 10.4 s and are submitted at 11.4 s, by one call.
+        """
+        now_s, gathers = self._clock.now_s(), self._settings().arrays and self._takes_arrays
+        found: dict[tuple[str, Terms] | str, list[_Asked]] = {}
+        with self._guard:
+            for each in self._asked:
+                found.setdefault(each.common if gathers and each.spec.group else each.held.token, []).append(each)
+            ready = [
+                each for key, each in found.items()
+                if isinstance(key, str) or now_s - each[-1].at_s >= GATHER_S or now_s - each[0].at_s >= _GATHER_MOST_S
+            ]  # fmt: skip
+            taken = {each.held.token for together in ready for each in together}
+            self._asked = [each for each in self._asked if each.held.token not in taken]
+        return [together[first : first + MOST_TASKS] for together in ready for first in range(0, len(together), MOST_TASKS)]
+
+    def _submit(self, together: list[_Asked]) -> SlurmRefused | None:
+        """Submit one attempt as a job, or several as the tasks of an array. Returns what Slurm refused."""
+        together = self._each(together, self._prepare)
+        if not together:
+            return None
         try:
-            script = self._prepare(held, spec, avoid)
+            script = self._write_script(together) if len(together) == 1 else self._write_array(together)
         except (OSError, ValueError) as error:
-            self._drop(held)
-            where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
-            self._broke(
-                spec.name, held.token, f"cannot submit {spec.name}: {where}{getattr(error, 'strerror', None) or error}"
-            )
-            return
-        answer = self._cluster.submit(script, cwd=self._paths.run_dir(spec.name))
+            for each in together:
+                self._not_submitted(each, error)
+            return None
+        together = self._each(together, lambda each: self._fence(each.spec.name, each.held.token))
+        if not together:
+            return None
+        answer = self._cluster.submit(script, cwd=self._paths.run_dir(together[0].spec.name))
+        if isinstance(answer, SlurmRefused) and together[0].held.array and not _is_final(answer.words):
+            self._submit_singly(together, answer)
+            return None
+        for each in together:
+            self._answered(each, answer)
+        if isinstance(answer, Submitted):
+            self._post_sights()
+            self._poll_now()
+        return answer if isinstance(answer, SlurmRefused) else None
+
+    def _each(self, together: list[_Asked], step: Callable[[_Asked], None]) -> list[_Asked]:
+        """Those of which the step could be done. Of the others it is posted that they were not submitted."""
+        done = []
+        for each in together:
+            try:
+                if each.held.leaving:
+                    raise _Stopped("it was stopped before it was submitted")
+                step(each)
+                done.append(each)
+            except (OSError, ValueError) as error:
+                self._not_submitted(each, error)
+        return done
+
+    def _not_submitted(self, asked: _Asked, error: OSError | ValueError) -> None:
+        name = asked.spec.name
+        self._drop(asked.held)
+        where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+        said = f"{where}{getattr(error, 'strerror', None) or error}"
+        self._broke(name, asked.held.token, said if isinstance(error, _Stopped) else f"cannot submit {name}: {said}")
+
+    def _submit_singly(self, together: list[_Asked], answer: SlurmRefused) -> None:
+        """Slurm refuses the array: the cluster allows none, or fewer jobs of one user. Each is submitted by itself then.
+
+        They ask for the same, so what it refuses to one it refuses to those after it, which need no call.
+        """
+        if _NO_ARRAYS.search(answer.words):
+            self._takes_arrays = False
+        self._arrays.remove(together[0].held.array)
+        log.info("array_refused", programs=[each.spec.name for each in together], said=answer.words)
+        refused: SlurmRefused | None = None
+        for each in together:
+            each.held.array = ""
+            if refused is None:
+                refused = self._submit([each])
+            else:
+                self._answered(each, refused)
+
+    def _answered(self, asked: _Asked, answer: Submitted | SlurmRefused | Unknown) -> None:
+        held, name = asked.held, asked.spec.name
         held.submitting = False
         match answer:
             case Submitted(id=job):
-                held.job = job
-                self._post_sights()
-                self._poll_now()
+                held.job = f"{job}_{held.task}" if held.array else str(job)
             case Unknown(why=why) if why != "missing":
                 held.unanswered_s = self._clock.now_s()
-                log.warning("submission_unanswered", program=spec.name, error=answer.words)
+                log.warning("submission_unanswered", program=name, error=answer.words)
             case _:
                 self._drop(held)
-                never = isinstance(answer, SlurmRefused) and _NEVER_WORKS.search(answer.words) is not None
-                said = f"Slurm refuses the job of {spec.name}: {answer.words}"
-                self._broke(spec.name, held.token, said, permanent=never)
+                never = isinstance(answer, SlurmRefused) and _is_final(answer.words)
+                self._broke(name, held.token, f"Slurm refuses the job of {name}: {answer.words}", permanent=never)
 
-    def _prepare(self, held: _Held, spec: ProgramSpec, avoid: tuple[str, ...]) -> str:
-        """Write all that the job needs. The fence comes last: from then on no older attempt may commit."""
-        settings = spec.job.over(self._settings())
+    def _prepare(self, asked: _Asked) -> None:
+        """Write all that the job needs, but its script. The fence comes last: from then on no older attempt may commit."""
+        held, spec = asked.held, asked.spec
         directory = self._paths.attempt_dir(spec.name, held.number, held.token)
         make_dir(directory)
         if Path(directory, contract.EXIT_FILE).exists() or Path(directory, "claim").exists():
@@ -395,17 +507,50 @@ class SlurmLauncher:
                 "its last job was deleted while Slurm had it back in its queue; it is submitted as another attempt"
             )
         make_dir(f"{self._paths.runtime_dir}/beats")
-        tag = Tag(self.mark, spec.name, held.number, held.token)
-        order = f"{directory}/{ORDER_FILE}"
-        command = (sys.executable, "-S", "-E", f"{self._code_dir()}/node.py", order)
-        output = f"{directory}/".replace("%", "%%") + OUTPUT_FILE
-        requeue = not _takes_checkpoint(spec)
-        script = batch_script(settings, tag, command=command, output=output, avoid=avoid, requeue=requeue)
         log_places.note(self._paths, spec, held.number, held.token)
-        _write(order, json.dumps(node_order(self._paths, spec, held.number, held.token, settings), indent=1))
+        order = node_order(self._paths, spec, held.number, held.token, asked.terms.settings)
+        _write(f"{directory}/{ORDER_FILE}", json.dumps(order, indent=1))
+
+    def _write_script(self, together: list[_Asked]) -> str:
+        (asked,) = together
+        tag = self._tag(asked)
+        directory = self._paths.attempt_dir(tag.program, tag.attempt, tag.token)
+        command = (*self._command(), f"{directory}/{ORDER_FILE}")
+        script = batch_script(asked.terms, tag, command=command, output=_output(directory, "%j"))
         _write(f"{directory}/{SCRIPT_FILE}", script)
-        self._fence(spec.name, held.token)
         return script
+
+    def _write_array(self, together: list[_Asked]) -> str:
+        """The table of its tasks, and its script, which lies with each of the attempts, too."""
+        tag, table = self._arrays.write(together[0].spec.group, [self._tag(each) for each in together])
+        directory = str(self._arrays.directory(tag.token))
+        places = {}
+        for task, of in table.items():
+            run_dir = self._paths.run_dir(of.program)
+            places[task] = (
+                run_dir,
+                f"{Path(self._paths.attempt_dir(of.program, of.attempt, of.token)).relative_to(run_dir)}/{ORDER_FILE}",
+            )
+        script = array_script(together[0].terms, tag, places, command=self._command(), output=_output(directory, "%A_%a"))
+        _write(f"{directory}/{SCRIPT_FILE}", script)
+        for (task, of), each in zip(table.items(), together, strict=True):
+            each.held.array, each.held.task = tag.token, task
+            own = Path(self._paths.attempt_dir(of.program, of.attempt, of.token), SCRIPT_FILE)
+            own.unlink(missing_ok=True)
+            own.symlink_to(f"{directory}/{SCRIPT_FILE}")
+            durable.sync_directory(own.parent)
+        with self._guard:
+            in_use = {token for each in (*self._held.values(), *self._found.values()) for token in (each.token, each.base)}
+            in_use |= {back.base for back in self._back.values()}
+        with contextlib.suppress(OSError):
+            self._arrays.prune(in_use)
+        return script
+
+    def _tag(self, asked: _Asked) -> Tag:
+        return Tag(self.mark, asked.spec.name, asked.held.number, asked.held.token)
+
+    def _command(self) -> tuple[str, ...]:
+        return sys.executable, "-S", "-E", f"{self._code_dir()}/node.py"
 
     def _code_dir(self) -> str:
         """A copy of what runs on nodes: a job that waits for days must not meet half of an upgrade."""
@@ -430,20 +575,22 @@ class SlurmLauncher:
         if held.began_s is None:
             self._cancel(held)
             return
-        answer = self._cluster.signal(_target(held), "USR1")
+        answer = self._cluster.signal(held.job, "USR1")
         held.asked = not isinstance(answer, Unknown)
         if not isinstance(answer, Done):
             log.info("job_not_signalled", program=held.program, job=held.job, said=answer.words)
 
     def _continue(self, held: _Held) -> None:
-        answer = self._cluster.signal(_target(held), "CONT")
+        if held.job is None:
+            return
+        answer = self._cluster.signal(held.job, "CONT")
         if not isinstance(answer, Done):
             log.info("job_not_continued", program=held.program, job=held.job, said=answer.words)
 
     def _cancel(self, held: _Held) -> None:
         if held.job is None:
             return
-        answer = self._cluster.cancel([_target(held)])
+        answer = self._cluster.cancel([held.job])
         if isinstance(answer, Unknown):
             log.warning("job_not_deleted", program=held.program, job=held.job, said=answer.words)
         self._poll_now()
@@ -455,15 +602,15 @@ class SlurmLauncher:
         self._nodes = None
         with self._guard:
             held, back = list(self._held.values()), list(self._back.values())
-        ids = {each.job for each in held if each.job is not None} | {each.job for each in back}
-        answer = self._cluster.jobs(sorted(ids))
+        targets = {each.job for each in held if each.job is not None} | {each.job for each in back}
+        answer = self._cluster.jobs(sorted(targets))
         if isinstance(answer, Unknown):
             self._errors += 1
             if self._errors >= _ERRORS or self._clock.now_s() - self._heard_s >= _AWAY_S:
                 self._inbox.post(JobsSeen(self._clock.now_s(), dict(self._last), answer.words))
             return
         self._errors, self._heard_s = 0, self._clock.now_s()
-        look = _look_of(answer)
+        look = self._look_of(answer)
         for each in held:
             self._look_at(each, look)
         self._end_strays(look)
@@ -474,7 +621,7 @@ class SlurmLauncher:
         if row is None:
             self._look_for(held, look)
             return
-        held.job, held.row, held.unanswered_s = row.id, row, None
+        self._is_job(held, row)
         if (row.restarts or 0) > held.restart:
             self._went_back(held, row)
         elif row.ended:
@@ -483,6 +630,12 @@ class SlurmLauncher:
             self._while_waiting(held, row)
         else:
             self._while_running(held)
+
+    @staticmethod
+    def _is_job(held: _Held, row: Job) -> None:
+        array = array_of(row.comment)
+        held.job, held.row, held.unanswered_s = row.target, row, None
+        held.array = held.array if array is None else array.token
 
     def _find(self, held: _Held, look: _Look) -> Job | None:
         """The row of its job. Of jobs that were submitted twice the first one counts, and the others are deleted."""
@@ -493,24 +646,30 @@ class SlurmLauncher:
                 log.warning("submitted_twice", program=held.program, jobs=[row.target for row in rows])
                 self._cluster.cancel([row.target for row in rows[1:] if not row.ended])
             return rows[0]
-        return next((row for row in look.rows if row.id == held.job and self._is_of(row, held)), None)
+        row = look.by_target.get(held.job or "")
+        return row if row is not None and self._is_of(row, held, look.tags.get(row.target)) else None
 
-    def _is_of(self, row: Job, held: _Held) -> bool:
+    def _is_of(self, row: Job, held: _Held, tag: Tag | None) -> bool:
         """A controller that was killed forgets the newest jobs and gives their numbers again: to jobs of others, too.
 
         The accounting may have lost the comment; then the name says whose it is.
         """
-        tag = tag_of(row.comment)
-        return (
-            tag.token == held.base if tag is not None else row.name == job_name(Tag(self.mark, held.program, 1, held.base))
-        )
+        if tag is not None:
+            return tag.token == held.base
+        array = array_of(row.comment)
+        if array is not None:  # its table cannot be read just now
+            return array.mark == self.mark and held.array in {"", array.token}
+        own = Tag(self.mark, held.program, held.number, held.base).name
+        return row.name.startswith(f"extralife-{self.mark}-") if row.array_task is not None else row.name == own
 
     def _look_for(self, held: _Held, look: _Look) -> None:
         """Slurm answers, and does not show its job."""
         now_s = self._clock.now_s()
         if held.job is not None:
-            if held.job in look.absent or any(row.id == held.job for row in look.rows):
+            if held.job in look.absent or held.job in look.by_target:
                 self._end(held, "")
+        elif look.unknown:
+            return  # its job may be one of those
         elif held.unanswered_s is not None and now_s - held.unanswered_s >= self._settings().settle_s:
             waited_s = now_s - held.unanswered_s
             if held.spawned:
@@ -569,11 +728,19 @@ class SlurmLauncher:
             for name in late:  # nobody goes on with it: it was stopped, or has no slot any more
                 del self._back[name]
             bases |= {back.base for back in self._back.values()}
-        ours = [(row, tag) for row in look.rows if (tag := tag_of(row.comment)) is not None and tag.mark == self.mark]
-        strays = [row.target for row, tag in ours if not row.ended and tag.token not in bases]
+        ours = [target for target, tag in look.tags.items() if tag.mark == self.mark and tag.token not in bases]
+        strays = [target for target in ours if not look.by_target[target].ended]
+        strays += self._without_table(look)
         if strays:
             log.warning("stray_jobs_deleted", jobs=strays)
             self._cluster.cancel(strays)
+
+    def _without_table(self, look: _Look) -> list[str]:
+        """Tasks whose table has been gone for `settle_s`: nobody can go on with them. The shared file system may be late."""
+        now_s = self._clock.now_s()
+        missing = [row.target for row, surely in look.unknown if surely]
+        self._unknown_since = {target: self._unknown_since.get(target, now_s) for target in missing}
+        return [target for target, since_s in self._unknown_since.items() if now_s - since_s >= self._settings().settle_s]
 
     def _claim_s(self) -> float:
         return max(30.0, 2 * self._settings().poll_s)
@@ -597,7 +764,7 @@ class SlurmLauncher:
             self._spawned(held, told)
         if next_token and held.job is not None:
             with self._guard:
-                self._back[held.program] = _Back(held.job, held.base, held.restart + 1, next_token, now_s)
+                self._back[held.program] = _Back(held.job, held.array, held.base, held.restart + 1, next_token, now_s)
         self._drop(held)
         self._inbox.post(Ended(now_s, held.program, held.token, self._ending(held, state, told, requeued, next_token)))
 
@@ -639,8 +806,9 @@ class SlurmLauncher:
         """Where memory is limited without cgroups, Slurm kills a job and calls it FAILED: only its output says why."""
         if state != "FAILED":
             return state
-        directory = self._paths.attempt_dir(held.program, held.number, held.token)
-        said = read_bounded(f"{directory}/{OUTPUT_FILE.replace('%j', str(held.job))}", _OUTPUT_BYTES)
+        own = self._paths.attempt_dir(held.program, held.number - held.restart, held.base)  # the first one of this job
+        directory = str(self._arrays.directory(held.array)) if held.array else own
+        said = read_bounded(f"{directory}/{OUTPUT_FILE.format(held.job)}", _OUTPUT_BYTES)
         return "OUT_OF_MEMORY" if _OUT_OF_MEMORY.search(said) else state
 
     def _journal_of(self, told: report.NodeReport | None) -> Callable[[int], float] | None:
@@ -662,6 +830,16 @@ class SlurmLauncher:
     def _broke(self, program: str, token: str, error: str, *, permanent: bool = False) -> None:
         self._inbox.post(SpawnBroke(self._clock.now_s(), program, token, error, permanent=permanent))
 
+    def _look_of(self, answer: Jobs) -> _Look:
+        tagged, unknown = self._arrays.tags(answer.found)
+        by_base: dict[str, list[Job]] = {}
+        for row, tag in tagged:
+            by_base.setdefault(tag.token, []).append(row)
+        return _Look(
+            answer.absent, {row.target: row for row in answer.found}, {row.target: tag for row, tag in tagged},
+            [each for each in unknown if not each[0].ended], by_base,
+        )  # fmt: skip
+
     # --- telling -------------------------------------------------------------------------------------------------------
 
     def _post_sights(self, *, always: bool = False) -> None:
@@ -672,27 +850,14 @@ class SlurmLauncher:
             self._inbox.post(JobsSeen(self._clock.now_s(), dict(sights)))
 
 
-def _look_of(answer: Jobs) -> _Look:
-    by_base: dict[str, list[Job]] = {}
-    for row in answer.found:
-        if (tag := tag_of(row.comment)) is not None:
-            by_base.setdefault(tag.token, []).append(row)
-    return _Look(answer.found, answer.absent, by_base)
-
-
-def _row_of(look: _Look, mark: str, program: str, number: int, token: str) -> Job | None:
+def _row_of(look: _Look, mark: str, program: str, number: int, token: str) -> tuple[Job, Tag] | None:
     """The job of an attempt: it was submitted for it, or for the one that Slurm has restarted since."""
-    for row in look.rows:
-        tag = tag_of(row.comment)
-        if tag is None or (tag.mark, tag.program) != (mark, program) or tag.attempt > number:
+    for target, tag in look.tags.items():
+        if (tag.mark, tag.program) != (mark, program) or tag.attempt > number:
             continue
         if _token_after(tag.token, min(number - tag.attempt, 1000)) == token:
-            return row
+            return look.by_target[target], tag
     return None
-
-
-def _target(held: _Held) -> str:
-    return str(held.job)
 
 
 def _sight(held: _Held) -> JobSight:
@@ -700,7 +865,7 @@ def _sight(held: _Held) -> JobSight:
     if row is None:
         return JobSight(held.token, str(held.job), "PENDING")
     return JobSight(
-        held.token, str(row.id), row.state, row.reason, row.nodes[0] if row.nodes else "", row.partition, row.account,
+        held.token, row.target, row.state, row.reason, row.nodes[0] if row.nodes else "", row.partition, row.account,
         row.gpus, row.start_expected_at_wall_s, held.began_s is not None,
     )  # fmt: skip
 
@@ -734,6 +899,16 @@ def node_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, settin
         "lead_s": settings.signal_lead_s, "time_limit_s": settings.time_limit_s,
         "witness": spec.progress is Progress.AUTO or spec.progress in SILENT,
     }  # fmt: skip
+
+
+def _is_final(words: str) -> bool:
+    """Whether Slurm would refuse it as well tomorrow, as a single job too."""
+    return _NEVER_WORKS.search(words) is not None and not _NO_ARRAYS.search(words)
+
+
+def _output(directory: str, job: str) -> str:
+    """Where the script's own output goes, in sbatch's words."""
+    return f"{directory}/".replace("%", "%%") + OUTPUT_FILE.format(job)
 
 
 def _write(path: str, text: str) -> None:

@@ -38,6 +38,7 @@ class LauncherSettings:
     signal_lead_s: float = 120.0
     setup: str = ""  # lines of shell
     options: str = ""  # of sbatch, one a line
+    arrays: bool = True  # programs of a group that start together are one array
     poll_s: float = 10.0
     settle_s: float = 120.0
     node_faults: int = 3

@@ -1,6 +1,6 @@
 """A training that keeps books: where it begins, where it left, on which node and in which job, for tests on a real Slurm.
 
-    counts.py [--steps N] [--eat-mib N]
+    counts.py [--steps N] [--eat-mib N] [--seed N]
 
 It counts ten steps a second, saves its counter every 20 steps and when it is asked to leave, and writes a line into `trace`
 of its run directory for each event. It commits as the built-in trainings do: only while the fence names its attempt.
@@ -25,6 +25,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--eat-mib", type=int, default=0)
+    parser.add_argument("--seed", type=int)
     args = parser.parse_args()
     me = contract.Client(live_period_s=0.2)
     assert me.run_dir is not None

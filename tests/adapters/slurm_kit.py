@@ -1,0 +1,94 @@
+"""A launcher of a Slurm cluster over commands that answer as they are told to, for tests of what it does with the answers."""
+
+import json
+import zlib
+from pathlib import Path
+
+from fakes import ListInbox, OneClock
+
+from supervisor.adapters.slurm import node
+from supervisor.adapters.slurm.client import Done, Jobs, Submitted
+from supervisor.adapters.slurm.launcher import SlurmLauncher, remote_paths
+from supervisor.adapters.slurm.script import Tag
+from supervisor.model.settings import Paths, ProgramSpec, Progress
+from supervisor.policy.cluster.jobs import Job
+from supervisor.policy.cluster.launcher import LauncherSettings
+from workers import contract
+
+TOKEN = "ab" * 16
+NEXT = contract.next_token(TOKEN)
+SETTINGS = LauncherSettings(
+    kind="slurm", partition="a100", account="lab", qos="night", gpus=2, memory_mb=1000, time_limit_s=7201.0,
+    setup="module load conda\nconda activate rl", options="--nice=5\n\n--reservation=x",
+)  # fmt: skip
+SPEC = ProgramSpec("Pong", ("sleep", "1"), "d", progress=Progress.BEAT)
+
+
+class Cluster:
+    """Answers as it is told to."""
+
+    def __init__(self):
+        self.answer, self.rows, self.absent, self.cancelled, self.scripts = Submitted(17), [], frozenset(), [], []
+        self.of_arrays = None  # the answer to an array, if it is another one
+
+    def submit(self, script, options=(), *, cwd="/"):
+        self.scripts.append(script)
+        return self.of_arrays if self.of_arrays is not None and "#SBATCH --array=" in script else self.answer
+
+    def jobs(self, wanted=()):
+        return Jobs(tuple(self.rows), self.absent) if isinstance(self.rows, list) else self.rows
+
+    def cancel(self, targets):
+        self.cancelled += targets
+        return Done()
+
+    def nodes(self):
+        return []
+
+    def signal(self, target, name):
+        self.cancelled.append((target, name))
+        return Done()
+
+
+class World:
+    def __init__(self, tmp_path):
+        self.paths = remote_paths(Paths(str(tmp_path / "a state"), str(tmp_path / "run")))
+        self.clock, self.inbox, self.cluster = OneClock(at_wall_s=5000.0), ListInbox(), Cluster()
+        self.settings = SETTINGS
+        self.restart()
+        Path(self.paths.run_dir("Pong")).mkdir(parents=True)
+
+    def restart(self):
+        """Another daemon, which remembers nothing."""
+        self.launcher = SlurmLauncher(self.paths, lambda: self.settings, self.cluster, self.inbox, self.clock)
+
+    def spawn(self, spec=SPEC):
+        self.launcher.spawn(spec, 3, TOKEN, ("n1", "n2"))
+        self.launcher.step()
+
+    def look(self, *rows, later_s=100.0):
+        self.cluster.rows = list(rows)
+        self.clock.at_s += later_s
+        self.inbox.items.clear()
+        self.launcher.step()
+        return self.inbox.items
+
+    def row(self, id_=17, **more):
+        return Job(
+            id_, **{"comment": str(Tag(self.launcher.mark, "Pong", 3, TOKEN)), "state": "PENDING", "restarts": 0, **more}
+        )
+
+    def directory(self):
+        return Path(self.paths.attempt_dir("Pong", 3, TOKEN))
+
+    def report(self, **more):
+        body = {
+            "token": TOKEN, "job": "17", "restart": 0, "node": "n7", "asked": "", "pid": 5, "start_ticks": 6, "shim_pid": 7,
+            "shim_start_ticks": 8, "stdout_from": 0, "stderr_from": 0, "at_ns": 90_000_000_000, "wall_s": 6000.0,
+            "state": "S", "cpu_s": None, **more,
+        }  # fmt: skip
+        text = json.dumps(body).encode()
+        path = Path(self.paths.beat("Pong", 3))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        node.write_in_place(path, b"\0" * node.BEAT_BYTES + b"%08x " % zlib.crc32(text) + text + b"\n")
+        return path
