@@ -1,10 +1,11 @@
-"""One poll of Slurm with many jobs in its queue: seconds and calls, as text and as JSON; and the same tasks as one array.
+"""Seeds on Slurm, each a job of its own and as one array: seconds to submit them, and seconds and calls of one poll.
 
-    .venv/bin/python bench/slurm.py [--jobs 1000] [--polls 20]
+    .venv/bin/python bench/slurm.py [--seeds 1000] [--polls 20]
 
-As root, with Debian's slurmctld, slurmd and slurm-client (`tests/run slurm` installs them). It brings a Slurm of its own up
-on this machine (tests/slurm/cluster.py), fills the queue with held jobs and an array that runs, and asks as the daemon
-does: `adapters.slurm.client.Slurm.jobs`, with one wanted job that nobody knows. Writes bench/results/slurm.json.
+As root, with Debian's slurmctld, slurmd and slurm-client (`tests/run slurm` installs them). For each way it brings up a
+Slurm of its own on this machine (tests/slurm/cluster.py) and lets `adapters/slurm/launcher.py` submit the seeds of one game,
+held, so that what is measured is what the queue costs. A poll is that launcher's own. JSON is read where the text of a
+version is not understood. Writes bench/results/slurm.json.
 """
 
 from __future__ import annotations
@@ -13,108 +14,122 @@ import argparse
 import contextlib
 import json
 import os
+import secrets
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "slurm")]
 
 from cluster import Cluster, unfit  # noqa: E402
 
-from supervisor.adapters.slurm.client import Jobs, Slurm, Unknown  # noqa: E402
+from supervisor.adapters.host.clock import SystemClock  # noqa: E402
+from supervisor.adapters.slurm.client import Jobs, Slurm, Submitted  # noqa: E402
+from supervisor.adapters.slurm.launcher import SlurmLauncher, remote_paths  # noqa: E402
+from supervisor.model.inputs import JobsSeen  # noqa: E402
+from supervisor.model.settings import Paths, ProgramSpec  # noqa: E402
+from supervisor.policy.cluster.launcher import LauncherSettings  # noqa: E402
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--jobs", type=int, default=1000)
+    parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--polls", type=int, default=20)
     args = parser.parse_args()
     if why := unfit():
         raise SystemExit(f"bench/slurm.py: {why}")
-    with one_machine() as made:
-        submit_s = fill(made, args.jobs)
-        rows = [measure(form, args.polls, args.jobs) for form in ("text", "json")]
-    with one_machine() as made:
-        array_s = fill_with_an_array(made, args.jobs)
-        rows.append({**measure("text", args.polls, args.jobs), "form": "text, one array"})
-    print(f"{args.jobs} jobs in the queue, {args.polls} polls of each form, Slurm {rows[0]['version']}\n")
-    print("| form | calls a poll | median s | worst s | CPU s of the daemon | jobs read |\n|---|---|---|---|---|---|")
+    rows = [row for arrays in (False, True) for row in ways(args.seeds, args.polls, arrays=arrays)]
+    print(f"{args.seeds} seeds in the queue, {args.polls} polls of each kind\n")
+    titles = ("seeds are", "read as", "submitted in s", "sbatch", "calls a poll", "a poll: median s", "worst s", "CPU s")
+    print(f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}")
     for row in rows:
-        print("| {form} | {calls} | {median_s:.3f} | {worst_s:.3f} | {daemon_cpu_s:.3f} | {jobs} |".format(**row))
-    print(f"\nsubmitting: {submit_s:.1f} s for {args.jobs - 20} jobs, {array_s:.2f} s for one array of {args.jobs}")
+        print(f"| {' | '.join(f'{each:.3f}' if isinstance(each, float) else str(each) for each in row.values())} |")
     out = ROOT / "bench" / "results" / "slurm.json"
     out.parent.mkdir(exist_ok=True)
-    out.write_text(
-        json.dumps(
-            {"jobs": args.jobs, "polls": args.polls, "submit_s": submit_s, "array_s": array_s, "rows": rows}, indent=2
-        )
-        + "\n"
-    )
+    out.write_text(json.dumps({"seeds": args.seeds, "polls": args.polls, "rows": rows}, indent=2) + "\n")
+
+
+class Calls(Slurm):
+    """Counts the calls of sbatch."""
+
+    submissions = 0
+
+    def submit(self, *args: Any, **more: Any) -> Any:
+        self.submissions += 1
+        answer = super().submit(*args, **more)
+        assert isinstance(answer, Submitted), answer
+        return answer
+
+
+class Newest:
+    """An inbox that keeps the newest look at the queue."""
+
+    jobs: int = 0
+
+    def post(self, item: object) -> None:
+        assert isinstance(item, JobsSeen), item
+        self.jobs = len(item.jobs)
+
+
+def ways(seeds: int, polls: int, *, arrays: bool) -> Iterator[dict[str, object]]:
+    """The figures of one way to submit."""
+    with one_machine() as where:
+        slurm, inbox = Calls(), Newest()
+        settings = LauncherSettings(
+            kind="slurm", cpus=1, memory_mb=50, time_limit_s=3600.0, options="--hold", arrays=arrays, poll_s=3600.0
+        )  # fmt: skip
+        paths = remote_paths(Paths(f"{where}/extralife", f"{where}/extralife"))
+        launcher = SlurmLauncher(paths, lambda: settings, slurm, inbox, SystemClock(0.0))
+        began = time.perf_counter()
+        for seed in range(seeds):
+            Path(paths.run_dir(f"Pong-s{seed}")).mkdir(parents=True)
+            launcher.spawn(
+                ProgramSpec(f"Pong-s{seed}", ("sleep", "3600"), "d", group="Pong"), 1, secrets.token_hex(16)
+            )  # fmt: skip
+        while inbox.jobs < seeds:
+            launcher.step()
+            time.sleep(0.01)
+        took = {
+            "submit_s": time.perf_counter() - began, "submissions": slurm.submissions,
+        }  # fmt: skip
+        kind = "one array" if arrays else "jobs"
+        yield {"seeds": kind, "form": "text"} | took | measured(slurm, launcher.poll, polls)
+        assert inbox.jobs == seeds, inbox.jobs
+        slurm._by_json = True
+        yield {"seeds": kind, "form": "JSON"} | took | measured(slurm, launcher.poll, polls)
+        answer = slurm.jobs()
+        assert isinstance(answer, Jobs)
+        assert len(answer.found) == seeds
 
 
 @contextlib.contextmanager
-def one_machine() -> Iterator[Cluster]:
-    """A Slurm with an empty queue."""
+def one_machine() -> Iterator[str]:
+    """A Slurm with an empty queue; its directory."""
     with tempfile.TemporaryDirectory(prefix="s") as where:
         made = Cluster(Path(where))
         try:
             made.up()
             os.environ["SLURM_CONF"] = made.environ["SLURM_CONF"]
-            yield made
+            yield where
         finally:
             made.down()
 
 
-SCRIPT = "#!/bin/sh\nsleep 3600\n"
-
-
-def fill(made: Cluster, jobs: int) -> float:
-    """Returns the seconds that the single jobs took."""
-    began = time.perf_counter()
-    for number in range(jobs - 20):
-        made.run(
-            "sbatch", "--parsable", "--hold", "--output=/dev/null", "--job-name=extralife-Pong",
-            f"--comment=extralife 0123abcd {number:032x}", given=SCRIPT,
-        )  # fmt: skip
-    took_s = time.perf_counter() - began
-    made.run("sbatch", "--parsable", "--array=0-19", "--output=/dev/null", "--comment=extralife seeds", given=SCRIPT)
-    return took_s
-
-
-def fill_with_an_array(made: Cluster, tasks: int) -> float:
-    """Held, as the jobs: what is measured is what the queue costs."""
-    began = time.perf_counter()
-    made.run(
-        "sbatch", "--parsable", "--hold", f"--array=0-{tasks - 1}", "--output=/dev/null", "--comment=extralife seeds",
-        given=SCRIPT,
-    )  # fmt: skip
-    return time.perf_counter() - began
-
-
-def measure(form: str, polls: int, jobs: int) -> dict[str, object]:
-    slurm = Slurm()
-    slurm._by_json = form == "json"
-    slurm.jobs([999_999_999])  # learns that there is no accounting
-    seconds, calls, cpu, seen = [], set(), [], 0
+def measured(slurm: Slurm, poll: Callable[[], None], polls: int) -> dict[str, object]:
+    seconds, calls, cpu = [], set(), []
     for _ in range(polls):
         before, began, used = slurm.calls, time.perf_counter(), time.process_time()
-        answer = slurm.jobs([999_999_999])
+        poll()
         seconds.append(time.perf_counter() - began)
         cpu.append(time.process_time() - used)
         calls.add(slurm.calls - before)
-        assert isinstance(answer, Jobs), answer
-        assert answer.absent == {999_999_999}
-        seen = len(answer.found)
-    assert seen == jobs, seen
-    version = slurm.version()
-    assert not isinstance(version, Unknown)
     return {
-        "form": form, "version": f"{version[0]}.{version[1]:02d}", "calls": max(calls), "jobs": seen,
-        "median_s": statistics.median(seconds), "worst_s": max(seconds), "daemon_cpu_s": statistics.median(cpu),
+        "calls": max(calls), "median_s": statistics.median(seconds), "worst_s": max(seconds), "cpu_s": statistics.median(cpu)
     }  # fmt: skip
 
 
