@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from installed import CONFIG, GAMES, Installed
@@ -17,6 +18,7 @@ from labbox import until
 ROUNDS = int(os.environ.get("EXTRALIFE_LAB_LOST_BOXES", "1"))
 REPO, PASSWORD = "/srv/copies", "/etc/extralife/restic.password"
 EVERY_S = 10.0
+FIRST_LOOK_S = 10.0  # policy/upkeep/offsite.py
 OFFSITE = f"""
 [offsite]
 repository = "{REPO}"
@@ -105,9 +107,43 @@ def test_a_lost_box_is_regained_by_one_command(boxes: list[Installed], tmp_path:
             assert resumed[name] >= copied[name], "a checkpoint that a copy had named"
         assert trained.keys() >= set(GAMES)
         until(lambda box=box, n=number: box.facts("OffsiteHeld")[-1]["generation"] == n + 2, 60, "the lease")
-        lost.boot()
-        carried(box.from_outside(REPO), lost.from_outside(REPO))
-        lost.run("chmod", "-R", "a+rwX", REPO)
-        until(lambda lost=lost: lost.facts("OffsiteFenced"), 120, "the fence")
-        until(lambda lost=lost: not any(each["pid"] for each in lost.programs().values()), 120, "no program of the lost box")
+        comes_back(lost, box, late=number % 2 == 1)
         forgotten(boxes, lost, there)
+
+
+def comes_back(lost: Installed, other: Installed, *, late: bool) -> None:
+    """The lost box starts again and stays down. `late`: it trains before its network shows it the other box's lease."""
+    lost.boot()
+    if late:
+        lost.wait_until_trains(240)
+    else:
+        lost.run("systemctl", "stop", "extralife")
+    carried(other.from_outside(REPO), lost.from_outside(REPO))
+    lost.run("chmod", "-R", "a+rwX", REPO)
+    seen_s = time.monotonic()
+    if not late:
+        lost.run("sync")
+        lost.cut_power()
+        lost.boot()
+    until(lambda: lost.facts("OffsiteFenced"), 120, "the fence")
+    until(lambda: not any(lost.workers().values()), 120, "no program of the lost box")
+    took_s = time.monotonic() - seen_s
+    fence = lost.facts("OffsiteFenced")[-1]
+    began = [fact for fact in lost.facts("DaemonStarted") if fact["seq"] < fence["seq"]][-1]
+    starts = started_since(lost, began)
+    looked_s = fence["at_s"] - began["at_s"]
+    trained_s = took_s if late else looked_s if starts else 0.0
+    how = "trained on" if late else "was back and trained"
+    print(
+        f"the lost box {how} for {trained_s:.1f} s; its look took {looked_s:.1f} s; {began['why']}; boot {began['boot_id']}"
+    )
+    if not late and looked_s < FIRST_LOOK_S:
+        assert not starts, "it started a program before it had read whose the trainings are"
+    assert trained_s <= EVERY_S + 60.0
+    time.sleep(EVERY_S)
+    assert not any(lost.workers().values())
+    assert started_since(lost, began) == starts, "nothing is started after the fence"
+
+
+def started_since(box: Installed, began: dict[str, Any]) -> list[str]:
+    return [fact["program"] for fact in box.facts("SpawnIntended") if fact["seq"] > began["seq"]]
