@@ -17,8 +17,8 @@ has trained since, it is too old: one alert, until a copy succeeds.
 The rule of share. A copy leaves the processors to the programs (`adapters/process/share.py`) for its first 30 s, at most for
 a quarter of its time limit, and gets as much as a program after that. So a small copy costs the programs little, a large one
 ends in time on a box with other load too, and no copy of a few seconds makes the next one late. A copy before a reboot or
-because of a notice never steps aside. Example: 0.7 s of processor time at a tenth of a core: 7 s beside two games that want
-both cores, where it would take 2 s from them in 2.4 s.
+because of a notice never steps aside, nor does the first look. Example: 0.7 s of processor time at a tenth of a core: 7 s
+beside two games that want both cores, where it would take 2 s from them in 2.4 s.
 
 The rule of the lease. The repository names the one box that goes on with its trainings: a token, and a generation that
 grows by one with each take-over. Of several leases the highest generation counts, then the newest. A box that finds a
@@ -60,7 +60,7 @@ _FIRST_RETRY_S: Final = 60.0
 _URGENT_RETRY_S: Final = 2.0
 _ASIDE_S: Final = 30.0
 _FIRST_LOOK_S: Final = 10.0
-_NO_TIME: Final = frozenset({REBOOT, NOTICE})
+_NO_TIME: Final = frozenset({REBOOT, NOTICE, START})
 
 
 @dataclass(frozen=True, slots=True)
