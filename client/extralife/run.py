@@ -40,8 +40,9 @@ ENV_SPEAKER = "EXTRALIFE_SPEAKER"  # which process speaks for the attempt: its c
 
 _RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "LOCAL_RANK")  # the first that is set counts
 _ALONE_SAVE_S = 600.0
-_LOOK_S = 1.0
+_LOOK_NS = 1_000_000_000
 _RATE_WINDOW_S = 10.0
+_LEAST, _MOST = -math.inf, math.inf
 _SAVING_S = 900.0
 _SILENCE_S = 600.0
 _BAD_IN_A_ROW = 100  # losses: then it has diverged
@@ -103,7 +104,7 @@ class Run:
         self._why: int | None = None  # the exit code, where it is not for the request to leave
         self._bad = self._bad_row = self._fine = 0
         self._away = True  # from the phase of training
-        self._look_at_s = 0.0
+        self._look_at_ns = 0
         self._marks: deque[tuple[float, int]] = deque()
         self._returns: deque[float] = deque(maxlen=_GAMES)
         self._episodes = 0
@@ -126,7 +127,7 @@ class Run:
         if self._is_child:
             return
         try:
-            if loss is not None and not -math.inf < loss < math.inf:
+            if loss is not None and not _LEAST < loss < _MOST:
                 self._bad_loss()
                 loss = None
             elif self._bad_row and loss is not None:
@@ -136,15 +137,13 @@ class Run:
                 return
             if self._away:
                 self._to_training()
-            if figures:
-                try:
-                    self._client.progress_at(n, loss, self._places, figures)
-                except (KeyError, TypeError, ValueError):  # not kept yet, computed here, or wrong: the long way says which
-                    self._client.progress(env_steps=n, loss=loss, **self._known(figures))
-            else:
-                self._client.progress(env_steps=n, loss=loss)
-            if time.monotonic() >= self._look_at_s:
-                self._look()
+            try:
+                at_ns = self._client.progress_at(n, loss, self._places, figures)
+            except (KeyError, TypeError, ValueError):  # not kept yet, computed here, or wrong: the long way says which
+                self._client.progress(env_steps=n, loss=loss, **self._known(figures))
+                at_ns = contract.now_ns()
+            if at_ns >= self._look_at_ns:
+                self._look(at_ns)
         except Exception as error:
             self._tell(f"step({n!r}) was not reported: {error}")
 
@@ -216,17 +215,17 @@ class Run:
             if self.speaks:
                 self._client.report("diverged", step=self._fine, error=error)
 
-    def _look(self) -> None:
+    def _look(self, at_ns: int) -> None:
         """Once a second: what is too dear for every step."""
         now_s = time.monotonic()
-        self._look_at_s = now_s + _LOOK_S
+        self._look_at_ns = at_ns + _LOOK_NS
         marks = self._marks
         marks.append((now_s, self.at))
         while len(marks) > 2 and now_s - marks[0][0] > _RATE_WINDOW_S:
             marks.popleft()
         since_s, before = marks[0]
         figures: dict[str, Any] = {"rss_bytes": _rss_bytes(), **_cuda_bytes()}
-        figures["phase_deadline_ns"] = contract.now_ns() + int(self._silence_s * 1e9)
+        figures["phase_deadline_ns"] = at_ns + int(self._silence_s * 1e9)
         if now_s > since_s and self.at >= before:
             figures["steps_per_s"] = (self.at - before) / (now_s - since_s)
         self._client.progress(**figures)

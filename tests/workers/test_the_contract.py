@@ -258,7 +258,8 @@ class InPieces:
         self.memory = memory
     def __setitem__(self, where, data):
         for at in range(0, len(data), 8):
-            self.memory[where.start + at : where.start + at + 8] = data[at : at + 8]
+            piece = data[at : at + 8]
+            self.memory[where.start + at : where.start + at + len(piece)] = piece
 
 me = Client(live_period_s=0.001)
 me._record._map = InPieces(me._record._map)
