@@ -43,12 +43,8 @@ def accounts(session: Session, args: list[str]) -> int:
     found = session.page("accounts", since=since, until=until)
     grouped = any(":" in name for name in names)
     chosen = _choose(found["programs"], expand(names, session.page("status")["programs"]) if grouped else names)
-    if "--json" in options:
-        session.say_json({**found, "programs": chosen})
-        return OK
-    only = [] if "all" in names else names
-    for line in page(found, chosen, total=not only, paint=text.Paint(on=sys.stdout.isatty())):
-        session.say(line)
+    total, paint = not names or "all" in names, text.Paint(on=sys.stdout.isatty())
+    session.show({**found, "programs": chosen}, lambda found: page(found, chosen, total=total, paint=paint), options)
     return OK
 
 

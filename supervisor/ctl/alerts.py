@@ -24,11 +24,7 @@ def alerts(session: Session, args: list[str]) -> int:
         raise Failed(f"Error: alerts takes `test` or nothing, not {' '.join(words)!r}", USAGE)
     session.warn_if_dead(aloud="--json" not in options)
     found = session.page("alerts")
-    if "--json" in options:
-        session.say_json(found)
-    else:
-        for line in page(found):
-            session.say(line)
+    session.show(found, page, options)
     return GENERIC if any(each["state"] == "failing" for each in found["targets"]) else OK
 
 

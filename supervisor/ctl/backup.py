@@ -112,11 +112,7 @@ def backups(session: Session, args: list[str]) -> int:
         for each in found["backups"]:
             each["error"] = session.page("backups", check=each["name"])["error"]
             each["checked"] = True
-    if "--json" in options:
-        session.say_json(found)
-    else:
-        for line in page(found):
-            session.say(line)
+    session.show(found, page, options)
     return GENERIC if any(each["error"] for each in found["backups"]) else OK
 
 

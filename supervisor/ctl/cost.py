@@ -24,11 +24,7 @@ def cost(session: Session, args: list[str]) -> int:
     since, until = since_query(options.get("--since", "all")), until_query(options.get("--until"))
     session.warn_if_dead(aloud="--json" not in options)
     found = session.page("cost", since=since, until=until)
-    if "--json" in options:
-        session.say_json(found)
-        return OK
-    for line in page(found):
-        session.say(line)
+    session.show(found, page, options)
     return OK
 
 

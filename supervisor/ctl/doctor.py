@@ -29,11 +29,7 @@ def doctor(session: Session, args: list[str]) -> int:
     if names:
         raise Failed(f"Error: doctor takes no names, not {text.printable(names[0])!r}")
     found = examine(session, options.get("--skip", ""))
-    if "--json" in options:
-        session.say_json({"findings": [each.as_json() for each in found]})
-    else:
-        for line in page(found):
-            session.say(line)
+    session.show({"findings": [each.as_json() for each in found]}, lambda _: page(found), options)
     return GENERIC if any(each.level == "bad" for each in found) else OK
 
 

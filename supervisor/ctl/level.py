@@ -35,11 +35,7 @@ def _show(session: Session, args: list[str]) -> int:
         raise Failed("Error: level show accepts no names", USAGE)
     session.warn_if_dead(aloud="--json" not in options)
     view = session.page("level")
-    if "--json" in options:
-        session.say_json(view)
-        return OK
-    for line in page(view, text.Paint(on=sys.stdout.isatty())):
-        session.say(line)
+    session.show(view, lambda view: page(view, text.Paint(on=sys.stdout.isatty())), options)
     return OK
 
 

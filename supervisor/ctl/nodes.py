@@ -21,11 +21,7 @@ def nodes(session: Session, args: list[str]) -> int:
         raise Failed("Error: nodes takes no names", USAGE)
     session.warn_if_dead(aloud="--json" not in options)
     found = session.page("nodes")
-    if "--json" in options:
-        session.say_json(found)
-        return OK
-    for line in page(found):
-        session.say(line)
+    session.show(found, page, options)
     return OK
 
 

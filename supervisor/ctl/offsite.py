@@ -56,11 +56,7 @@ def offsite(session: Session, args: list[str]) -> int:
 def _status(session: Session, options: dict[str, str]) -> int:
     session.warn_if_dead(aloud="--json" not in options)
     found = session.page("offsite")
-    if "--json" in options:
-        session.say_json(found)
-    else:
-        for each in page(found):
-            session.say(each)
+    session.show(found, page, options)
     return GENERIC if found["on"] and (found["late"] or found["fence"] or found["error"]) else OK
 
 

@@ -35,11 +35,7 @@ def results(session: Session, args: list[str]) -> int:
             games, overall = len(found["rows"]), len(found["overall"])
             session.say(f"{text.printable(file)}: {games} rows of games, {overall} over all games")
         return OK
-    if "--json" in options:
-        session.say_json(found)
-        return OK
-    for line in page(found):
-        session.say(line)
+    session.show(found, page, options)
     return OK
 
 

@@ -9,7 +9,7 @@ from supervisor.ctl.outcome import USAGE, Failed, Options
 
 TYPE_CHECKING = False  # importing typing takes longer than the request
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
 # The version of every object that `--json` prints, and of its errors. New keys come without a new version; a key that goes
@@ -47,6 +47,14 @@ class Session:
         import json
 
         print(json.dumps({"version": JSON_VERSION, **found}, indent=2))
+
+    def show(self, found: dict[str, Any], page: Callable[[dict[str, Any]], Iterable[str]], options: dict[str, str]) -> None:
+        """The answer of a verb: as JSON with `--json`, else the lines that `page` makes of it."""
+        if "--json" in options:
+            self.say_json(found)
+            return
+        for line in page(found):
+            self.say(line)
 
     def suggest(self, given: str, known: Iterable[str]) -> None:
         """`did you mean Pong?` on standard error: standard output keeps Supervisor's words."""
