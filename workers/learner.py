@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from workers import stopwatch
+from workers import schedules, stopwatch
 from workers.precision import only_if_finite
 
 if TYPE_CHECKING:
@@ -85,6 +85,11 @@ class Learner(ABC):
             self._aside |= {f"adam.{key}.{name}": p.detach().clone() for name, p in named}
 
     # learning
+
+    def set_learning_rate(self) -> None:
+        """The rate of the next updates, by how far the training is."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = schedules.learning_rate(self.args, self.env_steps)
 
     def descend(self, loss: torch.Tensor) -> None:
         """One step of the optimizer; none where the loss or its gradient is not finite, and that is counted."""

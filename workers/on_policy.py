@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Self
 
+import torch
+
 from workers import learner as common
-from workers.rollout import refuse_too_large
+from workers.rollout import minibatches, refuse_too_large
 from workers.stopwatch import ACT, COPY, ENV, LEARN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import numpy as np
@@ -45,6 +47,13 @@ class Learner(common.Learner):
     @abstractmethod
     def improve(self, last: Step, after_update: Callable[[], object]) -> None:
         """Learn from the rollout that has just become full; `last` is the observation after it."""
+
+    def minibatches(self, columns: dict[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:
+        """Every row of `columns` once, in random order, `batch_size` at a time."""
+        rows = self.args.n_steps * self.args.num_envs
+        for chosen in minibatches(self._draw, rows, self.args.batch_size):
+            picked = torch.from_numpy(chosen).to(self.precision.device)
+            yield {name: column.index_select(0, picked) for name, column in columns.items()}
 
     def at_rest(self) -> bool:
         return self.rollout.filled == 0

@@ -109,8 +109,7 @@ class Learner(common.Learner):
         self.owed = schedules.owed_updates(
             self.owed, replay_ratio=args.replay_ratio, num_envs=args.num_envs, batch_size=args.batch_size
         )
-        for group in self.optimizer.param_groups:
-            group["lr"] = schedules.learning_rate(args, self.env_steps)
+        self.set_learning_rate()
         while self.owed >= 1.0:
             self.watch.to(COPY)
             try:

@@ -25,9 +25,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from workers import compiling, networks, on_policy, schedules
+from workers import compiling, networks, on_policy
 from workers.acting import Actor
-from workers.rollout import Rollout, minibatches
+from workers.rollout import Rollout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,13 +104,11 @@ class Learner(on_policy.Learner):
             "log_probs": rollout.moved(self._log_probs), "values": rollout.moved(self._values[:-1]),
             "advantages": rollout.moved(advantages), "real": rollout.moved(rollout.real[:-1]).float(),
         }  # fmt: skip
-        for group in self.optimizer.param_groups:
-            group["lr"] = schedules.learning_rate(args, self.env_steps)
+        self.set_learning_rate()
         for _ in range(args.epochs):
             told, late = [], False
-            for rows_of_batch in minibatches(self._draw, rows, args.batch_size):
-                picked = torch.from_numpy(rows_of_batch).to(self.precision.device)
-                told.append(self.update({name: column.index_select(0, picked) for name, column in data.items()}))
+            for batch in self.minibatches(data):
+                told.append(self.update(batch))
                 if late := bool(after_update()):
                     break
             # One look at the device an epoch.

@@ -23,7 +23,7 @@ from torch import nn
 
 from workers import compiling, networks, on_policy, schedules
 from workers.acting import Actor
-from workers.rollout import Rollout, minibatches
+from workers.rollout import Rollout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,12 +87,10 @@ class Learner(on_policy.Learner):
             "stacks": rollout.stacks()[:rows], "actions": rollout.moved(rollout.actions),
             "returns": rollout.moved(returns), "real": rollout.moved(rollout.real[:-1]).float(),
         }  # fmt: skip
-        for group in self.optimizer.param_groups:
-            group["lr"] = schedules.learning_rate(args, self.env_steps)
+        self.set_learning_rate()
         for _ in range(args.epochs):
-            for rows_of_batch in minibatches(self._draw, rows, args.batch_size):
-                picked = torch.from_numpy(rows_of_batch).to(self.precision.device)
-                self.update({name: column.index_select(0, picked) for name, column in data.items()})
+            for batch in self.minibatches(data):
+                self.update(batch)
                 if after_update():
                     return
 
