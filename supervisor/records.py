@@ -1,4 +1,8 @@
-"""Changed copies of records, which are frozen dataclasses: `replace`.
+"""Records are frozen dataclasses: `dataclass` makes their classes cheaply, `replace` makes changed copies of them.
+
+The daemon has four hundred such classes. The standard decorator compiles six methods for each, more than a third of what a
+start computes, and a daemon uses few of them in its first hour. So here a method is compiled when it is first called, by the
+standard decorator itself: what the method does, and how fast, is the same.
 
 The state is a fold over facts, and each fact makes two or three new records of up to 57 fields. `dataclasses.replace` hands
 every field to `__init__` by name: 16 us for a program. A record without slots has all fields in one dictionary, which is
@@ -10,11 +14,31 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["replace"]
+__all__ = ["dataclass", "replace"]
 
 if TYPE_CHECKING:
-    from dataclasses import replace  # mypy knows the fields and their types
+    from collections.abc import Callable
+    from dataclasses import dataclass, replace  # mypy knows the fields and their types
 else:
+
+    def dataclass(*, frozen: bool = False, slots: bool = False) -> Callable[[type], type]:
+        """`dataclasses.dataclass`, with methods that are compiled when they are first called."""
+
+        def make(cls: type) -> type:
+            own = set(vars(cls))
+            cls.__doc__ = cls.__doc__ or cls.__name__  # else the standard one describes `__init__`, slowly
+            made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots)(cls)
+            for name in ("__init__", "__repr__", "__eq__", *(["__hash__"] if frozen else [])):
+                if name not in own:
+                    setattr(made, name, _compiled_later(made, name, frozen=frozen))
+            if frozen:
+                made.__setattr__, made.__delattr__ = _refuse_change, _refuse_removal
+                made.__setstate__ = _set_state  # for copies and pickles
+            elif "__hash__" not in own:
+                made.__hash__ = None  # equal today, changed tomorrow
+            return made
+
+        return make
 
     def replace(record: Any, /, **changes: Any) -> Any:
         """A copy of `record` with other values in some fields. A class without slots must have no `__post_init__`."""
@@ -26,3 +50,36 @@ else:
         if len(copy.__dict__) != len(before):
             raise TypeError(f"{type(record).__name__} has no field {', '.join(sorted(changes.keys() - before.keys()))}")
         return copy
+
+
+def _compiled_later(cls: type, name: str, *, frozen: bool) -> Any:
+    def method(self: Any, *args: Any, **named: Any) -> Any:
+        compiled = _compiled(cls, name, frozen=frozen)
+        setattr(cls, name, compiled)
+        return compiled(self, *args, **named)
+
+    return method
+
+
+def _compiled(cls: Any, name: str, *, frozen: bool) -> Any:
+    """The method that the standard decorator gives a class of these fields."""
+    like = dataclasses.make_dataclass(
+        cls.__name__, [(each.name, each.type, each) for each in dataclasses.fields(cls)], frozen=frozen,
+        init=name == "__init__", repr=name == "__repr__", eq=name in {"__eq__", "__hash__"},
+        namespace={"__doc__": cls.__doc__, **({"__post_init__": None} if hasattr(cls, "__post_init__") else {})},
+    )  # fmt: skip
+    return vars(like)[name]
+
+
+def _refuse_change(_record: object, name: str, _value: object) -> None:
+    raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+def _refuse_removal(_record: object, name: str) -> None:
+    raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+
+
+def _set_state(record: object, state: Any) -> None:
+    """What `copy` and `pickle` have taken of a record: a dictionary, with slots the second of a pair."""
+    for name, value in (state[1] if isinstance(state, tuple) else state).items():
+        object.__setattr__(record, name, value)

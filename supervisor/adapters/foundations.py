@@ -20,7 +20,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +29,7 @@ import structlog
 from supervisor.model.inputs import FoundationsLooked
 from supervisor.policy.box.foundations import Finding, Look
 from supervisor.ports import Clock, Inbox
+from supervisor.records import dataclass
 
 log = structlog.get_logger()
 

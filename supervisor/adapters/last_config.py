@@ -21,7 +21,6 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -31,6 +30,7 @@ from supervisor.adapters import durable
 from supervisor.adapters.host import boot
 from supervisor.config.given import Given
 from supervisor.model.settings import Paths
+from supervisor.records import dataclass
 
 _VERSION: Final = 1
 _LARGEST_BYTES: Final = 8 << 20

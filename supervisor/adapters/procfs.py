@@ -17,9 +17,10 @@ import contextlib
 import os
 import select
 import signal
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from supervisor.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable

@@ -13,7 +13,6 @@ import functools
 import gzip
 import hashlib
 import json
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -21,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from supervisor.api.refused import RequestRefused
+from supervisor.records import dataclass
 from workers.scores import REFERENCES
 
 DIRECTORY: Final = Path(__file__).resolve().parents[1] / "dashboard"

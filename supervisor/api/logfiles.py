@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from supervisor.adapters.files import open_regular
+from supervisor.records import dataclass
 
 TAIL_BYTES: Final = 1600  # as Supervisor's
 MOST_BYTES: Final = 1 << 20  # in one answer

@@ -9,11 +9,12 @@ import select
 import socket
 import struct
 import termios
-from dataclasses import dataclass
 from typing import Any, Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from supervisor.records import dataclass
 
 PEER_KEY: Final = "extralife.peer"
 BY_KEY: Final = "extralife.by"  # who has shown a password

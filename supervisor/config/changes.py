@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Final
 
 from supervisor.config.loading import Loaded
 from supervisor.config.sheet import Origin
 from supervisor.model.settings import SECTIONS, DaemonSettings, Settings
+from supervisor.records import dataclass
 
 # Of [cgroups], what is settled when the daemon starts.
 _AT_START: Final = frozenset({"cgroups.use", "cgroups.parent"})

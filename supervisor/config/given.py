@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any, Final, Self
 
 from supervisor.config.sheet import Sheet
 from supervisor.config.tables import DIRECTORIES, section_keys
+from supervisor.records import dataclass
 
 PREFIX: Final = "EXTRALIFE_"
 # Settings that a variable or a flag may give: its name -> (section, key).

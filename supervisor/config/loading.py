@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from supervisor import membership, places
@@ -17,6 +17,7 @@ from supervisor.config.tables import ALERT_LISTS, DIRECTORIES, ORDERED, TOP, Key
 from supervisor.model.settings import CLIMB, SECTIONS, Level, Paths, ProgramSpec, Rung, Settings
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.backups import calendar_error
+from supervisor.records import dataclass
 from workers.options import AUTO, OPTIONS, from_environment, nearest
 
 _LEVEL_OPTIONS: Final = ("num_envs", "batch_size", "threads")

@@ -18,7 +18,7 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +34,7 @@ from supervisor.config.taking import take
 from supervisor.model.settings import Level, Paths, ProgramSpec, Progress
 from supervisor.policy.worker import placeholders
 from supervisor.policy.worker.restart import RESTARTS
+from supervisor.records import dataclass
 from workers import contract
 from workers.options import AUTO, EXTRA_GAMES, GAMES, OPTIONS, Value, check_together, nearest, valid_batch
 from workers.presets import batch_limit, preset_values

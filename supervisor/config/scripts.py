@@ -10,7 +10,6 @@ import glob
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from supervisor.config.sheet import Origin, Sheet, label, shown
 from supervisor.config.tables import Key
 from supervisor.policy.worker import placeholders
 from supervisor.policy.worker.placeholders import OF_LEVEL, RESUME, Template
+from supervisor.records import dataclass
 from workers.options import AUTO, EXTRA_GAMES, GAMES, OPTIONS, Value, nearest
 
 OWN_KEYS: Final = ("game", "seed", "num_envs", "batch_size", "fallback_batch", "threads")  # of a built-in game's options

@@ -9,10 +9,11 @@ import functools
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from supervisor.printable import printable
+from supervisor.records import dataclass
 
 DEFAULT: Final = "default"
 FILE: Final = "file"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import types
 import typing
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, fields, replace
 from typing import Any, Final
 
 from supervisor.config.sheet import shown
@@ -23,6 +23,7 @@ from supervisor.policy.upkeep.notices import PROVIDERS
 from supervisor.policy.worker.ending import STOP_SIGNAL_TO, STOP_SIGNALS
 from supervisor.policy.worker.health import ACTIONS
 from supervisor.policy.worker.restart import MOST_DEATHS, RESTARTS
+from supervisor.records import dataclass
 from workers.options import OPTIONS, Option, Value
 
 TOP: Final = (*SECTIONS, "levels", "training", "program")

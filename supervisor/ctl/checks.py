@@ -8,7 +8,7 @@ import pwd
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from supervisor import config, membership, trust
 from supervisor.ctl.outcome import Options
 from supervisor.filesystems import MEMORY, kind_of, layered, unsafe
 from supervisor.model.settings import Settings
+from supervisor.records import dataclass
 
 _TOOL_S: Final = 10.0
 _TIMEX_BYTES: Final = 256  # more than the kernel's struct timex has; all zero: it is asked, not set

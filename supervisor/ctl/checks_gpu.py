@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from supervisor.model.settings import ProgramSpec, Rung, Settings
 from supervisor.policy.box.gate import MB
 from supervisor.policy.box.readings import Gpu, Gpus
 from supervisor.policy.box.visible import gpu_seen
+from supervisor.records import dataclass
 from workers.pci import has_nvidia_gpu
 
 Learned = dict[tuple[str, str], int]  # bytes that a program was seen to hold, by (program, level)

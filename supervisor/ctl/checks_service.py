@@ -8,13 +8,13 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from supervisor import collision
 from supervisor.ctl.checks import Finding, Patient, not_known, tool
 from supervisor.places import SYSTEM_STATE
+from supervisor.records import dataclass
 
 UNIT: Final = "extralife.service"
 UNITS: Final = (

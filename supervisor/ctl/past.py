@@ -8,7 +8,7 @@ level. What the rule remembered just then (of levels that the old ladder had too
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from supervisor.model import facts
 from supervisor.model.codec import MalformedFact
@@ -18,6 +18,7 @@ from supervisor.model.state import State, fold
 from supervisor.policy.level import speeds as pace
 from supervisor.policy.level.load import LoadState
 from supervisor.policy.level.speeds import Speeds
+from supervisor.records import dataclass
 from supervisor.simulation.past import Past, Record
 
 TYPE_CHECKING = False
@@ -32,7 +33,7 @@ class NoPast(ValueError):
     """The journal tells of no climb."""
 
 
-@dataclass
+@dataclass(slots=True)
 class _Fold:
     """Where the fold is. Mutable: it lives for one reading of a journal."""
 

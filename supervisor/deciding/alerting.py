@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from supervisor.deciding.context import DecisionContext
@@ -27,7 +26,7 @@ from supervisor.policy.worker import service_health
 from supervisor.policy.worker.loss import IN_WORDS, Loss
 from supervisor.policy.worker.restart import span
 from supervisor.printable import printable
-from supervisor.records import replace
+from supervisor.records import dataclass, replace
 
 _MOST_TEXT: Final = 1000
 _MOST_REPORT: Final = 4000

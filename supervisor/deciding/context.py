@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 
 from supervisor.model.codes import SUCCESS
 from supervisor.model.commands import Command, Reply
@@ -14,7 +13,7 @@ from supervisor.model.settings import SILENT, ProgramSpec, Settings
 from supervisor.model.state import Attempt, Program, State, Stop, fold
 from supervisor.policy.worker import ending
 from supervisor.printable import printable
-from supervisor.records import replace
+from supervisor.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

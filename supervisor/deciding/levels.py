@@ -20,7 +20,6 @@ light have the same environments and batch at 3x32 and are left alone, a third o
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
 from typing import Final
 
 from supervisor.deciding import time_spent
@@ -37,7 +36,7 @@ from supervisor.model.snapshot import encoded
 from supervisor.policy.level import load
 from supervisor.policy.level.attribution import attribute
 from supervisor.policy.level.load import Cap, LoadState, LoadVerdict
-from supervisor.records import replace
+from supervisor.records import dataclass, replace
 
 _SETTLES_S: Final = 600.0  # a level that does not fill its slots by then is measured as it is
 _LEAST_WINDOW: Final = 0.5  # share of a review: shorter ones say nothing about speed

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from supervisor.model import facts
 from supervisor.policy.upkeep.alerting import Gone, same
-from supervisor.records import replace
+from supervisor.records import dataclass, replace
 
 _DELIVERIES_KEPT: Final = 20
 _KEYS_KEPT: Final = 500

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from supervisor.model import facts
 from supervisor.policy.upkeep import backups as rule
-from supervisor.records import replace
+from supervisor.records import dataclass, replace
 
 _ENDS_KEPT: Final = 20
 

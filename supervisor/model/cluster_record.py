@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.policy.cluster.job_end import PREEMPTED
 from supervisor.policy.cluster.nodes import KEPT, Stability, remembered, total
-from supervisor.records import replace
+from supervisor.records import dataclass, replace
 
 NO_ACCOUNT = "default"
 

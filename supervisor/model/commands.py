@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from supervisor.model.facts import HostRebooted
 from supervisor.model.inputs import Survivor
 from supervisor.model.settings import ProgramSpec
 from supervisor.policy.upkeep.alerting import Notice
 from supervisor.policy.worker.loss import Loss
+from supervisor.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

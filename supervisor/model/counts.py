@@ -7,10 +7,10 @@ cut.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from supervisor.model import facts
-from supervisor.records import replace
+from supervisor.records import dataclass, replace
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,10 @@ Telemetry (frames, rates, GPU samples) is not a fact: only verdicts drawn from i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
+
+from supervisor.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

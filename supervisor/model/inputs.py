@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from supervisor.model.settings import Settings
 from supervisor.policy.box.foundations import Finding
@@ -18,6 +18,7 @@ from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.upkeep.notices import EndNotice
 from supervisor.policy.upkeep.offsite import Claim, Lease
 from supervisor.policy.worker.service_health import Checked
+from supervisor.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

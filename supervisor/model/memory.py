@@ -7,7 +7,7 @@ whatever must survive is a fact.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from supervisor.model.facts import JournalRestored
@@ -18,7 +18,7 @@ from supervisor.policy.box.foundations import Finding
 from supervisor.policy.box.prechecks import StandingObjection
 from supervisor.policy.box.readings import Gpus, Host
 from supervisor.policy.worker.absence import Absence
-from supervisor.records import replace
+from supervisor.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

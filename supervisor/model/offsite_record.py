@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.policy.upkeep import offsite as rule
-from supervisor.records import replace
+from supervisor.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,10 @@ eight bytes a row, and a program that reports other figures than before is anoth
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from supervisor.policy.box.readings import Spread
-from supervisor.records import replace
+from supervisor.records import dataclass, replace
 from workers.contract import FIGURES
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import typing
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import field, is_dataclass
 from typing import Final
 
 from supervisor.policy.box.gate import GateSettings
@@ -30,7 +30,7 @@ from supervisor.policy.worker.placeholders import Template
 from supervisor.policy.worker.restart import RESTARTS, RestartSettings
 from supervisor.policy.worker.service_health import HealthCheck
 from supervisor.policy.worker.stall import StallSettings
-from supervisor.records import replace
+from supervisor.records import dataclass, replace
 
 
 class Progress(enum.StrEnum):

@@ -7,7 +7,7 @@ reboot and a replay in a test. What is *not* here (newest beats, pending request
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from supervisor.model import cluster_record, facts, snapshot
@@ -28,7 +28,7 @@ from supervisor.policy.upkeep import offsite
 from supervisor.policy.worker.loss import furthest
 from supervisor.policy.worker.restart import MOST_DEATHS
 from supervisor.policy.worker.stall import SILENT
-from supervisor.records import replace
+from supervisor.records import dataclass, replace
 
 _UPTIMES_KEPT: Final = 50
 _REBOOTS_KEPT: Final = 200

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import fsum
 from operator import attrgetter
 from typing import Final
 
 from supervisor.model.facts import Stamped
 from supervisor.policy.upkeep.accounting import COMPUTING, Account
+from supervisor.records import dataclass
 from supervisor.reports.ledger import ROUNDING_S, Interruption, Ledger, ProgramTimeline, Slice, fold_accounts
 
 Seconds = dict[Account, float]

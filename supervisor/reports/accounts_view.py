@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from supervisor.policy.upkeep.accounting import Account
+from supervisor.records import dataclass
 from supervisor.reports.accounts import AccountSheet, LevelFigures, Summary
 from supervisor.reports.ledger import Ledger
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import fsum
 from typing import Any
 
@@ -19,6 +19,7 @@ from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Level, ProgramSpec, Settings
 from supervisor.model.state import Program, State
 from supervisor.policy.upkeep import cost
+from supervisor.records import dataclass
 from supervisor.reports.accounts import Summary
 from supervisor.reports.cluster_view import jobs_on
 from supervisor.reports.ledger import JobTime, Ledger, ProgramTimeline

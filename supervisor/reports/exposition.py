@@ -9,9 +9,11 @@ https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import isfinite
 from typing import Final, Literal
+
+from supervisor.records import dataclass
 
 PREFIX: Final = "extralife_"
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"

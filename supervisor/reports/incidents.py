@@ -16,13 +16,14 @@ Exited (crash): the next one.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.model.snapshot import decoded
 from supervisor.model.state import State
+from supervisor.records import dataclass
 
 # What an attempt died of, in a person's words. Stalls, divergences and illnesses have facts of their own.
 _DEATHS: Final = {

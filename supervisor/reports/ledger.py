@@ -25,7 +25,7 @@ and the same facts give the same books however they are cut into parts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import fsum
 from typing import Final, NamedTuple
 
@@ -36,6 +36,7 @@ from supervisor.model.snapshot import decoded
 from supervisor.model.state import State
 from supervisor.policy.box import wall_clock
 from supervisor.policy.upkeep.accounting import COMPUTING, Account, booked_as
+from supervisor.records import dataclass
 
 ROUNDING_S: Final = 1e-6
 

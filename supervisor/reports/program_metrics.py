@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from supervisor.model.inputs import Sample
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
 from supervisor.model.state import Attempt, Program
+from supervisor.records import dataclass
 from supervisor.reports.exposition import PREFIX, Family
 from supervisor.reports.sources import Sources
 from supervisor.reports.view import eta_s

@@ -13,7 +13,7 @@ Worked example. A program that dies every three seconds for an hour, in a window
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final
 
 from supervisor.model import facts
@@ -21,6 +21,7 @@ from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import Phase
 from supervisor.model.snapshot import decoded
 from supervisor.model.state import State
+from supervisor.records import dataclass
 from supervisor.reports.accounts_view import wall_clock_of
 from supervisor.reports.incidents import Incident
 from supervisor.reports.ledger import Ledger

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +35,7 @@ from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, State
 from supervisor.policy.upkeep.resolution import Tier
 from supervisor.ports import Clock
+from supervisor.records import dataclass
 from supervisor.reports import view
 from supervisor.reports.exposition import Family
 from supervisor.reports.ledger import Ledger

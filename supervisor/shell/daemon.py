@@ -15,7 +15,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
@@ -58,6 +58,7 @@ from supervisor.model.state import State, replay
 from supervisor.policy.box import reboot_cause
 from supervisor.policy.worker import confinement
 from supervisor.policy.worker.loss import furthest
+from supervisor.records import dataclass
 from supervisor.shell import exit_codes, foundations, logs
 from supervisor.shell.backend import DaemonBackend
 from supervisor.shell.inbox import Inbox

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final, Protocol
 
 import structlog
@@ -33,6 +33,7 @@ from supervisor.policy.box.foundations import JOURNAL, Finding, Look
 from supervisor.policy.upkeep.alerting import Notice
 from supervisor.policy.worker import absence
 from supervisor.ports import Clock, Journal, JournalMoved, Salvage
+from supervisor.records import dataclass
 from supervisor.shell.inbox import Inbox
 
 log = structlog.get_logger()

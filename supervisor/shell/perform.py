@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 import structlog
@@ -30,6 +30,7 @@ from supervisor.model.settings import Paths, ProgramSpec, Progress
 from supervisor.policy.upkeep.alerting import Notice
 from supervisor.policy.worker.placeholders import for_attempt
 from supervisor.ports import Courier, Launcher, Probes
+from supervisor.records import dataclass
 from supervisor.shell.foundations import beat_row, run_dir_rows
 from supervisor.shell.replies import Replies
 from workers import contract

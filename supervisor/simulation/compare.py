@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import mean
 from typing import Final
 
 from supervisor.policy.level.load import LoadSettings
+from supervisor.records import dataclass
 from supervisor.simulation.hosts import BoxModel
 from supervisor.simulation.past import Past, drawn_from, world
 from supervisor.simulation.play import DAY_S, Fixed, Play, Played, World, oracle

@@ -10,9 +10,10 @@ Levels are light 2x32, 3x48, medium 4x64, 5x96, 6x128, heavy 8x256; speeds are r
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from random import Random
 from typing import Final
+
+from supervisor.records import dataclass
 
 LEVELS: Final = 6
 NEVER: Final = math.inf

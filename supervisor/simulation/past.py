@@ -20,13 +20,13 @@ know it. What it takes to find that out is just what is to be seen. The box is t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from random import Random
 from statistics import mean, median, stdev
 from typing import Final
 
 from supervisor.policy.level.speeds import Speeds
 from supervisor.policy.level.worth import PRIOR_MTBF_S, PRIOR_UP_S, Costs
+from supervisor.records import dataclass
 from supervisor.simulation.hosts import NEVER, BoxModel, Regime
 from supervisor.simulation.play import World
 

@@ -8,11 +8,12 @@ one seed differ by what the choosers do, and in nothing else.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from random import Random
 from typing import Final, Protocol
 
+from supervisor.records import dataclass
 from supervisor.simulation.hosts import NEVER, BoxModel
 
 DAY_S: Final = 86400.0

@@ -11,11 +11,11 @@ a whole does for hours at a time, and then the GPUs are unknown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from random import Random
 from typing import Final
 
 from supervisor.policy.box.readings import Gpu, Gpus
+from supervisor.records import dataclass
 from supervisor.simulation.hosts import NEVER
 
 _GIB: Final = 2**30

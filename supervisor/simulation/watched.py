@@ -6,13 +6,14 @@ level that is vetoed is left at once, and a veto outlives reboots, as in `decidi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from supervisor.policy.box import prechecks
 from supervisor.policy.box.prechecks import BoxReadings, Need, PrecheckSettings, Rung
 from supervisor.policy.level import load
 from supervisor.policy.level.load import Cap
+from supervisor.records import dataclass
 from supervisor.simulation.hosts import LEVELS, BoxModel
 from supervisor.simulation.play import Play, World
 from supervisor.simulation.policy_player import PolicyPlayer

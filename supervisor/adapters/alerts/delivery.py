@@ -26,7 +26,6 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +36,7 @@ from supervisor.adapters.host import clock, sd_journal
 from supervisor.model.inputs import AlertTried
 from supervisor.policy.upkeep.alerting import COMMAND, KINDS, AlertSettings, Notice, body, target_name, title, wanted
 from supervisor.ports import Clock, Inbox
+from supervisor.records import dataclass
 from workers import contract
 
 log = structlog.get_logger()

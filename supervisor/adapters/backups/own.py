@@ -16,7 +16,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ from supervisor.adapters.durable import sync_directory
 from supervisor.adapters.files import open_regular
 from supervisor.adapters.process import own_checkpoints, whole_files
 from supervisor.adapters.process.own_checkpoints import Budget, Looks, Place, Unanswered
+from supervisor.records import dataclass
 from workers import contract
 
 FOLDER: Final = "own"

@@ -33,7 +33,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,6 +45,7 @@ from supervisor.adapters.files import open_regular
 from supervisor.adapters.process import checkpoints
 from supervisor.adapters.process.checkpoints import CheckpointInfo
 from supervisor.adapters.process.own_checkpoints import Place, Unanswered
+from supervisor.records import dataclass
 from workers.contract import CHECKPOINTS_DIR, MANIFEST_FILE, TMP_SUFFIX, checked_name, parse_checkpoint_name
 from workers.options import nearest
 

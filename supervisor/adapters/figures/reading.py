@@ -20,7 +20,7 @@ import re
 import signal
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +28,7 @@ from typing import Any, Final
 from supervisor.adapters.files import open_regular
 from supervisor.adapters.tfrecord import event, is_whole, recovered
 from supervisor.policy.worker.figures import EVENTS, JSON_LINES, LOG, OTHER_NAMES, RESUMED, STEP, figure_of, number
+from supervisor.records import dataclass
 
 PIECE_BYTES: Final = 256 * 1024  # of one file, a look
 BEHIND_BYTES: Final = 1 << 20  # what is further behind is passed over

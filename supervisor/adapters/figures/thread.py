@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from supervisor.adapters.procfs import read_stat
 from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.worker.figures import FigureRow, Figures, Sources, after
 from supervisor.ports import Clock
+from supervisor.records import dataclass
 from workers import contract
 
 log = structlog.get_logger()

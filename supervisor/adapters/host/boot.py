@@ -23,7 +23,7 @@ import struct
 import threading
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +32,7 @@ from supervisor.adapters.durable import sync_directory
 from supervisor.adapters.foundations import directory
 from supervisor.model.inputs import BootEvidence
 from supervisor.policy.box.wall_clock import is_set
+from supervisor.records import dataclass
 
 ENV_BOOT_FILES: Final = "EXTRALIFE_BOOT_FILES"
 _SLOT_BYTES: Final = 16384

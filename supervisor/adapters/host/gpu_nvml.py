@@ -20,10 +20,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, NamedTuple
 
 from supervisor.policy.box.readings import Gpu, Gpus, InPhase, Spread, Xid
+from supervisor.records import dataclass
 
 _PERIOD_S: Final = 0.2
 _TELL_S: Final = 1.0

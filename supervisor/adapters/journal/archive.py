@@ -30,7 +30,7 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +42,7 @@ from supervisor.model.codec import MalformedFact
 from supervisor.model.facts import Snapshot, Stamped
 from supervisor.model.lifecycle import IllegalTransition
 from supervisor.model.state import State, fold
+from supervisor.records import dataclass
 
 SNAPSHOT_FACTS: Final = 2000  # about as many as the next start folds: a fifth of a second
 LASTING: Final = frozenset({"HostRebooted"})  # asked for as a whole list, over years, and few enough for that

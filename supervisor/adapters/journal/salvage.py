@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from supervisor.adapters.journal.schema import Row, beside, crc_of
+from supervisor.records import dataclass
 
 _PAGE_BYTES: Final = 4096  # SQLite's own default, and what every journal is made with
 _LEAF: Final = 0x0D  # of a table

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, Protocol
@@ -24,6 +24,7 @@ from supervisor.policy.box import wall_clock
 from supervisor.policy.upkeep.notices import AWS, AZURE, END, GOOGLE, RISK, EndNotice
 from supervisor.ports import Clock
 from supervisor.printable import printable
+from supervisor.records import dataclass
 
 _TOKEN_S: Final = 21_600
 _TOKEN_HEADER: Final = "X-aws-ec2-metadata-token"  # noqa: S105  a header's name

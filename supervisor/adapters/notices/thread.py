@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -21,6 +20,7 @@ from supervisor.model.settings import Settings
 from supervisor.policy.upkeep.notices import AUTO, COMMAND, FILE, OFF, EndNotice, NoticeSettings, is_same
 from supervisor.ports import Clock, Inbox
 from supervisor.printable import printable
+from supervisor.records import dataclass
 
 log = structlog.get_logger()
 

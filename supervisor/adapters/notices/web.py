@@ -10,10 +10,11 @@ import io
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
+
+from supervisor.records import dataclass
 
 _MOST_BYTES: Final = 65_536
 _SHOWN: Final = 80

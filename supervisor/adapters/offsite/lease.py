@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -20,6 +20,7 @@ from supervisor.adapters.files import open_regular
 from supervisor.adapters.offsite.restic import COPY_TAG, Restic, ResticSnapshot
 from supervisor.policy.box.box_identity import Witnesses, compare
 from supervisor.policy.upkeep.offsite import Claim, Lease, judge, judge_moved, newest
+from supervisor.records import dataclass
 
 LEASE_FILE: Final = "lease.json"
 _MOST_BYTES: Final = 4096

@@ -28,7 +28,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +36,7 @@ from supervisor.adapters.process.share import Share
 from supervisor.config.offsite import lines_in, masked
 from supervisor.policy.upkeep.offsite import Lease, OffsiteSettings
 from supervisor.printable import printable
+from supervisor.records import dataclass
 from workers import contract
 
 COPY_TAG: Final = "extralife"

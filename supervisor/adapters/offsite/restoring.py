@@ -18,7 +18,7 @@ import shutil
 import sqlite3
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from supervisor.adapters.offsite import hardware, staging
 from supervisor.adapters.offsite import lease as leases
 from supervisor.adapters.offsite.restic import COPY_TAG, Restic, ResticError, ResticSnapshot
 from supervisor.policy.upkeep.offsite import Claim, Lease
+from supervisor.records import dataclass
 from workers.contract import REPLAY_DIR, checked_name
 
 ASIDE: Final = ".restoring"

@@ -24,7 +24,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +35,7 @@ from supervisor.adapters.files import open_regular
 from supervisor.adapters.journal import archive
 from supervisor.adapters.process.own_checkpoints import Place
 from supervisor.model.settings import Paths
+from supervisor.records import dataclass
 from workers.contract import (
     ATTEMPTS_DIR,
     BACKUPS_DIR,

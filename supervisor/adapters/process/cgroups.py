@@ -28,13 +28,14 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
 import structlog
 
 from supervisor.policy.worker.confinement import Limits
+from supervisor.records import dataclass
 
 log = structlog.get_logger()
 

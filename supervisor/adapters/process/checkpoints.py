@@ -11,10 +11,11 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from supervisor.records import dataclass
 from workers.contract import (
     BAD_SUFFIX,
     CHECKPOINTS_DIR,

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import signal
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from supervisor.adapters.files import read_bounded
 from supervisor.adapters.host import kernel_log
 from supervisor.adapters.process import cgroups, log_places
 from supervisor.model.inputs import Ending, Report
+from supervisor.records import dataclass
 from workers import contract
 from workers.exit_record import ExitRecord
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from supervisor.records import dataclass
 
 if TYPE_CHECKING:
     from supervisor.model.settings import Paths, ProgramSpec

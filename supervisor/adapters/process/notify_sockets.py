@@ -17,12 +17,13 @@ import struct
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import structlog
 
+from supervisor.records import dataclass
 from workers.contract import ENV_TOKEN, now_ns
 
 log = structlog.get_logger()

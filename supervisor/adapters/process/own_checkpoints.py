@@ -19,7 +19,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +32,7 @@ from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
 from supervisor.policy.worker import newest_whole
 from supervisor.policy.worker.newest_whole import DOUBTFUL, TORN, UNREADABLE, WHOLE, Candidate
 from supervisor.policy.worker.step_in_name import StepRule, parsed
+from supervisor.records import dataclass
 from workers import contract
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, Final
 
 import structlog
@@ -41,6 +41,7 @@ from supervisor.model.inputs import OwnCheckpoint, Report, Sample
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
 from supervisor.policy.worker.figures import Figures
 from supervisor.ports import Clock
+from supervisor.records import dataclass
 from workers import contract
 
 log = structlog.get_logger()

@@ -27,7 +27,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,6 +41,7 @@ from supervisor.adapters.threads import Tasks
 from supervisor.model.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.policy.worker import placeholders
 from supervisor.policy.worker.placeholders import RESUME
+from supervisor.records import dataclass
 from workers import contract
 from workers.exit_record import ExitRecord
 

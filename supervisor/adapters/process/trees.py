@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from supervisor.adapters import procfs
 from supervisor.model.inputs import Halted
 from supervisor.policy.worker.witness import TreeUsage, works
+from supervisor.records import dataclass
 from workers import contract
 
 if TYPE_CHECKING:

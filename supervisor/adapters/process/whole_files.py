@@ -20,11 +20,11 @@ import re
 import stat
 import struct
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from supervisor.adapters.files import open_regular
+from supervisor.records import dataclass
 
 UNKNOWN: Final = None
 _ZIP_HEAD: Final = b"PK\x03\x04"

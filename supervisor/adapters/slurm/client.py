@@ -16,7 +16,6 @@ import re
 import signal
 import subprocess
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
@@ -24,6 +23,7 @@ from supervisor.adapters.slurm import reading
 from supervisor.adapters.slurm.reading import FIELD, RECORD, Garbage
 from supervisor.policy.cluster.jobs import Job, Node, Partition
 from supervisor.printable import printable
+from supervisor.records import dataclass
 from workers import contract
 
 Why = Literal["timeout", "unreachable", "garbage", "missing"]

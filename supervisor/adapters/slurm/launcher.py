@@ -29,7 +29,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -52,6 +52,7 @@ from supervisor.policy.cluster.jobs import Job, Node
 from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.policy.worker import placeholders
 from supervisor.ports import Clock, Inbox
+from supervisor.records import dataclass
 from workers import contract, exit_record
 
 log = structlog.get_logger()

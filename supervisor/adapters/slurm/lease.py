@@ -21,7 +21,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +31,7 @@ from supervisor.adapters.files import read_bounded
 from supervisor.adapters.process.processes import make_dir
 from supervisor.adapters.singleton import Taken
 from supervisor.adapters.slurm.node import write_in_place
+from supervisor.records import dataclass
 
 log = structlog.get_logger()
 

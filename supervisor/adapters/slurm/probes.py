@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
 from supervisor.adapters.figures.thread import FigureReader, Told
@@ -30,6 +30,7 @@ from supervisor.model.inputs import EvidenceTaken, OwnCheckpoint, Report, Sample
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
 from supervisor.policy.worker import witness
 from supervisor.ports import Clock, Inbox
+from supervisor.records import dataclass
 from workers import contract
 
 FRESH_S: Final = 15.0

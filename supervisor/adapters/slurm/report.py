@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from dataclasses import dataclass
 from typing import Any, Final
 
 from supervisor.adapters.files import read_bounded
 from supervisor.model.settings import Paths
+from supervisor.records import dataclass
 from workers import contract
 
 _MOST_BYTES: Final = contract.RECORD_BYTES + 64 * 1024

@@ -42,11 +42,11 @@ import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.policy.cluster.node_names import compress
+from supervisor.records import dataclass
 
 _COMMENT: Final = re.compile(r"extralife:([0-9a-f]{8}):(.{1,200}):([0-9]{1,9}):([0-9a-f]{32})", re.ASCII)
 _ARRAY: Final = re.compile(r"extralife:([0-9a-f]{8}):([^:]{1,200}):array:([0-9a-f]{32})", re.ASCII)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from textwrap import fill
 from typing import Any, Concatenate, Final, ParamSpec, get_origin
 
@@ -16,6 +15,7 @@ from supervisor.api.rpc.faults import Fault
 from supervisor.model import codes
 from supervisor.model.inputs import Verb
 from supervisor.model.names import group_of, is_group, members
+from supervisor.records import dataclass
 
 ASK_WAIT_S: Final = 600.0
 

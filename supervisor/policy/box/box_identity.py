@@ -20,8 +20,9 @@ one changes for a reason of its own (a renamed host, more memory, another networ
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from supervisor.records import dataclass
 
 PRODUCT, MACHINE, HOSTNAME, CARDS, GPUS, HARDWARE = "product", "machine", "hostname", "cards", "gpus", "hardware"
 WITNESSES: Final = {

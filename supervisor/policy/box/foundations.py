@@ -25,8 +25,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from supervisor.records import dataclass
 
 _AGAIN_S: Final = 600.0
 JOURNAL: Final = "journal"  # the loop restores and reports it by itself: no fact can be recorded without it

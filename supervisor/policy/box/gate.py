@@ -31,10 +31,10 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
 from typing import Final
 
 from supervisor.policy.box.readings import Gpu, Gpus
+from supervisor.records import dataclass
 
 MB: Final = 2**20
 ON_TIMEOUT: Final = ("start", "wait", "give_up")

@@ -32,10 +32,11 @@ fall back every minute.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
 from supervisor.policy.box.readings import Gpu, Gpus, Host
+from supervisor.records import dataclass
 
 _MB: Final = 2**20
 _PROGRAMS_PER_CORE: Final = 4

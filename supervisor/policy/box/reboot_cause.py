@@ -30,10 +30,10 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from supervisor.policy.box.prechecks import HARMLESS_XIDS
+from supervisor.records import dataclass
 
 THERMAL, ORDERLY, PANIC, OOM = "thermal", "orderly", "panic", "oom"
 HUNG, GPU, WATCHDOG, HARDWARE, POWER, UNKNOWN = "hung", "gpu", "watchdog", "hardware", "power", ""

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from supervisor.records import dataclass
 
 LEAST: Final = 3
 _GAP_S: Final = 2 * 3600.0

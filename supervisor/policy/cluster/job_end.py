@@ -34,8 +34,9 @@ submits it again in a minute is an enemy of both. `supervisorctl start` brings i
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from supervisor.records import dataclass
 
 GOES_ON: Final = frozenset({"time_limit", "job_preempted", "node_failed"})  # the next job at once, and nothing counts
 CANCELLED: Final = "cancelled"

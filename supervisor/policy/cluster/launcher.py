@@ -10,8 +10,10 @@ the job is killed in the middle of its save and the work since the checkpoint be
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, Final
+
+from supervisor.records import dataclass
 
 LOCAL: Final = "local"
 SLURM: Final = "slurm"

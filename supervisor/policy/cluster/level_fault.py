@@ -18,7 +18,7 @@ nodes away for others, whatever the load. Nor is a job out of memory, which is i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from supervisor.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

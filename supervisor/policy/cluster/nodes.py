@@ -23,8 +23,9 @@ Why not for ever: clusters repair nodes, and a list that only grows ends with no
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from supervisor.records import dataclass
 
 WINDOW_S: Final = 7 * 86400.0
 KEPT: Final = 200  # nodes, and faults of one node

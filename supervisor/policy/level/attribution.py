@@ -21,8 +21,9 @@ little: it hits all levels alike and cancels where they are compared.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from supervisor.records import dataclass
 
 FRESH_S: Final = 120.0
 OLD_S: Final = 600.0

@@ -31,7 +31,6 @@ is its index on the ladder, 0 the lightest. While the operator has pinned a leve
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from supervisor.policy.level import hours as clock
@@ -39,6 +38,7 @@ from supervisor.policy.level import speeds as pace
 from supervisor.policy.level.hours import Hours
 from supervisor.policy.level.speeds import Speeds
 from supervisor.policy.level.worth import Costs, kept, mtbf_bound_s, reboot_rate
+from supervisor.records import dataclass
 
 DEFAULT_NAMES: Final = ("light", "3", "medium", "5", "6", "heavy")
 _MOST_DOUBLINGS: Final = 40

@@ -20,8 +20,9 @@ that a level which never ran is neither safe nor dangerous.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
+
+from supervisor.records import dataclass
 
 _LEAST_KEPT: Final = 0.001  # a level that loses more than it makes is worth next to nothing, not a negative logarithm
 _ONE_IN_TEN: Final = 1.2816  # standard deviations below the mean: a tenth lies below that

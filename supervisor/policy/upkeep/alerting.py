@@ -25,8 +25,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
+
+from supervisor.records import dataclass
 
 INFO, WARNING, CRITICAL = "info", "warning", "critical"
 SEVERITIES: Final = (INFO, WARNING, CRITICAL)

@@ -20,8 +20,9 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from supervisor.records import dataclass
 
 OPERATOR, CALENDAR, LEVEL, ROLLBACK = "operator", "calendar", "level", "rollback"
 OFF: Final = "off"

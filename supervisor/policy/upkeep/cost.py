@@ -29,12 +29,12 @@ as it takes. Why not the rate of another level, scaled: that is the guess that a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import fsum, sqrt
 from statistics import mean, stdev
 from typing import Final
 
 from supervisor.policy.upkeep.accounting import Account
+from supervisor.records import dataclass
 
 LEAST_S: Final = 600.0  # of paid time, before a level's rate is told
 _HOUR_S: Final = 3600.0

@@ -32,8 +32,9 @@ start again, and the same notice counts no more.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from supervisor.records import dataclass
 
 END, RISK = "end", "risk"
 AUTO, OFF, AWS, GOOGLE, AZURE = "auto", "off", "aws", "google", "azure"

@@ -49,8 +49,9 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from supervisor.records import dataclass
 
 LEVEL, ROLLBACK, OPERATOR, PERIOD = "level", "rollback", "operator", "period"
 REBOOT, NOTICE, START = "reboot", "notice", "start"

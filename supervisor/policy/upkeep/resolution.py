@@ -18,8 +18,9 @@ rows of the file alone: the coarse ones are the oldest and the cheapest, and the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from supervisor.records import dataclass
 
 _HOUR_S: Final = 3600.0
 _DAY_S: Final = 24 * _HOUR_S

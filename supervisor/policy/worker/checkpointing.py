@@ -24,8 +24,9 @@ Test vectors are Daly's own: C = 5 min gives 117 min for M = 24 h, 57 min for 6 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
+
+from supervisor.records import dataclass
 
 _REBOOTS_FOR_HAZARD: Final = 5
 _LEAST_COST_S: Final = 0.001  # a save that costs nothing measurable still must not be asked for continuously

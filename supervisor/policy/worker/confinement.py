@@ -21,8 +21,9 @@ An attempt keeps the limits that it was started with: those of a smaller level w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from supervisor.records import dataclass
 
 _MB: Final = 2**20
 

@@ -29,10 +29,10 @@ SIGKILL was *stopped*, not *killed*; its exit record alone cannot tell.
 from __future__ import annotations
 
 import signal as signals
-from dataclasses import dataclass
 from typing import Final
 
 from supervisor.policy.worker import out_of_memory
+from supervisor.records import dataclass
 from workers.contract import EXIT_CONFIG, EXIT_DIVERGED, EXIT_FENCED, EXIT_LEFT, EXIT_NO_MEMORY
 
 

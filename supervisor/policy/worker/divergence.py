@@ -28,7 +28,7 @@ may be the disk's, and disks get freed; a learning rate that diverges four times
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from supervisor.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,10 @@ import math
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
+
+from supervisor.records import dataclass
 
 STEP: Final = "step"
 EPISODE_RETURN: Final = "episode_return"

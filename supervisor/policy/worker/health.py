@@ -29,8 +29,9 @@ would be the newest, and push out an older one that is still good. Why not by th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from supervisor.records import dataclass
 
 EXPLODING: Final = "exploding"
 COLLAPSED: Final = "collapsed"

@@ -24,8 +24,9 @@ Seconds are steps by the program's rate, and the share is of the attempt that en
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from supervisor.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

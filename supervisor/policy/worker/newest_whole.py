@@ -21,10 +21,11 @@ writes dirty pages back after 30 s, looked at every 5 s, so what is older has re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 from typing import Final
+
+from supervisor.records import dataclass
 
 WHOLE, TORN, DOUBTFUL, UNREADABLE = "whole", "torn", "doubtful", "unreadable"
 _SETTLED_S: Final = 5.0

@@ -23,9 +23,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from supervisor.records import dataclass
 from workers.contract import seed_after
 
 NAMES: Final = ("num_envs", "batch_size", "threads", "level", "seed", "game", "name", "run_dir", "gpu", "resume")

@@ -30,8 +30,9 @@ No jitter: one box, few programs, and a policy that can be replayed to the same 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from supervisor.records import dataclass
 
 FAILED, ALWAYS, NEVER = "failed", "always", "never"
 RESTARTS: Final = (FAILED, ALWAYS, NEVER)  # a program's `restart`

@@ -18,8 +18,9 @@ of life such as CPU time: a service that waits for visitors shows none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from supervisor.records import dataclass
 
 UNHEALTHY: Final = "unhealthy"
 

@@ -43,10 +43,10 @@ quarter of the night. Why not CPU or GPU use: a hung job can show 100 % of both.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Final
 
 from supervisor.policy.worker.witness import WORDS
+from supervisor.records import dataclass
 
 SILENT: Final = "silent"
 QUIET: Final = "quiet"

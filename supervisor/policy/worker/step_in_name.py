@@ -15,9 +15,10 @@ and a process of its own for each of 100,000 names would be slower than the look
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from re import _constants, _parser  # type: ignore[attr-defined]
 from typing import Any, Final
+
+from supervisor.records import dataclass
 
 _IN_FILE: Final = re.compile(r"([^():\\/*+?\[\]]+\.json):([A-Za-z0-9_\-]+(?:\.[A-Za-z0-9_\-]+)*)")
 _MOST_CHARS: Final = 200

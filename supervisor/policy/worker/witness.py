@@ -24,8 +24,9 @@ silence either, because the other witnesses are asked.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from supervisor.records import dataclass
 
 CPU: Final = "cpu"
 IO: Final = "io"
