@@ -27,13 +27,17 @@ def sources(sheet: Sheet, name: str, table: Mapping[str, Any], *, service: bool,
     made = Sources(
         log_regex=_patterns(sheet, name, table.get("log_regex", [])),
         json_lines=_glob(sheet, name, "json_lines", table, is_glob),
+        csv_glob=_glob(sheet, name, "csv_glob", table, is_glob),
         events_glob=_glob(sheet, name, "events_glob", table, is_glob),
         names=_names(sheet, name, table.get("figures", {})),
         target_steps=_target(sheet, name, table.get("target_steps")),
     )
-    if made.names and not (made.json_lines or made.events_glob):
+    if made.names and not made.globs:
         sheet.refuse(
-            name, "figures", "has no effect without json_lines or events_glob; groups of log_regex are figures by name", ":"
+            name,
+            "figures",
+            "has no effect without json_lines, csv_glob or events_glob; groups of log_regex are figures by name",
+            ":",
         )
     return made
 
@@ -119,9 +123,9 @@ def _target(sheet: Sheet, name: str, value: object) -> int | None:
 def tells(made: Sources) -> str:
     """Why these sources cannot be the source of progress; empty: they can."""
     if not made.read:
-        return 'progress = "figures" needs log_regex, json_lines or events_glob'
+        return 'progress = "figures" needs log_regex, json_lines, csv_glob or events_glob'
     groups = {OTHER_NAMES.get(group, group) for text in made.log_regex for group in _groups(text)}
-    if made.json_lines or made.events_glob or groups & {STEP, RESUMED}:
+    if made.globs or groups & {STEP, RESUMED}:
         return ""
     hint = nearest("step", sorted(groups)) if groups else ""
     return f'progress = "figures" needs the steps: no log_regex has a group (?P<step>...){hint}'

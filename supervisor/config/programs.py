@@ -373,7 +373,8 @@ def _foreign(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaul
     directory = os.path.normpath(placeholders.fill(place, made.known)) if place else ""
     shown_values = {
         "command": [*command.words], "directory": directory, "progress": progress.value, "progress_glob": glob,
-        "log_regex": list(figures.log_regex), "json_lines": figures.json_lines, "events_glob": figures.events_glob,
+        "log_regex": list(figures.log_regex), "json_lines": figures.json_lines,
+        "csv_glob": figures.csv_glob, "events_glob": figures.events_glob,
         "figures": dict(figures.names), "target_steps": figures.target_steps,
         "done_codes": list(codes), "kind": KINDS[service], "restart": again, "shell": command.shell,
         "level_values": sorted(reads),

@@ -22,7 +22,7 @@ from supervisor.records import dataclass
 from workers.options import AUTO, EXTRA_GAMES, GAMES, OPTIONS, Value, nearest
 
 OWN_KEYS: Final = ("game", "seed", "num_envs", "batch_size", "fallback_batch", "threads")  # of a built-in game's options
-PATTERN_KEYS: Final = ("progress_glob", "checkpoint_glob", "json_lines", "events_glob")
+PATTERN_KEYS: Final = ("progress_glob", "checkpoint_glob", "json_lines", "csv_glob", "events_glob")
 _BASH: Final = "/bin/bash"
 _GAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@+-]{0,99}")
 _EXAMPLE: Final = '["python", "train.py"]'

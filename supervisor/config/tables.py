@@ -338,6 +338,7 @@ MEANINGS: Final[dict[str, str]] = {
     "program.checkpoint_check_timeout_s": "after this much time it has not answered: nobody knows",
     "program.log_regex": "named groups of it are [figures](any-script.md#figures-from-what-it-already-writes) in its log",
     "program.json_lines": 'files of JSON lines with its figures, such as `"runs/*/metrics.jsonl"`',
+    "program.csv_glob": 'CSV files with its figures: a line of names, then lines of numbers: `"logs/progress.csv"`',
     "program.events_glob": 'TensorBoard event files with its figures, such as `"runs/**/events.out.tfevents.*"`',
     "program.figures": 'what keys and tags mean, where their names do not say it: `{ return = "eval/score" }`',
     "program.target_steps": "the step at which it is done, for STEPS, ETA and cost; the script ends itself",
@@ -396,6 +397,7 @@ _UNSET: Final = {
     "program.checkpoint_check_timeout_s": "60",
     "program.log_regex": "none",
     "program.json_lines": "none",
+    "program.csv_glob": "none",
     "program.events_glob": "none",
     "program.figures": "by their names",
     "program.target_steps": "not known",
@@ -421,7 +423,7 @@ PROCESS_KEYS: Final = (
     "start_s", "start_retries", "user", "umask", "stdin", "redirect_stderr", "stdout_log", "stderr_log", "log_max_bytes",
     "log_backups",
 )  # fmt: skip
-FIGURE_KEYS: Final = ("log_regex", "json_lines", "events_glob", "figures", "target_steps")
+FIGURE_KEYS: Final = ("log_regex", "json_lines", "csv_glob", "events_glob", "figures", "target_steps")
 FOREIGN_KEYS: Final = (
     "command", "shell", "directory", "level_values", "progress", "progress_glob", "checkpoint_glob", "checkpoint_step",
     "checkpoint_check", "checkpoint_check_timeout_s", *FIGURE_KEYS, "done_codes", "kind", "restart", "health",

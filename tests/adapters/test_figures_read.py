@@ -17,7 +17,7 @@ from supervisor.adapters.figures.reading import look
 from supervisor.adapters.figures.thread import FigureReader
 from supervisor.adapters.process.logs import rotate
 from supervisor.model.settings import Paths, ProgramSpec
-from supervisor.policy.worker.figures import EVENTS, JSON_LINES, LOG, Sources
+from supervisor.policy.worker.figures import CSV, EVENTS, JSON_LINES, LOG, Sources
 
 CLEANRL = r"global_step=(?P<step>\d+), episodic_return=(?P<episode_return>\S+)"
 TOKEN = "ab" * 16
@@ -30,7 +30,12 @@ class Place:
         self.root = root
         self.log = root / "stdout.log"
         self.since_wall_s = time.time() - 1.0
-        self.regex, self.globs, self.names, self.begin = [CLEANRL], {"json": "", "events": ""}, {}, {str(self.log): 0}
+        self.regex, self.globs, self.names, self.begin = (
+            [CLEANRL],
+            {"json": "", "csv": "", "events": ""},
+            {},
+            {str(self.log): 0},
+        )
         self.cursors, self.files, self.searched = {}, {}, False
 
     def look(self):
@@ -288,6 +293,43 @@ def test_scalars_that_tensorflow_and_jax_write_as_tensors():
     assert said(b"\x08\x09" + field(4, 2, struct.pack("<q", 7))).scalars == {"train/loss": 7.0}
     assert said(b"\x08\x07" + field(4, 2, b"text")) is None, "a text is no scalar"
     assert said(b"\x08\x01" + field(5, 5, bytes(4)), step=b"\x10" + b"\xff" * 9 + b"\x01") is None, "a negative step"
+
+
+def test_a_table_as_stable_baselines_and_lightning_write_it(place):
+    place.globs["csv"] = "**/*.csv"
+    place.look()
+    table = place.root / "progress.csv"
+    table.write_text("rollout/ep_rew_mean,time/total_timesteps,train/loss,train/n_updates\n,2048,,\n")
+    assert place.rows() == [(CSV, True, {"step": 2048.0})], "an empty cell says nothing"
+    with table.open("a") as file:
+        file.write("21.5,4096,0.25,10\r\n22.5,61")
+    assert place.rows() == [(CSV, True, {"mean_return": 21.5, "step": 4096.0, "loss": 0.25, "train/n_updates": 10.0})]
+    with table.open("a") as file:
+        file.write("44,nan,20\n1,2\n\n")
+    assert place.rows() == [(CSV, True, {"mean_return": 22.5, "step": 6144.0, "loss": "nan", "train/n_updates": 20.0})]
+
+
+def test_a_table_that_gets_a_new_column_is_written_anew_and_read_anew(place):
+    place.globs["csv"] = "metrics.csv"
+    place.look()
+    table = place.root / "metrics.csv"
+    table.write_text("epoch,step,train_loss\n0,49,1.5\n")
+    assert place.steps() == [49.0]
+    table.write_text("epoch,step,train_loss,val_loss\n0,49,1.5,\n0,99,,0.75\n")
+    assert place.rows()[-1] == (CSV, False, {"epoch": 0.0, "step": 99.0, "val_loss": 0.75})
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_a_script_that_begins_anew_in_its_table_names_its_columns_again(place, mark):
+    place.globs["csv"] = "*.csv"
+    place.look()
+    lines = ["step,loss", "1,0.5", "loss,step", '0.25,"2"', ",", "1,3", "so,so,so", "7"]
+    (place.root / "a.csv").write_bytes(b"\xef\xbb\xbf" + "\n".join(lines).replace(",", mark).encode() + b"\n\x00\xff\n")
+    assert [values for _, _, values in place.rows()] == [
+        {"step": 1.0, "loss": 0.5},
+        {"step": 2.0, "loss": 0.25},
+        {"step": 3.0, "loss": 1.0},
+    ]
 
 
 def test_files_that_are_not_to_be_read(place, monkeypatch):

@@ -181,7 +181,10 @@ def test_at_most_so_many_other_figures():
 def test_sources_that_are_read():
     assert not Sources().read
     assert not Sources(target_steps=5).read
-    assert all(each.read for each in (Sources(log_regex=("x",)), Sources(json_lines="x"), Sources(events_glob="x")))
+    assert all(
+        each.read
+        for each in (Sources(log_regex=("x",)), Sources(json_lines="x"), Sources(csv_glob="x"), Sources(events_glob="x"))
+    )
 
 
 values = st.floats() | st.integers(-5, 2**70).map(float)

@@ -28,7 +28,9 @@ RUNS = {  # the script, its arguments, and the figures that its settings must fi
     "sb3": ("sb3.py", [], {"mean_return", "loss"}),
     "sb3-board": ("sb3.py", [], {"mean_return", "loss"}),
     "sb3-json": ("sb3.py", ["json"], {"mean_return", "loss"}),
+    "sb3-csv": ("sb3.py", ["csv"], {"mean_return", "loss"}),
     "lightning": ("lightning_fit.py", [], {"loss"}),
+    "lightning-csv": ("lightning_fit.py", ["csv"], {"loss"}),
     "hf": ("hf.py", [], {"loss"}),
     "hf-board": ("hf.py", ["tensorboard"], {"loss"}),
 }

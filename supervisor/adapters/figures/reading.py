@@ -1,4 +1,4 @@
-"""One look at what a script has written since the look before: its logs, its JSON lines, its event files.
+"""One look at what a script has written since the look before: its logs, its JSON lines, its CSV files, its event files.
 
 Runs in a child process (`child.py`): a regular expression that backtracks for ever holds the interpreter's lock, a directory
 of 100,000 files takes its time, and a file system may hang. Nothing of the daemon waits for it.
@@ -12,6 +12,7 @@ read is passed over, up to the newest part.
 from __future__ import annotations
 
 import contextlib
+import csv
 import functools
 import json
 import math
@@ -27,7 +28,7 @@ from typing import Any, Final
 
 from supervisor.adapters.files import open_regular
 from supervisor.adapters.tfrecord import event, is_whole, recovered
-from supervisor.policy.worker.figures import EVENTS, JSON_LINES, LOG, OTHER_NAMES, RESUMED, STEP, figure_of, number
+from supervisor.policy.worker.figures import CSV, EVENTS, JSON_LINES, LOG, OTHER_NAMES, RESUMED, STEP, figure_of, number
 from supervisor.records import dataclass
 
 PIECE_BYTES: Final = 256 * 1024  # of one file, a look
@@ -117,7 +118,7 @@ def look(asked: Mapping[str, Any]) -> Answer:
     with watchdog.watching():
         reader = _Reader(asked, answer, watchdog)
         reader.logs()
-        for rank, kind in ((JSON_LINES, "json"), (EVENTS, "events")):
+        for rank, kind in ((JSON_LINES, "json"), (CSV, "csv"), (EVENTS, "events")):
             reader.files(rank, kind)
     if watchdog.over:
         answer.notes.append("its log and files say more than can be read in time: a part is passed over")
@@ -186,6 +187,8 @@ class _Reader:
             for data, whole in self._new(path, whole_records=rank == EVENTS):
                 if rank == JSON_LINES:
                     self._json(data, whole=whole)
+                elif rank == CSV:
+                    self._csv(path, data, whole=whole)
                 else:
                     self._events(path, data, whole=whole)
 
@@ -290,6 +293,29 @@ class _Reader:
                 self._answer.hits += 1
                 self._answer.rows.append((JSON_LINES, at_s, whole, found))
 
+    def _csv(self, path: str, data: bytes, *, whole: bool) -> None:
+        """Rows below the names of the first line. A row without any number has names itself: the script has begun anew.
+
+        Empty cells say nothing: not every figure is logged at every step.
+        """
+        first = _first_line(path)
+        delimiter = _delimiter(first)
+        names = _cells(first, delimiter)
+        for line in data.split(b"\n"):
+            cells = [] if self._watchdog.over else _cells(line, delimiter)
+            numbers = [number(cell) for cell in cells]
+            if cells and all(each is None for each in numbers):
+                names = cells if all(cells) else names
+                continue
+            given = {name: each for name, each in zip(names, numbers, strict=False) if each is not None}
+            if not given or len(cells) != len(names):
+                continue
+            self._answer.lines += 1
+            found, at_s = self._figures(dict(islice(given.items(), MOST_KEYS)))
+            if found:
+                self._answer.hits += 1
+                self._answer.rows.append((CSV, at_s, whole, found))
+
     def _figures(self, given: Mapping[str, float]) -> tuple[dict[str, float], float | None]:
         at_s = next((given[key] for key in _TIMES if _CLOCK[0] < given.get(key, 0.0) < _CLOCK[1]), None)
         found = {}
@@ -364,6 +390,27 @@ def _line_begin(data: bytes) -> int:
     """Where the next line begins in data that begin somewhere; in the middle of an endless one, there."""
     found = _LINE_ENDS.search(data)
     return found.end() if found else 0
+
+
+def _first_line(path: str) -> bytes:
+    with contextlib.suppress(OSError):
+        fd = open_regular(path)
+        try:
+            return os.pread(fd, LONGEST_LINE, 0).partition(b"\n")[0]
+        finally:
+            os.close(fd)
+    return b""
+
+
+def _cells(line: bytes, delimiter: str) -> list[str]:
+    text = line.strip(b"\r\n").decode("utf-8-sig", "replace")
+    with contextlib.suppress(csv.Error):
+        return next(csv.reader([text], delimiter=delimiter), [])
+    return []
+
+
+def _delimiter(line: bytes) -> str:
+    return max(",;\t", key=lambda each: line.count(each.encode()))
 
 
 def _object(line: bytes) -> dict[str, Any] | None:

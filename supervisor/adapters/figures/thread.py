@@ -231,7 +231,7 @@ def _asked(item: _Watched, *, search: bool) -> dict[str, Any]:
     return {
         "logs": list(item.begin), "regex": list(sources.log_regex), "begin": item.begin,
         "off": [place for place, strikes in item.strikes.items() if strikes >= _MOST_STRIKES],
-        "globs": {"json": sources.json_lines, "events": sources.events_glob}, "names": dict(sources.names),
+        "globs": sources.globs, "names": dict(sources.names),
         "base": item.base, "since_wall_s": item.since_wall_s, "search": search, "first": not item.searched,
         "files": item.files, "cursors": item.cursors,
     }  # fmt: skip
@@ -262,8 +262,7 @@ def _fault(item: _Watched, notes: list[str], now_s: float) -> str:
         return f"log_regex {off[0]!r} takes too long for a line of its log: it is not used any more"
     if patterns and item.hits == 0 and item.lines >= _UNMATCHED_LINES:
         return f"log_regex has matched none of the first {item.lines} lines of its log"
-    globs = (("json", item.sources.json_lines), ("events", item.sources.events_glob))
-    missing = [pattern for kind, pattern in globs if pattern and item.searched and not item.files.get(kind)]
+    missing = [pattern for kind, pattern in item.sources.globs.items() if item.searched and not item.files.get(kind)]
     if missing and item.hits == 0 and now_s - item.watched_s >= _MISSING_S:
         return f"no file below {item.base} matches {missing[0]}, or none was written since its start"
     return next(iter(notes), "")

@@ -1,4 +1,4 @@
-"""What a script's own output says of its training: the numbers of its log, its event files and its JSON lines.
+"""What a script's own output says of its training: the numbers of its log, its JSON lines, tables and event files.
 
 The rule. A source gives rows, oldest first: numbers by name. A row changes what is known like this:
 
@@ -14,7 +14,8 @@ The rule. A source gives rows, oldest first: numbers by name. A row changes what
 | any other | a figure of that name; at most 32 of them |
 
 `OTHER_NAMES` has what CleanRL, Stable-Baselines3, Lightning and Hugging Face call them. Steps come from one source: the
-log if it gives any, else the JSON lines, else the event files. Their axes may differ, and some curves are over epochs.
+log if it gives any, else the JSON lines, else the CSV files, else the event files. Their axes may differ, and some curves
+are over epochs.
 
 A row is a *sign of progress* if it has another step than the row before, or if no source gives steps at all. Example:
 `step=500` is one, `step=500` again is none, `step=480` is one (it was rewound), `loss=0.3` is one in a log without steps.
@@ -48,7 +49,7 @@ EPISODES: Final = "episodes"
 _MEAN, _BEST, _FIRST = "mean_return", "best_return", "first_return"
 
 # Ranks of the sources: the least one that gives steps is the one whose steps count.
-LOG, JSON_LINES, EVENTS = range(3)
+LOG, JSON_LINES, CSV, EVENTS = range(4)
 
 OTHER_NAMES: Final = {
     **dict.fromkeys(("steps", "global_step", "env_steps", "timesteps", "total_timesteps", "num_timesteps"), STEP),
@@ -80,14 +81,21 @@ class Sources:
 
     log_regex: tuple[str, ...] = ()
     json_lines: str = ""
+    csv_glob: str = ""
     events_glob: str = ""
-    names: tuple[tuple[str, str], ...] = ()  # (figure, key of a JSON line or tag of an event file)
+    names: tuple[tuple[str, str], ...] = ()  # (figure, key of a JSON line, column, or tag of an event file)
     target_steps: int | None = None
+
+    @property
+    def globs(self) -> dict[str, str]:
+        """The patterns that are given, by kind of file."""
+        given = {"json": self.json_lines, "csv": self.csv_glob, "events": self.events_glob}
+        return {kind: pattern for kind, pattern in given.items() if pattern}
 
     @property
     def read(self) -> bool:
         """Whether there is something to read at all."""
-        return bool(self.log_regex or self.json_lines or self.events_glob)
+        return bool(self.log_regex or self.globs)
 
 
 @dataclass(frozen=True, slots=True)

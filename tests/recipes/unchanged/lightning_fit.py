@@ -1,7 +1,10 @@
-"""Lightning as its users write it: its default logger, its default checkpoints, its progress bar."""
+"""Lightning as its users write it: its default logger or its CSV files, its default checkpoints, its progress bar."""
+
+import sys
 
 import lightning
 import torch
+from lightning.pytorch.loggers import CSVLogger
 
 
 class Sine(lightning.LightningModule):
@@ -20,4 +23,5 @@ class Sine(lightning.LightningModule):
 
 
 data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.rand(64_000, 1) * 6), batch_size=64)
-lightning.Trainer(max_epochs=1000, accelerator="cpu").fit(Sine(), data)
+logger = CSVLogger(".") if "csv" in sys.argv else None
+lightning.Trainer(max_epochs=1000, accelerator="cpu", logger=logger).fit(Sine(), data)
