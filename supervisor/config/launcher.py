@@ -196,4 +196,5 @@ def _check_option(sheet: Sheet, line: str) -> None:
     name = line[2:].partition("=")[0]
     if name in _OURS:
         instead = f"set launcher.{name.replace('-', '_')}" if name in _SECTION or name == "gpus" else "leave it out"
+        instead = "give a program seeds = [1, 2, 3]" if name == "array" else instead
         sheet.error(origin, f"launcher.options: --{name} is set by extralife itself; {instead}")

@@ -319,6 +319,48 @@ def test_one_seed_is_stopped_and_the_others_are_left_alone(world):
     assert set(world.cluster.cancelled) == {"17_1", ("17_2", "USR1")}
 
 
+def test_a_task_that_is_deleted_before_it_begins_leaves_no_row_and_was_deleted_all_the_same(world):
+    """As Slurm shows it: the others of its array, and nothing of it."""
+    spawn(world)
+    first, _, third = rows(world)
+    world.cluster.absent = frozenset({"17_2"})
+    world.look(first, third)
+    (ended,) = posted(world, Ended)
+    assert (ended.program, ended.ending.job.state) == ("Pong-s6", "CANCELLED")
+    world.cluster.absent = frozenset({"17_1", "17_3"})
+    world.look(replace(first, array_task=None, state="CANCELLED"))  # all that is left when the last one is deleted
+    assert {item.ending.job.state for item in posted(world, Ended)} == {"CANCELLED"}
+
+
+def test_a_task_that_is_deleted_while_no_daemon_runs_was_deleted_all_the_same(world):
+    spawn(world)
+    first, _, third = world.cluster.rows = rows(world)
+    world.cluster.rows = [first, third]
+    begin_again(world)
+    world.look(first, third)
+    (ended,) = posted(world, Ended)
+    assert (ended.program, ended.ending.job.state) == ("Pong-s6", "CANCELLED")
+
+
+def test_a_task_that_began_and_was_forgotten_was_not_deleted(world):
+    spawn(world)
+    first, _, third = rows(world)
+    (table(world).parent / "job-17_2.out").touch()
+    world.cluster.absent = frozenset({"17_2"})
+    world.look(first, third)
+    world.look(first, third, later_s=40.0)
+    assert [item.ending.job.state for item in posted(world, Ended)] == [""]
+
+
+def test_an_array_that_slurm_has_forgotten_was_not_deleted(world):
+    """A controller that was killed forgets the newest jobs."""
+    spawn(world)
+    world.cluster.absent = frozenset({"17_1", "17_2", "17_3"})
+    world.look()
+    world.look(later_s=40.0)
+    assert [item.ending.job.state for item in posted(world, Ended)] == [""] * 3
+
+
 def test_a_task_that_slurm_starts_again_goes_on_with_its_own_next_token(world):
     spawn(world)
     report(world, "Pong-s6", "17_2")

@@ -78,6 +78,7 @@ def test_without_the_section_no_page_names_its_keys(tmp_path):
         ("signal_lead_s = 20000", "launcher.signal_lead_s"),
         ("time_limit_s = 5", "launcher.time_limit_s"),
         ('options = "--time=3"', "--time is set by extralife itself; leave it out"),
+        ('options = "--array=1-3"', "--array is set by extralife itself; give a program seeds = [1, 2, 3]"),
         ('options = "--partition=x"', "--partition is set by extralife itself; set launcher.partition"),
         ('options = "-p x"', "must have one option of sbatch a line"),
         ("options = \"--comment='x y'\"", "must have one option of sbatch a line"),

@@ -53,6 +53,8 @@ class SimJob:
     ended_s: float | None = None
     partition: str = ""  # that its script asks for
     alone: bool = True  # --dependency=singleton
+    output: str = ""
+    gone: bool = False  # a task that was deleted before it began: Slurm shows it no more
 
 
 class SimSlurm:
@@ -86,6 +88,7 @@ class SimSlurm:
             self.jobs_[row.target] = SimJob(
                 row, order, self.clock.at_s + delay_s, partition=asked.get("partition", "main"),
                 alone=asked.get("dependency") == "singleton",
+                output=asked["output"].strip('"').replace("%A", str(row.id)).replace("%a", str(row.array_task)),
             )  # fmt: skip
         self.next_id += 1
         self.submissions.append(len(orders))
@@ -103,7 +106,7 @@ class SimSlurm:
 
     def _shown(self, job):
         forgotten = job.ended_s is not None and self.clock.at_s - job.ended_s > 300.0
-        return job.visible_s <= self.clock.at_s and not forgotten
+        return job.visible_s <= self.clock.at_s and not forgotten and not job.gone
 
     def cancel(self, targets):
         if self._down():
@@ -150,6 +153,7 @@ class SimSlurm:
         job.row = replace(
             job.row, state="RUNNING", reason="", nodes=(f"n{self.chance.randint(1, 9)}",), partition=job.partition
         )
+        Path(job.output).touch()
         environ = {
             "SLURM_JOB_ID": str(job.row.id), "SLURM_RESTART_COUNT": str(job.row.restarts), "SLURMD_NODENAME": job.row.nodes[0],
             "SLURM_ARRAY_JOB_ID": str(job.row.id), "SLURM_ARRAY_TASK_ID": str(job.row.array_task or ""),
@@ -190,7 +194,13 @@ class SimSlurm:
                 ended_wall_s=self.clock.wall_s(), user_s=0.0, system_s=0.0, max_rss_bytes=1,
             )  # fmt: skip
             (job.run.attempt_dir / contract.EXIT_FILE).write_text(json.dumps(asdict(record)))
+        began = job.run is not None or job.row.restarts > 0
         job.row, job.ended_s, job.run = replace(job.row, state=state, reason=""), self.clock.at_s, None
+        if state == "CANCELLED" and not began and job.row.array_task is not None:
+            job.gone = True
+            array = [each for each in self.jobs_.values() if each.row.id == job.row.id]
+            if all(each.gone for each in array):  # of an array that never began one row is left
+                job.row, job.gone = replace(job.row, array_task=None), False
 
     def vanish(self, job, *, requeue):
         """Its node is gone, or only cut off."""

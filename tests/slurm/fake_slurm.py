@@ -111,6 +111,8 @@ def squeue(where: Path, args: list[str]) -> None:
     fields = [each.partition(":") for each in args[args.index("-O") + 1].split(",")]
     for job in jobs(where):
         row = read(job)
+        if row["State"] == "GONE":
+            continue
         sys.stdout.write("".join(row.get(name, "") + end for name, _, end in fields) + "\n")
 
 
@@ -120,6 +122,8 @@ def scancel(where: Path, args: list[str]) -> None:
         if read(job)["State"] not in LIVE:
             continue
         if not name:
+            if "_" in "".join(args) and read(job)["State"] == "PENDING" and read(job)["RestartCnt"] == "0":
+                (job / "gone").touch()  # a task that never began leaves no row
             (job / "cancelled").touch()
         elif (pid := pid_of(job)) is not None:
             send([pid], SENT[name])
@@ -137,7 +141,7 @@ def run(where: Path, args: list[str]) -> None:
     job = where / "jobs" / args[0]
     while True:
         if not awaited(where, job):
-            write(job, State="CANCELLED", EndTime=int(time.time()))
+            write(job, State="GONE" if (job / "gone").exists() else "CANCELLED", EndTime=int(time.time()))
             return
         ended = attend(job)
         if (job / "requeued").exists():

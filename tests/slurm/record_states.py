@@ -10,7 +10,7 @@ installed or (so that none of them becomes a service here) extracted from their 
     for each in *.deb; do dpkg -x $each DIRECTORY; done
 
 It takes about four minutes: Slurm's shortest time limit is one. Each job's comment is `run=NAME`, and
-`test_slurm_states.py` says what is expected of each name.
+`test_slurm_states.py` says what is expected of each name. The tasks of an array have one name, and their states are their own.
 """
 
 from __future__ import annotations
@@ -163,6 +163,7 @@ def scenario(made: Cluster) -> None:
     submit(made, "begin", "true", "--begin=now+1hour")
     waits = submit(made, "running", "sleep 300", "--nodes=2", "--nodelist=n[1-2]", "--gres=gpu:1", "--time=1-01:02:03")
     made.until_state(waits, "RUNNING")
+    seeds(made)
     submit(made, "dependency", "true", f"--dependency=afterok:{waits}")
     submit(made, "never", "true", f"--dependency=afterok:{ends['failed']}")
     wide = submit(made, "resources", "true", "--nodes=4", "--exclusive", "--time=10")
@@ -171,6 +172,22 @@ def scenario(made: Cluster) -> None:
     made.until(lambda: "n4" in made.run("squeue", "-h", "--name=extralife-draining", "-o", "%N"), 60, "it runs")
     made.run("scontrol", "update", "NodeName=n4", "State=DRAIN", "Reason=a fan, loud")
     made.until_state(late, "TIMEOUT", within_s=180)
+
+
+def seeds(made: Cluster) -> None:
+    """An array whose tasks end, fail, are put back and held, run, wait, and are deleted, on the one free core of n1."""
+    line = "case $SLURM_ARRAY_TASK_ID in 1) exit 0;; 2) exit 3;; esac; sleep 300"
+    array = submit(made, "seeds", line, "--array=1-7", "--nodelist=n1")
+
+    def runs(task: int) -> None:
+        made.until(
+            lambda: made.run("squeue", "-h", f"--job={array}_{task}", "-o", "%T") == "RUNNING", 90, f"task {task} runs"
+        )
+
+    runs(3)
+    made.run("scontrol", "requeuehold", f"{array}_3")
+    runs(4)
+    made.run("scancel", f"{array}_6")
 
 
 def record(made: Cluster, accounting: Accounting | None) -> Path:
@@ -183,7 +200,7 @@ def record(made: Cluster, accounting: Accounting | None) -> Path:
     form = ",".join(f"{name}:{end}" for name, end in zip(reading.SQUEUE_FIELDS, ends, strict=True))
     calls = {
         "version.txt": ["sinfo", "--version"],
-        "squeue.txt": ["squeue", "--all", "--states=all", "--noheader", "-O", form],
+        "squeue.txt": ["squeue", "--all", "--states=all", "--array", "--noheader", "-O", form],
         "squeue.json": ["squeue", "--json", "--all", "--states=all"],
         "nodes.txt": ["sinfo", "--all", "-N", "-h", "-o", reading.FIELD.join(reading.SINFO_NODE)],
         "partitions.txt": ["sinfo", "--all", "-h", "-o", reading.FIELD.join(reading.SINFO_PARTITION)],

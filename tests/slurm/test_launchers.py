@@ -171,9 +171,12 @@ def launched(request, tmp_path, monkeypatch):
         made = Local(tmp_path)
     elif request.param == "fake slurm":
         made = Cluster(tmp_path, str(fake_slurm.install(tmp_path / "bin")))
+        made.hold, made.release = (tmp_path / "bin" / "HOLD").touch, (tmp_path / "bin" / "HOLD").unlink
     else:
-        request.getfixturevalue("real")
+        real = request.getfixturevalue("real")
         made = Cluster(tmp_path)
+        made.hold = lambda: real.run("scontrol", "update", "PartitionName=main", "State=DOWN")
+        made.release = lambda: real.run("scontrol", "update", "PartitionName=main", "State=UP")
     yield made
     made.close()
 
@@ -363,6 +366,25 @@ def test_a_group_is_one_array_of_which_one_task_is_deleted_or_all_are(launched):
     slurm.cancel([str(array)])
     for name in ("b", "c"):
         assert cause(launched.ended(tokens[name])) == "cancelled"
+
+
+@pytest.mark.parametrize("launched", CLUSTERS, indirect=True)
+def test_tasks_that_wait_are_deleted_by_hand_or_stopped_and_the_last_one_begins(launched):
+    slurm = Slurm(directory=launched.commands)
+    launched.hold()
+    try:
+        tokens = {name: launched.begin(SAVES, name=name, group="seeds") for name in ("a", "b", "c")}
+        ends_s, waiting = time.monotonic() + PATIENCE_S, []
+        while len(waiting) < 3:
+            assert time.monotonic() < ends_s
+            waiting = sorted(job.target for job in slurm.jobs().found if job.waiting)
+        slurm.cancel([waiting[1]])
+        assert cause(launched.ended(tokens["b"])) == "cancelled"
+        launched.launcher.ask_to_leave("c", tokens["c"])
+        assert launched.ended(tokens["c"]).job.state == "CANCELLED"
+    finally:
+        launched.release()
+    launched.begun(tokens["a"], name="a")
 
 
 BEATS = f"""

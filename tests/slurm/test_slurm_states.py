@@ -43,11 +43,22 @@ EXPECTED = {
         0, None, None, 0,
     ),
     "draining": ("RUNNING", "", 1, None, None, 0),
+    "seeds_1": ("COMPLETED", "", 1, 0, None, 0),
+    "seeds_2": ("FAILED", "NonZeroExitCode", 1, 3, None, 0),
+    "seeds_3": ("PENDING", "job requeued in held state", 0, None, None, 1),
+    "seeds_4": ("RUNNING", "", 1, None, None, 0),
+    "seeds_5": ("PENDING", "Resources", 0, None, None, 0),
+    "seeds_7": ("PENDING", "Resources", 0, None, None, 0),  # of 6, which was deleted before it began, no row is left
 }  # fmt: skip
 
 
 def said(version: str, name: str) -> str:
     return (HERE / version / name).read_text()
+
+
+def run_of(job: Job) -> str:
+    name = job.comment.removeprefix("run=")
+    return name if job.array_task is None else f"{name}_{job.array_task}"
 
 
 def as_expected(job: Job) -> tuple[object, ...]:
@@ -61,8 +72,9 @@ def test_each_state_is_read_from_the_queue_in_both_forms(version, form):
     found = (
         reading.jobs_in_text(said(version, "squeue.txt")) if text else reading.jobs_in_json(said(version, "squeue.json"), 0)
     )
-    assert {job.comment.removeprefix("run="): as_expected(job) for job in found} == EXPECTED
-    by_run = {job.comment.removeprefix("run="): job for job in found}
+    assert {run_of(job): as_expected(job) for job in found} == EXPECTED
+    by_run = {run_of(job): job for job in found}
+    assert len({job.id for run, job in by_run.items() if run.startswith("seeds_")}) == 1
     assert by_run["range"].nodes == ("n2", "n3", "n4")
     assert by_run["running"].nodes == ("n1", "n2")
     assert (by_run["running"].gpus, by_run["running"].time_limit_s) == (2, 90180.0)
@@ -74,14 +86,14 @@ def test_each_state_is_read_from_the_queue_in_both_forms(version, form):
 @pytest.mark.parametrize("version", VERSIONS)
 def test_each_end_is_read_from_the_accounting(version):
     found = reading.jobs_in_accounting(said(version, "sacct.txt"))
-    ends = {job.comment.removeprefix("run="): job for job in found if job.ended}
+    ends = {run_of(job): job for job in found if job.ended}
     told = {run: (job.state, len(job.nodes), job.exit_code, job.signal) for run, job in ends.items()}
     assert told == {
         "completed": ("COMPLETED", 1, 0, None), "failed": ("FAILED", 1, 3, None), "signalled": ("FAILED", 1, None, 11),
         "ate": ("FAILED", 1, None, 9), "range": ("COMPLETED", 3, 0, None), "timeout": ("TIMEOUT", 1, None, None),
         "node_fail": ("NODE_FAIL", 1, None, None), "requeued": ("NODE_FAIL", 1, None, None),
         "preempted_requeued": ("PREEMPTED", 1, None, None), "preempted": ("PREEMPTED", 1, None, None),
-        "cancelled": ("CANCELLED", 1, None, None),
+        "cancelled": ("CANCELLED", 1, None, None), "seeds_1": ("COMPLETED", 1, 0, None), "seeds_2": ("FAILED", 1, 3, None),
     }  # fmt: skip
     assert {job.comment for job in found if job.state in {"PENDING", "RUNNING"}} == {""}, "it is stored at the end"
     assert None not in {job.ended_at_wall_s for job in ends.values()}
@@ -91,7 +103,7 @@ def test_each_end_is_read_from_the_accounting(version):
 def test_nodes_in_many_states(version):
     found = {node.name: node for node in reading.nodes_in(said(version, "nodes.txt"))}
     assert {name: (node.states, node.usable) for name, node in found.items()} == {
-        "n1": (("mixed",), True), "n2": (("mixed",), True), "n3": (("idle",), True), "n4": (("draining",), False),
+        "n1": (("allocated",), True), "n2": (("mixed",), True), "n3": (("idle",), True), "n4": (("draining",), False),
         "n5": (("allocated",), True), "n6": (("down", "not_responding"), False),
     }  # fmt: skip
     assert (found["n4"].reason, found["n6"].reason, found["n1"].reason) == ("a fan, loud", "Not responding", "")

@@ -27,6 +27,7 @@ from supervisor.policy.cluster.jobs import Job
 MOST_TASKS: Final = 1000
 """Of one array. Slurm's own default, MaxArraySize = 1001, allows tasks up to 1000."""
 SCRIPT_FILE: Final = "job.sh"
+OUTPUT_FILE: Final = "job-{}.out"  # with sbatch's word for the job, or with its number
 _TABLE_FILE: Final = "tasks.json"
 
 Table = dict[int, Tag]
@@ -58,6 +59,18 @@ class Arrays:
         durable.sync_directory(directory.parent)
         self._known[token] = table
         return ArrayTag(self._mark, group, token), table
+
+    def place(self, token: str) -> tuple[str, int] | None:
+        """The array and the task of an attempt, among the tables that were read."""
+        for array, table in self._known.items():
+            for task, tag in table.items():
+                if tag.token == token:
+                    return array, task
+        return None
+
+    def output(self, array: str, target: str) -> Path:
+        """What slurmd and the lines of `setup` said of a task."""
+        return self.directory(array) / OUTPUT_FILE.format(target)
 
     def tags(self, rows: Iterable[Job]) -> tuple[list[tuple[Job, Tag]], list[tuple[Job, bool]]]:
         """Our jobs with their attempts; and our tasks that have none here, each with whether its table is surely missing.

@@ -179,13 +179,14 @@ class Slurm:
     def _queue(self) -> list[Job] | Unknown:
         """As text: the same in all versions, and for 1,000 jobs a twentieth of the time of JSON (ADR 0077).
 
+        A row for each task: else a task that was put back is folded with those that never began, and its restarts are lost.
         Where the text is not understood, a field that a version has dropped for example, JSON is asked from then on.
         """
         who = ["--all", "--states=all", f"--user={os.getuid()}"]
         if not self._by_json:
             ends = [FIELD] * (len(reading.SQUEUE_FIELDS) - 1) + [RECORD]
             form = ",".join(f"{name}:{end}" for name, end in zip(reading.SQUEUE_FIELDS, ends, strict=True))
-            text = self._read(["squeue", *who, "--noheader", "-O", form], reading.jobs_in_text)
+            text = self._read(["squeue", *who, "--array", "--noheader", "-O", form], reading.jobs_in_text)
             if not isinstance(text, Unknown) or text.why != "garbage":
                 return text
         answer = self._read(["squeue", "--json", *who], lambda said: reading.jobs_in_json(said, os.getuid()))

@@ -42,7 +42,7 @@ from supervisor.adapters.files import read_bounded
 from supervisor.adapters.process import endings, limits, log_places
 from supervisor.adapters.process.processes import RunningAttempt, filled_in, make_dir, prune, signal_number
 from supervisor.adapters.slurm import report
-from supervisor.adapters.slurm.arrays import MOST_TASKS, SCRIPT_FILE, Arrays
+from supervisor.adapters.slurm.arrays import MOST_TASKS, OUTPUT_FILE, SCRIPT_FILE, Arrays
 from supervisor.adapters.slurm.client import MAY_BE_ITS_NODE, Done, Jobs, SlurmRefused, Submitted, Unknown
 from supervisor.adapters.slurm.script import Tag, Terms, array_of, array_script, batch_script
 from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen, SpawnBroke, SpawnSucceeded, Survival, Survivor
@@ -58,7 +58,6 @@ from workers import contract, exit_record
 log = structlog.get_logger()
 
 ORDER_FILE: Final = "order.json"
-OUTPUT_FILE: Final = "job-{}.out"  # with sbatch's word for the job, or with its number
 GATHER_S: Final = 1.0
 """Programs of a group that are started within this time of each other are submitted together."""
 _GATHER_MOST_S: Final = 5.0
@@ -158,6 +157,7 @@ class _Look:
     tags: dict[str, Tag] = field(default_factory=dict)  # by target
     unknown: list[tuple[Job, bool]] = field(default_factory=list)  # tasks of ours: which attempt they are nobody knows
     by_base: dict[str, list[Job]] = field(default_factory=dict)
+    arrays: dict[str, set[int]] = field(default_factory=dict)  # by token: those of which a row is shown
 
 
 def mark_of(state_dir: str) -> str:
@@ -666,7 +666,9 @@ class SlurmLauncher:
     def _look_for(self, held: _Held, look: _Look) -> None:
         """Slurm answers, and does not show its job."""
         now_s = self._clock.now_s()
-        if held.job is not None:
+        if self._was_deleted(held, look):
+            self._end(held, "CANCELLED")
+        elif held.job is not None:
             if held.job in look.absent or held.job in look.by_target:
                 self._end(held, "")
         elif look.unknown:
@@ -679,6 +681,18 @@ class SlurmLauncher:
             self._drop(held)
             error = f"sbatch gave no answer, and Slurm has not shown such a job for {waited_s:.0f} s"
             self._broke(held.program, held.token, f"cannot submit {held.program}: {error}")
+
+    def _was_deleted(self, held: _Held, look: _Look) -> bool:
+        """Slurm shows its array and not the task: a task that is deleted before it begins leaves no row anywhere."""
+        found = self._arrays.place(held.base)
+        if found is None or held.submitting or held.spawned or held.began_s is not None:
+            return False
+        array, task = found
+        ids = look.arrays.get(array, set())
+        if not ids or (held.job is not None and held.job not in look.absent):
+            return False
+        # One that began, ended and was forgotten has an output.
+        return not any(self._arrays.output(array, f"{each}_{task}").exists() for each in ids)
 
     def _while_waiting(self, held: _Held, row: Job) -> None:
         if held.leaving or held.killed:
@@ -808,8 +822,8 @@ class SlurmLauncher:
         if state != "FAILED":
             return state
         own = self._paths.attempt_dir(held.program, held.number - held.restart, held.base)  # the first one of this job
-        directory = str(self._arrays.directory(held.array)) if held.array else own
-        said = read_bounded(f"{directory}/{OUTPUT_FILE.format(held.job)}", _OUTPUT_BYTES)
+        output = self._arrays.output(held.array, str(held.job)) if held.array else f"{own}/{OUTPUT_FILE.format(held.job)}"
+        said = read_bounded(str(output), _OUTPUT_BYTES)
         return "OUT_OF_MEMORY" if _OUT_OF_MEMORY.search(said) else state
 
     def _journal_of(self, told: report.NodeReport | None) -> Callable[[int], float] | None:
@@ -836,9 +850,13 @@ class SlurmLauncher:
         by_base: dict[str, list[Job]] = {}
         for row, tag in tagged:
             by_base.setdefault(tag.token, []).append(row)
+        arrays: dict[str, set[int]] = {}
+        for row in answer.found:
+            if (array := array_of(row.comment)) is not None:
+                arrays.setdefault(array.token, set()).add(row.id)
         return _Look(
             answer.absent, {row.target: row for row in answer.found}, {row.target: tag for row, tag in tagged},
-            [each for each in unknown if not each[0].ended], by_base,
+            [each for each in unknown if not each[0].ended], by_base, arrays,
         )  # fmt: skip
 
     # --- telling -------------------------------------------------------------------------------------------------------
