@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from workers import algorithms, envs
+from workers import algorithms, envs, optimizers
 from workers.precision import Precision
 
 META = torch.device("meta")
@@ -59,14 +59,14 @@ class ReadAsZeros(TorchFunctionMode):
 
 def no_autocast_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what meta does not have: autocast, and the fused form of Adam, whose counts would be on the device."""
-    asked, adam = torch.is_autocast_enabled, torch.optim.Adam
+    asked = torch.is_autocast_enabled
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: kind != "meta" and asked(kind))
 
     def unfused(parameters: Any, lr: float, *, eps: float, fused: bool) -> torch.optim.Adam:
         assert fused
-        return adam(parameters, lr, eps=eps, foreach=True)
+        return torch.optim.Adam(parameters, lr, eps=eps, foreach=True)
 
-    monkeypatch.setattr(torch.optim, "Adam", unfused)
+    monkeypatch.setattr(optimizers, "Adam", unfused)
 
 
 def trained(algo: str, game: str, device: torch.device, steps: int) -> Any:

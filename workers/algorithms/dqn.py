@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import nn
 
-from workers import compiling, networks, schedules
+from workers import compiling, networks, optimizers, schedules
 from workers import learner as common
 from workers.replay import NothingToSample, Replay
 from workers.stopwatch import ACT, COPY, ENV, LEARN
@@ -50,7 +50,7 @@ class Learner(common.Learner):
         self.online, self.target = (networks.build(spec, args.network, head).to(precision.device) for _ in range(2))
         self.target.requires_grad_(requires_grad=False)
         self.target.load_state_dict(self.online.state_dict())
-        self.optimizer = torch.optim.Adam(self.online.parameters(), args.lr, eps=0.01 / args.batch_size, fused=True)
+        self.optimizer = optimizers.Adam(self.online.parameters(), args.lr, eps=0.01 / args.batch_size, fused=True)
         self.owed = 0.0  # updates, see schedules.owed_updates
         cuda = precision.device.type == "cuda"
         self._copied = [torch.cuda.Event(), torch.cuda.Event()] if cuda else []  # type: ignore[no-untyped-call]

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from workers import compiling, networks, on_policy
+from workers import compiling, networks, on_policy, optimizers
 from workers.acting import Actor
 from workers.rollout import Rollout
 
@@ -45,7 +45,7 @@ class Learner(on_policy.Learner):
     def __init__(self, args: Args, spec: Spec, precision: Precision) -> None:
         super().__init__(args, spec, precision)
         self.policy = networks.build(spec, args.network, networks.POLICY).to(precision.device)
-        self.optimizer = torch.optim.Adam(self.policy.parameters(), args.lr, eps=1e-5, fused=True)
+        self.optimizer = optimizers.Adam(self.policy.parameters(), args.lr, eps=1e-5, fused=True)
         self._actor = Actor(self.policy, precision, self.optimizer, compiled=compiling.wanted(args))
         self.rollout = Rollout(args.n_steps, args.num_envs, spec, precision.device, self.policy.to_blocks)
         self._log_probs = np.zeros((args.n_steps, args.num_envs), np.float32)

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from workers import compiling, networks, on_policy, schedules
+from workers import compiling, networks, on_policy, optimizers, schedules
 from workers.acting import Actor
 from workers.rollout import Rollout
 
@@ -41,7 +41,7 @@ class Learner(on_policy.Learner):
     def __init__(self, args: Args, spec: Spec, precision: Precision) -> None:
         super().__init__(args, spec, precision)
         self.online = networks.build(spec, args.network, normed=True).to(precision.device)
-        self.optimizer = torch.optim.RAdam(self.online.parameters(), args.lr, foreach=True)
+        self.optimizer = optimizers.RAdam(self.online.parameters(), args.lr, foreach=True)
         self._actor = Actor(self.online, precision, self.optimizer, compiled=compiling.wanted(args))
         self.rollout = Rollout(args.n_steps, args.num_envs, spec, precision.device, self.online.to_blocks)
         self._best = np.zeros((args.n_steps + 1, args.num_envs), np.float32)  # max_a Q of each observation
