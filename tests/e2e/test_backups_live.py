@@ -46,6 +46,7 @@ def flip(path: Path) -> None:
 @pytest.mark.timeout(400)  # six starts of a real worker, each of which imports torch
 def test_train_back_up_train_on_go_back(box: Box) -> None:
     box.config(CATCH)
+    box.calm(0.01)
     box.start()
     box.wait_fact("Checkpointed", "Catch", timeout_s=90)
     made = box.ctl("backup", "--label", "good so far")

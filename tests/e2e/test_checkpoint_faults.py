@@ -120,6 +120,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     )
     try:
         box.config(CATCH)
+        box.calm()
         box.start()
         box.wait_phase("Catch", "RUNNING", 90)
         made = Story(box, where)

@@ -32,6 +32,7 @@ def rows(box: Box) -> list[dict[str, str]]:
 
 def test_a_curve_over_a_crash_and_without_a_daemon(box: Box) -> None:
     box.config(CATCH)
+    box.calm()
     box.start()
     running = box.wait_phase("Catch", "RUNNING", 90)
     box.wait_fact("Checkpointed", "Catch", timeout_s=60)

@@ -50,6 +50,7 @@ def is_watched(box: Box, directory: Path) -> bool:
 @pytest.mark.parametrize("what", ["Catch", "Catch/checkpoints"])
 def test_what_was_removed_is_made_again_and_saved_into_at_once(box: Box, what: str) -> None:
     box.config(CATCH)
+    box.calm()
     box.start()
     before = box.wait_phase("Catch", "RUNNING", 90)
     until(lambda: saved(box), 60, "a checkpoint")
@@ -70,6 +71,7 @@ def test_what_was_removed_is_made_again_and_saved_into_at_once(box: Box, what: s
 
 def test_a_resume_that_finds_nothing_where_there_was_a_checkpoint_is_an_alert(box: Box) -> None:
     box.config(CATCH)
+    box.calm()
     box.start()
     box.wait_fact("Checkpointed", "Catch", timeout_s=90)
     assert box.stop_daemon() == 0

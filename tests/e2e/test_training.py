@@ -32,6 +32,7 @@ def checkpoints(box: Box, program: str = "Catch") -> list[Path]:
 
 def test_real_training_survives_kill_9_and_a_damaged_newest_checkpoint(box: Box) -> None:
     box.config(CATCH)
+    box.calm()
     box.start()
     first = box.wait_phase("Catch", "RUNNING", 90)
     until(lambda: len(checkpoints(box)) >= 3, 60, "three checkpoints")
@@ -57,6 +58,7 @@ def test_real_training_survives_kill_9_and_a_damaged_newest_checkpoint(box: Box)
 
 def test_real_training_resumes_after_a_power_cut(box: Box) -> None:
     box.config(CATCH)
+    box.calm()
     box.start()
     box.wait_phase("Catch", "RUNNING", 90)
     until(lambda: len(checkpoints(box)) >= 2, 60, "two checkpoints")

@@ -2,7 +2,7 @@
 
 Python imports this file at start because its directory is the first in the program's PYTHONPATH. Every vector step asks
 for the file `$CHAOS_DIR/<program>`; its content names the fault. The worker's own code stays as it is. A step also waits
-a few milliseconds, so that two games leave room on two cores.
+a few milliseconds, so that two games leave room on two cores; tests that wait for something else let it wait longer.
 """
 
 import importlib.abc
@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any
 
-STEP_PAUSE_S = 0.004
+STEP_PAUSE_S = float(os.environ.get("CHAOS_STEP_PAUSE_S", "0.004"))
 
 
 def _segfault(envs: Any) -> None:
