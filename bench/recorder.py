@@ -1,18 +1,23 @@
-"""How large the recorder's file is, and what a question costs: 20 programs that have run for 30 days.
+"""How large the recorder's file is, and what its largest questions cost: 20 programs that have run for 30 days.
 
-The same for 20 scripts that report steps, returns, losses and as many figures of their own names as are kept.
+The same for 20 scripts that report steps, returns, losses and as many figures of their own names as are kept; and 8 GPUs.
 
-Usage: .venv/bin/python bench/recorder.py [--programs 20] [--rounds 9]. Every tier is filled as far back as it is kept (an
-hour's rows for 30 days) with numbers that do not repeat: of a worker's figures all but those that its algorithm cannot know.
-A question goes through the page's own reader. Also: the commit of one moment's rows, and what the event files of a worker
-give that has drawn 300,000 scalars. CPU time, so that a busy box
-does not count: least, median and most of the rounds. Prints a table and writes
-bench/results/recorder.json.
+Usage: .venv/bin/python bench/recorder.py [--programs 20] [--rounds 9]. Every tier is filled as far back as it is kept with
+numbers that do not repeat: of a worker's figures all but those that its algorithm cannot know. Each program begins a new
+attempt every six hours, and one row in seven is of a checkpoint being saved. The newest day is over in ten seconds, so that
+every tier lacks as much as it can: a reader folds it from the finer tiers.
+
+A question is a page of the API (`reports/pages.py`), made and encoded as the server does. Each is asked for every window of
+WINDOWS_S; the table shows the window that took longest. Of `recorded`, which `export` reads page by page, one page is a
+question. CPU time of the page and of its JSON, least, median and most of the rounds: a busy box does not count. Also: the
+commit of one moment's rows, and what the event files of a worker give that has drawn 300,000 scalars. Prints a table and
+writes bench/results/recorder.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import platform
 import random
@@ -20,8 +25,10 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
@@ -30,30 +37,44 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog  # noqa: E402
 from tensorboardX.proto.summary_pb2 import Summary  # noqa: E402
 from tensorboardX.record_writer import RecordWriter  # noqa: E402
 
-from supervisor.adapters.recorder import events  # noqa: E402
-from supervisor.adapters.recorder.store import Recording, RecordingReader, fill  # noqa: E402
+from supervisor.adapters.recorder import events, store  # noqa: E402
+from supervisor.adapters.recorder.store import Recording, fill  # noqa: E402
+from supervisor.api.encoding import encoded  # noqa: E402
 from supervisor.model.recording import (  # noqa: E402
     FIGURES_OF_ITS_OWN,
+    GPUS,
+    HOST,
     MOST_OF_ITS_OWN,
     PROGRAMS,
     Row,
     Sheet,
+    Track,
     as_places,
     tag_of,
 )  # fmt: skip
 from supervisor.policy.box.readings import Spread  # noqa: E402
-from supervisor.policy.upkeep.resolution import TIERS, Tier  # noqa: E402
-from supervisor.reports.curves import needed  # noqa: E402
+from supervisor.policy.upkeep.resolution import TIERS, Held, Tier, bucket_of  # noqa: E402
+from supervisor.reports.curves import MOST_SERIES  # noqa: E402
+from supervisor.reports.ledger import Ledger  # noqa: E402
+from supervisor.reports.pages import PAGES  # noqa: E402
+from supervisor.reports.report_view import first_and_newest  # noqa: E402
 
-DAY_S = 86_400.0
-SPAN_S = 30 * DAY_S
+HOUR_S, DAY_S = 3600.0, 86_400.0
+END_S = 30 * DAY_S - 10.0  # ten seconds before a day is over
+ATTEMPT_S = 6 * HOUR_S
+WALL_S = 1.8e9
 TARGET_BYTES, TARGET_MS = 64 << 20, 50.0
+# Whatever the tiers are and the bound of an answer is: each window is at most a fifth longer than the one before.
+WINDOWS_S = [600.0 * 1.2**power for power in range(46) if 600.0 * 1.2**power < END_S] + [END_S]
 _UNKNOWN = {"entropy", "entropy_share", "test_return"}  # of the usual algorithm
 
 
-def values(at_s: float, place: int, *, folded: bool) -> dict[str, float | Spread]:
+# --- what was recorded ---------------------------------------------------------------------------------------------------
+
+
+def values(sheet: Sheet, at_s: float, place: int, *, folded: bool) -> dict[str, float | Spread]:
     found: dict[str, float | Spread] = {}
-    for series in PROGRAMS.series:
+    for series in sheet.series:
         if series.name in _UNKNOWN:
             continue
         mean = float(int(at_s * 1000 + place)) if series.counted else random.random() * 100
@@ -62,49 +83,191 @@ def values(at_s: float, place: int, *, folded: bool) -> dict[str, float | Spread
     return found
 
 
+def moments(tier: Tier) -> Iterator[float]:
+    """Of its rows: as far back as it is kept, up to the last period that is over."""
+    until_s = bucket_of(END_S, tier.period_s)
+    begun_s = max(0.0, bucket_of(END_S - tier.keep_s, tier.period_s) + tier.period_s)
+    return (begun_s + number * tier.period_s for number in range(int((until_s - begun_s) / tier.period_s)))
+
+
 def rows(tier: Tier, names: list[str]) -> Iterator[Row]:
-    count = int(min(tier.keep_s, SPAN_S) / tier.period_s)
-    for number in range(count):
-        at_s = SPAN_S - (count - number) * tier.period_s
+    for number, at_s in enumerate(moments(tier)):
+        phase = "saving" if number % 7 == 0 else "training"
         for place, name in enumerate(names):
-            told = values(at_s, place, folded=tier is not TIERS[0])
-            yield Row(at_s, 1.8e9 + at_s, (name, f"{place:032x}"), ("RUNNING", "training", "heavy"), told)
+            token = f"{int(at_s // ATTEMPT_S):016x}{place:016x}"
+            told = values(PROGRAMS, at_s, place, folded=tier is not TIERS[0])
+            yield Row(at_s, WALL_S + at_s, (name, token), ("RUNNING", phase, "heavy"), told)
 
 
 def rows_of_scripts(tier: Tier, names: list[str]) -> Iterator[tuple[Row, Row]]:
     """Rows of scripts that know nothing of the recorder: few known figures, and all that are kept of other names."""
     for row in rows(tier, names):
         known = {name: row.values[name] for name in ("mean_return", "loss", "env_steps", "steps_per_s", "memory_bytes")}
-        own = {f"train/figure_{number:02}": random.random() for number in range(MOST_OF_ITS_OWN)}
+        own = {name: random.random() for name in OWN}
         own_row = as_places(row.at_s, row.wall_s, *row.keys, row.values["env_steps"], own)
         yield row._replace(values=known), own_row
 
 
-def size_of_scripts(path: Path, names: list[str]) -> int:
-    recording = Recording(path, now_s=SPAN_S)
-    for tier in TIERS:
-        fill(recording, PROGRAMS, tier, (row for row, _ in rows_of_scripts(tier, names)))
-        fill(recording, FIGURES_OF_ITS_OWN, tier, (row for _, row in rows_of_scripts(tier, names)))
+OWN = [f"train/figure_{number:02}" for number in range(MOST_OF_ITS_OWN)]
+
+
+def rows_of_gpus(tier: Tier) -> Iterator[Row]:
+    """Eight, each as a whole and in three phases of its workers."""
+    folded = tier is not TIERS[0]
+    for at_s in moments(tier):
+        for gpu in range(8):
+            for phase in ("", "acting", "learning", "saving"):
+                yield Row(at_s, WALL_S + at_s, (f"GPU-{gpu}", phase), ("",), values(GPUS, at_s, gpu, folded=folded))
+
+
+def rows_of_host(tier: Tier) -> Iterator[Row]:
+    for at_s in moments(tier):
+        yield Row(at_s, WALL_S + at_s, (), ("heavy",), values(HOST, at_s, 0, folded=tier is not TIERS[0]))
+
+
+def recorded(path: Path, *sheets: tuple[Sheet, Callable[[Tier], Iterable[Row]]]) -> int:
+    """Its size in bytes."""
+    recording = Recording(path, now_s=END_S)
+    for sheet, rows_of in sheets:
+        for tier in TIERS:
+            fill(recording, sheet, tier, iter(rows_of(tier)))
     size_bytes = recording.size_bytes
     recording.close()
     return size_bytes
 
 
-def timed(work: Callable[[], int], rounds: int) -> tuple[list[float], int]:
-    took_ms, count = [], 0
+def committed(path: Path, names: list[str], rounds: int) -> list[float]:
+    """Milliseconds of CPU for the rows of one moment."""
+    recording = Recording(path, now_s=END_S)
+    moment = [
+        Row(END_S, WALL_S, (name, "t"), ("RUNNING", "training", "heavy"), values(PROGRAMS, 0.0, 0, folded=False))
+        for name in names
+    ]
+    took_ms = [timed(lambda: recording.add({"programs": moment}))[0] for _ in range(rounds)]
+    recording.close()
+    return took_ms
+
+
+# --- questions -----------------------------------------------------------------------------------------------------------
+
+
+class Recorded:
+    """`reports.sources.Sources`, as far as the recorder's pages ask."""
+
+    def __init__(self, path: Path, names: list[str]) -> None:
+        self.path, self.state = path, SimpleNamespace(programs=dict.fromkeys(names))
+        self.memory = SimpleNamespace(watches={})
+
+    def closed(self) -> tuple[Ledger, float]:
+        return Ledger(first_s=0.0, at_s=END_S), WALL_S + END_S
+
+    def recorded(self, *asked: Any) -> Iterator[Row]:
+        return store.read(self.path, *asked)
+
+    def recorded_tracks(self, *asked: Any) -> dict[tuple[str, ...], Track]:
+        return store.tracks(self.path, *asked)
+
+    def recorded_held(self, *asked: Any) -> list[Held]:
+        return store.held(self.path, *asked)
+
+    def recorded_names(self) -> set[str]:
+        return store.names(self.path)
+
+    def drawn(self, *_: Any) -> list[Any]:
+        return []
+
+
+class Question(NamedTuple):
+    said: str
+    sources: Recorded
+    page: str
+    query: dict[str, str]
+    by_window: bool = True
+
+
+class Answer(NamedTuple):
+    page_ms: list[float]
+    json_ms: list[float]
+    window_s: float
+    points: int
+    numbers: int
+    size_bytes: int
+
+
+def most(names: list[str]) -> str:
+    """As many series as one answer has, those first that have a least and a most."""
+    series = sorted(PROGRAMS.series, key=lambda each: (not each.ends, each.counted))
+    return ",".join([*names, *(each.name for each in series)][:MOST_SERIES])
+
+
+def questions(workers: Recorded, scripts: Recorded, gpus: Recorded, name: str) -> Iterator[Question]:
+    every, dashboard, own = most([]), "mean_return,steps_per_s,loss", ",".join(OWN)
+    asked_for = [
+        ("1 curve", "mean_return", workers),
+        ("the dashboard's 3 curves", dashboard, workers),
+        (f"{MOST_SERIES} curves", every, workers),
+        ("1 figure of their own", OWN[-1], scripts),
+        ("the dashboard's 3, 1 of their own", f"mean_return,steps_per_s,{OWN[-1]}", scripts),
+        (f"{len(OWN)} figures of their own", own, scripts),
+        (f"{MOST_SERIES} curves, {len(OWN)} of their own", most(OWN), scripts),
+    ]
+    for said, series, sources in asked_for:
+        asked = {"series": series, "points": "2000"}
+        yield Question(f"curves: {said}, all programs", sources, "curves", asked)
+        yield Question(f"curves: {said}, 1 program", sources, "curves", {**asked, "subjects": name})
+    for sheet in (HOST, GPUS):
+        series = ",".join(each.name for each in sheet.series)
+        yield Question(
+            f"curves: all of {sheet.name}", gpus, "curves", {"sheet": sheet.name, "series": series, "points": "2000"}
+        )
+    yield Question("report: first and newest returns", workers, "report", {})
+    for sheet, sources in (("programs", workers), ("figures", scripts), ("gpus", gpus)):
+        for period in (f"{tier.period_s:.0f}" for tier in TIERS):
+            asked = {"sheet": sheet, "period_s": period, "limit": "10000"}
+            yield Question(f"recorded: a page of {sheet}, {period} s", sources, "recorded", asked, by_window=False)
+            if period == "10":
+                asked = {**asked, "after": str(END_S - HOUR_S)}
+                yield Question(f"recorded: a later page of {sheet}, {period} s", sources, "recorded", asked, by_window=False)
+
+
+def answer(question: Question, window_s: float) -> Any:
+    query = {**question.query, "since": f"{window_s}s"} if question.by_window else question.query
+    if question.page == "report":  # the part of it that the recorder answers
+        return first_and_newest(question.sources, END_S - window_s, END_S)  # type: ignore[arg-type]
+    return PAGES[question.page].of(question.sources, query)  # type: ignore[arg-type]
+
+
+def longest(question: Question, rounds: int) -> Answer:
+    """Of the window that takes longest."""
+    windows = WINDOWS_S if question.by_window else [END_S]
+    window_s = max(windows, key=lambda window_s: min(timed(lambda: answer(question, window_s))[0] for _ in range(2)))
+    page_ms, json_ms = [], []
     for _ in range(rounds):
-        began_s = time.process_time()
-        count = work()
-        took_ms.append(1e3 * (time.process_time() - began_s))
-    return took_ms, count
+        spent_ms, page = timed(lambda: answer(question, window_s))
+        page_ms.append(spent_ms)
+        spent_ms, text = timed(lambda page=page: encoded(page))
+        json_ms.append(spent_ms)
+    lists = [each["at_s"] for each in page["subjects"]] if question.page == "curves" else [page.get("rows", page)]
+    return Answer(page_ms, json_ms, window_s, sum(map(len, lists)), numbers(page), len(text))
 
 
-def asked(path: Path, sheet: Sheet, tier: Tier, since_s: float, names: tuple[str, ...]) -> int:
-    with RecordingReader(path) as reader:
-        return sum(1 for _ in reader.rows(sheet, tier, since_s, SPAN_S, names))
+def numbers(page: Any) -> int:
+    """Values of all kinds in an answer."""
+    if isinstance(page, dict | list | tuple):
+        return sum(map(numbers, page.values() if isinstance(page, dict) else page))
+    return 1
 
 
-def drawn(directory: Path) -> int:
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    began_s = time.process_time()
+    found = work()
+    return 1e3 * (time.process_time() - began_s), found
+
+
+# --- event files ---------------------------------------------------------------------------------------------------------
+
+
+def drawn(directory: Path) -> None:
     """15,000 points of 20 scalars, in files of 4 MB."""
     (directory / "tensorboard").mkdir()
     tags = [tag_of("mean_return"), tag_of("loss"), *(f"learn/x{number}" for number in range(18))]
@@ -116,7 +279,6 @@ def drawn(directory: Path) -> int:
             told = Summary(value=[Summary.Value(tag=tag, simple_value=step / 3) for tag in tags])
             writer.write(Event(wall_time=1.8e9 + 30 * step, step=step, summary=told).SerializeToString())
         writer.close()
-    return 300_000
 
 
 def files_read(directory: Path, names: tuple[str, ...]) -> int:
@@ -124,55 +286,65 @@ def files_read(directory: Path, names: tuple[str, ...]) -> int:
     return sum(1 for _ in events.read(directory, names, 0.0, 1e12))
 
 
+# --- the table -----------------------------------------------------------------------------------------------------------
+
+
+def three(spent_ms: list[float]) -> str:
+    return f"{min(spent_ms):6.1f} {statistics.median(spent_ms):6.1f} {max(spent_ms):6.1f}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--programs", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument(
+        "--where", type=Path, help="where the files are made, and read again the next time; else in a new directory"
+    )
     given = parser.parse_args()
     random.seed(1)
+    gc.freeze()  # as the daemon does once its code is loaded: a collection looks through what questions make
     names = [f"Game{number:02}" for number in range(given.programs)]
-    with tempfile.TemporaryDirectory() as where:
-        path = Path(where) / "recording.sqlite"
-        recording = Recording(path, now_s=SPAN_S)
-        for tier in TIERS:
-            fill(recording, PROGRAMS, tier, rows(tier, names))
-        size_bytes = recording.size_bytes
-        moment = [
-            Row(SPAN_S, 1.8e9, (name, "t"), ("RUNNING", "training", "heavy"), values(0.0, 0, folded=False)) for name in names
-        ]
-        commit_ms, _ = timed(lambda: recording.add({"programs": moment}) or 0, given.rounds)
-        one, six = needed(PROGRAMS, ["mean_return"]), needed(PROGRAMS, ["mean_return", "loss", "steps_per_s", "q_mean"])
-        questions = {
-            "one curve of all programs, 30 d by the hour": (one, TIERS[3], 0.0, ()),
-            "one curve of one program, 14 d by ten minutes": (one, TIERS[2], 0.0, (names[0],)),
-            "four curves of one program, 2 d by the minute": (six, TIERS[1], 0.0, (names[0],)),
-            "one curve of all programs, 12 h by the minute": (one, TIERS[1], SPAN_S - DAY_S / 2, ()),
-            "four curves of one program, 6 h by ten seconds": (six, TIERS[0], 0.0, (names[0],)),
-        }
-        took = {said: timed(lambda asks=asks: asked(path, *asks), given.rounds) for said, asks in questions.items()}
-        recording.close()
-        scripts = Path(where) / "scripts.sqlite"
-        scripts_bytes = size_of_scripts(scripts, names)
-        for said, subjects in (("all scripts", ()), ("one script", (names[0],))):
-            asks = FIGURES_OF_ITS_OWN, TIERS[3], 0.0, subjects
-            took[f"{MOST_OF_ITS_OWN} figures of other names of {said}, 30 d by the hour"] = timed(
-                lambda asks=asks: asked(scripts, *asks), given.rounds
+    found: dict[str, Any] = {"programs": given.programs, "target_bytes": TARGET_BYTES, "target_ms": TARGET_MS}
+    with tempfile.TemporaryDirectory() as made:
+        where = given.where or Path(made)
+        where.mkdir(exist_ok=True)
+        of = {
+            "workers": [(PROGRAMS, lambda tier: rows(tier, names))],
+            "scripts": [
+                (PROGRAMS, lambda tier: (row for row, _ in rows_of_scripts(tier, names))),
+                (FIGURES_OF_ITS_OWN, lambda tier: (row for _, row in rows_of_scripts(tier, names))),
+            ],
+            "gpus": [(GPUS, rows_of_gpus), (HOST, rows_of_host)],
+        }  # fmt: skip
+        paths = {kind: where / f"{kind}.sqlite" for kind in of}
+        for kind, sheets in of.items():
+            size_bytes = paths[kind].stat().st_size if paths[kind].exists() else recorded(paths[kind], *sheets)
+            found[f"{kind}_bytes"] = size_bytes
+            print(
+                f"{platform.machine()}, 30 days of {kind}: {size_bytes / 2**20:.1f} MiB of {TARGET_BYTES >> 20}", flush=True
             )
-        drawn(Path(where))
+        titles = f"{'page, ms':>20}  {'as JSON, ms':>20}   window  points numbers     kB"
+        print(f"{'CPU, least, median, most of rounds':<54} {titles}")
+        found["took_ms"] = {}
+        for question in questions(*(Recorded(path, names) for path in paths.values()), names[0]):
+            took = longest(question, given.rounds)
+            found["took_ms"][question.said] = took._asdict()
+            print(
+                f"{question.said:<54} {three(took.page_ms)}  {three(took.json_ms)} {took.window_s / HOUR_S:7.1f}h "
+                f"{took.points:7,} {took.numbers:7,} {took.size_bytes / 1e3:6.0f}", flush=True
+            )  # fmt: skip
+        drawn(Path(made))
         for curves in (("mean_return",), ("mean_return", "loss")):
-            took[f"{len(curves)} of 20 curves of 300,000 scalars in event files"] = timed(
-                lambda curves=curves: files_read(Path(where), curves), given.rounds
-            )
-    took["commit of one moment"] = commit_ms, len(names)
-    print(f"{platform.machine()}, {given.programs} programs, 30 days: {size_bytes / 2**20:.1f} MiB of {TARGET_BYTES >> 20}")
-    print(f"the same of scripts with {MOST_OF_ITS_OWN} figures of other names: {scripts_bytes / 2**20:.1f} MiB")
-    for said, (spent_ms, count) in took.items():
-        print(f"{said:<58} {min(spent_ms):7.1f} {statistics.median(spent_ms):7.1f} {max(spent_ms):7.1f} ms  {count:6} rows")
-    found = {
-        "size_bytes": size_bytes, "scripts_bytes": scripts_bytes, "target_bytes": TARGET_BYTES, "target_ms": TARGET_MS,
-        "programs": given.programs,
-        "took_ms": {said: [min(spent), statistics.median(spent), max(spent)] for said, (spent, _) in took.items()},
-    }  # fmt: skip
+            said = f"event files: {len(curves)} of 20 curves of 300,000 scalars"
+            spent_ms = [timed(lambda curves=curves: files_read(Path(made), curves))[0] for _ in range(given.rounds)]
+            found["took_ms"][said] = {"page_ms": spent_ms}
+            print(f"{said:<54} {three(spent_ms)}")
+        spent_ms = committed(Path(made) / "commit.sqlite", names, given.rounds)
+        found["commit_ms"] = spent_ms
+        print(f"{f'commit of one moment, {len(names)} rows':<54} {three(spent_ms)}")
+    worst = max((max(map(sum, zip(took["page_ms"], took.get("json_ms", took["page_ms"]), strict=True))), said)
+                for said, took in found["took_ms"].items() if "json_ms" in took)  # fmt: skip
+    print(f"the longest with its JSON: {worst[0]:.1f} ms of {TARGET_MS:.0f}: {worst[1]}")
     out = ROOT / "bench" / "results" / "recorder.json"
     out.parent.mkdir(exist_ok=True)
     out.write_text(json.dumps(found, indent=2) + "\n")

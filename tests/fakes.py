@@ -10,12 +10,12 @@ from typing import Any
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import AlertTried, Input, Sample
 from supervisor.model.memory import Memory
-from supervisor.model.recording import PROGRAMS, Drawn, Row, Sheet
+from supervisor.model.recording import PROGRAMS, Drawn, Row, Sheet, Track, tracks_of
 from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, State
 from supervisor.policy.box.readings import Gpu, Gpus, Spread, Xid
 from supervisor.policy.upkeep.alerting import Notice
-from supervisor.policy.upkeep.resolution import Tier
+from supervisor.policy.upkeep.resolution import TIERS, Held, Tier
 from supervisor.ports import Inbox
 from supervisor.reports.ledger import Ledger, fold_accounts
 from supervisor.reports.results_view import NewestResult
@@ -121,8 +121,14 @@ class FakeSources:
         rows = [Row(at_s, self.wall_s, ("Pong", "a"), (None,) * 3, {"env_steps": at_s}) for at_s in moments]
         return [row for row in rows if since_s <= row.at_s < until_s]
 
-    def recorded_since(self, sheet: Sheet) -> list[float]:
-        return [0.0] * 4
+    def recorded_tracks(self, sheet: Sheet, *asked: Any) -> dict[tuple[str, ...], Track]:
+        return tracks_of(sheet, self.recorded(sheet, *asked))
+
+    def recorded_held(self, *_: Any) -> list[Held]:
+        return [Held(0.0, 0)] * len(TIERS)
+
+    def recorded_names(self) -> set[str]:
+        return set()
 
     def drawn(self, program: str, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> list[Drawn]:
         return []

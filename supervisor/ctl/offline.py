@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from supervisor.adapters.host.boot import AliveMark
     from supervisor.model.facts import Stamped
     from supervisor.model.memory import Memory
-    from supervisor.model.recording import Drawn, Row, Sheet
+    from supervisor.model.recording import Drawn, Row, Sheet, Track
     from supervisor.model.settings import Paths, Settings
     from supervisor.model.state import Attempt, State
-    from supervisor.policy.upkeep.resolution import Tier
+    from supervisor.policy.upkeep.resolution import Held, Tier
     from supervisor.reports.ledger import Ledger
     from supervisor.reports.results_view import NewestResult
 
@@ -141,12 +141,30 @@ class DeadDaemon:
 
         return store.read(Path(self.paths.recording), sheet, tier, since_s, until_s, subjects)
 
-    def recorded_since(self, sheet: Sheet) -> list[float]:
+    def recorded_tracks(
+        self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]
+    ) -> dict[tuple[str, ...], Track]:  # fmt: skip
         from pathlib import Path
 
         from supervisor.adapters.recorder import store
 
-        return store.oldest(Path(self.paths.recording), sheet)
+        return store.tracks(Path(self.paths.recording), sheet, tier, since_s, until_s, subjects)
+
+    def recorded_held(
+        self, sheet: Sheet, since_s: float, until_s: float, subjects: Sequence[str], enough: int
+    ) -> list[Held]:  # fmt: skip
+        from pathlib import Path
+
+        from supervisor.adapters.recorder import store
+
+        return store.held(Path(self.paths.recording), sheet, since_s, until_s, subjects, enough)
+
+    def recorded_names(self) -> set[str]:
+        from pathlib import Path
+
+        from supervisor.adapters.recorder import store
+
+        return store.names(Path(self.paths.recording))
 
     def drawn(self, program: str, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> Iterator[Drawn]:
         from pathlib import Path

@@ -10,6 +10,7 @@ eight bytes a row, and a program that reports other figures than before is anoth
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -41,6 +42,11 @@ class Sheet:
     words: tuple[str, ...]
     series: tuple[Series, ...]
     usual: tuple[str, ...]  # the series that are drawn when none is named
+
+    @property
+    def by_track(self) -> int:
+        """How many keys, the first ones, tell tracks apart: attempts do not."""
+        return len(self.keys) - (_ATTEMPT in self.keys)
 
     def only(self, names: Collection[str]) -> Sheet:
         """The same sheet with fewer series: reading a row costs as much as it has numbers."""
@@ -85,6 +91,9 @@ def tag_of(name: str) -> str:
     return _TAGS.get(name) or (f"time/{share}" if share != name else f"learn/{name}")
 
 
+_ATTEMPT: Final = "token"  # the last key of stored sheets that tell attempts apart
+_RESUMED: Final = "resumed_step"  # of several attempts the lowest counts: what lies beyond it was taken back
+
 # Facts have these: they change once an attempt or less.
 _NOT_RECORDED: Final = {
     "target", "ckpt_step", "ckpt_ns", "ckpt_count", "ckpt_bad_count", "q_bound", "first_return", "best_spread",
@@ -109,7 +118,7 @@ def _measured(name: str, unit: str, said: str) -> Series:
 
 
 PROGRAMS: Final = Sheet(
-    "programs", ("program", "token"), ("phase", "worker_phase", "level"),
+    "programs", ("program", _ATTEMPT), ("phase", "worker_phase", "level"),
     (
         *_of_a_worker(),
         _measured("memory_bytes", "bytes", "memory of its cgroup, page cache included"),
@@ -143,10 +152,10 @@ _STEPS: Final = next(series for series in PROGRAMS.series if series.name == "env
 MOST_OF_ITS_OWN: Final = 16
 _PLACES: Final = tuple(f"value{place}" for place in range(MOST_OF_ITS_OWN))
 FIGURES_OF_ITS_OWN: Final = Sheet(
-    "figures", ("program", "names", "token"), (), (_STEPS, *(Series(place, "", "") for place in _PLACES)), ()
+    "figures", ("program", "names", _ATTEMPT), (), (_STEPS, *(Series(place, "", "") for place in _PLACES)), ()
 )  # fmt: skip
 ONE_BY_ONE: Final = Sheet(  # the same for people: a row a figure
-    "figures", ("program", "token", "figure"), (), (_STEPS, Series("value", "", "a figure of the script's own")), ()
+    "figures", ("program", _ATTEMPT, "figure"), (), (_STEPS, Series("value", "", "a figure of the script's own")), ()
 )  # fmt: skip
 SHEETS: Final[dict[str, Sheet]] = {sheet.name: sheet for sheet in (PROGRAMS, FIGURES_OF_ITS_OWN, HOST, GPUS)}
 
@@ -163,9 +172,15 @@ def as_places(at_s: float, wall_s: float, program: str, token: str, steps: float
     return Row(at_s, wall_s, (program, "\n".join(names), token), (), values)
 
 
+@functools.lru_cache(maxsize=64)
+def places_of(names: str) -> Mapping[str, str]:
+    """The column of each figure in a row of that sheet, by the row's key `names`."""
+    return dict(zip(names.split("\n"), _PLACES, strict=False))
+
+
 def by_name(row: Row) -> dict[str, float]:
     """The inverse: what a row of that sheet says, without what is not known."""
-    known = ((name, row.values.get(place)) for name, place in zip(row.keys[1].split("\n"), _PLACES, strict=False))
+    known = ((name, row.values.get(place)) for name, place in places_of(row.keys[1]).items())
     return {name: as_spread(value).mean for name, value in known if value is not None}
 
 
@@ -179,22 +194,40 @@ def one_by_one(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def folded(sheet: Sheet, at_s: float, rows: Sequence[Row]) -> Row:
-    """One row for a period that begins at `at_s`, of the rows of one subject in it, oldest first; at least one."""
+    """One row for a period that begins at `at_s`, of the rows of one subject in it, oldest first; at least one.
+
+    Of several attempts it has the keys of the newest.
+    """
     newest = rows[-1]
+    readings = [row.readings for row in rows]
     values: dict[str, float | Spread | None] = {}
     for series in sheet.series:
-        known = [(value, row.readings) for row in rows if (value := row.values.get(series.name)) is not None]
+        found = [row.values.get(series.name) for row in rows]
+        known = [(value, count) for value, count in zip(found, readings, strict=True) if value is not None]
         if known:
-            spread = _spread(known)
-            values[series.name] = known[-1][0] if series.counted else spread if series.ends else spread.mean
-    return Row(at_s, newest.wall_s, newest.keys, newest.words, values, sum(row.readings for row in rows))
+            values[series.name] = _fold(series, known)
+    return Row(at_s, newest.wall_s, newest.keys, newest.words, values, sum(readings))
 
 
-def by_subject(rows: Iterable[Row]) -> dict[tuple[str, ...], list[Row]]:
-    """The rows of each subject, in their order."""
+def _fold(series: Series, known: Sequence[tuple[float | Spread, int]]) -> float | Spread:
+    """A mean counts for as many readings as it is of."""
+    if series.name == _RESUMED:
+        return min(_mean(value) for value, _ in known)
+    if series.counted:
+        return known[-1][0]
+    mean = sum(_mean(value) * count for value, count in known) / sum(count for _, count in known)
+    if not series.ends:
+        return mean
+    spreads = [as_spread(value) for value, _ in known]
+    return Spread(min(each.least for each in spreads), mean, max(each.most for each in spreads))
+
+
+def by_subject(sheet: Sheet, rows: Iterable[Row], *, by_attempt: bool = True) -> dict[tuple[str, ...], list[Row]]:
+    """The rows of each subject, in their order. Not `by_attempt`: all attempts of a program are one."""
     found: dict[tuple[str, ...], list[Row]] = {}
+    count = len(sheet.keys) if by_attempt else sheet.by_track
     for row in rows:
-        found.setdefault(row.keys, []).append(row)
+        found.setdefault(row.keys[:count], []).append(row)
     return found
 
 
@@ -202,9 +235,60 @@ def as_spread(value: float | Spread) -> Spread:
     return value if isinstance(value, Spread) else Spread(value, value, value)
 
 
-def _spread(known: Sequence[tuple[float | Spread, int]]) -> Spread:
-    """A mean counts for as many readings as it is of."""
-    spreads = [(as_spread(value), readings) for value, readings in known]
-    count = sum(readings for _, readings in spreads)
-    mean = sum(each.mean * readings for each, readings in spreads) / count
-    return Spread(min(each.least for each, _ in spreads), mean, max(each.most for each, _ in spreads))
+def _mean(value: float | Spread) -> float:
+    return value.mean if isinstance(value, Spread) else value
+
+
+@dataclass(slots=True)
+class Track:
+    """The rows of one subject as lists of equal length, oldest first: what a curve is drawn of."""
+
+    at_s: list[float]
+    wall_s: list[float]
+    keys: list[tuple[str, ...]]
+    words: list[tuple[str | None, ...]]
+    values: dict[str, list[float | None]]  # by series: the mean, or the newest
+    ends: dict[str, tuple[list[float | None], list[float | None]]]  # by series that has them: the least, the most
+
+    @classmethod
+    def empty(cls, sheet: Sheet) -> Track:
+        ends: dict[str, tuple[list[float | None], list[float | None]]]
+        ends = {series.name: ([], []) for series in sheet.series if series.ends}
+        return cls([], [], [], [], {series.name: [] for series in sheet.series}, ends)
+
+    def append(self, row: Row) -> None:
+        self.at_s.append(row.at_s)
+        self.wall_s.append(row.wall_s)
+        self.keys.append(row.keys)
+        self.words.append(row.words)
+        for name, column in self.values.items():
+            value = row.values.get(name)
+            column.append(value.mean if isinstance(value, Spread) else value)
+            if name in self.ends:
+                least, most = self.ends[name]
+                least.append(value.least if isinstance(value, Spread) else value)
+                most.append(value.most if isinstance(value, Spread) else value)
+
+    def first(self) -> Row:
+        """Of a track that is not empty, without the ends of its series."""
+        values = {name: column[0] for name, column in self.values.items()}
+        return Row(self.at_s[0], self.wall_s[0], self.keys[0], self.words[0], values)
+
+    def after(self, earlier: Track) -> Track:
+        """This one, behind what is known of the same subject and series before."""
+        return Track(
+            earlier.at_s + self.at_s, earlier.wall_s + self.wall_s, earlier.keys + self.keys, earlier.words + self.words,
+            {name: earlier.values[name] + column for name, column in self.values.items()},
+            {name: (earlier.ends[name][0] + low, earlier.ends[name][1] + high) for name, (low, high) in self.ends.items()},
+        )  # fmt: skip
+
+
+def tracks_of(sheet: Sheet, rows: Iterable[Row]) -> dict[tuple[str, ...], Track]:
+    """Rows by subject; all attempts of a program are one."""
+    found: dict[tuple[str, ...], Track] = {}
+    for row in rows:
+        keys = row.keys[: sheet.by_track]
+        if keys not in found:
+            found[keys] = Track.empty(sheet)
+        found[keys].append(row)
+    return found

@@ -14,11 +14,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any, Final
 
-from supervisor.model.recording import PROGRAMS, Drawn, Row, Series, Sheet, as_spread, by_name, folded
+from supervisor.model.recording import PROGRAMS, Drawn, Row, Series, Sheet, Track, folded, places_of
 from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.resolution import bucket_of
 
 Json = dict[str, Any]
+Tracks = Mapping[tuple[str, ...], Track]
 
 MOST_SERIES: Final = 20
 _FILE: Final = "file "  # how the token of an attempt begins that the event files alone know
@@ -30,24 +31,46 @@ def needed(sheet: Sheet, names: Sequence[str]) -> Sheet:
     return sheet.only({*names, _ATTEMPT, _STEPS, _RESUMED})
 
 
-def with_own(rows: Iterable[Row], figures: Iterable[Row], names: Collection[str]) -> tuple[list[Row], set[str]]:
-    """Rows of programs with those figures of the scripts' own names that are asked for, and all names of such figures.
+def numbers(sheet: Sheet, names: Collection[str]) -> int:
+    """How many values a row has in `curves_view`. Example: of programs 8, and 3 for the mean return and its ends."""
+    usual = 3 if sheet.name == PROGRAMS.name else 0  # attempt, steps, kept
+    return 2 + len(sheet.words) + usual + sum(3 if each.ends else 1 for each in sheet.series if each.name in names)
 
-    `figures` are rows of their sheet, of the same time and period.
+
+def with_own(tracks: Tracks, figures: Tracks, names: Collection[str], *, by_attempt: bool) -> None:
+    """Add those figures of the scripts' own names that are asked for to the tracks of their programs.
+
+    `figures` are tracks of their sheet, of the same time and period.
     """
-    found: dict[tuple[float, str], dict[str, float]] = {}
-    known: set[str] = set()
-    for row in figures:
-        told = by_name(row)
-        known |= told.keys()
-        found.setdefault((row.at_s, row.keys[-1]), {}).update((name, told[name]) for name in names if name in told)
-    return [row._replace(values={**row.values, **found.get((row.at_s, row.keys[-1]), {})}) for row in rows], known
+    places = {keys: _places(track, by_attempt=by_attempt) for keys, track in tracks.items()}
+    for track in tracks.values():
+        track.values.update((name, [None] * len(track.at_s)) for name in names)
+    for (program, label), found in figures.items():
+        if (program,) in tracks:
+            spots = [places[program,].get(moment) for moment in _moments(found, by_attempt=by_attempt)]
+            columns = places_of(label)
+            for name in names:
+                _spread_out(found.values.get(columns.get(name, "")) or (), spots, tracks[program,].values[name])
 
 
-def curves_view(sheet: Sheet, rows: Iterable[Row], names: Sequence[str]) -> list[Json]:
+def _moments(track: Track, *, by_attempt: bool) -> Iterable[tuple[float, str]]:
+    return zip(track.at_s, (keys[-1] if by_attempt else "" for keys in track.keys), strict=True)
+
+
+def _places(track: Track, *, by_attempt: bool) -> Mapping[tuple[float, str], int]:
+    return {moment: place for place, moment in enumerate(_moments(track, by_attempt=by_attempt))}
+
+
+def _spread_out(values: Sequence[float | None], spots: Sequence[int | None], column: list[float | None]) -> None:
+    for value, spot in zip(values, spots, strict=False):
+        if value is not None and spot is not None:
+            column[spot] = value
+
+
+def curves_view(sheet: Sheet, tracks: Tracks, names: Sequence[str]) -> list[Json]:
     """One entry a subject: its keys, and lists of equal length, oldest first: times, words, series. None is "not known"."""
     series = [each for each in sheet.series if each.name in names]
-    return [_subject(sheet, keys, found, series) for keys, found in sorted(_by_subject(sheet, rows).items())]
+    return [_subject(sheet, keys, found, series) for keys, found in sorted(tracks.items())]
 
 
 def from_files(
@@ -67,72 +90,51 @@ def from_files(
             row = Row(at_s, point.wall_s, (program, f"{_FILE}{point.start}"), (None, None, None), values)
             held.setdefault((bucket_of(at_s, period_s), point.start), []).append(row)
     found = [folded(PROGRAMS, at_s, rows) for (at_s, _), rows in sorted(held.items())]
-    if first is None or not found or _number(found[-1], _RESUMED) != _number(first, _RESUMED):
+    if first is None or not found or found[-1].values.get(_RESUMED) != first.values.get(_RESUMED):
         return found
     newest = found[-1].keys
     return [row._replace(keys=first.keys) if row.keys == newest else row for row in found]
 
 
-def _by_subject(sheet: Sheet, rows: Iterable[Row]) -> Mapping[tuple[str, ...], list[Row]]:
-    """All attempts of a program are one subject; else each row's keys are."""
-    found: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        found.setdefault(row.keys[:1] if sheet.name == PROGRAMS.name else row.keys, []).append(row)
-    return found
-
-
-def _subject(sheet: Sheet, keys: tuple[str, ...], rows: Sequence[Row], series: Sequence[Series]) -> Json:
+def _subject(sheet: Sheet, keys: tuple[str, ...], track: Track, series: Sequence[Series]) -> Json:
     told: Json = {
         **dict(zip(sheet.keys, keys, strict=False)),
-        "at_s": [row.at_s for row in rows],
-        "wall_s": [row.wall_s for row in rows],
-        **{word: [row.words[place] for row in rows] for place, word in enumerate(sheet.words)},
+        "at_s": track.at_s,
+        "wall_s": track.wall_s,
+        **{word: [words[place] for words in track.words] for place, word in enumerate(sheet.words)},
     }
     if sheet.name == PROGRAMS.name:
-        told |= {_ATTEMPT: _values(rows, _ATTEMPT), _STEPS: _values(rows, _STEPS), "kept": kept(rows)}
-        told["from_files"] = sum(row.words[0] is None for row in rows)
-    told["series"] = {each.name: _drawn(rows, each) for each in series}
+        told |= {_ATTEMPT: track.values[_ATTEMPT], _STEPS: track.values[_STEPS], "kept": kept(track)}
+        told["from_files"] = sum(words[0] is None for words in track.words)
+    told["series"] = {each.name: _drawn(track, each) for each in series}
     return told
 
 
-def kept(rows: Sequence[Row]) -> list[bool]:
-    """Of rows of one program, oldest first: whether the steps of each are part of what the newest attempt stands on.
+def kept(track: Track) -> list[bool]:
+    """Of one program: whether the steps of each row are part of what the newest attempt stands on.
 
     Example: attempt 1 at steps 4,000 and 5,000, then attempt 2, resumed at 4,000, at 4,500: True, False, True. A row whose
     steps are not known is kept.
     """
     found: list[bool] = []
-    bound, later, token = inf, inf, ""
-    for row in reversed(rows):
-        if row.keys[-1] != token:  # an earlier attempt: it counts as far as the later ones began
-            bound, later, token = min(bound, later), inf, row.keys[-1]
-        steps = _number(row, _STEPS)
+    bound, later, newest = inf, inf, ""
+    columns = zip(reversed(track.keys), reversed(track.values[_STEPS]), reversed(track.values[_RESUMED]), strict=True)
+    for (*_, token), steps, began in columns:
+        if token != newest:  # an earlier attempt: it counts as far as the later ones began
+            bound, later, newest = min(bound, later), inf, token
         found.append(steps is None or steps <= bound)
-        began = _number(row, _RESUMED)
-        later = min(later, inf if steps is None else steps) if began is None else began
+        later = began if began is not None else later if steps is None else min(later, steps)
     return found[::-1]
 
 
-def _drawn(rows: Sequence[Row], series: Series) -> Json:
+def _drawn(track: Track, series: Series) -> Json:
+    values = track.values[series.name]
     if series.counted:
-        return {"newest": _values(rows, series.name)}
+        return {"newest": values}
     if not series.ends:
-        return {"mean": _values(rows, series.name)}
-    spreads = [None if (value := row.values.get(series.name)) is None else as_spread(value) for row in rows]
-    return {
-        "least": [spread and spread.least for spread in spreads],
-        "mean": [spread and spread.mean for spread in spreads],
-        "most": [spread and spread.most for spread in spreads],
-    }
-
-
-def _values(rows: Sequence[Row], name: str) -> list[float | None]:
-    return [_number(row, name) for row in rows]
-
-
-def _number(row: Row, name: str) -> float | None:
-    value = row.values.get(name)
-    return value.mean if isinstance(value, Spread) else value
+        return {"mean": values}
+    least, most = track.ends[series.name]
+    return {"least": least, "mean": values, "most": most}
 
 
 def columns(sheet: Sheet) -> list[str]:
@@ -143,19 +145,23 @@ def columns(sheet: Sheet) -> list[str]:
 
 def as_table(sheet: Sheet, rows: Iterable[Row]) -> list[list[Any]]:
     """All that the rows say, one list a row in the order of `columns`."""
-    return [
-        [row.at_s, row.wall_s, row.readings, *row.keys, *row.words, *(v for each in sheet.series for v in _cells(row, each))]
-        for row in rows
-    ]
+    series = [(each.name, each.ends) for each in sheet.series]
+    return [_line(row, series) for row in rows]
 
 
 def _names(series: Series) -> tuple[str, ...]:
     return (series.name,) if not series.ends else (series.name, f"{series.name}_least", f"{series.name}_most")
 
 
-def _cells(row: Row, series: Series) -> Sequence[float | None]:
-    value = row.values.get(series.name)
-    if value is None:
-        return [None] * len(_names(series))
-    spread = as_spread(value)
-    return (spread.mean,) if not series.ends else (spread.mean, spread.least, spread.most)
+def _line(row: Row, series: Sequence[tuple[str, bool]]) -> list[Any]:
+    line = [row.at_s, row.wall_s, row.readings, *row.keys, *row.words]
+    get = row.values.get
+    for name, ends in series:
+        value = get(name)
+        if isinstance(value, Spread):
+            line += (value.mean, value.least, value.most) if ends else (value.mean,)
+        elif ends:
+            line += (value, value, value)
+        else:
+            line.append(value)
+    return line

@@ -11,10 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any, Final
 
-    from supervisor.model.recording import Drawn, Row, Sheet
+    from supervisor.model.recording import Drawn, Row, Sheet, Track
     from supervisor.policy.upkeep.resolution import Tier
     from supervisor.reports.accounts import Summary
     from supervisor.reports.accounts_view import Since
+    from supervisor.reports.curves import Tracks
     from supervisor.reports.ledger import Ledger
     from supervisor.reports.sources import Json, Sources
 
@@ -228,9 +229,9 @@ def curves(
     sources: Sources, sheet: Sheet, subjects: list[str], series: list[str], since: Since, until: Since, points: int
 ) -> Json:
     """Curves, in at most so many points a subject and attempt. No subjects: all; no series: the sheet's usual ones."""
-    from supervisor.model.recording import FIGURES_OF_ITS_OWN, PROGRAMS
-    from supervisor.policy.upkeep.resolution import TIERS, tier_for
-    from supervisor.reports.curves import MOST_SERIES, curves_view, needed, with_own
+    from supervisor.model.recording import PROGRAMS
+    from supervisor.policy.upkeep.resolution import MANY_SUBJECTS, TIERS, rows_for, tier_for
+    from supervisor.reports.curves import MOST_SERIES, curves_view, needed, numbers, with_own
 
     series, known = series or [*sheet.usual], [each.name for each in sheet.series]
     own = [name for name in series if name not in known]  # figures of the scripts' own names
@@ -238,18 +239,22 @@ def curves(
     closed, wall_s = sources.closed()
     begun_s, end_s = _window(closed, since, until)
     begun_s = max(begun_s, min(end_s, closed.at_s - TIERS[-1].keep_s))
-    tier = tier_for(TIERS, sources.recorded_since(sheet), begun_s, end_s, points)
-    rows = list(sources.recorded(needed(sheet, series), tier, begun_s, end_s, subjects))
+    places = _places(sources, sheet, series, own)
+    count = len(subjects) or (len(sources.state.programs) if sheet is PROGRAMS else MANY_SUBJECTS)
+    most_rows = rows_for(numbers(sheet, series) + (4 + len(places.series) if own else 0), count)
+    held = sources.recorded_held(sheet, begun_s, end_s, subjects, int(most_rows) + 1)
+    tier = tier_for(TIERS, held, begun_s, end_s, points, most_rows)
+    tracks = sources.recorded_tracks(needed(sheet, series), tier, begun_s, end_s, subjects)
     if own:
-        rows, found = with_own(rows, sources.recorded(FIGURES_OF_ITS_OWN, tier, begun_s, end_s, subjects), own)
-        _must_be_series(sheet, series, MOST_SERIES, [*known, *sorted(found | _reported(sources))])
+        figures = sources.recorded_tracks(places, tier, begun_s, end_s, subjects)
+        with_own(tracks, figures, own, by_attempt=tier.by_attempt)
         sheet = sheet.also(own)
     if sheet.name == PROGRAMS.name:
-        rows = [*_before(sources, closed, wall_s, rows, subjects, series, (begun_s, end_s), points), *rows]
+        tracks |= _before(sources, closed, wall_s, sheet, tracks, subjects, series, (begun_s, end_s), points)
     units = {each.name: each.unit for each in sheet.series if each.name in series}
     return {
         "sheet": sheet.name, "period_s": tier.period_s, "since_s": begun_s, "until_s": end_s,
-        "until_wall_s": wall_s - (closed.at_s - end_s), "units": units, "subjects": curves_view(sheet, rows, series),
+        "until_wall_s": wall_s - (closed.at_s - end_s), "units": units, "subjects": curves_view(sheet, tracks, series),
     }  # fmt: skip
 
 
@@ -258,32 +263,41 @@ _MOST_FROM_FILES: Final = 12  # programs in one answer
 
 
 def _before(
-    sources: Sources, closed: Ledger, wall_s: float, rows: list[Row], subjects: list[str], series: list[str],
+    sources: Sources, closed: Ledger, wall_s: float, sheet: Sheet, tracks: Tracks, subjects: list[str], series: list[str],
     window: tuple[float, float], points: int,
-) -> list[Row]:  # fmt: skip
-    """What the event files of workers know of a window before the first recorded row of each program."""
+) -> dict[tuple[str, ...], Track]:  # fmt: skip
+    """The tracks of which event files of workers know more: of a window before the first recorded row of a program."""
+    from supervisor.model.recording import tracks_of
     from supervisor.reports.accounts_view import journal_s, wall_clock_of
-    from supervisor.reports.curves import from_files
+    from supervisor.reports.curves import from_files, needed
 
     begun_s, end_s = window
-    first: dict[str, Row] = {}
-    for row in rows:
-        first.setdefault(row.keys[0], row)
+    first = {name: track.first() for (name,), track in tracks.items()}
     begins = {name: first[name].at_s if name in first else end_s for name in subjects or sorted(sources.state.programs)}
     lacking = [name for name in begins if name in sources.state.programs and begins[name] - begun_s > _GAP_S]
-    wall, found = wall_clock_of(closed, wall_s), []
+    wall, rows = wall_clock_of(closed, wall_s), []
     for name in lacking[:_MOST_FROM_FILES]:
         until_s, period_s = begins[name], (end_s - begun_s) / points
         drawn = sources.drawn(name, series, wall(begun_s), wall(until_s))
-        found += from_files(drawn, name, lambda at: journal_s(closed, at), until_s, period_s, first.get(name))
-    return found
+        rows += from_files(drawn, name, lambda at: journal_s(closed, at), until_s, period_s, first.get(name))
+    earlier = tracks_of(needed(sheet, series), rows)
+    return {keys: tracks[keys].after(track) if keys in tracks else track for keys, track in earlier.items()}
 
 
-def _reported(sources: Sources) -> set[str]:
-    """The names that running scripts have for figures of their own."""
-    from supervisor.model.recording import of_other_names
+def _places(sources: Sources, sheet: Sheet, series: list[str], own: Sequence[str]) -> Sheet:
+    """The columns that figures of these own names have been recorded in, by any program. Raises BadQuery: there is none."""
+    from supervisor.model.recording import FIGURES_OF_ITS_OWN, of_other_names, places_of
+    from supervisor.reports.curves import MOST_SERIES
 
-    return {name for watch in sources.memory.watches.values() for name in of_other_names(watch.sample.figures)}
+    if not own:
+        return FIGURES_OF_ITS_OWN.only(())
+    places: dict[str, set[str]] = {}
+    for names in sources.recorded_names():
+        for name, place in places_of(names).items():
+            places.setdefault(name, set()).add(place)
+    running = {name for watch in sources.memory.watches.values() for name in of_other_names(watch.sample.figures)}
+    _must_be_series(sheet, series, MOST_SERIES, [*(each.name for each in sheet.series), *sorted(places.keys() | running)])
+    return FIGURES_OF_ITS_OWN.only({place for name in own for place in places.get(name, ())})
 
 
 def _must_be_series(sheet: Sheet, names: list[str], most: int, known: Sequence[str]) -> None:
@@ -365,14 +379,18 @@ def offsite(sources: Sources) -> Json:
     return {"on": False} if found is None else {"on": True, **found}
 
 
+_MOST_CELLS: Final = 25_000
+
+
 @_page(sheet=_sheet, period_s=_period, since=_since, after=_moment, limit=_whole(5000, 1, _MOST_FACTS), drawn=_program)
 def recorded(
     sources: Sources, sheet: Sheet, period_s: float, since: Since, after: float, limit: int, drawn: str | None
 ) -> Json:
     """Rows of the recorder as a table, oldest first: the first `limit` after a moment of journal time, and a few more.
 
-    No moment is told in part, so that the next question may begin after the last one. `drawn`: instead, what the event files
-    of this program's workers know of the time before anything was recorded of it.
+    They are fewer where rows are long: an answer has about _MOST_CELLS. No moment is told in part, so that the next
+    question may begin after the last one. `drawn`: instead, what the event files of this program's workers know of the time
+    before anything was recorded of it.
     """
     from itertools import islice
     from math import inf, nextafter
@@ -384,19 +402,20 @@ def recorded(
 
     tier = next(tier for tier in TIERS if tier.period_s == period_s)
     since_at_s = since_s(sources.closed()[0], since) if since.given else 0.0
+    told = ONE_BY_ONE if sheet is FIGURES_OF_ITS_OWN else sheet
+    names = columns(told)
+    limit = min(limit, _MOST_CELLS // len(names))
     if drawn is not None:
         rows = [] if sheet is not PROGRAMS else _drawn(sources, drawn, tier, since_at_s, after, limit)
-        return {"columns": columns(sheet), "rows": as_table(sheet, rows)}
-    begun_s = max(nextafter(after, inf), since_at_s)
-    rest = iter(sources.recorded(sheet, tier, begun_s, inf, ()))
-    if sheet is FIGURES_OF_ITS_OWN:
-        sheet, rest = ONE_BY_ONE, one_by_one(rest)
+        return {"columns": names, "rows": as_table(told, rows)}
+    rest = iter(sources.recorded(sheet, tier, max(nextafter(after, inf), since_at_s), inf, ()))
+    rest = rest if told is sheet else one_by_one(rest)
     rows = list(islice(rest, limit))
     for row in rest:
         if row.at_s != rows[-1].at_s:
             break
         rows.append(row)
-    return {"columns": columns(sheet), "rows": as_table(sheet, rows)}
+    return {"columns": names, "rows": as_table(told, rows)}
 
 
 def _drawn(sources: Sources, name: str, tier: Tier, since_s: float, after: float, limit: int) -> list[Row]:

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from supervisor.model.facts import Stamped
-from supervisor.model.recording import PROGRAMS, as_spread
+from supervisor.model.recording import PROGRAMS
 from supervisor.policy.upkeep.accounting import COMPUTING
-from supervisor.policy.upkeep.resolution import TIERS, tier_for
+from supervisor.policy.upkeep.resolution import TIERS, rows_for, tier_for
 from supervisor.reports.accounts import AccountSheet, Summary
 from supervisor.reports.climb_view import climb_view
 from supervisor.reports.cost_view import cost_view, games_of, kept_in
@@ -24,6 +24,7 @@ from supervisor.reports.would_have import would_have
 
 Json = dict[str, Any]
 _POINTS: Final = 500
+_NUMBERS: Final = 10  # a row takes as long as so many numbers of an answer
 _BROKEN: Final = {"FATAL": 0, "BACKOFF": 1}  # shown first
 
 
@@ -34,7 +35,7 @@ def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: flo
     bill = cost_view(closed, games, found, wall_s=wall_s, usd_per_hour=price)
     sheets = {sheet.name: sheet for sheet in found.programs}
     status = status_view(sources)
-    returns = _returns(sources, begun_s, end_s)
+    returns = first_and_newest(sources, begun_s, end_s)
     kept = kept_in(closed, games, begun_s, end_s)
     rows = [_program(view, sheets.get(view["name"]), kept, returns) for view in status["programs"]]
     rows.sort(key=lambda row: (_BROKEN.get(row["phase"], 2), row["name"]))
@@ -77,16 +78,15 @@ def _program(
     }
 
 
-def _returns(sources: Sources, begun_s: float, end_s: float) -> dict[str, tuple[float, float]]:
+def first_and_newest(sources: Sources, begun_s: float, end_s: float) -> dict[str, tuple[float, float]]:
     """The first and the newest known mean return of each program in the window."""
-    tier = tier_for(TIERS, sources.recorded_since(PROGRAMS), begun_s, end_s, _POINTS)
-    found: dict[str, tuple[float, float]] = {}
-    for row in sources.recorded(PROGRAMS.only({"mean_return"}), tier, begun_s, end_s, ()):
-        value = row.values.get("mean_return")
-        if value is not None:
-            mean = as_spread(value).mean
-            found[row.keys[0]] = (found.get(row.keys[0], (mean, mean))[0], mean)
-    return found
+    most_rows = rows_for(_NUMBERS, len(sources.state.programs))
+    held = sources.recorded_held(PROGRAMS, begun_s, end_s, (), int(most_rows) + 1)
+    tier = tier_for(TIERS, held, begun_s, end_s, _POINTS, most_rows)
+    tracks = sources.recorded_tracks(PROGRAMS.only({"mean_return"}), tier, begun_s, end_s, ())
+    columns = {name: track.values["mean_return"] for (name,), track in tracks.items()}
+    known = {name: [value for value in column if value is not None] for name, column in columns.items()}
+    return {name: (values[0], values[-1]) for name, values in known.items() if values}
 
 
 def broke(journal: Iterable[Stamped], begun_s: float, end_s: float, clock_steps: Mapping[str, float]) -> list[Json]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Protocol
 
 from supervisor.model.facts import Stamped
 from supervisor.model.memory import Memory
-from supervisor.model.recording import Drawn, Row, Sheet
+from supervisor.model.recording import Drawn, Row, Sheet, Track
 from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, State
-from supervisor.policy.upkeep.resolution import Tier
+from supervisor.policy.upkeep.resolution import Held, Tier
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.results_view import NewestResult
 
@@ -87,8 +87,18 @@ class Sources(Protocol):
     def recorded(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterable[Row]:
         """Rows of the recorder from `since_s` to before `until_s`, oldest first; none while nothing was recorded."""
 
-    def recorded_since(self, sheet: Sheet) -> Sequence[float]:
-        """The journal time of the oldest row of a sheet, by tier; empty while nothing was recorded."""
+    def recorded_tracks(
+        self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]
+    ) -> dict[tuple[str, ...], Track]:  # fmt: skip
+        """The same rows by subject, in columns."""
+
+    def recorded_held(
+        self, sheet: Sheet, since_s: float, until_s: float, subjects: Sequence[str], enough: int
+    ) -> Sequence[Held]:  # fmt: skip
+        """By tier, its oldest row, and how many of the window, counted up to `enough`. Empty: nothing was recorded."""
+
+    def recorded_names(self) -> Collection[str]:
+        """The key `names` of figures of scripts' own names, as far as there are rows of them."""
 
     def drawn(self, program: str, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> Iterable[Drawn]:
         """The points that a program's workers have drawn for TensorBoard, in a stretch of the wall clock."""

@@ -30,10 +30,10 @@ from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Asked, ConfigFaulty, ConfigLoaded, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
-from supervisor.model.recording import Drawn, Row, Sheet
+from supervisor.model.recording import Drawn, Row, Sheet, Track
 from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, State
-from supervisor.policy.upkeep.resolution import Tier
+from supervisor.policy.upkeep.resolution import Held, Tier
 from supervisor.ports import Clock
 from supervisor.records import dataclass
 from supervisor.reports import view
@@ -319,8 +319,18 @@ class Running:
     def recorded(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterator[Row]:
         return store.read(Path(self._paths.recording), sheet, tier, since_s, until_s, subjects)
 
-    def recorded_since(self, sheet: Sheet) -> list[float]:
-        return store.oldest(Path(self._paths.recording), sheet)
+    def recorded_tracks(
+        self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]
+    ) -> dict[tuple[str, ...], Track]:  # fmt: skip
+        return store.tracks(Path(self._paths.recording), sheet, tier, since_s, until_s, subjects)
+
+    def recorded_held(
+        self, sheet: Sheet, since_s: float, until_s: float, subjects: Sequence[str], enough: int
+    ) -> list[Held]:  # fmt: skip
+        return store.held(Path(self._paths.recording), sheet, since_s, until_s, subjects, enough)
+
+    def recorded_names(self) -> set[str]:
+        return store.names(Path(self._paths.recording))
 
     def drawn(self, program: str, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> Iterator[Drawn]:
         return events.read(Path(self._paths.run_dir(program)), names, since_wall_s, until_wall_s)

@@ -20,12 +20,12 @@ from tools import mounted
 from supervisor.adapters.recorder import store
 from supervisor.adapters.recorder.store import NotUsable, Recording, RecordingReader, read
 from supervisor.adapters.recorder.thread import Recorder
-from supervisor.model.recording import FIGURES_OF_ITS_OWN, HOST, PROGRAMS, Row, as_places, by_name, one_by_one
+from supervisor.model.recording import FIGURES_OF_ITS_OWN, HOST, PROGRAMS, Row, as_places, by_name, one_by_one, tracks_of
 from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.resolution import TIERS
 
 ROOT = Path(__file__).resolve().parents[2]
-TEN_S, MINUTE, TEN_MIN, HOUR = TIERS
+TEN_S, MINUTE, TEN_MIN, HOUR, SIX_HOURS, DAY = TIERS
 WALL_S = 1_800_000_000.0
 
 
@@ -86,6 +86,8 @@ def test_figures_of_other_names_come_back_by_name_at_every_resolution(path: Path
         own = {"kl": float(at_s)} | ({} if at_s < 60 else {"success_rate": 1.0})
         recording.add({"figures": [as_places(at_s, WALL_S + at_s, "Pong", "a", 7 * at_s, own)]})
     recording.fold(120.0)
+    assert store.names(path) == {"kl", "kl\nsuccess_rate"}
+    assert store.names(path.with_name("none")) == set()
     found = [(each.at_s, by_name(each)) for each in read(path, FIGURES_OF_ITS_OWN, MINUTE, 0.0, 1e9, ("Pong",))]
     assert found == [(0.0, {"kl": 25.0}), (60.0, {"kl": 85.0, "success_rate": 1.0})]
     finest = list(one_by_one(read(path, FIGURES_OF_ITS_OWN, TEN_S, 110.0, 1e9, ())))
@@ -100,14 +102,50 @@ def test_nothing_recorded_is_no_error(tmp_path: Path) -> None:
         RecordingReader(tmp_path / "none.sqlite")
 
 
-def test_how_far_back_each_tier_reaches(path: Path, recording: Recording) -> None:
-    assert store.oldest(path, PROGRAMS) == store.oldest(path.with_name("none"), PROGRAMS) == []
-    fill(recording, 900.0, from_s=300.0)
-    assert store.oldest(path, PROGRAMS) == [300.0] * 4, "coarser rows are folded of the finer ones when they are read"
+def test_what_each_tier_holds_of_a_window(path: Path, recording: Recording) -> None:
+    def oldest() -> list[float]:
+        return [each.oldest_s for each in store.held(path, PROGRAMS, 0.0, 1e9, (), 1)]
+
+    assert oldest() == store.held(path.with_name("none"), PROGRAMS, 0.0, 1e9, (), 1) == []
+    fill(recording, 900.0, "Pong", "Qbert", from_s=300.0)
+    assert oldest() == [300.0] * 6, "coarser rows are folded of the finer ones when they are read"
     recording.fold(900.0)
-    assert store.oldest(path, PROGRAMS) == [300.0, 300.0, 0.0, 0.0]
+    assert oldest() == [300.0, 300.0, *[0.0] * 4]
+    for names, until_s, enough, expected in (
+        ((), 1e9, 1000, [120, 20, 2, 0, 0, 0]), ((), 360.0, 1000, [12, 2, 2, 0, 0, 0]), ((), 1e9, 15, [15, 15, 2, 0, 0, 0]),
+        (("Qbert", "Nobody"), 1e9, 1000, [60, 10, 1, 0, 0, 0]), (("Nobody",), 1e9, 1000, [0] * 6),
+    ):  # fmt: skip
+        assert [each.rows for each in store.held(path, PROGRAMS, 0.0, until_s, names, enough)] == expected
     recording.forget(8 * 3600.0, 1 << 30)
-    assert store.oldest(path, PROGRAMS) == [inf, 300.0, 0.0, 0.0], "the programs have not run for long"
+    assert oldest() == [inf, 300.0, *[0.0] * 4], "the programs have not run for long"
+
+
+def test_tracks_are_the_same_rows_in_columns(path: Path, recording: Recording) -> None:
+    told = [
+        row(at_s, name, f"{at_s // 500:.0f}", env_steps=at_s, loss=None if at_s % 70 == 0 else at_s)
+        for at_s in (10.0 * moment for moment in range(300)) for name in ("Qbert", "Pong")
+    ]  # fmt: skip
+    recording.add({"programs": told})
+    recording.fold(2000.0)
+    for sheet in (PROGRAMS, PROGRAMS.only({"loss", "env_steps"})):
+        for tier in TIERS:
+            for names in ((), ("Pong", "Nobody")):
+                asked = (sheet, tier, 600.0, 2900.0, names)
+                assert store.tracks(path, *asked) == tracks_of(sheet, read(path, *asked)), (tier, names)
+    assert store.tracks(path.with_name("none"), PROGRAMS, HOUR, 0.0, 1e9, ()) == {}
+
+
+def test_the_attempts_of_a_long_period_share_a_row(path: Path, recording: Recording) -> None:
+    """A box that reboots every 20 minutes would have 18 rows of each program in six hours."""
+    for hour in range(7):
+        recording.add({"programs": [row(3600.0 * hour, "Pong", f"t{hour}", env_steps=10.0 * hour, resumed_step=hour)]})
+    recording.fold(7 * 3600.0)
+    assert [each.keys[1] for each in rows(path, HOUR)] == [f"t{hour}" for hour in range(7)]
+    six, rest = rows(path, SIX_HOURS)
+    assert (six.keys, six.readings, six.values["env_steps"], six.values["resumed_step"]) == (("Pong", "t5"), 6, 50.0, 0.0)
+    assert rest.keys == ("Pong", "t6")
+    (day,) = rows(path, DAY)
+    assert (day.keys, day.readings, day.values["env_steps"]) == (("Pong", "t6"), 7, 60.0), "not over: folded for its reader"
 
 
 def test_the_file_is_its_owners_alone(path: Path, recording: Recording) -> None:
@@ -178,11 +216,11 @@ def test_what_is_older_than_its_tier_is_kept_is_forgotten(path: Path, recording:
 
 
 def test_a_file_that_is_too_large_becomes_smaller_and_keeps_the_newest(path: Path, recording: Recording) -> None:
-    now_s = TEN_S.keep_s / 3
+    now_s = TEN_S.keep_s / 2
     fill(recording, now_s, *"ABCDE")
     recording.fold(now_s)
     large = recording.size_bytes
-    for _ in range(6):  # once a minute; the first time cuts by the size as a whole, empty tables included
+    for _ in range(9):  # once a minute; the first time cuts by the size as a whole, empty tables included
         recording.forget(now_s, large // 2)
     assert recording.size_bytes <= large // 2
     recording.close()  # the log goes into the file

@@ -15,9 +15,9 @@ from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
-from supervisor.model.recording import Row, Sheet
+from supervisor.model.recording import FIGURES_OF_ITS_OWN, Row, Sheet, Track, tracks_of
 from supervisor.model.state import Program, State, fold_all
-from supervisor.policy.upkeep.resolution import TIERS, Tier
+from supervisor.policy.upkeep.resolution import TIERS, Held, Tier
 from supervisor.reports import pages
 from supervisor.reports.accounts import summary
 from supervisor.reports.accounts_view import Since, accounts_view, since_s
@@ -260,8 +260,14 @@ class FakeBackend:
     def drawn(self, *_: Any) -> list[Any]:
         return []
 
-    def recorded_since(self, sheet: Sheet) -> list[float]:
-        return [0.0] * len(TIERS)
+    def recorded_tracks(self, sheet: Sheet, *asked: Any) -> dict[tuple[str, ...], Track]:
+        return tracks_of(sheet, self.recorded(sheet, *asked))
+
+    def recorded_held(self, *_: Any) -> list[Held]:
+        return [Held(0.0, 0)] * len(TIERS)
+
+    def recorded_names(self) -> set[str]:
+        return {row.keys[1] for row in self.rows if len(row.keys) == len(FIGURES_OF_ITS_OWN.keys)}
 
     def closed(self) -> tuple[Ledger, float]:
         return fold_accounts(self.journal).closed(1000.0), WALL_S

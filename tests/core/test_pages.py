@@ -13,6 +13,7 @@ from fakes import FakeSources
 from supervisor.model.backup_record import BackupEnd, BackupRecord, Making, Rollback
 from supervisor.model.memory import Memory
 from supervisor.model.recording import Drawn, Row, as_places
+from supervisor.policy.upkeep.resolution import Held
 from supervisor.reports import pages
 from supervisor.reports.accounts_view import Since
 from supervisor.reports.backups_view import backups_view
@@ -160,17 +161,43 @@ class Own(Sources):
         told = {10.0: {"kl": 0.5}, 20.0: {"kl": 0.25, "success_rate": 1.0}, 40.0: {"kl": 9.0}}
         return [as_places(at_s, self.wall_s, "Pong", "a", at_s, own) for at_s, own in told.items()]
 
+    def recorded_names(self):
+        return {"kl", "kl\nsuccess_rate"}
+
 
 def test_figures_of_a_scripts_own_names_are_series_of_programs(core):
     core.look(Pong={"steps": 2000, "lr": 0.1})
     core.now_s += 100.0
     found = PAGES["curves"].of(Own(core), {"series": "env_steps,kl,success_rate,lr"})
     assert found["subjects"][0]["series"] == {
-        "env_steps": {"newest": [10.0, 20.0, 20.0, 30.0]}, "kl": {"mean": [0.5, 0.25, 0.25, None]},
-        "success_rate": {"mean": [None, 1.0, 1.0, None]}, "lr": {"mean": [None] * 4},
+        "env_steps": {"newest": [10.0, 20.0, 20.0, 30.0]}, "kl": {"mean": [0.5, None, 0.25, None]},
+        "success_rate": {"mean": [None, None, 1.0, None]}, "lr": {"mean": [None] * 4},
     }  # fmt: skip
     with pytest.raises(BadQuery, match=r"^programs have no series 'kll'; there are: .*, kl, lr, success_rate$"):
         PAGES["curves"].of(Own(core), {"series": "kll"})
+
+
+class Full(Own):
+    """So many rows lie in each tier."""
+
+    def recorded_held(self, sheet, since_s, until_s, subjects, enough):
+        self.enough = enough
+        return [Held(0.0, rows) for rows in (1_000_000, 3_000, 2_500, 2_000, 200, 20)]
+
+
+@pytest.mark.parametrize(
+    ("series", "enough", "period_s"),
+    [
+        ("env_steps", 5556, 60.0), ("loss", 4546, 60.0), ("env_steps,loss,mean_return,grad_norm", 2778, 600.0),
+        ("env_steps,kl", 3572, 60.0), ("env_steps,loss,mean_return,kl", 2501, 600.0), ("kl,success_rate", 3572, 60.0),
+    ],
+)  # fmt: skip
+def test_an_answer_has_a_bound_of_numbers(core, series, enough, period_s):
+    """Of a program 8 and one for each series, or three; with figures of a script's own names 4 and the columns they are in."""
+    core.now_s += 1000.0
+    sources = Full(core)
+    found = PAGES["curves"].of(sources, {"series": series, "points": "2000"})
+    assert (sources.enough, found["period_s"]) == (enough, period_s)
 
 
 def test_figures_of_a_scripts_own_names_are_a_table_of_one_a_row(core):
@@ -181,11 +208,21 @@ def test_figures_of_a_scripts_own_names_are_a_table_of_one_a_row(core):
     ]  # fmt: skip
 
 
+def test_a_page_of_a_table_has_a_bound_of_cells(core):
+    sources = Sources(core)
+    words = ("RUNNING", "training", "light")
+    sources.recorded = lambda *_: [Row(at_s // 4 * 10.0, 0.0, ("Pong", str(at_s)), words, {}) for at_s in range(2000)]
+    found = PAGES["recorded"].of(sources, {"limit": "10000"})
+    fit = 25_000 // len(found["columns"])
+    assert len(found["rows"]) == -(-fit // 4) * 4 < 500, "the last moment is whole"
+    assert len(PAGES["recorded"].of(sources, {"limit": "5"})["rows"]) == 8
+
+
 def test_curves_reach_back_as_far_as_anything_is_kept(core):
-    core.now_s += 365 * 86400.0
+    core.now_s += 4 * 365 * 86400.0
     found = PAGES["curves"].of(Sources(core), {"sheet": "host"})
-    assert found["until_s"] - found["since_s"] == 90 * 86400.0
-    earlier = PAGES["curves"].of(Sources(core), {"until": f"{100 * 86400}s"})
+    assert found["until_s"] - found["since_s"] == 1095 * 86400.0
+    earlier = PAGES["curves"].of(Sources(core), {"until": f"{1100 * 86400}s"})
     assert earlier["since_s"] == earlier["until_s"], "nothing is kept of it"
     assert {*found["units"]} == {"available_bytes", "memory_full", "io_full"}
     assert found["subjects"] == []

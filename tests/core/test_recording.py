@@ -20,9 +20,10 @@ from supervisor.model.recording import (
     by_subject,
     folded,
     tag_of,
+    tracks_of,
 )  # fmt: skip
 from supervisor.policy.box.readings import Gpus, Host, InPhase, Spread
-from supervisor.reports.curves import as_table, columns, curves_view, kept
+from supervisor.reports.curves import as_table, columns, curves_view, kept, with_own
 from supervisor.reports.recorded import readings
 from workers.contract import FIGURES
 
@@ -33,6 +34,10 @@ def row(at_s=0.0, token="a" * 8, readings=1, **values):
 
 def point(steps, token, resumed=None):
     return row(0.0, token, env_steps=steps, resumed_step=resumed)
+
+
+def kept_of(rows):
+    return [verdict for track in tracks_of(PROGRAMS, rows).values() for verdict in kept(track)]
 
 
 @pytest.mark.parametrize(
@@ -99,8 +104,45 @@ def test_folding_twice_is_folding_once(losses, cut):
     assert twice.mean == pytest.approx(once.mean, rel=1e-9, abs=1e-3)
 
 
+def test_of_several_attempts_the_newest_stands_for_all_and_the_lowest_beginning_counts():
+    rows = [point(5000, "a", 100), point(4500, "b", 4000), point(4600, "c", 4500)]
+    found = folded(PROGRAMS, 0.0, rows)
+    assert (found.keys, found.values["env_steps"], found.values["resumed_step"]) == (("Pong", "c"), 4600, 100)
+    again = folded(PROGRAMS, 0.0, rows[1:])
+    assert kept_of([point(4400, "a", 100), again]) == [False, True], "what attempt b took back stays taken back"
+
+
+def test_a_track_has_the_columns_of_its_rows():
+    rows = [row(0.0, "a", loss=Spread(1.0, 2.0, 3.0), entropy=0.5), row(10.0, "b", loss=4.0)]
+    sheet = PROGRAMS.only({"loss", "entropy"})
+    track = tracks_of(sheet, rows)["Pong",]
+    assert (track.at_s, track.wall_s) == ([0.0, 10.0], [WALL_S, WALL_S + 10.0])
+    assert (track.keys, track.words) == ([("Pong", "a"), ("Pong", "b")], [rows[0].words] * 2)
+    assert track.values == {"loss": [2.0, 4.0], "entropy": [0.5, None]}
+    assert track.ends == {"loss": ([1.0, 4.0], [3.0, 4.0])}
+    assert track.first() == rows[0]._replace(values={"loss": 2.0, "entropy": 0.5})
+    first, second = ([*tracks_of(sheet, [each]).values()] for each in rows)
+    assert second[0].after(first[0]) == track
+
+
+@pytest.mark.parametrize(("by_attempt", "kl"), [(True, [None, 2.0]), (False, [0.5, 2.0])])
+def test_where_attempts_share_a_row_so_do_their_figures_of_own_names(by_attempt, kl):
+    """The attempt that reported kl in the first period was not the newest one of that period."""
+    tracks = tracks_of(PROGRAMS.only({"env_steps"}), [row(0.0, "b"), row(60.0, "b")])
+    own = [
+        as_places(0.0, 0.0, "Pong", "a", 1, {"kl": 0.5}), as_places(60.0, 0.0, "Pong", "b", 1, {"kl": 2.0}),
+        as_places(90.0, 0.0, "Pong", "b", 1, {"kl": 9.0}), as_places(0.0, 0.0, "Qbert", "q", 1, {"kl": 1.0}),
+    ]  # fmt: skip
+    with_own(tracks, tracks_of(FIGURES_OF_ITS_OWN, own), ["kl", "lr"], by_attempt=by_attempt)
+    assert tracks["Pong",].values == {"env_steps": [None, None], "kl": kl, "lr": [None, None]}
+
+
 def test_rows_are_told_apart_by_subject():
-    assert [*by_subject([row(token="a"), row(token="b"), row(token="a")])] == [("Pong", "a"), ("Pong", "b")]
+    rows = [row(token="a"), row(token="b"), row(token="a")]
+    assert [*by_subject(PROGRAMS, rows)] == [("Pong", "a"), ("Pong", "b")]
+    assert {keys: len(found) for keys, found in by_subject(PROGRAMS, rows, by_attempt=False).items()} == {("Pong",): 3}
+    gpu = [Row(0.0, 1.0, ("GPU-0", phase), (None,), {}) for phase in ("", "acting")]
+    assert len(by_subject(GPUS, gpu, by_attempt=False)) == 2
 
 
 # --- what is recorded --------------------------------------------------------------------------------------------------
@@ -184,34 +226,34 @@ def test_the_host_and_each_gpu_with_its_phases():
 
 def test_what_a_resume_took_back_is_not_kept():
     rows = [point(4000, "a"), point(5000, "a"), point(4500, "b", resumed=4000), point(6000, "b", resumed=4000)]
-    assert kept(rows) == [True, False, True, True]
+    assert kept_of(rows) == [True, False, True, True]
 
 
 def test_a_rollback_takes_back_more_than_one_attempt():
     rows = [point(1000, "a"), point(2000, "b", 1000), point(3000, "c", 2000), point(1500, "d", 1200)]
-    assert kept(rows) == [True, False, False, True]
+    assert kept_of(rows) == [True, False, False, True]
     rows = [point(1000, "a"), point(3000, "b", 1000), point(2000, "c", 2000), point(2500, "d", 2400)]
-    assert kept(rows) == [True, False, True, True]
+    assert kept_of(rows) == [True, False, True, True]
 
 
 def test_without_a_known_beginning_an_attempt_counts_from_its_first_row():
-    assert kept([point(4000, "a"), point(4400, "a"), point(4200, "b"), point(4600, "b")]) == [True, False, True, True]
-    assert kept([point(None, "a"), point(5, "b")]) == [True, True]
-    assert kept([point(4000, "a"), point(None, "b")]) == [True, True]
-    assert kept([]) == []
+    assert kept_of([point(4000, "a"), point(4400, "a"), point(4200, "b"), point(4600, "b")]) == [True, False, True, True]
+    assert kept_of([point(None, "a"), point(5, "b")]) == [True, True]
+    assert kept_of([point(4000, "a"), point(None, "b")]) == [True, True]
+    assert kept_of([]) == []
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 50), st.none() | st.integers(0, 50)), min_size=1))
 def test_the_newest_attempt_is_always_kept(found):
     found.sort(key=lambda each: each[0])
     rows = [point(steps, token, resumed) for token, steps, resumed in found]
-    newest = [verdict for each, verdict in zip(rows, kept(rows), strict=True) if each.keys[1] == rows[-1].keys[1]]
+    newest = [verdict for each, verdict in zip(rows, kept_of(rows), strict=True) if each.keys[1] == rows[-1].keys[1]]
     assert newest == [True] * sum(each.keys[1] == rows[-1].keys[1] for each in rows)
 
 
 def test_the_attempts_of_a_program_are_one_curve_and_unknown_stays_unknown():
     rows = [row(0.0, "a", env_steps=1, loss=Spread(1.0, 2.0, 3.0), attempt=1), row(60.0, "b", env_steps=2, attempt=2)]
-    (found,) = curves_view(PROGRAMS, rows, ["loss", "env_steps"])
+    (found,) = curves_view(PROGRAMS, tracks_of(PROGRAMS, rows), ["loss", "env_steps"])
     assert found["program"] == "Pong"
     assert "token" not in found
     assert (found["at_s"], found["attempt"], found["env_steps"]) == ([0.0, 60.0], [1, 2], [1, 2])
@@ -222,13 +264,13 @@ def test_the_attempts_of_a_program_are_one_curve_and_unknown_stays_unknown():
 
 
 def test_the_host_and_the_phases_of_a_gpu_are_curves_too():
-    (found,) = curves_view(HOST, [Row(0.0, 1.0, (), ("light",), {"io_full": 0.5})], ["io_full"])
+    (found,) = curves_view(HOST, tracks_of(HOST, [Row(0.0, 1.0, (), ("light",), {"io_full": 0.5})]), ["io_full"])
     assert found == {
         "at_s": [0.0], "wall_s": [1.0], "level": ["light"],
         "series": {"io_full": {"least": [0.5], "mean": [0.5], "most": [0.5]}},
     }  # fmt: skip
     rows = [Row(0.0, 1.0, ("GPU-0", phase), (None,), {}) for phase in ("", "acting")]
-    assert [each["worker_phase"] for each in curves_view(GPUS, rows, ["power_w"])] == ["", "acting"]
+    assert [each["worker_phase"] for each in curves_view(GPUS, tracks_of(GPUS, rows), ["power_w"])] == ["", "acting"]
 
 
 def test_a_table_has_a_cell_for_every_column():
@@ -241,5 +283,5 @@ def test_a_table_has_a_cell_for_every_column():
 
 
 def test_a_measured_series_without_ends_has_a_mean_alone():
-    (pong,) = curves_view(PROGRAMS, [row(10.0, entropy=0.5), row(20.0)], ["entropy"])
+    (pong,) = curves_view(PROGRAMS, tracks_of(PROGRAMS, [row(10.0, entropy=0.5), row(20.0)]), ["entropy"])
     assert pong["series"] == {"entropy": {"mean": [0.5, None]}}

@@ -119,7 +119,7 @@ def test_without_pyarrow_it_says_what_to_do(api: Path, recorded: FakeBackend, tm
     ("args", "said"),
     [
         (("disks",), "sheet must be one of programs, figures, host, gpus, not 'disks'"),
-        (("--period", "30"), "period_s must be one of 10, 60, 600, 3600, not '30'"),
+        (("--period", "30"), "period_s must be one of 10, 60, 600, 3600, 21600, 86400, not '30'"),
         (("programs", "host"), "export takes one sheet: programs, figures, host or gpus"),
         (("--out", "/nowhere/at/all.csv"), "/nowhere/at/all.csv cannot be written: No such file or directory"),
     ],

@@ -6,20 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.upkeep.resolution import TIERS, bucket_of, kept_spans, tier_for
+from supervisor.policy.upkeep.resolution import TIERS, Held, bucket_of, kept_spans, rows_for, tier_for
 
-TEN_S, MINUTE, TEN_MIN, HOUR = TIERS
+TEN_S, MINUTE, TEN_MIN, HOUR, SIX_HOURS, DAY = TIERS
 
 
 def test_each_tier_is_coarser_and_reaches_further_and_holds_whole_periods_of_the_finer():
     pairs = [*itertools.pairwise(TIERS)]
-    assert len(pairs) == 3
+    assert len(pairs) == 5
     assert all(tier.period_s % finer.period_s == 0 for finer, tier in pairs)
     assert all(tier.keep_s > finer.keep_s > tier.period_s for finer, tier in pairs)
 
 
 NOW_S = 400 * 86400.0
-FULL = [NOW_S - tier.keep_s for tier in TIERS]
+FULL = [Held(NOW_S - tier.keep_s, 0) for tier in TIERS]
 
 
 @pytest.mark.parametrize(
@@ -27,11 +27,11 @@ FULL = [NOW_S - tier.keep_s for tier in TIERS]
     [
         (3600.0, 360, TEN_S), (3600.0, 359, MINUTE), (6 * 3600.0, 2160, TEN_S), (6 * 3600.0 + 20, 2200, MINUTE),
         (12 * 3600.0, 1000, MINUTE), (2 * 86400.0, 500, TEN_MIN), (14 * 86400.0, 500, HOUR), (90 * 86400.0, 2160, HOUR),
-        (400 * 86400.0, 10, HOUR), (0.0, 10, TEN_S),
+        (30 * 86400.0, 500, SIX_HOURS), (390 * 86400.0, 500, DAY), (390 * 86400.0, 10, DAY), (0.0, 10, TEN_S),
     ],
 )  # fmt: skip
 def test_the_finest_tier_that_reaches_back_and_has_not_too_many_points(span_s, points, expected):
-    assert tier_for(TIERS, FULL, NOW_S - span_s, NOW_S, points) == expected
+    assert tier_for(TIERS, FULL, NOW_S - span_s, NOW_S, points, 0) == expected
 
 
 @pytest.mark.parametrize(
@@ -42,22 +42,33 @@ def test_the_finest_tier_that_reaches_back_and_has_not_too_many_points(span_s, p
         ),
         pytest.param((97, 87, 40, 0), 88, 100, 1000, MINUTE, id="it reaches back"),
         pytest.param((99.5, 99.5, 99.5, 99.5), 0, 100, 500, TEN_S, id="a young box, asked for all: the points that it has"),
-        pytest.param((), 0, 1, 100, HOUR, id="nothing was recorded"),
+        pytest.param((), 0, 1, 100, DAY, id="nothing was recorded"),
         pytest.param((97, 40, 40, 40), 88, 90, 1000, MINUTE, id="a window that ends before the finest begins"),
     ],
 )
 def test_a_tier_reaches_back_to_its_oldest_row(oldest_h, since_h, until_h, points, expected):
-    oldest_s = [hours * 3600.0 for hours in oldest_h]
-    assert tier_for(TIERS, oldest_s, since_h * 3600.0, until_h * 3600.0, points) == expected
+    held = [Held(hours * 3600.0, 5) for hours in oldest_h]
+    assert tier_for(TIERS, held, since_h * 3600.0, until_h * 3600.0, points, 5) == expected
+
+
+def test_an_answer_has_no_more_rows_than_there_is_room_for():
+    held = [Held(0.0, rows) for rows in (9000, 3000, 300, 50, 20, 20)]
+    found = [tier_for(TIERS, held, 0.0, 90_000.0, 10_000, most) for most in (9000, 8999, 3000, 2999, 50, 20, 19)]
+    assert found == [TEN_S, MINUTE, MINUTE, TEN_MIN, HOUR, SIX_HOURS, DAY]
+
+
+def test_room_is_shared_by_numbers_and_more_programs_have_more():
+    assert [rows_for(17, programs) for programs in (0, 1, 20, 40)] == [2941, 2941, 2941, 5882]
+    assert rows_for(42, 20) == 1190
 
 
 def test_a_file_that_is_too_large_forgets_the_same_share_of_what_every_tier_has():
     ages = [tier.keep_s for tier in TIERS]
     assert kept_spans(TIERS, ages, 64, 64) == ages
-    assert kept_spans(TIERS, [3600.0] * 4, 64, 64) == [3600.0] * 4
-    assert kept_spans(TIERS, [1e9] * 4, 64, 64) == ages
-    assert kept_spans(TIERS, [*ages[:3], 20 * 86400.0], 80, 64) == pytest.approx(
-        [*(age * 0.72 for age in ages[:3]), 14.4 * 86400]
+    assert kept_spans(TIERS, [3600.0] * 6, 64, 64) == [3600.0] * 6
+    assert kept_spans(TIERS, [1e9] * 6, 64, 64) == ages
+    assert kept_spans(TIERS, [*ages[:3], *[20 * 86400.0] * 3], 80, 64) == pytest.approx(
+        [*(age * 0.72 for age in ages[:3]), *[14.4 * 86400] * 3]
     )
 
 

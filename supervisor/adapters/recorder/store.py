@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any, Final, Self
@@ -25,15 +25,17 @@ from urllib.parse import quote
 
 from supervisor.adapters.durable import create
 from supervisor.adapters.journal.schema import pragma, transaction
-from supervisor.model.recording import SHEETS, Row, Series, Sheet, as_spread, by_subject, folded
+from supervisor.model.recording import FIGURES_OF_ITS_OWN, SHEETS, Row, Series, Sheet, Track, as_spread, by_subject, folded
 from supervisor.policy.box.readings import Spread
-from supervisor.policy.upkeep.resolution import TIERS, Tier, bucket_of, kept_spans
+from supervisor.policy.upkeep.resolution import TIERS, Held, Tier, bucket_of, kept_spans
 
 _APPLICATION_ID: Final = 0x584C5243  # "XLRC"
 _VERSION: Final = 2  # of what rows mean; columns that are added change nothing
 _BUSY_TIMEOUT_S: Final = 5.0
 _MOST_WAL_BYTES: Final = 4 << 20
 _LEAST, _MOST = "least", "most"
+_FIXED: Final = ("at_s", "wall_s", "readings", "subject")  # columns before those of series
+_AT_ONCE: Final = 500  # rows, or subjects
 _PRUNED_EVERY_S: Final = 86_400.0
 _BEGUN_ANEW_S: Final = 60.0
 
@@ -172,25 +174,65 @@ class RecordingReader:
         with _as_os_error(self._path):
             yield from self._rows(sheet, TIERS.index(tier), since_s, until_s, subjects)
 
-    def _rows(self, sheet: Sheet, place: int, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterator[Row]:
-        tier, row = TIERS[place], None
-        for row in _read(self._db, self._subjects[sheet.name], sheet, tier, since_s, until_s, subjects):
-            yield row
-        if place > 0:
-            newest = self._db.execute(f"SELECT max(at_s) FROM {_table(sheet, tier)}").fetchone()[0]  # noqa: S608
-            next_s = since_s if row is None else row.at_s + tier.period_s
-            begun_s = max(next_s, since_s if newest is None else newest + tier.period_s)
-            yield from _periods(sheet, tier, self._rows(sheet, place - 1, begun_s, until_s, subjects))
+    def tracks(
+        self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str] = ()
+    ) -> dict[tuple[str, ...], Track]:  # fmt: skip
+        """The same by subject, read by column: an answer has fifty thousand numbers. Raises OSError."""
+        known = self._subjects[sheet.name]
+        by_subject = _BySubject(known, sheet.by_track)
+        columns = ["at_s", "wall_s", "subject", *_names(sheet, tier)]
+        with _as_os_error(self._path):
+            rows = _select(self._db, sheet, tier, columns, since_s, until_s, subjects).fetchall()
+            known.read({row[2] for row in rows})
+            for row in rows:
+                by_subject[row[2]].append(row)
+            last_s = rows[-1][0] if rows else None
+            found = {keys: _track(sheet, tier, known, zip(*rows, strict=True)) for keys, rows in by_subject.tracks.items()}
+            for each in self._newest(sheet, TIERS.index(tier), last_s, since_s, until_s, subjects):
+                keys = each.keys[: sheet.by_track]
+                if keys not in found:
+                    found[keys] = Track.empty(sheet)
+                found[keys].append(each)
+        return found
 
-    def oldest(self, sheet: Sheet) -> list[float]:
-        """The time of the oldest row by tier; empty: there is none. A tier without rows is folded of the finer one's."""
+    def _rows(self, sheet: Sheet, place: int, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterator[Row]:
+        row = None
+        for row in _read(self._db, self._subjects[sheet.name], sheet, TIERS[place], since_s, until_s, subjects):
+            yield row
+        yield from self._newest(sheet, place, None if row is None else row.at_s, since_s, until_s, subjects)
+
+    def _newest(
+        self, sheet: Sheet, place: int, last_s: float | None, since_s: float, until_s: float, subjects: Sequence[str]
+    ) -> Iterator[Row]:  # fmt: skip
+        """The periods that are not folded yet. `last_s`: of the last row that is."""
+        if place == 0:
+            return
+        tier = TIERS[place]
+        newest = self._db.execute(f"SELECT max(at_s) FROM {_table(sheet, tier)}").fetchone()[0]  # noqa: S608
+        next_s = since_s if last_s is None else last_s + tier.period_s
+        begun_s = max(next_s, since_s if newest is None else newest + tier.period_s)
+        yield from _periods(sheet, tier, self._rows(sheet, place - 1, begun_s, until_s, subjects))
+
+    def held(self, sheet: Sheet, since_s: float, until_s: float, subjects: Sequence[str], enough: int) -> list[Held]:
+        """By tier, its oldest row and how many it has from `since_s` to before `until_s`, counted up to `enough`.
+
+        Empty: nothing was recorded. A tier without rows is folded of the finer one's.
+        """
         found, newest = [], inf
+        where = _where(sheet, subjects)
         with _as_os_error(self._path):
             for tier in TIERS:
                 at_s = self._db.execute(f"SELECT min(at_s) FROM {_table(sheet, tier)}").fetchone()[0]  # noqa: S608
                 newest = newest if at_s is None else at_s
-                found.append(newest)
+                asked = f"SELECT count(*) FROM (SELECT 1 FROM {_table(sheet, tier)} WHERE {where} LIMIT ?)"  # noqa: S608
+                found.append(Held(newest, self._db.execute(asked, (since_s, until_s, *subjects, enough)).fetchone()[0]))
         return [] if newest == inf else found
+
+    def names(self) -> set[str]:
+        """The key `names` of figures of scripts' own names."""
+        labels = f"SELECT names FROM {_subjects(FIGURES_OF_ITS_OWN)}"  # noqa: S608
+        with _as_os_error(self._path):
+            return {text for (text,) in self._db.execute(f"SELECT text FROM label WHERE id IN ({labels})")}  # noqa: S608
 
     def close(self) -> None:
         self._db.close()
@@ -214,11 +256,27 @@ def read(path: Path, sheet: Sheet, tier: Tier, since_s: float, until_s: float, s
         yield from reader.rows(sheet, tier, since_s, until_s, subjects)
 
 
-def oldest(path: Path, sheet: Sheet) -> list[float]:
-    """The time of the oldest row by tier; empty where there is no file. Raises OSError."""
+def tracks(
+    path: Path, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]
+) -> dict[tuple[str, ...], Track]:  # fmt: skip
+    """The same by subject; none where there is no file. Raises OSError."""
     with contextlib.suppress(FileNotFoundError), RecordingReader(path) as reader:
-        return reader.oldest(sheet)
+        return reader.tracks(sheet, tier, since_s, until_s, subjects)
+    return {}
+
+
+def held(path: Path, sheet: Sheet, since_s: float, until_s: float, subjects: Sequence[str], enough: int) -> list[Held]:
+    """What each tier holds of a window; empty where there is no file. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError), RecordingReader(path) as reader:
+        return reader.held(sheet, since_s, until_s, subjects, enough)
     return []
+
+
+def names(path: Path) -> set[str]:
+    """The key `names` of figures of scripts' own names; empty where there is no file. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError), RecordingReader(path) as reader:
+        return reader.names()
+    return set()
 
 
 def remove_leftovers(path: Path) -> None:
@@ -296,23 +354,11 @@ def _make(db: sqlite3.Connection, sheet: Sheet, tier: Tier) -> None:
             db.execute(f"ALTER TABLE {table} ADD COLUMN {name} REAL")
 
 
-class _Texts(dict[int | None, str | None]):
-    """The texts of labels by number, read when one is not known yet."""
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        super().__init__({None: None})
-        self._db = db
-
-    def __missing__(self, id_: int | None) -> str | None:
-        self.update(self._db.execute("SELECT id, text FROM label"))
-        return self.get(id_, "?")  # it was deleted between two looks of this reader
-
-
 class _Labels:
     """Programs, tokens, phases: a text is written once, and subjects hold its number."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
-        self._db, self.texts = db, _Texts(db)
+        self._db = db
         self._ids: dict[str | None, int | None] = {None: None}
 
     def id(self, text: str | None) -> int | None:
@@ -324,7 +370,7 @@ class _Labels:
 
 
 class _Subjects(dict[int, tuple[tuple[Any, ...], tuple[Any, ...]]]):
-    """The keys and words of a sheet's rows by the number of their subject; each is read when it is not known yet."""
+    """The keys and words of a sheet's rows by the number of their subject."""
 
     def __init__(self, db: sqlite3.Connection, labels: _Labels, sheet: Sheet) -> None:
         super().__init__()
@@ -338,13 +384,22 @@ class _Subjects(dict[int, tuple[tuple[Any, ...], tuple[Any, ...]]]):
         labels = _Labels(db)
         return {name: cls(db, labels, sheet) for name, sheet in SHEETS.items()}
 
-    def __missing__(self, id_: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        asked = f"SELECT {', '.join(self._columns)} FROM {self._table} WHERE id = ?"  # noqa: S608
-        known = self._db.execute(asked, (id_,)).fetchone()
-        # None: it was deleted between two looks of this reader.
-        texts = ("?",) * len(self._columns) if known is None else tuple(self._labels.texts[each] for each in known)
-        self[id_] = texts[: self._keys], texts[self._keys :]
-        return self[id_]
+    def read(self, ids: Collection[int]) -> None:
+        """Make these known, as a few hundred in one question take a third of the time."""
+        texts = "".join(f", of_{name}.text" for name in self._columns)
+        joins = " ".join(f"LEFT JOIN label AS of_{name} ON of_{name}.id = found.{name}" for name in self._columns)
+        unknown = [id_ for id_ in ids if id_ not in self]
+        for begun in range(0, len(unknown), _AT_ONCE):
+            part = unknown[begun : begun + _AT_ONCE]
+            marks = ", ".join("?" * len(part))
+            asked = f"SELECT found.id{texts} FROM {self._table} AS found {joins} WHERE found.id IN ({marks})"  # noqa: S608
+            for id_, *told in self._db.execute(asked, part):
+                self[id_] = tuple(told[: self._keys]), tuple(told[self._keys :])
+
+    def __missing__(self, _: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """It was deleted between two looks of this reader."""
+        unknown = ("?",) * len(self._columns)
+        return unknown[: self._keys], unknown[self._keys :]
 
     def id(self, texts: tuple[str | None, ...]) -> int:
         """Of keys and words, made if there is none, in the transaction of the row that needs it."""
@@ -368,7 +423,7 @@ def _insert(
 
 
 def _columns_of(sheet: Sheet, tier: Tier) -> list[str]:
-    return ["at_s", "wall_s", "readings", "subject", *_names(sheet, tier)]
+    return [*_FIXED, *_names(sheet, tier)]
 
 
 def _packed(subjects: _Subjects, sheet: Sheet, tier: Tier, row: Row) -> list[Any]:
@@ -391,19 +446,65 @@ def _read(
     firsts: Sequence[str] = (),
 ) -> Iterator[Row]:
     """`firsts`: the first keys of the rows; none: all."""
-    where = "at_s >= ? AND at_s < ?"
-    if firsts:
-        labels = f"SELECT id FROM label WHERE text IN ({', '.join('?' * len(firsts))})"  # noqa: S608
-        where += f" AND subject IN (SELECT id FROM {_subjects(sheet)} WHERE {sheet.keys[0]} IN ({labels}))"  # noqa: S608
-    asked = f"SELECT {', '.join(_columns_of(sheet, tier))} FROM {_table(sheet, tier)} WHERE {where} ORDER BY at_s, rowid"  # noqa: S608
-    names, ends, fixed = [series.name for series in sheet.series], _ends(sheet, tier), 4  # at_s, wall_s, readings, subject
-    for row in db.execute(asked, (since_s, until_s, *firsts)):  # a night of 20 programs has ten thousand
-        values: dict[str, float | Spread | None] = dict(zip(names, row[fixed:]))  # noqa: B905  what is left over are the ends
-        for name, mean, least, most in ends:
-            if row[mean] is not None:
-                values[name] = Spread(row[least], row[mean], row[most])
-        keys, words = subjects[row[3]]
-        yield Row(row[0], row[1], keys, words, values, row[2])
+    names, ends, fixed = [series.name for series in sheet.series], _ends(sheet, tier), len(_FIXED)
+    cursor = _select(db, sheet, tier, _columns_of(sheet, tier), since_s, until_s, firsts)
+    while rows := cursor.fetchmany(_AT_ONCE):
+        subjects.read({row[3] for row in rows})
+        for row in rows:
+            values: dict[str, float | Spread | None] = dict(zip(names, row[fixed:]))  # noqa: B905  what is left over are the ends
+            for name, mean, least, most in ends:
+                if row[mean] is not None:
+                    values[name] = Spread(row[least], row[mean], row[most])
+            keys, words = subjects[row[3]]
+            yield Row(row[0], row[1], keys, words, values, row[2])
+
+
+def _select(
+    db: sqlite3.Connection, sheet: Sheet, tier: Tier, columns: Sequence[str], since_s: float, until_s: float,
+    firsts: Sequence[str],
+) -> sqlite3.Cursor:  # fmt: skip
+    where = _where(sheet, firsts)
+    asked = f"SELECT {', '.join(columns)} FROM {_table(sheet, tier)} WHERE {where} ORDER BY at_s, rowid"  # noqa: S608
+    return db.execute(asked, (since_s, until_s, *firsts))
+
+
+class _BySubject(dict[int, list[tuple[Any, ...]]]):
+    """Rows by the number of their subject. The subjects of one track, as all attempts of a program are, share a list."""
+
+    def __init__(self, subjects: _Subjects, keys: int) -> None:
+        super().__init__()
+        self.tracks: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
+        self._subjects, self._keys = subjects, keys
+
+    def __missing__(self, id_: int) -> list[tuple[Any, ...]]:
+        self[id_] = self.tracks.setdefault(self._subjects[id_][0][: self._keys], [])
+        return self[id_]
+
+
+def _track(sheet: Sheet, tier: Tier, subjects: _Subjects, columns: Iterable[Sequence[Any]]) -> Track:
+    """The columns of rows: moment, wall clock, subject, then the series and their ends."""
+    at_s, wall_s, ids, *found = map(list, columns)
+    of = dict(zip(_names(sheet, tier), found, strict=True))
+    names = [series.name for series in sheet.series]
+    ends = {}
+    for series in sheet.series:
+        if series.ends:
+            *_, least, most = _columns(series, tier) * 3  # of a reading, both are the reading
+            ends[series.name] = of[least], of[most]
+    return Track(
+        at_s, wall_s, [subjects[each][0] for each in ids], [subjects[each][1] for each in ids],
+        {name: of[name] for name in names}, ends,
+    )  # fmt: skip
+
+
+def _where(sheet: Sheet, firsts: Sequence[str]) -> str:
+    """Which rows, from one moment to before another. `firsts`: their first keys; none: all."""
+    if not firsts:
+        return "at_s >= ? AND at_s < ?"
+    table = _subjects(sheet)  # SQLite would look through all subjects for those of one program
+    labels = f"SELECT id FROM label WHERE text IN ({', '.join('?' * len(firsts))})"  # noqa: S608
+    subjects = f"SELECT id FROM {table} INDEXED BY {table}_by WHERE {sheet.keys[0]} IN ({labels})"  # noqa: S608
+    return f"at_s >= ? AND at_s < ? AND subject IN ({subjects})"
 
 
 def _ends(sheet: Sheet, tier: Tier) -> list[tuple[str, int, int, int]]:
@@ -420,12 +521,14 @@ def _periods(sheet: Sheet, tier: Tier, rows: Iterator[Row]) -> Iterator[Row]:
     for row in rows:
         at_s = bucket_of(row.at_s, tier.period_s)
         if begun_s is not None and at_s != begun_s:
-            yield from (folded(sheet, begun_s, each) for each in by_subject(held).values())
+            yield from (
+                folded(sheet, begun_s, each) for each in by_subject(sheet, held, by_attempt=tier.by_attempt).values()
+            )
             held = []
         begun_s = at_s
         held.append(row)
     if begun_s is not None:
-        yield from (folded(sheet, begun_s, each) for each in by_subject(held).values())
+        yield from (folded(sheet, begun_s, each) for each in by_subject(sheet, held, by_attempt=tier.by_attempt).values())
 
 
 # --- SQLite --------------------------------------------------------------------------------------------------------------
