@@ -189,7 +189,8 @@ def reread(session: Session, args: list[str]) -> int:
     if "--json" in options:
         session.say_json(changes)
         return OK
-    _say_changes(session, changes, {"added": "available", "changed": "changed", "removed": "disappeared"})
+    words = {"added": "available", "changed": "changed", "removed": "disappeared"}
+    _say_changes(session, changes, words | {"live": "changed, no restart", "sections": "changed"})
     return OK
 
 
@@ -205,8 +206,10 @@ def update(session: Session, args: list[str]) -> int:
     wanted = [] if "all" in names else [plain(name) for name in names]
     changes = {key: [name for name in found if not wanted or name in wanted] for key, found in changes.items()}
     words = {"added": "would be added", "changed": "would be updated", "removed": "would be removed"}
+    words |= {"live": "would be updated, no restart", "sections": "would be updated"}
     done = {"added": "added process group", "changed": "updated process group", "removed": "removed process group"}
-    nobody = [name for name in wanted if name not in known and name not in changes["added"]]
+    done |= {"live": "updated, no restart", "sections": "updated"}
+    nobody = [name for name in wanted if name not in {*known, *changes["added"], *changes["sections"]}]
     if "--json" in options:
         session.say_json({**changes, "unknown": nobody, "dry_run": dry_run})
         return GENERIC if nobody else OK
@@ -267,7 +270,7 @@ def _changes(session: Session, page: str, body: dict[str, object]) -> dict[str, 
         if refused.status != 422:
             raise
         raise Failed(f"ERROR: CANT_REREAD: {text.printable(refused)}") from None
-    return {key: told[key] for key in ("added", "changed", "removed")}
+    return {key: told[key] for key in ("added", "changed", "removed", "live", "sections")}
 
 
 def _say_changes(session: Session, changes: dict[str, list[str]], words: dict[str, str]) -> None:

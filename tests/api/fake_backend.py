@@ -194,12 +194,12 @@ class FakeBackend:
         return cost_view(closed, games, found, wall_s=WALL_S, usd_per_hour=self.header["usd_per_hour"])
 
     def reread(self) -> Json:
-        return self.changes
+        return {"live": [], "sections": [], **self.changes}
 
     def update(self, names: Any, *, dry_run: bool, by: str, uid: int | None) -> Json:
         self.updates.append((tuple(names), dry_run))
         self.add(*(program(name, "QUEUED", attempt=0) for name in names if name in self.changes["added"]))
-        return {**self.changes, "applied": not dry_run}
+        return {**self.reread(), "applied": not dry_run}
 
     def remove(self, name: str, by: str, uid: int | None) -> Result:
         self.removed.append((name, by, uid))

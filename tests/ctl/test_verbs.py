@@ -175,6 +175,17 @@ def test_update(api: Path, three: FakeBackend) -> None:
     assert (told.stdout, told.returncode) == ("ERROR: CANT_REREAD: bad\n", 1)
 
 
+def test_sections_and_programs_that_need_no_restart_are_told_too(api: Path, three: FakeBackend) -> None:
+    three.changes = {"added": [], "changed": [], "removed": [], "live": ["up"], "sections": ["[alerts]", "[level]"]}
+    told = [ctl(*words, socket=api) for words in (("reread",), ("update", "--dry-run"), ("update",), ("update", "[level]"))]
+    assert [(each.stdout, each.returncode) for each in told] == [
+        ("[alerts]: changed\n[level]: changed\nup: changed, no restart\n", 0),
+        ("[alerts]: would be updated\n[level]: would be updated\nup: would be updated, no restart\n", 0),
+        ("[alerts]: updated\n[level]: updated\nup: updated, no restart\n", 0),
+        ("[level]: updated\n", 0),
+    ]
+
+
 def test_add(api: Path, three: FakeBackend) -> None:
     three.changes = {"added": ["new"], "changed": ["up"], "removed": []}
     told = ctl("add", "new", "up", "nobody", socket=api)
@@ -236,10 +247,10 @@ def test_json_of_the_small_verbs(api: Path, three: FakeBackend) -> None:
     assert told("stop") == (1, {"error": "Error: stop requires a process name", "exit_code": 1})
     assert told("avail")[1]["programs"][0] == {"name": "down", "autostart": True, "priority": 100, "in_use": True}
     three.changes = {"added": ["new"], "changed": [], "removed": []}
-    assert told("reread") == (0, three.changes)
+    assert told("reread") == (0, {**three.changes, "live": [], "sections": []})
     assert told("update", "nobody") == (
         1,
-        {"added": [], "changed": [], "removed": [], "unknown": ["nobody"], "dry_run": False},
+        {"added": [], "changed": [], "removed": [], "live": [], "sections": [], "unknown": ["nobody"], "dry_run": False},
     )
     three.changes = {"errors": ["broken"]}
     assert told("reread") == (1, {"error": "ERROR: CANT_REREAD: broken", "exit_code": 1})
