@@ -17,11 +17,11 @@ _ROWS = 5000  # asked for at once
 
 
 def export(session: Session, args: list[str]) -> int:
-    """`export [programs|figures|host|gpus] [--period 10|60|600|3600|21600|86400] [--since 1h|2d|TIME|boot] [--out FILE.csv|.parquet]`.
+    """`export [programs|figures|host|gpus] [--period SECONDS] [--since 1h|2d|TIME|boot] [--out FILE.csv|.parquet]`.
 
     What was recorded, as a table: a row for each program (or the host, or GPU) and period; figures: a row for each
-    figure of a script's own name. CSV, unless the name ends in .parquet. Before the rows of programs stands what
-    workers drew into their TensorBoard files before anything was recorded.
+    figure of a script's own name. SECONDS is 10, 60, 600, 3600, 21600 or 86400. CSV, unless the name ends in .parquet.
+    Before the rows of programs stands what workers drew into their TensorBoard files before anything was recorded.
     """
     names, options = take(args, valued=("--period", "--since", "--out"))
     if len(names) > 1:
