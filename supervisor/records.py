@@ -1,7 +1,7 @@
 """Records are frozen dataclasses: `dataclass` makes their classes cheaply, `replace` makes changed copies of them.
 
-The daemon has four hundred such classes. The standard decorator compiles six methods for each, more than a third of what a
-start computes, and a daemon uses few of them in its first hour. So here a method is compiled when it is first called, by the
+The daemon has four hundred such classes. The standard decorator compiles six methods for each, half of what the imports of a
+start compute, and a daemon uses few of them in its first hour. So here a method is compiled when it is first called, by the
 standard decorator itself: what the method does, and how fast, is the same.
 
 The state is a fold over facts, and each fact makes two or three new records of up to 57 fields. `dataclasses.replace` hands
