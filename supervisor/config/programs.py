@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from supervisor.config import scripts
 from supervisor.config.figures import sources, tells
+from supervisor.config.overlaps import may_meet
 from supervisor.config.own_checkpoints import notes, own_checkpoints
 from supervisor.config.process_keys import changed_at_start, process_settings, warn_of_process
 from supervisor.config.seeds import expanded
@@ -93,15 +94,27 @@ def programs(sheet: Sheet, tables: Mapping[str, Any], defaults: Defaults) -> tup
 
 def _check_apart(sheet: Sheet, specs: Sequence[ProgramSpec]) -> None:
     """Two programs with the same checkpoints would each resume from those of the other."""
-    of: dict[str, str] = {}
+    of: dict[str, str] = {}  # the first program of each pattern
     for spec in specs:
         if not spec.checkpoint_glob or not (spec.directory or spec.checkpoint_glob.startswith("/")):
             continue  # in its run directory, which is its own
         place = os.path.normpath(str(Path(spec.directory) / spec.checkpoint_glob))
+        if place not in of:
+            _warn_of_overlap(sheet, spec, place, of)
         other = of.setdefault(place, spec.name)
         if other != spec.name:
             told = f"{place} are the checkpoints of {other}, too, and each would resume from the other's"
             sheet.refuse(spec.name, "checkpoint_glob", f"{told}; put {{name}} into it, or give each a directory", ":")
+
+
+def _warn_of_overlap(sheet: Sheet, spec: ProgramSpec, place: str, of: Mapping[str, str]) -> None:
+    known = next((known for known in of if may_meet(known, place)), None)
+    if known is not None:
+        told = f"{place} can match checkpoints of {of[known]} ({known}), and each would resume from the other's"
+        sheet.warn(
+            sheet.at("program", spec.name, "checkpoint_glob"),
+            f"{label('program', spec.name, 'checkpoint_glob')}: {told}; give each a directory of its own",
+        )
 
 
 def _common(sheet: Sheet, name: str, table: Mapping[str, Any]) -> dict[str, Any]:

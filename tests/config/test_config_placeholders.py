@@ -348,3 +348,13 @@ def test_the_name_of_a_level_of_the_built_in_ladder_is_a_warning(place):
     text = '[load]\nmode = "climb"\n[program.it]\ncommand = "t {level}"\n'
     found = [place.load(text).warnings, place.load(text + LADDER).warnings]
     assert [any("{level} is one of light, " in warning for warning in warnings) for warnings in found] == [True, False]
+
+
+def test_checkpoints_that_two_programs_can_both_match_are_a_warning(place):
+    text = TWO.replace("KEY", "/srv/*/[0-9].pt")
+    assert place.errors(text) == []
+    (told,) = [each for each in place.load(text).warnings if "checkpoint_glob" in each]
+    assert told.partition(", ")[2] == (
+        "line 9: program.b.checkpoint_glob: /srv/*/[0-9].pt can match checkpoints of a (/srv/a/*.pt), and each would resume "
+        "from the other's; give each a directory of its own"
+    )

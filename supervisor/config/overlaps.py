@@ -1,0 +1,60 @@
+"""Whether one file can match two patterns: two programs whose checkpoints do would each resume from those of the other.
+
+Example: `/srv/Pong-*.pt` and `/srv/Pong-s4-*.pt` meet, in `/srv/Pong-s4-100.pt`. `/srv/*.pt` and `/srv/*.ckpt` do not.
+`a-*.pt` and `*-b.pt` meet in a file that perhaps nobody ever writes, so whoever is asked warns and does not refuse. A class
+such as `[0-9]` counts as any character.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+
+_TOKENS = re.compile(r"\[!?\]?[^\]]*\]|.", re.DOTALL)
+_WILD = re.compile(r"[*?\[]")
+
+
+def may_meet(one: str, other: str) -> bool:
+    """Of two absolute patterns in normal form, with `*`, `?`, `[...]` and, as a whole part of a path, `**`."""
+    fixed, begins = _fixed(one), _fixed(other)
+    if not (fixed.startswith(begins) or begins.startswith(fixed)):
+        return False  # nearly all pairs of 500 programs end here
+    return _paths_meet(tuple(one.split("/")), tuple(other.split("/")))
+
+
+def _fixed(pattern: str) -> str:
+    """What comes before the first wildcard."""
+    return _WILD.split(pattern, maxsplit=1)[0]
+
+
+def _paths_meet(one: Sequence[str], other: Sequence[str]) -> bool:
+    if not one or not other:
+        return all(part == "**" for part in (*one, *other))
+    if one[0] == "**":
+        return _paths_meet(one[1:], other) or _paths_meet(one, other[1:])
+    if other[0] == "**":
+        return _paths_meet(other, one)
+    return _parts_meet(one[0], other[0]) and _paths_meet(one[1:], other[1:])
+
+
+@functools.lru_cache(maxsize=1024)
+def _parts_meet(one: str, other: str) -> bool:
+    if not _WILD.search(one + other):
+        return one == other
+    ours, theirs = _TOKENS.findall(one), _TOKENS.findall(other)
+    # meets[j]: whether the rest of ours, from the present token on, meets theirs from token j on.
+    meets = [all(each == "*" for each in theirs[at:]) for at in range(len(theirs) + 1)]
+    for mine in reversed(ours):
+        below, meets = meets, [False] * (len(theirs) + 1)
+        meets[-1] = mine == "*" and below[-1]
+        for at in range(len(theirs) - 1, -1, -1):
+            if "*" in (mine, theirs[at]):
+                meets[at] = below[at] or meets[at + 1]
+            else:
+                meets[at] = below[at + 1] and _same(mine, theirs[at])
+    return meets[0]
+
+
+def _same(one: str, other: str) -> bool:
+    return one == other or "?" in (one, other) or len(one) > 1 or len(other) > 1
