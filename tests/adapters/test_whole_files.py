@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 
 from supervisor.adapters.process import whole_files
 from supervisor.adapters.process.whole_files import TooMany, defect, file_defect, files_of, read_json
+from workers.contract import Manifest
 
 
 def wrong(path: Path, needs: str = "") -> str | None:
@@ -181,6 +182,23 @@ def test_any_other_directory_is_whole_if_all_of_it_is_known_and_whole(tmp_path: 
     assert wrong(made) is None
     os.truncate(made / "rank0" / "optim.pt", 100)
     assert wrong(made) == "rank0/optim.pt: its end is missing"
+
+
+def test_what_the_client_saved_by_itself_is_told_by_its_manifest(tmp_path: Path) -> None:
+    made = tmp_path / f"ckpt-7.{'ab' * 16}"
+    (made / "below").mkdir(parents=True)
+    (made / "below" / "state").write_text("seven")
+    files = {"below/state": (5, "0" * 64)}
+    manifest = Manifest("mine", "ab" * 16, 1, "b" * 32, 7, 1.8e9, {}, files)
+    (made / "manifest.json").write_text(manifest.to_json())
+    assert wrong(made) == "", "its format is nobody's, but its manifest knows its size"
+    (made / "below" / "state").write_text("sev")
+    assert wrong(made) == "below/state has 3 bytes, and its manifest says 5"
+    (made / "below" / "state").unlink()
+    assert wrong(made) == "it has no below/state"
+    (made / "manifest.json").write_text("{}")
+    assert "not a checkpoint manifest" in wrong(made)
+    assert wrong(made.rename(tmp_path / "step_7")) == "", "somebody else's manifest.json is JSON"
 
 
 def test_links_are_left_out_and_too_many_files_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@
 | safetensors | its header can be read, and the file is as long as the header says |
 | JSON | it can be parsed |
 | directory of the Hugging Face Trainer | trainer_state.json and the weights are whole, and no shard is missing |
+| directory of extralife's client | its manifest is whole, and every file of it is there in its size |
 | any other directory | every file in it of a known format is whole |
 
 Anything else is unknown: then time tells (`policy/worker/newest_whole.py`). No file is read whole: a checkpoint of 10 GB
@@ -24,7 +25,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from supervisor.adapters.files import open_regular
+from supervisor.adapters.process import checkpoints
 from supervisor.records import dataclass
+from workers.contract import MANIFEST_FILE, parse_checkpoint_name
 
 UNKNOWN: Final = None
 _ZIP_HEAD: Final = b"PK\x03\x04"
@@ -93,6 +96,8 @@ def defect(path: str, files: Iterable[File], needs: str = "") -> str | None:
     by_path = {each.path: each for each in files}
     if needs and needs not in by_path:
         return f"it has no {needs}"
+    if MANIFEST_FILE in by_path and parse_checkpoint_name(Path(path).name) is not None:
+        return _manifest_defect(path, by_path)
     known = 0
     for each in files:
         wrong = file_defect(f"{path}/{each.path}", each.path)
@@ -102,6 +107,21 @@ def defect(path: str, files: Iterable[File], needs: str = "") -> str | None:
     if TRAINER_STATE in by_path:
         return _trainer_defect(path, by_path)
     return "" if known and known == len(files) else UNKNOWN
+
+
+def _manifest_defect(path: str, by_path: dict[str, File]) -> str:
+    """Of what the client saved by itself: it gets its name when all of it is on the disk."""
+    try:
+        manifest = checkpoints.manifest_of(Path(path))
+    except checkpoints.Damaged as error:
+        return str(error)
+    for name, (size, _) in manifest.files.items():
+        found = by_path.get(name)
+        if found is None:
+            return f"it has no {name}"
+        if found.size_bytes != size:
+            return f"{name} has {found.size_bytes:,} bytes, and its manifest says {size:,}"
+    return ""
 
 
 def _trainer_defect(path: str, by_path: dict[str, File]) -> str | None:

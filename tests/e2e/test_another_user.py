@@ -1,0 +1,84 @@
+"""A daemon of root, a script of another user with the client: it saves and resumes by itself, and extralife sees it from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from box import Box, until
+
+CLIENT = Path(__file__).resolve().parents[2] / "client"
+PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin")  # one that another user may execute
+SCRIPT = """
+import os, time
+import extralife
+run = extralife.init(10**6, {"net": 1}, 3.0)
+found = run.restore()
+step = found.step if found else 0
+while step < run.total and not run.should_stop():
+    step += 1
+    run.step(step, loss=1 / step)
+    print(f"step={step}", flush=True)
+    if run.should_save():
+        with run.checkpoint(step) as directory:
+            (directory / "state").write_text(str(os.getuid()))
+    time.sleep(0.01)
+run.leave()
+"""
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a program as somebody else"),
+    pytest.mark.skipif(PYTHON is None, reason="no interpreter that another user may execute"),
+]
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory of the user nobody: pytest's own are closed to it."""
+    made = Path(tempfile.mkdtemp(dir="/tmp"))
+    try:
+        shutil.copytree(CLIENT / "extralife", made / "extralife", ignore=shutil.ignore_patterns("__pycache__"))
+        (made / "train.py").write_text(SCRIPT)
+        shutil.chown(made, "nobody")
+        yield made
+    finally:
+        shutil.rmtree(made)
+
+
+def test_a_script_of_another_user_saves_by_itself_and_its_losses_are_known(place: Path, box: Box) -> None:
+    box.config(
+        f"""
+[program.theirs]
+command = {json.dumps([PYTHON, "train.py"])}
+directory = "{place}"
+user = "nobody"
+log_regex = 'step=(?P<step>\\d+)'
+checkpoint_glob = "extralife-run/checkpoints/ckpt-*"
+checkpoint_step = 'ckpt-(\\d+)'
+stop_grace_s = 10.0
+"""
+    )
+    box.start()
+    shown = until(
+        lambda: (p := box.program("theirs")).get("ckpt_step") and p["steps"] > p["ckpt_step"] + 20 and p, 60, "steps beyond"
+    )
+    saved = next((place / "extralife-run" / "checkpoints").glob("*/state"))
+    assert saved.stat().st_uid == int(saved.read_text()) != 0
+    os.kill(shown["pid"], signal.SIGKILL)
+    resumed = box.wait_fact("Resumed", "theirs", timeout_s=60)
+    assert resumed["step"] > 0
+    assert resumed["lost_steps"] is not None
+    box.ctl("stop", "theirs")
+    box.wait_phase("theirs", "STOPPED")
+    box.kill_daemon()
+    box.start()
+    box.ctl("start", "theirs")
+    resumed = box.wait_fact("Resumed", "theirs", count=2, timeout_s=60)
+    assert resumed["lost_steps"] == 0, "it saved as it was stopped, although another daemon starts it again"
