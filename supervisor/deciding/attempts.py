@@ -323,7 +323,7 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
         )
     )  # fmt: skip
     cluster.note_end(context, name, ending, job, asked=attempt.stop is not None, fault=fault)
-    context.memory = context.memory.forget(name, None if attempt.stop is None else attempt.stop.asked_at_s)
+    context.memory = context.memory.forget(name)
     context.command(commands.Forget(name, attempt.token))
     _follow(context, name, attempt, ending, verdict)
 
@@ -483,7 +483,7 @@ def resumed(context: DecisionContext, program: Program, token: str, step: int) -
     saved = program.exit_cause in _SAVED and program.exit_code is not None
     cost = loss(
         made, step, exact=program.steps_exact, saved=saved, began_step=program.began_step, rate=rate,
-        saved_late=_saved_late(context, program, step),
+        saved_late=_saved_late(program, step),
     )  # fmt: skip
     after = f" (last exit: {program.exit_cause})" if program.exit_cause else ""
     why = f"resumed at step {step:,}{after}"
@@ -527,12 +527,9 @@ def note_resume(context: DecisionContext, name: str, sample: Sample) -> None:
 _SAVED = frozenset({"stopped", "left", "done", "time_limit"})  # causes of an exit that saved a checkpoint last
 
 
-def _saved_late(context: DecisionContext, program: Program, step: int) -> bool:
-    """Whether its own checkpoint of this step was written after it had been asked to leave.
-
-    Another daemon since then does not know when it was asked: then the loss is unknown, as without this.
-    """
-    asked_at_s, saved_at_s = context.memory.asked_at_s.get(program.name), program.ckpt_at_s
+def _saved_late(program: Program, step: int) -> bool:
+    """Whether its own checkpoint of this step was written after it had been asked to leave."""
+    asked_at_s, saved_at_s = program.asked_at_s, program.ckpt_at_s
     if not program.ckpt_path or program.ckpt_step != step:
         return False
     return asked_at_s is not None and saved_at_s is not None and saved_at_s >= asked_at_s

@@ -178,7 +178,6 @@ class Memory:
     away: Away | None = None  # the newest time in which nobody looked
     watches: dict[str, Observation] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)  # newest steps/s by program, kept over attempts
-    asked_at_s: dict[str, float] = field(default_factory=dict)  # programs whose last attempt was asked to leave, and when
     intervals_at_s: dict[str, float] = field(default_factory=dict)  # when each checkpoint interval was last chosen
     pending: tuple[Pending, ...] = ()
     settled: dict[str, Settled] = field(default_factory=dict)  # by program
@@ -233,9 +232,6 @@ class Memory:
         }
         return replace(self, watches=watches)
 
-    def forget(self, name: str, asked_at_s: float | None = None) -> Memory:
-        """The program's attempt is over. `asked_at_s`: when it was asked to leave; None: it was not."""
-        asked = {k: v for k, v in self.asked_at_s.items() if k != name}
-        if asked_at_s is not None:
-            asked[name] = asked_at_s
-        return replace(self, asked_at_s=asked, watches={k: v for k, v in self.watches.items() if k != name})
+    def forget(self, name: str) -> Memory:
+        """The program's attempt is over."""
+        return replace(self, watches={k: v for k, v in self.watches.items() if k != name})

@@ -152,6 +152,7 @@ class Program:
     exit_cause: str = ""
     exit_code: int | None = None
     exit_wall_s: float | None = None
+    asked_at_s: float | None = None  # when the newest attempt that ended had been asked to leave; None: it was not
     ended_at_s: float | None = None  # when the newest attempt ended, which may be before it was known
     spawn_error: str = ""
     spawn_failures: int = 0  # in a row
@@ -898,6 +899,7 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
     program = replace(
         program, attempt=None, exit_cause=fact.cause, exit_code=fact.code, exit_wall_s=stamped.wall_s, why=fact.why,
         exposure_s=program.exposure_s + ran_s, ended_at_s=ended_at_s,
+        asked_at_s=None if attempt.stop is None else attempt.stop.asked_at_s,
         steps=program.steps if fact.steps is None else fact.steps, steps_exact=_exact(program, attempt, fact),
         began_step=program.began_step if attempt.resumed_step is None else attempt.resumed_step,
         early_ends=program.early_ends + 1 if fact.early else 0,

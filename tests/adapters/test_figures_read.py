@@ -464,14 +464,14 @@ def test_a_child_that_is_killed_is_started_again(scene):
 
 
 def test_a_file_system_that_does_not_answer_costs_the_child_and_leaves_what_was_known(scene, monkeypatch):
+    monkeypatch.setattr(thread, "HANGS_S", 4.0)  # from the beginning: a look may be under way when the child is stopped
     scene.watch(log_regex=(CLEANRL,))
     scene.log.write_text("global_step=7, episodic_return=[1.]\nglobal_step=8, episodic_return=[1.]\n")
     scene.until(lambda told: told.figures.steps == 8)
-    monkeypatch.setattr(thread, "HANGS_S", 0.2)
     os.kill(scene.reader._child._process.pid, 19)  # SIGSTOP: as one that waits inside the kernel
     scene.clock.at_s += 100.0
     told = scene.until(lambda told: told.fault)
-    assert "did not answer within 0.2 s" in told.fault
+    assert "did not answer within 4 s" in told.fault
     assert told.figures.steps == 8
     assert not told.speaks(scene.clock.now_s())
 

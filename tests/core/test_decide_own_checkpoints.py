@@ -152,6 +152,20 @@ def test_a_script_that_saves_as_it_is_asked_to_leave_has_lost_nothing(late_s, as
     assert [(fact.lost_steps, fact.at_least) for fact in core.told(facts.Resumed)] == [lost]
 
 
+def test_so_it_has_if_another_daemon_starts_it_again():
+    core = script()
+    starts(core, OwnCheckpoint())
+    trains(core, 100.0, steps=900)
+    asked_at_s = core.now_s
+    core.ask("stop", "Pong")
+    core.later(2.0).ended("Pong", code=0)
+    core.later(600.0).begin()
+    core.ask("start", "Pong")
+    starts(core, own(900, core=core, age_s=core.now_s - asked_at_s - 1.0))
+    trains(core)
+    assert [(fact.lost_steps, fact.at_least) for fact in core.told(facts.Resumed)] == [(0, False)]
+
+
 def test_its_own_report_comes_first():
     core = script()
     starts(core, OwnCheckpoint())
