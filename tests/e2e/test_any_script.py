@@ -12,10 +12,11 @@ import pytest
 from box import Box, until
 
 COMPUTES = "while True: sum(range(100_000))"
+RARELY = "import time\nwhile True: sum(range(400_000)); time.sleep(0.2)"
 # Twelve kinds of programs that print nothing for as long as they run.
 SILENT = {
     "computes": f"python -c '{COMPUTES}'",
-    "computes-rarely": "python -c 'import time\nwhile True: sum(range(400_000)); time.sleep(0.2)'",
+    "computes-rarely": f"python -c '{RARELY}'",
     "sh-and-python": f"bash -c \"python -c '{COMPUTES}'; echo done\"",
     "piped": f"bash -c \"python -c '{COMPUTES}' | tee all.log\"",
     "ranks": (
@@ -74,7 +75,7 @@ def test_a_silent_script_that_computes_is_quiet_and_one_that_does_nothing_is_end
     box.config(
         program("computes", SILENT["computes-rarely"], box.directory)
         + program("stuck", "bash -c 'echo up; exec sleep 1000'", box.directory)
-        + program("told", SILENT["computes"], box.directory, "start_timeout_s = 3.0")
+        + program("told", SILENT["computes-rarely"], box.directory, "start_timeout_s = 3.0")
         + program("board", "bash -c 'sleep 1000'", box.directory, 'kind = "service"\nrestart = "always"')
         + box.trainer("beats").replace('progress = "beat"\n', ""),
         extra="coarse_floor_s = 7.0",
@@ -100,7 +101,7 @@ def test_a_silent_script_that_computes_is_quiet_and_one_that_does_nothing_is_end
 @pytest.mark.fault("child-stopped")
 @pytest.mark.parametrize("keys", ["", 'progress = "none"\n'], ids=["auto", "none"])
 def test_a_suspended_child_of_a_tree_runs_again_in_seconds(box: Box, keys: str) -> None:
-    box.config(program("tree", SILENT["piped"], box.directory, keys))
+    box.config(program("tree", f"bash -c \"python -c '{RARELY}' | tee all.log\"", box.directory, keys))
     box.start()
     box.wait_phase("tree", "RUNNING")
     child = child_of(box, "tree", "range(")
