@@ -7,9 +7,18 @@ import sys
 
 def main() -> int:
     """The installed script's entry point."""
+    try:
+        return _main()
+    except KeyboardInterrupt:  # also while it imports
+        from supervisor.ctl.outcome import INTERRUPTED
+
+        return INTERRUPTED
+
+
+def _main() -> int:
     from supervisor.ctl.actions import run
     from supervisor.ctl.command_line import parse
-    from supervisor.ctl.outcome import INTERRUPTED, READER_LEFT, Failed
+    from supervisor.ctl.outcome import READER_LEFT, Failed
     from supervisor.ctl.session import Session
 
     if hasattr(sys.stdout, "reconfigure"):
@@ -29,8 +38,6 @@ def main() -> int:
     except Failed as failed:
         print(failed, file=sys.stderr)
         return failed.code
-    except KeyboardInterrupt:
-        return INTERRUPTED
     except OSError as error:
         import os
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
+import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -254,9 +256,6 @@ def test_a_pipe_that_closes_is_no_error(api: Path, backend: FakeBackend) -> None
 
 def test_status_imports_nothing_heavy(api: Path) -> None:
     """These take longer to import than the daemon takes to answer."""
-    import subprocess
-    import sys
-
     probe = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv = ['supervisorctl', '-s', 'unix://{api}', 'status', '--json'];"
         "from supervisor.ctl.__main__ import main; main(); sys.stderr.write(' '.join(sys.modules))"
@@ -278,6 +277,21 @@ def test_status_imports_nothing_heavy(api: Path) -> None:
         "logging",
     }
     assert not heavy & set(told.stderr.split())
+
+
+@pytest.mark.parametrize("module", ["supervisor.ctl.actions", "supervisor.ctl.session"])
+def test_ctrl_c_while_it_is_loaded_is_no_traceback(module: str) -> None:
+    probe = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == {module!r}:\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from supervisor.ctl.__main__ import main\nsys.argv = ['supervisorctl', 'history']\nsys.exit(main())"
+    )
+    told = subprocess.run([sys.executable, "-S", "-c", probe], capture_output=True, text=True, check=False, timeout=60)
+    assert (told.returncode, told.stdout, told.stderr) == (130, "", "")
 
 
 # --- pieces ----------------------------------------------------------------------------------------------------------------
