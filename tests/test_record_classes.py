@@ -3,7 +3,9 @@
 import copy
 import dataclasses
 import pickle
+import re
 from dataclasses import field
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -154,3 +156,9 @@ def test_a_method_is_compiled_once_and_only_if_it_is_called():
     assert vars(Record)["__eq__"] is later["__eq__"]
     assert record == Record("w")
     assert vars(Record)["__eq__"] is not later["__eq__"]
+
+
+def test_every_record_of_the_daemon_is_made_so():
+    standard = re.compile(r"from dataclasses import .*\bdataclass\b|dataclasses\.dataclass\(")
+    files = (Path(__file__).parents[1] / "supervisor").rglob("*.py")
+    assert [path.name for path in files if standard.search(path.read_text())] == ["records.py"]
