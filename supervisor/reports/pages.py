@@ -241,7 +241,7 @@ def curves(
     begun_s = max(begun_s, min(end_s, closed.at_s - TIERS[-1].keep_s))
     places = _places(sources, sheet, series, own)
     count = len(subjects) or (len(sources.state.programs) if sheet is PROGRAMS else MANY_SUBJECTS)
-    most_rows = rows_for(numbers(sheet, series) + (4 + len(places.series) if own else 0), count)
+    most_rows = rows_for(numbers(sheet, series) + (_SECOND_ROW + len(places.series) if own else 0), count)
     held = sources.recorded_held(sheet, begun_s, end_s, subjects, int(most_rows) + 1)
     tier = tier_for(TIERS, held, begun_s, end_s, points, most_rows)
     tracks = sources.recorded_tracks(needed(sheet, series), tier, begun_s, end_s, subjects)
@@ -258,6 +258,7 @@ def curves(
     }  # fmt: skip
 
 
+_SECOND_ROW: Final = 14  # figures of own names lie in a row of another table: it takes as long as so many numbers more
 _GAP_S: Final = 900.0  # so much may be missing at the beginning of a window
 _MOST_FROM_FILES: Final = 12  # programs in one answer
 
