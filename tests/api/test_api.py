@@ -288,7 +288,7 @@ def test_standard_input(api: Path, backend: FakeBackend) -> None:
 
 
 def test_reread_and_update(api: Path, backend: FakeBackend) -> None:
-    backend.changes = {"added": ["a"], "changed": ["b"], "removed": []}
+    backend.changes = {"added": ["a"], "changed": ["b"], "removed": [], "live": [], "sections": []}
     assert call(api, "/api/v1/reread", {})[1] == backend.changes
     assert call(api, "/api/v1/update", {"dry_run": True})[1]["applied"] is False
     assert call(api, "/api/v1/update", {"names": ["a:a"]})[1]["applied"] is True
