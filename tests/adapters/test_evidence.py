@@ -194,4 +194,4 @@ def test_evidence_is_taken_although_no_thread_can_be_begun(world, monkeypatch):
 
     monkeypatch.setattr(threading.Thread, "start", refused)
     taker.take("Pong", started.token)
-    assert ", state S" in world.inbox.expect(EvidenceTaken, started.token).evidence["process"]
+    assert ", state " in world.inbox.expect(EvidenceTaken, started.token).evidence["process"]
