@@ -13,7 +13,7 @@ minute would be 1.7 million, two seconds of the daemon and 26 MB. So an answer h
 MANY_SUBJECTS programs has the resolution of one with as many, and its answers take longer in proportion.
 
 Worked example. 12 hours in at most 1,000 points: 10 s would be 4,320 points and reaches back 6 hours only; a minute has 720
-points. Of 20 programs that is 14,400 rows. With three curves a row has 17 numbers, and there is room for 2,941: ten minutes,
+points. Of 20 programs that is 14,400 rows. With three curves a row has 17 numbers, and there is room for 2,647: ten minutes,
 72 points of each program. The file is 160 MB of 128 allowed: every tier keeps 0.9 * 128 / 160 = 0.72 of its present span.
 Rows of 10 s reached back 6 hours and now 4.3; rows of an hour reached back 20 days, as the box is no older, and now 14.4.
 
@@ -54,7 +54,7 @@ TIERS: Final = (
     Tier(10.0, 6 * _HOUR_S), Tier(60.0, 2 * _DAY_S), Tier(600.0, 14 * _DAY_S), Tier(3600.0, 90 * _DAY_S),
     Tier(6 * _HOUR_S, 365 * _DAY_S, by_attempt=False), Tier(_DAY_S, 1095 * _DAY_S, by_attempt=False),
 )  # fmt: skip
-MOST_NUMBERS: Final = 50_000
+MOST_NUMBERS: Final = 45_000
 MANY_SUBJECTS: Final = 20
 
 
@@ -88,7 +88,7 @@ def tier_for(
 
 
 def rows_for(numbers: int, subjects: int) -> float:
-    """How many rows of so many numbers one answer has room for. Example: of 17, 2,941 for 20 programs, 5,882 for 40."""
+    """How many rows of so many numbers one answer has room for. Example: of 17, 2,647 for 20 programs, 5,294 for 40."""
     return MOST_NUMBERS // numbers * max(1.0, subjects / MANY_SUBJECTS)
 
 
