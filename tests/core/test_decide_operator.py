@@ -2,11 +2,13 @@
 
 import dataclasses
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from core_kit import Core, commands, facts, kinds, of, settings, signals, spec
 
 from supervisor import config
+from supervisor.deciding.context import DecisionContext
 from supervisor.model.codes import SUCCESS
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import ClockMoved, ConfigFaulty, ConfigLoaded, Survival, Verb
@@ -542,3 +544,19 @@ def test_a_clock_that_was_moved_is_told_and_changes_nothing():
     assert kinds(decision) == ["ClockStepped"]
     assert "moved by +3600.0 s" in core.told(facts.ClockStepped)[0].why
     assert core.state.programs == before
+
+
+def test_an_input_of_no_known_kind_is_an_error_and_not_passed_over():
+    core = Core(settings("Pong"))
+    core.begin()
+    with pytest.raises(AssertionError, match="unreachable"):
+        core.give(SimpleNamespace(now_s=core.now_s + 1.0))
+
+
+def test_a_program_without_an_attempt_is_not_present():
+    core = Core(settings("Pong"))
+    core.begin()
+    context = DecisionContext(core.settings, core.state, core.memory, core.now_s, 0.0, "boot-1")
+    context.state = replace(core.state, programs={"Pong": replace(core.state.programs["Pong"], attempt=None)})
+    with pytest.raises(AssertionError, match="Pong has no attempt"):
+        context.present("Pong")
