@@ -187,6 +187,7 @@ def test_what_slows_a_process_from_outside_is_told(tmp_path):
 
 def test_evidence_is_taken_although_no_thread_can_be_begun(world, monkeypatch):
     started = world.run(["sleep", "60"])
+    assert eventually(lambda: procfs.read_stat(started.pid).state == "S"), "it sleeps, and no longer begins"
     taker = evidence.LocalEvidence(world.paths, world.launcher.attempt, world.inbox, BootClock())
 
     def refused(_thread):
@@ -194,4 +195,4 @@ def test_evidence_is_taken_although_no_thread_can_be_begun(world, monkeypatch):
 
     monkeypatch.setattr(threading.Thread, "start", refused)
     taker.take("Pong", started.token)
-    assert ", state " in world.inbox.expect(EvidenceTaken, started.token).evidence["process"]
+    assert ", state S" in world.inbox.expect(EvidenceTaken, started.token).evidence["process"]

@@ -76,7 +76,7 @@ def test_after_its_time_it_gives_up_or_takes_the_fallback_batch(nvml):
         (["gpus 2"], ["--gpu", "2"], 2, "gpu = 2, but this box has 2 GPUs, 0 to 1"),
         (["gpus 0"], [], 69, "the GPUs cannot be read: this box has none"),
         (["init_error 9"], [], 69, "the GPUs cannot be read: NVML: Driver Not Loaded"),
-        (["hang nvmlInitWithFlags"], [], 69, "nvmlInit has not answered for "),  # 5 s, on a busy machine 6
+        (["hang nvmlInitWithFlags"], [], 69, r"nvmlInit has not answered for (?:[5-9]|[1-9]\d) s;"),  # measured
         (["gpus 1", "set 0 total 5"], [], 2, "GPU 0 has 0 MiB in all"),
     ],
 )
@@ -84,7 +84,7 @@ def test_why_it_does_not_start(nvml, lines, args, code, said):
     nvml.plays(*lines)
     got, out, _ = run(nvml, "--min-free-mb", "1000", *args, "--", *SHOW)
     assert got == code
-    assert said in out
+    assert re.search(said, out)
     assert len(out.splitlines()) == 1
 
 
