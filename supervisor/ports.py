@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from supervisor.model.facts import JournalRestored, JournalSalvaged
 from supervisor.records import dataclass
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from supervisor.policy.box.readings import Gpus
     from supervisor.policy.box.readings import Host as HostReading
     from supervisor.policy.upkeep.alerting import Notice
+
+_TOGETHER_S: Final = 1e-4
+_TRIES: Final = 50
 
 
 class Clock(Protocol):
@@ -33,6 +36,27 @@ class Clock(Protocol):
     def to_boot_ns(self, at_s: float) -> int:
         """The inverse."""
         ...
+
+
+def ahead_s(clock: Clock) -> float:
+    """By how much the wall clock is ahead of journal time.
+
+    A thread can lose its processor between two readings, for a tenth of a second on a busy box: an account or a downtime
+    would be wrong by as much. So the wall clock is read between two readings of the other clock, until these are close
+    together; of all tries the closest one counts.
+    """
+    closest_s, ahead = _reading(clock)
+    for _ in range(_TRIES):
+        if closest_s <= _TOGETHER_S:
+            break
+        closest_s, ahead = min((closest_s, ahead), _reading(clock))
+    return ahead
+
+
+def _reading(clock: Clock) -> tuple[float, float]:
+    """(how long the reading took, by how much the wall clock was ahead)."""
+    before_s, at_wall_s, after_s = clock.now_s(), clock.wall_s(), clock.now_s()
+    return after_s - before_s, at_wall_s - (before_s + after_s) / 2
 
 
 class Inbox(Protocol):

@@ -246,12 +246,13 @@ class Daemon:
         settings, paths = self._settings, self._paths
         this_boot = boot.read_boot(BootFiles.of(os.environ))
         mark = boot.read_mark(Path(paths.alive))
+        boot_now_s, wall_now_s = clock.moment()
         offset_s = clock.journal_offset(
             mark,
             same_boot=mark is not None and mark.boot_id == this_boot.boot_id,
             journal_at_s=state.at_s,
-            boot_now_s=clock.boot_s(),
-            wall_now_s=clock.wall_s(),
+            boot_now_s=boot_now_s,
+            wall_now_s=wall_now_s,
         )
         system_clock = clock.SystemClock(offset_s)
         inbox, replies = Inbox(), Replies()
@@ -358,8 +359,9 @@ class Daemon:
         known = {n: (p.steps, reported.steps.get(p.attempt.token)) for n, p in state.live.items() if p.attempt is not None}
         steps = {name: max(s for s in both if s is not None) for name, both in known.items() if both != (None, None)}
         newest = {n: w.sample.steps for n, w in memory.watches.items() if n in state.live and w.sample.steps is not None}
+        boot_s, wall_s = clock.moment()
         return AliveMark(
-            this_boot.boot_id, this_boot.pid1_ticks, system_clock.now_s(), system_clock.wall_s(), clock.boot_s(),
+            this_boot.boot_id, this_boot.pid1_ticks, boot_s + system_clock.offset_s, wall_s, boot_s,
             state.level, {**steps, **newest}, last_seq, _foreign_checkpoints(loop, reported.ckpt_steps),
         )  # fmt: skip
 
@@ -518,10 +520,10 @@ class Daemon:
     def _began(self, parts: _Parts) -> Began:
         """What the deciding thread is told first. May take a while: left-overs are ended, digests are read."""
         state = parts.loop.state
+        boot_now_s, wall_now_s = clock.moment()
         evidence = boot.examine(
             parts.boot, boot.read_mark(Path(self._paths.alive)), marker=Path(self._paths.marker), clean=state.clean,
-            wall_now_s=clock.wall_s(), boot_now_s=clock.boot_s(), journal_boot_id=state.boot_id,
-            journal_at_s=state.at_s,
+            wall_now_s=wall_now_s, boot_now_s=boot_now_s, journal_boot_id=state.boot_id, journal_at_s=state.at_s,
         )  # fmt: skip
         if self._settings.launcher.remote:  # a reboot of this host ends no job, and says nothing of any node
             evidence = replace(evidence, rebooted=None if evidence.rebooted is None else False)

@@ -32,7 +32,7 @@ from supervisor.model.state import State, fold
 from supervisor.policy.box.foundations import JOURNAL, Finding, Look
 from supervisor.policy.upkeep.alerting import Notice
 from supervisor.policy.worker import absence
-from supervisor.ports import Clock, Journal, JournalMoved, Salvage
+from supervisor.ports import Clock, Journal, JournalMoved, Salvage, ahead_s
 from supervisor.records import dataclass
 from supervisor.shell.inbox import Inbox
 
@@ -113,7 +113,7 @@ class Loop:
             return False
 
     def _decide(self, item: AnyInput, *, again: bool = False) -> None:
-        wall_s = self.clock.wall_s()
+        wall_s = item.now_s + ahead_s(self.clock)
         try:
             decision = decide(self.settings, self.state, self.memory, item, wall_s=wall_s, boot_id=self.boot_id)
         except Exception:
@@ -165,7 +165,7 @@ class Loop:
         If some facts can't be read any more, the new file ends with the state of this thread, which all of them made:
         what was acknowledged stays true, and only history is lost.
         """
-        wall_s, state = self.clock.wall_s(), self.state
+        wall_s, state = item.now_s + ahead_s(self.clock), self.state
 
         def bridge(found: Salvage) -> tuple[Fact, ...]:
             nonlocal state

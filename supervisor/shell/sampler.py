@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from supervisor.model.inputs import ClockMoved, Report, Sampled
-from supervisor.ports import Clock, GpuReader, HostReader, Inbox, Probes
+from supervisor.ports import Clock, GpuReader, HostReader, Inbox, Probes, ahead_s
 
 log = structlog.get_logger()
 
@@ -67,7 +67,7 @@ class Sampler:
         self._inbox.post(Sampled(began_s, samples, reports, began_s, self._gpu.newest(), self._host.newest()))
 
     def _look_at_clock(self) -> None:
-        offset_s = self._clock.wall_s() - self._clock.now_s()
+        offset_s = ahead_s(self._clock)
         if self._offset_s is not None and abs(offset_s - self._offset_s) > _STEP_S:
             self._inbox.post(ClockMoved(self._clock.now_s(), offset_s - self._offset_s))
             self._offset_s = offset_s

@@ -30,7 +30,7 @@ from supervisor.adapters import leftovers
 from supervisor.adapters.procfs import read_stat
 from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.worker.figures import FigureRow, Figures, Sources, after
-from supervisor.ports import Clock
+from supervisor.ports import Clock, ahead_s
 from supervisor.records import dataclass
 from workers import contract
 
@@ -219,8 +219,8 @@ class FigureReader:
         for place in said["slow"]:
             item.strikes[place] = item.strikes.get(place, 0) + 1
         item.lines, item.hits = item.lines + said["lines"], item.hits + said["hits"]
-        ahead_s = self._clock.wall_s() - now_s  # between wall clock and journal time
-        rows = [_row(given, now_s, ahead_s) for given in said["rows"]]
+        ahead = ahead_s(self._clock)
+        rows = [_row(given, now_s, ahead) for given in said["rows"]]
         if rows:
             item.figures = after(item.figures, rows)
         item.told = Told(item.figures, now_s, _fault(item, said["notes"], now_s))

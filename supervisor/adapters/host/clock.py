@@ -15,6 +15,7 @@ import time
 
 from supervisor.adapters.host.boot import AliveMark
 from supervisor.policy.box.wall_clock import is_set
+from supervisor.ports import ahead_s
 
 
 def wall_s() -> float:
@@ -25,6 +26,12 @@ def wall_s() -> float:
 def boot_s() -> float:
     """CLOCK_BOOTTIME in seconds."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def moment() -> tuple[float, float]:
+    """(CLOCK_BOOTTIME, wall clock) of one moment."""
+    at_s = boot_s()
+    return at_s, at_s + ahead_s(SystemClock(0.0))
 
 
 def journal_offset(

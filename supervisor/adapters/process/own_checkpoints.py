@@ -32,6 +32,7 @@ from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
 from supervisor.policy.worker import newest_whole
 from supervisor.policy.worker.newest_whole import DOUBTFUL, TORN, UNREADABLE, WHOLE, Candidate
 from supervisor.policy.worker.step_in_name import StepRule, parsed
+from supervisor.ports import ahead_s
 from supervisor.records import dataclass
 from workers import contract
 
@@ -354,7 +355,7 @@ class Result:
             out = replace(out, torn=f"{base}/{torn.path}")
         if newest is None:
             return out
-        saved_at_s = clock.now_s() - (clock.wall_s() - newest.written_wall_s)
+        saved_at_s = newest.written_wall_s - ahead_s(clock)
         return replace(
             out, path=f"{base}/{newest.path}", step=newest.step, saved_at_s=saved_at_s, size_bytes=newest.size_bytes
         )

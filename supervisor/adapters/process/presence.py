@@ -69,8 +69,9 @@ def has_rebooted(state: State, state_dir: str, environ: Mapping[str, str]) -> bo
         this_boot = boot.read_boot(boot.BootFiles.of(environ))
     except OSError:
         return None
+    boot_now_s, wall_now_s = clock.moment()
     evidence = boot.examine(
-        this_boot, mark, marker=Path("/"), clean=state.clean, wall_now_s=clock.wall_s(), boot_now_s=clock.boot_s(),
+        this_boot, mark, marker=Path("/"), clean=state.clean, wall_now_s=wall_now_s, boot_now_s=boot_now_s,
         journal_boot_id=state.boot_id, journal_at_s=state.at_s,
     )  # fmt: skip
     return bool(evidence.rebooted)

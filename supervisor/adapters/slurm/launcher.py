@@ -51,7 +51,7 @@ from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.cluster.jobs import Job, Node
 from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.policy.worker import placeholders
-from supervisor.ports import Clock, Inbox
+from supervisor.ports import Clock, Inbox, ahead_s
 from supervisor.records import dataclass
 from workers import contract, exit_record
 
@@ -830,7 +830,7 @@ class SlurmLauncher:
         """Journal time of a stamp of the node's clock, by both hosts' wall clocks; None: they were never compared."""
         if told is None:
             return None
-        offset_s = self._clock.now_s() - self._clock.wall_s() + told.wall_s - told.at_ns / 1e9
+        offset_s = told.wall_s - ahead_s(self._clock) - told.at_ns / 1e9
         return lambda at_ns: at_ns / 1e9 + offset_s
 
     def _drop(self, held: _Held) -> None:
