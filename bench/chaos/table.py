@@ -142,7 +142,7 @@ FAULTS: tuple[Fault, ...] = (
         faults.worker_leaves_children,
         "program",
         "Exited: killed, 1 leftover process",
-        _of_program("Exited", why="left-over"),
+        _of_program("Exited", why="leftover"),
     ),
     Fault(
         "shim-killed",

@@ -518,7 +518,7 @@ class Daemon:
         watch.stop()
 
     def _began(self, parts: _Parts) -> Began:
-        """What the deciding thread is told first. May take a while: left-overs are ended, digests are read."""
+        """What the deciding thread is told first. May take a while: leftovers are ended, digests are read."""
         state = parts.loop.state
         boot_now_s, wall_now_s = clock.moment()
         evidence = boot.examine(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import errno
 import hashlib
 import os
 import subprocess
@@ -228,3 +230,17 @@ def test_a_traceback_in_the_daemons_log_is_seen(world: World, board: Scoreboard)
     checker.tracebacks()
     assert broken(board) == ["traceback"]
     assert "ValueError: wrong" in board.broken[0].text
+
+
+def test_words_that_a_report_must_hold_are_the_products_own() -> None:
+    """A sentence that is put better would else be called a wrong report, and only after hours of chaos."""
+    tree = ast.parse((ROOT / "bench" / "chaos" / "table.py").read_text())
+    wanted = {
+        each.value.value
+        for each in ast.walk(tree)
+        if isinstance(each, ast.keyword) and each.arg in {"why", "cause"} and isinstance(each.value, ast.Constant)
+    }
+    sources = "\n".join(path.read_text() for part in ("supervisor", "workers") for path in (ROOT / part).rglob("*.py"))
+    of_the_system = {os.strerror(code) for code in errno.errorcode}
+    assert len(wanted) > 10
+    assert not [words for words in wanted - of_the_system if words not in sources]

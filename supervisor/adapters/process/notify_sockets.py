@@ -2,7 +2,7 @@
 
 One datagram socket a program, at a path that stays the same over attempts and daemons, so a sender is known by where it
 sent to. Its credentials (SO_PASSCRED) must be our own user's or root's; and where its environment can be read, it must
-carry the present attempt's token: a left-over of an earlier attempt is not heard. `systemd-notify` waits until the
+carry the present attempt's token: a leftover of an earlier attempt is not heard. `systemd-notify` waits until the
 descriptor that it passes along (BARRIER=1) is closed: every passed descriptor is closed once its message is dealt with.
 """
 
