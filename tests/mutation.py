@@ -63,9 +63,37 @@ if os.environ.get("MUTANT_UNDER_TEST") == "stats":
 
     trampoline.record_trampoline_hit = record
 """
+PLUGIN = """\
+# A plugin of pytest: the fastest test first, so that most mutants are killed within a second. mutmut prints nothing of a test
+# that fails without a mutant, so it is written down here.
+import json
+import os
+
+import pytest
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    try:
+        with open("mutmut-stats.json") as stats:
+            seconds = json.load(stats)["duration_by_test"]
+    except FileNotFoundError:
+        return  # the tests run for the first time
+    items.sort(key=lambda item: seconds.get(item.nodeid, 0.0))
+
+
+def pytest_runtest_logreport(report):
+    if report.failed and os.environ.get("MUTANT_UNDER_TEST") in ("", "stats"):
+        with open("../failed", "a") as out:
+            out.write(f"{report.nodeid} ({report.when})\\n{report.longreprtext}\\n")
+
+
+pytest_collectreport = pytest_runtest_logreport
+"""
 _TEXT = re.compile(r'"([^"\\\\]*)"')
 _CODECS = {"utf-8", "utf-8-sig", "ascii", "latin-1"}
 _SQL = {"SELECT", "PRAGMA", "INSERT", "UPDATE", "DELETE", "CREATE", "BEGIN", "COMMIT", "ROLLBACK", "VACUUM", "DROP"}
+ORDINARY = "not slow and not lab and not root and not slurm"
 NONE = "no.such.mutant"  # mutmut makes the mutants and learns which test runs which function, and then finds nothing to run
 NAMES_AT_ONCE = 500  # of one command line
 PARTS = {  # the code, and the tests that ought to kill what is wrong in it
@@ -73,14 +101,10 @@ PARTS = {  # the code, and the tests that ought to kill what is wrong in it
     "core": (["supervisor/model", "supervisor/deciding", "supervisor/reports"], ["tests/core"]),
     "config": (["supervisor/config"], ["tests/config"]),
     "api": (["supervisor/api"], ["tests/api"]),
-    "journal": (["supervisor/adapters/journal"], ["tests/adapters/test_journal*.py"]),
-    "processes": (
-        ["supervisor/adapters/process", "supervisor/adapters/host/boot.py"],
-        [f"tests/adapters/test_{name}.py" for name in ("processes", "proc", "starts", "shim", "notify_sockets", "cgroups", "boot")],
-    ),
+    "slurm": (["supervisor/adapters/slurm"], ["tests/slurm", "tests/adapters/test_slurm*.py"]),
     "adapters": (["supervisor/adapters"], ["tests/adapters"]),  # those that are in no part before
     "storage": (
-        [f"workers/{name}.py" for name in ("checkpoint", "replay", "rollout", "records", "results", "contract", "prefetch")],
+        [f"workers/{name}.py" for name in ("checkpoint", "store", "replay", "rollout", "records", "results", "contract", "prefetch")],
         [f"tests/workers/test_{name}.py" for name in (
             "checkpoint", "replay", "replay_widths", "rollout", "records", "results", "the_contract", "prefetch",
             "resume_exact", "dqn", "on_policy",
@@ -89,14 +113,18 @@ PARTS = {  # the code, and the tests that ought to kill what is wrong in it
     "learning": (
         [f"workers/{name}.py" for name in (
             "acting", "algorithms/__init__", "algorithms/dqn", "algorithms/ppo", "algorithms/pqn", "learner", "networks", "on_policy",
-            "precision", "schedules", "stopwatch",
+            "optimizers", "precision", "schedules", "stopwatch",
         )],
         [f"tests/workers/test_{name}.py" for name in (
-            "acting", "dqn", "figures", "learner", "networks", "on_a_device", "on_policy", "precision", "schedules", "stopwatch",
-            "resume_exact",
+            "acting", "dqn", "figures", "learner", "networks", "on_a_device", "on_policy", "optimizers", "precision", "schedules",
+            "stopwatch", "resume_exact",
         )],
     ),
 }  # fmt: skip
+ALONE = {  # left out: the tests run them in a Python without site-packages, so without mutmut
+    "supervisor/adapters/slurm/node.py",
+    *(f"supervisor/adapters/{name}.py" for name in ("figures/child", "figures/reading", "files", "tfrecord")),
+}
 
 
 @dataclass(frozen=True)
@@ -121,7 +149,12 @@ class Change:
 
 def expanded(patterns: list[str]) -> list[str]:
     """Files and directories of the tree, as given or by their pattern."""
-    found = {str(path.relative_to(ROOT)) for pattern in patterns for path in ROOT.glob(pattern)}
+    found: set[str] = set()
+    for pattern in patterns:
+        matches = {str(path.relative_to(ROOT)) for path in ROOT.glob(pattern)}
+        if not matches:
+            sys.exit(f"tests/mutants: {pattern} names no file: correct PARTS in {Path(__file__).name}")
+        found |= matches
     return sorted(found)
 
 
@@ -130,7 +163,7 @@ def sources(part: str) -> list[str]:
     files: list[str] = []
     for name, (patterns, _) in PARTS.items():
         named = expanded([*patterns, *(f"{pattern}/**/*.py" for pattern in patterns if not pattern.endswith(".py"))])
-        new = [path for path in named if path.endswith(".py") and path not in files]
+        new = [path for path in named if path.endswith(".py") and path not in files and path not in ALONE]
         if name == part:
             return new
         files += new
@@ -157,6 +190,7 @@ def copy_tree(part: str) -> Path:
     for base in (where, where / "mutants"):
         base.mkdir(exist_ok=True)
         (base / "sitecustomize.py").write_text(CHILD)
+        (base / "mutants_plugin.py").write_text(PLUGIN)
         if not (base / ".venv").is_symlink():
             (base / ".venv").symlink_to(ROOT / ".venv")
     return where
@@ -168,9 +202,9 @@ def settings(part: str) -> str:
     also = [*{"supervisor", "workers"} - {*paths}, "README.md", "CHANGELOG.md", "bench", "deploy", "docs", "units"]
     values = {
         "source_paths": paths, "only_mutate": sources(part), "also_copy": also,
-        "pytest_add_cli_args": ["-m", "not slow and not lab and not root", "-p", "no:cacheprovider", "--hypothesis-profile=mutants"],
+        "pytest_add_cli_args": ["-m", ORDINARY, "-p", "no:cacheprovider", "--hypothesis-profile=mutants"],
         "pytest_add_cli_args_test_selection": expanded(PARTS[part][1]), "timeout_multiplier": 5.0, "timeout_constant": 4.0,
-        "use_git_change_detection": False, "on_dependency_change": "ignore",
+        "use_git_change_detection": False, "on_dependency_change": "ignore", "process_isolation": "forkserver",
     }  # fmt: skip
     return "\n[tool.mutmut]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
 
@@ -182,7 +216,7 @@ def run(where: Path, names: list[str], processes: int, until_s: float) -> int:
     """mutmut's exit status; what it has found so far is on disk if the time is over first."""
     environment = {
         **os.environ, "PYTHONPATH": str(where / "mutants"), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
-        CALLS: str(where / "calls"),
+        CALLS: str(where / "calls"), "PYTEST_PLUGINS": "mutants_plugin",
     }  # fmt: skip
     mutmut = [sys.executable, "-m", "mutmut", "run", "--max-children", str(processes), *names]
     with (where / "log").open("ab") as log:
@@ -206,7 +240,7 @@ def apart() -> list[str]:
     if os.geteuid() != 0:
         command[1:1] = ["--user", "--map-current-user"]
     if subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0:
-        return command
+        return [*command, "sh", "-c", '"$@"; exit $?', "sh"]  # the first process there inherits orphans: a shell reaps them
     print("tests/mutants: no PID namespace is allowed here: mutants run among the other processes of this user", flush=True)
     return []
 
@@ -224,15 +258,15 @@ def statuses(part: str) -> list[Mutant]:
 def prepare(part: str, processes: int) -> None:
     """Make the mutants of a part, and learn which test runs which function: all of its tests run once."""
     where = copy_tree(part)
-    (where / "log").unlink(missing_ok=True)
-    (where / "calls").unlink(missing_ok=True)
+    for name in ("log", "failed", "calls"):
+        (where / name).unlink(missing_ok=True)
     (where / "calls").touch()
     (where / "calls").chmod(0o666)  # some tests start programs as another user
     run(where, [NONE], processes, time.monotonic() + 3600.0)
     log = (where / "log").read_text(errors="replace")
     if "nothing matches" not in log:  # mutmut's last words when all went well: there is no such mutant
-        print(log[-6000:])
-        print(f"tests/mutants: the tests of {part} fail without any mutant, see {where / 'log'}")
+        print((where / "failed").read_text(errors="replace")[-6000:] if (where / "failed").exists() else log[-6000:])
+        print(f"tests/mutants: the tests of {part} fail without any mutant, see {where}, files failed and log")
         sys.exit(2)
     count_calls_of_children(where)
 

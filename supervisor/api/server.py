@@ -93,10 +93,11 @@ class _Queue(socket.socket):
 class _Uvicorn(uvicorn.Server):
     """uvicorn that sleeps until it is told to end: its own loop wakes ten times a second to look."""
 
+    then: Callable[[asyncio.AbstractEventLoop], None]  # called in the loop once it serves
+
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.ready = threading.Event()
-        self.then: Callable[[asyncio.AbstractEventLoop], None] = lambda _: None  # called in the loop once it serves
         self._ended: asyncio.Event | None = None
         self._serving: asyncio.AbstractEventLoop | None = None
 

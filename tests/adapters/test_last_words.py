@@ -88,6 +88,14 @@ def test_both_views_of_the_journal_are_one_in_order(journalctl, look):
     assert judge(found).kind == "hung"
 
 
+def test_an_entry_is_known_by_its_cursor_or_else_by_its_own_line(journalctl, look):
+    fields = json.loads(entry(90.0, "one", _TRANSPORT="kernel"))
+    journalctl.says("kernel", json.dumps(dict(reversed(fields.items()))))
+    without = [json.dumps({"__REALTIME_TIMESTAMP": "100000000", "MESSAGE": text}) for text in ("two", "three")]
+    journalctl.says("then", json.dumps(fields), *without)
+    assert [line.text for line in look().lines] == ["one", "two", "three"]
+
+
 @pytest.mark.parametrize(
     ("fields", "kernel"),
     [

@@ -122,6 +122,16 @@ def test_a_lost_answer_is_looked_for_and_given_up_only_when_slurm_does_not_know_
     assert len(world.cluster.scripts) == 1
 
 
+def test_what_slurm_answers_instead_of_its_queue_is_posted_with_the_jobs_as_last_seen(world):
+    world.spawn()
+    seen = world.look(world.row(state="RUNNING", nodes=("n7",)))[-1].jobs
+    assert list(seen) == ["Pong"]
+    world.cluster.rows = Unknown("no controller", "unreachable")
+    world.clock.at_s += 1000.0
+    world.launcher.step()
+    assert world.inbox.items[-1] == JobsSeen(world.clock.now_s(), seen, "no controller")
+
+
 def test_without_slurm_on_this_host_nothing_was_submitted(world):
     world.cluster.answer = Unknown("sbatch cannot be run: No such file or directory", "missing")
     world.spawn()

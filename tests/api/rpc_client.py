@@ -20,6 +20,10 @@ class UnixTransport(xmlrpc.client.Transport):
             self._connection = host, Connection(self.path)
         return self._connection[1]
 
+    def parse_response(self, response: http.client.HTTPResponse) -> Any:
+        assert (response.getheader("content-type") or "").partition(";")[0] == "text/xml"
+        return super().parse_response(response)
+
 
 _OPEN: list[UnixTransport] = []
 

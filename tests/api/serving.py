@@ -50,6 +50,7 @@ def call(path: Path, target: str, body: Any = None, method: str | None = None) -
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         connection.request(method or ("GET" if data is None else "POST"), target, body=data, headers=JSON)
         response = connection.getresponse()
+        assert response.headers["content-type"] == "application/json"
         return response.status, json.loads(response.read())
     finally:
         connection.close()

@@ -136,6 +136,7 @@ def test_logs_are_bytes_with_a_position(api: Path, backend: FakeBackend, tmp_pat
     connection.request("GET", "/api/v1/logs/Pong/stdout?tail=6")
     response = connection.getresponse()
     assert response.read() == b"two\n\xff\n"
+    assert response.headers["content-type"] == "application/octet-stream"
     at, file = int(response.headers["x-next-offset"]), response.headers["x-file"]
     assert at == 10
     with path.open("ab") as log:

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import http.client
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -112,6 +113,7 @@ def test_without_it_nothing_is_answered_but_401(port: Port, backend: FakeBackend
         status, told, headers = port.ask(wrong, target, body)
         assert (status, told) == (401, {"error": "this port needs the user and the password of [http]"})
         assert headers["www-authenticate"] == 'Basic realm="extralife", charset="UTF-8"'
+        assert headers["content-type"] == "application/json"
         if wrong:
             break
     assert not backend.asked
@@ -147,7 +149,10 @@ def test_xmlrpc_and_the_stock_client_log_in(port: Port) -> None:
 
     def status(password: str) -> str:
         command = [str(client), "-s", f"http://127.0.0.1:{port.number}", "-u", "me", "-p", password, "status"]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        its_own = {
+            name: value for name, value in os.environ.items() if name != "PYTHONPATH"
+        }  # its package is called the same
+        return subprocess.run(command, env=its_own, capture_output=True, text=True, check=False).stdout
 
     until(lambda: "Pong" in status("an ascii password"), "the stock client's status")
     assert "Server requires authentication" in status("another password")

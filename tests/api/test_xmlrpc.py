@@ -501,6 +501,7 @@ def test_a_followed_log(api: Path, log: Path) -> None:
     follow.reads(b"before\n")
     assert b"HTTP/1.1 200 OK" in follow.got
     assert b"transfer-encoding: chunked" in follow.got.lower()
+    assert b"content-type: text/plain;charset=utf-8" in follow.got
     assert follow.got.count(b"x") == 1016 + 2, "the last 1024 bytes, as Supervisor"
     with log.open("ab") as out:
         out.write("half of Ä".encode()[:-1])

@@ -49,6 +49,22 @@ def test_what_is_shown_before_the_first_update(algo):
     assert made.describe() == ALGORITHMS[algo][1]
 
 
+@pytest.mark.parametrize(
+    ("settings_", "printed"),
+    [
+        ({"algo": "dqn", "use_double_dqn": False}, "replay ratio 8, 3-step returns"),
+        ({"algo": "dqn", "use_double_dqn": True, "n_step": 1}, "double Q, replay ratio 8, 1-step returns"),
+        ({"algo": "dqn", "use_double_dqn": True, "dueling": True, "replay_ratio": 0.5},
+         "double Q, dueling, replay ratio 0.5, 3-step returns"),
+        ({"algo": "ppo", "n_steps": 128, "epochs": 4}, "rollouts of 128 steps, 4 epochs"),
+        ({"algo": "pqn", "n_steps": 32, "epochs": 2}, "rollouts of 32 steps, 2 epochs"),
+    ],
+)  # fmt: skip
+def test_the_first_line_names_the_settings_that_matter(settings_, printed):
+    args = settings(**{"replay_ratio": 8.0, "n_step": 3, **settings_})
+    assert algorithms.kind(args.algo).settings_that_matter(args) == printed
+
+
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_every_counter_comes_back(algo):
     made, resumed = (learner(settings(algo=algo, seed=5, batch_size=64)) for _ in range(2))

@@ -1,10 +1,12 @@
 """Masking fits every number format; the format fits the device."""
 
+import math
+
 import pytest
 import torch
 
 from workers import precision
-from workers.precision import NoSuchDevice, choose, cpu_has_bf16, mask_invalid
+from workers.precision import NoSuchDevice, choose, cpu_has_bf16, mask_invalid, only_if_finite
 
 FORMATS = [torch.float32, torch.bfloat16, torch.float16]
 
@@ -39,6 +41,20 @@ def test_the_usual_constant_does_not_fit_fp16():
     """Why there is a utility at all."""
     with pytest.raises(RuntimeError, match="overflow"):
         torch.zeros(1, dtype=torch.float16).masked_fill(torch.tensor([True]), -1e9)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize(("sign", "skipped"), [(1.0, 0.0), (math.nan, 1.0), (math.inf, 1.0)])
+def test_a_step_on_what_is_not_finite_passes_by(fused, sign, skipped):
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.Adam([weight], fused=fused)
+    weight.grad = torch.ones(2)
+    assert only_if_finite(optimizer, torch.tensor(2.0), torch.tensor(sign)).item() == skipped
+    if fused:
+        assert optimizer.found_inf.item() == skipped, "the device skips the step: nobody waits for the answer"
+        assert weight.grad is not None
+    optimizer.step()
+    assert (weight == 1.0).all().item() == bool(skipped)
 
 
 def test_the_cpu_takes_bf16_only_where_it_pays(monkeypatch):
