@@ -64,6 +64,14 @@ def place(tmp_path):
     return Place(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("data", "end"), [(b"", 0), (b"a", 0), (b"a\nb", 2), (b"a\rb\rc", 4), (b"a\nb\rc", 4), (b"a\rb\nc", 4), (b"a\r\n", 3)]
+)
+def test_the_last_whole_line_ends_at_the_last_end_of_either_kind(data, end):
+    assert reading._lines_end(data) == end
+    assert reading._lines_end(b"x" * reading.LONGEST_LINE) == reading.LONGEST_LINE, "an endless line is passed over"
+
+
 def test_lines_of_a_log_as_they_are_written(place):
     assert place.rows() == [], "there is no log yet"
     place.say(4, 8)

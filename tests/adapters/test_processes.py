@@ -348,6 +348,15 @@ def test_a_session_whose_number_was_given_away_is_not_swept():
         assert processes.sweep("ab" * 16, (stranger.pid, ticks)) == (f"sleep({child.pid})",), "with the right ticks it is"
 
 
+def test_what_only_the_second_look_finds_is_swept_too():
+    """An orphan comes home once its parent has ended: after the first look, maybe."""
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as orphan:
+        assert eventually(lambda: Path(f"/proc/{orphan.pid}/comm").read_text() == "sleep\n")
+        looks = iter([(), (orphan.pid,)])
+        assert processes.sweep("ab" * 16, None, more=lambda: next(looks, ())) == (f"sleep({orphan.pid})",)
+        assert orphan.wait() == -signal.SIGKILL
+
+
 @pytest.mark.parametrize("name", ["SIGNONE", "99", "-9", ""])
 def test_an_unknown_signal_is_refused(name):
     with pytest.raises(ValueError, match="no such signal"):

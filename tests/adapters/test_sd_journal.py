@@ -46,6 +46,11 @@ def test_what_is_sent_is_what_is_read(fields):
     assert parsed(sd_journal.encoded(fields)) == fields
 
 
+def test_a_value_of_one_line_is_text_and_another_one_has_its_length():
+    fields = {"MESSAGE": "one", "NOTE": "one\ntwo"}
+    assert sd_journal.encoded(fields) == b"MESSAGE=one\nNOTE\n\x07\0\0\0\0\0\0\0one\ntwo\n"
+
+
 @pytest.mark.parametrize("name", ["", "message", "_PID", "1A", "A=B", "A\nB", "A" * 65, "Ä"])
 def test_a_field_that_the_journal_would_refuse_is_refused_here(name):
     with pytest.raises(ValueError, match="no field"):

@@ -14,12 +14,12 @@ import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import preload
 import pytest
-import safetensors
+import safetensors.torch
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -29,7 +29,7 @@ from workers import checkpoint as checkpoint_module
 from workers import contract
 from workers.checkpoint import Checkpointer, Loaded
 from workers.contract import Client
-from workers.store import AllDamaged, Entry, Fenced, WrongIdentity, kept
+from workers.store import AllDamaged, Entry, Fenced, WrongIdentity, kept, read_manifest, write_file
 
 REPO = Path(__file__).parents[2]
 TOKENS = ["1" * 32, "2" * 32, "3" * 32]
@@ -443,6 +443,32 @@ def test_a_full_disk_is_reported_once(run_dir: Path, monkeypatch: pytest.MonkeyP
     assert names(run_dir) == [f"ckpt-4.{TOKENS[0]}"]
 
 
+def test_without_its_run_directory_nothing_is_written_and_the_reason_is_kept(run_dir: Path) -> None:
+    saver = Attempt(run_dir).saver
+    shutil.rmtree(run_dir)
+    put(saver, 1)
+    why = f"[Errno {errno.ENOENT}] its run directory was removed: '{run_dir}'"
+    assert saver.failure == f"checkpoint at step 1 was not written: {why}"
+    assert not (run_dir / "checkpoints").exists(), "one that a worker makes could be beside the one that counts"
+
+
+def test_a_disk_that_says_it_wrote_and_did_not_is_found_out(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt = Attempt(run_dir)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda _, data: len(data))
+        put(attempt.saver, 1)
+    assert re.search(
+        r"was not written: .* has 0 bytes after writing \d\d+: .*tensors\.safetensors", attempt.saver.failure or ""
+    )
+    assert names(run_dir) == []
+
+
+def test_a_tensor_that_no_checkpoint_holds_is_an_error_of_the_caller(run_dir: Path) -> None:
+    saver = Attempt(run_dir).saver
+    with pytest.raises(TypeError, match=r"^tensor 'z' has type torch\.complex64, which checkpoints do not hold$"):
+        saver.save(1, {"z": torch.zeros(1, dtype=torch.complex64)}, {}, mean_return=None, stall_s=0.0)
+
+
 SAVER = textwrap.dedent(
     """
     import sys
@@ -555,6 +581,28 @@ def test_damage_falls_back_to_the_one_before(run_dir: Path, name: str, damage: s
     if damage in {"empty", "truncated", "longer"}:
         path.write_bytes({"empty": b"", "truncated": data[:-1], "longer": data + b"x"}[damage])
     falls_back(run_dir, error or ("manifest" if name == "manifest.json" else "bytes, expected"))
+
+
+@pytest.mark.parametrize(
+    ("files", "error"),
+    [
+        ({"state.json": b"{}"}, "its manifest lists state.json"),
+        ({}, "its manifest lists no files"),
+        ({"state.json": b"{", "tensors.safetensors": b""}, "its files can't be read: "),
+        ({"state.json": b"{}", "tensors.safetensors": b"x"}, "its files can't be read: "),
+        ({"state.json": b"[1]", "tensors.safetensors": safetensors.torch.save({})}, "state.json is not an object"),
+    ],
+)
+def test_files_with_the_right_digests_that_are_no_checkpoint_are_damage(
+    run_dir: Path, files: dict[str, bytes], error: str
+) -> None:
+    path = two(run_dir)
+    manifest = read_manifest(path)
+    for name in FILES:
+        (path / name).unlink()
+    listed = {name: write_file(path / name, [data]) for name, data in files.items()}
+    write_file(path / "manifest.json", [replace(manifest, files=listed).to_json().encode()])
+    falls_back(run_dir, error)
 
 
 @pytest.mark.parametrize("damage", ["emptied", "file", "other's manifest", "fifo"])

@@ -416,6 +416,21 @@ def test_the_header_is_plain(scratch: Path) -> None:
     assert json.loads(text) == {"cells": 100, "frame_shape": [2, 4], "identity": {"game": "Pong"}}
 
 
+def test_an_identity_that_fits_its_page_to_the_byte_is_kept_and_one_more_is_refused(scratch: Path) -> None:
+    notes: list[str] = []
+
+    def replay(characters: int) -> Replay:
+        identity = {"game": "x" * characters}
+        return Replay(100, 2, SHAPE, stack=2, n_step=1, gamma=0.9, directory=scratch, identity=identity, report=notes.append)
+
+    room = replay_module._PAGE - 16 - len(json.dumps({"cells": 100, "frame_shape": [2, 4], "identity": {"game": ""}}))
+    for _ in range(2):
+        replay(room).close()
+    assert notes == [], "the whole text is read back"
+    with pytest.raises(replay_module.ReplayError, match=r"must fit into 4096 bytes, this one has 4081$"):
+        replay(room + 1)
+
+
 # --- against envpool itself --------------------------------------------------------------------------------------------
 
 
