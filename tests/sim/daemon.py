@@ -12,7 +12,7 @@ from dataclasses import replace
 from core_kit import Core
 
 from supervisor.model.codec import decode, encode
-from supervisor.model.facts import Stamped
+from supervisor.model.facts import Snapshot, Stamped
 from supervisor.model.state import State, fold
 from supervisor.policy.worker import absence
 from supervisor.ports import Restored
@@ -56,7 +56,9 @@ class WorldInbox(Inbox):
     def take(self, timeout_s):
         loop = self.world.core.loop
         before_s = loop.taken_at_s
+        self.world.skip_looks(timeout_s)
         self.world.go_on(timeout_s)
+        loop.longest_wait_s = self.world.longest_wait_s()
         gap_s = 0.0 if before_s is None else loop.clock.now_s() - before_s
         away = absence.was_away(asked_s=timeout_s, gap_s=gap_s)
         item = super().take(0.0) if self._items or self._sampled is not None else None
@@ -84,6 +86,8 @@ class Box:
         self.loop = None
         self.folded = State()  # of the whole journal
         self.whole_at = 0
+        self.archived = 0  # facts that have left the journal
+        self.snapshots = []  # of those in it: (seq, wall_s)
         self.failing = None  # why no write succeeds just now
         self.fails_once = False
 
@@ -101,7 +105,7 @@ class Box:
     @property
     def last_seq(self):
         """`ports.Journal.last_seq`."""
-        return len(self.journal)
+        return self.archived + len(self.journal)
 
     def append(self, facts, *, at_s, wall_s, boot_id):
         """`ports.Journal.append`: all of them durably, or an error and none of them."""
@@ -114,9 +118,11 @@ class Box:
         rows = []
         for fact in facts:
             assert decode(*encode(fact)) == fact, f"{fact} would not be read back as it was written"
-            row = Stamped(len(self.journal) + 1, at_s, wall_s, boot_id, fact)
+            row = Stamped(self.last_seq + 1, at_s, wall_s, boot_id, fact)
             self.folded = fold(self.folded, row)
             self.journal.append(row)
+            if isinstance(fact, Snapshot):
+                self.snapshots.append((row.seq, wall_s))
             rows.append(row)
         return rows
 
@@ -140,7 +146,7 @@ class Box:
         self.loop = Loop(
             settings=settings, state=state, clock=clock, boot_id=self.boot_id, journal=self, inbox=WorldInbox(self.world),
             performer=performer, publish=lambda _: None, watchdog=lambda: None, pause=self.world.pause,
-            longest_wait_s=self.world.look_s,
+            longest_wait_s=self.world.longest_wait_s(),
         )  # fmt: skip
         return self.loop
 

@@ -16,6 +16,7 @@ from supervisor.model.inputs import (
     EvidenceTaken,
     SpawnSucceeded,
 )
+from supervisor.policy.upkeep.backups import ROLLBACK
 
 DOWN_S = 300.0  # until somebody starts a daemon again that was told to end
 
@@ -63,10 +64,14 @@ class Deeds:
             case commands.Backup(name=name, programs=names):
                 steps = {each: self.disks[each].newest() for each in names if self.disks[each].checkpoints}
                 self.backups[name] = steps
-                self.post_later(BackupMade(0.0, name, "" if steps else "nothing there", steps))
+                removed = self.keep_backups(command)
+                self.post_later(BackupMade(0.0, name, "" if steps else "nothing there", steps, removed=removed))
+            case commands.Deliver(target=target, notice=notice) if self.upkeep:
+                self.deliver(target, notice)
             case commands.CheckBackup(backup=name, programs=names, kept_as=kept_as):
                 steps = self.backups.get(name, {})
-                self.post_later(BackupChecked(0.0, kept_as, "" if steps else "no such backup", names or tuple(steps)))
+                found = tuple(each for each in names or steps if each in steps)
+                self.post_later(BackupChecked(0.0, kept_as, "" if found else "no such backup", found))
             case commands.RestoreBackup():
                 self.post_later(self.restore(command))
             case commands.OffsiteCopy() | commands.OffsiteTakeOver() if self.repository is not None:
@@ -87,6 +92,7 @@ class Deeds:
         hold("nobody runs while checkpoints are exchanged", not alive, f"{alive} run while {command.backup} is put in place")
         source = {name: self.backups[command.backup][name] for name in command.programs}
         self.backups.setdefault(command.kept_as, {name: self.disks[name].newest() for name in source})
+        self.note_backup(command.kept_as, ROLLBACK)
         for name, step in source.items():
             self.disks[name].checkpoints = [step]
         return BackupRestored(0.0, command.kept_as, "", source, kept=True)

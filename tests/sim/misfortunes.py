@@ -28,6 +28,8 @@ class Odds:
     journal_s: float | None = 5 * 3600.0  # the journal cannot be written, for a second or for minutes
     clock_s: float | None = 8 * 3600.0  # somebody sets the wall clock, an hour ahead or back
     suspend_s: float | None = 12 * 3600.0  # the host sleeps: CLOCK_BOOTTIME runs on, nothing else does
+    backup_s: float | None = None  # somebody asks for a backup, or for a rollback to one
+    network_s: float | None = None  # no alert gets through, for hours
     spawn_breaks: float = 0.03
     evidence_lost: float = 0.1
     bad_start: float = 0.02  # an attempt that dies at once, code 1 or 78
@@ -123,6 +125,8 @@ class Misfortunes:
         self.expect("clock", odds.clock_s, self._clock)
         self.expect("suspend", odds.suspend_s, self._suspend)
         self.expect("operator", odds.operator_s, self._operate)
+        self.expect("backup", odds.backup_s, self._back_up)
+        self.expect("network", odds.network_s, self._cut_network)
 
     # to one worker
 
@@ -216,6 +220,9 @@ class Misfortunes:
     # to the host
 
     def _reboot(self, kind, number):
+        share = self.reboots_at.get(self.core.state.level)
+        if share is not None and self.chance.share("load", number) >= share:
+            return  # at this level it would not have come
         orderly = self.chance.share("orderly", number) < self.odds.orderly
         if not self.strikes(kind, number, "orderly" if orderly else "power cut"):
             return
@@ -233,7 +240,17 @@ class Misfortunes:
 
     def _suspend(self, kind, number):
         if self.strikes(kind, number):
-            self.suspend_host(10.0 * 720.0 ** self.chance.share("asleep", number))  # to two hours, mostly minutes
+            seconds = 10.0 * 720.0 ** self.chance.share("asleep", number)  # to two hours, mostly minutes
+            self.wake_loop()
+            if self.woken:
+                self.after(0.0, self.suspend_host, seconds)  # after that turn
+            else:
+                self.suspend_host(seconds)
+
+    def _cut_network(self, kind, number):
+        hours = self.chance.between(0.1, 12.0, "network", number)
+        if self.strikes(kind, number, f"{hours:.1f} h"):
+            self.network_down_until_s = self.now_s + 3600.0 * hours
 
     # the operator
 
@@ -253,6 +270,16 @@ class Misfortunes:
                 self.ask(Verb.RELOAD)
         elif self.strikes(kind, number, "stops the service"):
             self.post(Terminated(0.0, "SIGTERM"))
+
+    def _back_up(self, kind, number):
+        back = self.chance.share("back", number) < 0.4
+        if not self.daemon or not self.strikes(kind, number, "rollback" if back else "made"):
+            return
+        if not back or not self.backups:
+            self.ask(Verb.BACKUP)
+            return
+        names = () if self.chance.share("all", number) < 0.3 else (self.chance.one_of(self.names, "of", number),)
+        self.ask(Verb.ROLLBACK, *names, text=self.chance.one_of(sorted(self.backups), "which", number))
 
     def _reconfigure(self, kind, number):
         name = self.chance.one_of(self.all_names, "program", number)

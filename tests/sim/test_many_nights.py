@@ -22,8 +22,13 @@ EVENTFUL = {  # a world in which nothing goes wrong would prove nothing
     "reboots": "HostRebooted DaemonStopped Resumed",
     "scripts": "ChildHalted Stalled Exited Recovered HostRebooted DaemonSuspended",
     "year": "HostRebooted Stalled Recovered",
+    "mixed": "Resumed BackupIntended BackedUp ReportMade AlertRaised AlertDelivered",
 }
-LENGTH_S = {"year": 2 * 24 * HOUR_S, "reboots": 12 * HOUR_S}  # `soak.py` looks at whole weeks and years
+LENGTH_S = {
+    "year": 2 * 24 * HOUR_S,
+    "mixed": 4 * 24 * HOUR_S,
+    "reboots": 12 * HOUR_S,
+}  # `soak.py` looks at whole weeks and years
 STRIKES = {
     "usual": "crash stall kill reboot journal operator late twice",
     "rough": "crash stall kill pause reboot journal clock suspend operator late twice deaf dies",

@@ -10,6 +10,7 @@ import time
 
 import pytest
 from boxes import BOXES, DAY_S, night
+from years import BOX, DAYS, programs_of
 
 MINUTES = float(os.environ.get("SIM_MINUTES", "5"))
 YEAR_DAYS = 30.0  # of one story in the box that is looked at for years
@@ -18,13 +19,15 @@ EVERY_S = 300.0  # between two lines of progress: a run that is ended early has 
 
 
 def stories(first):
-    """Box, seed, programs and days: weeks of one or more programs, and between them a night of each other box."""
-    others = itertools.cycle([box for box in BOXES if box != "year"])
+    """Box, seed, programs and days: weeks of one or more programs, years of mixed boxes, and a night of each other box."""
+    others = itertools.cycle([box for box in BOXES if box not in {"year", BOX}])
     for seed in itertools.count(first):
-        if seed % 4:
+        if seed % 4 == 0:
+            yield next(others), seed, 4, None
+        elif seed % 4 == 1:
             yield "year", seed, (1, 1, 2, 4)[seed // 4 % 4], YEAR_DAYS
         else:
-            yield next(others), seed, 4, None
+            yield BOX, seed, programs_of(seed), DAYS
 
 
 @pytest.mark.slow

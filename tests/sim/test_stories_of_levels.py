@@ -1,15 +1,13 @@
 """Stories of the climb: a box that dies at heavy, pins, a clock that is stepped, a host that is suspended in a trial."""
 
 import itertools
-from dataclasses import replace
 
+from ladder import climbing
 from world import CALM, Ending, Phase, Verb, World
 
 from supervisor.model import facts, level_memory
 from supervisor.model.inputs import Asked, ClockMoved
-from supervisor.model.settings import CLIMB, Level, LoadSettings, Rung
 
-NAMES = ("light", "medium", "heavy")
 DIES_S = 1020.0  # 17 minutes of heavy
 
 
@@ -19,21 +17,7 @@ def box(seed=1, scripts=0, apart=(), **load):
     The last `scripts` are silent scripts of a user's own. Those in `apart` take nothing of the level.
     """
     world = World(seed, programs=4, slots=1, odds=CALM, look_s=10.0, scripts=scripts)
-    specs = world.configured.programs
-    heavy = tuple(spec if spec.name in apart else replace(spec, digest=f"{spec.name}-heavy") for spec in specs)
-    levels = [Level(name, slots=slots) for slots, name in enumerate(NAMES, 1)]
-    ladder = tuple(Rung(level, heavy if level.name == "heavy" else specs) for level in levels)
-    ladder = tuple(
-        replace(
-            rung,
-            programs=tuple(replace(spec, own_digest="" if spec.name in apart else spec.name) for spec in rung.programs),
-        )
-        for rung in ladder
-    )
-    settings = LoadSettings(mode=CLIMB, **load)
-    world.configured = replace(
-        world.configured, level=levels[0], programs=ladder[0].programs, ladder=ladder, load=settings
-    )  # fmt: skip
+    world.configured = climbing(world.configured, apart, **load)
     return world.begin()
 
 

@@ -10,6 +10,7 @@ from supervisor.policy.worker.figures import LOG, FigureRow, Figures, after
 STEPS_PER_S = 100.0
 START_S = 5.0  # import, environments, restore
 SAVE_COST_S = 0.004  # training is blocked for so long by each checkpoint
+KEPT = 12  # checkpoints on a disk
 
 
 @dataclass
@@ -88,14 +89,22 @@ class Worker:
             return
         due = int((until_s - self.saved_at_s) / self.interval_s)
         if due > 0:
-            self.saved_at_s += due * self.interval_s
-            trained_s = max(0.0, self.saved_at_s - self.at_s - (due - 1) * self.save_cost_s)
-            self.steps += self.pace * STEPS_PER_S * trained_s
-            self.save(self.steps)
-            self.at_s = self.saved_at_s + self.save_cost_s
-            self.saving_s += due * self.save_cost_s
+            gone = max(0, due - KEPT)  # the disk keeps only the newest
+            self.saves += 0 if self.disk.full else gone
+            self._train_and_save(gone + 1)
+            for _ in range(due - gone - 1):
+                self._train_and_save(1)
         self.steps += self.pace * STEPS_PER_S * max(0.0, until_s - self.at_s)
         self.at_s = max(self.at_s, until_s)
+
+    def _train_and_save(self, periods):
+        """To the end of so many intervals, each with a save; the last one is kept."""
+        self.saved_at_s += periods * self.interval_s
+        trained_s = max(0.0, self.saved_at_s - self.at_s - (periods - 1) * self.save_cost_s)
+        self.steps += self.pace * STEPS_PER_S * trained_s
+        self.save(self.steps)
+        self.at_s = self.saved_at_s + self.save_cost_s
+        self.saving_s += periods * self.save_cost_s
 
     def save_every(self, interval_s, now_s):
         """What its control record says from now on: overdue by it, it saves now, not in the past."""
@@ -124,6 +133,7 @@ class Worker:
             return
         if int(steps) > self.disk.newest():
             self.disk.checkpoints.append(int(steps))
+            del self.disk.checkpoints[:-KEPT]
             self.saves += 1
 
     def stick(self, now_s):

@@ -14,6 +14,7 @@ from collections import deque
 from dataclasses import replace
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "core"))
 
 from core_kit import commands, facts, spec
@@ -23,6 +24,7 @@ from invariants import Broken, Step, check, check_at_length, hold
 from looks import Looks
 from misfortunes import CALM, Chance, Misfortunes, Odds
 from training import START_S, STEPS_PER_S, Disk
+from upkeep import Upkeep
 
 from supervisor.adapters.host import boot
 from supervisor.adapters.host.clock import journal_offset
@@ -34,19 +36,25 @@ from supervisor.policy.worker.figures import Sources
 STORY_KEPT = 60  # lines
 TURNS_AT_ONCE = 500  # in one moment: beyond it the loop spins
 QUIET = facts.Checkpointed | facts.CheckpointSeen | facts.Tallied | facts.IntervalChosen  # facts that go on and on
+ROUTINE = facts.Reviewed | facts.Snapshot  # facts after which nothing is to be seen
 RARE = commands.QuarantineCheckpoint | commands.RollBack  # no daemon killed by chance would meet just these
+GRADUAL = commands.SetControl  # the interval of checkpoints follows the uptime, look by look
 LEAST_WAIT_S = 1e-6  # time passes, however short a wait is
 RESTART_S = 5.0  # the service manager, after a daemon that could not start
 
 
-class World(Misfortunes, Looks, Deeds):
+class World(Misfortunes, Looks, Upkeep, Deeds):
     """One host, for as long as the story goes."""
 
     def __init__(
         self, seed, *, programs=4, slots=2, odds=None, look_s=10.0, lively_s=None, only=None, without=(), save_cost_s=None, scripts=0,
-        own=False, prints_every=0, **rules,
+        own=False, prints_every=0, jumps=None, upkeep=False, reboots_at=None, **rules,
     ):  # fmt: skip
         """`look_s` is the period of looks; with `lively_s` they come that often after an event, and at `look_s` else.
+
+        `jumps`: looks at which nothing can be news are left out (True), or are not (False: the same story, for comparison).
+        None: an older world, whose loop makes a turn every `look_s`. With `upkeep` the calendar, alerts and the journal's
+        archive play along. `reboots_at` has the share of reboots that strike at each level of a ladder (else all).
 
         The last `scripts` programs know nothing of extralife: they use CPU time while they work, and print nothing, ever, or a
         line with step, loss and return every `prints_every` steps.
@@ -76,6 +84,10 @@ class World(Misfortunes, Looks, Deeds):
         )
         self.core = Box(self, self.configured)
         self.look_s, self.lively_s, self.lively_until_s, self.look_due_s = look_s, lively_s, 0.0, None
+        self.jumps, self.quiet_looks, self.woken, self.jumped = jumps, 0, False, 0
+        self.upkeep, self.reboots_at = upkeep, reboots_at or {}
+        self.kept_backups, self.calendar_told, self.network_down_until_s = {}, {}, 0.0
+        self.deliveries = 0
         self.now_s, self.until_s, self.order, self.events = 0.0, 0.0, 0, []
         self.boot, self.boot_began_s, self.mark = 1, 0.0, None
         self.daemon, self.daemons, self.pid, self.running = 0, 0, 100, False  # `daemon`: the number of the present one
@@ -142,6 +154,8 @@ class World(Misfortunes, Looks, Deeds):
                 if daemon:
                     raise Killed
                 return  # there is one again
+            if self.woken:
+                return
             busy = self.busy_until_s > self.now_s
             waiting = inbox is not None and inbox.depth() > 0
             ready_s = self.busy_until_s if busy else self.now_s
@@ -203,8 +217,9 @@ class World(Misfortunes, Looks, Deeds):
             return
         self.leave_mark()
         self.seen_offset_s = None
-        self.look_due_s = None
+        self.look_due_s, self.quiet_looks, self.woken = None, 0, False
         self.look_at(self.now_s + (self.lively_s or self.look_s))
+        self.begin_calendar()
 
     def survey(self, state):
         """What the launcher finds of the attempts that the journal believes alive."""
@@ -274,14 +289,14 @@ class World(Misfortunes, Looks, Deeds):
         if told or not isinstance(item, Sampled | Woke):
             self.tell(type(item).__name__, item, told)
         check(self, Step(settings, before, memory, item, decision, self.wall_s, self.turns))
-        if told:
+        if any(not isinstance(fact, ROUTINE) for fact in told):
             self.look_soon()
         todo = decision.commands
         if any(isinstance(command, RARE) for command in todo):
             self.rare += 1
             if self.luck_fails(self.odds.dies_rarely, "dies before", self.rare):
                 self.cut = 0.0
-        dies = self.cut is not None and todo
+        dies = self.cut is not None and any(self.jumps is None or not isinstance(each, GRADUAL) for each in todo)
         if dies:
             todo = todo[: int(self.cut * len(todo))]
         for command in todo:
@@ -302,6 +317,7 @@ class World(Misfortunes, Looks, Deeds):
 
     def pause_daemon(self, seconds):
         """SIGSTOP, and SIGCONT after a while."""
+        self.wake_loop()
         self.busy_until_s = max(self.busy_until_s, self.now_s + seconds)
         self.paused_until_s = self.undisturbed_since_s = self.busy_until_s
 
@@ -329,12 +345,16 @@ class World(Misfortunes, Looks, Deeds):
         self.workers, self.living, self.waiting, self.watched = {}, {}, {}, {}
         self.daemon, self.cut = 0, None
         self.mend_journal()
-        kept = {self._comes}
+        kept = {self._comes, self.visit}
         self.events = [event for event in self.events if event[2] in kept]
         heapq.heapify(self.events)
         self.boot += 1
         self.boot_began_s = self.now_s + down_s
         self.after(down_s + 1.0, self.start)
+
+    def wake_loop(self):
+        """The real loop makes a turn every two seconds: in a world that jumps, it makes the last one before it stands still."""
+        self.woken = self.jumps is not None and self.daemon != 0 and self.busy_until_s <= self.now_s
 
     def suspend_host(self, seconds):
         """CLOCK_BOOTTIME runs on, and nothing else does; what was about to happen comes late."""
@@ -358,6 +378,7 @@ class World(Misfortunes, Looks, Deeds):
     def begin(self):
         self.start()
         self.begin_misfortunes()
+        self.begin_visits()
         return self
 
     def calm_down(self):
@@ -394,4 +415,4 @@ def _clock(at_s):
     return f"{int(at_s) // 3600}:{int(at_s) // 60 % 60:02}:{int(at_s) % 60:02}"
 
 
-__all__ = ["CALM", "START_S", "STEPS_PER_S", "Ending", "Odds", "Phase", "Verb", "World", "check_at_length"]
+__all__ = ["CALM", "START_S", "STEPS_PER_S", "Chance", "Ending", "Odds", "Phase", "Verb", "World", "check_at_length"]
