@@ -89,7 +89,7 @@ class Looks:
         core = self.core
         state, memory = core.state, core.memory
         blind_s = memory.blind_until_s
-        if core.failing is not None or memory.trouble or memory.ended or state.stopping or self.settings_climb():
+        if core.failing is not None or memory.trouble or memory.ended or state.stopping or self._climbs():
             return False
         if self.cut is not None or core.loop.inbox.depth() or self.busy_until_s > self.now_s:
             return False
@@ -104,11 +104,14 @@ class Looks:
         if program.phase is not Phase.RUNNING or program.streak or attempt.stop or attempt.stall:
             return False
         worker, watch = self.living.get(attempt.token), self.core.memory.watches.get(program.name)
-        if watch is None or (watch.moves < FIRST_MOVES and program.name not in self.scripts):
+        if watch is None:
+            return False
+        is_known = attempt.quiet_at_s is not None if program.name in self.scripts else watch.moves >= FIRST_MOVES
+        if not is_known:  # the limit of its silence is still to come, or it is judged as a beginner
             return False
         return worker is not None and worker.state == "S" and worker.stuck_at_s is None and worker.resumed is not None
 
-    def settings_climb(self):
+    def _climbs(self):
         """A climbing box measures each level by its looks, and counts no time without them."""
         return self.core.settings.climbs
 
