@@ -116,8 +116,8 @@ settle_s = 0.0
         assert self.daemon is not None
         if self.daemon.poll() is not None:
             raise AssertionError(f"the daemon ended with {self.daemon.returncode}: {self.log.read_text()[-3000:]}")
-        with contextlib.suppress(subprocess.CalledProcessError, json.JSONDecodeError, KeyError):
-            return bool(self.status()["daemon"]["pid"] == self.daemon.pid)
+        with contextlib.suppress(Unreachable, DaemonRefused):
+            return bool(self.asked("/api/v1/status")["daemon"]["pid"] == self.daemon.pid)
         return False
 
     def kill_daemon(self) -> None:
@@ -177,11 +177,15 @@ settle_s = 0.0
             cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout_s * PATIENCE, check=check,
         )  # fmt: skip
 
+    def asked(self, page: str) -> dict[str, Any]:
+        """A page of the daemon, which must be there to answer."""
+        found: dict[str, Any] = Client(str(self.runtime / "supervisor.sock")).get(page)
+        return found
+
     def status(self) -> dict[str, Any]:
         """The page that `supervisorctl status --json` prints. Asked without a process: tests ask until something has come."""
         with contextlib.suppress(Unreachable, DaemonRefused):
-            found: dict[str, Any] = Client(str(self.runtime / "supervisor.sock")).get("/api/v1/status")
-            return found
+            return self.asked("/api/v1/status")
         done = self.ctl("status", "--json")  # of a dead daemon, too
         try:
             return json.loads(done.stdout)
