@@ -162,6 +162,7 @@ def test_the_real_trainer_is_rolled_back_from_nan_and_gets_a_batch_that_fits(box
     assert "updates were not finite (loss nan) and none was applied" in told
     assert "rollback 1 of 3" in told
     until(lambda: (box.program("nan").get("steps") or 0) > back["step"], 60, "it to get beyond where it diverged")
+    box.ctl("stop", "nan", check=True)  # it would train on for nothing, on a core of its own
 
     lowered = box.wait_fact("BatchLowered", "memory", timeout_s=60)
     assert (lowered["from_batch"], lowered["batch_size"]) == (32768, 16384)
@@ -183,7 +184,8 @@ def test_the_real_trainer_is_rolled_back_from_nan_and_gets_a_batch_that_fits(box
 def test_a_cuda_out_of_memory_is_told_from_one_of_the_host(box: Box) -> None:
     """There need be no GPU for torch's own error: only the cause is told here, for a program without a batch."""
     code = "import torch; raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 20.00 MiB.')"
-    box.config(f'[program.a]\ncommand = {json.dumps([sys.executable, "-c", code])}\nprogress = "log"\n')
+    once = "[restart]\nbase_delay_s = 60.0\n"  # one death is enough: each attempt imports torch
+    box.config(f'[program.a]\ncommand = {json.dumps([sys.executable, "-c", code])}\nprogress = "log"\n', extra=once)
     box.start()
     exited = box.wait_fact("Exited", "a", timeout_s=60)
     assert exited["cause"] == "cuda_out_of_memory"
