@@ -1,4 +1,8 @@
-"""A night served to a real browser. One browser and one night for all of these tests: both take seconds to make."""
+"""A night served to a real browser. One browser and one night for all of these tests: both take seconds to make.
+
+This directory is a package, so that pytest closes the browser before other tests: playwright's event loop runs until then, and
+a test that wants a loop of its own in the same process would fail.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ import pytest
 from tools import BROWSER_ARGS, browser_path
 
 TESTS = Path(__file__).resolve().parents[1]
-for each in ("outside", "api"):
+for each in ("browser", "outside", "api"):
     sys.path.append(str(TESTS / each))
 
 SHOTS = Path(os.environ.get("EXTRALIFE_SCREENSHOTS", TESTS / "browser" / "screenshots"))
@@ -25,7 +29,7 @@ def browser() -> Iterator[Any]:
     )
     path = browser_path()
     if path is None:
-        pytest.skip("needs a real browser: apt-get install chromium (on Ubuntu: snap install chromium)")
+        pytest.skip("needs a real browser: apt-get install chromium-headless-shell (on Ubuntu: snap install chromium)")
     with playwright.sync_playwright() as running:
         made = running.chromium.launch(executable_path=path, args=BROWSER_ARGS)
         yield made
