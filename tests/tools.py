@@ -39,8 +39,11 @@ BROWSER_ARGS = [
 
 
 def browser_path() -> str | None:
-    """A Chromium that runs: Ubuntu's package is only a script that asks for a snap."""
-    for found in filter(None, map(shutil.which, ("chromium", "chromium-browser"))):
+    """A Chromium that runs: Ubuntu's package is only a script that asks for a snap.
+
+    The one without windows is the same engine and takes two thirds of the CPU seconds: it has no pages of its own to draw.
+    """
+    for found in filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "chromium-browser"))):
         if subprocess.run([found, "--version"], stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == 0:
             return found
     return None

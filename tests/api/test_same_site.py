@@ -196,7 +196,8 @@ def browser(directory: Path, url: str) -> Iterator[None]:
 
 
 @pytest.mark.skipif(
-    CHROMIUM is None, reason="needs a real browser: apt-get install chromium (on Ubuntu: snap install chromium)"
+    CHROMIUM is None,
+    reason="needs a real browser: apt-get install chromium-headless-shell (on Ubuntu: snap install chromium)",
 )
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1"])
 def test_a_real_browser_on_another_origin_cannot_act(api: Path, backend: FakeBackend, tmp_path: Path, name: str) -> None:

@@ -22,7 +22,7 @@ def test_a_browser_on_a_real_daemon(box: Box) -> None:
     sync_api = pytest.importorskip("playwright.sync_api", reason="pip install -r tests/requirements-browser.lock")
     chromium = browser_path()
     if chromium is None:
-        pytest.skip("needs a real browser: apt-get install chromium (on Ubuntu: snap install chromium)")
+        pytest.skip("needs a real browser: apt-get install chromium-headless-shell (on Ubuntu: snap install chromium)")
     box.config(Box.trainer("alpha") + Box.trainer("beta"))
     box.start()
     worker = box.wait_phase("alpha", "RUNNING")["pid"]
