@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -259,6 +260,37 @@ def test_a_worker_of_another_boot_id_that_still_runs_blocks_nobody(world):
     finally:
         other.close()
     world._launcher = None
+
+
+def test_a_worker_whose_run_directory_was_removed_is_found_by_every_later_daemon(world):
+    """Its shim's lock went with the directory. Nobody expects it: a damaged journal has lost its start."""
+    started = world.run(python(STUBBORN))
+    assert eventually(lambda: "up" in world.stdout())
+    shutil.rmtree(world.paths.run_dir("Pong"))
+    Path(world.paths.journal).touch()
+    world.launcher.restore_run_dir("Pong", started.token)
+    lock = Path(world.paths.run_dir("Pong"), contract.LOCK_FILE)
+    assert is_held(lock), "by the daemon, for the shim"
+    for _ in range(2):
+        again = world.new_launcher()
+        assert not is_held(lock), "the daemon that held it is gone"
+        number, survivor = again.unrecorded_workers(["Pong"])["Pong"]
+        assert (number, survivor.token, survivor.pid) == (1, started.token, started.pid)
+        again.adopt("Pong", survivor)
+        assert eventually(lambda: is_held(lock))
+    kill(started.pid)
+    assert world.inbox.expect(Ended, started.token).ending.signal == signal.SIGKILL
+    assert eventually(lambda: not is_held(lock)), "the next attempt wants it"
+    assert world.launcher.unrecorded_workers(["Pong"]) == {}
+
+
+def is_held(lock):
+    with lock.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def test_a_shim_that_hangs_without_its_worker_blocks_nobody(world, monkeypatch):

@@ -513,15 +513,25 @@ class LocalLauncher:
         if fence not in {"", token}:
             raise FileExistsError(errno.EEXIST, "a run directory with another attempt's fence was put there", str(run_dir))
         make_dir(self._paths.attempt_dir(program, live.number, token))
-        if live.lock_fd < 0:
-            lock = self._try_lock(program)
-            if lock is not None:
-                os.ftruncate(lock, 0)
-                os.pwrite(lock, f"attempt {live.number}, token {token}, shim pid {live.attempt.shim_pid}\n".encode(), 0)
-                live.lock_fd = lock
+        self._hold_lock(live, live.attempt)
         if not fence:
             aside = run_dir / f"{contract.FENCE_FILE}.tmp"
             durable.replace(run_dir / contract.FENCE_FILE, f"{token}\n".encode("ascii"), aside=aside)
+
+    def _hold_lock(self, live: _Live, attempt: RunningAttempt) -> None:
+        """Take the lock of a run directory that was made again, in the name of the shim; where the shim has it, nothing."""
+        if live.lock_fd >= 0 or not Path(self._paths.run_dir(live.program)).is_dir():
+            return
+        lock = self._try_lock(live.program)
+        if lock is None:
+            return
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"attempt {live.number}, token {live.token}, shim pid {attempt.shim_pid}\n".encode(), 0)
+        with self._guard:
+            if live.token in self._live and live.lock_fd < 0:
+                live.lock_fd = lock
+                return
+        os.close(lock)  # it ended meanwhile: its successor wants it
 
     def _running(self) -> list[RunningAttempt]:
         with self._guard:
@@ -630,6 +640,7 @@ class LocalLauncher:
             self._taken.add(survivor.token)
         directory = self._paths.attempt_dir(program, number, survivor.token)
         self._tasks.begin(f"confine-{program}", self._groups.adopt, program, survivor.token, directory)
+        self._tasks.begin(f"lock-{program}", self._hold_lock, live, attempt)
         self._watch_shim(live)
 
     def _attempt_number(self, program: str, token: str) -> int:
@@ -645,24 +656,27 @@ class LocalLauncher:
         return {program: self._survey(program, *attempt) for program, attempt in sorted(expected.items())}
 
     def unrecorded_workers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:
-        """(attempt, Survivor) of each of these programs that runs although nobody expects it: its shim holds the lock.
+        """(attempt, Survivor) of each of these programs that runs although nobody expects it.
+
+        Its shim holds the lock; or nobody does, because the shim's lock went with a run directory that was removed, and the
+        daemon that made it again, and held the new one, is gone: then the shim's record tells.
 
         A holder that cannot be adopted is ended: its record is of another boot id, its worker is gone, or it hangs. A held
         lock is proof that it lives in this kernel, whatever the boot id says, and no attempt could start beside it.
         """
-        found = {}
         until_s = time.clock_gettime(time.CLOCK_BOOTTIME) + _HOLDER_PATIENCE_S
-        for program in programs:
-            if not Path(f"{self._paths.run_dir(program)}/{contract.LOCK_FILE}").exists():
-                continue
+        found = {program: self._unrecorded(program, until_s) for program in programs}
+        return {program: each for program, each in found.items() if each is not None}
+
+    def _unrecorded(self, program: str, until_s: float) -> tuple[int, Survivor] | None:
+        if Path(f"{self._paths.run_dir(program)}/{contract.LOCK_FILE}").exists():
             lock = self._try_lock(program)
-            if lock is not None:
-                os.close(lock)
-                continue
-            held = self._holder(program, until_s)
-            if held is not None:
-                found[program] = held
-        return found
+            if lock is None:
+                return self._holder(program, until_s)
+            os.close(lock)
+        record = read_record(self._paths.shim_record(program))
+        alive = self._find_alive(program, record.token) if record is not None else None
+        return None if record is None or alive is None else (record.attempt, alive)
 
     def _holder(self, program: str, until_s: float) -> tuple[int, Survivor] | None:
         """Who holds a run directory's lock, if it can be adopted. Else the lock is free on return, where it is ours."""
@@ -795,6 +809,8 @@ class LocalLauncher:
         with self._guard:
             for live in self._live.values():
                 os.close(live.shim_fd)
+                if live.lock_fd >= 0:
+                    os.close(live.lock_fd)
                 if live.shim is not None:
                     live.shim.returncode = 0  # not waited for on purpose; Popen would warn
             self._live.clear()
