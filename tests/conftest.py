@@ -24,6 +24,7 @@ settings.register_profile("mutants", settings.get_profile("untimed"), phases=(Ph
 settings.load_profile("untimed")
 
 LONGEST_TEMPORARY = 24  # characters
+LONG_S = 300  # the limit of a test that takes long
 _WORST = ("failed", "skipped", "passed")  # a test's outcome is the worst of its setup, call and teardown
 
 
@@ -81,9 +82,10 @@ def spread(items):
     """End-to-end tests evenly among the others, file by file: they mostly wait, the others mostly compute.
 
     Processes that share the tests get neighbours of both kinds, and no core is idle while all of them wait. Tests that share a
-    browser stay together.
+    browser stay together. Files with a test that was given minutes come first: none of these may be the one that all others
+    have to wait for at the end.
     """
-    places = {}
+    places = {item.path: -1.0 for item in items if (mark := item.get_closest_marker("timeout")) and mark.args[0] >= LONG_S}
     for waits in (True, False):
         kind = [item for item in items if (item.path.parent.name == "e2e") == waits]
         for number, item in enumerate(kind):
