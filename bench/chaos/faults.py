@@ -306,7 +306,7 @@ def forks_refused(scene: Scene) -> None:
     preload.no_forks(scene.world.directory, refused=True)
     try:
         _kill(pid, signal.SIGKILL)
-        time.sleep(4.0)
+        time.sleep(4.0)  # the length of the fault: the first attempts to start it again are refused
     finally:
         preload.no_forks(scene.world.directory, refused=False)
 
@@ -338,7 +338,7 @@ def disk_full(scene: Scene) -> None:
             with contextlib.suppress(OSError):  # what is pruned makes room
                 while os.write(file.fileno(), bytes(4096)) == 4096:
                     pass
-            time.sleep(0.1)
+            time.sleep(0.1)  # between two looks for room
     ballast.unlink()
 
 
@@ -373,7 +373,7 @@ def _run(*command: str) -> None:
 
 
 def _killed_after(scene: Scene, pid: int) -> None:
-    time.sleep(scene.dice.choice((0.0, 0.0, 0.02, 0.2)))
+    time.sleep(scene.dice.choice((0.0, 0.0, 0.02, 0.2)))  # before, while and after the daemon does what it has promised
     _kill(pid, signal.SIGKILL)
 
 
@@ -397,7 +397,7 @@ def stopped_by_operator(scene: Scene) -> None:
                 _kill(life.process.pid, signal.SIGKILL)
                 board.cause("daemon", "killed after the start was acknowledged")
                 return
-            time.sleep(1.0)
+            time.sleep(1.0)  # nobody answers until the daemon runs again, and it may refuse while it starts
         board.breaks("acknowledged", program, "no start was accepted for 20 s")
         board.want(program, True)
 
@@ -453,7 +453,7 @@ def hostile_clients(scene: Scene) -> None:
                 client.settimeout(2.0)
                 client.connect(path)
                 client.sendall(scene.dice.choice(noise))
-        time.sleep(2.0)
+        time.sleep(2.0)  # the length of the fault: all of them are connected, and none of them reads
     finally:
         for client in held:
             client.close()
@@ -581,7 +581,7 @@ def bad_reload(scene: Scene) -> None:
     scene.world.config_file.write_text(configuration(scene.world, slots=-7))
     try:
         scene.said.append(str(scene.world.request("POST", "/api/v1/ask", {"verb": "reload", "names": []}, 30.0)))
-        time.sleep(2.0)
+        time.sleep(2.0)  # a daemon that reloaded in spite of its answer would read the mistake now
     finally:
         scene.world.config_file.write_text(good)
 
@@ -593,9 +593,16 @@ def bad_hangup(scene: Scene) -> None:
     scene.world.config_file.write_text(configuration(scene.world, slots=-7))
     try:
         _kill(pid, signal.SIGHUP)
-        time.sleep(3.0)
+        time.sleep(3.0)  # a signal has no answer: the daemon reads the file within a second, on a busy machine within two
     finally:
         scene.world.config_file.write_text(good)
+
+
+def _serves(scene: Scene) -> bool:
+    try:
+        return bool(scene.world.request("GET", "/api/v1/status", timeout_s=5.0)[0] == 200)
+    except (OSError, http.client.HTTPException):
+        return False
 
 
 def bad_boot(scene: Scene) -> None:
@@ -605,7 +612,6 @@ def bad_boot(scene: Scene) -> None:
     scene.world.config_file.write_text(configuration(scene.world, slots=-7))
     try:
         scene.world.power_cut()
-        scene.wait(scene.world.systemd.alive, 30.0)
-        time.sleep(3.0)
+        scene.wait(lambda: _serves(scene), 30.0 * PATIENCE)  # by then it has read its configuration
     finally:
         scene.world.config_file.write_text(good)
