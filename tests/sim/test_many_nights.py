@@ -26,7 +26,7 @@ EVENTFUL = {  # a world in which nothing goes wrong would prove nothing
 }
 LENGTH_S = {
     "year": 2 * 24 * HOUR_S,
-    "mixed": 4 * 24 * HOUR_S,
+    "mixed": 2 * 24 * HOUR_S,
     "reboots": 12 * HOUR_S,
 }  # `soak.py` looks at whole weeks and years
 STRIKES = {
