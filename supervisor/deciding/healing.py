@@ -279,7 +279,10 @@ def _note_checkpoint(context: DecisionContext, name: str, sample: Sample) -> Non
 
 
 def _note_unsaved(context: DecisionContext, name: str, sample: Sample) -> None:
-    """Record overdue saves once, until the next durable checkpoint. A stalled worker is not judged: it does not train."""
+    """Record overdue saves once, until the next durable checkpoint.
+
+    A stalled worker is not judged, and of one that has just stopped moving, only the time until then: it does not train.
+    """
     program, attempt = context.present(name)
     spec, since_s = context.spec(name), sample.phase_since_s
     if attempt.save_error or attempt.stall is not None or sample.phase != "training" or since_s is None or _blind(context):
@@ -290,7 +293,8 @@ def _note_unsaved(context: DecisionContext, name: str, sample: Sample) -> None:
     if sample.ckpt_at_s is not None:
         since_s = max(since_s, sample.ckpt_at_s)
     interval_s = program.interval_s or context.settings.checkpoint.max_s
-    age_s = context.now_s - absence.moved_on(since_s, context.memory.absences)
+    trained_until_s = context.now_s if sample.progress_at_s is None else min(context.now_s, sample.progress_at_s)
+    age_s = trained_until_s - absence.moved_on(since_s, context.memory.absences)
     error = unsaved.overdue(age_s, interval_s, sample.steps, sample.ckpt_step if saves else attempt.resumed_step)
     if error:
         context.record(facts.CheckpointFailed(f"{error}; it trains on", name, attempt.token, error))

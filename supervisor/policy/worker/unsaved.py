@@ -4,7 +4,8 @@ A save that fails is reported by its worker. One that never happens is not: a wo
 directory is gone, or whose disk hangs. So the age of the newest checkpoint is compared with its interval from outside:
 
 * the limit is max(3 intervals, 10 minutes);
-* the time counts from the newest checkpoint, or from the moment when training began, whichever is later;
+* the time counts from the newest checkpoint, or from the moment when training began, whichever is later, to the newest
+  progress: a worker that hangs for ten minutes, because its stall limit is an hour, has failed no save;
 * only steps beyond that checkpoint count: a program that makes none loses none.
 
 Worked example: interval 10 s, newest checkpoint at step 9,000 eleven minutes ago, now at step 60,000. The limit is 600 s,
