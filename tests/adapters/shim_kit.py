@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,8 @@ from attempts_kit import REPO
 from workers.exit_record import ExitRecord
 
 SHIM = REPO / "supervisor" / "shim.py"
-TOKEN = "ab" * 16
+# Processes are found by it on the whole machine, where other tests run too.
+TOKEN, OTHER = secrets.token_hex(16), secrets.token_hex(16)
 
 
 class Shim:

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -374,10 +375,11 @@ def test_a_session_whose_number_was_given_away_is_not_swept():
         (child,) = procfs.descendants([stranger.pid])
         assert eventually(lambda: Path(f"/proc/{child.pid}/comm").read_text() == "sleep\n")
         ticks = procfs.read_stat(stranger.pid).start_ticks
-        assert processes.sweep("ab" * 16, (stranger.pid, ticks - 1)) == ()
+        token = secrets.token_hex(16)  # nobody's: it is looked for on the whole machine
+        assert processes.sweep(token, (stranger.pid, ticks - 1)) == ()
         assert procfs.is_alive(stranger.pid, ticks)
         assert procfs.is_alive(child.pid, child.start_ticks)
-        assert processes.sweep("ab" * 16, (stranger.pid, ticks)) == (f"sleep({child.pid})",), "with the right ticks it is"
+        assert processes.sweep(token, (stranger.pid, ticks)) == (f"sleep({child.pid})",), "with the right ticks it is"
 
 
 def test_what_only_the_second_look_finds_is_swept_too():
@@ -385,7 +387,7 @@ def test_what_only_the_second_look_finds_is_swept_too():
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as orphan:
         assert eventually(lambda: Path(f"/proc/{orphan.pid}/comm").read_text() == "sleep\n")
         looks = iter([(), (orphan.pid,)])
-        assert processes.sweep("ab" * 16, None, more=lambda: next(looks, ())) == (f"sleep({orphan.pid})",)
+        assert processes.sweep(secrets.token_hex(16), None, more=lambda: next(looks, ())) == (f"sleep({orphan.pid})",)
         assert orphan.wait() == -signal.SIGKILL
 
 
@@ -400,8 +402,8 @@ def test_ten_stubborn_trees_are_ended_in_parallel(world):
     started = [world.run(["bash", "-c", script], name=f"game{i}") for i in range(10)]
     for attempt in started:
         assert eventually(lambda attempt=attempt: world.stdout(attempt.program) == "up\n")
+        assert eventually(lambda attempt=attempt: len(procfs.descendants([attempt.shim_pid])) == 3), "the last sleep began"
     trees = [stat.pid for attempt in started for stat in procfs.descendants([attempt.shim_pid])]
-    assert len(trees) >= 30
     for attempt in started:
         world.launcher.kill_tree(attempt.program, attempt.token)
     for attempt in started:

@@ -75,13 +75,14 @@ def test_a_signal_reaches_only_the_process_of_these_ticks():
 
 
 def test_marks_are_found_exactly():
+    mark = f"one-{os.getpid()}"
     with (
-        subprocess.Popen(["sleep", "60"], env={"XL_MARK": "one"}) as one,
-        subprocess.Popen(["sleep", "60"], env={"XL_MARK": "one-and-more", "XX_MARK": "one"}) as other,
+        subprocess.Popen(["sleep", "60"], env={"XL_MARK": mark}) as one,
+        subprocess.Popen(["sleep", "60"], env={"XL_MARK": f"{mark}-and-more", "XX_MARK": mark}) as other,
     ):
         try:
-            found = procfs.marked("XL_MARK", ["one", "three"])
-            assert [stat.pid for stat in found["one"]] == [one.pid]
+            found = procfs.marked("XL_MARK", [mark, "three"])
+            assert [stat.pid for stat in found[mark]] == [one.pid]
             assert found["three"] == []
         finally:
             one.kill()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from attempts_kit import eventually, gone, kill, python
-from shim_kit import SHIM, TOKEN
+from shim_kit import OTHER, SHIM, TOKEN
 from tools import PYTHON
 
 from supervisor import shim as shim_module
@@ -176,7 +176,7 @@ def test_unusable_logs_are_named(start, tmp_path):
 def test_the_run_directory_of_a_living_attempt_is_refused_and_its_holder_named(start):
     first = start(["sleep", "60"])
     pid = first.answer()["shim_pid"]
-    second = start(["true"], attempt=2, token="cd" * 16, lock_wait_s=0.05)
+    second = start(["true"], attempt=2, token=OTHER, lock_wait_s=0.05)
     sentence = second.answer()["spawn_error"]
     assert "is in use by another attempt" in sentence
     assert f"attempt 1, token {TOKEN}, shim pid {pid}" in sentence
@@ -186,10 +186,10 @@ def test_the_run_directory_of_a_living_attempt_is_refused_and_its_holder_named(s
 def test_a_leaving_predecessor_is_waited_for(start):
     first = start(["sleep", "60"])
     first.answer()
-    second = start(["sleep", "60"], attempt=2, token="cd" * 16, lock_wait_s=60.0)
+    second = start(["sleep", "60"], attempt=2, token=OTHER, lock_wait_s=60.0)
     first.process.terminate()
     assert second.answer()["attempt"] == 2
-    assert Path(first.order["run_dir"], "fence").read_text().strip() == "cd" * 16
+    assert Path(first.order["run_dir"], "fence").read_text().strip() == OTHER
 
 
 def test_the_lock_is_held_while_the_tree_lives_and_free_afterwards(start):
@@ -225,7 +225,7 @@ def test_a_full_disk_does_not_cost_the_exit_code(start):
 def test_logs_are_appended_to_and_where_this_attempt_begins_is_recorded(start):
     shim = start(["echo", "one"])
     assert (shim.answer()["stdout_from"], shim.exit().code) == (0, 0)
-    shim = start(["echo", "two"], attempt=2, token="cd" * 16)
+    shim = start(["echo", "two"], attempt=2, token=OTHER)
     assert (shim.answer()["stdout_from"], shim.exit().code) == (4, 0)
     assert Path(shim.order["stdout"]).read_text() == "one\ntwo\n"
 
