@@ -1,6 +1,7 @@
 """A daemon that was started a moment ago has no socket yet: its interpreter still imports. A request waits for it.
 
 Only a process that looks like a daemon and is a few seconds old is waited for, so a client without a daemon fails at once.
+The time for which it waited for a processor does not count: on a busy machine its imports take minutes.
 """
 
 from __future__ import annotations
@@ -43,13 +44,24 @@ def _listens(path: str) -> bool:
 
 def _young_daemons() -> Iterator[int]:
     """Those that do not listen yet, as far as this user may know."""
-    now_ticks = time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
-    oldest_ticks = now_ticks - _YOUNG_S * os.sysconf("SC_CLK_TCK")
+    ticks_per_s = os.sysconf("SC_CLK_TCK")
+    oldest_ticks = (time.clock_gettime(time.CLOCK_BOOTTIME) - _YOUNG_S) * ticks_per_s
     for entry in os.listdir("/proc"):  # noqa: PTH208  pathlib takes 10 ms to import
         if entry.isdecimal() and _is_daemon(entry):
             stat = procfs.read_stat(entry)
-            if stat is not None and stat.alive and stat.start_ticks >= oldest_ticks and not _has_listened(entry):
+            if stat is None or not stat.alive or stat.start_ticks + _waited_s(entry) * ticks_per_s < oldest_ticks:
+                continue
+            if not _has_listened(entry):
                 yield int(entry)
+
+
+def _waited_s(pid: str) -> float:
+    """For how long it could have run and no processor was free; 0 where the kernel does not tell."""
+    try:
+        with open(f"/proc/{pid}/schedstat", "rb") as file:  # noqa: PTH123
+            return int(file.read(100).split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 def _is_daemon(pid: str) -> bool:

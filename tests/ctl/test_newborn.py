@@ -1,0 +1,24 @@
+"""A daemon that was started a moment ago is waited for, however busy the machine is."""
+
+import os
+import shutil
+import subprocess
+
+from supervisor.ctl import newborn
+
+
+def test_the_time_without_a_processor_does_not_make_a_daemon_old(monkeypatch):
+    with subprocess.Popen(["/somewhere/supervisord", "60"], executable=shutil.which("sleep")) as daemon:
+        try:
+            assert daemon.pid in newborn._young_daemons()
+            monkeypatch.setattr(newborn, "_YOUNG_S", -1.0)
+            assert daemon.pid not in newborn._young_daemons()
+            monkeypatch.setattr(newborn, "_waited_s", lambda pid: 60.0 if int(pid) == daemon.pid else 0.0)
+            assert daemon.pid in newborn._young_daemons()
+        finally:
+            daemon.kill()
+
+
+def test_how_long_a_process_has_waited_may_be_unknown():
+    assert newborn._waited_s(str(os.getpid())) >= 0.0
+    assert newborn._waited_s("nobody") == 0.0
