@@ -201,7 +201,7 @@ def test_everybody_is_told_at_the_same_time(hook, receiver):
     rules = AlertSettings(urls=(receiver.up("hang").url,), command=hook.argv, timeout_s=6.0)
     began = time.monotonic()
     to_url, to_hook = deliver_to_all(rules, NOTICE)
-    assert time.monotonic() - began < 12.0, "one after the other takes at least that"
+    assert time.monotonic() - began < to_url.took_s + to_hook.took_s, "one after the other takes at least that"
     assert (to_url.target, to_url.error) == (rules.targets[0], "no answer within 6 s")
     assert (to_hook.target, to_hook.error) == ("command", "it did not end within 6 s and was killed")
     assert to_hook.took_s >= 6.0

@@ -204,11 +204,11 @@ def test_a_look_that_hangs_is_reported_and_holds_up_nothing_else(tmp_path):
         return of_path(tmp_path)
 
     made, posts = watching(
-        Watched("mount", "/mnt/dead", hangs), Watched("thing", str(path), Remembered(path)), hang_s=1.0
+        Watched("mount", "/mnt/dead", hangs), Watched("thing", str(path), Remembered(path)), hang_s=3.0
     )  # fmt: skip
     made.look()
     assert posts.newest() == [("mount", Look.UNKNOWN)]
-    assert posts.items[-1].findings[0].detail == "its file system has not answered for 1 s"
+    assert posts.items[-1].findings[0].detail == "its file system has not answered for 3 s"
     made.look()  # what came behind the one that hangs is looked at now
     path.unlink()
     made.look()

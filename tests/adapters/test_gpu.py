@@ -220,8 +220,8 @@ def test_each_look_is_booked_on_what_the_workers_on_that_gpu_do(real):
     acting = phases(seen(real, lambda found: found.gpus and "acting" in phases(found), "acting"))
     assert set(acting) == {"acting"}
     assert (acting["acting"].utilisation.most, acting["acting"].used.most) == (20.0, 11_559 * MB)
+    real.plays(*both, f"set 0 free {1_000 * MB}", "set 0 gpu 98")  # first, so that no look at the update has old readings
     doing[4242] = ("training", 7)
-    real.plays(*both, f"set 0 free {1_000 * MB}", "set 0 gpu 98")
     found = seen(
         real, lambda found: found.gpus and "updating" in phases(found) and phases(found)["updating"].looks > 3, "it"
     )

@@ -50,9 +50,11 @@ def answering(answer: bytes) -> Iterator[int]:
                 sock.sendall(answer)
                 kept.append(sock)
 
-        threading.Thread(target=serve, daemon=True).start()
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
         yield server.getsockname()[1]
         server.shutdown(socket.SHUT_RDWR)
+        thread.join()  # it may still have one in hand that it has not kept yet
         for sock in kept:
             sock.close()
 

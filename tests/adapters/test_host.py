@@ -1,7 +1,9 @@
 """The host's readings from files laid out as the kernel's, and from the real ones; what is not there is unknown."""
 
 import time
+from types import SimpleNamespace
 
+from supervisor.adapters.host import host as host_module
 from supervisor.adapters.host.host import LocalHost
 from supervisor.policy.box.readings import Host
 
@@ -65,9 +67,10 @@ def test_its_thread_tells_the_newest_of_this_very_box(tmp_path):
     assert 0 < host.newest().available_bytes <= host.newest().memory_bytes
 
 
-def test_old_readings_are_not_readings(tmp_path):
+def test_old_readings_are_not_readings(tmp_path, monkeypatch):
     host = LocalHost(str(tmp_path), root=tmp_path)
-    host._told = (time.monotonic() - 29.0, Host(cores=1))
+    host._told = (100.0, Host(cores=1))
+    monkeypatch.setattr(host_module, "time", SimpleNamespace(monotonic=lambda: 130.0))
     assert host.newest() == Host(cores=1)
-    host._told = (time.monotonic() - 31.0, Host(cores=1))
+    monkeypatch.setattr(host_module, "time", SimpleNamespace(monotonic=lambda: 130.1))
     assert host.newest() is None

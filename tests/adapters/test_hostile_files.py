@@ -104,13 +104,13 @@ def test_files_of_gigabytes_cost_nothing(tmp_path):
     with huge.open("wb") as file:
         file.truncate(1 << 40)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    began = time.monotonic()
+    began = time.thread_time()  # however busy the machine is
     assert contract.read_beat(huge) is None
     assert len(endings.read_bounded(str(huge), 1000)) == 1000
     assert endings.read_reports(str(huge)) == ()
     endings.last_lines(str(huge))
     assert len(logfiles.read_tail(str(huge), 1 << 40).data) == logfiles.MOST_BYTES
-    assert time.monotonic() - began < 2
+    assert time.thread_time() - began < 2
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000, "KiB"
 
 

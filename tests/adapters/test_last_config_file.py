@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -155,20 +155,19 @@ def test_the_child_gets_nothing_of_the_service(tmp_path: Path, monkeypatch: pyte
     assert next_image.mistakes(child(tmp_path, "import os, sys\nsys.exit('NOTIFY_SOCKET' in os.environ)")) == []
 
 
-def test_a_file_that_is_being_written_is_waited_for(tmp_path: Path) -> None:
+def test_a_file_that_is_being_written_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "extralife.toml"
     path.write_text("half")
+    pieces = [" more"] * 4
 
-    def write() -> None:
-        for _ in range(4):
-            time.sleep(0.1)
-            path.write_text(path.read_text() + " more")
+    def write(_seconds: float) -> None:
+        if pieces:
+            path.write_text(path.read_text() + pieces.pop())
 
-    writer = threading.Thread(target=write)
-    writer.start()
+    # Now is the moment of the last write, and between two looks the next piece comes.
+    monkeypatch.setattr(next_image, "time", SimpleNamespace(time=lambda: path.stat().st_mtime, sleep=write))
     assert next_image.wait_until_written(str(path), {}) is None
     assert path.read_text() == "half more more more more"
-    writer.join()
     path.write_text("again")
     assert next_image.wait_until_written(str(path), {}, most_s=0.0) is not None, "written a moment ago"
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from attempts_kit import eventually, gone
 from fakes import FakeClock
 from notices_kit import TOKEN, WALL_S, Metadata
 
@@ -307,11 +308,7 @@ def test_what_a_command_leaves_running_is_ended_and_not_waited_for(tmp_path, clo
     mark = tmp_path / "pid"
     asked = Command(script(tmp_path, f"sleep 300 & echo $! > '{mark}'; echo 30; yes | head -c 100000"), 20.0, clock)
     assert asked.read()[0].until_s == 1030.0
-    gone = Path(f"/proc/{mark.read_text().strip()}/stat")
-    until_s = time.monotonic() + 20.0
-    while gone.exists() and gone.read_text().rpartition(")")[2].split()[0] != "Z" and time.monotonic() < until_s:
-        time.sleep(0.01)
-    assert not gone.exists() or gone.read_text().rpartition(")")[2].split()[0] == "Z"
+    assert eventually(lambda: gone(int(mark.read_text())))
 
 
 # --- which provider --------------------------------------------------------------------------------------------------------

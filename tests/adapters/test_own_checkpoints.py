@@ -36,11 +36,11 @@ def spec(directory: Path, glob: str = "*.pt", step: str = r"step=(\d+)", **more:
     )  # type: ignore[arg-type]  # fmt: skip
 
 
-def plain(path: Path, age_s: float = OLD_S) -> Path:
+def plain(path: Path, age_s: float = OLD_S, now_s: float | None = None) -> Path:
     """A file of a format that does not tell."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"some bytes")
-    os.utime(path, (time.time() - age_s,) * 2)
+    os.utime(path, ((time.time() if now_s is None else now_s) - age_s,) * 2)
     return path
 
 
@@ -227,8 +227,9 @@ def test_after_a_violent_end_what_was_written_last_is_doubtful(tmp_path: Path) -
 
 
 def test_the_usual_gap_is_that_of_the_files(tmp_path: Path) -> None:
+    now_s = time.time()
     for number in range(4):
-        plain(tmp_path / f"step={number}.pt", 1000.0 - 100.0 * number)
+        plain(tmp_path / f"step={number}.pt", 1000.0 - 100.0 * number, now_s)
     assert look(spec(tmp_path)).interval_s == pytest.approx(100.0, abs=0.1)
 
 

@@ -52,7 +52,7 @@ def upgraded(backend, **known):
     backend.header = known_to(backend.header, **{"release": RELEASE, "started_wall_s": 2.0, **known})
 
 
-def judged(sock, before, healthy_s=0.0, ready_s=0.2):
+def judged(sock, before, healthy_s=0.0, ready_s=60.0):
     health.judge(sock, before, RELEASE, ready_s, healthy_s)
 
 
@@ -87,7 +87,7 @@ def test_a_daemon_that_is_not_well(backend, sock, change, said):
     if change:
         upgraded(backend, **change)
     with pytest.raises(health.Unwell, match=said):
-        judged(sock, before)
+        judged(sock, before, ready_s=60.0 if change else 0.2)
 
 
 def test_a_journal_error_that_was_there_before_is_no_reason_to_go_back(backend, sock):
@@ -157,7 +157,7 @@ def test_look_and_same_are_what_the_script_asks(backend, sock, tmp_path, capsys)
     assert health.main(["same", sock, str(before)]) == 0
     upgraded(backend)
     assert health.main(["same", sock, str(before)]) == 1
-    assert health.main(["judge", sock, str(before), RELEASE, "1", "0"]) == 0
+    assert health.main(["judge", sock, str(before), RELEASE, "60", "0"]) == 0
 
 
 # --- the journal -------------------------------------------------------------------------------------------------------

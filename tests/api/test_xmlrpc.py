@@ -243,10 +243,9 @@ def test_long_waits_hold_up_nobody_else(api: Path, backend: FakeBackend) -> None
         waiting = [pool.submit(proxy(api).supervisor.stopProcess, "Pong") for _ in range(10)]
         for _ in range(10):
             backend.waiting.acquire(timeout=10)
-        began = time.monotonic()
         assert proxy(api).supervisor.getProcessInfo("Pong")["statename"] == "RUNNING"
         assert call(api, "/api/v1/status")[0] == 200
-        assert time.monotonic() - began < 5
+        assert not any(one.done() for one in waiting), "these were answered first"
         backend.gate.set()
         told = [one.exception() or one.result() for one in waiting]
     assert True in told
@@ -521,6 +520,8 @@ def test_a_follower_that_has_gone_is_let_go_though_the_log_stands_still(
     socket_path: Path, backend: FakeBackend, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("supervisor.api.rpc.http.MOST_FOLLOWERS", 1)
+    for name in ("_LAST_ANSWERS_S", "_STOP_S"):
+        monkeypatch.setattr(f"supervisor.api.server.{name}", 60)  # a follower that is waited for would take so long
     with served(backend, socket_path) as server:
         rpc = server._api._rpc
         for path in (b"Pong", b"Pong/stdout"):
@@ -535,7 +536,7 @@ def test_a_follower_that_has_gone_is_let_go_though_the_log_stands_still(
         follow.reads(b"0123456789")
         began = time.monotonic()
     follow.close()
-    assert time.monotonic() - began < 2.5, "a follower does not hold up the end of the daemon"
+    assert time.monotonic() - began < 30, "a follower does not hold up the end of the daemon"
     assert MOST_FOLLOWERS > 10
 
 
