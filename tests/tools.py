@@ -17,6 +17,7 @@ import pytest
 
 # For sockets, whose paths must be short, and for what is written often: memory, or /tmp where there is none to write to.
 MEMORY_DIR = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else "/tmp")
+PATIENCE = float(os.environ.get("EXTRALIFE_TEST_PATIENCE", "1"))  # multiplies deadlines, for slow machines
 # For a line of a shell: the checkout may lie below a directory with a space in its name.
 PYTHON = shlex.quote(sys.executable)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tools import BROWSER_ARGS, browser_path
+from tools import BROWSER_ARGS, PATIENCE, browser_path
 
 TESTS = Path(__file__).resolve().parents[1]
 for each in ("browser", "outside", "api"):
@@ -76,7 +76,7 @@ def opened(browser: Any, served: Any, request: pytest.FixtureRequest) -> Iterato
         context = browser.new_context(
             viewport={"width": width, "height": height}, color_scheme=scheme, timezone_id="UTC", **more
         )
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(15_000 * PATIENCE)
         made.append(Opened(context, port, words))
         return made[-1]
 

@@ -17,14 +17,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tools import MEMORY_DIR
+from tools import MEMORY_DIR, PATIENCE
 
 from supervisor.ctl.client import Client, DaemonRefused, Unreachable
 
 ROOT = Path(__file__).resolve().parents[2]
 HOOKS = ROOT / "bench" / "chaos" / "hooks"
 TRAINER = ROOT / "tests" / "e2e" / "programs" / "trainer.py"
-PATIENCE = float(os.environ.get("EXTRALIFE_TEST_PATIENCE", "1"))  # multiplies every deadline, for slow machines
+FLOOR_S = 2.0 * PATIENCE  # without progress for so long a worker has stalled, where a test waits for that
+LONG_S = 30.0 * PATIENCE
 
 
 def until(look: Callable[[], Any], timeout_s: float, what: str) -> Any:
@@ -64,7 +65,10 @@ class Box:
         (self.boot_files / "boot_id").write_text(f"{boot_id}\n")
         (self.boot_files / "pid1_stat").write_text(f"1 (init) S {'0 ' * 18}{ticks} 0\n")
 
-    def config(self, programs: str, *, slots: int = 4, extra: str = "") -> None:
+    def config(
+        self, programs: str, *, slots: int = 4, extra: str = "", floor_s: float = LONG_S, continue_s: float = 0.5
+    ) -> None:
+        """`floor_s`: FLOOR_S in a test of stalls. In the others no worker stalls that is only kept from its processor."""
         self.config_file.write_text(
             f"""
 [daemon]
@@ -77,10 +81,10 @@ slots = {slots}
 num_envs = 4
 batch_size = 32
 [stall]
-floor_s = 2.0
-start_s = 30.0
-live_s = 1.5
-continue_s = 0.5
+floor_s = {floor_s}
+start_s = {LONG_S}
+live_s = {0.75 * floor_s}
+continue_s = {continue_s}
 grace_s = 0.5
 settle_s = 0.0
 {extra}
@@ -201,6 +205,24 @@ settle_s = 0.0
             return program if program.get("phase") == phase else None
 
         return until(look, timeout_s, f"{name} to be {phase}: {self.tail()}")
+
+    def named(self, name: str) -> list[int]:
+        """Its processes that execute this program: between fork and exec a child is still a copy of its parent."""
+        found = []
+        for pid in self.pids():
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{pid}/comm").read_text() == f"{name}\n":
+                    found.append(pid)
+        return found
+
+    def written(self) -> list[bytes]:
+        """The contents of all files of its state directory; a worker may rename one of its own meanwhile."""
+        found = []
+        for path in self.state.rglob("*"):
+            with contextlib.suppress(FileNotFoundError):
+                if path.is_file():
+                    found.append(path.read_bytes())
+        return found
 
     def facts(self, kind: str | None = None, program: str | None = None) -> list[dict[str, Any]]:
         """Straight from the journal, read-only."""

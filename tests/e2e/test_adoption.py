@@ -35,12 +35,13 @@ def test_a_killed_daemon_loses_nobody(box: Box) -> None:
     box.start()
     names = ["silent", "chatty", "parent"]
     before = {name: box.wait_phase(name, "RUNNING")["pid"] for name in names}
+    until(lambda: box.named("sleep"), 10, "the grandchild")
     processes = set(box.pids())
     with awaited_by(box.daemon.pid) as awaited:
         box.kill_daemon()
         assert set(box.pids()) == processes, "workers do not notice"
         box.start()
-        assert awaited.wait(5.0) == -signal.SIGKILL, "a child that the killed daemon awaited is ended"
+        assert awaited.wait(30.0) == -signal.SIGKILL, "a child that the killed daemon awaited is ended"
     after = {name: box.wait_phase(name, "RUNNING") for name in names}
     assert {name: program["pid"] for name, program in after.items()} == before
     assert all(program["restarts"] == 0 for program in after.values())

@@ -67,7 +67,9 @@ stop_grace_s = 10.0
     )
     box.start()
     shown = until(
-        lambda: (p := box.program("theirs")).get("ckpt_step") and p["steps"] > p["ckpt_step"] + 20 and p, 60, "steps beyond"
+        lambda: (p := box.program("theirs")).get("ckpt_step") and (p["steps"] or 0) > p["ckpt_step"] + 20 and p,
+        60,
+        "steps beyond",
     )
     saved = next((place / "extralife-run" / "checkpoints").glob("*/state"))
     assert saved.stat().st_uid == int(saved.read_text()) != 0

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from box import ROOT, until
@@ -175,22 +176,28 @@ def test_a_flipped_bit_costs_a_checkpoint_its_word(world: World, board: Scoreboa
     assert broken(board) == ["checkpoint"], "none is left"
 
 
-def test_a_fault_may_exempt_what_it_breaks_and_only_for_its_time(world: World, board: Scoreboard) -> None:
+def test_a_fault_may_exempt_what_it_breaks_and_only_for_its_time(
+    world: World, board: Scoreboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checker = Checker(board)
     commit(world, 100)
     newest = commit(world, 200)
     checker._turn()
+    now_s = time.monotonic()
+    monkeypatch.setattr(invariants, "time", SimpleNamespace(monotonic=lambda: now_s))
     board.exempt("checkpoint", "Pong", 0.2)
     (newest / contract.MANIFEST_FILE).unlink()
     checker._turn()
     assert not board.broken
-    time.sleep(0.2)
+    now_s += 0.2
     (newest / contract.MANIFEST_FILE).write_text("")
     board.breaks("checkpoint", "Pong", "it is over")
     assert broken(board) == ["checkpoint"]
 
 
-def test_a_worker_that_resumes_too_far_back_is_seen(world: World, board: Scoreboard) -> None:
+def test_a_worker_that_resumes_too_far_back_is_seen(
+    world: World, board: Scoreboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checker, tree = Checker(board), Tree(world, 1)
     (world.runtime / "beats").mkdir()
     env = {
@@ -203,10 +210,15 @@ def test_a_worker_that_resumes_too_far_back_is_seen(world: World, board: Scorebo
         client = contract.Client(env)
         checker._turn()
         client.progress(env_steps=100, resumed_step=100)
+        now_s = time.monotonic()
+        monkeypatch.setattr(invariants, "time", SimpleNamespace(monotonic=lambda: now_s))
         checker._turn()
         assert broken(board) == ["steps"]
         assert "resumed at 100, whole checkpoint 200 was there" in board.broken[0].text
+        now_s += 2.9
         assert checker.training("Pong")
+        now_s += 0.2
+        assert not checker.training("Pong")
     finally:
         tree.end()
 

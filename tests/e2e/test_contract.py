@@ -7,7 +7,7 @@ import os
 import signal
 
 import pytest
-from box import Box, until
+from box import FLOOR_S, Box, until
 from tools import needs
 
 
@@ -30,11 +30,11 @@ def test_progress_may_be_the_growth_of_a_checkpoint_directory(box: Box) -> None:
     script = "i=0; while :; do i=$((i+1)); [ -e stop ] || echo $i > model-$i.pt; sleep 0.1; done"
     box.config(
         f'[program.saves]\ncommand = {json.dumps(["sh", "-c", script])}\ndirectory = "{where}"\n'
-        'progress = "files"\nprogress_glob = "*.pt"\nstall_timeout_s = 1.5\n'
+        f'progress = "files"\nprogress_glob = "*.pt"\nstall_timeout_s = {FLOOR_S}\n'
     )
     box.start()
     box.wait_phase("saves", "RUNNING")
-    until(lambda: len(list(where.glob("*.pt"))) > 25, 20, "it to live longer than its stall limit")
+    until(lambda: len(list(where.glob("*.pt"))) > 15 * FLOOR_S, 20, "it to live longer than its stall limit")
     assert not box.facts("Stalled")
     (where / "stop").touch()
     box.wait_fact("Stalled", "saves")

@@ -33,10 +33,11 @@ def box(box: Box) -> Box:
 
 
 def test_a_script_that_prints_and_one_that_draws_have_steps_returns_and_lost_steps(box: Box) -> None:
-    shown = until(lambda: (p := box.program("prints"))["steps_per_s"] and p["steps"] > 108 and p, 60, "its pace")
+    shown = until(
+        lambda: 20 < ((p := box.program("prints"))["steps_per_s"] or 0) < 100 and p["steps"] > 108 and p, 60, "its pace"
+    )
     assert (shown["mean_return"], shown["target"], shown["target_kind"]) == (21.0, 1_000_000, "env_steps")
     assert shown["progress_source"] == "figures"
-    assert 20 < shown["steps_per_s"] < 100
     assert shown["eta_s"] > 10_000
     assert shown["episodes"] == shown["steps"] // 4
 

@@ -6,7 +6,7 @@ import os
 import signal
 
 import pytest
-from box import Box, until
+from box import FLOOR_S, Box, until
 
 
 @pytest.mark.fault("killed")
@@ -51,7 +51,7 @@ def test_a_stopped_worker_is_continued_and_not_killed(box: Box) -> None:
     ],
 )
 def test_a_worker_that_does_not_get_on_is_examined_ended_and_replaced(box: Box, fault: str, stall: str) -> None:
-    box.config(box.trainer("a", fault, "--once", "--after", "30"))
+    box.config(box.trainer("a", fault, "--once", "--after", "30"), floor_s=FLOOR_S)
     box.start()
     stalled = box.wait_fact("Stalled", "a", timeout_s=40)
     assert stalled["stall"] == stall, stalled
@@ -111,7 +111,7 @@ def test_grandchildren_in_their_own_session_are_gone_before_the_next_start(box: 
     box.config(box.trainer("a", "grandchild"))
     box.start()
     first = box.wait_phase("a", "RUNNING")
-    until(lambda: len(box.pids()) >= 3, 10, "shim, worker and grandchild")
+    until(lambda: box.named("sleep"), 10, "the grandchild")
     os.kill(first["pid"], signal.SIGKILL)
     exited = box.wait_fact("Exited", "a")
     assert len(exited["leftovers"]) == 1

@@ -43,6 +43,8 @@ def test_a_worker_whose_q_explodes_is_rolled_back_to_before_it_began(box: Box) -
     command = json.dumps([sys.executable, str(ROOT / "tests" / "e2e" / "programs" / "ailing.py"), "explode"])
     box.config(HEALTH + f'[program.mine]\ncommand = {command}\nprogress = "beat"\n')
     box.start()
+    until(lambda: (box.program("mine").get("steps") or 0) >= 100, 60, "the daemon to have seen it well")
+    (box.state / "programs" / "mine" / "go-on").touch()
     sick = box.wait_fact("Sickened", "mine", timeout_s=180)
     assert (sick["illness"], sick["action"]) == ("exploding", "rollback")
     assert sick["fine_step"] < 150

@@ -36,13 +36,13 @@ def test_an_announced_end_is_saved_copied_and_called_preempted(box: Box, tmp_pat
         ec2.instance_action("terminate", 40.0)
         told = box.wait_fact("EndAnnounced", timeout_s=30)
         assert told["why"].endswith("spot terminate")
+        assert "THIS BOX ENDS in" in box.ctl("status").stdout
         heard = box.state / "programs" / "mine" / "heard"
         until(lambda: heard.exists() and "aws: spot terminate" in heard.read_text(), 30, "the script to hear of the end")
         assert abs(int(heard.read_text().split()[0]) - time.time() - 40.0) < 60.0
         copied = box.wait_fact("OffsiteCopied", timeout_s=60)
         assert copied["cause"] == "notice"
         assert copied["took_s"] < 60.0
-        assert "THIS BOX ENDS in" in box.ctl("status").stdout
         box.wait_fact("StopIntended", "a", timeout_s=90)
         until(lambda: not box.pids(), 60, "every program to have left")
         assert [each["cause"] for each in box.facts("OffsiteCopied")][:1] == ["notice"]

@@ -7,7 +7,7 @@ import os
 import signal
 import uuid
 
-from box import Box, until
+from box import PATIENCE, Box, until
 
 
 def test_stop_start_restart_and_what_is_stopped_stays_stopped(box: Box) -> None:
@@ -114,11 +114,12 @@ def test_a_dead_daemon_is_said_to_be_dead_and_the_journal_speaks(box: Box) -> No
 
 def test_slots_are_few_and_a_finished_program_hands_its_slot_on(box: Box) -> None:
     box.config(
-        box.trainer("a", "finish", "--after", "300", keys="priority = 1") + box.trainer("b", keys="priority = 2"), slots=1
+        box.trainer("a", "finish", "--after", "1", keys="priority = 1") + box.trainer("b", keys="priority = 2"), slots=1
     )
     box.start()
     box.wait_phase("a", "RUNNING")
     assert box.program("b")["phase"] == "QUEUED"
+    (box.state / "programs" / "a" / "finish").touch()
     box.wait_phase("b", "RUNNING")
     assert box.program("a")["phase"] == "DONE"
 
@@ -130,7 +131,7 @@ def test_shutdown_lets_every_worker_save_and_leave(box: Box) -> None:
         box.wait_phase(name, "RUNNING")
     assert box.ctl("shutdown").returncode == 0
     assert box.daemon is not None
-    assert box.daemon.wait(30) == 0
+    assert box.daemon.wait(30 * PATIENCE) == 0
     assert not box.pids()
     assert box.facts()[-1]["kind"] == "DaemonStopped"
     assert {fact["code"] for fact in box.facts("Exited")} == {75}

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from box import Box, until
 
+from supervisor.adapters import procfs
+
 ROOT = Path(__file__).resolve().parents[2]
 
 # It takes its newest file without a look, as most scripts do, and so it dies of a torn one.
@@ -49,6 +51,7 @@ def test_it_is_killed_while_it_saves_and_goes_on_from_the_whole_one(box: Box) ->
         f'[program.it]\ncommand = {json.dumps([sys.executable, "train.py"])}\ndirectory = "{work}"\nenv = {env}\n'
         "checkpoint_glob = 'out/*.pt'\ncheckpoint_step = 'step=(\\d+)'\nstart_timeout_s = 300.0\n",
         extra="[restart]\npoison_deaths = 1\nbase_delay_s = 0.1\n",
+        continue_s=600.0,  # one that is stopped stays so until it is killed
     )
     box.start()
     shown = until(lambda: (seen := box.program("it")).get("ckpt_path") and seen, 120, "a checkpoint in status")
@@ -56,6 +59,7 @@ def test_it_is_killed_while_it_saves_and_goes_on_from_the_whole_one(box: Box) ->
     assert shown["ckpt_bytes"] == (work / "out" / f"step={shown['ckpt_step']}.pt").stat().st_size
 
     os.kill(shown["pid"], signal.SIGSTOP)
+    until(lambda: procfs.read_stat(shown["pid"]).state in "Tt", 10, "it to stand still")
     whole = checkpoints(work)[-1]
     torn = work / "out" / f"step={whole + 40}.pt"
     torn.write_bytes((work / "out" / f"step={whole}.pt").read_bytes()[:1000])

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from box import Box, until
+from box import FLOOR_S, Box, until
 
 
 def in_place(box: Box) -> bool:
@@ -16,7 +16,7 @@ def in_place(box: Box) -> bool:
 
 @pytest.mark.fault("runtime-removed")
 def test_a_removed_runtime_directory_is_made_again_with_all_that_was_in_it(box: Box) -> None:
-    box.config(box.trainer("a") + box.trainer("b"))
+    box.config(box.trainer("a") + box.trainer("b"), floor_s=FLOOR_S)
     box.start()
     before = {name: box.wait_phase(name, "RUNNING")["pid"] for name in "ab"}
     shutil.rmtree(box.runtime)
@@ -56,7 +56,7 @@ def test_a_removed_control_socket_is_listened_on_again_and_another_ones_file_is_
 
 @pytest.mark.fault("runtime-removed")
 def test_a_daemon_started_after_the_removal_adopts_and_nobody_is_ended_as_silent(box: Box) -> None:
-    box.config(box.trainer("a"))
+    box.config(box.trainer("a"), floor_s=FLOOR_S)
     box.start()
     worker = box.wait_phase("a", "RUNNING")["pid"]
     box.kill_daemon()
@@ -72,7 +72,7 @@ def test_a_daemon_started_after_the_removal_adopts_and_nobody_is_ended_as_silent
 
 @pytest.mark.fault("beat-damaged")
 def test_an_overwritten_beat_is_told_as_such_and_is_no_stall(box: Box) -> None:
-    box.config(box.trainer("a"))
+    box.config(box.trainer("a"), floor_s=FLOOR_S)
     box.start()
     worker = box.wait_phase("a", "RUNNING")["pid"]
     (beat,) = Path(box.runtime, "beats").glob("a.*.beat")

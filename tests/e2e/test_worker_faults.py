@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from box import ROOT, Box, until
+from box import FLOOR_S, PATIENCE, ROOT, Box, until
 
 PROGRAMS = ROOT / "tests" / "e2e" / "programs"
-QUICK = """slow_for_s = 0.5
-slow_restart_s = 1.5
+QUICK = f"""slow_for_s = 0.5
+slow_restart_s = {1.5 * PATIENCE}
 [restart]
 base_delay_s = 0.05
 max_delay_s = 0.2
@@ -58,7 +58,7 @@ def ward(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     """One daemon with all of the small trainers at once, each with an illness of its own: no cause is taken for another."""
     box = Box(tmp_path_factory.mktemp("ward"))
     faults = ("spin", "memory", "crawl", "breather", "poison", "nan")
-    box.config("".join(ailing(fault, fault) for fault in faults), slots=len(faults), extra=QUICK)
+    box.config("".join(ailing(fault, fault) for fault in faults), slots=len(faults), extra=QUICK, floor_s=FLOOR_S)
     box.config_file.write_text(box.config_file.read_text().replace("sample_period_s = 0.2", "sample_period_s = 0.04"))
     try:
         box.start()

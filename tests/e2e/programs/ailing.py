@@ -9,6 +9,7 @@ crawl    from step 300 on five times slower, in its first attempt
 breather five times slower from step 300 to 340
 poison   dies whenever it resumes at step 100
 nan      beats on with losses that are not finite from step 150 on, until it was rolled back
+explode  from step 150 on its Q is 500 times what can be, until it was rolled back; before, it waits for a file `go-on`
 """
 
 from __future__ import annotations
@@ -77,6 +78,8 @@ def fall_ill(fault: str, step: int, batch: int, me: Client) -> float:
         allocate(batch)
     if fault == "killed" and step == 60 and batch > 16:
         eat()
+    while fault == "explode" and step == 149 and not (me.run_dir / "go-on").exists():
+        time.sleep(0.01)  # until the daemon has seen it well
     if fault == "poison" and step == 120 and me.attempt == 1:
         raise RuntimeError("falls ill")
     slow = (fault == "crawl" and me.attempt == 1 and step >= 300) or (fault == "breather" and 300 <= step < 340)

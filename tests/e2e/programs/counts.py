@@ -14,8 +14,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "client"))
 
 import extralife
 
-run = extralife.init(total=int(sys.argv[1]), identity={"what": "counting"}, save_every_s=float(sys.argv[2]), silence_s=2.0)
 fault = sys.argv[3]
+silence_s = 2.0 if fault == "hangs" else 600.0
+run = extralife.init(int(sys.argv[1]), {"what": "counting"}, save_every_s=float(sys.argv[2]), silence_s=silence_s)
 found = run.restore()
 step = int((found.path / "count").read_text()) if found else 0
 assert step == (found.step if found else 0)

@@ -3,8 +3,8 @@
     trainer.py FAULT [--once] [--after STEPS]
 
 It counts steps, commits its counter durably every 50 steps, resumes from it, and after `--after` steps does FAULT:
-none, gil, hang, envpool-hang, segfault, die, ignore-term, grandchild, chatty, finish. With `--once` only the first
-attempt goes wrong, so that a test can watch the healing succeed.
+none, gil, hang, envpool-hang, segfault, die, ignore-term, grandchild, chatty, finish (once there is a file `finish` in its
+run directory). With `--once` only the first attempt goes wrong, so that a test can watch the healing succeed.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ def main() -> None:
             me.phase(WorkerPhase.LEAVING)
             save()
             sys.exit(EXIT_LEFT)
-        if step - began >= args.after and not (args.once and done_before):
+        due = args.fault != "finish" or (me.run_dir / "finish").exists()
+        if due and step - began >= args.after and not (args.once and done_before):
             (me.run_dir / "went-wrong").touch()
             do(args.fault, prepared)
 
