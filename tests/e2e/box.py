@@ -28,15 +28,15 @@ FLOOR_S = 2.0 * PATIENCE  # without progress for so long a worker has stalled, w
 LONG_S = 30.0 * PATIENCE
 
 
-def until(look: Callable[[], Any], timeout_s: float, what: str) -> Any:
-    """The first true answer of `look`, asked again and again until the deadline."""
+def until(look: Callable[[], Any], timeout_s: float, what: str, more: Callable[[], str] = str) -> Any:
+    """The first true answer of `look`, asked again and again until the deadline. `more` is said of a wait in vain."""
     deadline = time.monotonic() + timeout_s * PATIENCE
     while True:
         answer = look()
         if answer:
             return answer
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited {timeout_s:g} s in vain for {what}; last answer: {answer!r}")
+            raise AssertionError(f"waited {timeout_s:g} s in vain for {what}; last answer: {answer!r}{more()}")
         time.sleep(0.03)
 
 
@@ -95,7 +95,8 @@ settle_s = 0.0
     @staticmethod
     def trainer(name: str, fault: str = "none", *flags: str, keys: str = "") -> str:
         command = json.dumps([sys.executable, str(TRAINER), fault, *flags])
-        return f'[program.{name}]\ncommand = {command}\nprogress = "beat"\nstop_grace_s = 3.0\n{keys}\n'
+        grace_s = 3.0 if fault == "ignore-term" else LONG_S  # who leaves by itself is not killed on a busy machine
+        return f'[program.{name}]\ncommand = {command}\nprogress = "beat"\nstop_grace_s = {grace_s}\n{keys}\n'
 
     def calm(self, step_s: float = 0.02) -> None:
         """Each step of a built-in game waits so long: a test that waits for something else leaves the cores to other tests."""
@@ -204,7 +205,7 @@ settle_s = 0.0
             program = self.program(name)
             return program if program.get("phase") == phase else None
 
-        return until(look, timeout_s, f"{name} to be {phase}: {self.tail()}")
+        return until(look, timeout_s, f"{name} to be {phase}", self.tail)
 
     def named(self, name: str) -> list[int]:
         """Its processes that execute this program: between fork and exec a child is still a copy of its parent."""
@@ -236,11 +237,11 @@ settle_s = 0.0
             found = self.facts(kind, program)
             return found[count - 1] if len(found) >= count else None
 
-        return until(look, timeout_s, f"fact {kind} of {program} (x{count}): {self.tail()}")
+        return until(look, timeout_s, f"fact {kind} of {program} (x{count})", self.tail)
 
     def tail(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()[-15:] if self.log.exists() else []
-        return "\n".join(lines)
+        return "\n".join(["", *lines])
 
     def close(self) -> None:
         for daemon in self.daemons:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from box import FLOOR_S, Box, until
+from box import FLOOR_S, LONG_S, Box, until
 
 COUNTS = Path(__file__).parent / "programs" / "counts.py"
 STEP_S = 0.002  # no step of it is shorter
@@ -25,7 +25,7 @@ def box(box: Box) -> Box:
     """All of them at once, in one daemon."""
     box.config(
         counting("killed", 10**6, 1.0)
-        + counting("stopped", 10**6, 100.0, grace_s=30.0)
+        + counting("stopped", 10**6, 100.0, grace_s=LONG_S)
         + counting("hung", 10**6, 0.3, "hangs")
         + counting("diverged", 10**6, 0.2, "nan")
         + counting("done", 200, 100.0, "forks"),

@@ -11,7 +11,7 @@ import sys
 import time
 
 import pytest
-from box import ROOT, Box, until
+from box import LONG_S, ROOT, Box, until
 
 SAVER = shlex.join([sys.executable, str(ROOT / "tests" / "e2e" / "programs" / "saver.py")])
 WRAPPED = {
@@ -22,7 +22,7 @@ WRAPPED = {
 }
 
 
-def configure(box: Box, *names: str, grace_s: float = 20.0) -> None:
+def configure(box: Box, *names: str, grace_s: float = LONG_S) -> None:
     programs = ""
     for name in names:
         directory = box.directory / name

@@ -6,7 +6,7 @@ spin     its loop runs on and completes no step; its side thread beats on
 memory   a real MemoryError (RLIMIT_AS) with a batch above 16
 killed   eats memory until the kernel's OOM killer comes, with a batch above 16
 crawl    from step 300 on five times slower, in its first attempt
-breather five times slower from step 300 to 340
+breather five times slower from step 300 on until there is a file `go-on` in its run directory
 poison   dies whenever it resumes at step 100
 nan      beats on with losses that are not finite from step 150 on, until it was rolled back
 explode  from step 150 on its Q is 500 times what can be, until it was rolled back; before, it waits for a file `go-on`
@@ -78,12 +78,17 @@ def fall_ill(fault: str, step: int, batch: int, me: Client) -> float:
         allocate(batch)
     if fault == "killed" and step == 60 and batch > 16:
         eat()
-    while fault == "explode" and step == 149 and not (me.run_dir / "go-on").exists():
+    while fault == "explode" and step == 149 and not goes_on(me):
         time.sleep(0.01)  # until the daemon has seen it well
     if fault == "poison" and step == 120 and me.attempt == 1:
         raise RuntimeError("falls ill")
-    slow = (fault == "crawl" and me.attempt == 1 and step >= 300) or (fault == "breather" and 300 <= step < 340)
+    slow = step >= 300 and ((fault == "crawl" and me.attempt == 1) or (fault == "breather" and not goes_on(me)))
     return 0.05 if slow else 0.01
+
+
+def goes_on(me: Client) -> bool:
+    assert me.run_dir is not None
+    return (me.run_dir / "go-on").exists()
 
 
 def main() -> None:
