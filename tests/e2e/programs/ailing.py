@@ -4,7 +4,7 @@
 
 spin     its loop runs on and completes no step; its side thread beats on
 memory   a real MemoryError (RLIMIT_AS) with a batch above 16
-killed   eats memory until the kernel's OOM killer comes, with a batch above 16
+killed   eats memory until the kernel's OOM killer comes, with a batch above 16, once there is a file `go-on`
 crawl    from step 300 on five times slower, in its first attempt
 breather five times slower from step 300 on until there is a file `go-on` in its run directory
 poison   dies whenever it resumes at step 100
@@ -78,7 +78,7 @@ def fall_ill(fault: str, step: int, batch: int, me: Client) -> float:
         allocate(batch)
     if fault == "killed" and step == 60 and batch > 16:
         eat()
-    while fault == "explode" and step == 149 and not goes_on(me):
+    while (fault, step) in {("explode", 149), ("killed", 59)} and batch > 16 and not goes_on(me):
         time.sleep(0.01)  # until the daemon has seen it well
     if fault == "poison" and step == 120 and me.attempt == 1:
         raise RuntimeError("falls ill")
