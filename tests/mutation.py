@@ -100,7 +100,7 @@ PARTS = {  # the code, and the tests that ought to kill what is wrong in it
     "policy": (["supervisor/policy"], ["tests/policy"]),
     "core": (["supervisor/model", "supervisor/deciding", "supervisor/reports"], ["tests/core"]),
     "config": (["supervisor/config"], ["tests/config"]),
-    "api": (["supervisor/api"], ["tests/api"]),
+    "api": (["supervisor/api"], ["tests/api", "tests/ctl/test_report_page.py"]),
     "slurm": (["supervisor/adapters/slurm"], ["tests/slurm", "tests/adapters/test_slurm*.py"]),
     "adapters": (["supervisor/adapters"], ["tests/adapters"]),  # those that are in no part before
     "storage": (
@@ -108,7 +108,7 @@ PARTS = {  # the code, and the tests that ought to kill what is wrong in it
         [f"tests/workers/test_{name}.py" for name in (
             "checkpoint", "replay", "replay_widths", "rollout", "records", "results", "the_contract", "prefetch",
             "resume_exact", "dqn", "on_policy",
-        )],
+        )] + ["tests/adapters/test_controls.py"],
     ),
     "learning": (
         [f"workers/{name}.py" for name in (
@@ -116,8 +116,8 @@ PARTS = {  # the code, and the tests that ought to kill what is wrong in it
             "optimizers", "precision", "schedules", "stopwatch",
         )],
         [f"tests/workers/test_{name}.py" for name in (
-            "acting", "dqn", "figures", "learner", "networks", "on_a_device", "on_policy", "optimizers", "precision", "schedules",
-            "stopwatch", "resume_exact",
+            "acting", "auto", "dqn", "figures", "learner", "networks", "on_a_device", "on_policy", "optimizers", "precision",
+            "schedules", "stopwatch", "resume_exact",
         )],
     ),
 }  # fmt: skip

@@ -12,6 +12,7 @@ import pytest
 
 from supervisor import places
 from supervisor.adapters import last_config, next_image
+from supervisor.adapters.host import boot
 from supervisor.config.given import Given
 from supervisor.model.settings import Paths
 
@@ -179,3 +180,37 @@ def test_an_old_file_is_not_waited_for_nor_one_of_the_future(tmp_path: Path, age
     os.utime(path, (time.time() - age_s,) * 2)
     assert next_image.wait_until_written(str(path), {}, most_s=0.0) is None
     assert next_image.wait_until_written(str(tmp_path / "nothing"), {}) is None
+
+
+THIS = "a" * 32
+
+
+class Terminal:
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("mark", "more", "attended"),
+    [
+        ("", {}, True),
+        (THIS, {}, True),
+        ("b" * 32, {}, False),
+        (THIS, {"NOTIFY_SOCKET": "/run/systemd/notify"}, False),
+        (THIS, {"EXTRALIFE_LISTEN_FD": "3"}, False),
+        (THIS, {"EXTRALIFE_BOOT_FILES": "/nowhere"}, False),
+    ],
+)
+def test_a_person_reads_along_at_a_terminal_where_a_daemon_lived_in_this_boot(
+    tmp_path: Path, paths: Paths, monkeypatch: pytest.MonkeyPatch, mark: str, more: dict[str, str], attended: bool
+) -> None:
+    (tmp_path / "boot_id").write_text(f"{THIS}\n")
+    environ = {"EXTRALIFE_BOOT_FILES": str(tmp_path), **more}
+    last_config.keep(paths, given(tmp_path), environ, 1e9)
+    kept = last_config.read(Path(paths.last_config))
+    if mark:
+        Path(paths.alive).write_bytes(boot.pack_mark(boot.AliveMark(mark, None, 10.0, 1e9, 10.0), 1))
+    assert not last_config._attended(kept, environ), "no terminal"
+    for stream in ("stdin", "stderr"):
+        monkeypatch.setattr(sys, stream, Terminal())
+    assert last_config._attended(kept, environ) is attended

@@ -288,6 +288,14 @@ def test_what_was_notified_becomes_a_sample(scene):
     assert scene.look().phase == "leaving"
 
 
+@pytest.mark.parametrize("source", [each for each in Progress if each is not Progress.BEAT])
+def test_what_a_program_says_of_itself_is_shown_whatever_counts_as_its_progress(scene, source):
+    scene.watch(source)
+    assert scene.look().status == ""
+    scene.say("STATUS=loading")
+    assert scene.look().status == "loading"
+
+
 def test_a_real_datagram_reaches_the_sample(scene):
     scene.edges.bind("Pong")
     scene.watch(Progress.BEAT, pid=os.getpid())

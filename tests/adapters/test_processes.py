@@ -294,6 +294,16 @@ def is_held(lock):
     return False
 
 
+def test_a_worker_that_no_record_knows_is_found_by_who_holds_its_lock(world):
+    started = world.run(python(STUBBORN), attempt=3)
+    assert eventually(lambda: "up" in world.stdout())
+    (found,) = world.new_launcher().unrecorded_workers(["Pong", "Nobody"]).items()
+    survivor = Survivor(
+        started.token, Survival.ALIVE, started.pid, started.start_ticks, started.shim_pid, started.shim_start_ticks
+    )
+    assert found == ("Pong", (3, survivor))
+
+
 def test_a_shim_that_hangs_without_its_worker_blocks_nobody(world, monkeypatch):
     monkeypatch.setattr(processes, "_HOLDER_PATIENCE_S", 0.2)
     started = world.run(python(STUBBORN))

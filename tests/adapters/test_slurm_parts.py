@@ -18,7 +18,7 @@ from supervisor.adapters.slurm.launcher import node_order
 from supervisor.adapters.slurm.probes import FRESH_S, SlurmProbes
 from supervisor.adapters.slurm.script import ArrayTag, Tag, Terms, array_of, batch_script, tag_of
 from supervisor.model.commands import SetControl
-from supervisor.model.inputs import Ended, JobsSeen, SpawnBroke, SpawnSucceeded
+from supervisor.model.inputs import Ended, JobsSeen, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.policy.cluster.jobs import Job
 from supervisor.policy.worker.placeholders import Template
 from workers import contract
@@ -120,6 +120,15 @@ def test_a_lost_answer_is_looked_for_and_given_up_only_when_slurm_does_not_know_
     broke = [item for item in world.look() if isinstance(item, SpawnBroke)]
     assert "has not shown such a job" in broke[0].error
     assert len(world.cluster.scripts) == 1
+
+
+def test_a_job_that_slurm_has_started_again_is_found_by_the_token_after_its_own(world):
+    world.spawn()
+    Path(world.paths.attempt_dir("Pong", 4, NEXT)).mkdir(parents=True)
+    for rows, survival in (([world.row(restarts=1)], Survival.ALIVE), ([], Survival.NEVER)):
+        world.cluster.rows = rows
+        world.restart()
+        assert world.launcher.survey({"Pong": (4, NEXT)}) == {"Pong": Survivor(NEXT, survival)}
 
 
 def test_what_slurm_answers_instead_of_its_queue_is_posted_with_the_jobs_as_last_seen(world):

@@ -23,6 +23,7 @@ def served(backend: FakeBackend, path: Path) -> Iterator[Server]:
     server = Server(backend, listener, time.time)
     server.start()
     try:
+        assert listener.trouble == "", "no group was asked for"
         yield server
     finally:
         server.stop()

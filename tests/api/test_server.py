@@ -22,6 +22,7 @@ import pytest
 from fake_backend import FakeBackend
 from serving import Connection, call, served
 
+from supervisor.api.app import Api
 from supervisor.api.listener import SocketTaken, listen, take_over
 from supervisor.api.server import Server
 
@@ -242,3 +243,17 @@ def test_nobody_is_left_hanging_when_it_stops(backend: FakeBackend, socket_path:
             over.set()
         assert sum(one.result(40) for one in hammers) > 0
     gc.collect()  # a connection that was lost is found, and pytest told of it, here
+
+
+def test_what_still_waits_for_a_thread_at_the_end_is_not_begun(backend: FakeBackend) -> None:
+    """Else a request that nobody waits for any more would act on the daemon while it ends."""
+    api, over = Api(backend, time.time), threading.Event()
+    for threads_ in (api._readers, api._askers):
+        for _ in range(threads_._max_workers):
+            threads_.submit(over.wait, 60)
+    waiting = [api._readers.submit(backend.asked.clear), api._askers.submit(backend.asked.clear)]
+    try:
+        api.close()
+        assert [each.cancelled() for each in waiting] == [True, True]
+    finally:
+        over.set()

@@ -555,6 +555,8 @@ def test_a_control_comes_back_as_it_was(tmp_path, interval, offset, save_now, le
 def test_a_control_for_another_attempt_is_not_ours(tmp_path):
     reading = ControlReader(tmp_path / "control", TOKEN)
     assert reading.read() == Control(TOKEN), "nothing is there yet"
+    (tmp_path / "control").touch()
+    assert reading.read() == Control(TOKEN), "its space is not there yet"
     writing = ControlWriter(tmp_path / "control")
     writing.write(Control(OTHER, 5, 6, 7))
     assert reading.read() == Control(TOKEN)
