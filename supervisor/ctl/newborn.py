@@ -25,7 +25,7 @@ _NAMES = {b"supervisord", b"extralife"}
 def daemon_comes(path: str) -> bool:
     """Wait while a daemon starts; True once somebody listens on the socket at `path`."""
     while True:
-        young = any(_young_daemons())  # before the look: one that has just ended its start has its socket
+        young = any(_young_daemons(path))  # before the look: one that has just ended its start has its socket
         if _listens(path):
             return True
         if not young:
@@ -42,7 +42,7 @@ def _listens(path: str) -> bool:
     return True
 
 
-def _young_daemons() -> Iterator[int]:
+def _young_daemons(path: str) -> Iterator[int]:
     """Those that do not listen yet, as far as this user may know."""
     ticks_per_s = os.sysconf("SC_CLK_TCK")
     oldest_ticks = (time.clock_gettime(time.CLOCK_BOOTTIME) - _YOUNG_S) * ticks_per_s
@@ -51,7 +51,7 @@ def _young_daemons() -> Iterator[int]:
             stat = procfs.read_stat(entry)
             if stat is None or not stat.alive or stat.start_ticks + _waited_s(entry) * ticks_per_s < oldest_ticks:
                 continue
-            if not _has_listened(entry):
+            if not _has_listened(entry, path):
                 yield int(entry)
 
 
@@ -73,13 +73,17 @@ def _is_daemon(pid: str) -> bool:
     return b"supervisor" in words[1:] or any(word.rpartition(b"/")[2] in _NAMES for word in words[:3])
 
 
-def _has_listened(pid: str) -> bool:
-    """It has a listening socket: of another path than ours, then. Nor is one waited for whose files nobody may see."""
-    listening = set()
+def _has_listened(pid: str, path: str) -> bool:
+    """It has a listening socket of another path than ours. Nor is one waited for whose files nobody may see.
+
+    Our own socket listens under a name beside `path` before it is renamed: a busy machine may stop a daemon in between.
+    """
+    listening, beside = set(), os.path.dirname(path) + "/"  # noqa: PTH120
     with open("/proc/net/unix", encoding="ascii", errors="replace") as file:  # noqa: PTH123
         for line in file:
             columns = line.split()
-            if len(columns) > 6 and columns[3] == "00010000":
+            ours = len(columns) > 7 and columns[7].startswith(beside)
+            if len(columns) > 6 and columns[3] == "00010000" and not ours:
                 listening.add(f"socket:[{columns[6]}]")
     directory = f"/proc/{pid}/fd"
     try:

@@ -10,11 +10,11 @@ from supervisor.ctl import newborn
 def test_the_time_without_a_processor_does_not_make_a_daemon_old(monkeypatch):
     with subprocess.Popen(["/somewhere/supervisord", "60"], executable=shutil.which("sleep")) as daemon:
         try:
-            assert daemon.pid in newborn._young_daemons()
+            assert daemon.pid in newborn._young_daemons("/somewhere/socket")
             monkeypatch.setattr(newborn, "_YOUNG_S", -1.0)
-            assert daemon.pid not in newborn._young_daemons()
+            assert daemon.pid not in newborn._young_daemons("/somewhere/socket")
             monkeypatch.setattr(newborn, "_waited_s", lambda pid: 60.0 if int(pid) == daemon.pid else 0.0)
-            assert daemon.pid in newborn._young_daemons()
+            assert daemon.pid in newborn._young_daemons("/somewhere/socket")
         finally:
             daemon.kill()
 
