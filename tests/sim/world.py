@@ -32,6 +32,7 @@ from supervisor.model.inputs import Asked, Began, Ending, Sampled, Survival, Sur
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import DaemonSettings, Level, Paths, Progress, Settings
 from supervisor.policy.worker.figures import Sources
+from supervisor.ports import ahead_s
 
 STORY_KEPT = 60  # lines
 TURNS_AT_ONCE = 500  # in one moment: beyond it the loop spins
@@ -288,7 +289,8 @@ class World(Misfortunes, Looks, Upkeep, Deeds):
         told = [fact for fact in decision.facts if not isinstance(fact, QUIET)]
         if told or not isinstance(item, Sampled | Woke):
             self.tell(type(item).__name__, item, told)
-        check(self, Step(settings, before, memory, item, decision, self.wall_s, self.turns))
+        wall_s = now_s + ahead_s(self.core.loop.clock)  # as the loop reckons it, to the last digit
+        check(self, Step(settings, before, memory, item, decision, wall_s, self.turns))
         if any(not isinstance(fact, ROUTINE) for fact in told):
             self.look_soon()
         todo = decision.commands
