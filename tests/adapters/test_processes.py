@@ -414,6 +414,7 @@ def test_ten_stubborn_trees_are_ended_in_parallel(world):
         assert eventually(lambda attempt=attempt: world.stdout(attempt.program) == "up\n")
         assert eventually(lambda attempt=attempt: len(procfs.descendants([attempt.shim_pid])) == 3), "the last sleep began"
     trees = [stat.pid for attempt in started for stat in procfs.descendants([attempt.shim_pid])]
+    assert len(trees) == 30
     for attempt in started:
         world.launcher.kill_tree(attempt.program, attempt.token)
     for attempt in started:
