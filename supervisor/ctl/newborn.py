@@ -65,11 +65,14 @@ def _waited_s(pid: str) -> float:
 
 
 def _is_daemon(pid: str) -> bool:
+    """Its command line says so; or it has none yet, because the kernel is about to execute a program in it."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123
             words = file.read(4096).split(b"\0")[:6]
     except OSError:
         return False
+    if words == [b""]:
+        return bool(_target(f"/proc/{pid}/exe"))  # kernel threads and zombies have no executable
     return b"supervisor" in words[1:] or any(word.rpartition(b"/")[2] in _NAMES for word in words[:3])
 
 
