@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -38,6 +39,21 @@ def until(look: Callable[[], Any], timeout_s: float, what: str, more: Callable[[
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {timeout_s:g} s in vain for {what}; last answer: {answer!r}{more()}")
         time.sleep(0.03)
+
+
+def remove(directory: Path) -> None:
+    """As a person who repeats `rm -r`: a process that writes meanwhile adds a file behind the look at the names."""
+
+    def removed() -> bool:
+        try:
+            shutil.rmtree(directory)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            return False
+        return True
+
+    until(removed, 10, f"{directory} to be removed")
 
 
 class Box:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from box import Box, until
+from box import Box, remove, until
 
 CATCH = """
 [training]
@@ -46,20 +44,6 @@ def is_watched(box: Box, directory: Path) -> bool:
             if descriptor.readlink() == directory:
                 return True
     return False
-
-
-def remove(directory: Path) -> None:
-    """As `rm -r` by a person who repeats it: a worker that saves meanwhile adds a file behind the look at its names."""
-
-    def removed() -> bool:
-        try:
-            shutil.rmtree(directory)
-        except OSError as error:
-            assert error.errno == errno.ENOTEMPTY
-            return False
-        return True
-
-    until(removed, 10, f"{directory} to be removed")
 
 
 @pytest.mark.parametrize("what", ["Catch", "Catch/checkpoints"])

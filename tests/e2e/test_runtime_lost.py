@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 from pathlib import Path
 
 import pytest
-from box import FLOOR_S, Box, until
+from box import FLOOR_S, Box, remove, until
 
 
 def in_place(box: Box) -> bool:
@@ -19,7 +18,7 @@ def test_a_removed_runtime_directory_is_made_again_with_all_that_was_in_it(box: 
     box.config(box.trainer("a") + box.trainer("b"), floor_s=FLOOR_S)
     box.start()
     before = {name: box.wait_phase(name, "RUNNING")["pid"] for name in "ab"}
-    shutil.rmtree(box.runtime)
+    remove(box.runtime)
     until(lambda: in_place(box), 20, "the control socket to be back")
     until(lambda: not box.status()["daemon"]["foundations"], 20, "nothing to be amiss any more")
     assert box.runtime.stat().st_mode & 0o077 == 0
@@ -60,7 +59,7 @@ def test_a_daemon_started_after_the_removal_adopts_and_nobody_is_ended_as_silent
     box.start()
     worker = box.wait_phase("a", "RUNNING")["pid"]
     box.kill_daemon()
-    shutil.rmtree(box.runtime)
+    remove(box.runtime)
     box.start()
     program = box.wait_phase("a", "RUNNING")
     assert program["pid"] == worker
