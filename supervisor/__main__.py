@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 _DETACH_S: Final = 60.0
 
-# structlog imports rich where it is installed, a sixth of all that a start computes. The daemon's tracebacks are plain text.
+# structlog imports rich if it is installed, a sixth of a start's computing time. The daemon's tracebacks are plain text.
 sys.modules.setdefault("rich", cast("ModuleType", None))
 
 
 def version() -> str:
-    """The installed distribution's version; a checkout that is not installed says so."""
+    """The version of the installed distribution, or a text that says that this checkout is not installed."""
     try:
         return metadata.version("extralife")
     except metadata.PackageNotFoundError:
@@ -38,7 +38,7 @@ def version() -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line; everything else is in the configuration."""
+    """The command line; all other settings are in the configuration."""
     made = argparse.ArgumentParser(
         prog="supervisord", description="extralife keeps training runs alive through crashes, stalls and reboots."
     )
@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit status, one of `shell/exit_codes.py`."""
+    """Returns the exit status, one of `shell/exit_codes.py`."""
     if sd_journal.is_stream(2, os.environ):
         sys.stderr = cast("TextIO", sd_journal.Complaints(sys.stderr))
     args = list(sys.argv[1:] if argv is None else argv)
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     started_as = image.settle()
     environ = dict(os.environ)
     if not (options.check or options.detach):
-        gc.disable()  # until all is imported: what an import makes stays
+        gc.disable()  # until all imports are done: the objects that they create stay alive
         if not _our_turn(environ, options.config):
             return 0
 
@@ -108,7 +108,7 @@ def _complain(sentences: Sequence[str]) -> None:
 
 
 def _checked(loaded: config.Loaded) -> int:
-    """What `--check` ends with. The daemon is imported too: a reload asks this of the image that it would start."""
+    """Finish `--check`. It imports the daemon too: a reload runs this check on the image that it would start."""
     import supervisor.shell.daemon  # noqa: F401
 
     print(config.summary(loaded.settings))
@@ -118,7 +118,7 @@ def _checked(loaded: config.Loaded) -> int:
 def _load_or_last_good(
     load: Callable[[], config.Loaded], config_file: str | None, environ: dict[str, str], flags: dict[str, object]
 ) -> tuple[config.Loaded, Instead | None]:
-    """The settings, or those that the newest daemon had where the configuration cannot be used. Raises ConfigError."""
+    """The settings, or the last daemon's settings if the configuration cannot be used. Raises ConfigError."""
     from supervisor.adapters import last_config
 
     loaded: config.Loaded | None = None
@@ -140,7 +140,7 @@ def _load_or_last_good(
 
 
 def _our_turn(environ: dict[str, str], config_file: str | None) -> bool:
-    """Under a service manager a start that comes too soon after others waits; not that of a new image of this process."""
+    """Under a service manager, a start too soon after others waits. A new image of this process does not wait."""
     from supervisor.adapters.process import starts
     from supervisor.shell.daemon import ENV_LISTEN_FD
 
@@ -150,12 +150,12 @@ def _our_turn(environ: dict[str, str], config_file: str | None) -> bool:
 def serve(
     loaded: config.Loaded, load: Callable[[], config.Loaded], args: Sequence[str], started_as: str, instead: Instead | None
 ) -> int:
-    """Become the daemon. What keeps it from starting is one sentence on standard error."""
+    """Become the daemon. An obstacle to the start is reported as one sentence on standard error."""
     from supervisor.adapters.singleton import Taken
     from supervisor.api.listener import SocketTaken
     from supervisor.shell.daemon import Daemon, Start
 
-    gc.freeze()  # the code stays as long as the daemon does: no collection looks through it
+    gc.freeze()  # code objects live as long as the daemon: garbage collection skips them
     gc.enable()
     try:
         return Daemon(loaded, load, Start(tuple(args), version(), started_as, instead=instead)).run()
@@ -170,7 +170,7 @@ def _refused(error: Exception) -> int:
 
 
 def detach(args: list[str], loaded: config.Loaded) -> int:
-    """Start the daemon in a session of its own and wait until it serves, or say why it does not."""
+    """Start the daemon in a new session and wait until it serves requests. Otherwise print the reason."""
     from supervisor.adapters import singleton
 
     paths = loaded.settings.paths
@@ -179,8 +179,8 @@ def detach(args: list[str], loaded: config.Loaded) -> int:
         Path(paths.state_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
     except (singleton.Taken, OSError) as error:
         return _refused(error)
-    said = Path(paths.state_dir) / "supervisord.out"
-    with said.open("wb") as out:
+    output = Path(paths.state_dir) / "supervisord.out"
+    with output.open("wb") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "supervisor", *args],
             stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
@@ -189,10 +189,10 @@ def detach(args: list[str], loaded: config.Loaded) -> int:
     while process.poll() is None and time.monotonic() < deadline_s:  # noqa: TID251
         if _serves(paths.socket):
             print(f"extralife runs as pid {process.pid}; its log is {paths.main_log}")
-            process.returncode = 0  # it is not ours to wait for
+            process.returncode = 0  # stops Popen from waiting for it
             return 0
         time.sleep(0.05)  # noqa: TID251  nothing to wait on: the socket does not exist yet
-    sys.stderr.write(said.read_text(errors="replace"))
+    sys.stderr.write(output.read_text(errors="replace"))
     if process.poll() is None:
         print(f"supervisord: pid {process.pid} does not serve {paths.socket} yet; see {paths.main_log}", file=sys.stderr)
         process.returncode = 0
@@ -201,9 +201,10 @@ def detach(args: list[str], loaded: config.Loaded) -> int:
 
 
 def _may_make(state_dir: str) -> None:
-    """Raises what would keep the daemon from starting there. The daemon itself asks again.
+    """Raises the error that would keep the daemon from starting there. The daemon itself checks again.
 
-    Its output file alone would make a directory on the wrong disk, or empty the file of the daemon that runs.
+    Without this check, the output file alone would create a directory on the wrong disk, or truncate the file of a running
+    daemon.
     """
     from supervisor.adapters import singleton
     from supervisor.adapters.host import known_mount
@@ -222,7 +223,7 @@ def _serves(path: str) -> bool:
         try:
             probe.connect(path)
             probe.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            return probe.recv(64).startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 503 "))  # 503: it serves, and is in trouble
+            return probe.recv(64).startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 503 "))  # 503: it serves, but reports trouble
         except OSError:
             return False
 

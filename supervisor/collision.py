@@ -1,9 +1,9 @@
-"""PyPI's `supervisor` in the same environment: its package and its two commands have the names of ours.
+"""Detects PyPI's `supervisor` in the same environment: its package and its two commands have the same names as extralife's.
 
-pip writes both packages into one directory, and the commands of the one that was installed last stay. `superlance` brings
-`supervisor` along. Nothing breaks at once: no file of the two has the same name but `__init__.py`. But `supervisorctl` is
-another program than before, and `pip uninstall supervisor` removes the commands of both. So it is said, with what to do.
-Debian's `supervisor` lies in a directory of its own, which an environment does not share.
+pip writes both packages into one directory, and the commands of the last installed package remain. `superlance` installs
+`supervisor` as a dependency. Nothing breaks at once: of all files, only `__init__.py` has the same name in both. But
+`supervisorctl` is now another program, and `pip uninstall supervisor` removes the commands of both. So a warning explains
+this and the remedy. Debian's `supervisor` is in a separate directory, which a virtual environment does not share.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OURS: Final = ("supervisor.__main__", "supervisor.ctl", "workers.commands")
 
 
 def sentence() -> str:
-    """What is wrong and what to do; empty: only extralife is installed here."""
+    """The problem and the remedy; empty if only extralife is installed here."""
     try:
         theirs = metadata.distribution("supervisor")
     except metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""What kind of file system a path is on, and whether a state directory is safe there: told by the daemon and by `doctor`."""
+"""The kind of file system below a path, and whether a state directory is safe there. The daemon and `doctor` report it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from pathlib import Path
 from typing import Final
 
 MEMORY: Final = frozenset({"tmpfs", "ramfs"})
-# Another machine, or the host of a guest, holds the files.
+# Another machine, or the host of a virtual machine, stores the files.
 _SHARED: Final = frozenset(
     {
         "nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "ocfs2",
         "gfs2", "orangefs", "pvfs2", "coda",
     }
 )  # fmt: skip
-# Neither owners nor modes, nor renames that a power cut leaves whole.
+# These keep no owners or modes, and a power cut can damage a rename.
 _SIMPLE: Final = frozenset({"vfat", "msdos", "exfat", "ntfs", "ntfs3", "hfs", "hfsplus", "fuseblk"})
 _LAYERS: Final = frozenset({"overlay", "aufs"})
 
 
 def kind_of(path: Path, root: str = "") -> str:
-    """As the kernel calls it; empty when that cannot be told. `root` is that of /proc, another one in tests."""
+    """The kernel's name of the file system; empty if unknown. `root` is the directory of /proc; tests use another one."""
     best, kind = -1, ""
     real = str(path.resolve())
     try:
@@ -34,12 +34,12 @@ def kind_of(path: Path, root: str = "") -> str:
 
 
 def shared(kind: str) -> bool:
-    """Other machines may see the same files."""
+    """Whether other machines may see the same files."""
     return kind in _SHARED or kind.startswith("fuse.")
 
 
 def unsafe(kind: str, *, cluster: bool = False) -> str:
-    """Why no state should lie there, as a clause; empty when nothing speaks against it. `cluster`: jobs must see it too."""
+    """Why no state should be there, as a clause; empty if it is safe. `cluster`: a cluster's jobs must see the files too."""
     if kind in MEMORY:
         return f"is in memory ({kind}): a reboot deletes it"
     if shared(kind) and not cluster:
@@ -53,5 +53,5 @@ def unsafe(kind: str, *, cluster: bool = False) -> str:
 
 
 def layered(kind: str) -> bool:
-    """It is the upper layer of a container, most likely: it goes with that."""
+    """Whether it is probably the upper layer of a container, which is deleted with the container."""
     return kind in _LAYERS

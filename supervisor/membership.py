@@ -1,8 +1,8 @@
-"""Whether a user can give a file to a group: asked by the configuration's check, by the control socket and by `doctor`.
+"""Whether a user can give a file to a group. The configuration's check, the control socket and `doctor` use it.
 
-A user gives files to groups that the user is in; root, as long as it has CAP_CHOWN, to any. For another user than our
-own the group database counts. For our own, the groups of this process count too: a unit may add some that the database
-does not know (SupplementaryGroups=).
+A user can give files to the user's own groups; root, with CAP_CHOWN, to any group. For users other than the process's own,
+the group database decides. For its own user, the groups of this process count too: a systemd unit may add some that the
+database does not have (SupplementaryGroups=).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _CAP_CHOWN: Final = 1  # bit 0, capabilities(7)
 
 
 def outside(group: str, uid: int) -> str:
-    """Why the user cannot give a file to the group, as a sentence without its end; empty when nothing speaks against it."""
+    """Why the user cannot give a file to the group, as a sentence without its full stop; empty if no reason is known."""
     import grp
     import pwd
 

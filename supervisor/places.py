@@ -1,7 +1,7 @@
-"""Where the config file, the state directory and the runtime directory are when nobody named them.
+"""Default paths of the config file, the state directory and the runtime directory.
 
-Apart from the configuration itself because `supervisorctl` needs only this to find the socket, and needs it fast: no
-dataclasses, no pathlib, which together take longer to import than the daemon takes to answer.
+This is separate from the configuration because `supervisorctl` needs only these to find the socket, and needs them fast. So
+it has no dataclasses and no pathlib: together they take longer to import than the daemon takes to answer.
 """
 
 # pathlib takes 10 ms to import:
@@ -22,21 +22,21 @@ _LARGEST_BYTES = 1 << 20
 
 
 def find_config(environ: Mapping[str, str]) -> str | None:
-    """The config file when none was named: $EXTRALIFE_CONFIG, ./extralife.toml, the user's, the system's; else None."""
+    """The config file if none was named: $EXTRALIFE_CONFIG, ./extralife.toml, the user's, the system's; else None."""
     if environ.get(ENV_CONFIG):
         return environ[ENV_CONFIG]
     return next((place for place in config_places(environ) if os.path.isfile(place)), None)
 
 
 def config_places(environ: Mapping[str, str]) -> list[str]:
-    """Where a config file is looked for when none was named, the first one first."""
+    """The paths that are searched for a config file if none was named, in this order."""
     home = environ.get("XDG_CONFIG_HOME") or f"{environ.get('HOME', '')}/.config"
     places = ("extralife.toml", f"{home}/extralife/extralife.toml", SYSTEM_CONFIG)
     return [os.path.abspath(place) for place in places]
 
 
 def daemon_table(path: str) -> dict[str, str]:
-    """state_dir and runtime_dir of a config file, whatever else is wrong with it. Raises OSError."""
+    """state_dir and runtime_dir of a config file, even if the rest of it is invalid. Raises OSError."""
     import tomllib
 
     with open(path, "rb") as file:
@@ -51,7 +51,7 @@ def daemon_table(path: str) -> dict[str, str]:
 
 
 def _scan(text: str) -> dict[str, str]:
-    """The plain `key = "value"` lines of [daemon] in a text that is no TOML any more."""
+    """The plain `key = "value"` lines of [daemon] in a text that is not valid TOML."""
     found, section = {}, ""
     for line in map(str.strip, text.splitlines()):
         if line.startswith("["):
@@ -65,7 +65,7 @@ def _scan(text: str) -> dict[str, str]:
 
 
 def pointer(default_dir: str, config: str) -> str:
-    """The file that remembers which directories a config file named, for a time when that file cannot be read."""
+    """The file that remembers the directories named by a config file, for times when that file cannot be read."""
     from hashlib import blake2b
 
     mark = blake2b(os.fsencode(os.path.abspath(config)), digest_size=4).hexdigest()
@@ -73,9 +73,9 @@ def pointer(default_dir: str, config: str) -> str:
 
 
 def pointed(config: str | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """state_dir and runtime_dir that the newest daemon of this config file had; empty where nothing is remembered.
+    """state_dir and runtime_dir of the last daemon with this config file; empty if none is remembered.
 
-    Without a config file those of the places where one is looked for: it may be on a disk that is not mounted yet.
+    Without a config file, it tries all places of a config file: the file may be on a disk that is not mounted yet.
     """
     for default_dir in dict.fromkeys((state_dir_for(environ), SYSTEM_STATE)):
         for place in config_places(environ) if config is None else [config]:
@@ -92,7 +92,7 @@ def pointed(config: str | None, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def state_dir_for(environ: Mapping[str, str]) -> str:
-    """The state directory when none is configured."""
+    """The state directory if none is configured."""
     if environ.get("STATE_DIRECTORY"):  # systemd's, systemd.exec(5)
         return environ["STATE_DIRECTORY"].split(":")[0]
     if environ.get("INVOCATION_ID") and os.geteuid() == 0:  # a system service whose unit names no StateDirectory=
@@ -102,10 +102,10 @@ def state_dir_for(environ: Mapping[str, str]) -> str:
 
 
 def runtime_dir_for(state_dir: str, environ: Mapping[str, str]) -> str:
-    """The runtime directory of a state directory: on tmpfs, and another one for each state directory on this host.
+    """The runtime directory of a state directory: on tmpfs, and different for each state directory on this host.
 
-    systemd's $RUNTIME_DIRECTORY, else /run/extralife (root), $XDG_RUNTIME_DIR/extralife or /dev/shm/extralife-UID,
-    with eight hex digits of the state directory's path behind.
+    systemd's $RUNTIME_DIRECTORY; else /run/extralife (root), $XDG_RUNTIME_DIR/extralife or /dev/shm/extralife-UID,
+    followed by eight hex digits from a hash of the state directory's path.
     """
     if environ.get("RUNTIME_DIRECTORY"):
         return environ["RUNTIME_DIRECTORY"].split(":")[0]

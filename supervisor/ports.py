@@ -1,4 +1,4 @@
-"""The few seams between the core and the world, as Protocols. Adapters fill them; tests/sim fills them with a fake."""
+"""The few interfaces between the core and the outside world, as Protocols. Adapters implement them; tests/sim fakes them."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Clock(Protocol):
 
 
 def ahead_s(clock: Clock) -> float:
-    """By how much the wall clock is ahead of journal time.
+    """The seconds that the wall clock is ahead of journal time.
 
-    A thread can lose its processor between two readings, for a tenth of a second on a busy box: an account or a downtime
-    would be wrong by as much. So the wall clock is read between two readings of the other clock, until these are close
-    together; of all tries the closest one counts.
+    A thread can lose its processor between two readings, for a tenth of a second on a busy box. An account or a downtime
+    would be wrong by as much. So the wall clock is read between two readings of the other clock, until these two are close
+    together. If they never are, the closest attempt counts.
     """
     closest_s, ahead = _reading(clock)
     for _ in range(_TRIES):
@@ -54,19 +54,19 @@ def ahead_s(clock: Clock) -> float:
 
 
 def _reading(clock: Clock) -> tuple[float, float]:
-    """(how long the reading took, by how much the wall clock was ahead)."""
+    """(duration of the reading, seconds that the wall clock is ahead)."""
     before_s, at_wall_s, after_s = clock.now_s(), clock.wall_s(), clock.now_s()
     return after_s - before_s, at_wall_s - (before_s + after_s) / 2
 
 
 class Inbox(Protocol):
-    """Where adapters' threads post what happened. `post` never blocks and never raises."""
+    """The queue for the inputs of adapters' threads. `post` never blocks and never raises."""
 
     def post(self, item: Input) -> None: ...
 
 
 class JournalMoved(OSError):
-    """The journal's open file is not the one at its path any more, and `why`: nothing was appended."""
+    """The journal's path no longer leads to its open file; `why` has the reason. Nothing was appended."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(errno.ESTALE, why, path)
@@ -78,9 +78,9 @@ class JournalMoved(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Salvage:
-    """What became of a damaged journal. `lost` is None when nobody can know how many facts it held.
+    """The result of salvaging a damaged journal. `lost` is None if the number of lost facts is unknown.
 
-    `damaged_path`: the name under which the damaged file is kept; empty: no file was left to keep.
+    `damaged_path`: the name that the damaged file is kept under; empty if no file was left to keep.
     """
 
     damaged_path: str
@@ -89,7 +89,7 @@ class Salvage:
     lost: int | None
 
     def fact(self) -> JournalSalvaged:
-        """As the rebuilt journal has it."""
+        """The fact that the rebuilt journal records."""
         return JournalSalvaged(str(self), self.why, self.damaged_path, self.saved, self.lost)
 
     def __str__(self) -> str:
@@ -100,37 +100,37 @@ class Salvage:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The journal was written anew while the daemon ran. `salvage`: not all of it could be read."""
+    """The journal was written again while the daemon ran. With `salvage`, some facts were not readable."""
 
     why: str
     kept: int
-    found_kept_as: str = ""  # the file that had taken its place; empty: there was none
+    found_kept_as: str = ""  # the new name of a file that had taken the journal's path; empty if there was none
     salvage: Salvage | None = None
 
     def fact(self) -> JournalRestored:
-        """As the restored journal has it, when nothing was lost."""
+        """The fact that the restored journal records if no fact was lost."""
         found = f"; a file that was in its place is kept as {self.found_kept_as}" if self.found_kept_as else ""
         why = f"{self.why} while extralife ran: all {self.kept} facts were written to a new journal{found}"
         return JournalRestored(why, self.why, self.kept, self.found_kept_as)
 
 
 class Journal(Protocol):
-    """The durable record. `append` returns only once the facts survive a power cut."""
+    """The durable journal. `append` returns only when the facts survive a power cut."""
 
     @property
     def last_seq(self) -> int:
         """The number of the newest fact."""
 
     def append(self, facts: Sequence[Fact], *, at_s: float, wall_s: float, boot_id: str) -> list[Stamped]:
-        """All of them in one transaction, or OSError and none of them."""
+        """Append all facts in one transaction. After an OSError, none of them is appended."""
         ...
 
     def moved(self) -> str:
-        """Why the open file is not the journal any more; empty: it is. Raises OSError when that cannot be known."""
+        """Why the open file is no longer the journal; empty if it still is. Raises OSError if that is unknown."""
         ...
 
     def restore(self, bridge: Callable[[Salvage], Sequence[Fact]], *, at_s: float, wall_s: float, boot_id: str) -> Restored:
-        """After JournalMoved: write it anew at its path. Raises OSError. `bridge`: what to add where facts are lost."""
+        """After JournalMoved: write it again at its path. Raises OSError. `bridge`: facts to add if some are lost."""
         ...
 
     def read(self, after_seq: int = 0) -> Iterable[Stamped]: ...
@@ -139,18 +139,21 @@ class Journal(Protocol):
 
 
 class Launcher(Protocol):
-    """Processes, or jobs of a cluster. All calls return at once; outcomes are posted to the inbox."""
+    """Starts processes, or jobs of a cluster. All calls except those marked "May block" return at once.
+
+    Results are posted to the inbox.
+    """
 
     def spawn(self, spec: ProgramSpec, attempt: int, token: str, avoid: Sequence[str] = ()) -> None:
-        """Start one attempt, on none of the nodes in `avoid`. Outcome: SpawnSucceeded, later Ended; or SpawnBroke."""
+        """Start one attempt, on none of the nodes in `avoid`. Result: SpawnSucceeded, later Ended; or SpawnBroke."""
         ...
 
     def no_room(self) -> str | None:
-        """Why no other program can run now; None when one can."""
+        """Why no further program can run now; None if one can."""
         ...
 
     def refuse(self, program: str, token: str, error: str) -> None:
-        """Nothing was started, and why: SpawnBroke."""
+        """Report that nothing was started, and why: posts SpawnBroke."""
         ...
 
     def signal(self, program: str, token: str, signal: str) -> None: ...
@@ -164,15 +167,15 @@ class Launcher(Protocol):
     def restore_run_dir(self, program: str, token: str) -> None: ...
 
     def adopt(self, program: str, survivor: Survivor) -> None:
-        """Watch an attempt that an earlier daemon had started."""
+        """Watch an attempt that an earlier daemon started."""
         ...
 
     def survey(self, expected: dict[str, tuple[int, str]]) -> dict[str, Survivor]:
-        """What became of the attempts (program -> (attempt, token)) that the journal believes alive. May block."""
+        """The current condition of attempts (program -> (attempt, token)) that the journal has as running. May block."""
         ...
 
     def unrecorded_workers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:
-        """(attempt, Survivor) of each of these programs that runs although the journal knows of no start. May block."""
+        """(attempt, Survivor) of each of these programs that runs without a recorded start in the journal. May block."""
         ...
 
 
@@ -189,36 +192,36 @@ class Probes(Protocol):
 
 
 class GpuReader(Protocol):
-    """Readings of the GPUs, taken by a thread of the adapter's own."""
+    """Readings of the GPUs, taken by the adapter's own thread."""
 
     def newest(self) -> Gpus | None:
-        """The newest ones; None before there are any. Never blocks, whatever the driver does."""
+        """The newest readings; None if there are none yet. Never blocks, even if the driver hangs."""
         ...
 
 
 class HostReader(Protocol):
-    """Readings of the host, taken by a thread of the adapter's own."""
+    """Readings of the host, taken by the adapter's own thread."""
 
     def newest(self) -> HostReading | None:
-        """The newest ones; None when there are none, or only old ones. Never blocks."""
+        """The newest readings; None if there are none, or if they are too old. Never blocks."""
         ...
 
 
 class Courier(Protocol):
-    """Delivers alerts, in threads of the adapter's own. All calls return at once, and none of them raises."""
+    """Delivers alerts in the adapter's own threads. All calls return at once, and none of them raises."""
 
     def deliver(self, target: str, notice: Notice) -> None:
-        """Try once; what came of it is posted to the inbox as AlertTried, whatever it is."""
+        """Make one attempt. Its result, success or failure, is posted to the inbox as AlertTried."""
         ...
 
     def tell(self, notice: Notice) -> None:
-        """Put it into systemd's journal, where there is one."""
+        """Write it to systemd's journal, if there is one."""
         ...
 
     def alarm(self, notice: Notice) -> None:
-        """To everybody, now, without a record of it: the journal cannot be written."""
+        """Send it to all targets now, without a record: the journal cannot be written."""
         ...
 
     def stop(self) -> None:
-        """Nothing more is begun; what is under way is ended. Takes a second at the most."""
+        """Start no new delivery, and end running ones. Takes at most a second."""
         ...

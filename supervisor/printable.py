@@ -1,19 +1,19 @@
-r"""Text of strangers made safe to print: the one place, for the daemon and for `supervisorctl`. Imports nothing.
+r"""Makes untrusted text safe to print. The daemon and `supervisorctl` both use only this module for it. Imports nothing.
 
-A worker's log lines, its status, the text of its exceptions, a configuration's odd names: any of them may hold escape
-sequences that move the cursor, set the window's title or the clipboard (OSC 52), line ends that forge another line, or
-bidirectional overrides (U+202E) that show a text in another order than it has. Everything that is not printable is
-spelled out: ESC becomes the four characters `\x1b`. A terminal obeys none of what is left.
+Untrusted texts are a worker's log lines, its status, the text of its exceptions, or odd names in a configuration. Any of
+them may contain escape sequences that move the cursor, set the window's title or the clipboard (OSC 52). They may contain
+line ends that forge another line, or bidirectional overrides (U+202E) that change the displayed order. Every character that
+is not printable is escaped: ESC becomes the four characters `\x1b`. The result contains no terminal commands.
 
-Journal and JSON keep texts exactly as they were, but for each fact's `why`, which is a sentence for people. Where
-something is printed, it goes through here. JSON that is printed is ASCII (`\u001b`): exact, and as harmless.
+Journal and JSON keep texts exactly as they were, except for each fact's `why`, which is a sentence for people. All printed
+text goes through here. JSON is printed as ASCII (`\u001b`), which is exact and just as safe.
 """
 
 from __future__ import annotations
 
 
 def printable(text: object, *, lines: bool = False) -> str:
-    """`text` on one line of printable characters. With `lines`, line ends and tabs stay as they are."""
+    """`text` on one line of printable characters. With `lines`, line ends and tabs are kept."""
     found = str(text)
     if found.isprintable():
         return found

@@ -1,12 +1,12 @@
-"""Records are frozen dataclasses: `dataclass` makes their classes cheaply, `replace` makes changed copies of them.
+"""Records are frozen dataclasses: `dataclass` creates their classes cheaply, `replace` creates changed copies of them.
 
-The daemon has four hundred such classes. The standard decorator compiles six methods for each, half of what the imports of a
-start compute, and a daemon uses few of them in its first hour. So here a method is compiled when it is first called, by the
-standard decorator itself: what the method does, and how fast, is the same.
+The daemon has four hundred such classes. The standard decorator compiles six methods for each, which is half of the import
+time of a start. But a daemon uses few of these methods in its first hour. So here, the standard decorator compiles a method
+when it is first called: its behaviour and speed are the same.
 
-The state is a fold over facts, and each fact makes two or three new records of up to 57 fields. `dataclasses.replace` hands
-every field to `__init__` by name: 16 us for a program. A record without slots has all fields in one dictionary, which is
-copied in 1 us. So the classes that every fact and every sample change have no slots.
+The state is a fold over facts, and each fact creates two or three new records of up to 57 fields. `dataclasses.replace`
+passes every field to `__init__` by name: 16 us for a program. A record without slots has all fields in one dictionary, which
+is copied in 1 us. So the classes that every fact and every sample change have no slots.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ __all__ = ["dataclass", "replace"]
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from dataclasses import dataclass, replace  # mypy knows the fields and their types
+    from dataclasses import dataclass, replace  # so that mypy knows the fields and their types
 else:
 
     def dataclass(*, frozen: bool = False, slots: bool = False) -> Callable[[type], type]:
-        """`dataclasses.dataclass`, with methods that are compiled when they are first called."""
+        """`dataclasses.dataclass`, with methods that are compiled at their first call."""
 
         def make(cls: type) -> type:
             own = set(vars(cls))
-            cls.__doc__ = cls.__doc__ or cls.__name__  # else the standard one describes `__init__`, slowly
+            cls.__doc__ = cls.__doc__ or cls.__name__  # otherwise the standard decorator derives it from `__init__`, slowly
             made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots)(cls)
             for name in ("__init__", "__repr__", "__eq__", *(["__hash__"] if frozen else [])):
                 if name not in own:
@@ -35,7 +35,7 @@ else:
                 made.__setattr__, made.__delattr__ = _refuse_change, _refuse_removal
                 made.__setstate__ = _set_state  # for copies and pickles
             elif "__hash__" not in own:
-                made.__hash__ = None  # equal today, changed tomorrow
+                made.__hash__ = None  # unhashable: the fields that decide equality may change
             return made
 
         return make
@@ -62,7 +62,7 @@ def _compiled_later(cls: type, name: str, *, frozen: bool) -> Any:
 
 
 def _compiled(cls: Any, name: str, *, frozen: bool) -> Any:
-    """The method that the standard decorator gives a class of these fields."""
+    """The method that the standard decorator creates for a class with these fields."""
     like = dataclasses.make_dataclass(
         cls.__name__, [(each.name, each.type, each) for each in dataclasses.fields(cls)], frozen=frozen,
         init=name == "__init__", repr=name == "__repr__", eq=name in {"__eq__", "__hash__"},
@@ -80,6 +80,6 @@ def _refuse_removal(_record: object, name: str) -> None:
 
 
 def _set_state(record: object, state: Any) -> None:
-    """What `copy` and `pickle` have taken of a record: a dictionary, with slots the second of a pair."""
+    """Restore the state that `copy` and `pickle` saved: a dictionary, or with slots the second item of a pair."""
     for name, value in (state[1] if isinstance(state, tuple) else state).items():
         object.__setattr__(record, name, value)

@@ -1,22 +1,23 @@
-"""The shim: parent, sub-reaper, fence and recorder of one attempt. It outlives the daemon and needs nothing of it.
+"""The shim: parent, sub-reaper, fence and recorder of one attempt. It outlives the daemon and does not depend on it.
 
 The launcher starts `python -S -I /proc/self/fd/N PROGRAM ATTEMPT RUN_DIR` for every attempt, with the whole order as JSON
-on stdin (nothing secret in argv; its words are for `ps`). Descriptor N is the compiled shim. The shim locks the run
-directory, writes the fence, starts the worker, answers one JSON line on stdout, and from then on only waits. When nothing
-of the tree is left it writes `exit.json` and leaves. SIGUSR1 to the shim asks the tree to save and leave (`_Leaving`),
-SIGTERM ends it now (SIGUSR2 in a job of a cluster). Processes that a worker leaves behind are asked too, and killed once
-the program's grace is over.
+on stdin (no secrets in argv; its words are for `ps`). Descriptor N is the compiled shim. The shim locks the run directory,
+writes the fence, starts the worker, answers one JSON line on stdout, and then only waits. When no process of the tree is
+left, it writes `exit.json` and exits. SIGUSR1 to the shim asks the tree to save and leave (`_Leaving`). SIGTERM kills the
+tree at once (SIGUSR2 in a job of a cluster). Processes that a worker leaves behind are asked too, and killed when the
+program's grace is over.
 
-Example: a worker dies of signal 9 and leaves a daemonised `sleep` in a session of its own. As sub-reaper the shim
-inherits the sleep, ends it, names it ("sleep(1234)") in the record, and holds the lock until it is reaped: no second
-attempt can meet it.
+Example: a worker dies of signal 9 and leaves a daemonised `sleep` in its own session. As sub-reaper the shim inherits the
+sleep, ends it, and names it ("sleep(1234)") in the record. It holds the lock until the sleep is reaped, so no second attempt
+can run at the same time.
 
-The obvious alternative, the daemon itself as parent, loses logs and exit codes with the daemon, and a daemon that died
-between its fork and its note of the pid would leave a worker that nobody knows.
+The obvious alternative, the daemon itself as parent, loses logs and exit codes with the daemon. A daemon that died after its
+fork but before it recorded the pid would leave an unknown worker behind.
 
-One shim lives beside every worker for weeks and stands in the way of every restart. So it is small: `os`, `json`,
-`ctypes` and `signal` are used through the C modules beneath them (with the packages 23 ms and 10.2 MiB to start, without
-11 ms and 8.7 MiB; a bare interpreter takes 9 ms and 8.3 MiB), `typing` is not imported, and it leaves by `_exit`.
+One shim runs next to every worker for weeks, and every restart has to wait for a shim's start. So it is small: it uses `os`,
+`json`, `ctypes` and `signal` through their C modules. With the Python modules it would start in 23 ms and take 10.2 MiB;
+without them it takes 11 ms and 8.7 MiB; a bare interpreter takes 9 ms and 8.3 MiB. It does not import `typing`, and exits by
+`_exit`.
 """
 
 # pathlib and contextlib would cost more than all the rest of the start:
@@ -39,14 +40,14 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _NEVER_WORKS = (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR, errno.ELOOP, errno.EINVAL)
-_ASK = _signal.SIGUSR1  # from the daemon: the tree is to save and leave
+_ASK = _signal.SIGUSR1  # from the daemon: ask the tree to save and leave
 _AWAITED = {_signal.SIGCHLD, _signal.SIGTERM, _signal.SIGUSR2, _ASK}
-_SETTLE_S = 1.0  # for `tee` to write what is left in its pipe, for a shell to end by itself
+_SETTLE_S = 1.0  # time for `tee` to write the rest of its pipe, and for a shell to end by itself
 _LOOK_LEAST_S, _LOOK_MOST_S = 0.01, 0.5
 
 
 class StartRefused(Exception):
-    """No worker was started. The message is for the operator; `permanent`: the same order can never work."""
+    """No worker was started. The message is for the operator. `permanent`: the same order can never work."""
 
     def __init__(self, sentence: str, *, permanent: bool = False) -> None:
         super().__init__(sentence)
@@ -54,7 +55,7 @@ class StartRefused(Exception):
 
 
 class Order:
-    """What the launcher asks for (`supervisor/adapters/process/processes.py` writes it, `shim_order`)."""
+    """The launcher's order (`shim_order` in `supervisor/adapters/process/processes.py` writes it)."""
 
     program: str
     attempt: int
@@ -65,23 +66,22 @@ class Order:
     cwd: str
     run_dir: str
     attempt_dir: str
-    stdout: str  # the log, which may be the same of both; empty: /dev/null
+    stdout: str  # path of the log; both may have the same path; empty: /dev/null
     stderr: str
-    stdin: bool  # a pipe whose other end is the shim's own standard input, where the daemon finds it; else /dev/null
+    stdin: bool  # True: a pipe, which the daemon writes to through the shim's standard input; False: /dev/null
     user: dict[str, object] | None  # `uid`, `gid` and `groups` of the worker; None: the shim's own
     record: str  # path of the shim record in the runtime directory
     umask: int
     files: int  # soft limit of open files
-    cgroup: (
-        str  # where it goes, into `shim` and `tree` (`supervisor/adapters/process/cgroups.py`); empty: it stays where it is
-    )
-    grace_s: float  # for processes that the worker leaves behind: between their SIGTERM and their SIGKILL
+    # The cgroup to enter, in `shim` and `tree` (`supervisor/adapters/process/cgroups.py`); empty: stay in the current one.
+    cgroup: str
+    grace_s: float  # for processes that the worker leaves behind: time from SIGTERM to SIGKILL
     signal_to: str  # the program's `stop_signal_to`: tree, leader or group
-    stop_signal: int  # what asks a process to leave: the program's `stop_signal`
+    stop_signal: int  # the signal that asks a process to leave: the program's `stop_signal`
     lock_wait_s: float
     lock: str  # path of the run directory's lock
-    end_signal: int  # ends the tree now. Slurm sends SIGTERM to every process of a job, and means: save and leave
-    may_claim: bool  # whether it writes the fence; else the fence must be its own already (a job of a cluster)
+    end_signal: int  # kills the tree at once. Not SIGTERM in Slurm: Slurm sends it to the whole job, to save and leave
+    may_claim: bool  # whether it writes the fence; else the fence must already have its token (a job of a cluster)
 
     def __init__(self, fields: dict[str, object]) -> None:
         for name in Order.__annotations__:
@@ -89,12 +89,12 @@ class Order:
 
 
 class _Scanner:
-    """What `json.JSONDecoder` would hand to its C scanner."""
+    """The options that `json.JSONDecoder` would pass to its C scanner."""
 
     strict = True
     object_hook = object_pairs_hook = parse_constant = None
     parse_float, parse_int = float, int
-    memo: dict[str, str] = {}  # noqa: RUF012  the scanner's own
+    memo: dict[str, str] = {}  # noqa: RUF012  for the scanner's use
 
 
 def _to_json(value: object) -> str:
@@ -108,7 +108,7 @@ def _read_order() -> Order:
     text = b""
     while chunk := os.read(0, 1 << 16):
         text += chunk
-    fields = _json.make_scanner(_Scanner)(text.decode(), 0)[0]  # type: ignore[arg-type]  # a duck is enough
+    fields = _json.make_scanner(_Scanner)(text.decode(), 0)[0]  # type: ignore[arg-type]  # it needs only the attributes
     return Order(fields)
 
 
@@ -119,7 +119,10 @@ def _prctl(option: int, argument: int) -> None:
 
 
 def _limit_files(soft: int) -> None:
-    """What the daemon was given, not what it has raised it to for itself. Imported here: the shim itself needs it not."""
+    """Set the daemon's original limit, not the one that it raised for itself.
+
+    `resource` is imported here, in the child only: the shim itself does not need it.
+    """
     import resource
 
     now, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -127,7 +130,7 @@ def _limit_files(soft: int) -> None:
         if now != soft:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     except (OSError, ValueError):
-        pass  # it has more than it was to have
+        pass  # the limit stays higher than ordered
 
 
 def _exists(path: str) -> bool:
@@ -139,7 +142,10 @@ def _exists(path: str) -> bool:
 
 
 def _write_aside(path: str, text: str, *, sync: bool, sync_dir: bool = False) -> None:
-    """Old or new for every reader; with `sync` also after a power cut; with `sync_dir` certainly the new one then."""
+    """Replace a file: every reader sees the old or the new content.
+
+    `sync`: also after a power cut. `sync_dir`: then it is certainly the new content.
+    """
     fd = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         data = text.encode()
@@ -162,7 +168,7 @@ def _write_aside(path: str, text: str, *, sync: bool, sync_dir: bool = False) ->
 
 
 def _lock(order: Order) -> int:
-    """The exclusive lock of the run directory, held until this process ends. Waits a little for a leaving predecessor."""
+    """Take the exclusive lock of the run directory, held until this process ends. Waits a little for a predecessor."""
     path = order.lock
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
@@ -181,11 +187,11 @@ def _lock(order: Order) -> int:
 
 
 def _claim(order: Order, lock: int) -> None:
-    """Make the run directory this attempt's: a later look at the lock says who holds it, the fence who may commit."""
+    """Make the run directory this attempt's. The lock file shows who holds it, the fence who may commit checkpoints."""
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"attempt {order.attempt}, token {order.token}, shim pid {os.getpid()}\n".encode(), 0)
     if _exists(order.attempt_dir + "/exit.json"):
-        # A newer daemon found no sign of this attempt, took the lock and closed the attempt: do not start it late.
+        # A newer daemon found no trace of this attempt, took the lock and closed the attempt: do not start it late.
         raise StartRefused(f"attempt {order.attempt} was cancelled before it started")
     if order.may_claim:
         _write_aside(order.run_dir + "/fence", order.token + "\n", sync=True)
@@ -194,7 +200,7 @@ def _claim(order: Order, lock: int) -> None:
 
 
 def _open_log(path: str) -> int:
-    """For appending. A worker may have put a link, a FIFO or a device in its place: none of them is written to."""
+    """Open a log for appending. A worker may have replaced it by a link, a FIFO or a device: those are refused."""
     if not path:
         return os.open("/dev/null", os.O_WRONLY | os.O_CLOEXEC)
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -206,12 +212,12 @@ def _open_log(path: str) -> int:
         fd = -1
     if fd < 0 or os.fstat(fd).st_mode & 0o170000 != 0o100000:  # S_ISREG without the stat module
         raise StartRefused(f"{path} is a link or no regular file, and a log must be one: remove it")
-    fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)  # the worker's standard output does not say O_NONBLOCK
+    fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)  # the worker's standard output must not have O_NONBLOCK
     return fd
 
 
 def _enter(cgroup: str, leaf: str) -> bool:
-    """Go into a cgroup, with all that is started from now on. One that cannot be entered costs its limits only."""
+    """Enter a cgroup; all processes started from then on are in it too. Without it, only the limits are missing."""
     if not cgroup:
         return False
     try:
@@ -227,14 +233,14 @@ def _enter(cgroup: str, leaf: str) -> bool:
 
 
 def _open_stdin(order: Order) -> tuple[int, int]:
-    """(The worker's standard input, the end that writes to it; -1: there is none)."""
+    """(the worker's standard input, the descriptor that writes to it; -1 if there is none)."""
     if order.stdin:
         return os.pipe2(os.O_CLOEXEC)
     return os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), -1
 
 
 def _start(order: Order, stdin: int, out: int, err: int) -> int:
-    """Fork and exec the worker; returns its pid once its own program image runs."""
+    """Fork and exec the worker. Returns its pid when its own program image runs."""
     if not order.argv:
         raise StartRefused("the command is empty", permanent=True)
     shim_pid = os.getpid()
@@ -248,11 +254,11 @@ def _start(order: Order, stdin: int, out: int, err: int) -> int:
             _become_worker(order, shim_pid, (stdin, out, err))
         except StartRefused as refused:
             os.write(tell, (("P" if refused.permanent else "T") + str(refused)).encode("utf-8", "replace"))
-        except BaseException as error:  # noqa: BLE001  whatever it is, this copy of the shim must not live on
+        except BaseException as error:  # noqa: BLE001  after any error, this copy of the shim must not live on
             os.write(tell, f"T{type(error).__name__}: {error}".encode("utf-8", "replace"))
         os._exit(127)
     os.close(tell)
-    failure = os.read(result, 1 << 16).decode("utf-8", "replace")  # empty: exec closed the other end
+    failure = os.read(result, 1 << 16).decode("utf-8", "replace")  # empty: exec has closed the other end
     os.close(result)
     if failure:
         os.waitpid(pid, 0)
@@ -264,9 +270,9 @@ def _become_worker(order: Order, shim_pid: int, streams: tuple[int, int, int]) -
     os.setpgid(0, 0)
     _enter(order.cgroup, "tree")
     _limit_files(order.files)
-    _become_user(order)  # who may not be able to read what is imported
-    _prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)  # a change of the user undoes it
-    if os.getppid() != shim_pid:  # it died before the line above could tell us
+    _become_user(order)  # after all imports: this user may not be able to read the modules
+    _prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)  # after the change of user, which would reset it
+    if os.getppid() != shim_pid:  # the shim died before the line above took effect
         os._exit(127)
     for target, fd in enumerate(streams):
         os.dup2(fd, target)  # all other descriptors close on exec
@@ -293,7 +299,7 @@ def _become_user(order: Order) -> None:
 
 
 def _exec(argv: list[str], env: dict[str, str]) -> "NoReturn":
-    """Search PATH as execvp(3) does; returns only by raising Refused."""
+    """Search PATH as execvp(3) does. Returns only by raising StartRefused."""
     name, search = argv[0], env.get("PATH", "/bin:/usr/bin")
     places = [name] if "/" in name else [f"{place or '.'}/{name}" for place in search.split(":")]
     worst: OSError | None = None
@@ -339,10 +345,10 @@ def _record(order: Order, pid: int, log_sizes: tuple[int, int]) -> dict[str, obj
 
 
 def _oom_kills(root: str = "", cgroup: str = "") -> "int | None":
-    """How often the kernel's OOM killer has struck in the worker's cgroup so far; of the box if there is no cgroup counter.
+    """The number of kills so far by the kernel's OOM killer in the worker's cgroup; of the box without a cgroup counter.
 
-    Without one of its own that is ours, which the worker shares. A count that rose while it lived and a SIGKILL that
-    nobody here sent belong together.
+    If the worker has no own cgroup, the shim's cgroup counts, which the worker shares. If the count rose while the worker
+    lived, a SIGKILL that the daemon or shim did not send comes from the OOM killer.
     """
     places = [root + "/proc/vmstat"]
     own = [f"{cgroup}/tree/memory.events"] if cgroup else []
@@ -354,7 +360,7 @@ def _oom_kills(root: str = "", cgroup: str = "") -> "int | None":
             elif "memory" in controllers.split(","):
                 places.insert(0, f"{root}/sys/fs/cgroup/memory{path}/memory.oom_control")
     except (OSError, ValueError):
-        pass  # no cgroups here
+        pass  # there are no cgroups here
     for place in own + places:
         try:
             for text in _read(place).splitlines():
@@ -383,40 +389,40 @@ class _Process:
         self.pid, self.parent, self.start_ticks = pid, int(fields[1]), int(fields[19])
         self.name = stat[stat.index(b"(") + 1 : name_end].decode("utf-8", "replace")
         self.is_stopped = fields[0] == b"T"
-        # A zombie may be a main thread that has ended while others live on.
+        # A zombie may be a main thread that has ended while other threads live on.
         self.is_alive = fields[0] not in (b"Z", b"X") or int(fields[17]) > 1
 
     def handles(self, number: int) -> bool:
-        """Whether the signal makes it do something, such as to save. Who blocks it waits for it (sigwait, signalfd)."""
+        """Whether the signal makes it act, for example save. A process that blocks it waits for it (sigwait, signalfd)."""
         mask = 0
         try:
             for line in _read(f"/proc/{self.pid}/status").splitlines():
                 if line.startswith((b"SigCgt:", b"SigBlk:")):
                     mask |= int(line.split()[1], 16)
         except (OSError, ValueError):
-            return False  # it is gone
+            return False  # it has ended
         return bool(mask >> (number - 1) & 1)
 
     def send(self, number: int) -> None:
-        """To this very process: a pid that was given to another one since the look is not signalled."""
+        """Signal exactly this process. Skips it if another process has taken its pid meanwhile."""
         try:
             fd = os.pidfd_open(self.pid)
         except OSError:
-            return  # gone
+            return  # it has ended
         try:
             if _start_ticks(self.pid) == self.start_ticks:
                 _signal.pidfd_send_signal(fd, number)
         except OSError:
-            pass  # gone, or another user's: then the wait goes on until it leaves by itself
+            pass  # it has ended, or belongs to another user: then wait until it leaves by itself
         finally:
             os.close(fd)
 
 
 def _descendants() -> list[_Process]:
-    """All of the tree, parents before children, zombies included.
+    """The whole tree, parents before children, including zombies.
 
-    All descendants come home to their sub-reaper when their parents go, whatever session they made for themselves. One
-    look can miss a process whose parent goes at that moment; so there is another look after each death.
+    When a parent dies, the sub-reaper inherits its descendants, whatever session they are in. One scan can miss a process
+    whose parent dies at that moment, so there is another scan after each death.
     """
     children: dict[int, list[_Process]] = {}
     for entry in os.listdir("/proc"):
@@ -425,7 +431,7 @@ def _descendants() -> list[_Process]:
         try:
             process = _Process(int(entry), _read(f"/proc/{entry}/stat"))
         except OSError:
-            continue  # gone since the listing
+            continue  # it has ended since the listing
         children.setdefault(process.parent, []).append(process)
     found = list(children.get(os.getpid(), ()))
     for process in found:
@@ -436,36 +442,36 @@ def _descendants() -> list[_Process]:
 class _Leaving:
     """Ends the tree: asks it to save and leave, each process once and in an order that lets all of them save; or kills it.
 
-    SIGTERM goes to the topmost processes that handle it. What is below them is theirs: torchrun passes it on to its
-    ranks, and a trainer still needs its data loaders while it saves. A process without a handler has nothing to save, and
-    others may stand on it: a shell, a plain launcher, the `tee` whose end would be a SIGPIPE in the middle of a save. It
-    is signalled when nobody with a handler is left, a second later. Half way through the grace the processes below a
-    handler are asked too: a shell with a trap does nothing while its foreground child runs.
+    SIGTERM goes to the topmost processes that handle it. They are responsible for the processes below them: torchrun passes
+    it on to its ranks, and a trainer still needs its data loaders while it saves. A process without a handler has nothing to
+    save, but others may depend on it: a shell, a plain launcher, or the `tee` whose end would cause a SIGPIPE in the middle
+    of a save. It is signalled one second after the last process with a handler has left. After half of the grace, the
+    processes below a handler are asked too: a shell with a trap does nothing while its foreground child runs.
 
-    All of this holds for another `stop_signal` of the program in the place of SIGTERM.
+    If the program has another `stop_signal`, that replaces SIGTERM in all of this.
 
-    Example: `bash -c "python train.py | tee log; echo done"`. Python handles SIGTERM, saves for 3 s and leaves; tee finds
-    the end of its input and leaves; bash prints "done" and leaves. Nobody else was signalled.
+    Example: `bash -c "python train.py | tee log; echo done"`. Python handles SIGTERM, saves for 3 s and leaves; tee reads
+    the end of its input and leaves; bash prints "done" and leaves. No other process was signalled.
 
-    The obvious alternatives lose the save. SIGTERM to the worker alone ends bash, and what it leaves behind would have to
-    be killed. SIGTERM to all at once ends tee first, and gives the ranks of a torchrun two: the second interrupts what
-    the first began.
+    The obvious alternatives lose the save. SIGTERM to the worker alone ends bash, and the processes that it leaves behind
+    would have to be killed. SIGTERM to all at once ends tee first, and gives the ranks of a torchrun two signals: the second
+    interrupts the save that the first began.
     """
 
     def __init__(self, order: Order, worker: int) -> None:
         self.worker = worker
-        self.ended: dict[int, str] = {}  # names, by pid, of those that no stop asked to leave, and of those that were killed
+        self.ended: dict[int, str] = {}  # names, by pid, of processes that were left behind or killed
         self._grace_s, self._to, self._signal = order.grace_s, order.signal_to, order.stop_signal
         self._worker_lives = True
         self._began_s: float | None = None
-        self._is_left_over = False  # the worker left by itself, and these are the processes that it left behind
+        self._is_left_over = False  # the worker left by itself, and only processes that it left behind remain
         self._is_killing = False
         self._asked: set[tuple[int, int]] = set()
         self._handled_s: float | None = None  # when a process with a handler was last seen
         self._pause_s = _LOOK_LEAST_S
 
     def begin(self) -> None:
-        """The daemon asks. It decides on the kill as well: its grace may be another one than at the start."""
+        """The daemon asks the tree to leave. It also decides when to kill: its grace may have changed since the start."""
         if self._began_s is None:
             self._began_s = time.monotonic()
 
@@ -480,7 +486,7 @@ class _Leaving:
             self._began_s, self._is_left_over = time.monotonic(), True
 
     def wait(self) -> int:
-        """The next signal; 0 when it is time to look again."""
+        """The next signal; 0 when it is time to check again."""
         if self._began_s is None and not self._is_killing:
             return int(_signal.sigwait(_AWAITED))
         info = _signal.sigtimedwait(_AWAITED, self._pause_s)
@@ -488,7 +494,7 @@ class _Leaving:
         return 0 if info is None else int(info.si_signo)
 
     def go_on(self) -> None:
-        """Do what is due now."""
+        """Take the next step if one is due."""
         if self._began_s is None and not self._is_killing:
             return
         now_s = time.monotonic()
@@ -530,7 +536,7 @@ class _Leaving:
         self._ask_each(first)
         if first:
             self._handled_s = now_s
-            if first[0].pid == self.worker and not is_late:  # nothing to see before; the worker's end is a signal
+            if first[0].pid == self.worker and not is_late:  # no need to check earlier: the worker's end sends a signal
                 self._pause_s = max(_LOOK_LEAST_S, began_s + self._grace_s / 2 - now_s)
         elif self._handled_s is None or now_s - self._handled_s >= _SETTLE_S:
             self._ask_each(others)
@@ -543,7 +549,7 @@ class _Leaving:
 
 
 def _see_off(leaving: _Leaving, end_signal: int) -> tuple[int, "struct_rusage"]:
-    """Reap until there is no child left, which means no descendant; returns the worker's (wait status, rusage)."""
+    """Reap until no child is left, which means no descendant. Returns the worker's (wait status, rusage)."""
     end: tuple[int, struct_rusage] | None = None
     while True:
         number = leaving.wait()
@@ -584,7 +590,7 @@ def _complain(sentence: str) -> None:
     try:
         os.write(2, f"extralife shim: {sentence}\n".encode("utf-8", "replace"))
     except OSError:
-        pass  # a full disk again, and no way left to report it
+        pass  # the disk may be full again, and there is no other way to report it
 
 
 def _write_exit(order: Order, record: dict[str, object]) -> None:
@@ -592,7 +598,7 @@ def _write_exit(order: Order, record: dict[str, object]) -> None:
     try:
         _write_aside(order.attempt_dir + "/exit.json", text, sync=True, sync_dir=True)
     except OSError as error:
-        # A full disk must not cost the exit code: the runtime directory is another file system.
+        # A full disk must not cost the exit code: the runtime directory is on another file system.
         _complain(f"cannot write {order.attempt_dir}/exit.json: {error.strerror}")
         try:
             _write_aside(order.record + ".exit", text, sync=False)
@@ -611,7 +617,7 @@ def _answer(fields: dict[str, object]) -> None:
 
 
 def _launch(order: Order) -> tuple[int, dict[str, object]]:
-    """Everything up to the running worker; returns its pid and the shim record. Leaves only the logs' stderr open."""
+    """Do everything up to the running worker. Returns its pid and the shim record. Of the logs, only stderr stays open."""
     try:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         _claim(order, _lock(order))
@@ -622,7 +628,7 @@ def _launch(order: Order) -> tuple[int, dict[str, object]]:
     stdin, writes = _open_stdin(order)
     pid = _start(order, stdin, out, err)
     record = _record(order, pid, sizes)
-    os.dup2(err, 2)  # a failure of the shim itself belongs into the program's own log
+    os.dup2(err, 2)  # errors of the shim itself go to the program's own log
     os.dup2(writes if writes >= 0 else stdin, 0)
     for fd in (stdin, out, err, *([writes] if writes >= 0 else [])):
         os.close(fd)

@@ -1,13 +1,13 @@
-"""Which directories another user could change under us: asked by the configuration's check, by the daemon and by `doctor`.
+"""Finds directories that another user could change. The configuration's check, the daemon and `doctor` use it.
 
-The daemon trusts the files in its runtime directory: control records, beats, records of shims, sockets. So nobody else
-may write there, and nobody else may put another directory in its place. That is decided by the directory and by every
-directory above it, symbolic links on the way included.
+The daemon trusts the files in its runtime directory: control records, beats, records of shims, sockets. So no other user
+may be able to write there, or to put another directory in its place. This depends on the directory and on every directory
+above it, including symbolic links on the way.
 
-Example: /srv/run is root's with mode 0755, but /srv has mode 0777. Any user can rename /srv/run and make their own. A
+Example: /srv/run is root's with mode 0755, but /srv has mode 0777. Any user can rename /srv/run and create another one. A
 sticky directory such as /tmp or /dev/shm allows no such rename, so it may be above, but it cannot be the directory itself.
 
-The obvious alternative, a look at the directory's own mode alone, misses the parent and every link on the way.
+The obvious alternative, a check of the directory's own mode alone, misses the parent and every link on the way.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-_MOST_LINKS: Final = 40  # as the kernel's own limit
+_MOST_LINKS: Final = 40  # the kernel's own limit
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _ALL_USERS: Final = "4294967295"  # length of the user map outside of any user namespace
 
 
 def loose(path: str | os.PathLike[str], uid: int | None = None) -> str:
-    """Why another user could change what is in the directory `path`, as a sentence without its end; empty when none can.
+    """Why another user could change the files in the directory `path`, as a sentence without its full stop.
 
-    `uid` is the user whose directory it is, and without it our own. Of a directory that does not exist yet, the nearest
-    directory above it counts. Raises OSError when a directory on the way cannot be read.
+    Empty if no other user can. `uid` is the user of the directory, by default the user of this process. If the directory
+    does not exist yet, the nearest directory above it is checked. Raises OSError if a directory on the way is unreadable.
     """
     uid = os.geteuid() if uid is None else uid
     trusted = _trusted(uid)
@@ -47,7 +47,7 @@ def loose(path: str | os.PathLike[str], uid: int | None = None) -> str:
 
 
 def _way(target: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Every directory and every link that leads from / to the target, as far as they exist."""
+    """Every existing directory and link on the way from / to the target."""
     at, left, links = Path("/"), list(target.parts[1:]), 0
     yield at, at.lstat()
     while left:
@@ -72,7 +72,7 @@ def _way(target: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _planted(target: Path, uid: int) -> str:
-    """Files of other users that lie in it already: the directory was loose before."""
+    """Files of other users that are already in it: the directory was open to others before."""
     try:
         entries = [(each.name, each.stat(follow_symlinks=False)) for each in os.scandir(target)]
     except FileNotFoundError:
@@ -87,9 +87,9 @@ def _planted(target: Path, uid: int) -> str:
 
 
 def _trusted(uid: int) -> set[int]:
-    """Root and the user; in a user namespace also the number that stands for all users outside of it.
+    """Root and the user. In a user namespace also the number that represents all users outside of it.
 
-    Who those are cannot be told from inside, and / itself belongs to one of them.
+    A process inside cannot distinguish those users, and / itself belongs to one of them.
     """
     trusted = {0, uid}
     try:
@@ -102,7 +102,7 @@ def _trusted(uid: int) -> set[int]:
 
 
 def _writers(found: os.stat_result, uid: int) -> str:
-    """Who else may write there, as a subject; empty when nobody may."""
+    """Other users that may write there, as the subject of a sentence; empty if there are none."""
     if found.st_mode & stat.S_IWOTH:
         return "every user"
     if found.st_mode & stat.S_IWGRP and not _only_ours(found.st_gid, uid):
@@ -111,7 +111,7 @@ def _writers(found: os.stat_result, uid: int) -> str:
 
 
 def _only_ours(gid: int, uid: int) -> bool:
-    """Root's group, or the group that many systems make for each user alone, as long as nobody else is in it."""
+    """Whether only this user is in the group: root's group, or the group that many systems make for each user."""
     import grp
     import pwd
 

@@ -1,4 +1,4 @@
-"""The user of a program that runs as another one than the daemon: who that is, and whether the daemon may start it."""
+"""The user of a program that does not run as the daemon's user, and whether the daemon may start such a program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from supervisor.records import dataclass
 
 
 class UnknownUser(OSError):
-    """This box has no such user, now: a directory service may not be up yet."""
+    """This box has no such user at present: a directory service may not be up yet."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"this box has no user {name!r}")
@@ -17,7 +17,7 @@ class UnknownUser(OSError):
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """What a process needs to become this user."""
+    """The data that a process needs to become this user."""
 
     name: str
     uid: int
@@ -28,7 +28,7 @@ class User:
 
     @property
     def env(self) -> dict[str, str]:
-        """The variables that a login sets: with the daemon's, a script would write to the home of root."""
+        """The variables that a login sets. With the daemon's variables, a script would write to root's home."""
         return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name, "SHELL": self.shell}
 
 
@@ -48,7 +48,7 @@ def is_another(name: str) -> bool:
 
 
 def refusal(name: str) -> str:
-    """Why this process cannot start a program of that user; empty: it can. Raises UnknownUser."""
+    """Why this process cannot start a program of that user; empty if it can. Raises UnknownUser."""
     user, mine = found(name), os.geteuid()
     if mine in (0, user.uid):
         return ""

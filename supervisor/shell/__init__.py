@@ -1,1 +1,1 @@
-"""The deciding loop and what performs its commands."""
+"""The deciding loop, and the code that performs its commands."""

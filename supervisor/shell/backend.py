@@ -1,7 +1,7 @@
-"""What the API asks of the daemon (`api/port.py`, `Backend`), answered from published references and through the inbox.
+"""The daemon's side of the API (`api/port.py`, `Backend`). It answers from published references and through the inbox.
 
-The loop publishes four immutable values at each turn by swapping one reference; the snapshot that people see is made
-from them by whoever asks, in the asker's thread. So a turn costs nothing when nobody looks, and two askers never meet.
+At each turn the loop publishes immutable values by swapping one reference. The requesting thread builds the snapshot for
+people from them. So a turn costs nothing while nobody looks, and two requests never interfere.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ from supervisor.shell.replies import Replies
 log = structlog.get_logger()
 
 _WINDOW_S: Final = 60.0
-_APPLY_S: Final = 60.0  # a stalled disk holds up a turn; then the caller hears that it may still come
+_APPLY_S: Final = 60.0  # a stalled disk delays a turn; then the caller gets the answer that it may still happen
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What the loop has made public at the end of its newest turn."""
+    """The values that the loop published at the end of its newest turn."""
 
     settings: Settings
     state: State
@@ -65,22 +65,22 @@ class Published:
     wall_s: float
     worst_gap_s: float | None = None
     newest_fact: int = 0
-    made: dict[str, Json] = field(default_factory=dict, compare=False)  # pages, by whoever asks first
+    made: dict[str, Json] = field(default_factory=dict, compare=False)  # cached pages; the first request builds each
 
 
 class Gaps:
-    """The longest time between two turns: what a wedged disk, a flood of inputs or a busy box does to deciding.
+    """The longest time between two turns. It shows how a hanging disk, a flood of inputs or a busy box delays decisions.
 
-    An idle loop turns with each look and every few seconds at the least, so a gap of much more than that is a delay.
+    An idle loop turns with each sample, and at least every few seconds. So a gap of much more than that is a delay.
     """
 
     def __init__(self) -> None:
         self._last_s: float | None = None
-        self._window_s = 0.0  # when the present minute began
+        self._window_s = 0.0  # start of the current minute
         self._worst = self._worst_before = 0.0
 
     def turned(self, now_s: float) -> float | None:
-        """Note a turn; the worst gap of this minute and the one before, None before the second turn."""
+        """Record a turn. Returns the worst gap of this minute and the one before, None before the second turn."""
         last_s, self._last_s = self._last_s, now_s
         if last_s is None:
             self._window_s = now_s
@@ -107,9 +107,10 @@ class DaemonBackend:
         next_image: Callable[[], list[str]] = list,
         keep_config: Callable[[config.Loaded], None] = lambda _: None,
     ) -> None:
-        """`reload` reads the configuration again, as at the start; it raises config.ConfigError.
+        """`reload` reads the configuration again, as at the start. It raises config.ConfigError.
 
-        `next_image` says why the image that a reload would start could not start. `keep_config` keeps a good one.
+        `next_image` returns the reasons why the image that a reload would start could not start. `keep_config` keeps a
+        good configuration.
         """
         self._inbox, self._replies, self.clock = inbox, replies, clock
         self.loaded, self._reload, self.version = loaded, reload, version
@@ -117,11 +118,11 @@ class DaemonBackend:
         self._published: Published | None = None
         self._gaps = Gaps()
         self.backup_progress, self.cgroups = backup_progress, cgroups
-        self.http: Callable[[], Json | None] = lambda: None  # the API is opened last
+        self.http: Callable[[], Json | None] = lambda: None  # set later: the API is opened last
         self.books = LedgerCache(loaded.settings.paths.journal)
 
     def publish(self, loop: Loop) -> None:
-        """By the deciding thread, at the end of each turn."""
+        """Called by the deciding thread at the end of each turn."""
         now_s = self.clock.now_s()
         gap_s = self._gaps.turned(now_s)
         self._published = Published(
@@ -129,7 +130,7 @@ class DaemonBackend:
         )  # fmt: skip
 
     def readings(self) -> dict[str, list[Row]]:
-        """What the recorder writes down now."""
+        """The current values for the recorder."""
         found = self._published
         if found is None:
             return {}
@@ -175,7 +176,7 @@ class DaemonBackend:
         return self._only(self._answer(request, [level or ""], timeout_s), level or "")
 
     def _answer(self, request: Asked | ConfigLoaded, about: Sequence[str], timeout_s: float) -> list[Result]:
-        """What the deciding thread answers; in time it does, or each name of `about` has failed. Nothing: it has ended."""
+        """The deciding thread's answer. At a timeout, each name of `about` has failed. Empty if the thread has ended."""
         number, waiting = self._replies.open()
         self._inbox.post(replace(request, request_id=number))
         try:
@@ -191,7 +192,7 @@ class DaemonBackend:
         return results[0] if results else (about, FAILED, "extralife has ended")
 
     def _mistakes(self) -> list[str]:
-        """Why a reload would lose the daemon; none: it would not, or it is ending, and its loop answers that itself."""
+        """Why the daemon would not survive a reload. Empty if it would, or if it is stopping: then its loop answers."""
         published = self._published
         if published is not None and (published.state.stopping or published.memory.ended):
             return []
@@ -212,17 +213,17 @@ class DaemonBackend:
         }  # fmt: skip
 
     def update(self, names: Sequence[str], *, dry_run: bool, by: str, uid: int | None) -> Json:
-        told = self.reread()
-        if "errors" in told or dry_run:
-            return {**told, "applied": False}
+        changes = self.reread()
+        if "errors" in changes or dry_run:
+            return {**changes, "applied": False}
         try:
             new = self._reload()
-        except config.ConfigError as error:  # it was edited between the two looks
+        except config.ConfigError as error:  # the file was edited between the two reads
             return {"errors": list(error.errors), "applied": False}
         running = self._published
         if running is not None and running.memory.trouble is not None:
-            said = f"refused, because the journal cannot be written ({running.memory.trouble.error})"
-            return {"errors": [said], "applied": False}
+            message = f"refused, because the journal cannot be written ({running.memory.trouble.error})"
+            return {"errors": [message], "applied": False}
         settings = new.settings if running is None else config.applicable(running.settings, new.settings)
         self._keep_config(new)
         _, code, text = self._apply(ConfigLoaded(self.clock.now_s(), settings, tuple(names), by, uid))
@@ -231,8 +232,8 @@ class DaemonBackend:
         if not names:
             self.loaded = new
         if names:
-            told = {key: [name for name in value if name in names] for key, value in told.items()}
-        return {**told, "applied": True}
+            changes = {key: [name for name in value if name in names] for key, value in changes.items()}
+        return {**changes, "applied": True}
 
     def remove(self, name: str, by: str, uid: int | None) -> Result:
         published = self._published
@@ -243,7 +244,7 @@ class DaemonBackend:
         return self._apply(ConfigLoaded(self.clock.now_s(), settings, (name,), by, uid, of_file=False))
 
     def _apply(self, change: ConfigLoaded) -> Result:
-        """Returns once the settings are in force and published: a caller that looks next must not see the old ones."""
+        """Returns once the settings are in use and published, so that the caller's next request cannot see the old ones."""
         return self._only(self._answer(change, [""], _APPLY_S), "")
 
     def configured(self) -> list[Json]:
@@ -284,7 +285,7 @@ class DaemonBackend:
 
 
 class Running:
-    """`reports.sources.Sources` of a running daemon: what its loop published last, and what lies on its disk."""
+    """`reports.sources.Sources` of a running daemon: the last published values of its loop, and the files on its disk."""
 
     alive: Final = True
     release: Final = image.RELEASE
@@ -304,7 +305,7 @@ class Running:
         return {}
 
     def borne_out(self, program: Json, attempt: Attempt | None) -> Json:
-        """While the journal cannot be written, no end of a worker can be recorded."""
+        """The view of a program, corrected while the journal cannot be written: no end of a worker is recorded then."""
         return program if self.memory.trouble is None else corrected(program, attempt, rebooted=False)
 
     def closed(self) -> tuple[Ledger, float]:

@@ -1,8 +1,8 @@
-"""Everything wired together: from the lock of the state directory to the last answer.
+"""Builds and runs the whole daemon, from the lock of the state directory to the last answer.
 
-Order matters. The lock comes first (a second daemon must not even look), then the journal, then what became of the
-workers, then the first turn, and only then does systemd hear READY: by that time survivors are adopted and resumes are
-under way. What no training waits for comes last, with the libraries that it takes: the API's answers and the calendar.
+The order matters. The lock comes first: a second daemon must not even read the state. Then come the journal, the search for
+surviving workers and the first turn. Only then systemd gets READY: by that time survivors are adopted and resumes have
+begun. The API's answers and the calendar come last, with their libraries: no training waits for them.
 """
 
 from __future__ import annotations
@@ -80,23 +80,23 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-ENV_LISTEN_FD: Final = "EXTRALIFE_LISTEN_FD"  # the control socket that the program image before this one hands on
+ENV_LISTEN_FD: Final = "EXTRALIFE_LISTEN_FD"  # the control socket, from the previous program image
 _CONTROL: Final = "control"  # the control socket's name in the service manager's store
-_OPEN_S: Final = 120.0  # what one step of a start may take: a journal of years, digests of big checkpoints
-_GOES_DOWN_S: Final = 15.0  # less than the service manager's watchdog waits
+_OPEN_S: Final = 120.0  # the most time of one step of a start: a journal of years, digests of big checkpoints
+_GOES_DOWN_S: Final = 15.0  # less than the service manager's watchdog period
 _STEP_S: Final = 0.05
 _RELOAD_S: Final = 60.0  # from SIGHUP to the end of this image
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How this image was started (to start the next one): arguments, version, interpreter; and where it may print."""
+    """How this image was started (arguments, version, interpreter), to start the next one; and where it may print."""
 
     argv: tuple[str, ...]
     version: str
-    executable: str = sys.executable  # `image.settle` has the last word on it
+    executable: str = sys.executable  # `image.settle` may replace it
     to_stdout: bool = True
-    instead: last_config.Instead | None = None  # the configuration could not be used, and this one is in its place
+    instead: last_config.Instead | None = None  # used in place of a configuration that could not be used
 
     @property
     def command(self) -> list[str]:
@@ -106,7 +106,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """Positions and newest checkpoints of attempts, by token."""
+    """Steps and newest checkpoints of attempts, by token."""
 
     steps: dict[str, int] = field(default_factory=dict)
     ckpt_steps: dict[str, int] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Hands:
-    """What starts and watches programs: processes of this machine, or jobs of a cluster."""
+    """The adapters that start and watch programs: as processes of this machine, or as jobs of a cluster."""
 
     paths: Paths
     launcher: LocalLauncher | SlurmLauncher
@@ -125,7 +125,7 @@ class Hands:
 
 @dataclass(slots=True)
 class _Parts:
-    """What a running daemon is made of."""
+    """The components of a running daemon."""
 
     boot: boot.Boot
     clock: clock.SystemClock
@@ -159,25 +159,28 @@ class Daemon:
         self._paths = loaded.settings.paths
         self._notifier = Notifier(os.environ)
         self._service = Service(self._notifier, self._awaits_stop)
-        self._signalled = False  # told to end by a signal, not by `supervisorctl shutdown`
-        self._terminated = False  # SIGTERM or SIGINT has come
+        self._signalled = False  # a signal or the host's shutdown ends it, not `supervisorctl shutdown`
+        self._terminated = False  # SIGTERM or SIGINT was received
         self._host_watch: HostWatch | None = None
         self._housekeeping: Housekeeping | None = None
         self._tcp: TcpPort | None = None
 
     def run(self) -> int:
-        """Serve until the end; the exit status. Raises singleton.Taken, SocketTaken or OSError before anything began."""
+        """Serve until the end. Returns the exit status.
+
+        Raises singleton.Taken, SocketTaken or OSError if it cannot start.
+        """
         cache = known_mount.cache_dir(os.environ)
         known_mount.refuse_if_missing(self._paths.state_dir, cache)
-        witness = singleton.claim(self._paths.state_dir)  # before anything is made in the place of a removed directory
+        witness = singleton.claim(self._paths.state_dir)  # before anything is created in place of a removed directory
         make_dir(self._paths.state_dir)
         foundations.make_trusted(self._paths.runtime_dir)
         lock = singleton.hold(self._paths.lock, witness)
         lease = self._lease()
         limits.raise_files()
         main_log = logs.configure(self._paths.main_log, self._settings.daemon, to_stdout=self._start.to_stdout)
-        # As Supervisor's: SIGUSR2 after a rotation by somebody else. A mistyped SIGUSR1 would end the daemon otherwise. Both
-        # are handlers, because every worker would inherit that a signal is ignored.
+        # Like Supervisor: SIGUSR2 reopens the log after another program has rotated it. Without a handler, SIGUSR1 sent by
+        # mistake would end the daemon. SIG_IGN does not do, because every worker would inherit it.
         signal.signal(signal.SIGUSR1, lambda *_: None)
         signal.signal(signal.SIGUSR2, lambda *_: threading.Thread(target=_reopen, args=(main_log,), daemon=True).start())
         if ended := leftovers.end():
@@ -219,7 +222,7 @@ class Daemon:
         return exit_codes.SHUT_DOWN if self._notifier.heard and not self._signalled else exit_codes.STOPPED
 
     def _lease(self) -> DaemonLease | None:
-        """Where several hosts share the state directory: this one is its daemon. Raises Taken or OSError."""
+        """If several hosts share the state directory, let only this host run its daemon. Raises Taken or OSError."""
         if not self._settings.launcher.remote:
             return None
         from supervisor.adapters.slurm.lease import DaemonLease
@@ -227,7 +230,7 @@ class Daemon:
         self._notifier.busy("waits for another host's daemon to be gone", _OPEN_S)
         lease = DaemonLease(self._paths.state_dir, boot.read_boot(BootFiles.of(os.environ)).boot_id)
         lease.take()
-        lease.keep(lambda: os._exit(exit_codes.REFUSED))  # as if killed: every job is the other daemon's now
+        lease.keep(lambda: os._exit(exit_codes.REFUSED))  # as if killed: every job now belongs to the other daemon
         return lease
 
     # --- building ------------------------------------------------------------------------------------------------------
@@ -239,7 +242,7 @@ class Daemon:
         if kept is not None:
             if Path(self._paths.socket).is_socket():
                 return take_over(kept, self._paths.socket, group)
-            os.close(kept)  # nobody could find it any more
+            os.close(kept)  # no client can find it any more
         return listen(self._paths.socket, group)
 
     def _build(self, journal: Journal, state: State) -> _Parts:
@@ -265,7 +268,7 @@ class Daemon:
         if not come_home.adopt():
             log.warning("no_subreaper", consequence="a process in a session of its own outlives a shim that is killed")
         figures = FigureReader(paths, system_clock, lambda name: loop.settings.program(name))  # noqa: PLW0108  they change
-        wake = threading.Event()  # set by edges, awaited by the sampler
+        wake = threading.Event()  # set by notifications, awaited by the sampler
         edges = NotifySockets(paths.notify_socket, wake.set)
 
         def newest_own(name: str) -> OwnCheckpoint | None:
@@ -350,10 +353,10 @@ class Daemon:
     def _mark(
         this_boot: boot.Boot, system_clock: clock.SystemClock, loop: Loop, last_seq: int, reported: Reported
     ) -> AliveMark:
-        """A sign of life of this moment. The loop's references are swapped as a whole, so this sees one turn's truth.
+        """The current sign of life. The loop swaps its references as a whole, so this sees the values of a single turn.
 
-        `reported`: the previous daemon's last reports about attempts that still run. Until the first look nothing newer is
-        known.
+        `reported`: the previous daemon's last reports about attempts that still run. They are the newest known values until
+        the first sample.
         """
         state, memory = loop.state, loop.memory
         known = {n: (p.steps, reported.steps.get(p.attempt.token)) for n, p in state.live.items() if p.attempt is not None}
@@ -366,12 +369,12 @@ class Daemon:
         )  # fmt: skip
 
     def _next_image(self) -> list[str]:
-        """Why the image that a reload starts could not start."""
+        """Why the image that a reload would start could not start."""
         unfinished = next_image.wait_until_written(self._loaded.given.path, os.environ)
         return next_image.mistakes(self._start.command) if unfinished is None else [unfinished]
 
     def _keep_config(self, loaded: config.Loaded) -> None:
-        """For a start that finds a bad one. One of other directories is not this state directory's."""
+        """Keep the configuration for a start that finds a bad one. Skips one of another state directory."""
         if replace(loaded.settings.paths, config_file=None) != replace(self._paths, config_file=None):
             return
         error = last_config.keep(self._paths, loaded.given, os.environ, clock.wall_s())
@@ -379,7 +382,7 @@ class Daemon:
             log.error("config_not_kept", error=error)
 
     def _own_up(self, parts: _Parts) -> None:
-        """Say that the configuration is not the one that was asked for."""
+        """Report that another configuration is in use than the requested one."""
         instead = self._start.instead
         if instead is None:
             return
@@ -447,12 +450,12 @@ class Daemon:
             server.stop()
 
     def _keep(self, sock: socket.socket) -> None:
-        """The service manager holds this control socket for the next daemon, and no other."""
+        """Let the service manager hold this control socket, and no other, for the next daemon."""
         self._notifier.forget(_CONTROL)
         self._notifier.keep(sock.fileno(), _CONTROL)
 
     def _open(self, parts: _Parts, listener: Listener) -> Server:
-        """The calendar and the API. Who has connected since the socket was there is answered now."""
+        """Start the calendar and the API. Clients that connected since the socket exists are answered now."""
         from supervisor.adapters.housekeeping import Housekeeping
         from supervisor.api.night import daily_report
         from supervisor.api.server import Server
@@ -476,11 +479,11 @@ class Daemon:
             self._housekeeping.clock_moved()
 
     def _on_signal(self, parts: _Parts, number: int, _frame: FrameType | None) -> None:
-        """Runs in the main thread, which is the deciding one; the inbox's lock is reentrant for it."""
+        """Runs in the main thread, which is also the deciding one. The inbox's lock is reentrant for that reason."""
         now_s = parts.clock.now_s()
         name = signal.Signals(number).name
         if number == signal.SIGHUP:
-            # The check of the next image takes a second, and this thread decides.
+            # Not here: the check of the next image takes a second, and this thread decides.
             threading.Thread(
                 target=parts.backend.ask, args=(Verb.RELOAD, (), "", name, None, _RELOAD_S), daemon=True
             ).start()
@@ -490,22 +493,23 @@ class Daemon:
             parts.inbox.post(Terminated(now_s, by=name))
 
     def _host_goes_down(self, parts: _Parts) -> None:
-        """Logind has announced it, and waits for us."""
+        """Logind has announced the shutdown, and waits for this daemon."""
         self._signalled = True
         log.warning("host_goes_down")
         parts.inbox.post(Terminated(parts.clock.now_s(), by="the host's shutdown", host=True))
 
     def _awaits_stop(self) -> bool:
-        """The host goes down, and the service manager will say so too: it ends us then, and does not start us again."""
+        """Whether the host goes down and SIGTERM is still to come. The service manager does not restart us after it."""
         watch = self._host_watch
         if watch is None or not self._notifier.heard or self._terminated:
             return False
         return watch.told and not watch.cancelled.is_set()
 
     def _let_host_go(self) -> None:
-        """All is saved and on record: the host may go on, and the service manager's SIGTERM comes in a moment.
+        """All work is saved and recorded: let the host shut down, then wait for the service manager's SIGTERM.
 
-        A daemon that ended before it would be started again, and would start every training in a box that goes down.
+        If the daemon ended before that signal, systemd would start it again, and it would start every training on a box that
+        is going down.
         """
         watch = self._host_watch
         if watch is None:
@@ -518,14 +522,14 @@ class Daemon:
         watch.stop()
 
     def _began(self, parts: _Parts) -> Began:
-        """What the deciding thread is told first. May take a while: leftovers are ended, digests are read."""
+        """The first input of the deciding thread. It may take a while: leftovers are ended, digests are read."""
         state = parts.loop.state
         boot_now_s, wall_now_s = clock.moment()
         evidence = boot.examine(
             parts.boot, boot.read_mark(Path(self._paths.alive)), marker=Path(self._paths.marker), clean=state.clean,
             wall_now_s=wall_now_s, boot_now_s=boot_now_s, journal_boot_id=state.boot_id, journal_at_s=state.at_s,
         )  # fmt: skip
-        if self._settings.launcher.remote:  # a reboot of this host ends no job, and says nothing of any node
+        if self._settings.launcher.remote:  # a reboot of this host ends no job, and shows nothing about any node
             evidence = replace(evidence, rebooted=None if evidence.rebooted is None else False)
         else:
             evidence = replace(evidence, box=witnesses(BootFiles.of(os.environ)))
@@ -537,15 +541,15 @@ class Daemon:
         survivors = parts.launcher.survey(expected)
         found = parts.launcher.unrecorded_workers(spec.name for spec in self._settings.programs)
         known = {token for _, token in expected.values()}
-        strangers = {name: (number, each) for name, (number, each) in found.items() if each.token not in known}
-        for program in (*expected, *strangers):
+        unrecorded = {name: (number, each) for name, (number, each) in found.items() if each.token not in known}
+        for program in (*expected, *unrecorded):
             try:
                 parts.edges.bind(program)
-            except OSError as error:  # its process state, log and beats can be read all the same
+            except OSError as error:  # its process state, log and beats are still readable
                 log.warning("edges_not_heard", program=program, error=str(error))
         now_s = max(parts.clock.now_s(), state.at_s)
         salt = uuid.uuid4().hex
-        return Began(now_s, self._settings, evidence, survivors, os.getpid(), self._start.version, salt, strangers)
+        return Began(now_s, self._settings, evidence, survivors, os.getpid(), self._start.version, salt, unrecorded)
 
     def _newest_steps(self, pool: ThreadPoolExecutor, programs: list[str]) -> dict[str, int]:
         found = pool.map(lambda name: checkpoints.newest_good(Path(self._paths.run_dir(name))), programs)
@@ -587,7 +591,7 @@ def _cluster_hands(
     paths: Paths, settings: Callable[[], LauncherSettings], inbox: Inbox, system_clock: clock.SystemClock,
     newest_own: Callable[[str], OwnCheckpoint | None], figures: FigureReader,
 ) -> Hands:  # fmt: skip
-    """Imported here: nothing of a cluster costs a daemon that has none."""
+    """Imports are local: a daemon without a cluster must not pay for cluster code."""
     from supervisor.adapters.slurm.client import Slurm
     from supervisor.adapters.slurm.controls import SlurmControls
     from supervisor.adapters.slurm.launcher import SlurmLauncher, remote_paths
@@ -601,7 +605,7 @@ def _cluster_hands(
 
 
 def _foreign_checkpoints(loop: Loop, reported: dict[str, int]) -> dict[str, int]:
-    """The newest checkpoints of programs that are not ours: after a reboot their beats are gone, their files unknown."""
+    """The newest checkpoints of programs that are not built in: after a reboot their beats are gone, their files unknown."""
     found: dict[str, int] = {}
     for name, program in loop.state.live.items():
         spec, attempt = loop.settings.program(name), program.attempt
@@ -618,13 +622,13 @@ def _foreign_checkpoints(loop: Loop, reported: dict[str, int]) -> dict[str, int]
 
 
 def _recorded(state: State, seen: dict[str, int]) -> dict[str, int]:
-    """Checkpoints in the sign of life, or the newer ones that the journal has recorded since."""
+    """The checkpoints of the sign of life, or newer ones that the journal has recorded since."""
     recorded = {name: program.ckpt_step for name, program in state.programs.items()}
     return {name: max(step, recorded.get(name) or step) for name, step in seen.items()}
 
 
 def _with_cause(evidence: BootEvidence, state: State) -> BootEvidence:
-    """What the box itself says of its end. It may have gone down in order although the daemon had not, or in its heat."""
+    """Add the box's own traces of its end. It may have gone down in order although the daemon did not, or overheated."""
     traces = last_words.read(
         state.boot_id, evidence.boot_id, own_stop=state.clean, since_wall_s=evidence.last_sign_wall_s,
         boot_wall_s=evidence.boot_wall_s, before_wall_s=state.reboots[-1].wall_s if state.reboots else None,
@@ -636,7 +640,7 @@ def _with_cause(evidence: BootEvidence, state: State) -> BootEvidence:
 
 
 def _limits(settings: Settings, program: str) -> confinement.Limits:
-    """Of an attempt that starts now: the level's and the program's own."""
+    """The limits of an attempt that starts now: those of the level and of the program."""
     spec = settings.program(program)
     weight = None if spec is None else spec.cpu_weight
     return confinement.limits(settings.cgroups, memory_mb=settings.level.memory_mb, cpu_weight=weight)
@@ -658,7 +662,7 @@ def _pause(seconds: float) -> None:
 
 
 def _reported_before(mark: AliveMark, state: State) -> Reported:
-    """What an earlier daemon's sign of life says of the attempts that were running when it was written."""
+    """The values in an earlier daemon's sign of life, for attempts that were running when it was written."""
     live = {
         name: program.attempt.token
         for name, program in state.live.items()
@@ -675,5 +679,5 @@ def _alive_failed(error: str) -> None:
 
 
 def _longest_wait_s(notifier: Notifier) -> float:
-    """An idle loop still proves that it lives three times in systemd's period, and knows after 2 s that it was away."""
+    """An idle loop must ping three times per watchdog period. It must also notice within 2 s that it did not run."""
     return 2.0 if notifier.watchdog_period_s is None else min(2.0, notifier.watchdog_period_s / 3)

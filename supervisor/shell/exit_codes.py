@@ -8,6 +8,6 @@ from __future__ import annotations
 from typing import Final
 
 STOPPED: Final = 0  # an orderly end
-REFUSED: Final = 1  # it cannot run here, or not go on: another daemon, a full disk, a journal that cannot be written
+REFUSED: Final = 1  # it cannot start or continue: another daemon, a full disk, a journal that cannot be written
 BAD_CONFIG: Final = 2
 SHUT_DOWN: Final = 100  # the operator's `shutdown`: extralife.service has RestartPreventExitStatus= for it

@@ -1,6 +1,6 @@
-"""The table of what the daemon relies on: one row a file or directory (`adapters/foundations.py`, docs/foundations.md).
+"""The table of the files and directories that the daemon relies on (`adapters/foundations.py`, docs/foundations.md).
 
-To watch another thing, add its row here, or call `Foundations.watch` where the thing is made.
+To watch another one, add its row here, or call `Foundations.watch` where it is created.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Records(Protocol):
 
 
 def rows(paths: Paths, journal: Journal, lock: Singleton, main_log: MainLog) -> tuple[Watched, ...]:
-    """What every daemon relies on, from its start to its end."""
+    """The files and directories that every daemon relies on, from its start to its end."""
     state_dir, journal_file = os.path.realpath(paths.state_dir), os.path.realpath(paths.journal)
     whole_state = Remembered(state_dir)
-    whole_state.renew()  # now: at the first look it may be another one already
+    whole_state.renew()  # now, because at the first check it may already be another directory
     return (
         Watched(
             "state directory", state_dir, whole_state, check=lambda: read_only(state_dir), holds_starts=True,
@@ -54,21 +54,21 @@ def rows(paths: Paths, journal: Journal, lock: Singleton, main_log: MainLog) -> 
             consequence="a second daemon could be started beside this one",
             remedy="stop the other daemon, if there is one",
         ),
-        # Somebody's logrotate does this every day: that is worth a line in the log itself, and no alert.
+        # Somebody's logrotate may do this every day: it needs a line in the log itself, but no alert.
         Watched(
             "main log", paths.main_log, main_log.identity, check=main_log.trouble, restore=main_log.reopen, minor=True,
             consequence="its lines are only on standard output", remedy="supervisorctl history has what was decided",
         ),
-        # The deciding thread restores it, before it deals with any other input: only there the connection may be used.
+        # The deciding thread restores it before it handles any other input: only that thread may use the connection.
         Watched(JOURNAL, journal_file, journal.identity, check=journal.moved, restore=_by_the_loop),
     )  # fmt: skip
 
 
 def read_only(directory: str) -> str:
-    """That nothing can be written there, as a clause; empty when it can be. Raises OSError when that is not known.
+    """A clause that says that nothing can be written there; empty if writing works. Raises OSError if that is unknown.
 
-    The kernel makes a file system read-only when its disk fails (ext4's `errors=remount-ro`). While nothing has to be
-    recorded, no write would show it.
+    The kernel makes a file system read-only when its disk fails (ext4's `errors=remount-ro`). While there is nothing to
+    record, no write would show it.
     """
     try:
         flags = os.statvfs(directory).f_flag
@@ -81,7 +81,7 @@ def runtime_rows(
     paths: Paths, listener: Listener, edges: NotifySockets, launcher: Records, controls: Controls,
     this_boot: boot.Boot, group: Callable[[], str],
 ) -> tuple[Watched, ...]:  # fmt: skip
-    """What lies in the runtime directory. Each round restores in this order: the directory first, then what is in it."""
+    """The rows of the runtime directory. Each round restores in this order: first the directory, then its contents."""
     whole, marker = Remembered(paths.runtime_dir), Remembered(paths.marker)
     notify, shims, beats = (Remembered(f"{paths.runtime_dir}/{name}") for name in ("notify", "shims", "beats"))
     for each in (whole, marker):
@@ -121,8 +121,8 @@ def runtime_rows(
 
 
 def run_dir_rows(program: str, run_dir: str, restore: Callable[[], None], *, saves: bool) -> tuple[Watched, ...]:
-    """The run directory of one running attempt, and its checkpoints. Its worker saves once the fence is there again."""
-    whole, saved = Remembered(run_dir), Remembered(f"{run_dir}/{CHECKPOINTS_DIR}")  # not opened here: a disk may hang
+    """The run directory of one running attempt, and its checkpoints. Its worker saves again once the fence exists again."""
+    whole, saved = Remembered(run_dir), Remembered(f"{run_dir}/{CHECKPOINTS_DIR}")  # not opened yet: a disk may hang
 
     def again() -> None:
         restore()
@@ -145,7 +145,7 @@ def run_dir_rows(program: str, run_dir: str, restore: Callable[[], None], *, sav
 
 
 def beat_row(program: str, path: str, defect: Callable[[], str]) -> Watched:
-    """The beat file of one attempt. Its worker makes it again, so all that is done here is to see whether it has."""
+    """The beat file of one attempt. Its worker creates it again; this row only checks whether it has."""
 
     def by_the_worker() -> None:
         if why := defect():
@@ -161,18 +161,18 @@ _NO_FILE: Final = Identity(0, 0, "file")
 
 
 def _remedy(paths: Paths) -> str:
-    """Logind removes the directory of a user who has logged out, and that user's daemon cannot make it again."""
+    """Logind removes the directory of a user who has logged out, and that user's daemon cannot create it again."""
     if not paths.runtime_dir.startswith("/run/user/"):
         return ""
     return "the system removes it when you log out, unless you switch lingering on: loginctl enable-linger"
 
 
 def make_trusted(directory: str) -> None:
-    """A directory in which nobody else may change anything; made if it is missing. Raises OSError."""
+    """Check that only this user can change the directory; create it if it is missing. Raises OSError."""
     make_dir(directory)
     if why := trust.loose(directory):
         raise PermissionError(errno.EPERM, f"daemon.runtime_dir: {refusal(directory, why)}")
 
 
 def _by_the_loop() -> None:
-    """`Loop.turn` has done it when this is called, or it has failed and is tried again there."""
+    """Does nothing: `Loop.turn` has already restored the journal, or has failed and tries again itself."""

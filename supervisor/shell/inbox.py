@@ -1,7 +1,7 @@
-"""Where everything that happens waits for the deciding thread.
+"""The queue of inputs for the deciding thread.
 
-Bounded and never blocking for those who post: a flood of readings must not push out an exit. Readings coalesce (a newer
-look replaces an older one that nobody has taken yet; the reports in it are kept), everything else keeps its order.
+It is bounded and never blocks a poster, and a flood of readings cannot push out an exit. Readings coalesce: a newer sample
+replaces an older one that was not taken yet, but keeps its reports. All other inputs keep their order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from supervisor.model.inputs import Input, Sampled
 
 T = TypeVar("T", bound=Input)
 
-_MOST: Final = 10_000  # two orders above what 200 programs can post in a second; beyond it something is broken
+_MOST: Final = 10_000  # a hundred times what 200 programs can post in a second; more means a fault
 
 
 class Inbox:
@@ -29,7 +29,7 @@ class Inbox:
         self.dropped = 0
 
     def post(self, item: Input) -> None:
-        """Hand over an input. Never blocks on the taker; past the bound the newcomer is dropped and counted."""
+        """Add an input. Never waits for the taker. When the queue is full, the new input is dropped and counted."""
         with self._changed:
             if isinstance(item, Sampled):
                 old = self._sampled
@@ -41,7 +41,7 @@ class Inbox:
             self._changed.notify()
 
     def put_back(self, item: Input) -> None:
-        """Return an input that could not be dealt with yet; it comes first again. Of readings, the newest counts."""
+        """Return an input that could not be handled yet, to the front of the queue. A newer sample in the queue stays."""
         with self._changed:
             if not isinstance(item, Sampled):
                 self._items.appendleft(item)
@@ -51,12 +51,12 @@ class Inbox:
                 self._sampled = replace(self._sampled, reports=(*item.reports, *self._sampled.reports)[-_MOST:])
 
     def newest_look(self) -> Sampled | None:
-        """The readings that wait, without taking them."""
+        """The waiting readings, without taking them."""
         with self._changed:
             return self._sampled
 
     def withdraw(self, kind: type[T]) -> list[T]:
-        """Take out everything of one kind, oldest first, whatever stands before it."""
+        """Take out all inputs of one kind, oldest first, regardless of their position."""
         with self._changed:
             found = [item for item in self._items if isinstance(item, kind)]
             self._items = deque(item for item in self._items if not isinstance(item, kind))

@@ -1,4 +1,4 @@
-"""The daemon's running ledger: folded once, then only what is new, by whoever asks and in the asker's thread."""
+"""The daemon's cached ledger. It is folded once; later requests add only new facts, each in the requesting thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from supervisor.reports.ledger import Ledger
 
 
 class LedgerCache:
-    """Three weeks of facts are folded in a second; nobody should wait for it twice, and the daemon's start not at all."""
+    """Folding three weeks of facts takes a second. No request should wait for it twice, and the daemon's start never."""
 
     def __init__(self, journal: str) -> None:
         self._journal = journal
@@ -19,7 +19,7 @@ class LedgerCache:
         self._ledger = Ledger()
 
     def prime(self, known: Sequence[Stamped]) -> None:
-        """Fold what the daemon has read at its start anyway, beside what it does now."""
+        """Fold the facts that the daemon read at its start, in the background."""
         threading.Thread(target=self._fold, args=(known,), name="accounts", daemon=True).start()
 
     def _fold(self, known: Sequence[Stamped]) -> None:
@@ -29,7 +29,7 @@ class LedgerCache:
                     self._ledger.add(stamped)
 
     def closed(self, now_s: float) -> Ledger:
-        """Everything up to now."""
+        """The ledger up to now."""
         with self._guard:
             with JournalReader(self._journal, may_copy=False) as reader:
                 for stamped in reader.read(self._ledger.seq):

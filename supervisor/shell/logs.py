@@ -1,9 +1,10 @@
-"""structlog, configured once: lines for the main log, and for people (or the journal) on standard output.
+"""Configures structlog once: lines for the main log, and for people (or the journal) on standard output.
 
-The loop logs each committed fact once, so log and journal never disagree. The main log has Supervisor's columns, time and
-severity first: `2026-11-21 03:06:01,123 INFO Spawned program=Pong why='attempt 1 runs as pid 77'`; or it is JSON, by
-`daemon.log_format`. Under systemd standard output is its journal, which stamps and stores the lines: they carry their
-severity and no time. On a terminal they are coloured; with `--detach` there is only the file.
+The loop logs each committed fact once, so log and journal always agree. The main log has Supervisor's columns, time and
+severity first: `2026-11-21 03:06:01,123 INFO Spawned program=Pong why='attempt 1 runs as pid 77'`. With
+`daemon.log_format` it is JSON instead. Under systemd, standard output goes to systemd's journal, which adds the time and
+stores the lines: they carry their severity and no time. On a terminal they are coloured. With `--detach` there is only the
+file.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from supervisor.printable import printable
 
 
 def configure(main_log: str, settings: DaemonSettings, *, to_stdout: bool) -> MainLog:
-    """Set up both ends; called once, before anything logs. Returns the file's end."""
-    logging.raiseExceptions = False  # a terminal that is gone is no reason to print a traceback for each line
+    """Set up both outputs. Call it once, before the first log line. Returns the file's handler."""
+    logging.raiseExceptions = False  # otherwise a closed terminal causes a traceback for each line
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -64,7 +65,7 @@ def _file(path: str, settings: DaemonSettings, shared: list[Any]) -> MainLog:
 
 
 class _Stamped(logging.Formatter):
-    """Another formatter's lines behind time and severity, as in Supervisor's log."""
+    """Puts time and severity before another formatter's lines, as in Supervisor's log."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()
@@ -110,7 +111,7 @@ def _journal_format(settings: DaemonSettings, shared: list[Any]) -> logging.Form
 
 
 def _without_stamp(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """The journal has its own time and severity of each line."""
+    """Remove time and severity: systemd's journal stores its own for each line."""
     return {key: value for key, value in event.items() if key not in {"timestamp", "level"}}
 
 
@@ -122,7 +123,7 @@ def _formatter(renderer: Any, shared: list[Any], *before: Any) -> logging.Format
 
 
 def _printable(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """For people's terminals; a traceback keeps its lines. JSON is ASCII and needs nothing."""
+    """Escape control characters for terminals; a traceback keeps its lines. JSON is ASCII and needs no escaping."""
     return {
         printable(key): printable(value, lines=key == "exception") if isinstance(value, str) else value
         for key, value in event.items()

@@ -1,13 +1,13 @@
-"""The one deciding thread: input -> decide -> commit facts -> perform -> tell systemd that we live.
+"""The one deciding thread: input -> decide -> commit facts -> perform -> ping systemd's watchdog.
 
-Only this thread changes what is true, and only it pings systemd's watchdog: a wedged loop is restarted by systemd, a
-wedged NVML or disk is merely "unknown".
+Only this thread changes the state and pings systemd's watchdog. So systemd restarts a daemon whose loop hangs.
+A hanging NVML or disk only makes readings "unknown".
 
-When the journal cannot be written (a full disk, an I/O error), nothing is begun that is not on record: what has happened
-waits in order and is tried again every second, in one transaction with the fact that says so. Workers train on. Requests
-are refused with the reason, at once: one that is silently done when there is room, an hour after somebody gave up on it,
-is worse than one that was not done. If the journal's file was removed or replaced, it is written again first. Only an
-orderly end is not waited for: after 5 s the daemon goes as if killed, and the next one adopts the workers.
+When the journal cannot be written (a full disk, an I/O error), no action starts without a record. Inputs wait in order. The
+loop retries every second, in one transaction with the fact that reports the trouble. Workers train on. Requests are refused
+at once with the reason: a request that is carried out silently an hour later, after the user has given up on it, is worse
+than a refused one. If the journal's file was removed or replaced, it is first written again. Only an orderly end does not
+wait for the journal: after 5 s the daemon exits as if killed, and the next one adopts the workers.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from supervisor.shell.inbox import Inbox
 log = structlog.get_logger()
 
 _JOURNAL_RETRY_S: Final = 1.0
-_LEAVE_S: Final = 5.0  # an orderly end waits this long for a journal that cannot be written
+_LEAVE_S: Final = 5.0  # how long an orderly end waits for a journal that cannot be written
 _FAILED: Final = "extralife failed at this request; see its main log"
 
 
 class Performer(Protocol):
-    """What does the commands (`shell/perform.py`)."""
+    """Performs the commands (`shell/perform.py`)."""
 
     def perform(self, decision: Decision) -> None: ...
 
@@ -58,7 +58,7 @@ class Performer(Protocol):
 
 
 def _said(error: OSError | sqlite3.Error) -> str:
-    """An error for people: what and where, without the number."""
+    """An error for people: the message and the file, without the number."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     return str(error)
@@ -86,30 +86,30 @@ class Loop:
     memory: Memory = field(default_factory=Memory)
     wake_at_s: float | None = None
     taken_at_s: float | None = None
-    leave_at_s: float | None = None  # when an end that cannot be recorded is no longer waited for
+    leave_at_s: float | None = None  # when the daemon exits although its end cannot be recorded
 
     def run(self) -> None:
-        """Turn until `decide` has ended the daemon."""
+        """Take inputs and handle them until `decide` has ended the daemon."""
         while not self.memory.ended:
             item = self._take()
             now_s = max(self.clock.now_s(), self.state.at_s)
             self.turn(Woke(now_s) if item is None else replace(item, now_s=now_s))
             self.watchdog()
-            if self.memory.trouble is not None:  # the same input comes again: not faster than the disk may recover
+            if self.memory.trouble is not None:  # the same input comes again: give the disk time to recover
                 self.pause(_JOURNAL_RETRY_S)
 
     def turn(self, item: AnyInput) -> None:
-        """Deal with one input: all of it, or (when the journal cannot be written) none of it for now."""
+        """Handle one input completely, or not at all for now if the journal cannot be written."""
         if not self._is_moved(item) or self._restore(item):
             self._decide(item)
 
     def _is_moved(self, item: AnyInput) -> bool:
-        """Whether a look found the journal moved, and it still is: the look may be older than the newest restore."""
+        """Whether a check found the journal moved, and it still is: the check may be older than the last restore."""
         if not isinstance(item, FoundationsLooked) or not any(_is_lost_journal(found) for found in item.findings):
             return False
         try:
             return bool(self.journal.moved())
-        except OSError:  # unknown: nothing is done about it
+        except OSError:  # unknown: do nothing
             return False
 
     def _decide(self, item: AnyInput, *, again: bool = False) -> None:
@@ -117,11 +117,11 @@ class Loop:
         try:
             decision = decide(self.settings, self.state, self.memory, item, wall_s=wall_s, boot_id=self.boot_id)
         except Exception:
-            # A bug in a rule must not end every training on the box: this input is dropped, loudly, and nothing of it
-            # was committed. Ending the process instead would meet the same input again after the restart.
+            # A bug in a rule must not end every training on the box. So this input is dropped and logged, and no fact of it
+            # was committed. If the process ended instead, it would meet the same input again after the restart.
             log.exception("decide_failed", input=type(item).__name__)
             self.performer.refuse(item, _FAILED)
-            self.wake_at_s = None  # a deadline that always fails must not make this loop spin; every look asks again
+            self.wake_at_s = None  # a deadline that always fails must not make this loop spin; each sample decides again
             return
         try:
             committed = self._commit(decision, item, wall_s)
@@ -135,17 +135,17 @@ class Loop:
             return
         self.settings, self.state, self.memory = decision.settings, decision.state, decision.memory
         self.wake_at_s = decision.wake_at_s
-        self.publish(self)  # before anybody is answered: who then looks sees what was done
+        self.publish(self)  # before any reply, so that the caller's next request sees the result
         self.performer.perform(decision)
 
     def _commit(self, decision: Decision, item: AnyInput, wall_s: float) -> bool:
-        """Facts first, durably; no command is performed whose fact is not on disk."""
+        """Write the facts durably. No command is performed whose fact is not on disk."""
         if not decision.facts:
             return True
         try:
             self.journal.append(decision.facts, at_s=item.now_s, wall_s=wall_s, boot_id=self.boot_id)
         except ValueError:
-            # A fact that could not be read back is a bug, not the disk's fault: retrying would never end.
+            # A fact that could not be read back is a bug, not an error of the disk: a retry would fail forever.
             log.exception("fact_refused", input=type(item).__name__)
             self.performer.refuse(item, _FAILED)
             return False
@@ -160,10 +160,10 @@ class Loop:
         return True
 
     def _restore(self, item: AnyInput) -> bool:
-        """The journal's file was removed or replaced: write it again before anything else. Returns whether it is whole.
+        """The journal's file was removed or replaced: write it again before anything else. Returns whether that worked.
 
-        If some facts can't be read any more, the new file ends with the state of this thread, which all of them made:
-        what was acknowledged stays true, and only history is lost.
+        If some facts are no longer readable, the new file ends with this thread's state, which all facts together produced.
+        So acknowledged changes stay valid, and only history is lost.
         """
         wall_s, state = item.now_s + ahead_s(self.clock), self.state
 
@@ -188,7 +188,7 @@ class Loop:
         return True
 
     def _stalled(self, item: AnyInput, wall_s: float, error: str) -> None:
-        """The journal cannot be written: what has happened waits, who asks is answered, and `status` says so."""
+        """The journal cannot be written: inputs wait, requests are refused, and `status` shows the trouble."""
         if self.memory.trouble is None:
             log.critical("journal_write_failed", error=error, retry_s=_JOURNAL_RETRY_S)
             self.performer.alarm(unwritable(error, item.now_s, wall_s))
@@ -197,27 +197,27 @@ class Loop:
         seen = item if isinstance(item, Sampled) else self.inbox.newest_look()
         if seen is not None:
             self.memory = self.memory.showing(seen.samples)
-        waiting = self.inbox.withdraw(FoundationsLooked)  # behind what is put back below, where nobody would see them
+        waiting = self.inbox.withdraw(FoundationsLooked)  # they would stay behind the input that is put back below
         if isinstance(item, FoundationsLooked):
             waiting.insert(0, item)
         if waiting:
             self.memory = foundations.showing(self.memory, waiting[-1], item.now_s, wall_s)
-            self.inbox.put_back(waiting[-1])  # the newest says all
-        asked: list[Asked | ConfigLoaded] = [*self.inbox.withdraw(Asked), *self.inbox.withdraw(ConfigLoaded)]
+            self.inbox.put_back(waiting[-1])  # the newest has all findings
+        requests: list[Asked | ConfigLoaded] = [*self.inbox.withdraw(Asked), *self.inbox.withdraw(ConfigLoaded)]
         if isinstance(item, Asked | ConfigLoaded):
-            asked.append(item)
+            requests.append(item)
         elif not isinstance(item, Woke | FoundationsLooked) and not (isinstance(item, Sampled) and not item.reports):
             self.inbox.put_back(item)
-        for request in asked:
+        for request in requests:
             self.performer.refuse(request, f"refused, because the journal cannot be written ({error})")
         self._leave_without_record(item.now_s)
         self.publish(self)
 
     def _leave_without_record(self, now_s: float) -> None:
-        """Asked to end on a disk that stays full: exit as if killed. Workers continue, and the next daemon adopts them."""
+        """A stop is requested while the disk stays full: exit as if killed. Workers run on; the next daemon adopts them."""
         ends = self.inbox.withdraw(Terminated)
         for end in reversed(ends):
-            self.inbox.put_back(end)  # before anything else that waits: ending an attempt can do without
+            self.inbox.put_back(end)  # first in the inbox: an end does not need the other inputs
         if not ends:
             return
         if self.leave_at_s is None:
@@ -227,12 +227,12 @@ class Loop:
             self.memory = replace(self.memory, ended=True)
 
     def _take(self) -> AnyInput | None:
-        """The next input. If it was much longer in coming than asked for, this thread did not run meanwhile."""
-        asked_s, before_s = self._wait_s(), self.taken_at_s
-        item = self.inbox.take(asked_s)
+        """The next input. If it comes much later than the requested wait allows, this thread did not run meanwhile."""
+        wait_s, before_s = self._wait_s(), self.taken_at_s
+        item = self.inbox.take(wait_s)
         self.taken_at_s = self.clock.now_s()
         gap_s = 0.0 if before_s is None else self.taken_at_s - before_s
-        if absence.was_away(asked_s=asked_s, gap_s=gap_s):
+        if absence.was_away(asked_s=wait_s, gap_s=gap_s):
             self.memory = replace(self.memory, overslept_s=gap_s)
         return item
 

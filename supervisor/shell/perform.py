@@ -1,7 +1,7 @@
-"""Command -> adapter call. Outcomes come back as inputs; a command that fails here is logged and never stops the next.
+"""Maps each command to an adapter call. Results come back as inputs; a failing command is logged and never stops the next.
 
-Nothing here decides. What may block (evidence, digests of checkpoints) runs in a small pool of threads; what must not
-is a few system calls.
+This module makes no decisions. Work that may block (evidence, digests of checkpoints) runs in a small thread pool. All other
+work is a few system calls.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class Performer:
-    """The adapters, and what is done with them."""
+    """The adapters that carry out the commands."""
 
     paths: Paths
     launcher: Launcher
@@ -59,7 +59,7 @@ class Performer:
     reexec: bool = field(default=False)
 
     def perform(self, decision: Decision) -> None:
-        """All commands of one decision, in order."""
+        """Perform all commands of one decision, in order."""
         for command in decision.commands:
             try:
                 self._one(command)
@@ -67,7 +67,7 @@ class Performer:
                 log.exception("command_failed", command=type(command).__name__)
 
     def refuse(self, item: AnyInput, text: str) -> None:
-        """An input was dropped: its request is answered with the reason."""
+        """Answer the request of a dropped input with the reason."""
         if isinstance(item, Asked):
             self.replies.answer(item.request_id, tuple((name, FAILED, text) for name in item.names or ("supervisord",)))
         elif isinstance(item, ConfigLoaded):
@@ -91,7 +91,7 @@ class Performer:
                 self._watch_places(spec, attempt, token)
             case commands.Forget(program=program, token=token):
                 self.probes.forget(program, token)
-                self.foundations.forget(*(f"{what} of {program}" for what in ("run directory", "checkpoints", "beat file")))
+                self.foundations.forget(*(f"{part} of {program}" for part in ("run directory", "checkpoints", "beat file")))
                 self.controls.end(program, token)
             case commands.SetControl():
                 self.controls.write(command)
@@ -108,7 +108,7 @@ class Performer:
             case commands.TakeEvidence(program=program, token=token):
                 self.take_evidence(program, token)
             case commands.QuarantineCheckpoint(program=program, step=step):
-                # Not in the pool: the next attempt starts in this same turn and must not meet it again.
+                # Not in the pool: the next attempt starts in this same turn and must not find this checkpoint again.
                 checkpoints.quarantine_newest(Path(self.paths.run_dir(program)), step)
             case commands.RollBack(program=program, from_step=from_step):
                 checkpoints.roll_back(Path(self.paths.run_dir(program)), from_step)
@@ -136,7 +136,7 @@ class Performer:
                 raise TypeError(f"no way to perform {command!r}")
 
     def _spawn(self, command: commands.Spawn) -> None:
-        """An obstacle to a start is reported as a failed start, and the start is tried again."""
+        """An obstacle to a start is reported as a failed start, which is then retried."""
         name, token = command.spec.name, command.token
         why = self.launcher.no_room()
         try:
@@ -145,7 +145,7 @@ class Performer:
                 self.edges.bind(name)
                 self.edges.expect(name, token)
                 self._begin(command)
-        except (OSError, RuntimeError) as error:  # the latter: no thread could be begun
+        except (OSError, RuntimeError) as error:  # RuntimeError: no thread could be started
             why = str(error)
         if why is not None:
             self.launcher.refuse(name, token, why)
@@ -160,7 +160,7 @@ class Performer:
         self.own.before_start(order, lambda path: self._begin_with(command, path))
 
     def _begin_with(self, command: commands.Spawn, checkpoint: str | None) -> None:
-        """In a thread of its own, after the look at the program's own checkpoints."""
+        """Runs in a separate thread, after the check of the program's own checkpoints."""
         spec = _of_this_attempt(command, checkpoint)
         try:
             self.launcher.spawn(spec, command.attempt, command.token, command.avoid)
@@ -168,7 +168,7 @@ class Performer:
             self.launcher.refuse(spec.name, command.token, str(error))
 
     def _watch_places(self, spec: ProgramSpec, attempt: int, token: str) -> None:
-        """Look at what a running attempt relies on (`foundations.py`)."""
+        """Watch the files and directories that a running attempt relies on (`foundations.py`)."""
         name, run_dir = spec.name, self.paths.run_dir(spec.name)
         rows = run_dir_rows(name, run_dir, lambda: self.launcher.restore_run_dir(name, token), saves=spec.builtin)
         self.foundations.watch(*rows)
@@ -197,7 +197,7 @@ class Performer:
 
 
 def _of_this_attempt(command: commands.Spawn, resume: str | None = None) -> ProgramSpec:
-    """What one attempt is to do otherwise than configured is in its environment (docs/contract.md), or in its command."""
+    """The spec of one attempt. Differences from the configuration go to its environment (docs/contract.md) or command."""
     spec = command.spec
     more = {contract.ENV_ROLLBACKS: str(command.rollbacks)} if command.rollbacks else {}
     if command.batch_size is not None:

@@ -1,4 +1,4 @@
-"""Who waits for an answer: requests from the control socket's threads, answered by the deciding thread."""
+"""Open requests from the control socket's threads. The deciding thread answers them."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ class Replies:
         self._guard = threading.Lock()
 
     def open(self) -> tuple[int, Future[Results]]:
-        """A new request: its number goes into the input, its future is waited on."""
+        """Open a request. Its number goes into the input; the caller waits for its future."""
         with self._guard:
             number = next(self._numbers)
             waiting = self._open[number] = Future()
             return number, waiting
 
     def answer(self, number: int, results: Results) -> None:
-        """By the deciding thread; a request that nobody waits for any more is forgotten."""
+        """Called by the deciding thread. Ignores a request whose caller no longer waits."""
         with self._guard:
             waiting = self._open.pop(number, None)
         if waiting is not None:
             waiting.set_result(results)
 
     def forget(self, number: int) -> None:
-        """Nobody waits any more."""
+        """The caller no longer waits: drop the request."""
         with self._guard:
             self._open.pop(number, None)
 
     def abandon(self) -> None:
-        """The daemon ends: whoever still waits is let go, with no results."""
+        """The daemon ends: release all waiting callers, with no results."""
         with self._guard:
             waiting, self._open = list(self._open.values()), {}
         for future in waiting:

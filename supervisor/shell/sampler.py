@@ -1,7 +1,7 @@
-"""The looking thread: one `Sampled` a period, and at once (but not too often) when an edge says that something happened.
+"""The sampling thread. It posts one `Sampled` per period, and one at once (but not too often) after a notification.
 
-It also notices when the wall clock is moved against CLOCK_BOOTTIME. Readings may block in /proc or on a disk, so they are
-not taken by the deciding thread; a wedged reading makes workers "unknown", never the daemon deaf.
+It also detects a change of the wall clock against CLOCK_BOOTTIME. Readings may block in /proc or on a disk, so the deciding
+thread does not take them. A reading that hangs makes workers "unknown", but the daemon still responds.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from supervisor.ports import Clock, GpuReader, HostReader, Inbox, Probes, ahead_
 
 log = structlog.get_logger()
 
-_LEAST_S: Final = 0.05  # between two looks that edges ask for: 20 a second are plenty for people and for deciding
-_STEP_S: Final = 2.0  # a wall clock that moves by less is being disciplined, not stepped
+_LEAST_S: Final = 0.05  # between two samples after notifications: 20 a second are enough for people and decisions
+_STEP_S: Final = 2.0  # a smaller change is a gradual correction of the wall clock, not a step
 
 Reports = tuple[tuple[str, str, Report], ...]
 
@@ -38,9 +38,9 @@ class Sampler:
         gpu: GpuReader,
         host: HostReader,
     ) -> None:
-        """`wake` is set from any thread by whoever knows that a look is worth it before the period is over.
+        """Any thread may set `wake` to request a sample before the period is over.
 
-        `clock_moved` is called when the wall clock was set: for what goes by the calendar.
+        `clock_moved` is called when the wall clock was set, so that calendar jobs can be rescheduled.
         """
         self._probes, self._reports, self._clock, self._inbox = probes, reports, clock, inbox
         self._period_s = period_s
@@ -56,11 +56,11 @@ class Sampler:
     def stop(self) -> None:
         self._over.set()
         self._wake.set()
-        if self._thread.ident is not None:  # an early failure may end what never began
+        if self._thread.ident is not None:  # an early failure may stop a thread that was never started
             self._thread.join(5.0)
 
     def look(self) -> None:
-        """One look at everything."""
+        """Take one sample of everything."""
         self._look_at_clock()
         began_s = self._clock.now_s()
         samples, reports = self._probes.sample(), self._reports()
@@ -79,7 +79,7 @@ class Sampler:
         while not self._over.is_set():
             try:
                 self.look()
-            except Exception:  # a reading that fails is unknown; the next one may not
+            except Exception:  # a failed reading is unknown; the next one may succeed
                 log.exception("look_failed")
             self._over.wait(_LEAST_S)
             self._wake.wait(self._period_s - _LEAST_S)

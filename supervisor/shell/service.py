@@ -1,12 +1,12 @@
-"""What the service manager hears while the daemon runs: a summary when it changes, and how long the end may take.
+"""Messages to the service manager while the daemon runs: a summary when it changes, and the time that the end may take.
 
-An orderly end waits for checkpoints, and how long that may be is known only here: as long as the slowest of those who
-were asked to leave is allowed to. That much is asked for, once for each new answer, and no more: a worker that even
-SIGKILL does not end (state D) must not hold up the shutdown of the box for ever.
+An orderly end waits for checkpoints. Only this module knows how long that may take: as long as the slowest of the stopping
+workers may take. The daemon requests exactly this time, once for each new value. A worker that even SIGKILL does not end
+(state D) must not delay the shutdown of the box forever.
 
-When logind has announced a shutdown of the host, the end begins before the service manager asks for it. It must not hear
-STOPPING=1 then: systemd takes a service that says so for one that is stopping by itself, and sends it no SIGTERM. The
-daemon would wait for that signal, and the shutdown for the daemon. Once the signal has come, everything is said as ever.
+When logind announces a shutdown of the host, the daemon begins its end before the service manager requests it. Then it must
+not send STOPPING=1: systemd treats a service that sends it as one that stops by itself, and sends it no SIGTERM. The daemon
+would wait for that signal, and the shutdown for the daemon. After the signal, all messages are sent as usual.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KILLED_AND_CLOSED_S: Final = 15.0  # from the last SIGKILL to the end of this p
 
 @dataclass(slots=True)
 class Service:
-    """Remembers what was said last. `awaits_stop` is True while the service manager's SIGTERM is still to come."""
+    """Remembers the last message. `awaits_stop` returns True while the service manager's SIGTERM is still to come."""
 
     notifier: Notifier
     awaits_stop: Callable[[], bool] = lambda: False
@@ -32,7 +32,7 @@ class Service:
     leave_by_s: float | None = None
 
     def after_turn(self, state: State, now_s: float) -> None:
-        """Called by the deciding thread; it costs nothing while nothing changes."""
+        """Called by the deciding thread. Sends nothing while nothing changes."""
         status = status_line(state)
         if state.stopping and not self.awaits_stop():
             leave_by_s = max(_leave_by_s(state), default=None)
@@ -44,7 +44,7 @@ class Service:
             self.notifier.status(status)
 
     def ends(self, extend_s: float) -> None:
-        """The deciding thread has come to its end."""
+        """The deciding thread is about to end."""
         if not self.awaits_stop():
             self.notifier.stopping(extend_s)
 
@@ -57,8 +57,8 @@ def _leave_by_s(state: State) -> list[float]:
 def status_line(state: State) -> str:
     """One line for `systemctl status`.
 
-    Example: `1 of 4 programs run at level light, 1 adopted, 2 resume from a checkpoint, 1 waits to be started again`:
-    the one that runs was started by an earlier daemon.
+    Example: `1 of 4 programs run at level light, 1 adopted, 2 resume from a checkpoint, 1 waits to be started again`.
+    An earlier daemon started the one that runs.
     """
     if state.stopping:
         return f"{len(state.live)} of {len(state.programs)} programs are saving and leaving"
@@ -67,18 +67,18 @@ def status_line(state: State) -> str:
     starting = [program for program in state.live.values() if program.phase is Phase.STARTING]
     resuming = sum(1 for program in starting if program.ckpt_step is not None)
     waiting = sum(1 for program in state.programs.values() if program.retry_at_s is not None)
-    told = [*faulty, f"{len(state.live) - len(starting)} of {len(state.programs)} programs run at level {state.level}"]
-    told += [f"{count} {word}" for count, word in (
+    parts = [*faulty, f"{len(state.live) - len(starting)} of {len(state.programs)} programs run at level {state.level}"]
+    parts += [f"{count} {word}" for count, word in (
         (_adopted(state), "adopted"),
         (resuming, _verb(resuming, "resume") + " from a checkpoint"),
         (len(starting) - resuming, _verb(len(starting) - resuming, "start")),
         (waiting, _verb(waiting, "wait") + " to be started again"),
     ) if count]  # fmt: skip
-    return ", ".join(told)
+    return ", ".join(parts)
 
 
 def _adopted(state: State) -> int:
-    """How many workers are older than this daemon."""
+    """The number of workers that were started before this daemon."""
     since_s, attempts = state.daemon_since_s, (program.attempt for program in state.live.values())
     return 0 if since_s is None else sum(1 for each in attempts if each is not None and each.intended_at_s < since_s)
 

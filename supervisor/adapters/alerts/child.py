@@ -1,8 +1,8 @@
-"""Sends one alert to one Apprise URL, and ends: a process of its own, started by `delivery.py`.
+"""Sends one alert to one Apprise URL, and exits. `delivery.py` starts it as a separate process, for two reasons.
 
-Apart from the daemon because importing Apprise takes a second of CPU and 40 MB, and because no time limit of its own holds
-for all of its hundred services: a process can be ended at any moment. The URL comes on standard input, never as an argument
-that `ps` would show. Standard output is one JSON object: what went wrong, with nothing of the URL in it; empty: sent.
+Importing Apprise takes a second of CPU and 40 MB. None of Apprise's own time limits holds for all of its hundred services,
+but the daemon can kill a process at any moment. The URL arrives on standard input, because `ps` shows arguments.
+Standard output is one JSON object with the error. The error contains no part of the URL, and is empty if the alert was sent.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ class _Said(logging.Handler):
 
 
 def main() -> int:
-    asked: dict[str, Any] = json.load(sys.stdin)
-    # Whoever waits for this may have been killed meanwhile: nobody else would end it.
-    signal.setitimer(signal.ITIMER_REAL, asked["timeout_s"] + _SPARE_S)
+    request: dict[str, Any] = json.load(sys.stdin)
+    # The parent process may have been killed meanwhile, and nothing else would end this process.
+    signal.setitimer(signal.ITIMER_REAL, request["timeout_s"] + _SPARE_S)
     os.nice(5)
-    sys.stdout.write(json.dumps({"error": send(asked)}) + "\n")
+    sys.stdout.write(json.dumps({"error": send(request)}) + "\n")
     return 0
 
 
 def send(asked: dict[str, Any]) -> str:
-    """Empty when the service has taken it, else one clause."""
+    """Send the alert. Returns one clause with the error, or an empty text when the service has accepted the alert."""
     try:
         import apprise
     except ImportError:
         return MISSING
-    said, log = _Said(), logging.getLogger("apprise")
-    log.addHandler(said)
+    last_warning, log = _Said(), logging.getLogger("apprise")
+    log.addHandler(last_warning)
     log.setLevel(logging.WARNING)
     log.propagate = False
     try:
@@ -62,22 +62,22 @@ def send(asked: dict[str, Any]) -> str:
             notify_type=_TYPES[asked["severity"]],
             body_format="text",
         )
-    except Exception as error:  # noqa: BLE001  a hundred services of others: whatever they raise, it was not sent
+    except Exception as error:  # noqa: BLE001  a hundred third-party services: any exception means that it was not sent
         return _scrubbed(f"it failed with {type(error).__name__}: {error}", asked["url"])
-    return "" if sent else _scrubbed(said.last or "it was not taken", asked["url"])
+    return "" if sent else _scrubbed(last_warning.last or "it was not taken", asked["url"])
 
 
 def fitting(body: str, most_chars: int) -> str:
-    """The whole text, or its first line and the last one, which has the id, where a service takes less.
+    """The whole text, or only its first and last line if the service accepts fewer characters. The last line has the id.
 
-    The daily report has ten lines. As an SMS or on a pager it would be refused, or be ten messages.
+    The daily report has ten lines. An SMS or pager service would refuse it, or split it into ten messages.
     """
     lines = body.splitlines()
     return body if len(body) <= most_chars or len(lines) < 3 else f"{lines[0]}\n{lines[-1]}"
 
 
 def _scrubbed(text: str, url: str) -> str:
-    """`text` without any part of the URL that may be a secret: every word of it but the scheme."""
+    """`text` with every word of the URL masked, except the scheme: any of these words may be a secret."""
     rest = url.partition("://")[2]
     words = {word for part in (rest, unquote(rest)) for word in re.split(r"[/?&=:@#,\s]+", part)}
     for word in sorted(words, key=len, reverse=True):

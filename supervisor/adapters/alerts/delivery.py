@@ -1,12 +1,12 @@
-"""Alerts on their way: to Apprise URLs, to a command of the operator's, to systemd's journal.
+"""Delivers alerts to Apprise URLs, to a command of the operator, and to systemd's journal.
 
-Each try is a process of its own, in a session of its own, which is ended with everything that it has started as soon as the
-time is over, or it is: a hanging URL, a hook that forks and hangs cost nothing but themselves. What goes to it lies in
-files without a name, so that nobody waits for a pipe.
+Each attempt is a separate process in its own process group. When it ends or its time is over, the daemon kills the whole
+group. So a hanging URL, or a hook that forks and hangs, blocks nothing else. The process reads and writes nameless temporary
+files instead of pipes, so neither side waits for the other.
 
-The daemon has a thread for each target, so that a dead one keeps no other waiting, and the decider least. At its end what is
-under way is ended at once, hook and all, and nobody waits longer than a second: a target that does not answer must not
-hold up a shutdown. What was in hand is still owed by the journal, and the next daemon delivers it.
+The daemon has one thread for each target, so a dead target delays neither the other targets nor the decider. When the daemon
+stops, it ends running attempts at once, including hooks, and waits at most a second: a target that does not answer must not
+delay a shutdown. The journal still lists undelivered alerts, and the next daemon delivers them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _INSIST_S: Final = (0.0, 15.0, 60.0, 240.0)
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What came of one try; empty `error`: the target has taken it."""
+    """The result of one delivery attempt. An empty `error` means that the target has accepted the alert."""
 
     target: str
     error: str
@@ -63,9 +63,9 @@ class Tried:
 
 
 def deliver(rules: AlertSettings, target: str, notice: Notice, host: str | None = None, over_fd: int | None = None) -> str:
-    """Send it to one target; empty when that has taken it, else why not, in one clause. Takes at most `timeout_s`.
+    """Send the notice to one target, within `timeout_s`. Returns one clause with the error, empty if the target accepted it.
 
-    It takes no longer than until `over_fd` can be read: somebody who asked for this has no time left.
+    It stops early when `over_fd` becomes readable: the daemon is shutting down.
     """
     host = socket.gethostname() if host is None else host
     if target == COMMAND and rules.command:
@@ -73,21 +73,21 @@ def deliver(rules: AlertSettings, target: str, notice: Notice, host: str | None 
     url = next((url for url in rules.urls if target_name(url) == target), None)
     if url is None:
         return "it is no longer in the configuration"
-    asked = {
+    request = {
         "url": url, "title": title(notice, host), "body": body(notice), "severity": notice.severity,
         "timeout_s": rules.timeout_s,
     }  # fmt: skip
-    code, said = _run([sys.executable, "-P", _CHILD], json.dumps(asked), _environ(), rules.timeout_s, over_fd)
+    code, output = _run([sys.executable, "-P", _CHILD], json.dumps(request), _environ(), rules.timeout_s, over_fd)
     if code is None:
         return f"no answer within {rules.timeout_s:g} s"
     try:
-        return str(json.loads(said)["error"])
+        return str(json.loads(output)["error"])
     except (ValueError, KeyError, TypeError):
         return f"the sending process ended with status {code} and without an answer"
 
 
 def deliver_to_all(rules: AlertSettings, notice: Notice) -> list[Tried]:
-    """Send it to every target at the same time, and wait for all of them."""
+    """Send the notice to every target at the same time, and wait for all of them."""
 
     def one(target: str) -> Tried:
         began_s = clock.boot_s()
@@ -101,12 +101,12 @@ def deliver_to_all(rules: AlertSettings, notice: Notice) -> list[Tried]:
 
 
 def test_notice(wall_s: float) -> Notice:
-    """What `supervisorctl alerts test` sends."""
+    """The notice that `supervisorctl alerts test` sends."""
     return Notice(uuid.uuid4().hex[:16], "test", "info", "a test: extralife's alerts arrive here", wall_s)
 
 
 def tell_systemd(notice: Notice) -> None:
-    """One entry in systemd's journal with the MESSAGE_ID of its kind; nothing where there is no such journal."""
+    """Write one entry with the MESSAGE_ID of its kind to systemd's journal. Does nothing on a box without that journal."""
     fields = {key: value for key, value in _fields(notice).items() if value}
     sd_journal.send(
         {
@@ -118,7 +118,7 @@ def tell_systemd(notice: Notice) -> None:
 
 
 def _fields(notice: Notice) -> dict[str, str]:
-    """What a hook finds in its environment, and a reader of systemd's journal in the fields of the entry."""
+    """The environment variables of a hook, which are also the fields of the entry in systemd's journal."""
     known = {
         "ID": notice.id, "KIND": notice.kind, "SEVERITY": notice.severity, "PROGRAM": notice.program,
         "MORE": str(notice.more or ""), "DROPPED": str(notice.dropped or ""),
@@ -127,24 +127,27 @@ def _fields(notice: Notice) -> dict[str, str]:
 
 
 def _environ() -> dict[str, str]:
-    """The daemon's, without what systemd told the daemon alone: a hook that inherits it could confuse the service."""
+    """The daemon's environment without the variables that systemd set for the daemon alone.
+
+    A hook that inherits those could confuse the service.
+    """
     kept = {key: value for key, value in os.environ.items() if key not in contract.STRIPPED_ENV}
     return kept | leftovers.mark(of_user=True)
 
 
 def _run_hook(rules: AlertSettings, notice: Notice, host: str, over_fd: int | None) -> str:
-    told = {
+    event = {
         "id": notice.id, "kind": notice.kind, "severity": notice.severity, "program": notice.program or None,
         "text": notice.text, "wall_s": notice.wall_s, "more": notice.more, "dropped": notice.dropped, "host": host,
         "title": title(notice, host),
     }  # fmt: skip
     env = _environ() | _fields(notice) | {_ENV + "TEXT": notice.text, _ENV + "HOST": host}
-    code, said = _run(list(rules.command), json.dumps(told), env, rules.timeout_s, over_fd)
+    code, output = _run(list(rules.command), json.dumps(event), env, rules.timeout_s, over_fd)
     if code is None:
-        return said or f"it did not end within {rules.timeout_s:g} s and was killed"
+        return output or f"it did not end within {rules.timeout_s:g} s and was killed"
     if code == 0:
         return ""
-    last = said.strip().rpartition("\n")[2][-_MOST_SAID:]
+    last = output.strip().rpartition("\n")[2][-_MOST_SAID:]
     how = f"it ended with status {code}" if code > 0 else f"it was ended by signal {-code}"
     return f"{how}: {last}" if last else how
 
@@ -152,26 +155,30 @@ def _run_hook(rules: AlertSettings, notice: Notice, host: str, over_fd: int | No
 def _run(
     argv: Sequence[str], data: str, env: Mapping[str, str], timeout_s: float, over_fd: int | None
 ) -> tuple[int | None, str]:
-    """(exit status, what it said); None and why, or nothing, when it could not be started or its time was over."""
-    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said:
-        given.write(data.encode("utf-8", "replace"))
-        given.seek(0)
+    """(exit status, output). The status is None after a timeout (no output) or a failed start (output: the reason)."""
+    with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as output:
+        stdin.write(data.encode("utf-8", "replace"))
+        stdin.seek(0)
         try:
-            # A group to be killed as one, in the daemon's session: children in other sessions are orphans of workers.
+            # A process group that can be killed as one. It stays in the daemon's session, because the daemon takes
+            # children in other sessions for orphans of workers.
             process = subprocess.Popen(
-                argv, stdin=given, stdout=said, stderr=subprocess.STDOUT, env=dict(env), process_group=0, cwd="/"
+                argv, stdin=stdin, stdout=output, stderr=subprocess.STDOUT, env=dict(env), process_group=0, cwd="/"
             )
         except OSError as error:
             return None, f"{argv[0]} cannot be started: {error.strerror or error}"
         ended = _await_end(process, timeout_s, over_fd)
         code = process.wait()
-        said.seek(max(0, said.seek(0, os.SEEK_END) - 64 * 1024))
-        text = said.read().decode("utf-8", "replace")
+        output.seek(max(0, output.seek(0, os.SEEK_END) - 64 * 1024))
+        text = output.read().decode("utf-8", "replace")
         return (code, text) if ended else (None, "")
 
 
 def _await_end(process: subprocess.Popen[bytes], timeout_s: float, over_fd: int | None) -> bool:
-    """Wait for its end, at most so long, then kill all of its group: before it is reaped, while the number is its own."""
+    """Wait up to `timeout_s` for the process to end, then kill its whole group.
+
+    The kill comes before the process is reaped: until then, nothing else can get its process id.
+    """
     pidfd = os.pidfd_open(process.pid)
     try:
         poller = select.poll()
@@ -194,13 +201,13 @@ def as_json(tried: Tried) -> dict[str, Any]:
 
 
 class AlertCourier:
-    """`ports.Courier` over real URLs and commands. `rules` gives the settings in force: an update needs no restart."""
+    """`ports.Courier` over real URLs and commands. `rules` returns the current settings, so an update needs no restart."""
 
     def __init__(self, rules: Callable[[], AlertSettings], inbox: Inbox, clock: Clock) -> None:
         self._rules, self._inbox, self._clock = rules, inbox, clock
         self._threads: dict[str, queue.Queue[Callable[[], None]]] = {}
         self._over = threading.Event()
-        self._over_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # the same, for what waits for a process
+        self._over_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # the same signal for code that polls a process
         self._workers: list[threading.Thread] = []
 
     def deliver(self, target: str, notice: Notice) -> None:
@@ -228,7 +235,7 @@ class AlertCourier:
             worker.join(max(0.0, deadline_s - time.monotonic()))
 
     def _put(self, target: str, task: Callable[[], None]) -> str:
-        """Hand a task to the thread of a target; why not, or nothing."""
+        """Queue a task for the thread of a target. Returns the reason when it cannot, else an empty text."""
         try:
             waiting = self._threads.get(target)
             if waiting is None:
@@ -240,7 +247,7 @@ class AlertCourier:
             waiting.put_nowait(task)
         except queue.Full:
             return "too many alerts wait for it"
-        except RuntimeError as error:  # no thread could be begun
+        except RuntimeError as error:  # the thread could not be started
             return str(error)
         return ""
 
@@ -254,7 +261,7 @@ class AlertCourier:
         self._inbox.post(AlertTried(self._clock.now_s(), target, notice.id, self._try(target, notice)))
 
     def _insist(self, target: str, notice: Notice) -> None:
-        """Nothing can be recorded just now, so it is tried for some minutes from here, and then no more."""
+        """Retry for some minutes and then give up: the journal cannot record this alert at the moment."""
         for pause_s in _INSIST_S:
             if self._over.wait(pause_s):
                 return
@@ -279,4 +286,4 @@ class AlertCourier:
 
 
 def _nothing() -> None:
-    """What wakes a thread so that it sees that all is over."""
+    """A task that only wakes a thread, so that the thread sees `_over`."""

@@ -1,8 +1,8 @@
-"""An alert without a daemon: `python -m supervisor.adapters.alerts.failure UNIT CONFIG`, by OnFailure= of the service.
+"""Sends an alert when no daemon runs: `python -m supervisor.adapters.alerts.failure UNIT CONFIG`.
 
-The same targets as the daemon's, of the same [alerts], even if the rest of that file is what keeps the daemon from starting.
-There is no record to wait in: it is tried four times over two and a half minutes, and that is that. The line in
-reboot_alerts.log stands before this begins.
+The service's OnFailure= starts it. It uses the daemon's targets, from the same [alerts] section. This works even if the
+rest of that file keeps the daemon from starting. No journal keeps the alert for later, so it makes four attempts within two
+and a half minutes and then gives up. The line in reboot_alerts.log is already written when this starts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PAUSES_S: Final = (0.0, 5.0, 30.0, 120.0)
 
 
 def main(argv: list[str]) -> int:
-    """The exit status: 0 when everybody who is to be told has taken it."""
+    """Returns the exit status: 1 if a target has not accepted the alert. Without a usable configuration it is 0."""
     unit, path = argv
     result, status = (os.environ.get(f"MONITOR_{key}", "?") for key in ("SERVICE_RESULT", "EXIT_STATUS"))
     left = tell(f"{unit} has failed ({result}, status {status}): journalctl -u {unit} says why", path, os.environ)
@@ -41,7 +41,7 @@ def tell(
     pauses_s: tuple[float, ...] = _PAUSES_S,
     pause: Callable[[float], None] = time.sleep,
 ) -> list[Tried]:
-    """An alert of kind `service` to everybody; the newest failure of each who has not taken it."""
+    """Send an alert of kind `service` to every target. Returns the last failure of each target that has not accepted it."""
     notice = Notice(uuid.uuid4().hex[:16], "service", CRITICAL, printable(text), time.time())
     try:
         tell_systemd(notice)
@@ -65,7 +65,7 @@ def tell(
 
 
 def _rules(path: str | None, environ: Mapping[str, str]) -> AlertSettings:
-    """[alerts] of the file, or of the last good configuration where the file cannot be read. Raises ConfigError."""
+    """[alerts] of the file, or of the last good configuration if the file cannot be read. Raises ConfigError."""
     try:
         return config.alerts_alone(path, environ)
     except config.ConfigError:

@@ -4,12 +4,12 @@
     programs=Breakout,Pong lost=Breakout:>=1200/14s/3.1%,Pong:? resuming=Breakout,Pong
     evidence="the boot id changed; Kernel panic - not syncing: Fatal exception"                         (on one line)
 
-With a pattern (`policy/box/reboot_pattern.py`) in the reboots on record: `pattern="4 in 70 min, ..."` at the end.
+If the recorded reboots show a pattern (`policy/box/reboot_pattern.py`), `pattern="4 in 70 min, ..."` follows at the end.
 
-What was lost is counted up to the last sign of life: `>=1200` steps. It is `~1200` for a program of your own, whose newest
-checkpoint is known as of then. Unknown is `?`, never 0: the time of a line too, on a box whose clock is
-not set yet. A line `REBOOT n=3 clock=set at=... down=...` follows once it is. `MOVED` in place of `REBOOT`: the disk is
-in another box now. Control characters are spelled out: a line of this log must not steer anybody's terminal.
+Lost work is counted up to the last sign of life: `>=1200` steps. For a program of your own it is `~1200`, because only its
+newest checkpoint up to that time is known. An unknown value is `?`, never 0. The time of a line is also `?` while the clock
+of the box is not set; once it is, a line `REBOOT n=3 clock=set at=... down=...` follows. `MOVED` instead of `REBOOT` means
+that the disk is now in another box. Control characters are escaped, so that no line can control a terminal.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ def reboot_line(alert: AlertReboot, wall_s: float) -> str:
     }
     if alert.pattern:
         fields["pattern"] = f'"{alert.pattern}"'
-    moved = fact.cause == "moved" or alert.number == 0  # another box: it has no reboot on record yet
+    moved = fact.cause == "moved" or alert.number == 0  # 0: this is another box, without a recorded reboot yet
     if moved:
         del fields["n"]
-    said = "MOVED" if moved else "REBOOT"
-    return printable(f"{when} {said} " + " ".join(f"{key}={value}" for key, value in fields.items()))
+    word = "MOVED" if moved else "REBOOT"
+    return printable(f"{when} {word} " + " ".join(f"{key}={value}" for key, value in fields.items()))
 
 
 def clock_line(alert: AlertClock, wall_s: float) -> str:
-    """The line that mends the time of an earlier one, without its newline."""
+    """The line that corrects the time of an earlier line, without its newline."""
     return f"{_when(wall_s)} REBOOT n={alert.number} clock=set at={_when(alert.reboot_wall_s)} down={span(alert.down_s)}"
 
 
@@ -81,20 +81,20 @@ def config_line(errors: tuple[str, ...], in_use: str, wall_s: float) -> str:
 
 
 def service_line(starts: int, within_s: float, wall_s: float) -> str:
-    """The line for a daemon that ends again and again, without its newline."""
+    """The line for a daemon that ends repeatedly, without its newline."""
     return (
         f'{_when(wall_s)} DAEMON ends again and again starts={starts} within={span(within_s)} why="journalctl -u extralife"'
     )
 
 
 def _cost(loss: Loss) -> str:
-    """`>=1200/14s/3.1%`: steps, what it took to compute them, and how much of its attempt that was; where known."""
+    """`>=1200/14s/3.1%`: steps, the time to compute them, and their share of the attempt. Unknown parts are omitted."""
     if loss.steps is None:
         return "?"
-    told = [f"{loss.bound}{loss.steps}"]
-    told += [f"{loss.seconds:.0f}s"] if loss.seconds is not None else []
-    told += [f"{100 * loss.share:.1f}%"] if loss.share is not None else []
-    return "/".join(told)
+    parts = [f"{loss.bound}{loss.steps}"]
+    parts += [f"{loss.seconds:.0f}s"] if loss.seconds is not None else []
+    parts += [f"{100 * loss.share:.1f}%"] if loss.share is not None else []
+    return "/".join(parts)
 
 
 def span(seconds: float | None) -> str:
@@ -106,9 +106,10 @@ def span(seconds: float | None) -> str:
 
 
 def append(path: Path, line: str) -> str | None:
-    """One durable line. Returns an error sentence instead of raising: the alert must never stop the resume.
+    """Append one durable line. Returns an error sentence instead of raising: an alert must never stop the resume.
 
-    Opened anew each time, so that a rotated or removed file is made again; a torn last line gets its newline first.
+    The file is opened for each line, so a rotated or removed file is created again. If the last line is torn, a newline
+    is written first.
     """
     try:
         fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
@@ -116,7 +117,7 @@ def append(path: Path, line: str) -> str | None:
             size = os.fstat(fd).st_size
             torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
             data = (("\n" if torn else "") + line + "\n").encode("utf-8", "replace")
-            if os.write(fd, data) != len(data):  # a torn line: the next one begins with the newline that it lacks
+            if os.write(fd, data) != len(data):  # a torn line: the next call starts with the missing newline
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fdatasync(fd)
         finally:
@@ -124,6 +125,6 @@ def append(path: Path, line: str) -> str | None:
         if size == 0:
             sync_directory(path.parent)
     except OSError as error:
-        said = error.strerror or error
-        return f"cannot write the reboot alert to {path}: {said}; the journal has it, see `supervisorctl reboots`"
+        reason = error.strerror or error
+        return f"cannot write the reboot alert to {path}: {reason}; the journal has it, see `supervisorctl reboots`"
     return None

@@ -1,11 +1,11 @@
-"""Checkpoints that a program writes itself, in a backup and back in their place. In `programs/<program>/own/files/`.
+"""Copies checkpoints that a program writes itself into a backup (`programs/<program>/own/files/`), and back into place.
 
-They have no manifest, so the backup makes one: size, digest and times of each file, as they were copied. A file that changed
-meanwhile is copied again from the start. Files are cloned or copied and never linked: a script may write into the very file
-that it wrote before, and a link would change with it.
+They have no manifest, so the backup records the size, digest and times of each copied file. If a file changes during the
+copy, the copy starts again. Files are cloned or copied, never linked: a script may overwrite a file that it wrote before,
+and a link would change with it.
 
-Going back, nothing of the script's is removed: whatever is newer than what was put back is set aside (`.NAME.bad`), the
-newest last, so that at every moment a script finds either what was there or what was wanted.
+A rollback removes no file of the script. It sets everything newer than the restored checkpoint aside (`.NAME.bad`), the
+newest last. So at every moment a script finds either the old state or the wanted one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from workers import contract
 
 FOLDER: Final = "own"
 FILES: Final = f"{FOLDER}/files"
-_ALONE: Final = "checkpoint"  # in FILES: a checkpoint that is a file and no directory
+_ALONE: Final = "checkpoint"  # name in FILES of a checkpoint that is a single file, not a directory
 _CHUNK_BYTES: Final = 1 << 20
 _TRIES: Final = 3
 _MOST_FILES: Final = 10_000
@@ -38,12 +38,12 @@ WentOn = Callable[[int], None]
 
 
 class Changed(OSError):
-    """It was written to while it was copied."""
+    """A file of the checkpoint changed during the copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedFile:
-    """One file. `path` is relative to the checkpoint; empty: it is the checkpoint."""
+    """One copied file. `path` is relative to the checkpoint; it is empty if the checkpoint is this single file."""
 
     path: str
     size_bytes: int
@@ -53,9 +53,9 @@ class CopiedFile:
 
 @dataclass(frozen=True, slots=True)
 class OwnSaved:
-    """What a backup has of a program's own checkpoints: the newest whole one."""
+    """The part of a backup that a program wrote itself: its newest complete checkpoint."""
 
-    path: str  # relative to where the program's pattern begins
+    path: str  # relative to the fixed directory at the start of the program's pattern
     step: int | None
     files: tuple[CopiedFile, ...]
 
@@ -69,7 +69,7 @@ class OwnSaved:
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> OwnSaved:
-        """Raises ValueError, KeyError or TypeError: also for a path that leads out of its directory."""
+        """Raises ValueError, KeyError or TypeError, also for a path that leads out of its directory."""
         files = tuple(
             CopiedFile(contract.checked_path(path) if path else "", int(size), str(digest), int(written_ns))
             for path, size, digest, written_ns in body["files"]
@@ -84,12 +84,15 @@ class OwnSaved:
 
 
 def save(place: Place, target: Path, went_on: WentOn) -> tuple[OwnSaved, set[str]] | str | None:
-    """The newest whole one, and how it was copied; None: there is none yet; a string: why none can be. Raises OSError."""
+    """Copy the newest complete checkpoint. Returns the copy and the methods used; None if there is no checkpoint yet.
+
+    Returns a string with the reason if none can be copied. Raises OSError.
+    """
     why = ""
     for _ in range(_TRIES):
         looks, budget = Looks(), Budget()
         try:
-            for _ in range(2):  # one of an unknown format is whole if a second look finds it as it was
+            for _ in range(2):  # an unknown format counts as complete if a second look finds it unchanged
                 found = looks.look(place, budget, now_wall_s=time.time(), running=True)
         except Unanswered as error:
             return str(error)
@@ -126,7 +129,7 @@ def _copy(place: Place, path: str, step: int | None, target: Path, went_on: Went
 
 
 def _copy_file(source: int, target: Path, went_on: WentOn) -> tuple[int, str, str]:
-    """Clone or copy; then what lies there now is read. Returns size, digest and how."""
+    """Clone or copy, then read what the target now contains. Returns size, digest and method."""
     method = durable.clone(source, target)
     flags = os.O_RDONLY if method else os.O_RDWR | os.O_CREAT | os.O_EXCL
     running, size = hashlib.blake2b(digest_size=32), 0
@@ -148,7 +151,7 @@ def _copy_file(source: int, target: Path, went_on: WentOn) -> tuple[int, str, st
 
 
 def wrong(directory: Path, saved: OwnSaved, went_on: WentOn) -> str:
-    """The first fault of a copy in a backup; empty if every byte is as it was."""
+    """The first defect of a copy in a backup. Empty if every byte matches."""
     for each in saved.files:
         name = each.path or _ALONE
         try:
@@ -176,7 +179,7 @@ def _digest(fd: int, went_on: WentOn) -> tuple[int, str]:
 
 
 def put_aside(directory: Path, saved: OwnSaved, place: Place, went_on: WentOn) -> None:
-    """A copy beside where it will be, as `.NAME.tmp`, unless it is there. What counts is not changed.
+    """Copy the checkpoint next to its final place, as `.NAME.tmp`, unless it is already in place. Changes no existing one.
 
     Raises OSError, ValueError.
     """
@@ -206,7 +209,7 @@ def put_aside(directory: Path, saved: OwnSaved, place: Place, went_on: WentOn) -
 
 
 def _is_there(saved: OwnSaved, place: Place, went_on: WentOn) -> bool:
-    """Whether the very same files are in its place: a rollback that was cut short is done again from its beginning."""
+    """Whether identical files are already in place: an interrupted rollback starts again from the beginning."""
     try:
         found = whole_files.files_of(f"{place.base}/{saved.path}", lambda: None)
         if {each.path for each in found} != {each.path for each in saved.files}:
@@ -224,11 +227,11 @@ def _is_there(saved: OwnSaved, place: Place, went_on: WentOn) -> bool:
 
 
 def exchange(saved: OwnSaved, place: Place) -> None:
-    """Into its place; then whatever is newer is set aside, the newest last. Raises OSError, Unanswered."""
+    """Move the copy into place, then set everything newer aside, the newest last. Raises OSError, Unanswered."""
     fd, name = own_checkpoints.parent_below(place.base, saved.path)
     try:
         aside = Path(f"/proc/self/fd/{fd}") / _aside(name)
-        if os.path.lexists(aside):  # else it was put into place before the daemon was killed
+        if os.path.lexists(aside):  # otherwise it was moved into place before the daemon was killed
             with contextlib.suppress(FileNotFoundError):
                 own_checkpoints.set_aside(place.base, saved.path)
             os.rename(_aside(name), name, src_dir_fd=fd, dst_dir_fd=fd)
@@ -240,7 +243,7 @@ def exchange(saved: OwnSaved, place: Place) -> None:
 
 
 def take_back(saved: OwnSaved, place: Place) -> None:
-    """What `put_aside` has made."""
+    """Remove the copy that `put_aside` made."""
     with contextlib.suppress(OSError, ValueError):
         fd, name = own_checkpoints.parent_below(place.base, saved.path)
         try:

@@ -1,4 +1,4 @@
-"""Backups on disk as the page of backups shows them (`reports/backups_view.py`): plain JSON values."""
+"""The backups on disk as plain JSON values, for the page of backups (`reports/backups_view.py`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rows(root: Path) -> list[Json]:
 
 
 def check(root: Path, name: str) -> str:
-    """Read every byte of a backup: what is wrong with it, empty if nothing is."""
+    """Read every byte of a backup. Returns its defects; empty if it has none."""
     try:
         return backups.verify(backups.find(root, name))
     except BackupError as error:

@@ -1,26 +1,27 @@
-"""Backups on disk: make one, list them, verify one, go back to one, remove one. What is in them: docs/backups.md.
+"""Backups on disk: make one, list them, verify one, roll back to one, remove one. Their contents: docs/backups.md.
 
-    backups/<name>/backup.json                                  what is in it, with a digest of its own; written last
+    backups/<name>/backup.json                                  list of contents, with a digest of itself; written last
     backups/<name>/programs/<program>/ckpt-<steps>.<token>/     as in the run directory, with its manifest
     backups/<name>/programs/<program>/results.csv
-    backups/<name>/programs/<program>/own/files/                what it has written itself (`own.py`)
+    backups/<name>/programs/<program>/own/files/                checkpoints that the program wrote itself (`own.py`)
 
-Made like a checkpoint: everything under `<name>.tmp`, synced, renamed, the directory synced. A file is cloned (FICLONE)
-where the file system can, else linked, else copied; whichever it was, every byte that lies in the backup has been read
-and matches the digest in the checkpoint's manifest. Checkpoints are never changed in place, so a link is as good as a
-copy against everything but the disk itself. A program whose checkpoints cannot be copied is left out and named: what one
-program writes must not cost the others their backup. A full disk fails the whole.
+A backup is made like a checkpoint: write everything under `<name>.tmp`, sync, rename, sync the directory. A file is cloned
+(FICLONE) where the file system supports it, else linked, else copied. With each method, every byte in the backup is read
+and must match the digest in the checkpoint's manifest. Checkpoints never change in place, so a link protects as well as a
+copy against everything except a failure of the disk itself. If a program's checkpoints cannot be copied, the backup leaves
+that program out and names it: the files of one program must not cost the others their backup. A full disk fails the whole
+backup.
 
-Going back must leave, whatever ends this process in the middle, either what was there or what was wanted:
+A rollback may be killed at any point. It must leave either the old state or the wanted state:
 
-1. the backup is verified; what is there is kept as a backup of its own; the wanted checkpoints are put aside, in the
-   same directory, as `<name>.tmp`. So far, nothing that counts has changed.
-2. They are renamed into place, the newest first, then all others are renamed away, the oldest first. A worker takes the
-   newest whole checkpoint, so one single rename decides: the wanted one going in, if it is newer than all that was
-   there, else the newest of those going out.
-3. `results.csv` follows, and what was renamed away is removed.
+1. Verify the backup. Make a backup of the current state. Copy the wanted checkpoints into their final directory, as
+   `<name>.tmp`. Up to here, no valid checkpoint has changed.
+2. Rename the copies into place, the newest first. Then rename all other checkpoints away, the oldest first. A worker takes
+   the newest complete checkpoint, so a single rename decides. It is the one that puts the wanted checkpoint into place, if
+   that is newer than all old ones; else it is the one that removes the newest old checkpoint.
+3. Replace `results.csv`, and remove the checkpoints that were renamed away.
 
-Asked again, each step finds what is done and does the rest.
+If the rollback is requested again, each step skips finished work and does the rest.
 """
 
 from __future__ import annotations
@@ -56,37 +57,37 @@ VERSION: Final = 1
 _MOST_RESULTS_BYTES: Final = 16 << 20
 _MOST_LIST_BYTES: Final = 16 << 20
 _CHUNK_BYTES: Final = 1 << 20
-_TRIES: Final = 3  # a worker may prune the checkpoint that is being copied; the newest but two stay for minutes
+_TRIES: Final = 3  # a worker may prune a checkpoint during its copy; the third-newest still stays for minutes
 REFLINK, LINK, COPY = durable.REFLINK, "link", "copy"
-_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # of the backups' own disk: no program can be saved
+_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # the disk of the backups fails: no program can be saved
 _OPEN_AT_ONCE: Final = 64
-_METHODS: Final = (REFLINK, LINK, COPY)  # a backup names the last one that was needed
+_METHODS: Final = (REFLINK, LINK, COPY)  # a backup records the last of these that it needed
 
 
 class BackupError(Exception):
-    """It cannot be done; the message is one clause for a person. Nothing that counts was changed."""
+    """The request failed; the message is one clause for a person. No valid checkpoint was changed."""
 
 
 class NothingThere(BackupError):
-    """There is nothing yet that could be copied."""
+    """No program has anything yet that could be copied."""
 
 
 class Interrupted(Exception):
-    """The daemon ends. The next one starts this work again."""
+    """The daemon is stopping. The next daemon starts this work again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What a backup has of one program: its checkpoints, the newest first."""
+    """The part of a backup that belongs to one program: its checkpoints, the newest first."""
 
     program: str
     checkpoints: tuple[tuple[str, int, int], ...]  # (name, environment steps, bytes)
     results: tuple[int, str] | None = None  # size and digest of its results.csv
-    own: OwnSaved | None = None  # one that it wrote itself
+    own: OwnSaved | None = None  # a checkpoint that the program wrote itself
 
     @property
     def env_steps(self) -> int | None:
-        """None: what it wrote itself does not tell."""
+        """None if the step is unknown: a checkpoint that the program wrote itself may not state it."""
         if self.checkpoints:
             return self.checkpoints[0][1]
         return None if self.own is None else self.own.step
@@ -99,7 +100,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class BackupInfo:
-    """One backup. `error`: its list cannot be trusted, and nobody goes back to it."""
+    """One backup. If `error` is not empty, its list of contents cannot be trusted, and no rollback uses it."""
 
     path: Path
     label: str = ""
@@ -107,7 +108,7 @@ class BackupInfo:
     created_wall_s: float = 0.0
     method: str = ""
     programs: tuple[Saved, ...] = ()
-    missed: dict[str, str] = field(default_factory=dict)  # programs whose checkpoints could not be copied, and why
+    missed: dict[str, str] = field(default_factory=dict)  # program -> why its checkpoints could not be copied
     error: str = ""
 
     @property
@@ -133,7 +134,7 @@ class Task:
     total_bytes: int = 0
 
     def went_on(self, size_bytes: int) -> None:
-        """Between two pieces: counted, or `Interrupted`."""
+        """Call after each piece of work. Counts its bytes, or raises `Interrupted` if the daemon is stopping."""
         self.done_bytes += size_bytes
         if self.over.is_set():
             raise Interrupted
@@ -154,10 +155,10 @@ def make(
     every: bool = False,
     places: Mapping[str, Place] | None = None,
 ) -> BackupInfo:
-    """A verified copy of the newest whole checkpoint of each program (`every`: of all whole ones), whole or not at all.
+    """Make a verified copy of each program's newest complete checkpoint (`every`: of all complete ones), all or nothing.
 
-    `places` says where programs write checkpoints of their own: the newest whole one of each is copied. Raises BackupError
-    when nothing came of it. If a complete backup with this name exists, it is returned.
+    `places` maps programs that write their own checkpoints to the place of these; the newest complete one of each is copied.
+    Raises BackupError if no backup was made. If a complete backup with this name exists, it is returned.
     """
     final, aside = root / name, root / (name + TMP_SUFFIX)
     if final.exists():
@@ -184,8 +185,8 @@ def make(
             elif each is not None:
                 saved.append(each)
         if not saved:
-            told = "; ".join(f"{program}: {why}" for program, why in missed.items())
-            raise NothingThere(told or "none of the programs has a complete checkpoint yet")
+            reasons = "; ".join(f"{program}: {why}" for program, why in missed.items())
+            raise NothingThere(reasons or "none of the programs has a complete checkpoint yet")
         info = BackupInfo(final, label, cause, wall_s, max(methods, key=_METHODS.index), tuple(saved), missed)
         durable.create(aside / BACKUP_FILE, _to_json(info), 0o644)
         for directory in (aside / PROGRAMS_DIR, aside):
@@ -210,7 +211,7 @@ def _candidates(run_dir: Path, *, every: bool) -> list[CheckpointInfo]:
 def _save_or_miss(
     program: str, run_dir: Path, directory: Path, methods: set[str], task: Task, *, every: bool, place: Place | None = None
 ) -> Saved | str | None:
-    """The same as `_save`; a string says why the program cannot be saved. Raises OSError if none can be."""
+    """Like `_save`, but errors of this program become a string. Raises OSError if no program can be saved at all."""
     try:
         target = directory / checked_name(program)
         try:
@@ -228,7 +229,7 @@ def _save_or_miss(
 def _with_own(
     program: str, saved: Saved | str | None, place: Place, target: Path, methods: set[str], task: Task
 ) -> Saved | str | None:
-    """With the newest whole one of those that the program writes itself. What is wrong with either is what is wrong."""
+    """`saved`, plus the newest complete checkpoint that the program wrote itself. An error of either part is returned."""
     found = own.save(place, target, task.went_on)
     if isinstance(saved, str) or found is None:
         return saved
@@ -242,7 +243,7 @@ def _with_own(
 
 
 def _why_nothing(run_dir: Path) -> str | None:
-    """None: it has no checkpoint yet. Else what is wrong with those that it has."""
+    """Why no checkpoint is complete. None if the program has no checkpoint yet."""
     try:
         names = [name for name in os.listdir(run_dir / CHECKPOINTS_DIR) if parse_checkpoint_name(name)]  # noqa: PTH208
     except FileNotFoundError:
@@ -252,7 +253,7 @@ def _why_nothing(run_dir: Path) -> str | None:
 
 
 def _save(program: str, run_dir: Path, target: Path, methods: set[str], task: Task, *, every: bool) -> Saved | str | None:
-    """The newest whole checkpoint, or all; None when there is none yet, a string when none can be copied."""
+    """Copy the newest complete checkpoint, or all. None if there is none yet, a string if none can be copied."""
     target.mkdir(mode=0o700)
     wrong: list[str] = []
     saved: list[tuple[str, int, int]] = []
@@ -281,13 +282,16 @@ def _save(program: str, run_dir: Path, target: Path, methods: set[str], task: Ta
 
 
 def _copy_checkpoint(source: Path, target: Path, task: Task) -> str:
-    """All files of a checkpoint, verified; returns how. Raises checkpoints.Damaged, also for one that was just pruned."""
+    """Copy all files of a checkpoint, verified. Returns the method.
+
+    Raises checkpoints.Damaged, also if the checkpoint was just pruned.
+    """
     methods = set()
     with contextlib.ExitStack() as stack:
         fds: dict[str, int] = {}
         try:
             manifest = checkpoints.manifest_of(source)
-            # First of all, as many as may be: a checkpoint that is pruned meanwhile stays readable.
+            # Open as many files as allowed before copying: an open file stays readable if the checkpoint is pruned.
             for name in (MANIFEST_FILE, *manifest.files)[:_OPEN_AT_ONCE]:
                 fds[name] = checkpoints.opened(source, name)
                 stack.callback(os.close, fds[name])
@@ -310,7 +314,7 @@ def _copy_checkpoint(source: Path, target: Path, task: Task) -> str:
 
 
 def _copy_file(source: int, target: Path, size: int, digest: str, task: Task) -> str:
-    """Clone, link or copy; then read what lies there now, whatever it was, against its digest."""
+    """Clone, link or copy. With each method, read the target afterwards and compare it with its digest."""
     method = durable.clone(source, target) or _link(source, target)
     flags = os.O_RDONLY if method else os.O_RDWR | os.O_CREAT | os.O_EXCL
     running, found = hashlib.blake2b(digest_size=32), 0
@@ -332,7 +336,7 @@ def _copy_file(source: int, target: Path, size: int, digest: str, task: Task) ->
 
 
 def _link(source: int, target: Path) -> str:
-    """Another name for the very file that is open here, whatever its own name leads to by now."""
+    """Link the file behind this descriptor, even if its former path now leads to another file."""
     try:
         directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -346,7 +350,7 @@ def _link(source: int, target: Path) -> str:
 
 
 def _copy_results(source: Path, target: Path) -> tuple[int, str] | None:
-    """(size, digest) of the copy; None where there are no results, or nothing that is a file."""
+    """(size, digest) of the copy. None if there are no results, or the path is not a regular file."""
     try:
         data = _results_in(source)
     except OSError:
@@ -356,7 +360,7 @@ def _copy_results(source: Path, target: Path) -> tuple[int, str] | None:
 
 
 def _results_in(path: Path) -> bytes:
-    """Raises OSError, also for more than results can come to."""
+    """Raises OSError, also for a file larger than results can get."""
     with os.fdopen(open_regular(path), "rb") as file:
         data = file.read(_MOST_RESULTS_BYTES + 1)
     if len(data) > _MOST_RESULTS_BYTES:
@@ -368,7 +372,7 @@ def _results_in(path: Path) -> bytes:
 
 
 def survey(root: Path) -> list[BackupInfo]:
-    """All backups, the newest first. Digests of what is in them are not checked. Never raises."""
+    """All backups, the newest first. Does not check the digests of their contents. Never raises."""
     try:
         names = [item.name for item in root.iterdir() if not item.name.endswith(TMP_SUFFIX)]
     except OSError:
@@ -378,7 +382,7 @@ def survey(root: Path) -> list[BackupInfo]:
 
 
 def read(path: Path) -> BackupInfo:
-    """What a backup says of itself. Never raises."""
+    """The contents that a backup lists. Never raises."""
     try:
         fd = open_regular(path / BACKUP_FILE)
         with os.fdopen(fd, "rb") as file:
@@ -397,7 +401,7 @@ def read(path: Path) -> BackupInfo:
 
 
 def verify(info: BackupInfo, programs: Iterable[str] = (), task: Task | None = None) -> str:
-    """What is wrong with a backup, or with what it has of these programs; empty when it is whole to the last bit."""
+    """The defects of a backup, or of these programs in it. Empty if every bit matches."""
     wanted = set(programs)
     if info.error:
         return info.error
@@ -406,7 +410,7 @@ def verify(info: BackupInfo, programs: Iterable[str] = (), task: Task | None = N
 
 
 def _wrong(info: BackupInfo, saved: Saved, task: Task | None) -> str:
-    """The first fault of what a backup has of one program."""
+    """The first defect of one program's part of a backup."""
     for name, _, size in saved.checkpoints:
         checked = checkpoints.verify(checkpoints.look(_inside(info, saved.program) / name))
         if not checked.verified:
@@ -422,7 +426,7 @@ def _wrong(info: BackupInfo, saved: Saved, task: Task | None) -> str:
 
 
 def find(root: Path, name: str, programs: Iterable[str] = ()) -> BackupInfo:
-    """The backup of that name, with these programs in it. Raises BackupError with the nearest name."""
+    """The backup of that name, which must contain these programs. Raises BackupError with the nearest name."""
     known = {info.name: info for info in survey(root)}
     if name not in known:
         hint = nearest(name, list(known)) or "; `supervisorctl backups` lists them"
@@ -455,10 +459,10 @@ def restore(
     info: BackupInfo, run_dirs: dict[str, Path], keep: Callable[[], BackupInfo | None], task: Task,
     places: Mapping[str, Place] | None = None,
 ) -> dict[str, int | None]:  # fmt: skip
-    """Give these programs what the backup has of them; the step of each. None of them may be running.
+    """Put the state of these programs back to the backup. Returns the step of each. None of the programs may be running.
 
-    `keep` makes the backup of what is there, None if there is nothing; it is called once the source is known to be whole.
-    Raises BackupError: nothing that counts was changed; or Halfway.
+    `keep` makes a backup of the current state and returns None if there is nothing to copy. It is called only after the
+    source is verified. Raises BackupError if no valid checkpoint was changed, else Halfway.
     """
     wrong = verify(info, run_dirs, task)
     if wrong:
@@ -493,7 +497,7 @@ def restore(
 
 
 def _owned(chosen: list[Saved], places: Mapping[str, Place]) -> list[tuple[Saved, OwnSaved, Place]]:
-    """What goes back to where programs write by themselves. Raises BackupError for one that does not say any more where."""
+    """The programs' own checkpoints to restore. Raises BackupError if a configuration no longer names their place."""
     nowhere = [saved.program for saved in chosen if saved.own is not None and saved.program not in places]
     if nowhere:
         raise BackupError(f"{', '.join(nowhere)} must have a checkpoint_glob again, which says where its checkpoints were")
@@ -501,7 +505,7 @@ def _owned(chosen: list[Saved], places: Mapping[str, Place]) -> list[tuple[Saved
 
 
 class Halfway(Exception):
-    """The disk failed between two renames; `done` are the programs that had got there."""
+    """The disk failed between two renames. `done` has the programs that were already rolled back."""
 
     def __init__(self, message: str, done: dict[str, int | None]) -> None:
         super().__init__(message)
@@ -509,7 +513,7 @@ class Halfway(Exception):
 
 
 def _put_aside(info: BackupInfo, saved: Saved, directory: Path, task: Task) -> list[Path]:
-    """Beside where they will be, all that are not there already; a damaged one of that name makes room."""
+    """Copy all missing checkpoints next to their final place. A damaged one of the same name is set aside."""
     if not saved.checkpoints:
         return []
     if directory.is_symlink():
@@ -529,13 +533,13 @@ def _put_aside(info: BackupInfo, saved: Saved, directory: Path, task: Task) -> l
 
 
 def _names_in(kept: BackupInfo | None, program: str) -> frozenset[str]:
-    """The checkpoints of a program that a backup has."""
+    """The names of a program's checkpoints in a backup."""
     found = () if kept is None else kept.programs
     return frozenset(name for saved in found if saved.program == program for name, _, _ in saved.checkpoints)
 
 
 def _exchange(info: BackupInfo, saved: Saved, run_dir: Path, kept: frozenset[str]) -> None:
-    """The renames; see above for why in this order."""
+    """The renames; the module docstring explains their order."""
     directory = run_dir / CHECKPOINTS_DIR
     names = [name for name, _, _ in saved.checkpoints]
     for name in names:
@@ -545,7 +549,8 @@ def _exchange(info: BackupInfo, saved: Saved, run_dir: Path, kept: frozenset[str
     for found in reversed(checkpoints.survey(run_dir)):
         if found.path.name not in names:
             _away(found, kept)
-            sync_directory(directory)  # each by itself: not every file system keeps the order of renames over a power cut
+            # Sync each rename by itself: some file systems do not keep the order of renames over a power cut.
+            sync_directory(directory)
     _exchange_results(_inside(info, saved.program) / RESULTS_FILE, run_dir / RESULTS_FILE, given=saved.results is not None)
     for item in list(directory.iterdir()):
         if item.name.endswith(TMP_SUFFIX) and parse_checkpoint_name(item.name.removesuffix(TMP_SUFFIX)):
@@ -553,7 +558,10 @@ def _exchange(info: BackupInfo, saved: Saved, run_dir: Path, kept: frozenset[str
 
 
 def _away(found: CheckpointInfo, kept: frozenset[str]) -> None:
-    """Out of the list in one step. One that the backup of before does not have stays as `.bad`: it exists nowhere else."""
+    """Remove one checkpoint from the list in one step.
+
+    If the backup of the previous state lacks it, it stays as `.bad`: no other copy exists.
+    """
     if found.path.name not in kept:
         checkpoints.set_aside(found.path)
         return
@@ -564,7 +572,7 @@ def _away(found: CheckpointInfo, kept: frozenset[str]) -> None:
 
 
 def _exchange_results(source: Path, target: Path, *, given: bool) -> None:
-    """Tests of steps that are still to come belonged to another learner: they are with what was kept."""
+    """Evaluation results of later steps belong to a discarded learner. They remain in the backup of the previous state."""
     if not given:
         target.unlink(missing_ok=True)
     else:
@@ -576,9 +584,10 @@ def _exchange_results(source: Path, target: Path, *, given: bool) -> None:
 
 
 def only_own(info: BackupInfo, root: Path, name: str) -> BackupInfo | None:
-    """A backup `name` of what the programs in another one had written themselves; None: nothing. The files move there.
+    """Make a backup `name` of the checkpoints that programs in another backup wrote themselves. Moves the files there.
 
-    For a copy on another box: where they belong, only the configuration there can say, and `rollback` puts them there.
+    Returns None if there are none. It is for a copy on another box: only the configuration there says where the checkpoints
+    belong, and `rollback` puts them there.
     """
     programs = tuple(replace(saved, checkpoints=(), results=None) for saved in info.programs if saved.own is not None)
     if not programs:
@@ -601,7 +610,7 @@ def only_own(info: BackupInfo, root: Path, name: str) -> BackupInfo | None:
 
 
 def remove(root: Path, name: str) -> None:
-    """Off the list in one step, then its files."""
+    """Remove a backup from the list in one step, then delete its files."""
     aside = root / (name + TMP_SUFFIX)
     (root / name).rename(aside)
     sync_directory(root)
@@ -609,7 +618,7 @@ def remove(root: Path, name: str) -> None:
 
 
 def sweep(root: Path) -> None:
-    """What a daemon that was killed has left unfinished."""
+    """Remove unfinished backups of a killed daemon."""
     for item in list(root.iterdir()):
         if item.name.endswith(TMP_SUFFIX):
             shutil.rmtree(item, ignore_errors=True)
@@ -634,13 +643,13 @@ def _to_json(info: BackupInfo) -> bytes:
 
 def _from_json(path: Path, body: dict[str, Any]) -> BackupInfo:
     programs = []
-    for program, said in body["programs"].items():
-        found = tuple((str(name), int(steps), int(size)) for name, steps, size in said["checkpoints"])
-        written = OwnSaved.from_json(said["own"]) if "own" in said else None
+    for program, entry in body["programs"].items():
+        found = tuple((str(name), int(steps), int(size)) for name, steps, size in entry["checkpoints"])
+        written = OwnSaved.from_json(entry["own"]) if "own" in entry else None
         named = all(parse_checkpoint_name(each[0]) for each in found)
         if not (found or written) or checked_name(program).startswith(".") or not named:
             return BackupInfo(path, error="its list names what is no checkpoint")
-        results = said["results"]
+        results = entry["results"]
         programs.append(Saved(program, found, None if results is None else (int(results[0]), str(results[1])), written))
     missed = {str(program): str(why) for program, why in body.get("missed", {}).items()}
     return BackupInfo(

@@ -1,7 +1,7 @@
-"""The thread that backs up and goes back: one thing after the other, beside everything else that the daemon does.
+"""The thread that makes backups and rolls back. It handles one command at a time, in parallel to the rest of the daemon.
 
-Outcomes are posted as inputs. A thread of its own, because a copy may take minutes and a disk may hang: neither may keep
-a log from being emptied or evidence from being taken.
+It posts results as inputs. It is a separate thread because a copy may take minutes and a disk may hang. Neither may delay
+the reading of logs or the collection of evidence.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class Backups:
         self._task, self._doing = Task(), ""
 
     def perform(self, command: BackupCommand) -> None:
-        """Later, in its turn."""
+        """Queue the command; the thread carries it out in turn."""
         self._pool.submit(self._do, command)
 
     def stop(self) -> None:
-        """What is under way is left as it is; the next daemon begins it anew."""
+        """Leave running work unfinished; the next daemon starts it again."""
         self._task.over.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def progress(self) -> dict[str, Any] | None:
-        """What is being done now, and how far it is; None: nothing."""
+        """The current work and its progress. None if there is none."""
         doing, task = self._doing, self._task
         if not doing:
             return None
@@ -68,7 +68,7 @@ class Backups:
         self._inbox.post(outcome)
 
     def _outcome(self, command: BackupCommand) -> Input:
-        """Whatever goes wrong is an outcome too: a backup that is never heard of would be waited for, for ever."""
+        """Every error becomes a result too: without a result, the daemon would wait for this backup forever."""
         now_s = self._clock.now_s
         done: dict[str, int | None] = {}
         try:
@@ -80,21 +80,21 @@ class Backups:
                 case _:
                     return self._restore(command)
         except Halfway as error:
-            told, done = str(error), error.done
+            message, done = str(error), error.done
         except BackupError as error:
-            told = str(error)
+            message = str(error)
         except Interrupted:
             raise
         except Exception as error:
             log.exception("backup_failed", command=type(command).__name__)
-            told = f"it stopped at a bug ({type(error).__name__}); see the daemon's log"
+            message = f"it stopped at a bug ({type(error).__name__}); see the daemon's log"
         match command:
             case commands.Backup(name=name):
-                return BackupMade(now_s(), name, told)
+                return BackupMade(now_s(), name, message)
             case commands.CheckBackup(kept_as=kept_as):
-                return BackupChecked(now_s(), kept_as, told)
+                return BackupChecked(now_s(), kept_as, message)
             case commands.RestoreBackup(kept_as=kept_as):
-                return BackupRestored(now_s(), kept_as, told, done)
+                return BackupRestored(now_s(), kept_as, message, done)
 
     def _run_dirs(self, programs: tuple[str, ...]) -> dict[str, Path]:
         return {name: Path(self._paths.run_dir(name)) for name in programs}
@@ -138,7 +138,7 @@ class Backups:
         return BackupRestored(self._clock.now_s(), command.kept_as, "", steps, kept)
 
     def _prune(self, spare: tuple[str, ...]) -> tuple[str, ...]:
-        """Remove what is too much; a disk that refuses is told in the log, and costs no backup."""
+        """Remove surplus backups. If a disk refuses, that is logged, and no backup fails because of it."""
         known = [Kept(info.name, info.cause, info.created_wall_s) for info in backups.survey(self._root) if not info.error]
         removed = []
         for name in superfluous(known, self._settings().backup.keep, spare):

@@ -1,16 +1,19 @@
-"""Did the box restart? And the durable sign of life that tells for how long it was gone.
+"""Detects a reboot of the box, and writes the durable sign of life that shows how long the box was down.
 
-Four witnesses, because each alone can be silent: the boot id (a container keeps its host's over its own restart), the
-start time of pid 1 (two boots whose clocks begin at zero can share a tick of 10 ms: seen once in twenty power cuts of a box
-in a time namespace), CLOCK_BOOTTIME, which never goes back within one boot (but a container has its host's), and a marker
-file on tmpfs. The marker only supports the others. It is never believed alone: a runtime directory can be removed by hand,
-and calling that a reboot would bury workers that live.
+It uses four witnesses, because each alone can miss a reboot:
 
-"The box" is whatever pid 1 is the first process of. A container's pid 1 starts long after its host's boot: downtime ends
-and uptime begins with pid 1, not with CLOCK_BOOTTIME's zero.
+* the boot id (a container keeps its host's boot id over its own restart);
+* the start time of pid 1 (two boots whose clocks begin at zero can share a tick of 10 ms: seen once in twenty power cuts
+  of a box in a time namespace);
+* CLOCK_BOOTTIME, which never goes back within one boot (but a container has its host's);
+* a marker file on tmpfs. It only supports the others and never counts alone: somebody can remove a runtime directory by
+  hand, and if that counted as a reboot, running workers would be recorded as dead.
 
-`EXTRALIFE_BOOT_FILES` names a directory with `boot_id` and `pid1_stat` to read in place of /proc: for containers whose
-runtime knows better, and for tests.
+"The box" means everything below pid 1. A container's pid 1 starts long after its host boots. So downtime ends and uptime
+begins with the start of pid 1, not at the zero of CLOCK_BOOTTIME.
+
+`EXTRALIFE_BOOT_FILES` names a directory with `boot_id` and `pid1_stat`, which are read instead of /proc. It is for
+containers whose runtime has better information, and for tests.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from supervisor.records import dataclass
 
 ENV_BOOT_FILES: Final = "EXTRALIFE_BOOT_FILES"
 _SLOT_BYTES: Final = 16384
-_CLOCK_SLACK_S: Final = 2.0  # a hardware clock that is read in whole seconds may put a boot before the last sign of life
+_CLOCK_SLACK_S: Final = 2.0  # a hardware clock with whole seconds may place the boot before the last sign of life
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _HEAD: Final = struct.Struct("<8sQII")  # magic, sequence, crc32 of sequence and body, body length
 _SEQUENCE: Final = struct.Struct("<Q")
@@ -45,11 +48,11 @@ _MAGIC: Final = b"XLALIVE1"
 
 @dataclass(frozen=True, slots=True)
 class BootFiles:
-    """Where this boot's identity is read."""
+    """The files that identify this boot."""
 
     boot_id: Path = Path("/proc/sys/kernel/random/boot_id")
     pid1_stat: Path = Path("/proc/1/stat")
-    folder: Path | None = None  # of witnesses of which box this is (`box_identity.py`); None: the system's own
+    folder: Path | None = None  # files that identify the box (`box_identity.py`); None: those of the system
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> BootFiles:
@@ -67,7 +70,7 @@ class Boot:
 
 @dataclass(frozen=True, slots=True)
 class AliveMark:
-    """One durable sign of life: three clocks at one moment, the boot, and what ran."""
+    """One durable sign of life: three clocks at one moment, the boot, and the state of the training."""
 
     boot_id: str
     pid1_ticks: int | None
@@ -77,11 +80,11 @@ class AliveMark:
     level: str = ""
     steps: dict[str, int] = field(default_factory=dict)
     seq: int = 0  # the number of the journal's last fact
-    ckpt_steps: dict[str, int] = field(default_factory=dict)  # of programs whose checkpoints only they can read
+    ckpt_steps: dict[str, int] = field(default_factory=dict)  # for programs whose checkpoints only they can read
 
 
 def read_boot(files: BootFiles) -> Boot:
-    """Raises OSError when not even the boot id can be read."""
+    """Raises OSError if even the boot id cannot be read."""
     boot_id = files.boot_id.read_text().strip().replace("-", "")
     ticks = None
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -100,18 +103,18 @@ def examine(
     journal_boot_id: str = "",
     journal_at_s: float = 0.0,
 ) -> BootEvidence:
-    """Whether the box restarted since the last sign of life, by which witnesses, and for how long it was gone.
+    """Whether the box restarted since the last sign of life, by which witnesses, and for how long it was down.
 
-    `clean`: the last daemon had ended in order (None: there was none). `journal_boot_id` is the boot of the journal's
-    last fact: it stands in for a lost mark, and when it is this boot, the reboot that an older mark tells of is on record
-    already. `journal_at_s` is that fact's time: where it is later than the mark's, it was the last sign of life. A
-    downtime is not known (None) when the wall clock puts the boot before the last sign of life, or is not set.
+    `clean`: the last daemon ended in order (None: there was none). `journal_boot_id` is the boot of the journal's last fact.
+    It replaces a lost mark. If it is this boot, the journal already has the reboot that an older mark shows.
+    `journal_at_s` is the time of that fact; if it is later than the mark, it is the last sign of life. `down_s` is unknown
+    (None) if the wall clock places the boot before the last sign of life, or is not set.
 
-    Example: last sign at 12:00:00, now 12:00:45, up for 5 s: it was down for 40 s, or up to one period less.
+    Example: last sign at 12:00:00, now 12:00:45, up for 5 s: the downtime was 40 s, or up to one period less.
     """
     boot_wall_s = wall_now_s - boot_now_s + _pid1_at_s(boot.pid1_ticks, boot_now_s)
-    said = _witnesses(boot, last, journal_boot_id, boot_now_s)
-    if not said:
+    witnesses = _witnesses(boot, last, journal_boot_id, boot_now_s)
+    if not witnesses:
         known = last is not None or journal_boot_id
         evidence = "the same boot" if known else "no sign of an earlier life"
         evidence_of = BootEvidence(boot.boot_id, False if known else None, evidence, boot_wall_s=boot_wall_s)
@@ -119,10 +122,10 @@ def examine(
             return evidence_of
         return replace(evidence_of, steps=last.steps, last_sign_s=last.at_s, mark_at_s=last.at_s)
     if not marker.exists():
-        said.append("the marker in the runtime directory is gone")
+        witnesses.append("the marker in the runtime directory is gone")
     cause = "orderly" if clean else "unclean"
     if last is None:
-        return BootEvidence(boot.boot_id, rebooted=True, evidence=", ".join(said), cause=cause, boot_wall_s=boot_wall_s)
+        return BootEvidence(boot.boot_id, rebooted=True, evidence=", ".join(witnesses), cause=cause, boot_wall_s=boot_wall_s)
     mark_at_s = last.at_s
     if journal_boot_id == last.boot_id:
         last = _carried_on(last, journal_at_s)
@@ -131,7 +134,7 @@ def examine(
     return BootEvidence(
         boot_id=boot.boot_id,
         rebooted=True,
-        evidence=", ".join(said),
+        evidence=", ".join(witnesses),
         cause=cause,
         down_s=max(0.0, down_s) if possible else None,
         up_s=last.boot_s - _pid1_at_s(last.pid1_ticks, last.boot_s),
@@ -145,33 +148,33 @@ def examine(
 
 
 def _carried_on(mark: AliveMark, journal_at_s: float) -> AliveMark:
-    """The mark as its daemon would have left it when it wrote its last fact: the accounts begin a downtime there."""
+    """The mark moved to the time of the daemon's last fact: the accounts begin a downtime there."""
     later_s = max(0.0, journal_at_s - mark.at_s)
     return replace(mark, at_s=mark.at_s + later_s, wall_s=mark.wall_s + later_s, boot_s=mark.boot_s + later_s)
 
 
 def _witnesses(boot: Boot, last: AliveMark | None, journal_boot_id: str, boot_now_s: float) -> list[str]:
-    said = []
+    witnesses = []
     known = {boot_id for boot_id in (journal_boot_id, last.boot_id if last is not None else "") if boot_id}
     if known and boot.boot_id not in known:
-        said.append("the boot id changed")
+        witnesses.append("the boot id changed")
     if last is None or journal_boot_id not in {"", last.boot_id}:
-        return said  # the mark, if there is one, is older than the journal: its pid 1 says nothing new
+        return witnesses  # the mark, if there is one, is older than the journal: its pid 1 adds nothing
     if None not in (boot.pid1_ticks, last.pid1_ticks) and boot.pid1_ticks != last.pid1_ticks:
-        said.append("pid 1 was started at another time")
-    if not said and boot_now_s < last.boot_s:
-        said.append("the time since boot is less than at the last sign of life")
-    return said
+        witnesses.append("pid 1 was started at another time")
+    if not witnesses and boot_now_s < last.boot_s:
+        witnesses.append("the time since boot is less than at the last sign of life")
+    return witnesses
 
 
 def _pid1_at_s(ticks: int | None, boot_now_s: float) -> float:
-    """When pid 1 started, in seconds of CLOCK_BOOTTIME; 0.0 when that is unknown or can't be."""
+    """Start of pid 1 in seconds of CLOCK_BOOTTIME; 0.0 if it is unknown or impossible."""
     at_s = 0.0 if ticks is None else ticks / _TICKS_PER_S
     return at_s if at_s <= boot_now_s else 0.0
 
 
 def leave_marker(marker: Path, boot: Boot) -> None:
-    """A file on tmpfs that a reboot takes away."""
+    """Write a file on tmpfs, which a reboot removes."""
     marker.write_text(f"{boot.boot_id}\n")
 
 
@@ -185,12 +188,12 @@ def pack_mark(mark: AliveMark, sequence: int) -> bytes:
 
 
 def _crc(sequence: int, body: bytes) -> int:
-    # With the sequence: a slot torn between the two would pass off its old mark as the newest.
+    # The CRC covers the sequence too. Otherwise a write torn between the two would make the old mark look like the newest.
     return zlib.crc32(body, zlib.crc32(_SEQUENCE.pack(sequence)))
 
 
 def unpack_mark(slot: bytes) -> tuple[int, AliveMark] | None:
-    """(sequence, mark), or None when the slot is empty, torn or damaged."""
+    """(sequence, mark); None if the slot is empty, torn or damaged."""
     if len(slot) < _HEAD.size:
         return None
     magic, sequence, crc, length = _HEAD.unpack_from(slot)
@@ -204,7 +207,7 @@ def unpack_mark(slot: bytes) -> tuple[int, AliveMark] | None:
 
 
 def read_mark(path: Path) -> AliveMark | None:
-    """The newest whole mark of the two slots; None when there is none."""
+    """The newest complete mark of the two slots; None if there is none."""
     newest = _newest(path)
     return newest[1] if newest is not None else None
 
@@ -219,14 +222,14 @@ def _newest(path: Path) -> tuple[int, AliveMark] | None:
 
 
 class AliveWriter:
-    """Writes the mark every period from a thread of its own, into two slots in turn, with fdatasync.
+    """Writes the mark every period from its own thread, into two slots in turn, with fdatasync.
 
-    A torn write can only hurt the slot that is being written; the other one is at most a period older. Whatever goes
-    wrong is told once to `on_error` and tried again: dying for a missing sign of life would be the greater harm.
+    A torn write can only damage the slot that is being written; the other one is at most a period older. An error is
+    reported once to `on_error`, and the write is retried: ending the daemon for a missing sign of life would do more harm.
     """
 
     def __init__(self, path: Path, make: Callable[[], AliveMark], period_s: float, on_error: Callable[[str], None]) -> None:
-        """`make` gives the mark of this moment; it is called in the writer's thread."""
+        """`make` returns the current mark. The writer's thread calls it."""
         self._path, self._make, self._period_s, self._on_error = path, make, period_s, on_error
         self._directory_fd = -1
         newest = _newest(path)
@@ -243,27 +246,27 @@ class AliveWriter:
     def stop(self) -> None:
         """Write a last mark and end the thread.
 
-        Nothing at all if it was never started: a mark of this boot, written before the reboot is in the journal, would
-        hide the reboot from the next daemon.
+        Writes nothing if the thread was never started: a mark of this boot, written before the reboot is in the journal,
+        would hide the reboot from the next daemon.
         """
         if not self._begun:
             return
         self._over.set()
         self._thread.join(5.0)
-        if not self._thread.is_alive():  # else it hangs on the disk, and so would we
+        if not self._thread.is_alive():  # otherwise it hangs on the disk, and this write would hang too
             self.write()
             if self._directory_fd >= 0:
                 os.close(self._directory_fd)
                 self._directory_fd = -1
 
     def write(self) -> None:
-        """One mark, durably. Never raises."""
+        """Write one mark durably. Never raises."""
         try:
             self._write(pack_mark(self._make(), self._sequence + 1))
-        except Exception as error:  # noqa: BLE001  whatever it is, the next period may be luckier
+        except Exception as error:  # noqa: BLE001  any error: the write in the next period may succeed
             if not self._failed:
-                said = error.strerror if isinstance(error, OSError) and error.strerror else error
-                self._on_error(f"cannot write the sign of life {self._path}: {said}")
+                reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+                self._on_error(f"cannot write the sign of life {self._path}: {reason}")
             self._failed = True
             return
         self._failed = False
@@ -273,8 +276,8 @@ class AliveWriter:
         if len(data) > _SLOT_BYTES:
             raise ValueError(f"{len(data)} bytes do not fit into a slot of {_SLOT_BYTES}")
         if self._directory_fd < 0:
-            # Kept from the first mark on. By its path a later mark could get into another journal's directory: one that
-            # is mounted there meanwhile, or that shows when this one's mount is gone.
+            # Stays open from the first mark on. With a path, a later mark could get into another journal's directory: one
+            # that was mounted there later, or that becomes visible when this one is unmounted.
             self._directory_fd = directory(self._path.parent)
         flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
@@ -282,7 +285,7 @@ class AliveWriter:
         except FileNotFoundError:
             fd, new = os.open(self._path.name, flags | os.O_CREAT, 0o600, dir_fd=self._directory_fd), True
         try:
-            # A short write must not count: the next mark would then overwrite the only slot that is whole.
+            # A short write must not count: the next mark would then overwrite the only complete slot.
             if os.pwrite(fd, data, _SLOT_BYTES * ((self._sequence + 1) % 2)) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fdatasync(fd)

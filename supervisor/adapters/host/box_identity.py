@@ -1,8 +1,9 @@
-"""Reads the witnesses of which box this is (`policy/box/box_identity.py`). What cannot be read is left out.
+"""Reads the witnesses that identify this box (`policy/box/box_identity.py`). Omits witnesses that cannot be read.
 
-Ids are kept as digests: the journal is shown to people and copied into reports, and machine-id(5) asks not to expose the
+Ids are stored as digests: people see the journal and copy it into reports, and machine-id(5) asks not to expose the
 machine-id. `EXTRALIFE_BOOT_FILES` names a directory with `machine_id`, `hostname`, `product_uuid`, `cards`, `gpus` and
-`hardware` to read in place of the system: for tests, and for containers whose runtime knows better.
+`hardware`, which are read instead of the system's files. It is for tests, and for containers whose runtime has better
+information.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from supervisor.policy.box import box_identity as rule
 _PRODUCT: Final = Path("/sys/class/dmi/id/product_uuid")
 _GIB: Final = 1 << 30
 _MOST_BYTES: Final = 65536
-# What boards have in place of a UUID of their own: it is the same on thousands of them.
+# Some boards report these instead of a unique UUID: thousands of boards share them.
 _NO_UUID: Final = {"03000200040005000006000700080009", "12345678123412341234123456789012"}
 
 
 def witnesses(files: BootFiles) -> dict[str, str]:
-    """Every witness that is known."""
+    """All witnesses that can be read."""
     given = files.folder
     product = _PRODUCT if given is None else given / "product_uuid"
     found = {
@@ -59,7 +60,7 @@ def _product(text: str) -> str:
 
 
 def _machine_id() -> str:
-    """Empty for the one that systemd has made for this boot alone: it lies on /run, mounted over the real place."""
+    """The machine-id. Empty if systemd made it for this boot only: such an id lies on /run, mounted over the real file."""
     path = Path("/etc/machine-id")
     try:
         if path.stat().st_dev == Path("/run").stat().st_dev != Path("/").stat().st_dev:
@@ -71,7 +72,7 @@ def _machine_id() -> str:
 
 
 def _cards() -> list[str]:
-    """Addresses of network cards that are devices. A container's own have none behind them, and are new at each start."""
+    """Addresses of network cards with a device. A container's own cards have no device and change at each start."""
     return [_text(path.parent / "address") for path in sorted(Path("/sys/class/net").glob("*/device"))]
 
 
@@ -85,7 +86,7 @@ def _gpus() -> list[str]:
 
 
 def _hardware() -> str:
-    """`Intel(R) Xeon(R) ..., 8 CPUs, 24 GiB`. The kernel takes another few MB for itself at each update."""
+    """`Intel(R) Xeon(R) ..., 8 CPUs, 24 GiB`. Rounded to GiB, because each kernel update takes some MB more for itself."""
     lines = _text(Path("/proc/cpuinfo")).splitlines()
     model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     try:

@@ -1,12 +1,12 @@
-"""Time: journal time for deciding, the wall clock for people.
+"""Time: journal time for decisions, the wall clock for people.
 
-Journal time counts seconds since the journal began. Inside a boot it is CLOCK_BOOTTIME plus a constant offset; over a
-reboot it goes on by the downtime that the wall clock shows, never backwards. CLOCK_MONOTONIC would stop in suspend, the
-wall clock steps, and CLOCK_BOOTTIME alone begins again at every boot.
+Journal time counts seconds since the journal began. Within a boot it is CLOCK_BOOTTIME plus a constant offset. Over a
+reboot it advances by the downtime that the wall clock shows, and never goes back. CLOCK_MONOTONIC would stop during suspend,
+the wall clock can jump, and CLOCK_BOOTTIME alone restarts at every boot.
 
-So a wall clock that is set by an hour moves no deadline, no age and no uptime; it is told once (ClockStepped), what people
-read shows the new time from there on, and calendar jobs are counted anew. Example: a restart is due in 40 s, the clock is
-put back by an hour: it comes in 40 s. By the wall clock it would come in an hour and 40 s.
+So setting the wall clock by an hour changes no deadline, age or uptime. It is recorded once (ClockStepped), people see the
+new time from then on, and the times of calendar jobs are computed again. Example: a restart is due in 40 s, and the clock is
+set back by an hour. The restart comes in 40 s; by the wall clock it would come in an hour and 40 s.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def boot_s() -> float:
 
 
 def moment() -> tuple[float, float]:
-    """(CLOCK_BOOTTIME, wall clock) of one moment."""
+    """(CLOCK_BOOTTIME, wall clock) at the same moment."""
     at_s = boot_s()
     return at_s, at_s + ahead_s(SystemClock(0.0))
 
@@ -37,16 +37,16 @@ def moment() -> tuple[float, float]:
 def journal_offset(
     last: AliveMark | None, *, same_boot: bool, journal_at_s: float, boot_now_s: float, wall_now_s: float
 ) -> float:
-    """What to add to CLOCK_BOOTTIME to get journal time.
+    """The offset that turns CLOCK_BOOTTIME into journal time.
 
     `last` is the last durable sign of life, `journal_at_s` the time of the journal's last fact (0.0: there is none).
 
-    * same boot: as before, from the mark's own pair of clocks;
-    * new boot: journal time goes on from the last sign of life by what the wall clock says has passed since, but at
-      least by the time since the boot, whatever the wall clock says. A clock that is not set says nothing;
-    * nothing known: journal time begins now, or goes on from its last fact.
+    * same boot: continue from the mark's own pair of clocks;
+    * new boot: journal time advances from the last sign of life by the time that has passed on the wall clock, but at
+      least by the time since the boot. A wall clock that is not set does not count;
+    * no mark: journal time begins now, or continues from the journal's last fact.
 
-    Whatever the clocks say, journal time is never less than the journal's last fact.
+    In every case, journal time is never less than that of the journal's last fact.
 
     Example: last sign at journal time 1,000 s, 12:00:00; booted at 12:00:40, now 12:00:45, up 5 s: journal time is
     1,045 s, the offset 1,040 s.
@@ -56,9 +56,9 @@ def journal_offset(
     elif same_boot:
         now_s = last.at_s + max(0.0, boot_now_s - last.boot_s)
     else:
-        # A CLOCK_BOOTTIME that has not begun again (a container's restart) does not tell when this boot was.
+        # If CLOCK_BOOTTIME did not restart (a container's restart), it does not show when this boot began.
         since_boot_s = boot_now_s if boot_now_s < last.boot_s else 0.0
-        # Between a clock that was not set and one that is lie decades, and not the time that the box was off.
+        # From an unset clock to a set one it is decades, which is not the downtime of the box.
         both_set = is_set(wall_now_s) and is_set(last.wall_s)
         now_s = last.at_s + max(since_boot_s, wall_now_s - last.wall_s if both_set else 0.0)
     return max(now_s, journal_at_s) - boot_now_s
@@ -84,6 +84,6 @@ class SystemClock:
 
 
 def local_zone(at_wall_s: float) -> tuple[str, float]:
-    """This box's local time at a moment: its name, and by how many seconds it is ahead of UTC."""
+    """The name of this box's local time at a moment, and its seconds ahead of UTC."""
     local = time.localtime(at_wall_s)
     return local.tm_zone, float(local.tm_gmtoff)

@@ -1,16 +1,16 @@
-"""The GPUs through NVML: five samples a second in a thread of their own, published as one value a second.
+"""Reads the GPUs through NVML in a separate thread: five samples a second, published as one value a second.
 
-A learner takes most of its memory in bursts, so a look a second would miss them. NVML's calls can block in the driver for
-ever. They are made by this thread alone; whoever wants the newest readings takes a reference, and where the thread has
-been inside one call for `hang_s` the answer is "not known", with the name of that call. When the call comes back, so do
-the readings. A box without NVIDIA's library is no trouble: it has no GPU.
+A learner takes most of its memory in short bursts, which one sample a second would miss. NVML calls can block in the driver
+forever, so only this thread makes them. Readers get a reference to the newest readings. If one call blocks for `hang_s`,
+they get "not known" and the name of that call. Readings resume when the call returns. A box without NVIDIA's library is no
+error: it has no GPU.
 
-What a driver does not support is unknown, each on its own. What fails as a whole (no driver, a library of another version
-than the driver's) is tried again every `retry_s`.
+Each value that a driver does not support is unknown by itself. After an error that concerns NVML as a whole (no driver, or
+library and driver of different versions), the thread tries again every `retry_s`.
 
-Each look is booked on what the workers on that GPU are busy with at that moment, by their own beats, so that the memory and
-the load of an update can be told from those of acting, of compiling or of a test. Workers are known by the process ids that
-the driver shows; in a container that does not see them as the host does, nothing is booked.
+Each sample is attributed to the phases of the workers on that GPU at that moment, as their heartbeats report them. So the
+memory and load of an update can be distinguished from those of acting, compiling or an evaluation. The driver identifies
+workers by process ids. A container that sees other process ids than the host gets no attribution.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _XIDS_KEPT: Final = 50
 _XIDS_A_LOOK: Final = 32
 _MW: Final = 1000.0
 
-# NVML's bits of why clocks are held back; each release of the driver may have more, which are nobody's concern here.
+# NVML's bits for the reasons of reduced clocks. Newer drivers may have more bits, which are ignored here.
 _REASONS: Final = {
     0x1: "idle", 0x2: "clocks_setting", 0x4: "sw_power_cap", 0x8: "hw_slowdown", 0x10: "sync_boost",
     0x20: "sw_thermal_slowdown", 0x40: "hw_thermal_slowdown", 0x80: "hw_power_brake", 0x100: "display_clocks",
@@ -49,7 +49,7 @@ _LIBRARY: Final = "libnvidia-ml.so.1"
 
 
 class _NoLibrary(OSError):
-    """As pynvml's own error where the library is missing."""
+    """Has the `value` of pynvml's own error for a missing library."""
 
     value = _NO_LIBRARY
 
@@ -65,7 +65,7 @@ class _Look(NamedTuple):
 
 @dataclass(slots=True)
 class _Device:
-    """One GPU between two looks."""
+    """State of one GPU between two samples."""
 
     index: int
     handle: Any
@@ -75,7 +75,7 @@ class _Device:
     power_limit_w: float | None = None
     lost: str = ""
     total_bytes: int | None = None
-    looks: deque[_Look] = field(default_factory=deque)  # of the newest minute
+    looks: deque[_Look] = field(default_factory=deque)  # samples of the last minute
     reasons: tuple[str, ...] | None = None
     power_w: float | None = None
     ecc_errors: int | None = None
@@ -84,7 +84,7 @@ class _Device:
 
 
 class NvmlGpu:
-    """`ports.Gpu` by the NVML library of this box."""
+    """`ports.Gpu` through this box's NVML library."""
 
     def __init__(
         self,
@@ -95,13 +95,13 @@ class NvmlGpu:
         now_s: Callable[[], float] = time.monotonic,
         doing: Callable[[], Mapping[int, tuple[str, int]]] = dict,
     ) -> None:
-        """`doing` gives each worker's phase and environment steps so far, by process id. It must not block."""
+        """`doing` returns each worker's phase and its environment steps so far, by process id. It must not block."""
         self._period_s, self._hang_s, self._retry_s, self._now_s = period_s, hang_s, retry_s, now_s
         self._doing = doing
         self._steps: dict[int, int] = {}
         self._over = threading.Event()
         self._told: Gpus | None = None
-        self._call: tuple[str, float] | None = None  # which call this thread is in, and since when
+        self._call: tuple[str, float] | None = None  # the call that this thread is in, and its start
         self._devices: list[_Device] = []
         self._events: Any = None
         self._xids: deque[Xid] = deque(maxlen=_XIDS_KEPT)
@@ -113,19 +113,19 @@ class NvmlGpu:
         self._thread.start()
 
     def stop(self) -> None:
-        """A thread that hangs in the driver is left behind: nobody can end it, and the daemon's end must not wait."""
+        """Leaves a thread that hangs in the driver behind: nothing can end it, and the daemon must not wait for it."""
         self._over.set()
         if self._thread.ident is not None and self.hung_s() is None:
             self._thread.join(self._hang_s)
 
     def hung_s(self) -> float | None:
-        """For how long the present call has not answered, once that is too long."""
+        """Seconds that the current call has not returned. None while they are less than `hang_s`."""
         call = self._call
         for_s = None if call is None else self._now_s() - call[1]
         return for_s if for_s is not None and for_s >= self._hang_s else None
 
     def newest(self) -> Gpus | None:
-        """The newest readings; None before there are any. Never blocks."""
+        """The newest readings; None if there are none yet. Never blocks."""
         call, for_s = self._call, self.hung_s()
         if call is not None and for_s is not None:
             return Gpus(None, f"{call[0]} has not answered for {for_s:.0f} s", for_s, xids=tuple(self._xids))
@@ -137,13 +137,13 @@ class NvmlGpu:
         while not self._over.is_set():
             try:
                 self._serve()
-            except Exception as error:  # noqa: BLE001  NVML as a whole, or a bug here: unknown, until the next try
+            except Exception as error:  # noqa: BLE001  NVML as a whole fails, or a bug here: unknown until the next attempt
                 self._told = self._trouble(error)
             self._over.wait(self._retry_s)
 
     def _serve(self) -> None:
         try:
-            ctypes.CDLL(_LIBRARY)  # pynvml's own first step, without the 20 ms of CPU that its import takes
+            ctypes.CDLL(_LIBRARY)  # pynvml does this first too; here it saves the 20 ms of CPU of its import
         except OSError as error:
             raise _NoLibrary from error
         self._open()
@@ -169,7 +169,7 @@ class NvmlGpu:
         return Gpus(None, f"NVML: {error}", xids=tuple(self._xids))
 
     def _ask(self, name: str, *args: Any) -> Any:
-        """One call into the library, noted while it lasts."""
+        """Call the library. `_call` holds the call while it lasts."""
         self._call = (name, self._now_s())
         try:
             return getattr(self._nvml, name)(*args)
@@ -177,7 +177,7 @@ class NvmlGpu:
             self._call = None
 
     def _maybe(self, name: str, *args: Any) -> Any:
-        """The same; None for what this driver or GPU does not support. What concerns the whole is raised."""
+        """Like `_ask`, but None for a value that this driver or GPU does not support. Other errors are raised."""
         try:
             return self._ask(name, *args)
         except self._nvml.NVMLError as error:
@@ -200,7 +200,7 @@ class NvmlGpu:
 
     def _describe(self, device: _Device) -> None:
         handle = device.handle
-        device.name, device.uuid = (str(self._maybe(f"nvmlDeviceGet{what}", handle) or "") for what in ("Name", "UUID"))
+        device.name, device.uuid = (str(self._maybe(f"nvmlDeviceGet{key}", handle) or "") for key in ("Name", "UUID"))
         slowdown_c = self._maybe("nvmlDeviceGetTemperatureThreshold", handle, self._nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN)
         device.slowdown_c = float(slowdown_c) if slowdown_c else None
         limit = self._maybe("nvmlDeviceGetEnforcedPowerLimit", handle)
@@ -221,7 +221,7 @@ class NvmlGpu:
             device.lost = ""
 
     def _phases(self) -> dict[int, str]:
-        """What each worker is busy with, by process id."""
+        """Each worker's phase, by process id."""
         doing, before = self._doing(), self._steps
         self._steps = {pid: steps for pid, (_, steps) in doing.items()}
         found = {}
@@ -253,12 +253,12 @@ class NvmlGpu:
             device.looks.popleft()
 
     def _memory(self, handle: Any) -> Any:
-        """NVML's second form counts what the driver keeps for itself apart; older drivers have the first one only."""
+        """Version 2 reports the driver's reserved memory separately. Older drivers only have version 1."""
         found = self._maybe("nvmlDeviceGetMemoryInfo", handle, self._nvml.nvmlMemory_v2)
         return self._maybe("nvmlDeviceGetMemoryInfo", handle) if found is None else found
 
     def _look_slowly(self, device: _Device) -> None:
-        """What does not change five times a second."""
+        """Read the values that do not change five times a second."""
         handle, nvml = device.handle, self._nvml
         temperature = self._maybe("nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU)
         device.temperature_c = None if temperature is None else float(temperature)
@@ -274,13 +274,13 @@ class NvmlGpu:
         device.processes = None if found is None else tuple((int(each.pid), each.usedGpuMemory) for each in found)
 
     def _take_events(self) -> None:
-        """Every Xid since the last look; on a driver without events there are none."""
+        """Collect every Xid since the last call. Drivers without events report none."""
         if self._events is None:
             return
         by_handle = {_address(device.handle): device.index for device in self._devices if device.handle is not None}
         for _ in range(_XIDS_A_LOOK):
             event = self._maybe("nvmlEventSetWait", self._events, 0)
-            if event is None:  # NVML says "timeout"
+            if event is None:  # NVML returned "timeout"
                 return
             self._xid_count += 1
             index = by_handle.get(_address(event.device), 0)
@@ -294,7 +294,7 @@ def _address(handle: Any) -> int | None:
 
 
 def _reading(device: _Device, now_s: float) -> Gpu:
-    """The published reading of a GPU: the newest sample, and the minute."""
+    """The published reading of a GPU: its newest sample, and statistics of the last minute."""
     if device.lost:
         return Gpu(device.index, device.uuid, device.name, device.lost)
     newest = device.looks[-1]

@@ -1,7 +1,8 @@
-"""The host's memory, swap, pressure, cores and disk, read from the kernel's files in a thread of their own.
+"""The host's memory, swap, pressure, cores and disk, read from the kernel's files in a separate thread.
 
-A container's own limit counts where it is lower than the host's memory: what the host has left is not ours to take. What
-cannot be read is unknown. A disk that hangs makes everything unknown after a while, and nobody waits for it.
+If a container's own limit is lower than the host's memory, the limit counts: the rest of the host's memory is not
+available. A value that cannot be read is unknown. If a disk hangs, all values become unknown after a while, but no reader
+blocks.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _KB: Final = 1024
 
 
 class LocalHost:
-    """`ports.Host` of the box that the daemon runs on."""
+    """`ports.Host` for the box of the daemon."""
 
     def __init__(self, state_dir: str, *, period_s: float = _PERIOD_S, root: Path = Path("/")) -> None:
         self._state_dir, self._period_s, self._root = state_dir, period_s, root
@@ -36,12 +37,12 @@ class LocalHost:
         self._over.set()
 
     def newest(self) -> Host | None:
-        """The newest readings; None when there are none, or when they are old. Never blocks."""
-        told = self._told
-        return None if told is None or time.monotonic() - told[0] > _STALE_S else told[1]
+        """The newest readings; None if there are none, or if they are too old. Never blocks."""
+        newest = self._told
+        return None if newest is None or time.monotonic() - newest[0] > _STALE_S else newest[1]
 
     def look(self) -> Host:
-        """Everything, now."""
+        """Read everything now."""
         memory = _table(self._root / "proc/meminfo")
         whole, left = _of_cgroup(self._root / "sys/fs/cgroup", memory.get("MemTotal"), memory.get("MemAvailable"))
         pressure = self._root / "proc/pressure"
@@ -73,7 +74,7 @@ def _table(path: Path) -> dict[str, int]:
 
 
 def _of_cgroup(folder: Path, whole: int | None, left: int | None) -> tuple[int | None, int | None]:
-    """The host's memory and what is left of it, or our cgroup's where that is less."""
+    """Total and free memory of the host, or of this process's cgroup where that is less."""
     limit, used = _text(folder / "memory.max").strip(), _text(folder / "memory.current").strip()
     if not limit.isdigit() or not used.isdigit():
         return whole, left
@@ -86,7 +87,7 @@ def _of_cgroup(folder: Path, whole: int | None, left: int | None) -> tuple[int |
 
 
 def _full(path: Path) -> float | None:
-    """The share of the newest minute in which nothing ran, in per cent; None where the kernel does not tell."""
+    """Percentage of the last minute in which all tasks were stalled. None if the kernel does not report it."""
     for line in _text(path).splitlines():
         kind, *fields = line.split()
         values = dict(field.partition("=")[::2] for field in fields)

@@ -1,12 +1,14 @@
-"""What the kernel says of its OOM killer, read from its log (/dev/kmsg), where we may.
+"""Reads the messages of the kernel's OOM killer from its log (/dev/kmsg), if this process has the right to read it.
 
-Called once for a worker that died of a SIGKILL. The line names the pid and what the process held, which no counter does:
+It is called once for a worker that died of a SIGKILL. The message has the pid and the memory of the process, which no
+counter has:
 `Memory cgroup out of memory: Killed process 24007 (python3) total-vm:221356kB, anon-rss:61184kB, ...`. Reading never
-waits and is bounded. Without the right to read (CAP_SYSLOG, `kernel.dmesg_restrict`), or in a container with pids of its
-own, nothing is found: then the counter of the cgroup has to do (`policy/worker/out_of_memory.py`).
+blocks and is bounded. Without the right to read (CAP_SYSLOG, `kernel.dmesg_restrict`), or in a container with its own pid
+numbers, it finds nothing; then the cgroup's counter must suffice (`policy/worker/out_of_memory.py`).
 
-Each record is a read of its own, and a box that was up for months has tens of thousands of them, all between a death and
-the next start. So first the kernel's count of such kills is asked (`oom_kill` in /proc/vmstat, since Linux 4.13).
+Each record needs a separate read. After months of uptime there are tens of thousands of records, and all these reads would
+come between a death and the next start. So it first checks the kernel's count of such kills (`oom_kill` in /proc/vmstat,
+since Linux 4.13).
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ from typing import Final
 
 KMSG: Final = "/dev/kmsg"
 VMSTAT: Final = "/proc/vmstat"
-_RECORD_BYTES: Final = 8192  # the kernel gives one whole record a read, or EINVAL
+_RECORD_BYTES: Final = 8192  # each read returns one complete record, or EINVAL
 _MOST_RECORDS: Final = 20_000
-_FRESH_S: Final = 120.0  # pids are used again: an older line is about somebody else
+_FRESH_S: Final = 120.0  # pids are reused: an older line is about another process
 
 
 def oom_kill_of(pid: int, path: str = KMSG, vmstat: str = VMSTAT) -> str:
-    """The kernel's sentence about this process, of the last two minutes; empty when there is none, or none to be read."""
+    """The kernel's message about this process from the last two minutes. Empty if there is none, or it cannot be read."""
     if _none_since_boot(vmstat):
         return ""
     try:
@@ -39,7 +41,7 @@ def oom_kill_of(pid: int, path: str = KMSG, vmstat: str = VMSTAT) -> str:
 
 
 def _none_since_boot(vmstat: str) -> bool:
-    """Whether the kernel says that it killed nobody for memory; a kernel that does not count leaves that open."""
+    """Whether the kernel reports that it has made no OOM kill. False if this kernel does not count them."""
     try:
         found = re.search(r"^oom_kill (\d+)$", Path(vmstat).read_text(encoding="ascii"), re.MULTILINE)
     except (OSError, ValueError):
@@ -53,9 +55,9 @@ def _search(fd: int, mark: bytes) -> str:
     for _ in range(_MOST_RECORDS):
         try:
             record = os.read(fd, _RECORD_BYTES)
-        except BrokenPipeError:  # overwritten while we read: the next is there
+        except BrokenPipeError:  # this record was overwritten meanwhile: read the next one
             continue
-        except OSError:  # EAGAIN: that was all
+        except OSError:  # EAGAIN: no more records
             break
         if not record:
             break
@@ -66,6 +68,6 @@ def _search(fd: int, mark: bytes) -> str:
 
 
 def _stamp_us(head: bytes) -> float:
-    """`6,1234,15165906183,-` -> 15165906183; what is no record of the kernel's is as old as can be."""
+    """`6,1234,15165906183,-` -> 15165906183. A line that is not a kernel record gets 0.0, the oldest time."""
     fields = head.split(b",")
     return float(fields[2]) if len(fields) > 2 and fields[2].isdigit() else 0.0

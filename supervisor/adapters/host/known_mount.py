@@ -1,16 +1,16 @@
-"""Remembers, outside of the state directory, which mount point it lies on: so a missing mount is noticed before a start.
+"""Remembers the mount point of the state directory, outside of that directory, to detect a missing mount before a start.
 
-If the state directory's disk is not mounted, its path leads to a directory below it, on the root disk: usually an empty one.
-A daemon that starts there begins every training anew, beside the real ones, and writes its sign of life where the real
-journal appears a minute later. Nothing in the directory itself can tell: it is the wrong one.
+If the disk of the state directory is not mounted, the path leads to a directory on the root disk, which is usually empty.
+A daemon that starts there begins every training anew, next to the real ones. It also writes its sign of life to the place
+where the real journal appears a minute later. The directory itself cannot show this, because it is the wrong one.
 
 So after each start the mount point is written to a small file in the cache directory ($CACHE_DIRECTORY of systemd, else
-$XDG_CACHE_HOME/extralife, else ~/.cache/extralife). A later start is refused while that mount point is not a mount point.
-A state directory on the root file system leaves no file. A cache that cannot be read or written says nothing, and
-keeps nobody from starting.
+$XDG_CACHE_HOME/extralife, else ~/.cache/extralife). A later start is refused if nothing is mounted at that mount point.
+For a state directory on the root file system there is no file. A cache that cannot be read or written proves nothing and
+never prevents a start.
 
 A mount point is a directory on another device than its parent. Bind mounts of the same file system, as systemd makes them
-for a service, are none: outside of the service they are not there, and nothing is missing.
+for a service, do not count: outside of the service they do not exist, and no data is missing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from supervisor.adapters import durable
 
 
 def cache_dir(environ: Mapping[str, str]) -> Path | None:
-    """Where the files are; None: nowhere."""
+    """The directory of these files. None if the environment names none."""
     if environ.get("CACHE_DIRECTORY"):
         return Path(environ["CACHE_DIRECTORY"].split(":")[0])
     base = environ.get("XDG_CACHE_HOME") or (f"{environ['HOME']}/.cache" if environ.get("HOME") else "")
@@ -34,13 +34,13 @@ def cache_dir(environ: Mapping[str, str]) -> Path | None:
 
 
 def record_of(state_dir: str, cache: Path) -> Path:
-    """The file about one state directory."""
+    """The file for one state directory."""
     mark = hashlib.blake2b(os.fsencode(os.path.realpath(state_dir)), digest_size=8).hexdigest()
     return cache / f"mount-{mark}.json"
 
 
 def mount_point(path: str) -> str:
-    """The nearest directory at or above a path that is on another device than its parent; `/` if there is none.
+    """The nearest directory, at or above a path, that is on another device than its parent; `/` if there is none.
 
     Raises OSError.
     """
@@ -53,7 +53,7 @@ def mount_point(path: str) -> str:
 
 
 def refuse_if_missing(state_dir: str, cache: Path | None) -> None:
-    """Raises OSError, with what to do, when the state directory lay on a mount that is not there now."""
+    """Raises OSError, with instructions, if the state directory was on a mount that is now missing."""
     if cache is None:
         return
     record = record_of(state_dir, cache)
@@ -76,7 +76,7 @@ def refuse_if_missing(state_dir: str, cache: Path | None) -> None:
 
 
 def remember(state_dir: str, cache: Path | None) -> str:
-    """Note the mount point of a state directory that is in use. Returns why that failed; empty: it did not."""
+    """Record the mount point of a state directory in use. Returns the error; empty if there is none."""
     if cache is None:
         return ""
     record = record_of(state_dir, cache)

@@ -1,12 +1,17 @@
-"""Reads what the boot that ended has left behind, once, at the first start after it (`policy/box/reboot_cause.py`).
+"""Reads the traces that the previous boot left, once, at the first start after it (`policy/box/reboot_cause.py`).
 
-The system's journal of that very boot (never "the one before": a journal loses whole boots to power cuts; where a container
-sees its host's boot id, what was written before this boot and about the last sign of life), wtmp, what the
-kernel saved of its log at its end (pstore), what watchdog devices and the processor say of the last reset. Each source may
-be missing, damaged, forbidden or slow: then it is not known. All of it together takes at most a few seconds and a few
-hundred KiB, because every training waits for the first decision.
+Its sources:
 
-Dumps are root's. The unit has them copied before the daemon starts (deploy/last-words).
+* the system's journal of exactly that boot. "The boot before this one" does not work: a journal loses whole boots to power
+  cuts. In a container that sees its host's boot id, it reads the entries from about the last sign of life to this boot;
+* wtmp;
+* the end of the kernel's log, which the kernel saved (pstore);
+* the reports of watchdog devices and of the processor about the last reset.
+
+Each source may be missing, damaged, forbidden or slow; then its traces are unknown. All sources together take at most a few
+seconds and a few hundred KiB, because every training waits for the first decision.
+
+Only root can read dumps. The systemd unit copies them before the daemon starts (deploy/last-words).
 """
 
 from __future__ import annotations
@@ -33,12 +38,12 @@ _DUMPS: Final = 8
 _DUMP_BYTES: Final = 64 * 1024
 _MOST_FILES: Final = 200
 _BEFORE_S: Final = 900.0
-_SLACK_S: Final = 15.0  # between the last sign of life and the end there is at most a period, and clocks are set
+_SLACK_S: Final = 15.0  # the end is at most a period after the last sign of life, and clocks may be set
 _FIELDS: Final = "MESSAGE,SYSLOG_IDENTIFIER,_TRANSPORT,_UID"
 _UTMP: Final = struct.Struct("<hxxi32s4s32s256shhiii16s20x")
 _WTMP_BYTES: Final = 170 * _UTMP.size
 _RUN_LEVEL: Final = 1
-_CARD_RESET: Final = 0x20  # WDIOF_CARDRESET: this device has reset the box
+_CARD_RESET: Final = 0x20  # WDIOF_CARDRESET: this device reset the box
 _BOOT_ID: Final = re.compile("[0-9a-f]{32}")
 _RESET_REASON: Final = "Previous system reset reason"
 
@@ -47,10 +52,10 @@ def read(
     old_boot_id: str, new_boot_id: str, *, own_stop: bool | None, since_wall_s: float | None,
     boot_wall_s: float | None = None, before_wall_s: float | None = None, root: str = "/",
 ) -> Traces:  # fmt: skip
-    """`since_wall_s` is the last sign of life: what is older than that belongs to an earlier end. Never raises.
+    """`since_wall_s` is the last sign of life: older traces belong to an earlier end. Never raises.
 
-    `boot_wall_s` is when this boot began, `before_wall_s` when the one that ended was first seen: where time alone tells
-    boots apart, the orderly end of the boot before that one would be taken for the end of this one.
+    `boot_wall_s` is the beginning of this boot, `before_wall_s` the time when the previous boot was first seen. Where only
+    time distinguishes boots, this keeps the orderly end of an earlier boot from counting as the end of the previous one.
     """
     until_s = time.clock_gettime(time.CLOCK_BOOTTIME) + TIMEOUT_S
     journal, reason = Journal.UNKNOWN, ""
@@ -74,45 +79,45 @@ def read(
 
 
 def _journal(which: tuple[str, ...], until_s: float) -> tuple[Journal, tuple[Line, ...]]:
-    """Its last lines, and the kernel's last ones, which others may have crowded out."""
+    """The journal's last lines, and the kernel's last lines, which other messages may have displaced."""
     wanted = ("--output=json", f"--output-fields={_FIELDS}", f"--lines={_LINES}", *which)
-    said = [_ask(until_s, *wanted), _ask(until_s, *wanted, "_TRANSPORT=kernel")]
-    found = {entry[0]: entry for text in said if text is not None for entry in _entries(text)}
+    outputs = [_ask(until_s, *wanted), _ask(until_s, *wanted, "_TRANSPORT=kernel")]
+    found = {entry[0]: entry for text in outputs if text is not None for entry in _entries(text)}
     if found:
         entries = [found[cursor] for cursor in sorted(found, key=lambda each: found[each][1])]
         end_s = entries[-1][1]
         return Journal.READ, tuple(Line(end_s - at_s, text, kernel) for _, at_s, text, kernel in entries)
-    if None in said or not _ask(until_s, "--output=cat", "--lines=1", "_UID=0"):
-        return Journal.UNKNOWN, ()  # it did not answer, or is not for our eyes
+    if None in outputs or not _ask(until_s, "--output=cat", "--lines=1", "_UID=0"):
+        return Journal.UNKNOWN, ()  # it did not answer, or this user may not read it
     return (Journal.LOST if any(Path("/var/log/journal").glob("*/system*.journal")) else Journal.UNKNOWN), ()
 
 
 def _entries(text: str) -> Iterator[tuple[str, float, str, bool]]:
-    """(cursor, seconds, text, by the kernel) of each line of JSON; what is none is passed over."""
+    """(cursor, seconds, text, by the kernel) of each line of JSON. Skips other lines."""
     for row in text.splitlines():
         try:
             body: dict[str, Any] = json.loads(row)
             at_s = int(body["__REALTIME_TIMESTAMP"]) / 1e6
-            said = body["MESSAGE"]
+            message = body["MESSAGE"]
         except (ValueError, KeyError, TypeError, RecursionError):
             continue
-        if isinstance(said, str):
-            yield str(body.get("__CURSOR", row)), at_s, said[:_TEXT_CHARS], _by_kernel(body)
+        if isinstance(message, str):
+            yield str(body.get("__CURSOR", row)), at_s, message[:_TEXT_CHARS], _by_kernel(body)
 
 
 def _by_kernel(body: dict[str, Any]) -> bool:
-    """A container's kernel messages come through syslog; there, only root's word for it counts."""
+    """Whether the kernel wrote it. In a container, kernel messages come through syslog, where only root is trusted."""
     named = body.get("SYSLOG_IDENTIFIER") == "kernel" and body.get("_UID") == "0"
     return body.get("_TRANSPORT") == "kernel" or named
 
 
 def _reset_reason(boot_id: str, until_s: float) -> str:
-    said = _ask(until_s, "--output=cat", "--lines=1", f"--grep={_RESET_REASON}", f"_BOOT_ID={boot_id}", "_TRANSPORT=kernel")
-    return (said or "").partition("]: ")[2].strip()[:_TEXT_CHARS]
+    text = _ask(until_s, "--output=cat", "--lines=1", f"--grep={_RESET_REASON}", f"_BOOT_ID={boot_id}", "_TRANSPORT=kernel")
+    return (text or "").partition("]: ")[2].strip()[:_TEXT_CHARS]
 
 
 def _ask(until_s: float, *args: str) -> str | None:
-    """What journalctl prints; None when it does not come back in time."""
+    """The output of journalctl; None if it does not end in time."""
     left_s = until_s - time.clock_gettime(time.CLOCK_BOOTTIME)
     if left_s <= 0:
         return None
@@ -131,7 +136,7 @@ def _ask(until_s: float, *args: str) -> str | None:
 
 
 def _dumps(root: Path, since_wall_s: float | None) -> tuple[str, ...]:
-    """The kernel's own last words, of this end alone."""
+    """The kernel's saved last messages, only of this end."""
     if since_wall_s is None:
         return ()
     found: dict[str, tuple[str, bytes]] = {}
@@ -148,7 +153,7 @@ def _dumps(root: Path, since_wall_s: float | None) -> tuple[str, ...]:
 
 
 def _files(directory: Path) -> Iterator[Path]:
-    """Files in it, and in directories two levels below."""
+    """The files in a directory and below it, at most `_MOST_FILES`."""
     count = 0
     for where, _, names in os.walk(directory):
         for name in sorted(names):
@@ -159,7 +164,7 @@ def _files(directory: Path) -> Iterator[Path]:
 
 
 def _went_down(root: Path, since_wall_s: float | None) -> bool | None:
-    """Whether wtmp has a shutdown since the last sign of life. It loses boots to power cuts: no record says nothing."""
+    """Whether wtmp has a shutdown since the last sign of life. None if not: wtmp loses boots to power cuts."""
     if since_wall_s is None:
         return None
     try:
@@ -175,11 +180,11 @@ def _went_down(root: Path, since_wall_s: float | None) -> bool | None:
 
 
 def _watchdog(root: Path) -> bool | None:
-    """Whether a watchdog device says that it has reset the box; None where there is none."""
-    said = []
+    """Whether a watchdog device reports that it reset the box. None if there is no device."""
+    statuses = []
     for path in (root / "sys/class/watchdog").glob("watchdog*/bootstatus"):
         try:
-            said.append(int(path.read_text()))
+            statuses.append(int(path.read_text()))
         except (OSError, ValueError):
             continue
-    return any(status & _CARD_RESET for status in said) if said else None
+    return any(status & _CARD_RESET for status in statuses) if statuses else None

@@ -1,12 +1,12 @@
-"""The host is going down: heard of before anything is stopped, and delayed for as long as logind allows.
+"""Learns of the host's shutdown before anything stops, and delays it for as long as logind allows.
 
-systemd-logind announces a shutdown on the system bus (PrepareForShutdown) and waits for whoever holds a delay lock, five
-seconds unless InhibitDelayMaxSec= says more. So every worker begins to save while network, disks and everybody else are
-still there, and the record says that it was the host. Without logind, without a bus, or where the lock is refused (a user
-who is not root needs polkit for it), the service manager's SIGTERM is the first word, as ever.
+systemd-logind announces a shutdown on the system bus (PrepareForShutdown). It waits for all holders of a delay lock, for
+five seconds unless InhibitDelayMaxSec= sets more. So every worker begins to save while network, disks and other services
+still run, and the journal records the host as the cause. The lock may be refused: a user other than root needs polkit.
+Then, as without logind or a bus, the service manager's SIGTERM is the first notice.
 
-jeepney speaks D-Bus (the extra `logind`). Without it, as without a bus, nothing is heard. A bus that goes away, or that
-sends what jeepney cannot read, ends the watch, never the daemon.
+jeepney (the extra `logind`) speaks D-Bus. Without it, as without a bus, no announcement arrives. If the bus goes away, or
+sends data that jeepney cannot read, this ends the watch, never the daemon.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _TIMEOUT_S: Final = 5.0
 
 
 class HostWatch:
-    """Hears of the host's shutdown and holds it up until `release`."""
+    """Receives the announcement of the host's shutdown and delays the shutdown until `release`."""
 
     def __init__(self, goes_down: Callable[[], None], bus: str = BUS) -> None:
-        """`goes_down` is called from a thread of our own, once."""
+        """A separate thread calls `goes_down`, once."""
         self._goes_down, self._bus = goes_down, bus
         self._connection: DBusConnection | None = None
         self._lock_fd: int | None = None
         self._guard = threading.Lock()
-        self.told = False  # that it goes down
-        self.cancelled = threading.Event()  # and that it does not after all
+        self.told = False  # a shutdown was announced
+        self.cancelled = threading.Event()  # the announced shutdown was cancelled
 
     def start(self) -> None:
-        """Begin to listen; without a bus or logind nothing is ever heard."""
+        """Begin to listen. Without a bus or logind no announcement ever arrives."""
         threading.Thread(target=self._run, name="logind", daemon=True).start()
 
     def _run(self) -> None:
@@ -65,7 +65,7 @@ class HostWatch:
                 self._take_lock(connection)
                 while True:
                     self._hear(connection.receive())
-        except Exception as error:  # noqa: BLE001  jeepney trusts its bus: what it cannot read fails in any way
+        except Exception as error:  # noqa: BLE001  jeepney trusts its bus: bad data can raise any exception
             event = "host_shutdown_not_announced" if self._connection is None else "host_shutdown_no_longer_announced"
             log.info(event, why=f"{type(error).__name__}: {error}")
 
@@ -79,7 +79,7 @@ class HostWatch:
             log.info("host_shutdown_not_delayed", why=str(answer.body))
             return
         fd = answer.body[0].to_raw_fd()
-        os.set_inheritable(fd, False)  # a worker that had the lock would hold up every shutdown
+        os.set_inheritable(fd, False)  # a worker that inherits the lock would delay every shutdown
         with self._guard:
             self._lock_fd = fd
 
@@ -87,7 +87,7 @@ class HostWatch:
         from jeepney import HeaderFields, MessageType
 
         header = message.header
-        # The bus sees to it that a signal to all is logind's own. Anybody may send a message to us alone.
+        # The bus guarantees that a broadcast signal comes from logind. Anybody may send a message to this connection alone.
         if header.message_type is not MessageType.signal or HeaderFields.destination in header.fields:
             return
         if message.body != (True,):
@@ -98,7 +98,7 @@ class HostWatch:
             self._goes_down()
 
     def release(self) -> None:
-        """Everybody has saved: the host may go on."""
+        """All workers have saved: let the host shut down."""
         with self._guard:
             fd, self._lock_fd = self._lock_fd, None
         if fd is not None:
@@ -107,5 +107,5 @@ class HostWatch:
     def stop(self) -> None:
         self.release()
         if self._connection is not None:
-            with contextlib.suppress(OSError):  # it wakes the thread, which closes it
+            with contextlib.suppress(OSError):  # this wakes the thread, which closes the connection
                 self._connection.sock.shutdown(socket.SHUT_RDWR)

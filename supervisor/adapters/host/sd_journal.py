@@ -1,10 +1,10 @@
-"""systemd's journal without a library: severities on a stream that it reads, and entries with fields of their own.
+"""systemd's journal without a library: severities on a stream that it reads, and entries with their own fields.
 
-A stream: systemd connects standard output and error to the journal and names that stream in JOURNAL_STREAM, as device and
-inode (systemd.exec(5)). A line that begins with `<N>` gets that severity, and the prefix is taken off (sd-daemon(3)). The
-variable alone proves nothing: it is inherited by a child whose output was sent elsewhere.
+Stream: systemd connects standard output and error to the journal. It names that stream in JOURNAL_STREAM, as device and
+inode (systemd.exec(5)). A line that begins with `<N>` gets that severity, and the journal removes the prefix (sd-daemon(3)).
+The variable alone proves nothing: a child inherits it even if its output goes elsewhere.
 
-An entry: one datagram of fields (https://systemd.io/JOURNAL_NATIVE_PROTOCOL/). One that is too large for a datagram goes
+Entry: one datagram of fields (https://systemd.io/JOURNAL_NATIVE_PROTOCOL/). An entry that is too large for a datagram goes
 into a sealed memfd, whose descriptor is sent instead.
 """
 
@@ -27,11 +27,11 @@ _FIELD: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 _SIZE: Final = struct.Struct("<Q")
 _TOO_LARGE: Final = {errno.EMSGSIZE, errno.ENOBUFS}
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
-_PATIENCE_S: Final = 2.0  # a journal that does not read must not hold up the sender
+_PATIENCE_S: Final = 2.0  # a journal that does not read must not block the sender
 
 
 def is_stream(fd: int, environ: Mapping[str, str]) -> bool:
-    """Whether this descriptor is the stream that systemd has connected to the journal."""
+    """Whether systemd has connected this descriptor to the journal."""
     device, _, inode = environ.get("JOURNAL_STREAM", "").partition(":")
     try:
         found = os.fstat(fd)
@@ -41,12 +41,12 @@ def is_stream(fd: int, environ: Mapping[str, str]) -> bool:
 
 
 def prefixed(text: str, severity: int) -> str:
-    """Each line with its severity: a traceback has many."""
+    """Prefix each line with the severity: a traceback has many lines."""
     return "\n".join(f"<{severity}>{line}" for line in text.split("\n"))
 
 
 class Complaints(io.TextIOBase):
-    """Standard error of a service: what is written there before the log is set up, and what Python says as it dies."""
+    """Standard error of a service: output before the log is set up, and Python's messages when it dies."""
 
     def __init__(self, out: TextIO) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Complaints(io.TextIOBase):
 
 
 def encoded(fields: Mapping[str, str]) -> bytes:
-    """The entry. A value with a newline needs its length; a field that the journal would refuse raises ValueError."""
+    """The entry's bytes. A value with a newline needs its length. Raises ValueError for a field name that is not allowed."""
     out = bytearray()
     for name, text in fields.items():
         if not _FIELD.fullmatch(name):
@@ -79,7 +79,7 @@ def encoded(fields: Mapping[str, str]) -> bytes:
 
 
 def send(fields: Mapping[str, str], path: Path = SOCKET) -> None:
-    """One entry; nothing where there is no such journal. Raises OSError when it does not take it, ValueError as above."""
+    """Send one entry. Does nothing without such a journal. Raises OSError if the journal refuses it, ValueError as above."""
     data = encoded(fields)
     if not path.exists():
         return

@@ -1,7 +1,7 @@
-"""The service manager's side: sd_notify(3) and its watchdog. Without NOTIFY_SOCKET every call is a no-op.
+"""Talks to the service manager: sd_notify(3) and its watchdog. Without NOTIFY_SOCKET every call is a no-op.
 
-systemd-python does the sending where it is installed; without it a datagram does the same. A Type=notify service whose
-library is missing would be restarted for ever for never becoming ready, so the fallback is not optional.
+systemd-python sends the messages where it is installed; otherwise a plain datagram does the same. Without this fallback, a
+Type=notify service that lacks the library would never become ready and would be restarted forever.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping, MutableMapping
 from typing import Final
 
 _FIRST_FD: Final = 3  # SD_LISTEN_FDS_START
-_PATIENCE_S: Final = 2.0  # a service manager that does not read must not take the deciding thread with it
+_PATIENCE_S: Final = 2.0  # a service manager that does not read must not block the deciding thread
 
 
 def sender(environ: Mapping[str, str]) -> Callable[[str], None]:
-    """What sends one message to the service manager."""
+    """A function that sends one message to the service manager."""
     address = environ.get("NOTIFY_SOCKET", "")
     if not address:
         return lambda _text: None
@@ -31,7 +31,7 @@ def sender(environ: Mapping[str, str]) -> Callable[[str], None]:
 
 
 def _notify(notify: Callable[[str], bool], address: str, text: str) -> None:
-    """By the library where it would not wait: it waits for ever, and keeps the GIL meanwhile."""
+    """Send with the library if it would not block: it blocks without a limit, and holds the GIL meanwhile."""
     try:
         sent = _has_room(address) and notify(text)
     except OSError:
@@ -41,7 +41,7 @@ def _notify(notify: Callable[[str], bool], address: str, text: str) -> None:
 
 
 def _has_room(address: str) -> bool:
-    """Whether a datagram would be taken at once: queues hold some ten of them until somebody reads."""
+    """Whether a datagram would be accepted at once: queues hold some ten of them until the receiver reads."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.connect(_path(address))
         poller = select.poll()
@@ -60,7 +60,7 @@ def _path(address: str) -> str:
 
 
 class Notifier:
-    """READY, STATUS, WATCHDOG, RELOADING, STOPPING, and descriptors that outlive us."""
+    """Sends READY, STATUS, WATCHDOG, RELOADING, STOPPING, and descriptors that outlive this process."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._send, self._address = sender(environ), environ.get("NOTIFY_SOCKET", "")
@@ -68,19 +68,19 @@ class Notifier:
 
     @property
     def heard(self) -> bool:
-        """There is a service manager."""
+        """Whether there is a service manager."""
         return bool(self._address)
 
     def busy(self, status: str, extend_s: float) -> None:
-        """A start that takes its time: at most so much more."""
+        """The start takes longer: ask for up to `extend_s` more."""
         self._send(f"STATUS={_line(status)}\nEXTEND_TIMEOUT_USEC={int(extend_s * 1e6)}")
 
     def keep(self, fd: int, name: str) -> None:
-        """Have the service manager hold a descriptor: the next daemon gets it back, however this one ends."""
+        """Let the service manager hold a descriptor: the next daemon gets it back, however this one ends."""
         self._with_descriptor(f"FDSTORE=1\nFDNAME={name}", fd)
 
     def forget(self, name: str) -> None:
-        """The next daemon is not to get it."""
+        """Remove a descriptor from the store: the next daemon must not get it."""
         self._send(f"FDSTOREREMOVE=1\nFDNAME={name}")
 
     def _with_descriptor(self, text: str, fd: int) -> None:
@@ -100,41 +100,42 @@ class Notifier:
     def watchdog(self) -> None:
         """Only the deciding thread may call this, after a completed turn.
 
-        It is not waited for: where the queue is full of earlier pings one more says nothing, and a service manager that
-        does not read just now must not stop the healing (libsystemd's own call would wait for ever).
+        It does not wait. If the queue is full of earlier pings, one more adds nothing. A service manager that does not read
+        at the moment must not stop the healing (libsystemd's own call would wait forever).
         """
         if self.watchdog_period_s is not None and self._address:
             _send(self._address, "WATCHDOG=1", patience_s=0.0)
 
     def reloading(self) -> None:
-        """Before the re-execution; READY=1 of the new image ends it (Type=notify-reload wants the time)."""
+        """Call before the re-execution. READY=1 of the new image ends it (Type=notify-reload needs the time)."""
         now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         self._send(f"RELOADING=1\nMONOTONIC_USEC={now_us}")
 
     def stopping(self, extend_s: float) -> None:
-        """An orderly end that may take `extend_s`: checkpoints are being written."""
+        """Announce an orderly end that may take `extend_s`: workers are writing checkpoints."""
         self._send(f"STOPPING=1\nEXTEND_TIMEOUT_USEC={int(extend_s * 1e6)}")
 
 
 def handed_over(environ: MutableMapping[str, str], pid: int) -> dict[str, int]:
-    """The descriptors that the service manager has for us, by name (sd_listen_fds(3)): from its store or a socket unit.
+    """The descriptors that the service manager holds for this process, by name (sd_listen_fds(3)).
 
-    Their variables are taken away: a later image of this process, with the same pid, must not take them once more.
+    They come from its store or from a socket unit. The variables are removed: a later image of this process has the same
+    pid, and must not take the descriptors again.
     """
-    said = [environ.pop(f"LISTEN_{name}", "") for name in ("PID", "FDS", "FDNAMES")]
-    if said[0] != str(pid) or not said[1].isdigit():
+    values = [environ.pop(f"LISTEN_{name}", "") for name in ("PID", "FDS", "FDNAMES")]
+    if values[0] != str(pid) or not values[1].isdigit():
         return {}
-    names = said[2].split(":")
-    return {name: _FIRST_FD + number for number, name in zip(range(int(said[1])), names, strict=False)}
+    names = values[2].split(":")
+    return {name: _FIRST_FD + number for number, name in zip(range(int(values[1])), names, strict=False)}
 
 
 def _line(text: str) -> str:
-    """A newline would begin another assignment."""
+    """The text without newlines: a newline would begin another assignment."""
     return " ".join(text.split())
 
 
 def watchdog_period_s(environ: Mapping[str, str], pid: int) -> float | None:
-    """How often systemd wants to hear from us, in seconds; None when it does not (or means another process)."""
+    """The watchdog period in seconds. None if systemd wants no pings, or wants them from another process."""
     usec, meant = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID", "")
     if not usec.isdigit() or int(usec) == 0 or (meant and meant != str(pid)):
         return None

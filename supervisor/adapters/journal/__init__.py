@@ -1,1 +1,1 @@
-"""The journal: one SQLite file of facts, its archive, and what is saved of a damaged one."""
+"""The journal: one SQLite file of facts, its archive, and the recovery of a damaged one."""

@@ -1,22 +1,23 @@
-"""Bounded growth: facts that nobody decides by any more move from the journal to the archive.
+"""Keeps the journal small: facts that no decision needs any more move from the journal to the archive.
 
 The rules:
 
-* Nothing is thrown away. What leaves the journal lies in `journal-archive/facts-<first>-<last>.jsonl.gz` beside it, one
-  row a line with its CRC; `zcat` reads it, and so does `read_archive`. Removing old files is the operator's business.
-* The cut is a snapshot (`facts.Snapshot`): the newest one that is older than `keep_days`, and while the journal is larger
-  than `max_mb`, one that leaves no more than half of that. The snapshot itself stays, as the journal's first fact; so
-  folding the rest gives the very state that folding all gave, and history, explain and accounts have their window.
-* First the archive file, aside, synced, read back and renamed; then, in one short transaction, the floor; then the rows
-  below it, a few hundred at a time with pauses, because each transaction keeps the deciding thread waiting. Killed at any
-  moment it leaves a journal that reads the same, and the next run finishes: rows below the floor are not read any more.
-* Freed pages are used again, so the file stays as large as it once had to be. It is never rewritten (VACUUM): that would
-  lock out the deciding thread for as long as it takes.
+* No fact is deleted. Facts that leave the journal go to `journal-archive/facts-<first>-<last>.jsonl.gz` next to it, one
+  row a line with its CRC. `zcat` reads it, and so does `read_archive`. Only the operator removes old files.
+* The cut is at a snapshot (`facts.Snapshot`): the newest one that is older than `keep_days`. While the journal is larger
+  than `max_mb`, it is a snapshot that leaves no more than half of that. The snapshot itself stays, as the journal's first
+  fact. So folding the rest gives the same state as folding all facts, and history, explain and accounts have their window.
+* First the archive file is written under another name, synced, read back and renamed. Then one short transaction sets the
+  floor. Then the rows below the floor are deleted, a few hundred at a time with pauses, because each transaction blocks the
+  deciding thread. If the process is killed at any moment, the journal reads the same, and the next run finishes the work:
+  nothing reads rows below the floor any more.
+* SQLite reuses freed pages, so the file keeps its largest size. It is never rewritten (VACUUM), because that would block
+  the deciding thread for the whole time.
 
-Before anything moves, the facts up to the cut are folded and compared with the snapshot. A difference is told and does
-not hold it up: an extralife that folds otherwise than the one before makes one, and nothing is lost by it.
+Before any fact moves, the facts up to the cut are folded and compared with the snapshot. A difference is reported but does
+not stop the move: a new extralife version that folds in another way causes one, and no fact is lost.
 
-Runs in a thread of its own (`housekeeping.py`), on a connection of its own.
+This runs in its own thread (`housekeeping.py`), on its own connection.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ from supervisor.model.lifecycle import IllegalTransition
 from supervisor.model.state import State, fold
 from supervisor.records import dataclass
 
-SNAPSHOT_FACTS: Final = 2000  # about as many as the next start folds: a fifth of a second
-LASTING: Final = frozenset({"HostRebooted"})  # asked for as a whole list, over years, and few enough for that
+SNAPSHOT_FACTS: Final = 2000  # the next start folds about this many, in a fifth of a second
+LASTING: Final = frozenset({"HostRebooted"})  # readers want the whole list, over years; there are few of them
 _PAGE_ROWS: Final = 1000
 _SLICE_ROWS: Final = 200
 _PAUSE_S: Final = 0.02
@@ -55,7 +56,7 @@ _ROWS: Final = f"SELECT {COLUMNS} FROM fact WHERE seq >= ? AND seq < ? ORDER BY 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What one run has done. `differs` names the fields of the state in which snapshot and fold are not the same."""
+    """The result of one run. `differs` names the fields in which the snapshot and the folded state are not the same."""
 
     archive: Path
     facts: int
@@ -63,25 +64,25 @@ class Moved:
 
 
 def folder(journal: Path) -> Path:
-    """Where the archive of a journal is."""
+    """The archive directory of a journal."""
     return journal.with_name("journal-archive")
 
 
 def since_snapshot(path: Path) -> int:
-    """How many facts have come since the newest snapshot. Raises OSError."""
+    """The number of facts since the newest snapshot. Raises OSError."""
     with as_os_error(path), contextlib.closing(connect(path)) as db:
         newest = db.execute("SELECT coalesce(max(seq), 0) FROM fact WHERE kind = 'Snapshot'").fetchone()[0]
         return int(db.execute("SELECT count(*) FROM fact WHERE seq > ?", (newest,)).fetchone()[0])
 
 
 def compact(path: Path, *, before_wall_s: float, most_bytes: int, pause: Callable[[float], object]) -> Moved | None:
-    """Move what is old, or too much, to the archive. None: nothing was due. Raises OSError; all is then as it was.
+    """Move old or surplus facts to the archive. None: nothing was due. Raises OSError; the journal is then unchanged.
 
-    `pause` waits between two slices and says true when there is no time for more.
+    `pause` waits between two slices. It returns a true value when the run must stop.
     """
     with as_os_error(path), contextlib.closing(connect(path)) as db:
         floor = schema.floor(db)
-        _remove_below(db, floor, pause)  # what an earlier run that was cut short had left
+        _remove_below(db, floor, pause)  # left behind by an interrupted earlier run
         cut = _cut(db, floor, before_wall_s, most_bytes)
         if cut is None:
             return None
@@ -103,10 +104,10 @@ def read_archive(directory: Path, after_seq: int = 0) -> Iterator[Stamped]:
 
 
 def read_lasting(journal: Path, reader: Iterator[Stamped], after_seq: int, kinds: Sequence[str]) -> Iterator[Stamped]:
-    """The facts of a journal, and before them those of its archive if every kind that is asked for is a lasting one.
+    """The facts of a journal. If every requested kind is a lasting one, those of its archive come before them.
 
-    `reader` gives the journal's own. A file of the archive that is damaged or gone gives what can be read of it: the list
-    is for people, and the newest part of it lies in the journal.
+    `reader` yields the journal's own facts. If a file of the archive is damaged or missing, its readable part is used: the
+    list is for people, and its newest part is in the journal.
     """
     if kinds and LASTING.issuperset(kinds):
         for file in sorted(folder(journal).glob("facts-*.jsonl.gz")):
@@ -124,7 +125,7 @@ def read_lasting(journal: Path, reader: Iterator[Stamped], after_seq: int, kinds
 
 @functools.lru_cache(maxsize=1000)
 def _lasting(file: Path, _mtime_ns: int, _size_bytes: int) -> tuple[Stamped, ...]:
-    """The few lasting facts of one file, remembered as long as it is the same file: `reboots -f` asks every second."""
+    """The few lasting facts of one file, cached while the file is unchanged: `reboots -f` requests them every second."""
     marks = [json.dumps(kind) for kind in LASTING]
     found: list[Stamped] = []
     with contextlib.suppress(OSError, EOFError, MalformedFact, zlib.error, UnicodeDecodeError):
@@ -139,10 +140,10 @@ def _lasting(file: Path, _mtime_ns: int, _size_bytes: int) -> tuple[Stamped, ...
 
 
 def _cut(db: sqlite3.Connection, floor: int, before_wall_s: float, most_bytes: int) -> int | None:
-    """The number of the snapshot that is to be the journal's first fact; None when it may stay as it is."""
+    """The number of the snapshot that becomes the journal's first fact; None if the journal can stay as it is."""
     every = "SELECT seq, wall_s FROM fact WHERE kind = 'Snapshot' AND seq > ? ORDER BY seq"
     snapshots = db.execute(every, (max(floor, 1),)).fetchall()
-    # One from a boot whose clock was not set is as old as the newest before it: 1970 is no reason to archive it.
+    # A snapshot from a boot with an unset clock counts as old as the newest before it: 1970 must not archive it.
     newest_s = itertools.accumulate((wall_s for _, wall_s in snapshots), max)
     old = [seq for (seq, _), wall_s in zip(snapshots, newest_s, strict=True) if wall_s < before_wall_s]
     used = (schema.pragma(db, "page_count") - schema.pragma(db, "freelist_count")) * schema.pragma(db, "page_size")
@@ -156,7 +157,7 @@ def _cut(db: sqlite3.Connection, floor: int, before_wall_s: float, most_bytes: i
 
 
 def _differs(db: sqlite3.Connection, floor: int, cut: int) -> tuple[str, ...]:
-    """The fields of the state in which the snapshot at the cut is not what the facts before it come to."""
+    """The fields of the state in which the snapshot at the cut differs from the fold of the facts before it."""
     state = State()
     for row in _rows(db, floor, cut):
         with contextlib.suppress(IllegalTransition):
@@ -174,7 +175,7 @@ def _snapshot(db: sqlite3.Connection, seq: int) -> Snapshot:
 
 
 def _rows(db: sqlite3.Connection, first: int, end: int) -> Iterator[Row]:
-    """The rows from one number up to another, page by page: one long SELECT would hold the write-ahead log."""
+    """The rows from one number up to another, page by page: one long SELECT would keep the WAL from shrinking."""
     while True:
         rows: list[Row] = db.execute(_ROWS, (first, end)).fetchall()
         yield from rows
@@ -187,7 +188,7 @@ def _rows(db: sqlite3.Connection, first: int, end: int) -> Iterator[Row]:
 
 
 def _write(path: Path, db: sqlite3.Connection, floor: int, cut: int) -> tuple[Path, int]:
-    """The rows below the cut as a file of the archive, durably, and how many they are."""
+    """Write the rows below the cut durably to a file of the archive. Returns the file and the number of rows."""
     directory = folder(path)
     directory.mkdir(mode=0o700, exist_ok=True)
     first = db.execute("SELECT min(seq) FROM fact WHERE seq >= ?", (floor,)).fetchone()[0]
@@ -209,7 +210,7 @@ def _write(path: Path, db: sqlite3.Connection, floor: int, cut: int) -> tuple[Pa
 
 
 def _lines(file: Path, marks: Sequence[str] = ()) -> Iterator[Row]:
-    """The rows of one file, or only those whose line has one of these marks. Raises OSError or MalformedFact."""
+    """The rows of one file, or only those whose line contains one of `marks`. Raises OSError or MalformedFact."""
     with gzip.open(file, "rt", encoding="ascii") as lines:
         for number, line in enumerate(lines, 1):
             if marks and not any(mark in line for mark in marks):

@@ -1,20 +1,21 @@
 """The journal's open files, and whether its paths still lead to them.
 
-SQLite looks for its file by name only when it opens it. If somebody removes or replaces the file afterwards, a commit
-still succeeds, into a file without a name, and is gone with the process. So the writing journal holds a descriptor of its
-own on the database and on the WAL, and compares before and after each commit (`Held.check`, a few microseconds).
+SQLite uses the file's name only to open it. If somebody removes or replaces the file later, a commit still succeeds, but
+into a file without a name, which disappears with the process. So the writing journal holds its own descriptors of the
+database and the WAL. It compares them with the paths before and after each commit (`OpenJournalFiles.check`, a few
+microseconds).
 
 | removed or replaced | without this check |
 |---|---|
 | `journal.sqlite` | commits go into the unlinked file |
-| `-wal` | the same; whoever opens the journal makes a new, empty WAL, and reads its old state or damage |
-| `-shm` | two processes make two of them, and know nothing of each other's locks |
-| one of the first two cut short | committed facts are gone, and SQLite's page cache hides it |
+| `-wal` | the same; the next process that opens the journal makes a new, empty WAL, and reads its old state or damage |
+| `-shm` | two processes make two of them, and neither sees the other's locks |
+| one of the first two truncated | committed facts are gone, and SQLite's page cache hides it |
 
-Two traps. Closing any descriptor of a file drops all POSIX locks of the process on it, SQLite's too: descriptors of the
-database and of `-shm` are closed only after the connection. And SQLite deletes `-wal` by name when its last connection
-closes, but not if the database has another inode by then (`databaseIsUnmoved`): so the old connection may be closed after
-the swap.
+Two traps. Closing any descriptor of a file drops all POSIX locks of the process on it, including SQLite's. So the
+descriptors of the database and of `-shm` are closed only after the connection. And SQLite deletes `-wal` by name when its
+last connection closes, but not if the database has another inode by then (`databaseIsUnmoved`). So the old connection may be
+closed after the swap.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ _HOLES: Final = """
 
 
 class OpenJournalFiles:
-    """The files of one open journal. Made before the connection, completed after it."""
+    """The files of one open journal. Create it before the connection, call `complete` after the connection is open."""
 
     def __init__(self, path: Path) -> None:
         """Raises OSError."""
-        self._path = Path(os.path.realpath(path))  # SQLite, too, puts a WAL beside the file and not beside a link to it
+        self._path = Path(os.path.realpath(path))  # as SQLite does: its WAL is next to the file, not next to a link to it
         self._directory_fd = directory(self._path.parent)
         self._wal_fd = -1
         try:
@@ -59,10 +60,10 @@ class OpenJournalFiles:
         self._shm_fd = -1
         self._size_bytes = 0
         self._first = 0
-        self._holes: list[tuple[int, int]] = []  # ranges of numbers that no fact has: lost with an earlier damage
+        self._holes: list[tuple[int, int]] = []  # ranges of numbers without a fact: earlier damage lost them
 
     def complete(self, db: sqlite3.Connection) -> None:
-        """The connection is open, and with it the WAL. Raises OSError or sqlite3.Error."""
+        """Call when the connection, and with it the WAL, is open. Raises OSError or sqlite3.Error."""
         self._wal_fd = os.open(beside(self._path, "-wal"), os.O_RDONLY | os.O_CLOEXEC)
         self._shm_fd = os.open(beside(self._path, "-shm"), os.O_RDONLY | os.O_CLOEXEC)
         self._first = max(schema.floor(db), 1)
@@ -70,7 +71,7 @@ class OpenJournalFiles:
         self.check()
 
     def check(self) -> None:
-        """Raises JournalMoved when the paths do not lead to these files any more, another OSError when that is unknown."""
+        """Raises JournalMoved if the paths no longer lead to these files, another OSError if that is unknown."""
         if self._fd < 0:
             raise OSError(errno.EIO, "the journal could not be opened again", str(self._path))
         for suffix, fd in self._fds():
@@ -91,7 +92,7 @@ class OpenJournalFiles:
             raise JournalMoved(str(wal), f"{wal.name} was cut to {size_bytes:,} of {needed_bytes:,} bytes")
 
     def note_hole(self, first: int, last: int) -> None:
-        """These numbers are given to no fact: theirs were lost before this journal was opened."""
+        """Record numbers that no fact has: their facts were lost before this journal was opened."""
         if first <= last:
             self._holes.append((first, last))
 
@@ -99,14 +100,14 @@ class OpenJournalFiles:
         return ("", self._fd), ("-wal", self._wal_fd), ("-shm", self._shm_fd)
 
     def check_directory(self) -> None:
-        """Raises OSError when the directory at the path is not the one that the journal was opened in."""
+        """Raises OSError if the path leads to another directory than the one in which the journal was opened."""
         now = of_path(self._path.parent)
         if now is None or not now.same(of_fd(self._directory_fd)):
             state = "was removed" if now is None else "is not the one with which extralife started"
             raise OSError(errno.ESTALE, f"the directory of the journal {state}", str(self._path.parent))
 
     def rows(self, db: sqlite3.Connection, last: int) -> tuple[int, list[Row], int]:
-        """(floor, every fact up to `last` that can be read, how many can't): by SQLite, else from the files' pages."""
+        """(floor, all readable facts up to `last`, number of unreadable ones): by SQLite, else from the files' pages."""
         floor, rows = self._first, []
         with contextlib.suppress(sqlite3.Error, UnicodeDecodeError):
             floor = max(schema.floor(db), 1)
@@ -120,13 +121,13 @@ class OpenJournalFiles:
         return floor if starts_whole else 0, rows, expected - len(rows)
 
     def damaged_name(self, wall_s: float) -> Path | None:
-        """The name under which our file is to be kept if not all of it could be read; None: it has no name any more."""
+        """The name that keeps the open file if not all of it can be read. None: the file has no name any more."""
         now = of_path(self._path)
         ours = now is not None and now.same(self.identity)
         return schema.free_name(self._path, f".damaged-{int(wall_s)}") if ours else None
 
     def spare(self) -> None:
-        """Give those of our files that still have a name a second one: all of their facts are in the new journal."""
+        """Give those open files that still have a name a second one: the new journal has all of their facts."""
         schema.forget_replaced(self._path)
         for suffix, fd in (("", self._fd), ("-wal", self._wal_fd)):
             path = beside(self._path, suffix)
@@ -135,7 +136,7 @@ class OpenJournalFiles:
                 os.link(path, beside(self._path, schema.REPLACED + suffix))
 
     def close(self) -> None:
-        """After the connection: see above."""
+        """Call after the connection is closed; the module docstring has the reason."""
         for fd in (self._fd, self._wal_fd, self._shm_fd, self._directory_fd):
             if fd >= 0:
                 os.close(fd)
@@ -143,16 +144,16 @@ class OpenJournalFiles:
 
 
 def _wal_bytes(index: bytes) -> int:
-    """How large the WAL must be by SQLite's index of it: the number of its frames is at byte 16 of `-shm` (walformat).
+    """The least size of the WAL by SQLite's index: byte 16 of `-shm` has the number of frames (walformat).
 
-    Its size alone says nothing: `PRAGMA wal_checkpoint(TRUNCATE)` by anybody empties it, and loses nothing.
+    A small WAL alone proves nothing: `PRAGMA wal_checkpoint(TRUNCATE)` by any process empties it without loss.
     """
     frames = int.from_bytes(index[16:20], sys.byteorder)
     return _WAL_HEADER_BYTES + frames * _FRAME_BYTES if frames else 0
 
 
 def _whole(fd: int) -> bytes:
-    """All of an open file, whether it has a name or not; what cannot be read is left out."""
+    """The content of an open file, even if it has no name any more. Stops at the first part that cannot be read."""
     parts: list[bytes] = []
     at = 0
     with contextlib.suppress(OSError):

@@ -1,15 +1,15 @@
-"""What a damaged journal still holds: every row whose CRC is right, wherever in the file it lies.
+"""Recovers every row with a correct CRC from a damaged journal, wherever in the file it is.
 
-The pages of the file, and over them the pages of its WAL that a commit had reached, are looked through one by one for
-rows; how SQLite would have found them does not matter. So a flipped bit costs the row that it is in, a lost page its own
-rows, and neither a damaged header, nor an index that leads nowhere, nor a file cut short anything else. Each row carries a
-CRC over all that it says: what passes is a fact that was once committed.
+It searches each page of the file, and each committed page of the WAL, which replaces the file's page. SQLite's own path to
+the rows does not matter. So a flipped bit costs only its own row, and a lost page only its own rows. A damaged header, an
+index that leads nowhere or a truncated file costs nothing else. Each row carries a CRC over all of its values, so a row
+that passes is a fact that was once committed.
 
-The WAL has a weakness of its own: SQLite takes a frame whose checksum is wrong for the end of it, without a word, and
-drops every commit behind. `torn_commits` counts those. One may be the commit that a power cut interrupted, which nobody
-was told had succeeded; two cannot be, because each was on the disk before the next began.
+The WAL has its own weakness: SQLite silently takes a frame with a wrong checksum for the end, and drops every later commit.
+`torn_commits` counts those. One may be the commit that a power cut interrupted, which was never acknowledged. Two cannot
+be, because each was on the disk before the next began.
 
-Why not `.recover` of the sqlite3 tool: it is not there on a rented box, and it knows nothing of our CRC.
+Why not `.recover` of the sqlite3 tool: rented boxes lack the tool, and it does not know the CRC of these rows.
 Format: https://sqlite.org/fileformat2.html
 """
 
@@ -23,21 +23,21 @@ from typing import Any, Final
 from supervisor.adapters.journal.schema import Row, beside, crc_of
 from supervisor.records import dataclass
 
-_PAGE_BYTES: Final = 4096  # SQLite's own default, and what every journal is made with
-_LEAF: Final = 0x0D  # of a table
+_PAGE_BYTES: Final = 4096  # SQLite's default, which every journal uses
+_LEAF: Final = 0x0D  # type of a leaf page of a table
 _HEADER_BYTES: Final = 100  # of page 1
 _WAL_HEADER: Final = struct.Struct(">8I")
 _FRAME: Final = struct.Struct(">6I")
-_WAL_MAGIC: Final = 0x377F0682  # the lowest bit says which way round the checksum's words stand
+_WAL_MAGIC: Final = 0x377F0682  # the lowest bit is the byte order of the checksum's words
 _INTS: Final = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}  # serial type -> bytes
 _COLUMNS: Final = 8
-_CERTAIN: Final = 2  # commits behind a damaged frame: the first may be one that was interrupted, the next cannot
+_CERTAIN: Final = 2  # commits after a damaged frame: the first may be an interrupted one, the next cannot
 
 
 def carve(path: Path) -> dict[int, Row]:
-    """Every whole row in the file and its WAL, by number. Raises OSError.
+    """Every complete row in the file and its WAL, by number. Raises OSError.
 
-    Either of the two may be missing: a WAL that was left alone still has its rows.
+    Either of the two may be missing: a WAL without its database still has its rows.
     """
     return carve_bytes(_bytes(path), _bytes(beside(path, "-wal")))
 
@@ -50,7 +50,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def carve_bytes(data: bytes, wal: bytes) -> dict[int, Row]:
-    """The same of the contents of both files: an open file can be read when it has no name any more."""
+    """Like `carve`, from the contents of both files: an open file is readable even without a name."""
     pages = {n + 1: data[at : at + _PAGE_BYTES] for n, at in enumerate(range(0, len(data), _PAGE_BYTES))}
     pages |= _committed(_frames(wal))
     rows = [row for n, page in pages.items() for row in _rows(pages, page, _HEADER_BYTES if n == 1 else 0)]
@@ -64,25 +64,25 @@ def carve_bytes(data: bytes, wal: bytes) -> dict[int, Row]:
 class _Frame:
     page: int
     commits: bool
-    whole: bool  # its checksum follows from the one before
+    whole: bool  # its checksum continues that of the frame before
     data: bytes
 
 
 def torn_commits(path: Path) -> int:
-    """How many commits of the present WAL SQLite does not see, because a damaged frame lies before them."""
+    """The number of commits in the current WAL that SQLite does not see, because a damaged frame comes before them."""
     frames = _frames(_bytes(beside(path, "-wal")))
     return sum(frame.commits for frame in frames[_end(frames) :]) if _certainly_torn(frames) else 0
 
 
 def _end(frames: list[_Frame]) -> int:
-    """Where SQLite stops reading."""
+    """The index of the frame at which SQLite stops reading."""
     return next((n for n, frame in enumerate(frames) if not frame.whole), len(frames))
 
 
 def _certainly_torn(frames: list[_Frame]) -> bool:
-    """Whether two commits follow each other behind a damaged frame, each frame from the one before.
+    """Whether two commits follow each other after a damaged frame, in an unbroken chain of checksums.
 
-    One alone is a commit that was interrupted, or one that failed and was overwritten by a shorter one.
+    A single commit may be an interrupted one, or one that failed and was overwritten by a shorter one.
     """
     commits = 0
     for frame in frames[_end(frames) :]:
@@ -93,7 +93,7 @@ def _certainly_torn(frames: list[_Frame]) -> bool:
 
 
 def _frames(data: bytes) -> list[_Frame]:
-    """The frames of the WAL's present generation, in order, the damaged ones too."""
+    """The frames of the WAL's current generation, in order, including damaged ones."""
     if len(data) < _WAL_HEADER.size:
         return []
     magic, _, page_bytes, _, *salt, sum0, sum1 = _WAL_HEADER.unpack_from(data)
@@ -105,11 +105,11 @@ def _frames(data: bytes) -> list[_Frame]:
     for at in range(_WAL_HEADER.size, len(data) - _FRAME.size - page_bytes + 1, _FRAME.size + page_bytes):
         page, size, *its_salt, sum0, sum1 = _FRAME.unpack_from(data, at)
         if its_salt != salt:
-            break  # of an earlier generation: the present one ends here
+            break  # a frame of an earlier generation: the current one ends here
         body = data[at + _FRAME.size : at + _FRAME.size + page_bytes]
         whole = _checksum(order, data[at : at + 8] + body, running) == (sum0, sum1)
         frames.append(_Frame(page, size != 0, whole, body))
-        running = sum0, sum1  # as it is written there: one damaged frame does not spoil those behind it
+        running = sum0, sum1  # the stored value: one damaged frame does not invalidate the later ones
     return frames
 
 
@@ -123,7 +123,7 @@ def _checksum(order: str, data: bytes, running: tuple[int, int]) -> tuple[int, i
 
 
 def _committed(frames: list[_Frame]) -> dict[int, bytes]:
-    """The newest pages of committed transactions; those behind a damaged frame too, if it is sure that they were."""
+    """The newest pages of committed transactions. Includes those after a damaged frame if they were surely committed."""
     if not _certainly_torn(frames):
         frames = frames[: _end(frames)]
     pages: dict[int, bytes] = {}
@@ -147,7 +147,7 @@ def _rows(pages: dict[int, bytes], page: bytes, start: int) -> Iterator[Row]:
         try:
             row = _row(pages, page, int.from_bytes(page[at : at + 2]))
         except (IndexError, ValueError, struct.error):
-            continue  # of another table, or damaged
+            continue  # a row of another table, or damaged
         if row is not None:
             yield row
 
@@ -161,12 +161,12 @@ def _row(pages: dict[int, bytes], page: bytes, at: int) -> Row | None:
     _, at_s, wall_s, boot_id, kind, version, body, crc = values
     if not all(isinstance(each, str) for each in (boot_id, kind, body)) or None in (at_s, wall_s, version, crc):
         return None
-    # SQLite stores a REAL without a fraction as the integer that it is.
+    # SQLite stores a REAL without a fraction as an integer.
     return seq, float(at_s), float(wall_s), boot_id, kind, version, body, crc
 
 
 def _payload(pages: dict[int, bytes], page: bytes, at: int, size: int) -> bytes:
-    """A record, with what of it did not fit onto its page."""
+    """A record, including its part on overflow pages."""
     most = _PAGE_BYTES - 35
     if size <= most:
         return page[at : at + size]
@@ -188,7 +188,7 @@ def _payload(pages: dict[int, bytes], page: bytes, at: int, size: int) -> bytes:
 
 
 def _values(record: bytes) -> Iterator[Any]:
-    """The columns of a record. Raises IndexError, ValueError or struct.error when it is none."""
+    """The columns of a record. Raises IndexError, ValueError or struct.error if it is not a record."""
     end, at = _varint(record, 0)
     body = end
     while at < end:
@@ -215,7 +215,7 @@ def _values(record: bytes) -> Iterator[Any]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """(value, where it ends): seven bits a byte, most significant first, the ninth byte whole."""
+    """(value, index after it): seven bits a byte, most significant first; the ninth byte has eight."""
     value = 0
     for length in range(1, 10):
         byte = data[at + length - 1]

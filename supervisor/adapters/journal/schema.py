@@ -1,9 +1,9 @@
-"""The tables of a journal, and how a whole new journal takes the place of another.
+"""The tables of a journal, and the swap that replaces one journal by a complete new one.
 
-`PRAGMA user_version` is the schema, and the table `about` says it too: the header's number is one bit flip away from any
-other. A journal of another schema is refused and not touched. Triggers refuse to change or remove facts; those below `floor`
-may be removed, because the archive has them (`archive.py`). A fact's CRC covers its number: a bit flipped in it would move
-the fact to another place.
+`PRAGMA user_version` is the schema. The table `about` has it too, because a single flipped bit in the header could turn its
+number into any other. A journal of another schema is refused and not changed. Triggers refuse to change or remove facts.
+Facts below `floor` may be removed, because the archive has them (`archive.py`). A fact's CRC covers its number: otherwise a
+flipped bit in the number would move the fact to another place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 
 from supervisor.adapters.durable import sync
 
-APPLICATION_ID: Final = 0x584C4A31  # "XLJ1": file(1) and we can tell this database from any other
+APPLICATION_ID: Final = 0x584C4A31  # "XLJ1": identifies this database, also for file(1)
 
 Row = tuple[int, float, float, str, str, int, str, int]  # as COLUMNS
 COLUMNS: Final = "seq, at_s, wall_s, boot_id, kind, version, body, crc"
@@ -61,7 +61,7 @@ REPLACED: Final = ".replaced"
 
 
 def crc_of(row: Row) -> int:
-    """The CRC of all that a row says, its last column left out."""
+    """The CRC over all columns of a row except the last."""
     seq, at_s, wall_s, boot_id, kind, version, body, _ = row
     return zlib.crc32(f"{seq}|{at_s!r}|{wall_s!r}|{boot_id}|{kind}|{version}|{body}".encode())
 
@@ -71,13 +71,13 @@ def version(db: sqlite3.Connection) -> int:
 
 
 def told_version(db: sqlite3.Connection) -> int:
-    """The schema as the table says it."""
+    """The schema number in the table `about`."""
     row = db.execute("SELECT value FROM about WHERE name = 'schema'").fetchone()
     return 0 if row is None else _whole(row[0])
 
 
 def floor(db: sqlite3.Connection) -> int:
-    """The number of the first fact that counts: what is below it lies in the archive, even if it is still here too."""
+    """The number of the first fact that counts. Facts below it are in the archive, even if they are still here too."""
     row = db.execute("SELECT value FROM about WHERE name = 'floor'").fetchone()
     return 0 if row is None else _whole(row[0])
 
@@ -109,7 +109,7 @@ def transaction(db: sqlite3.Connection) -> Generator[None]:
 
 
 def build(path: Path, rows: Sequence[Row], *, before_rename: Callable[[], None] = lambda: None, floor: int = 0) -> None:
-    """A whole new journal of these rows at `path`: synced before it gets its name."""
+    """Build a complete new journal of these rows at `path`. It is synced before it gets its name."""
     aside = beside(path, ".building")
     new_file(aside)
     with contextlib.closing(sqlite3.connect(aside, isolation_level=None)) as db:
@@ -127,17 +127,17 @@ def build(path: Path, rows: Sequence[Row], *, before_rename: Callable[[], None] 
 
 
 def new_file(path: Path) -> None:
-    """An empty file for our eyes only; SQLite's own files follow suit. What an interrupted build has left is removed."""
+    """Create an empty file that only its owner can read; SQLite's own files follow suit. Removes an interrupted build."""
     for suffix in ("", "-wal", "-shm", "-journal"):
         beside(path, suffix).unlink(missing_ok=True)
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def finish_swap(path: Path) -> Path | None:
-    """Let a rebuilt journal take the place of the one before: the end of a salvage, or of one cut short.
+    """Let a rebuilt journal replace the previous one: the end of a salvage, also of an interrupted one.
 
-    The old WAL must be gone, durably, before the new file has the name: SQLite would replay it into the new file.
-    A file that has no second name is nobody's copy: it is kept as `journal.sqlite.found`. Returns that name, if any.
+    The old WAL must be removed durably before the new file gets the name: SQLite would replay it into the new file.
+    A file without a second name exists only once, so it is kept as `journal.sqlite.found`. Returns that name, if any.
     """
     rebuilt = beside(path, ".rebuilt")
     if not rebuilt.exists():
@@ -153,30 +153,30 @@ def finish_swap(path: Path) -> Path | None:
 
 
 def forget_replaced(path: Path) -> None:
-    """Remove the second names of a journal all of whose facts are in the new one (`journal_held.py`, `spare`)."""
+    """Remove the second names of a journal whose facts are all in the new one (`OpenJournalFiles.spare`)."""
     for suffix in ("", "-wal"):
         beside(path, REPLACED + suffix).unlink(missing_ok=True)
 
 
 def _vacate(path: Path, kept: Path) -> Path | None:
-    """Make room at a path. A file that would be lost by that is renamed; returns its new name, None: nothing was kept."""
+    """Make room at a path. A file that would be lost is renamed instead. Returns its new name; None: no file was kept."""
     try:
         found = path.lstat()
     except FileNotFoundError:
         return None
-    copied = found.st_nlink > 1 or found.st_size == 0 or path.name.endswith("-shm")  # SQLite makes that one anew
+    copied = found.st_nlink > 1 or found.st_size == 0 or path.name.endswith("-shm")  # SQLite creates -shm again
     if not (stat.S_ISREG(found.st_mode) and copied):
         path.rename(kept)
         return kept
-    if path.name.endswith("-wal") or path.name.endswith("-shm"):  # the journal's own name is taken in one step
+    if path.name.endswith("-wal") or path.name.endswith("-shm"):  # the new journal replaces the main file in one step
         path.unlink()
     return None
 
 
 def link_aside(path: Path, kept: Path) -> Path | None:
-    """A second name for the file and its WAL, named so that SQLite would still read the two together.
+    """Give the file and its WAL a second name each, so that SQLite would still read the two together.
 
-    Returns the name that stands for both; None when there is neither.
+    Returns the name that represents both; None if neither exists.
     """
     pairs = [(beside(path, suffix), beside(kept, suffix)) for suffix in ("", "-wal")]
     there = [(old, new) for old, new in pairs if old.exists() and (old == path or old.stat().st_size > 0)]
@@ -189,13 +189,13 @@ def link_aside(path: Path, kept: Path) -> Path | None:
 def _link(path: Path, kept: Path) -> None:
     try:
         os.link(path, kept)
-    except FileExistsError:  # by a run that was cut short
+    except FileExistsError:  # made by an interrupted run
         if not path.samefile(kept):
             raise
 
 
 def free_name(path: Path, suffix: str) -> Path:
-    """`journal.sqlite` + suffix, with a number behind it when that one is taken by another file."""
+    """`journal.sqlite` + suffix, plus a number if another file already has that name."""
     names = (beside(path, f"{suffix}{number}") for number in ("", *(f"-{n}" for n in range(1, 1000))))
     there = path.exists()
     return next(name for name in names if _is_free(name) or (there and name.exists() and name.samefile(path)))

@@ -1,29 +1,29 @@
-"""The durable record: facts in one append-only SQLite table, committed before anything is done about them.
+"""The durable journal: facts in one append-only SQLite table, committed before anything acts on them.
 
-The deciding thread holds the one writing `Journal`. Everyone else (the API, `supervisorctl` when the daemon is dead)
-opens a `JournalReader` of their own; WAL lets them read while the daemon writes.
+The deciding thread holds the only writing `Journal`. All other readers (the API, `supervisorctl` when the daemon is dead)
+open their own `JournalReader`; WAL lets them read while the daemon writes.
 
 The rules:
 
 * WAL with `synchronous=FULL`: `append` returns when the facts are on the disk. Measured: 0.3 ms (p50) on a fast virtual
-  disk, 6 ms (p99: 0.1 s) on a busy one; facts are few. NORMAL costs 0.01 ms and may lose the newest ones at a power
-  cut, which is the very event that this project lives with. `bench/journal_commit.py` measures it on your disk.
-* One transaction an `append`: all its facts, or `OSError` and none of them. (If the disk fails in the middle of the
-  commit *and* the daemon dies before its next append, they may turn up after all, still all of them: the fold treats
-  an intent without a deed as "never begun".)
-* Triggers refuse UPDATE, DELETE and REPLACE: history is not edited, by us neither.
-* A new journal is built aside, synced and renamed into place, so an empty or headless file is always damage and never
-  mistaken for a first start.
+  disk, 6 ms (p99: 0.1 s) on a busy one; facts are few. NORMAL costs 0.01 ms but may lose the newest facts at a power
+  cut, which is exactly the event that this project must survive. `bench/journal_commit.py` measures it on your disk.
+* One transaction per `append`: all its facts, or `OSError` and none of them. One exception: the disk fails in the middle
+  of the commit *and* the daemon dies before its next append. Then the facts may appear after all, but still all of them.
+  The fold treats an intent without its deed as "never begun".
+* Triggers refuse UPDATE, DELETE and REPLACE: nobody edits history, not even extralife.
+* A new journal is built under another name, synced and renamed into place. So an empty file, or one without a header, is
+  always damage, and cannot be mistaken for a first start.
 * A journal of a newer schema or of another program is refused (`JournalRefused`), and so is one with facts of a newer
-  extralife; nothing is changed in it.
-* Damage (`JournalDamaged`) is found by SQLite's `quick_check` when it is opened, and by a CRC of each row and the codec
-  when it is read: SQLite itself has no checksums, and a flipped bit in a body would be folded into the state without a
-  word, or one in a kind taken for a newer extralife's. `open_or_salvage` then keeps the damaged files aside and builds
-  a new journal from every row that can still be read (`journal_salvage.py`), under its old number. What was lost is
-  counted, and told by the new journal's own last fact (`facts.JournalSalvaged`). A journal that ends before the fact that
-  the last sign of life names has lost some too, without a trace: its WAL was removed, or an older copy put back.
+  extralife; it is not changed.
+* Damage (`JournalDamaged`) is found by SQLite's `quick_check` at the opening, and by each row's CRC and the codec during
+  reading. SQLite itself has no checksums: a flipped bit in a body would silently go into the state, and one in a kind would
+  look like a fact of a newer extralife. `open_or_salvage` then keeps the damaged files under another name. It builds a new
+  journal from every readable row (`salvage.py`), under its old number. The last fact of the new journal
+  (`facts.JournalSalvaged`) counts the lost facts. A journal that ends before the fact named by the last sign of life has
+  lost facts too, without a trace of damage: its WAL was removed, or an older copy was put back.
 
-Why not JSON lines: a torn tail, no transaction over several facts, no reader beside the writer.
+Why not JSON lines: a torn tail, no transaction over several facts, no reader next to the writer.
 `supervisorctl journal` exports them.
 """
 
@@ -66,7 +66,7 @@ _PAGE_ROWS: Final = 1000
 _SNAPSHOT: Final = "Snapshot"
 _READ: Final = f"SELECT {COLUMNS} FROM fact WHERE seq > ? ORDER BY seq LIMIT {_PAGE_ROWS}"  # noqa: S608
 
-# SQLITE_ERROR is "no such column" and the like: our statements are constants, so it is the schema that has changed.
+# SQLITE_ERROR means "no such column" and the like. These statements are constants, so the schema must have changed.
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR})
 _ERRNO: Final = {
     sqlite3.SQLITE_FULL: errno.ENOSPC,
@@ -76,18 +76,18 @@ _ERRNO: Final = {
 }
 
 
-# What the descriptors of a file system that failed give. Not ENOSPC: a full disk has no room to open a journal either.
+# Errors from descriptors on a failed file system. Not ENOSPC: a full disk has no room to open a journal either.
 _DEAD: Final = {errno.EIO, errno.ESTALE, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ENOTCONN}
 _REOPEN_AFTER: Final = 3  # failures in a row
 _ORPHAN: Final = "the file was removed, and its write-ahead log was left"
 
 
 class JournalRefused(OSError):
-    """The journal is whole, and not for this program: of a newer schema, or not a journal at all."""
+    """The journal is complete, but not for this program: it has a newer schema, or is not a journal at all."""
 
 
 class JournalDamaged(OSError):
-    """The journal cannot be read as a whole, and `why`. The file has not been touched."""
+    """The journal cannot be read completely; `why` has the reason. The file was not changed."""
 
     def __init__(self, path: Path, why: object) -> None:
         super().__init__(f"{path}: the journal is damaged: {why}")
@@ -95,10 +95,10 @@ class JournalDamaged(OSError):
 
 
 class JournalReader:
-    """A read-only look at a journal, beside a daemon that may be writing it. Close it soon: it may hold files open.
+    """Reads a journal while a daemon may be writing it. Close it soon: it may hold files open.
 
-    Needs no permission to write: where SQLite cannot make its shared-memory file (a read-only mount, another user's
-    directory), a private copy is read. Then no daemon writes it either, or that file would exist.
+    It needs no permission to write. If SQLite cannot make its shared-memory file (a read-only mount, another user's
+    directory), a private copy is read. In that case no daemon is writing, or that file would exist.
 
     The daemon itself never copies (`may_copy`): closing a descriptor of the file would drop its own connection's locks.
     """
@@ -117,7 +117,7 @@ class JournalReader:
             self._db = self._of_a_copy()
 
     def read(self, after_seq: int = 0) -> Iterator[Stamped]:
-        """The facts after `after_seq`, oldest first; those that are written meanwhile too."""
+        """The facts after `after_seq`, oldest first, including those written during the reading."""
         return _read(self._db, self._path, after_seq)
 
     def close(self) -> None:
@@ -145,25 +145,25 @@ class JournalReader:
 
 
 class Journal:
-    """The writing side (`ports.Journal`). One at a time, one thread at a time; the state directory's lock sees to it."""
+    """The writing side (`ports.Journal`). The state directory's lock allows only one at a time. Use one thread at a time."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Open the journal, or make a new one. Raises JournalRefused, JournalDamaged or another OSError."""
         self._path = Path(path)
-        self._failures = 0  # of `append` in a row
-        self._refused = ""  # why the newest one was refused as moved
+        self._failures = 0  # consecutive failures of `append`
+        self._refused = ""  # why the last `append` found the journal moved
         schema.finish_swap(self._path)
         with as_os_error(self._path):
             if not self._path.exists():
                 if has_orphan(self._path):
                     raise JournalDamaged(self._path, _ORPHAN)
                 schema.build(self._path, [])
-            # Looked at read-only first: a writing connection would move the WAL into a damaged file when it is closed.
+            # Read-only first: closing a writing connection would move the WAL into a damaged file.
             _connect_readonly(self._path).close()
         self._open()
 
     def _open(self) -> None:
-        held = OpenJournalFiles(self._path)  # first, so that it is surely the file that the connection opens
+        held = OpenJournalFiles(self._path)  # before the connection, so both surely open the same file
         try:
             db = connect(self._path)
             try:
@@ -178,14 +178,14 @@ class Journal:
         self._db, self._held, self.last_seq = db, held, last_seq
 
     def append(self, facts: Sequence[Fact], *, at_s: float, wall_s: float, boot_id: str) -> list[Stamped]:
-        """All of them in one transaction that has reached the disk, or OSError and none of them.
+        """Write all facts in one transaction. They are on the disk when it returns; at an OSError none of them is.
 
-        Raises ValueError (MalformedFact) for what could not be read back: a fault in the caller, not of the disk.
+        Raises ValueError (MalformedFact) for a fact that could not be read back: an error of the caller, not of the disk.
         """
         if not (math.isfinite(at_s) and math.isfinite(wall_s)):
             msg = f"a fact needs finite times, not at_s={at_s!r} and wall_s={wall_s!r}"
             raise ValueError(msg)
-        at_s, wall_s = at_s + 0.0, wall_s + 0.0  # a float, and never -0.0, which SQLite gives back as 0.0
+        at_s, wall_s = at_s + 0.0, wall_s + 0.0  # makes floats, and turns -0.0 into 0.0, as SQLite does
         encoded = [encode(fact) for fact in facts]
         if not encoded:
             return []
@@ -208,26 +208,26 @@ class Journal:
         self._held.check()
         with as_os_error(self._path), transaction(self._db):
             last = _last_seq(self._db)
-            if last != self.last_seq:  # a commit that failed, or came too late for its check, turned up after all
+            if last != self.last_seq:  # a failed or unchecked earlier commit has reached the file
                 raise JournalMoved(str(self._path), f"it ends at fact {last}, and {self.last_seq} were acknowledged")
             self._db.executemany(INSERT, rows)
-        self._held.check()  # a commit into a file without a name would be gone with this process
+        self._held.check()  # a commit into a file without a name would disappear with this process
 
     def _reopen(self) -> None:
-        """After several failures: the descriptors may belong to a file system that failed and was mounted again.
+        """Open the files again after several failures: their file system may have failed and been mounted again.
 
-        The file at the path is taken only if it ends where this journal does (`_commit`). The old connection is closed
+        The file at the path is accepted only if it ends where this journal does (`_commit`). The old connection is closed
         first: SQLite shares locks between connections by device and inode, and those may be the same.
         """
         acknowledged = self.last_seq
-        self._failures += 1  # so that the next try is some failures away
+        self._failures += 1  # so that some failures pass before the next attempt
         self.close()
         with as_os_error(self._path):
             self._open()
         self.last_seq = acknowledged
 
     def append_salvaged(self, found: Salvage, stamp: tuple[float, str], *, wall_s: float, seq: int) -> Stamped:
-        """The fact that facts were lost, under the number behind theirs: no number is ever given twice."""
+        """Record that facts were lost, under the number after theirs: no number is ever used twice."""
         fact, (at_s, boot_id) = found.fact(), stamp
         with as_os_error(self._path), transaction(self._db):
             self._db.execute(INSERT, _row(seq, at_s, wall_s, boot_id, *encode(fact)))
@@ -240,7 +240,7 @@ class Journal:
         return _read(self._db, self._path, after_seq)
 
     def moved(self) -> str:
-        """Why the open file is not the journal any more; empty: it is. Raises OSError when that cannot be known."""
+        """Why the open file is no longer the journal; empty if it still is. Raises OSError if that is unknown."""
         try:
             self._held.check()
         except JournalMoved as error:
@@ -248,15 +248,15 @@ class Journal:
         return ""
 
     def identity(self) -> Identity | None:
-        """Of the journal's open file, for who looks whether its path still leads there."""
+        """The identity of the journal's open file, to check whether its path still leads to it."""
         return self._held.identity
 
     def restore(self, bridge: Callable[[Salvage], Sequence[Fact]], *, at_s: float, wall_s: float, boot_id: str) -> Restored:
-        """Write the journal anew at its path, from the file that is still open. Raises OSError: it is as it was.
+        """Write the journal again at its path, from the file that is still open. At an OSError nothing has changed.
 
-        Only what `append` has acknowledged is taken: facts of a commit that was refused are not. If not all of it can be
-        read any more, the facts of `bridge` are added in the same file: that facts were lost, and the state that all of
-        them had come to. A file that has taken the journal's path is kept (`schema.finish_swap`).
+        It contains only facts that `append` has acknowledged, not facts of a refused commit. If some facts are no longer
+        readable, the facts of `bridge` follow in the same file: the record of the loss, and the state that all facts had
+        produced. If another file has taken the journal's path, it is kept (`schema.finish_swap`).
         """
         why = self.moved() or self._refused
         self._held.check_directory()
@@ -265,8 +265,8 @@ class Journal:
         found, damaged = None, self._held.damaged_name(wall_s) if lost else None
         if lost:
             found = Salvage("" if damaged is None else str(damaged), why, len(rows), lost)
-            told = [_row(seq + 1 + n, at_s + 0.0, wall, boot_id, *encode(fact)) for n, fact in enumerate(bridge(found))]
-            rows = [*rows, *told]
+            added = [_row(seq + 1 + n, at_s + 0.0, wall, boot_id, *encode(fact)) for n, fact in enumerate(bridge(found))]
+            rows = [*rows, *added]
 
         def keep() -> None:
             if damaged is not None:
@@ -279,7 +279,7 @@ class Journal:
         kept = schema.finish_swap(self._path)
         old_db, old_held = self._db, self._held
         self._open()
-        old_db.close()  # SQLite sees that its file has moved, and leaves the new one's WAL alone
+        old_db.close()  # SQLite notices that its file has moved, and does not delete the new WAL
         old_held.close()
         return Restored(why, len(rows), "" if kept is None else str(kept), found)
 
@@ -291,11 +291,11 @@ class Journal:
 def open_or_salvage(
     path: str | os.PathLike[str], *, wall_s: float, seen_seq: int = 0
 ) -> tuple[Journal, list[Stamped], Salvage | None]:
-    """The journal and all its facts, for the daemon's start. With a Salvage, something was lost: say it loudly.
+    """The journal and all its facts, for the daemon's start. A Salvage means that facts were lost: report it loudly.
 
-    `seen_seq` is the last fact's number as the sign of life has it: a journal that ends before it has lost facts without
-    a trace of damage (a WAL or the whole file was removed, an older copy was put back).
-    Raises JournalRefused (a newer or foreign journal) or another OSError (the disk); the file is then as it was.
+    `seen_seq` is the number of the last fact in the sign of life. If the journal ends before it, facts are lost without a
+    trace of damage: a WAL or the whole file was removed, or an older copy was put back.
+    Raises JournalRefused (a newer or foreign journal) or another OSError (the disk); the file is then unchanged.
     """
     path = Path(path)
     schema.finish_swap(path)
@@ -315,13 +315,13 @@ def open_or_salvage(
 
 
 def salvage(path: str | os.PathLike[str], *, wall_s: float, why: str, seen_seq: int = 0) -> Salvage:
-    """Put a damaged journal aside and build a new one, at the same path, of every row that can be read.
+    """Keep a damaged journal under another name, and build a new one at its path from every readable row.
 
-    The damaged file and its WAL stay untouched, as `journal.sqlite.damaged-<wall seconds>`. The new one ends with the
-    fact that tells of it. A crash at any moment leaves either the damaged journal in place or the new one.
+    The damaged file and its WAL stay unchanged, as `journal.sqlite.damaged-<wall seconds>`. The last fact of the new one
+    records the loss. A crash at any moment leaves either the damaged journal in place or the new one.
     """
     path = Path(path)
-    found_rows = carve(path)  # before SQLite opens it: beside an empty database it removes the WAL
+    found_rows = carve(path)  # before SQLite opens it: with an empty database, SQLite removes the WAL
     floor, last = _extent(path)
     floor = floor if floor in found_rows and found_rows[floor][4] == _SNAPSHOT else 0
     rows = [row for seq, row in sorted(found_rows.items()) if seq >= floor and _is_a_fact(row)]
@@ -330,10 +330,10 @@ def salvage(path: str | os.PathLike[str], *, wall_s: float, why: str, seen_seq: 
     found = Salvage(str(damaged if path.exists() else beside(damaged, "-wal")), why, len(rows), lost)
     at_s, boot_id = (rows[-1][1], rows[-1][3]) if rows else (0.0, "")
     seq = max(last or 0, seen_seq, rows[-1][0] if rows else 0) + 1
-    told = _row(seq, at_s, wall_s, boot_id, *encode(found.fact()))
+    loss_row = _row(seq, at_s, wall_s, boot_id, *encode(found.fact()))
     with as_os_error(path):
         schema.build(
-            beside(path, ".rebuilt"), [*rows, told], floor=floor,
+            beside(path, ".rebuilt"), [*rows, loss_row], floor=floor,
             before_rename=lambda: _keep(path, damaged),
         )  # fmt: skip
     schema.finish_swap(path)
@@ -348,7 +348,7 @@ def _keep(path: Path, damaged: Path) -> None:
 
 
 def has_orphan(path: Path) -> bool:
-    """Whether a WAL was left alone, without its journal: a new journal would take it for its own, and replay it."""
+    """Whether a WAL exists without its journal: a new journal would take it for its own, and replay it."""
     wal = beside(path, "-wal")
     return wal.exists() and wal.stat().st_size > 0
 
@@ -370,7 +370,7 @@ def _stamp_of(facts: list[Stamped]) -> tuple[float, str]:
 
 
 def _extent(path: Path) -> tuple[int, int | None]:
-    """(the first number that counts, the last one; None when the way to it is damaged), as far as SQLite still knows."""
+    """(first number that counts, last number), as far as SQLite can read them. None if the last one is unreadable."""
     floor, last = 0, None
     if not path.exists() or path.stat().st_size == 0:
         return floor, last
@@ -385,7 +385,7 @@ def _is_a_fact(row: Row) -> bool:
     try:
         fact_of(row)
     except UnknownFact:
-        return True  # whole, only newer: not ours to drop
+        return True  # complete, but of a newer extralife: keep it
     except MalformedFact:
         return False
     return True
@@ -396,10 +396,10 @@ def _uri(path: Path, mode: str) -> str:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection that writes. Beside the journal's own only for `journal_archive.py`."""
+    """A writing connection. Besides the journal itself, only `archive.py` may use one."""
     with as_os_error(path):
-        # Not bound to the thread that opens it: the daemon folds the journal before its deciding thread begins.
-        # Never made here: an empty database in place of a removed journal would be taken for a damaged one.
+        # Other threads may use it: the daemon's start folds the journal before its deciding thread begins.
+        # Never creates the file: an empty database in place of a removed journal would look like a damaged one.
         db = sqlite3.connect(
             _uri(path, "rw"), uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
         )
@@ -427,7 +427,7 @@ def _connect_readonly(path: Path, *, named: Path | None = None) -> sqlite3.Conne
 
 
 def _refuse_strangers(db: sqlite3.Connection, path: Path) -> None:
-    """Identity first, then wholeness: a newer schema must not be called damage, nor one flipped bit a stranger."""
+    """Check the identity first, then the content: a newer schema is no damage, and one flipped bit makes no foreign file."""
     if path.stat().st_size == 0:
         raise JournalDamaged(path, "the file is empty")
     application_id = pragma(db, "application_id")
@@ -438,9 +438,9 @@ def _refuse_strangers(db: sqlite3.Connection, path: Path) -> None:
             raise JournalDamaged(path, "it is an empty database")
         msg = f"{path}: this is not a journal of extralife (SQLite application id {application_id:#x}): move it aside"
         raise JournalRefused(msg)
-    version, told = schema.version(db), schema.told_version(db)
-    if version != told:
-        raise JournalDamaged(path, f"its header says schema {version}, its table {told}")
+    version, table_version = schema.version(db), schema.told_version(db)
+    if version != table_version:
+        raise JournalDamaged(path, f"its header says schema {version}, its table {table_version}")
     if version != SCHEMA:
         msg = f"{path}: the journal has schema {version}, this extralife knows {SCHEMA}: start the newer extralife again"
         raise JournalRefused(msg)
@@ -449,21 +449,21 @@ def _refuse_strangers(db: sqlite3.Connection, path: Path) -> None:
         raise JournalDamaged(path, found.splitlines()[-1])
     floor = schema.floor(db)
     row = db.execute("SELECT kind FROM fact WHERE seq = ?", (floor,)).fetchone()
-    if floor and row != (_SNAPSHOT,):  # what is below the floor is not read: a wrong one would hide facts
+    if floor and row != (_SNAPSHOT,):  # facts below the floor are not read, so a wrong floor would hide facts
         raise JournalDamaged(path, f"it begins at fact {floor}, which is no snapshot")
 
 
 @contextlib.contextmanager
 def as_os_error(path: Path) -> Generator[None]:
-    """SQLite's errors as the OSErrors that they are: one sentence with the file in it."""
+    """Turn SQLite's errors into the matching OSErrors: one sentence that names the file."""
     try:
         yield
     except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
-        raise  # a fault of ours: no disk did this
-    except UnicodeDecodeError as error:  # of SQLite's message, when it quotes a damaged name
+        raise  # a bug in this program, not an error of the disk
+    except UnicodeDecodeError as error:  # SQLite's message quotes a damaged name
         raise JournalDamaged(path, error) from error
     except sqlite3.DatabaseError as error:
-        # The primary result code. Python's own "could not decode to UTF-8" has none: that is damage too.
+        # The primary result code. Python's own "could not decode to UTF-8" has no code: that is damage too.
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         if code in _DAMAGE:
             raise JournalDamaged(path, error) from error
@@ -471,7 +471,7 @@ def as_os_error(path: Path) -> Generator[None]:
 
 
 def _read(db: sqlite3.Connection, path: Path, after_seq: int) -> Iterator[Stamped]:
-    """Page by page: one long SELECT would hold the WAL for as long as the reader takes."""
+    """Read page by page: one long SELECT would keep the WAL from shrinking for as long as the reader takes."""
     with as_os_error(path):
         after_seq = max(after_seq, schema.floor(db) - 1)
     while True:
@@ -494,7 +494,7 @@ def _row(seq: int, at_s: float, wall_s: float, boot_id: str, kind: str, version:
 
 
 def fact_of(row: Row) -> Fact:
-    """Raises MalformedFact for a damaged row, UnknownFact for a whole one that a newer extralife wrote."""
+    """Raises MalformedFact for a damaged row, UnknownFact for a complete row that a newer extralife wrote."""
     if crc_of(row) != row[7]:
         msg = "its CRC does not match"
         raise MalformedFact(msg)
