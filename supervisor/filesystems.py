@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,7 @@ _SHARED: Final = frozenset(
 # These keep no owners or modes, and a power cut can damage a rename.
 _SIMPLE: Final = frozenset({"vfat", "msdos", "exfat", "ntfs", "ntfs3", "hfs", "hfsplus", "fuseblk"})
 _LAYERS: Final = frozenset({"overlay", "aufs"})
+_ESCAPED: Final = re.compile(r"\\([0-7]{3})")  # proc_mounts(5): space, tab, line feed and backslash in the path of a mount
 
 
 def kind_of(path: Path, root: str = "") -> str:
@@ -27,7 +29,7 @@ def kind_of(path: Path, root: str = "") -> str:
     except OSError:
         return ""
     for line in mounts.splitlines():
-        at = line.split()[1].replace("\\040", " ")
+        at = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), line.split()[1])
         if (real + "/").startswith(at.rstrip("/") + "/") and len(at) >= best:
             best, kind = len(at), line.split()[2]
     return kind

@@ -17,9 +17,10 @@ def test_the_mount_that_is_nearest_counts_and_of_two_the_newer(tmp_path: Path) -
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/mounts").write_text(
         "/dev/vda / ext4 rw 0 0\nthere:/x /data nfs4 rw 0 0\nnone /data/my\\040disk xfs rw 0 0\nnone /mnt ext4 rw 0 0\n"
-        "none /mnt vfat rw 0 0\n"
+        "none /mnt vfat rw 0 0\nnone /data/a\\011b\\012c\\134d btrfs rw 0 0\n"
     )
     found = {path: kind_of(Path(path), str(tmp_path)) for path in ("/", "/data/a", "/data/my disk/a", "/database", "/mnt/x")}
+    assert kind_of(Path("/data/a\tb\nc\\d/e"), str(tmp_path)) == "btrfs"
     assert found == {"/": "ext4", "/data/a": "nfs4", "/data/my disk/a": "xfs", "/database": "ext4", "/mnt/x": "vfat"}
     assert kind_of(Path("/"), str(tmp_path / "none")) == ""
 

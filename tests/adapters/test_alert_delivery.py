@@ -350,5 +350,5 @@ def test_without_a_daemon_what_fails_is_told(tmp_path, capsys):
     config.write_text('[alerts]\nkinds = ["reboot"]\ncommand = ["/no/such/hook"]\n')
     assert alert_failure.tell("x", str(config), {}, pauses_s=(0.0,)) == []
     config.write_text("[alerts\n")
-    assert alert_failure.tell("x", str(config), {}, pauses_s=(0.0,)) == []
-    assert "no alert was sent: " in capsys.readouterr().err
+    assert alert_failure.main(["extralife.service", str(config)]) == 1, "systemd shows the alert's own unit as failed"
+    assert "<3>no alert was sent: " in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Damage of every kind to a real journal: what can be read is kept, the damaged file too, and it is told."""
 
 import contextlib
+import errno
 import os
 import shutil
 import sqlite3
@@ -306,3 +307,39 @@ def test_damage_is_named_with_its_file(closed, tmp_path):
     change(path, 0, bytes(PAGE))
     with pytest.raises(JournalDamaged, match=f"{path}: the journal is damaged: file is not a database"):
         JournalReader(path)
+
+
+def bad_sectors(monkeypatch, bad, number=errno.EIO):
+    """The disk cannot read these blocks: pread(2) fails with EIO there, as on a worn disk."""
+    real = os.pread
+
+    def pread(fd, size, at):
+        if any(at <= block * PAGE < at + size for block in bad):
+            raise OSError(number, os.strerror(number))
+        return real(fd, size, at)
+
+    monkeypatch.setattr(os, "pread", pread)
+
+
+def test_a_bad_sector_costs_the_rows_of_its_block_and_none_behind_it(closed, monkeypatch):
+    pages = closed.stat().st_size // PAGE
+    whole = set(carve(closed))
+    assert len(whole) == 200
+    lost_somewhere = 0
+    for block in range(pages):
+        with monkeypatch.context() as patch:
+            bad_sectors(patch, {block})
+            lost = whole - set(carve(closed))
+        assert len(lost) < 40, "one block holds less than that"
+        lost_somewhere += bool(lost)
+    assert lost_somewhere > 5
+
+
+def test_a_disk_that_is_away_or_fails_in_another_way_is_no_damaged_journal(closed, monkeypatch):
+    with monkeypatch.context() as patch:
+        bad_sectors(patch, set(range(closed.stat().st_size // PAGE)))
+        with pytest.raises(OSError, match="Input/output error"):
+            carve(closed)
+    bad_sectors(monkeypatch, {3}, errno.ESTALE)
+    with pytest.raises(OSError, match="tale file handle"):
+        carve(closed)

@@ -24,10 +24,14 @@ _PAUSES_S: Final = (0.0, 5.0, 30.0, 120.0)
 
 
 def main(argv: list[str]) -> int:
-    """Returns the exit status: 1 if a target has not accepted the alert. Without a usable configuration it is 0."""
+    """Returns the exit status: 1 if a target has not accepted the alert, or if no usable configuration names the targets."""
     unit, path = argv
     result, status = (os.environ.get(f"MONITOR_{key}", "?") for key in ("SERVICE_RESULT", "EXIT_STATUS"))
-    left = tell(f"{unit} has failed ({result}, status {status}): journalctl -u {unit} says why", path, os.environ)
+    try:
+        left = tell(f"{unit} has failed ({result}, status {status}): journalctl -u {unit} says why", path, os.environ)
+    except config.ConfigError as error:
+        _say(f"<3>no alert was sent: {error}")
+        return 1
     for tried in left:
         _say(f"<3>alert not delivered to {tried.target}: {tried.error}")
     return 1 if left else 0
@@ -41,17 +45,16 @@ def tell(
     pauses_s: tuple[float, ...] = _PAUSES_S,
     pause: Callable[[float], None] = time.sleep,
 ) -> list[Tried]:
-    """Send an alert of kind `service` to every target. Returns the last failure of each target that has not accepted it."""
+    """Send an alert of kind `service` to every target. Returns the last failure of each target that has not accepted it.
+
+    Raises ConfigError if neither the file nor the last good configuration names the targets.
+    """
     notice = Notice(uuid.uuid4().hex[:16], "service", CRITICAL, printable(text), time.time())
     try:
         tell_systemd(notice)
     except (OSError, ValueError) as error:
         _say(f"<4>not in systemd's journal: {error}")
-    try:
-        rules = _rules(path, environ)
-    except config.ConfigError as error:
-        _say(f"<3>no alert was sent: {error}")
-        return []
+    rules = _rules(path, environ)
     if not wanted(rules, notice.kind, notice.severity):
         return []
     left: list[Tried] = []

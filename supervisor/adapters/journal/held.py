@@ -30,7 +30,7 @@ from typing import Final
 
 from supervisor.adapters.foundations import directory, of_fd, of_path
 from supervisor.adapters.journal import schema
-from supervisor.adapters.journal.salvage import carve_bytes
+from supervisor.adapters.journal.salvage import carve_bytes, readable_bytes
 from supervisor.adapters.journal.schema import COLUMNS, Row, beside, crc_of
 from supervisor.ports import JournalMoved
 
@@ -114,7 +114,7 @@ class OpenJournalFiles:
             rows = [row for row in db.execute(_EVERY, (floor, last)) if crc_of(row) == row[7]]
         expected = last - floor + 1 - sum(max(0, end - max(first, floor) + 1) for first, end in self._holes)
         if len(rows) < expected:
-            carved = carve_bytes(_whole(self._fd), _whole(self._wal_fd))
+            carved = carve_bytes(_readable(self._fd), _readable(self._wal_fd))
             both = {**{seq: row for seq, row in carved.items() if floor <= seq <= last}, **{row[0]: row for row in rows}}
             rows = [row for _, row in sorted(both.items())]
         starts_whole = bool(rows) and rows[0][0] == floor and rows[0][4] == "Snapshot"
@@ -152,12 +152,8 @@ def _wal_bytes(index: bytes) -> int:
     return _WAL_HEADER_BYTES + frames * _FRAME_BYTES if frames else 0
 
 
-def _whole(fd: int) -> bytes:
-    """The content of an open file, even if it has no name any more. Stops at the first part that cannot be read."""
-    parts: list[bytes] = []
-    at = 0
-    with contextlib.suppress(OSError):
-        while part := os.pread(fd, 2**20, at):
-            parts.append(part)
-            at += len(part)
-    return b"".join(parts)
+def _readable(fd: int) -> bytes:
+    try:
+        return readable_bytes(fd)
+    except OSError:
+        return b""

@@ -15,6 +15,8 @@ Format: https://sqlite.org/fileformat2.html
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,9 +46,34 @@ def carve(path: Path) -> dict[int, Row]:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return b""
+    try:
+        return readable_bytes(fd)
+    finally:
+        os.close(fd)
+
+
+def readable_bytes(fd: int) -> bytes:
+    """The content of an open file, even if it has no name any more. Blocks that the disk cannot read (EIO) are zeros.
+
+    A bad sector costs only the rows in its block: to stop there would lose every page behind it. Raises OSError for any
+    other error, and if no block can be read at all: a disk that is away for a moment is no damaged journal.
+    """
+    blocks = [_block(fd, at) for at in range(0, os.fstat(fd).st_size, _PAGE_BYTES)]
+    if blocks and not any(blocks):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    return b"".join(bytes(_PAGE_BYTES) if block is None else block for block in blocks)
+
+
+def _block(fd: int, at: int) -> bytes | None:
+    try:
+        return os.pread(fd, _PAGE_BYTES, at)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return None
 
 
 def carve_bytes(data: bytes, wal: bytes) -> dict[int, Row]:
