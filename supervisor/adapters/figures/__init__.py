@@ -1,1 +1,1 @@
-"""Figures from what a program's own script writes: a thread of the daemon, and a child process that reads."""
+"""Figures from the files of a program's own script: a thread of the daemon, and a child process that reads them."""

@@ -1,4 +1,6 @@
-"""The process that reads what scripts write: one request a line on standard input, one answer a line on standard output.
+"""The child process that reads the files of scripts.
+
+Each line of standard input is a request, each line of output its answer.
 
 It has no state, so the daemon may end it at any moment and start another one. It ends when its input does.
 """
@@ -16,17 +18,17 @@ _ROOT = str(Path(__file__).resolve().parents[3])
 
 
 def main() -> int:
-    sys.path.insert(0, _ROOT)  # where the daemon has it from; started without site-packages
+    sys.path.insert(0, _ROOT)  # the daemon's source tree: this process has no site-packages
     from supervisor.adapters.figures.reading import as_json, look
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
     for line in sys.stdin.buffer:
         try:
-            said = as_json(look(json.loads(line)))
-        except Exception as error:  # noqa: BLE001  the daemon is told, whatever it is
-            said = {"error": f"{type(error).__name__}: {error}"[:300]}
-        sys.stdout.write(json.dumps(said) + "\n")
+            answer = as_json(look(json.loads(line)))
+        except Exception as error:  # noqa: BLE001  every error is reported to the daemon
+            answer = {"error": f"{type(error).__name__}: {error}"[:300]}
+        sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
     return 0
 

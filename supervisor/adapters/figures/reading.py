@@ -1,12 +1,12 @@
-"""One look at what a script has written since the look before: its logs, its JSON lines, its CSV files, its event files.
+"""Reads the new output of a script since the previous look: its logs, its JSON lines, its CSV files, its event files.
 
-Runs in a child process (`child.py`): a regular expression that backtracks for ever holds the interpreter's lock, a directory
-of 100,000 files takes its time, and a file system may hang. Nothing of the daemon waits for it.
+It runs in a child process (`child.py`), and nothing in the daemon waits for it. A regular expression that backtracks for
+ever holds the interpreter's lock, a directory of 100,000 files takes its time, and a file system may hang.
 
-Nothing is remembered here. The daemon gives the place up to which each file was read (`Cursor`), and gets it back. A file
-that became shorter, another file at its path, or other bytes before that place mean that it was rotated or written anew:
-then it is read from its beginning. A last line without its end waits for the next look. What is written faster than it is
-read is passed over, up to the newest part.
+Nothing is kept here between looks. The daemon passes the position up to which each file was read (`Cursor`), and gets it
+back. A file counts as rotated or rewritten if it became shorter, if another file is at its path, or if the bytes before
+that position changed. It is then read from its beginning. A last line without its end waits for the next look. If a script
+writes faster than this reads, the data up to the newest part is skipped.
 """
 
 from __future__ import annotations
@@ -31,44 +31,44 @@ from supervisor.adapters.tfrecord import event, is_whole, recovered
 from supervisor.policy.worker.figures import CSV, EVENTS, JSON_LINES, LOG, OTHER_NAMES, RESUMED, STEP, figure_of, number
 from supervisor.records import dataclass
 
-PIECE_BYTES: Final = 256 * 1024  # of one file, a look
-BEHIND_BYTES: Final = 1 << 20  # what is further behind is passed over
-HEAD_BYTES: Final = 64 * 1024  # of what is passed over this is read first: the first step may be there
-MOST_FILES: Final = 16  # of a pattern: the newest
+PIECE_BYTES: Final = 256 * 1024  # per file and look
+BEHIND_BYTES: Final = 1 << 20  # data further behind is skipped
+HEAD_BYTES: Final = 64 * 1024  # this much of skipped data is read first: the first step may be there
+MOST_FILES: Final = 16  # per pattern: the newest ones
 MOST_ROWS: Final = 2000
-MOST_KEYS: Final = 200  # of a JSON line
+MOST_KEYS: Final = 200  # per JSON line or CSV row
 LONGEST_LINE: Final = 64 * 1024
 LONGEST_MATCHED: Final = 2000  # characters of a line that regular expressions see
-TICK_S: Final = 0.1  # of CPU time
+TICK_S: Final = 0.1  # seconds of CPU time
 LOOK_TICKS: Final = 10
-REGEX_TICKS: Final = 3  # of one regular expression on one line
+REGEX_TICKS: Final = 3  # for one regular expression on one line
 GLOB_TICKS: Final = 20
 MARK_BYTES: Final = 64
-_LARGEST_EVENT: Final = 64 * 1024  # a record that is larger holds a picture
+_LARGEST_EVENT: Final = 64 * 1024  # a larger record holds an image
 _LONGEST_RECORD: Final = 1 << 30
 _LINE_ENDS: Final = re.compile(rb"[\r\n]+")
 _TIMES: Final = ("timestamp", "_timestamp", "wall_time", "time")
-_CLOCK: Final = (1e9, 1e11)  # what can be seconds of the wall clock
+_CLOCK: Final = (1e9, 1e11)  # range of values that can be seconds of the wall clock
 
 
 class TooSlow(Exception):
-    """The CPU time that something may take is over."""
+    """An operation has used up its allowed CPU time."""
 
 
 @dataclass(slots=True)
 class Cursor:
-    """Up to where a file was read. `mark` is a checksum of the bytes before `at`."""
+    """The position up to which a file was read. `mark` is a checksum of the bytes before `at`."""
 
     file: tuple[int, int]
     at: int
     mark: int = 0
-    whole: bool = True  # all of this attempt was read up to there
-    fresh: bool = False  # nothing of this attempt was read yet: what lies before is of earlier ones
+    whole: bool = True  # the whole output of this attempt was read up to there
+    fresh: bool = False  # nothing of this attempt was read yet: earlier attempts wrote the data before `at`
 
 
 @dataclass(slots=True)
 class Answer:
-    """What a look has found. `rows`: (rank of the source, seconds of the wall clock or None, whole, numbers by figure)."""
+    """The result of a look. `rows`: (rank of the source, seconds of the wall clock or None, whole, numbers by figure)."""
 
     cursors: dict[str, Cursor]
     rows: list[tuple[int, float | None, bool, dict[str, float]]] = field(default_factory=list)
@@ -81,15 +81,15 @@ class Answer:
 
 
 class _Watchdog:
-    """CPU time, in ticks of a tenth of a second. `re` looks for signals now and then, so a tick can end a search."""
+    """Limits CPU time, in ticks of a tenth of a second. `re` checks for signals now and then, so a tick can end a search."""
 
     def __init__(self) -> None:
-        self.left = 0  # ticks until what runs now is ended; 0: it is not
+        self.left = 0  # ticks until the current operation is ended; 0: no limit
         self._ticks = 0
 
     @property
     def over(self) -> bool:
-        """Whether the look has taken its time."""
+        """Whether the look has used up its time."""
         return self._ticks >= LOOK_TICKS
 
     def tick(self, _number: int, _frame: object) -> None:
@@ -101,7 +101,7 @@ class _Watchdog:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """In the main thread alone: signals come there."""
+        """Count ticks. Works only in the main thread, because signals arrive there."""
         before = signal.signal(signal.SIGPROF, self.tick)
         signal.setitimer(signal.ITIMER_PROF, TICK_S, TICK_S)
         try:
@@ -112,7 +112,7 @@ class _Watchdog:
 
 
 def look(asked: Mapping[str, Any]) -> Answer:
-    """One look, as `thread.py` asks for it."""
+    """Perform one look, as requested by `thread.py`."""
     answer = Answer({path: _cursor(given) for path, given in asked["cursors"].items()})
     watchdog = _Watchdog()
     with watchdog.watching():
@@ -122,7 +122,7 @@ def look(asked: Mapping[str, Any]) -> Answer:
             reader.files(rank, kind)
     if watchdog.over:
         answer.notes.append("its log and files say more than can be read in time: a part is passed over")
-    del answer.rows[1:-MOST_ROWS]  # the first one may have the first step
+    del answer.rows[1:-MOST_ROWS]  # the first row may have the first step
     return answer
 
 
@@ -132,12 +132,12 @@ def _cursor(given: Sequence[Any]) -> Cursor:
 
 
 def as_list(cursor: Cursor) -> list[int | bool]:
-    """As it goes to the child and comes back."""
+    """The cursor in the form of requests and answers."""
     return [*cursor.file, cursor.at, cursor.mark, cursor.whole, cursor.fresh]
 
 
 class _Reader:
-    """The files of one program."""
+    """Reads the files of one program."""
 
     def __init__(self, asked: Mapping[str, Any], answer: Answer, watchdog: _Watchdog) -> None:
         self._asked, self._answer, self._watchdog = asked, answer, watchdog
@@ -177,7 +177,7 @@ class _Reader:
             self._answer.rows.append((LOG, None, whole, found))
 
     def files(self, rank: int, kind: str) -> None:
-        """Those that match the pattern of a kind; looked for again when the daemon asks for it."""
+        """Read the files that match the pattern of a kind. The pattern is searched again when the daemon asks for it."""
         pattern = self._asked["globs"].get(kind)
         if not pattern:
             return
@@ -193,7 +193,10 @@ class _Reader:
                     self._events(path, data, whole=whole)
 
     def _search(self, pattern: str) -> list[str]:
-        """The newest files that match and were written since the attempt began. The first search notes what was there."""
+        """The newest files that match and were written since the attempt began.
+
+        The first search records where each file ends.
+        """
         found: list[tuple[int, Path]] = []
         base, since_ns = Path(self._asked["base"]), self._asked["since_wall_s"] * 1e9
         self._watchdog.left = GLOB_TICKS
@@ -213,10 +216,10 @@ class _Reader:
         return [str(path) for at_ns, path in newest if at_ns >= since_ns]
 
     def _begin_at(self, path: str, *, new: bool) -> None:
-        """What a file held before the attempt is of an earlier one.
+        """Set the first position in a file. Content from before the attempt belongs to an earlier attempt.
 
-        One that was written since may be of this attempt, or of an earlier one and longer now: its newest part is read, and
-        nobody knows where the attempt began in it.
+        A file written since then may belong to this attempt, or to an earlier one and have grown. Only its newest part is
+        read, because it is unknown where in it the attempt began.
         """
         if path in self._answer.cursors:
             return
@@ -233,7 +236,7 @@ class _Reader:
     # --- new bytes -------------------------------------------------------------------------------------------------------
 
     def _new(self, path: str, *, whole_records: bool = False) -> Iterator[tuple[bytes, bool]]:
-        """What was written since the look before, in whole lines (or as it is), and whether nothing was passed over."""
+        """The data written since the previous look, in whole lines (or records), and whether nothing was skipped."""
         try:
             fd = open_regular(path)
         except FileNotFoundError:
@@ -258,12 +261,12 @@ class _Reader:
             at = self._asked["begin"].get(path, 0)
             known = self._answer.cursors[path] = Cursor(file, at, _mark(fd, at))
         elif known is None or known.file != file or seen.st_size < known.at or _mark(fd, known.at) != known.mark:
-            # Rotated, or written anew: lines may have been lost, unless the attempt has begun with it.
+            # Rotated or rewritten: lines may have been lost, unless the attempt began with this file.
             known = self._answer.cursors[path] = Cursor(file, 0, 0, whole=known is not None and known.fresh and known.whole)
         return known
 
     def _pieces(self, fd: int, size: int, cursor: Cursor, *, whole_records: bool) -> Iterator[tuple[bytes, bool]]:
-        """The place moves on first: what takes too long is not read once more."""
+        """Read the new data. The position advances first, so that data that takes too long is not read again."""
         if size > cursor.at:
             cursor.fresh = False
         if size - cursor.at > BEHIND_BYTES:
@@ -280,7 +283,7 @@ class _Reader:
         self._answer.behind |= size - cursor.at > PIECE_BYTES
         yield data[:end], cursor.whole
 
-    # --- what they say ---------------------------------------------------------------------------------------------------
+    # --- parsing -------------------------------------------------------------------------------------------------------
 
     def _json(self, data: bytes, *, whole: bool) -> None:
         for line in data.split(b"\n"):
@@ -294,9 +297,11 @@ class _Reader:
                 self._answer.rows.append((JSON_LINES, at_s, whole, found))
 
     def _csv(self, path: str, data: bytes, *, whole: bool) -> None:
-        """Rows below the names of the first line. A row without any number has names itself: the script has begun anew.
+        """Parse rows below the names in the first line.
 
-        Empty cells say nothing: not every figure is logged at every step.
+        A row without any number is a new line of names: the script has restarted.
+
+        Empty cells are ignored: not every figure is logged at every step.
         """
         first = _first_line(path)
         delimiter = _delimiter(first)
@@ -326,7 +331,10 @@ class _Reader:
         return found, at_s
 
     def _figure(self, key: str) -> str | None:
-        """By the configuration; else by its name, unless the configuration has named another key for that figure."""
+        """The figure of a key: by the configuration, or else by the key's own name.
+
+        The name does not count if the configuration assigns another key to that figure.
+        """
         named: str | None = self._named.get(key)
         if named is not None:
             return named
@@ -343,12 +351,15 @@ class _Reader:
             if not is_whole(data, place, end):
                 self._answer.notes.append(f"{path} has a record with a wrong checksum: it is left out")
                 continue
-            said = event(data, place, end)
-            if said is not None:
-                self._scalars(said.wall_s, said.step, said.scalars, whole=whole and not found.damaged)
+            parsed = event(data, place, end)
+            if parsed is not None:
+                self._scalars(parsed.wall_s, parsed.step, parsed.scalars, whole=whole and not found.damaged)
 
     def _scalars(self, wall_s: float, step: int, scalars: Mapping[str, float], *, whole: bool) -> None:
-        """The step is that of the event; where the configuration names a curve for `step`, that of this curve alone."""
+        """Add the scalars of one event, with the event's step.
+
+        If the configuration names a curve for `step`, only events with that curve give a step.
+        """
         figures = {
             figure: value for tag, value in scalars.items() if (figure := self._figure(tag)) not in (None, STEP, RESUMED)
         }
@@ -369,25 +380,25 @@ def _compiled(text: str) -> re.Pattern[str]:
 
 
 def _mark(fd: int, at: int) -> int:
-    """A checksum of the bytes before a place."""
+    """A checksum of the bytes before a position."""
     length = min(at, MARK_BYTES)
     return zlib.crc32(os.pread(fd, length, at - length))
 
 
 def _lines_end(data: bytes) -> int:
-    """Where the last whole line ends. A line without end is passed over piece by piece."""
+    """The end of the last complete line. A line without end is skipped piece by piece."""
     end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
     return end if end or len(data) < LONGEST_LINE else len(data)
 
 
 def _records_end(data: bytes, left: int) -> int:
-    """Where the last whole record ends. `left`: so many bytes has the file from the beginning of the data on."""
+    """The end of the last complete record. `left`: number of bytes in the file from the start of the data on."""
     found = recovered(data, _LONGEST_RECORD)
-    return found.more if not found.end and PIECE_BYTES < found.more <= left else found.end  # a picture that no look holds
+    return found.more if not found.end and PIECE_BYTES < found.more <= left else found.end  # an image too large for a look
 
 
 def _line_begin(data: bytes) -> int:
-    """Where the next line begins in data that begin somewhere; in the middle of an endless one, there."""
+    """The start of the next line in data that may start within a line; 0 if no line ends in the data."""
     found = _LINE_ENDS.search(data)
     return found.end() if found else 0
 
@@ -424,7 +435,7 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 
 def _numbers(body: Mapping[str, Any], before: str = "", depth: int = 0) -> Iterator[tuple[str, float]]:
-    """Numbers by key; those of an object within as `key/inner`."""
+    """Numbers by key; a number in a nested object has the key `key/inner`."""
     for key, value in body.items():
         if isinstance(value, dict) and depth < 2:
             yield from _numbers(value, f"{before}{key}/", depth + 1)
@@ -434,7 +445,7 @@ def _numbers(body: Mapping[str, Any], before: str = "", depth: int = 0) -> Itera
 
 
 def as_json(answer: Answer) -> dict[str, Any]:
-    """What the child prints. NaN and infinity go as text, which every reader of JSON takes."""
+    """The answer as the child prints it. NaN and infinity become text, which every JSON reader accepts."""
     return {
         "cursors": {path: as_list(cursor) for path, cursor in answer.cursors.items()},
         "rows": [[rank, at_s, whole, {k: v if math.isfinite(v) else str(v) for k, v in found.items()}]

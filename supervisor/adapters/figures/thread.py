@@ -1,10 +1,10 @@
-"""The thread that asks a child process what scripts have written, and keeps what is known of each attempt.
+"""The thread that asks a child process for the new output of scripts, and keeps the known figures of each attempt.
 
-One child serves all programs; it is started when the first program names a source, and has no state. A file system that does
-not answer costs the child its life after `HANGS_S`, and its program is left alone for ten minutes. The CPU time of a look is
-limited in the child itself (`reading.py`), which bears a busy machine. A look that took long comes more rarely.
+One child serves all programs. It starts when the first program names a source, and it has no state. If a file system does
+not answer within `HANGS_S`, the child is killed, and its program is not read for ten minutes. The child itself limits the
+CPU time of a look (`reading.py`), so a busy machine does no harm. After a look that took long, the next one comes later.
 
-The deciding thread never waits for any of this: it takes the newest that is known.
+The deciding thread never waits for any of this: it takes the newest known figures.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ log = structlog.get_logger()
 
 LOOK_S: Final = 1.0
 HANGS_S: Final = 30.0
-AWAY_S: Final = 600.0  # a program whose files hang is not looked at for so long
-LOOK_SHARE: Final = 0.05  # of the time may go to looks at one program
+AWAY_S: Final = 600.0  # a program whose files hang is not read for so long
+LOOK_SHARE: Final = 0.05  # the part of the time that looks at one program may take
 _SEARCH_S: Final = 10.0
 _SEARCH_SHARE: Final = 0.02
-_STALE_S: Final = 60.0  # figures that nobody has looked at for so long speak no more
-_MOST_STRIKES: Final = 3  # of a regular expression that takes too long
+_STALE_S: Final = 60.0  # figures from an older look no longer count as progress
+_MOST_STRIKES: Final = 3  # a regular expression is disabled after it took too long this often
 _UNMATCHED_LINES: Final = 200
 _MISSING_S: Final = 300.0
 _MOST_CURSORS: Final = 64
@@ -55,20 +55,20 @@ _CHILD: Final = str(Path(__file__).with_name("child.py"))
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What is known of one attempt by its own output. `fault`: why that is less than it could be, as a clause."""
+    """The known figures of one attempt, from its own output. `fault`: why they are incomplete, as a clause."""
 
     figures: Figures
     looked_at_s: float
     fault: str = ""
 
     def speaks(self, now_s: float) -> bool:
-        """Whether its steps or lines tell of its progress just now."""
+        """Whether its steps or lines currently show progress."""
         return self.figures.moves > 1 and now_s - self.looked_at_s < _STALE_S
 
 
 @dataclass(slots=True)
 class _Watched:
-    """One attempt."""
+    """The reading state of one attempt."""
 
     name: str
     token: str
@@ -94,18 +94,21 @@ class FigureReader:
     """Reads until `stop`. `watch`, `forget` and `newest` return at once."""
 
     def __init__(self, paths: Paths, clock: Clock, spec_of: Callable[[str], ProgramSpec | None]) -> None:
-        """`spec_of` gives a program's settings in force: sources that an update names are read without a restart."""
+        """`spec_of` returns a program's current settings, so sources from an update are read without a restart."""
         self._paths, self._clock, self._spec_of = paths, clock, spec_of
         self._guard = threading.Lock()
-        self._looking = threading.Lock()  # over what one look changes
+        self._looking = threading.Lock()  # protects the state that a look changes
         self._watched: dict[str, _Watched] = {}
-        self._past: dict[str, dict[str, list[Any]]] = {}  # where the attempt before has left each file, by program
+        self._past: dict[str, dict[str, list[Any]]] = {}  # by program: the previous attempt's last position in each file
         self._wake, self._over = threading.Event(), threading.Event()
         self._child = _Child()
         self._thread: threading.Thread | None = None
 
     def watch(self, spec: ProgramSpec, token: str, since_wall_s: float, logs_from: tuple[int, int] | None) -> None:
-        """Begin to read an attempt, which began at `since_wall_s`. `logs_from`: the sizes of its logs then, if known."""
+        """Start to read an attempt that began at `since_wall_s`.
+
+        `logs_from`: the sizes of its logs at that time, if known.
+        """
         begin = {}
         for place, channel in enumerate(("stdout", "stderr")):
             path = self._paths.log_of(spec, channel)
@@ -124,7 +127,7 @@ class FigureReader:
 
     def _begin(self) -> None:
         thread = threading.Thread(target=self._run, name="figures", daemon=True)
-        with contextlib.suppress(RuntimeError):  # no thread can be begun now; the next attempt tries again
+        with contextlib.suppress(RuntimeError):  # no thread can be started now; the next attempt tries again
             thread.start()
             self._thread = thread
 
@@ -137,15 +140,15 @@ class FigureReader:
                 self._past[program] = {path: [*cursor[:4], True, True] for path, cursor in files.items()}
 
     def newest(self, program: str, token: str) -> Told | None:
-        """What is known now; None: nothing, or the program has no source."""
+        """The newest known figures; None: nothing is known, or the program has no source."""
         with self._guard:
             item = self._watched.get(program)
         return item.told if item is not None and item.token == token else None
 
     def last_step(self, program: str, token: str) -> int | None:
-        """The newest step of an attempt that has ended, after a last look; None: it is not known.
+        """The newest step of an attempt that has ended, after a last look; None: it is unknown.
 
-        Takes some seconds at the most, and is not for the deciding thread.
+        This may take several seconds, so the deciding thread must not call it.
         """
         with self._guard:
             item = self._watched.get(program)
@@ -186,7 +189,7 @@ class FigureReader:
             self._wake.clear()
 
     def _sources(self, item: _Watched) -> Sources:
-        """Those in force. Others than before are read from where each file is then."""
+        """The current sources. After a change, each file is read from its position at that moment."""
         spec = self._spec_of(item.name)
         if spec is not None and spec.figures != item.sources:
             item.sources, item.files, item.searched, item.search_due_s = spec.figures, {}, False, 0.0
@@ -196,14 +199,14 @@ class FigureReader:
     # --- one look --------------------------------------------------------------------------------------------------------
 
     def _look(self, item: _Watched, patience_s: float) -> None:
-        """Never raises: what cannot be read is unknown."""
+        """Look at one attempt's files. Never raises: figures that cannot be read are unknown."""
         now_s, began_s = self._clock.now_s(), time.monotonic()
         search = began_s >= item.search_due_s
         try:
-            said = self._child.ask(_asked(item, search=search), patience_s)
-            if "error" in said:
-                raise ValueError(said["error"])
-            self._take(item, said, now_s, search=search)
+            answer = self._child.ask(_asked(item, search=search), patience_s)
+            if "error" in answer:
+                raise ValueError(answer["error"])
+            self._take(item, answer, now_s, search=search)
         except TimeoutError:
             item.due_s = began_s + AWAY_S
             _not_seen(item, f"its files did not answer within {patience_s:g} s: they are read again in 10 min")
@@ -244,18 +247,18 @@ def _row(given: list[Any], now_s: float, ahead_s: float) -> FigureRow:
 
 
 def _newest(item: _Watched, cursors: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """Those of its logs, and of the files that were found last."""
+    """The cursors of the attempt's logs, and of the files that were found last."""
     kept = [*item.begin, *[path for path in cursors if path not in item.begin][-_MOST_CURSORS:]]
     return {path: cursors[path] for path in kept if path in cursors}
 
 
 def _not_seen(item: _Watched, fault: str) -> None:
-    """What was known before stays known, as old as it is."""
+    """Record a fault. Earlier figures stay known, with their old time."""
     item.told = replace(item.told, fault=fault) if item.told is not None else Told(item.figures, -math.inf, fault)
 
 
 def _fault(item: _Watched, notes: list[str], now_s: float) -> str:
-    """Why less is known than could be; empty: nothing is wrong."""
+    """Why the figures are incomplete; empty: there is no fault."""
     patterns = item.sources.log_regex
     off = [patterns[place] for place, strikes in item.strikes.items() if strikes >= _MOST_STRIKES and place < len(patterns)]
     if off:
@@ -269,7 +272,7 @@ def _fault(item: _Watched, notes: list[str], now_s: float) -> str:
 
 
 def began_wall_s(pid: int) -> float:
-    """When a process of this machine began, by the wall clock of now; a moment ago where that is not known."""
+    """When a process of this machine began, by the current wall clock. If that is unknown, `LOOK_S` ago."""
     stat = read_stat(pid)
     if stat is None:
         return time.time() - LOOK_S
@@ -284,7 +287,7 @@ def _size(path: str) -> int:
 
 
 def _await(fd: int, event: int, until_s: float) -> None:
-    """Raises TimeoutError."""
+    """Wait for an event on a descriptor. Raises TimeoutError."""
     poller = select.poll()  # select(2) knows no descriptor beyond 1,023
     poller.register(fd, event)
     if not poller.poll(1000.0 * max(0.0, until_s - time.monotonic())):
@@ -299,7 +302,7 @@ class _Child:
         self._said = b""
 
     def ask(self, asked: Mapping[str, Any], patience_s: float) -> dict[str, Any]:
-        """Its answer. Raises TimeoutError, OSError or ValueError; the child is ended then."""
+        """The child's answer to a request. Raises TimeoutError, OSError or ValueError, and then ends the child."""
         try:
             process = self._started()
             until_s = time.monotonic() + patience_s
@@ -317,7 +320,7 @@ class _Child:
         if self._process is None or self._process.poll() is not None:
             self.end()
             self._said = b""
-            # A group of its own in the daemon's session: children in other sessions are orphans of workers.
+            # Its own process group, but in the daemon's session: children in other sessions count as orphans of workers.
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", _CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL, cwd="/", process_group=0, env={**os.environ, **leftovers.mark()},
@@ -358,4 +361,4 @@ class _Child:
                 with contextlib.suppress(OSError):
                     pipe.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(1.0)  # one that waits inside the kernel is left to the orphans' look
+            process.wait(1.0)  # a child that is blocked inside the kernel is left to the search for orphans

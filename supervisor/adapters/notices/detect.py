@@ -1,7 +1,7 @@
-"""Which provider's box this is, by what its firmware says of itself (DMI). Nothing is sent to find out.
+"""Detects this box's provider from the identification in its firmware (DMI). Sends no request.
 
-`EXTRALIFE_BOOT_FILES` names a directory with `sys_vendor`, `product_name` and `chassis_asset_tag` to read in place of
-/sys/class/dmi/id.
+`EXTRALIFE_BOOT_FILES` names a directory with `sys_vendor`, `product_name` and `chassis_asset_tag`. These files are then read
+instead of /sys/class/dmi/id.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""Notices of providers without an API: what a command prints, or a file that appears.
+"""Notices from providers without an API: the output of a command, or a file that appears.
 
-Both say the same in their first line: `[risk] [WHEN] [WHY ...]`. WHEN is the seconds that are left, seconds since the epoch,
-or a time such as 2026-11-23T08:22:00Z; without it nobody knows when. Examples: `30`, `120 evicted`, `risk the price rises`,
-`2026-11-23T08:22:00Z maintenance`, `maintenance`.
+Both have the same first line: `[risk] [WHEN] [WHY ...]`. WHEN is the number of seconds left, seconds since the epoch, or a
+time such as 2026-11-23T08:22:00Z. Without WHEN the time of the end is unknown. Examples: `30`, `120 evicted`, `risk the
+price rises`, `2026-11-23T08:22:00Z maintenance`, `maintenance`.
 
-The command: status 0 and nothing printed: no end is announced. Status 0 and a line: that. Any other status: it cannot tell.
-The file: it is not there: no end is announced. An empty one announces an end without a time. Seconds count from its last
-change.
+The command: status 0 without output means that no end is announced. Status 0 with a line announces that line's end or risk.
+Any other status means that the command cannot tell.
+
+The file: if it does not exist, no end is announced. An empty file announces an end without a time. Seconds count from the
+file's last change.
 """
 
 from __future__ import annotations
@@ -34,14 +36,14 @@ from workers import contract
 
 _MOST_BYTES: Final = 4096
 _SHOWN: Final = 200
-_EPOCH_S: Final = 1e9  # a larger number is a time
+_EPOCH_S: Final = 1e9  # a larger number is a time since the epoch, not a number of seconds left
 _MOST_S: Final = 30 * 86_400.0
 _NUMBER: Final = re.compile(r"\d{1,12}(\.\d{1,9})?", re.ASCII)
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\dT\S+", re.ASCII)
 
 
 def notice(line: str, source: str, clock: Clock, *, from_wall_s: float | None = None) -> EndNotice:
-    """What one line announces; seconds that are left count from `from_wall_s`, else from now. Raises Unreadable."""
+    """Parse one line. The seconds left count from `from_wall_s`, or from now if that is None. Raises Unreadable."""
     first, _, rest = line.strip().partition(" ")
     kind = RISK if first.lower() == RISK else END
     when, _, why = (rest.strip() if kind == RISK else line.strip()).partition(" ")
@@ -50,8 +52,8 @@ def notice(line: str, source: str, clock: Clock, *, from_wall_s: float | None = 
         until_s = _until_s(when, clock, from_wall_s)
     else:
         why = f"{when} {why}"
-    told = printable(why.strip())[:_SHOWN] or ("an end may come" if kind == RISK else "an end")
-    return EndNotice(f"{source} {kind}", source, kind, told, None if kind == RISK else until_s)
+    reason = printable(why.strip())[:_SHOWN] or ("an end may come" if kind == RISK else "an end")
+    return EndNotice(f"{source} {kind}", source, kind, reason, None if kind == RISK else until_s)
 
 
 def _until_s(when: str, clock: Clock, from_wall_s: float | None) -> float | None:
@@ -72,7 +74,7 @@ def _until_s(when: str, clock: Clock, from_wall_s: float | None) -> float | None
 
 
 class File:
-    """A file that is there when the box ends."""
+    """A file that exists when the box is about to end."""
 
     def __init__(self, path: str, clock: Clock) -> None:
         self._path, self._clock = Path(path), clock
@@ -91,7 +93,7 @@ class File:
 
 
 class Command:
-    """A program that is run again and again."""
+    """A program that is run periodically."""
 
     def __init__(self, command: str, timeout_s: float, clock: Clock) -> None:
         self._argv, self._timeout_s, self._clock = shlex.split(command), timeout_s, clock
@@ -102,7 +104,7 @@ class Command:
         if not line:
             self._before = None
             return ()
-        if self._before is None or self._before[0] != line:  # the same line again is the same moment
+        if self._before is None or self._before[0] != line:  # a repeated line announces the same moment
             self._before = line, notice(line, COMMAND, self._clock)
         return (self._before[1],)
 
@@ -117,7 +119,7 @@ class Command:
         except OSError as error:
             raise Unreadable(f"{self._argv[0]} cannot be started ({error.strerror or error})") from error
         try:
-            said, in_time = self._read(process)
+            output, in_time = self._read(process)
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -128,11 +130,14 @@ class Command:
             raise Unreadable(f"it took longer than {self._timeout_s:g} s")
         if code:
             raise Unreadable(f"it ended with status {code}")
-        return said.decode("utf-8", "replace")
+        return output.decode("utf-8", "replace")
 
     def _read(self, process: subprocess.Popen[bytes]) -> tuple[bytes, bool]:
-        """What it has printed when it has ended, and whether that was in time. A child of its own is not waited for."""
-        until_s, said = time.monotonic() + self._timeout_s, b""
+        """The output of the program until it ended, and whether it ended in time.
+
+        Does not wait for the program's own children.
+        """
+        until_s, output = time.monotonic() + self._timeout_s, b""
         pidfd = os.pidfd_open(process.pid)
         try:
             out = process.stdout.fileno() if process.stdout is not None else -1
@@ -144,12 +149,12 @@ class Command:
                 ready = {fd for fd, _ in poller.poll(left_s * 1000.0)}
                 if out in ready:
                     piece = _piece(out)
-                    said = (said + piece)[:_MOST_BYTES]
+                    output = (output + piece)[:_MOST_BYTES]
                     if not piece:
                         poller.unregister(out)
                 elif pidfd in ready:
-                    return said, True
-            return said, False
+                    return output, True
+            return output, False
         finally:
             os.close(pidfd)
 

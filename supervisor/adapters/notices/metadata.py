@@ -1,13 +1,15 @@
-"""What the metadata services of AWS, Google and Azure say of this box's end.
+"""Notices about this box's end from the metadata services of AWS, Google and Azure.
 
-Each asks as the provider documents it, and takes an answer for what it is only if it has the documented form. A service
-that does not answer, or answers otherwise, says nothing: neither that the box ends nor that it does not.
+Each source asks as the provider documents it, and accepts an answer only in the documented form. A service that gives no
+answer, or another one, announces nothing: neither that the box ends nor that it does not.
 
-* AWS: `spot/instance-action` (two minutes before) and `events/recommendations/rebalance` (a risk); 404: there is none.
-  A session token first (IMDSv2); where that cannot be had (IMDSv1), without.
-* Google: `instance/preempted` (30 s before), and `maintenance-event`, of which only an end counts: a live migration is none.
-* Azure: scheduled events for this machine; those of other machines of its group come in the same answer. A freeze of some
-  seconds is no end. Events are never acknowledged (StartRequests): that would only make the end come earlier.
+* AWS: `spot/instance-action` (two minutes before the end) and `events/recommendations/rebalance` (a risk). Status 404 means
+  that there is no notice. A session token comes first (IMDSv2); if the service issues none (IMDSv1), the request goes
+  without.
+* Google: `instance/preempted` (30 s before the end), and `maintenance-event`, of which only a termination counts: a live
+  migration is not an end.
+* Azure: scheduled events for this machine. The same answer also contains those of other machines of its group. A freeze of
+  some seconds is not an end. Events are never acknowledged (StartRequests): that would only make the end come earlier.
 """
 
 from __future__ import annotations
@@ -36,22 +38,22 @@ _SHOWN: Final = 200
 
 
 class Source(Protocol):
-    """One place that says when this box ends."""
+    """One source of notices about the end of this box."""
 
     def read(self) -> tuple[EndNotice, ...]:
-        """Everything that it announces now. Raises Unreadable."""
+        """All notices that it announces at the moment. Raises Unreadable."""
         ...
 
 
 @dataclass(slots=True)
 class Moments:
-    """Times of the provider as journal time. What only says "soon" counts from when it was first seen."""
+    """Converts times of the provider to journal time. A notice that only says "soon" counts from when it was first seen."""
 
     clock: Clock
     seen: dict[str, float] = field(default_factory=dict)
 
     def at(self, wall_s: float, answer: Answer) -> float | None:
-        """By the service's clock, else by this box's; None if neither is set."""
+        """Converts a time by the service's clock, or else by this box's clock. None if neither clock is set."""
         if answer.date_wall_s is not None:
             return self.clock.now_s() + wall_s - answer.date_wall_s
         return self.clock.now_s() + wall_s - self.clock.wall_s() if wall_clock.is_set(self.clock.wall_s()) else None
@@ -88,9 +90,9 @@ class Aws:
         return tuple(found)
 
     def _get(self, path: str) -> Answer | None:
-        """None: 404, there is nothing."""
+        """The service's answer; None: status 404, there is no notice."""
         answer = self._web.ask(path, self._headers())
-        if answer.status == 401:  # the token has run out
+        if answer.status == 401:  # the token has expired
             self._token, self._asks_token_s = "", 0.0
             answer = self._web.ask(path, self._headers())
         if answer.status == 404:
@@ -159,14 +161,14 @@ class Azure:
     def _notice(self, event: dict[str, Any], answer: Answer) -> EndNotice:
         what, source, not_before = event["EventType"], event.get("EventSource"), event.get("NotBefore")
         id_ = f"azure {event.get('EventId')}"[:_SHOWN]
-        told = f"{what} (by {source})" if source in {"Platform", "User"} else what
-        if not not_before:  # it has begun
-            return EndNotice(id_, AZURE, END, told, self._moments.soon(id_, 0.0))
+        reason = f"{what} (by {source})" if source in {"Platform", "User"} else what
+        if not not_before:  # the event has begun
+            return EndNotice(id_, AZURE, END, reason, self._moments.soon(id_, 0.0))
         try:
             at_s = parsedate_to_datetime(str(not_before)).timestamp()
         except (ValueError, TypeError, OverflowError):
             raise odd(answer) from None
-        return EndNotice(id_, AZURE, END, told, self._moments.at(at_s, answer))
+        return EndNotice(id_, AZURE, END, reason, self._moments.at(at_s, answer))
 
     def _own_name(self) -> str:
         answer = self._get(_AZURE_NAME)
@@ -186,7 +188,7 @@ PROVIDERS: Final[dict[str, Callable[[Web, Clock], Source]]] = {AWS: Aws, GOOGLE:
 
 
 def _is_ours(event: dict[str, Any], name: str, answer: Answer) -> bool:
-    """Whether it ends this machine. One that names no machine concerns all of them."""
+    """Whether the event ends this machine. An event that names no machine applies to all of them."""
     resources = event.get("Resources", [])
     if not isinstance(resources, list) or not isinstance(event.get("EventType"), str):
         raise odd(answer)

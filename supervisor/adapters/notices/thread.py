@@ -1,7 +1,7 @@
-"""The threads that listen for notices that this box ends: one for the provider, one for the command, one for the file.
+"""The threads that wait for notices that this box will end: one for the provider, one for the command, one for the file.
 
-Each waits for its own source alone, at most `timeout_s`; none waits for another, and the deciding thread for none of them.
-An input is posted when what they say all together has changed.
+Each thread waits for its own source only, at most `timeout_s`. No thread waits for another one, and the deciding thread
+waits for none of them. They post an input when the notices of all sources together have changed.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ PROVIDER: Final = "provider"
 class _Said:
     found: tuple[EndNotice, ...] = ()
     source: str = ""  # empty: there is none
-    error: str = ""  # then `found` is not known
+    error: str = ""  # if it is set, `found` is unknown
 
 
 class NoticeWatch:
-    """Asks every configured source, every `every_s`."""
+    """Reads every configured source once per `every_s`."""
 
     def __init__(self, settings: Callable[[], Settings], inbox: Inbox, clock: Clock, detect: Callable[[], str]) -> None:
-        """`settings` gives those in force. `detect` names the provider of this box, or nothing."""
+        """`settings` returns the current settings. `detect` returns the provider of this box, or an empty string."""
         self._settings, self._inbox, self._clock, self._detect = settings, inbox, clock, detect
         self._over, self._guard = threading.Event(), threading.Lock()
         self._said: dict[str, _Said] = {}
@@ -63,7 +63,7 @@ class NoticeWatch:
             self._over.wait(rules.every_s)
 
     def _name(self, part: str, rules: NoticeSettings) -> str:
-        """Of the source; empty: there is none."""
+        """The name of the part's source; empty: there is none."""
         if part == COMMAND:
             return COMMAND if rules.command else ""
         if part == FILE:
@@ -98,9 +98,9 @@ class NoticeWatch:
             before = self._said.get(part)
             self._said[part] = said
             if len(self._said) < 3:
-                return  # the other sources have not been asked yet: what they said to an earlier daemon may stand
-            heard = (each for key in sorted(self._said) for each in self._said[key].found)
-            found = tuple(self._settled(each) for each in heard)
+                return  # the other sources were not read yet: their notices to an earlier daemon may still hold
+            notices = (each for key in sorted(self._said) for each in self._said[key].found)
+            found = tuple(self._settled(each) for each in notices)
             errors = {each.source: each.error for each in self._said.values() if each.error}
             if (found, errors) == self._posted:
                 return
@@ -110,6 +110,9 @@ class NoticeWatch:
             log.warning("notices_not_read", source=said.source, error=said.error)
 
     def _settled(self, notice: EndNotice) -> EndNotice:
-        """As it was posted before, where it says nothing new: a service's clock has whole seconds."""
+        """The earlier notice, if this one says the same.
+
+        A service's clock has whole seconds, so the times of equal notices may differ.
+        """
         before = next((each for each in (self._posted or ((), {}))[0] if each.id == notice.id), None)
         return notice if before is None or not is_same(before, notice) else before

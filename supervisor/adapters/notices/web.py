@@ -1,6 +1,6 @@
-"""One request to a metadata service: no proxy, no redirect, a bounded answer, within one time limit for all of it.
+"""One request to a metadata service: no proxy, no redirect, a bounded answer, within one time limit for the whole request.
 
-A time limit for each read, as sockets have it, is none: a service that sends a byte a second would be waited for all day.
+A socket's own time limit applies to each read and is not enough: a service that sends a byte a second could take all day.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _SHOWN: Final = 80
 
 
 class Unreadable(Exception):
-    """A source says nothing that can be understood; the message is one clause."""
+    """A source gave no answer that can be parsed; the message is one clause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`date_wall_s`: the service's own clock, which may be right where this box's is not."""
+    """`date_wall_s`: the service's own clock, which may be right when this box's clock is wrong."""
 
     status: int
     body: str
@@ -43,7 +43,7 @@ class Web:
         self._timeout_s = timeout_s
 
     def ask(self, path: str, headers: Mapping[str, str] | None = None, method: str = "GET") -> Answer:
-        """Its answer, whatever the status but a redirect. Raises Unreadable."""
+        """The service's answer, with any status except a redirect. Raises Unreadable."""
         until_s = time.monotonic() + self._timeout_s
         connection = http.client.HTTPConnection(self._host, self._port)
         sock: socket.socket | None = None
@@ -68,12 +68,12 @@ class Web:
 
 
 def refused(answer: Answer, path: str) -> Unreadable:
-    """For an answer with a status that says neither yes nor no."""
+    """The error for an answer whose status means neither yes nor no."""
     return Unreadable(f"it answers {path.partition('?')[0]} with status {answer.status}")
 
 
 def odd(answer: Answer) -> Unreadable:
-    """For an answer that cannot be understood."""
+    """The error for an answer that cannot be parsed."""
     return Unreadable(f"its answer is not understood: {answer.body[:_SHOWN]!r}")
 
 
@@ -98,7 +98,7 @@ class _Bounded:
         return io.BufferedReader(_Reader(self._sock, self._until_s))
 
     def close(self) -> None:
-        """http.client closes it before the body is read. Who has opened it closes it."""
+        """Does nothing: http.client calls it before the body is read. `Web.ask` closes the socket."""
 
 
 class _Reader(io.RawIOBase):

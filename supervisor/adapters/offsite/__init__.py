@@ -1,1 +1,1 @@
-"""Copies of all trainings in a repository of restic, off the box."""
+"""Copies of all trainings in a restic repository, off the box."""

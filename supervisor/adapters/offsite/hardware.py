@@ -1,4 +1,4 @@
-"""What a box has for its trainings: recorded in each copy, and compared where it is restored, before anything starts."""
+"""The hardware that a box has for its trainings. Each copy records it, and a restore compares it before anything starts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from supervisor.config.cores import usable_cores
 
 _GIB = 2**30
-_SHARE = 0.9  # the kernel takes another few MB for itself at each update
+_SHARE = 0.9  # tolerance: each kernel update may reserve a few MB more or less
 
 
 def here() -> dict[str, Any]:
-    """{"cores", "memory_gib", "gpus"}: the names of GPUs from the driver's files, because NVML may hang."""
+    """This box's {"cores", "memory_gib", "gpus"}. The names of GPUs come from the driver's files, because NVML may hang."""
     gpus = []
     for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
         lines = path.read_text(errors="replace").splitlines()
@@ -27,7 +27,9 @@ def here() -> dict[str, Any]:
 
 
 def less(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What this box has less than the one before, a clause each; what is not known of one of them is not compared.
+    """The hardware of the earlier box that this box lacks, one clause each.
+
+    Values that are unknown for one of them are not compared.
 
     Example: 8 cores and an A100 before, 2 cores and none now: `2 cores instead of 8`, `no GPU instead of A100`.
     """

@@ -1,8 +1,9 @@
-"""Who holds a repository: a small file of this box's own, and a lease in the repository.
+"""The ownership of a repository: a small file on this box, and a lease in the repository.
 
-restic has no compare-and-swap. A lease is a snapshot whose tags say token and generation; whoever writes one reads all of
-them back, and the highest generation, then the newest, counts (`policy/upkeep/offsite.py`). Two boxes that write at the
-same moment both see the same winner at the latest before their next copy.
+restic has no compare-and-swap. A lease is a snapshot whose tags hold token and generation. A box that writes a lease reads
+all of them back. The lease with the highest generation counts, and among equal generations the newest
+(`policy/upkeep/offsite.py`). If two boxes write at the same moment, both see the same winner before their next copy at the
+latest.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _MOST_BYTES: Final = 4096
 
 
 def read(offsite_dir: Path) -> Lease | None:
-    """The lease that this state directory holds, or means to write; None: none, or one that cannot be understood."""
+    """The lease that this state directory holds, or is about to write. None: no lease, or a file that cannot be parsed."""
     body = _body(offsite_dir)
     try:
         return Lease(
@@ -47,7 +48,10 @@ def _body(offsite_dir: Path) -> dict[str, Any]:
 
 
 def write(offsite_dir: Path, lease: Lease, hardware: Witnesses = MappingProxyType({})) -> None:
-    """`hardware` is that of the box that holds it (empty: whoever starts on it first). Raises OSError."""
+    """Write the lease file. Raises OSError.
+
+    `hardware` is that of the box that holds the lease. If it is empty, the first box to start here owns the lease.
+    """
     body = {
         "token": lease.token, "generation": lease.generation, "box": lease.box, "since_s": lease.since_s,
         "place": lease.place, "hardware": dict(hardware),
@@ -63,13 +67,13 @@ def found(restic: Restic) -> Lease | None:
 
 
 def _newest(restic: Restic, snapshots: list[ResticSnapshot]) -> Lease | None:
-    there = newest(lease for each in snapshots if (lease := each.lease) is not None)
-    return None if there is None else replace(there, place=restic.place)
+    current = newest(lease for each in snapshots if (lease := each.lease) is not None)
+    return None if current is None else replace(current, place=restic.place)
 
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """This box: its name for people, its clock, its hardware, and the newest copy on its own record."""
+    """This box: its display name, its clock, its hardware, and the newest copy that it has recorded itself."""
 
     box: str
     wall_s: float
@@ -78,30 +82,30 @@ class Here:
 
 
 def claim(restic: Restic, offsite_dir: Path, known: Lease | None, here: Here) -> tuple[Claim, Lease]:
-    """This box's claim, after writing a lease where there is none yet; and the lease that counts.
+    """Returns this box's claim and the lease that counts. If the repository has no lease yet, this writes one first.
 
-    `known` is the one of the journal, for a box whose own file is gone. Raises ResticError, OSError.
+    `known` is the lease in the journal, for a box whose own file is missing. Raises ResticError, OSError.
     """
     snapshots = restic.snapshots()
-    mine, there = read(offsite_dir) or known, _newest(restic, snapshots)
+    mine, current = read(offsite_dir) or known, _newest(restic, snapshots)
     ours = mine if mine is not None and mine.place == restic.place else None
-    verdict = judge(ours, there)
-    if verdict is Claim.HELD and ours is not None and there is not None:
+    verdict = judge(ours, current)
+    if verdict is Claim.HELD and ours is not None and current is not None:
         verdict = _on_its_hardware(offsite_dir, ours, here, snapshots)
-        ours = Lease(uuid.uuid4().hex, there.generation + 1, here.box, here.wall_s, place=restic.place)
+        ours = Lease(uuid.uuid4().hex, current.generation + 1, here.box, here.wall_s, place=restic.place)
     if verdict is Claim.WRITE:
         ours = ours or Lease(uuid.uuid4().hex, 1, here.box, here.wall_s, place=restic.place)
         return _written(restic, offsite_dir, ours, here.hardware)
-    if there is None:
+    if current is None:
         raise AssertionError("a claim on nothing is one to write")
-    return verdict, there
+    return verdict, current
 
 
 def _on_its_hardware(offsite_dir: Path, ours: Lease, here: Here, snapshots: list[ResticSnapshot]) -> Claim:
-    """Whether the box that finds its own token is the one that wrote it: else its disk was cloned or moved."""
+    """Whether this box, which finds its own token, is also the box that wrote it. If not, its disk was cloned or moved."""
     wrote = _body(offsite_dir).get("hardware")
     wrote = {str(key): str(value) for key, value in wrote.items()} if isinstance(wrote, dict) else {}
-    if not wrote:  # nobody has started on it yet
+    if not wrote:  # no box has started on this directory yet
         if here.hardware and read(offsite_dir) is not None:
             write(offsite_dir, ours, here.hardware)
         return Claim.HELD
@@ -114,21 +118,25 @@ def _on_its_hardware(offsite_dir: Path, ours: Lease, here: Here, snapshots: list
 def take_over(
     restic: Restic, offsite_dir: Path, here: Here, known: list[ResticSnapshot] | None = None
 ) -> tuple[Claim, Lease]:  # fmt: skip
-    """Write a lease that counts more than all others, and read it back. Raises ResticError, OSError.
+    """Write a lease with a higher generation than all others, and read it back. Raises ResticError, OSError.
 
-    `known`: what the repository held a while ago. A lease that was written since is found when ours is read back.
+    `known`: the repository's snapshots, as listed some time ago. Reading our lease back also finds a lease that was written
+    since then.
     """
-    ours, there = read(offsite_dir), _newest(restic, restic.snapshots() if known is None else known)
-    generation = 1 + max(0 if each is None else each.generation for each in (ours, there))
+    ours, current = read(offsite_dir), _newest(restic, restic.snapshots() if known is None else known)
+    generation = 1 + max(0 if each is None else each.generation for each in (ours, current))
     lease = Lease(uuid.uuid4().hex, generation, here.box, here.wall_s, place=restic.place)
     return _written(restic, offsite_dir, lease, here.hardware)
 
 
 def _written(restic: Restic, offsite_dir: Path, ours: Lease, hardware: Witnesses) -> tuple[Claim, Lease]:
-    """The file first: after a crash in between, the next look writes the same lease into the repository."""
+    """Write the lease to the file first, then to the repository.
+
+    After a crash between these steps, the next claim writes the same lease into the repository.
+    """
     write(offsite_dir, ours, hardware)
     restic.write_lease(ours)
-    there = found(restic)
-    if there is None:
+    current = found(restic)
+    if current is None:
         return Claim.WRITE, ours
-    return judge(ours, there), there
+    return judge(ours, current), current

@@ -1,16 +1,16 @@
-"""restic as a child: low priority, a time limit, one sentence when it fails, and no secret where others can read it.
+"""Runs restic as a child process: low priority, a time limit, a one-sentence error, and no secret that others can read.
 
-The repository, the password's file and the backend's credentials go into the child's environment; `ps` shows none of
-them. The child has a group of its own and is ended with it. When this process dies, the kernel sends it SIGINT, at
-which restic removes its lock and ends (setpriv's --pdeathsig). Where that takes a while or fails, the next daemon ends it
-(`adapters/leftovers.py`).
+The repository, the path of the password file and the backend's credentials go into the child's environment, so `ps` shows
+none of them. The child has its own process group and is ended together with that group. When this process dies, the kernel
+sends the child SIGINT (setpriv's --pdeathsig). restic then removes its lock and ends. If that takes a while or fails, the
+next daemon ends it (`adapters/leftovers.py`).
 
-A lock that a killed restic has left is removed by `restic unlock`. A lock of a process that lives, here or on another box,
-is waited for. `restic unlock` sends SIGHUP to the process that a lock of this host names, to learn whether it lives; its
-number may be another process's by now, and a training would die of it. So it is not run while such a process lives and
-the lock is young; restic removes an older one without asking.
+`restic unlock` removes a lock that a killed restic has left. If the process that holds the lock is alive, here or on another
+box, this module waits. `restic unlock` sends SIGHUP to the process that a lock of this host names, to learn whether it is
+alive. By now another process may have that process id, and a training would die of the signal. So `restic unlock` does not
+run while such a process is alive and the lock is young; restic removes an older lock without this signal.
 
-Written for restic 0.14 (Debian 12); later ones answer the same, and errors also as JSON.
+Written for restic 0.14 (Debian 12). Later versions give the same answers, and errors also as JSON.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _LOCKED: Final = re.compile(r"already locked|unable to create lock")
 _HOLDER: Final = re.compile(r"by PID (\d+) on (\S+) by")
 _LOCK_AGE: Final = re.compile(r"\((?:(\d+)h)?(?:(\d+)m)?[\d.]+(?:[mµn]s|s) ago\)")
 _OLD_LOCK_MINUTES: Final = 30  # restic's own limit
-_LOCK_WAIT_S: Final = 60.0  # another box's prune of a usual repository takes less
-_LOCK_LOOK_S: Final = 5.0  # each look derives restic's key anew, a second of CPU and more
+_LOCK_WAIT_S: Final = 60.0  # another box's prune of an ordinary repository takes less
+_LOCK_LOOK_S: Final = 5.0  # each attempt derives restic's key again, which takes at least a second of CPU
 _NOISE: Final = re.compile(r"^(Fatal: |Warning: |error: )+", re.IGNORECASE)
 _LOW: Final = (
     ("setpriv", "--pdeathsig", "INT"), ("nice", "-n", "19"), ("ionice", "-c", "2", "-n", "7"),
@@ -58,16 +58,16 @@ _LOW: Final = (
 
 
 class ResticError(Exception):
-    """It did not do what was asked; the message quotes it, on one line."""
+    """A call of restic failed. The message quotes restic's reason, on one line."""
 
 
 class Cut(ResticError):
-    """It was ended from here: the daemon ends, or something more urgent came."""
+    """This process ended restic: the daemon shuts down, or a more urgent task arrived."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResticSnapshot:
-    """One snapshot of a repository. `wall_s` is by the clock of the box that made it."""
+    """One snapshot of a repository. `wall_s` comes from the clock of the box that made it."""
 
     id: str
     wall_s: float
@@ -76,12 +76,12 @@ class ResticSnapshot:
 
     @property
     def lease(self) -> Lease | None:
-        """The lease that it is; None: it is a copy."""
+        """The lease that this snapshot represents; None if it is a copy, or if its tags cannot be parsed."""
         if LEASE_TAG not in self.tags:
             return None
-        said = dict(tag.split("=", 1) for tag in self.tags if "=" in tag)
+        values = dict(tag.split("=", 1) for tag in self.tags if "=" in tag)
         try:
-            return Lease(said["token"], int(said["generation"]), self.host, self.wall_s, self.id)
+            return Lease(values["token"], int(values["generation"]), self.host, self.wall_s, self.id)
         except (KeyError, ValueError):
             return None
 
@@ -93,10 +93,12 @@ class Restic:
         self, rules: OffsiteSettings, cache: Path, *, cut_fd: int | None = None, user: pwd.struct_passwd | None = None,
         limit_s: float | None = None, share: Share | None = None,
     ) -> None:  # fmt: skip
-        """`cut_fd`: as soon as it can be read, whatever runs is ended (`Cut`). `user`: run as this one, if root asks.
+        """`cut_fd`: when it becomes readable, a running restic is ended (`Cut`).
 
-        `share`: until `aside_until_s` (monotonic), the programs have the processors first. Without one restic stays in the
-        caller's session, so that an SFTP client can ask at its terminal.
+        `user`: run restic as this user, if we are root.
+
+        `share`: gives the programs priority on the processors until `aside_until_s` (monotonic). Without a share restic
+        stays in the caller's session, so that an SFTP client can prompt at its terminal.
         """
         self._rules, self._cache, self._cut_fd, self._user, self._share = rules, cache, cut_fd, user, share
         self.aside_until_s = 0.0
@@ -104,29 +106,30 @@ class Restic:
 
     @property
     def place(self) -> str:
-        """A name of the repository without its secrets. Written otherwise, the same repository has another name."""
+        """The repository's name without its secrets. The same repository under another spelling has another name."""
         return self._rules.place
 
     def init(self) -> None:
         self._run("init")
 
     def snapshots(self) -> list[ResticSnapshot]:
-        """Copies and leases, the oldest first. Needs no lock: it can be asked while another box prunes."""
-        said = self._run("snapshots", "--json", "--no-lock", "--tag", COPY_TAG, "--tag", LEASE_TAG)
-        return sorted(_parsed(said), key=lambda each: (each.wall_s, each.id))
+        """Copies and leases, the oldest first. Needs no lock, so it works while another box prunes."""
+        output = self._run("snapshots", "--json", "--no-lock", "--tag", COPY_TAG, "--tag", LEASE_TAG)
+        return sorted(_parsed(output), key=lambda each: (each.wall_s, each.id))
 
     def copy(self, directory: Path, *, host: str, tags: Sequence[str]) -> dict[str, Any]:
-        """Everything in a directory as one snapshot: restic's summary. Unchanged files are not read.
+        """Back up a directory as one snapshot, and return restic's summary. Unchanged files are not read.
 
-        A hard link changes a file's ctime, so that does not count as a change; checkpoints are never changed in place.
+        A hard link changes a file's ctime, so a new ctime does not count as a change. Checkpoints are never changed in
+        place.
         """
         limit = ["--limit-upload", str(self._rules.upload_kib_s)] if self._rules.upload_kib_s else []
         marks = [word for tag in tags for word in ("--tag", tag)]
-        said = self._run("backup", "--json", "--host", host, "--ignore-ctime", *limit, *marks, ".", cwd=directory)
-        return _summary(said)
+        output = self._run("backup", "--json", "--host", host, "--ignore-ctime", *limit, *marks, ".", cwd=directory)
+        return _summary(output)
 
     def write_lease(self, lease: Lease) -> None:
-        """A snapshot of one small file, whose tags say it all."""
+        """Write a lease: a snapshot of one small file, whose tags hold all values."""
         text = json.dumps({"token": lease.token, "generation": lease.generation, "box": lease.box})
         self._run(
             "backup", "--json", "--stdin", "--stdin-filename", "lease.json", "--host", lease.box, "--tag", LEASE_TAG,
@@ -140,7 +143,7 @@ class Restic:
         self._run("forget", snapshot)
 
     def forget(self) -> None:
-        """Remove the copies that `keep_*` does not keep, all leases but a few, and the data that nothing refers to."""
+        """Remove the copies that `keep_*` does not keep, all leases but the last five, and unreferenced data."""
         rules = self._rules
         keep = [
             word
@@ -156,7 +159,10 @@ class Restic:
         self._run("check", *([f"--read-data-subset={share}%"] if share else []))
 
     def _run(self, *args: str, cwd: Path | None = None, given: str = "") -> str:
-        """What it printed. A lock that nobody holds any more is removed; another is waited for, at most a minute."""
+        """Run restic and return its output.
+
+        A lock without a living holder is removed; for any other lock this waits up to a minute.
+        """
         began_s, unlocked = time.monotonic(), False
         until_s = min(began_s + _LOCK_WAIT_S, self.deadline_s - _LOCK_LOOK_S)
         while True:
@@ -206,12 +212,12 @@ class Restic:
             code = process.wait()
             if why:
                 raise Cut(why) if why == _MADE_ROOM else ResticError(why)
-            said = _text(out)
+            output = _text(out)
             if code == 127 or (code and "No such file" in _text(err) and shutil.which("restic") is None):
                 raise ResticError("restic is not installed: apt-get install restic")
             if code:
-                raise ResticError(self._words(args[0], code, _text(err), said))
-            return said
+                raise ResticError(self._words(args[0], code, _text(err), output))
+            return output
 
     def _as_user(self) -> dict[str, Any]:
         if self._user is None:
@@ -228,7 +234,10 @@ class Restic:
         }  # fmt: skip
 
     def _await_end(self, process: subprocess.Popen[bytes]) -> str:
-        """Empty when it has ended by itself, else why it was ended. SIGINT first: then it leaves no lock."""
+        """Wait for the child. Returns an empty string if it ended by itself, else why it was ended.
+
+        It gets SIGINT first, so that it leaves no lock.
+        """
         pidfd = os.pidfd_open(process.pid)
         try:
             poller = select.poll()
@@ -252,7 +261,10 @@ class Restic:
                 os.killpg(process.pid, signal.SIGKILL)
 
     def _aside(self, pid: int, poller: select.poll) -> set[int]:
-        """Let it wait for the programs, for as long as that is allowed: what ended this; nothing: its time aside."""
+        """Give the programs priority over the child, for as long as that is allowed.
+
+        Returns the descriptors that ended this early; empty if the time is over.
+        """
         until_s = min(self.aside_until_s, self.deadline_s)
         if self._share is None or time.monotonic() >= until_s:
             return set()
@@ -263,7 +275,7 @@ class Restic:
         return ready
 
     def _words(self, what: str, code: int, err: str, out: str) -> str:
-        """Restic's own words, without secrets: the lines that say what is wrong, or all of them."""
+        """Restic's own message, without secrets and without its progress reports."""
         lines = [_plain(line) for line in (err.splitlines() or out.splitlines())]
         lines = [line for line in dict.fromkeys(lines) if line]
         told = "; ".join(_NOISE.sub("", line) for line in lines)
@@ -277,7 +289,10 @@ def _ready(poller: select.poll, until_s: float) -> set[int]:
 
 
 def _holder_lives(told: str) -> bool:
-    """Whether the process that a young lock names is one of this host and lives. Of another host's nothing is known."""
+    """Whether a young lock names a process of this host that is alive.
+
+    Processes of other hosts are unknown and count as not alive.
+    """
     holder, age = _HOLDER.search(told), _LOCK_AGE.search(told)
     if holder is None or holder[2] != socket.gethostname():
         return False
@@ -287,12 +302,15 @@ def _holder_lives(told: str) -> bool:
 
 
 def lowered() -> list[str]:
-    """Words in front of a command that lower its priority and end it with this process, as far as they are installed."""
+    """A command prefix that lowers the command's priority and ends it with this process.
+
+    Tools that are not installed are left out.
+    """
     return [word for words in _LOW if shutil.which(words[0]) for word in words]
 
 
 def credentials(path: str) -> dict[str, str]:
-    """The variables of `env_file`; one that cannot be read is an error of restic's, which names what it lacks."""
+    """The variables of `env_file`. Raises ResticError, which names the file, if it cannot be read."""
     if not path:
         return {}
     try:
@@ -313,15 +331,15 @@ def _secrets(rules: OffsiteSettings) -> set[str]:
 
 
 def _plain(line: str) -> str:
-    """A line of text; newer versions write an error as a JSON object."""
+    """The message in a line of output. Newer versions write an error as a JSON object."""
     line = line.strip()
     if line.startswith("{"):
         with contextlib.suppress(ValueError):
-            said = json.loads(line)
-            if not isinstance(said, dict) or said.get("message_type") in {"status", "summary", "verbose_status"}:
+            body = json.loads(line)
+            if not isinstance(body, dict) or body.get("message_type") in {"status", "summary", "verbose_status"}:
                 return ""
-            error = said.get("error")
-            return str(said.get("message") or (error.get("message") if isinstance(error, dict) else error) or "")
+            error = body.get("error")
+            return str(body.get("message") or (error.get("message") if isinstance(error, dict) else error) or "")
     return line
 
 

@@ -1,12 +1,12 @@
-"""From a copy in the repository to a state directory that a daemon can start on.
+"""Restores a copy from the repository to a state directory on which a daemon can start.
 
-Everything is read, verified and put into place before the journal. A state directory without a journal has no past, so a
-restore that was killed at any moment has done nothing; asked again, it does all of it. A directory that has a journal
-already is refused.
+Everything is read, verified and put into place before the journal. A state directory without a journal has no past. So a
+restore that was killed has no effect, and a second call repeats all of it. A directory that already has a journal is
+refused.
 
-A restored directory never goes on as the box of the copy: its lease (`lease.py`) is a new one. With `take_over` it is
-written into the repository, and the box that held it stops its programs. Without, a daemon that starts here is fenced
-until `supervisorctl offsite take-over`: who only looks at a copy must not stop the box that trains.
+A restored directory never continues as the box of the copy: it gets a new lease (`lease.py`). With `take_over` the lease is
+written into the repository, and the box that held it stops its programs. Without `take_over`, a daemon that starts here is
+fenced until `supervisorctl offsite take-over`: a user who only inspects a copy must not stop the box that trains.
 """
 
 from __future__ import annotations
@@ -44,12 +44,18 @@ log = structlog.get_logger()
 
 
 class NotRestored(Exception):
-    """One sentence on why; the directory has no journal, so nothing starts on it."""
+    """The restore failed; the message is one sentence with the reason.
+
+    It placed no journal, so no daemon starts on the directory.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a state directory was made of. `box`, `wall_s` and `config`, the configuration's file, are those of the copy."""
+    """The source of a restored state directory.
+
+    `box`, `wall_s` and `config` (the path of the configuration) are those of the copy.
+    """
 
     snapshot: str
     box: str
@@ -57,11 +63,11 @@ class Restored:
     steps: dict[str, int | None]
     config: Path | None
     about: dict[str, Any] = field(default_factory=dict)
-    own: str = ""  # the backup with what scripts had saved by themselves; empty: there is none
+    own: str = ""  # name of the backup with the scripts' own checkpoints; empty: there is none
 
 
 def choose(snapshots: list[ResticSnapshot], wanted: str = "latest") -> ResticSnapshot:
-    """The copy of that id, or the newest one of the newest generation. Raises NotRestored."""
+    """The copy with that id, or the newest copy of the newest generation. Raises NotRestored."""
     copies = [each for each in snapshots if COPY_TAG in each.tags]
     if not copies:
         raise NotRestored("the repository has no copy of extralife yet")
@@ -74,8 +80,8 @@ def choose(snapshots: list[ResticSnapshot], wanted: str = "latest") -> ResticSna
 
 
 def _generation(snapshot: ResticSnapshot) -> int:
-    said = [tag.partition("=")[2] for tag in snapshot.tags if tag.startswith("generation=")]
-    return int(said[0]) if said and said[0].isdecimal() else 0
+    generations = [tag.partition("=")[2] for tag in snapshot.tags if tag.startswith("generation=")]
+    return int(generations[0]) if generations and generations[0].isdecimal() else 0
 
 
 def restore(
@@ -90,10 +96,11 @@ def restore(
     ready: Callable[[Path | None, dict[str, Any]], object] = lambda _, __: None,
     known: list[ResticSnapshot] | None = None,
 ) -> Restored:
-    """Make `target` a state directory of that copy. Raises NotRestored, ResticError or OSError.
+    """Make `target` a state directory with the content of that copy. Raises NotRestored, ResticError or OSError.
 
-    `ready` gets the copied configuration, and what the copy says of its box, when all but the lease and the journal is in
-    place; what it raises ends this. `known`: what the repository held when `snapshot` was chosen.
+    `ready` is called when everything except the lease and the journal is in place. It gets the path of the copied
+    configuration and the copy's record of its box. An exception from `ready` ends the restore. `known`: the repository's
+    snapshots when `snapshot` was chosen.
     """
     if (target / staging.JOURNAL).exists():
         raise NotRestored(f"{target} holds a journal already; restore into an empty directory")
@@ -125,9 +132,9 @@ def restore(
 
 
 def log_origin(state_dir: Path) -> None:
-    """Once, in the log of the first daemon on a restored directory: which copy it is, and what this box has less.
+    """Log once, in the first daemon on a restored directory, from which copy it comes and what hardware this box lacks.
 
-    Nobody may have sat at the terminal at which `restore` has said it.
+    `restore` has printed this too, but perhaps no user was at that terminal.
     """
     path = state_dir / _ORIGIN
     if not path.exists():
@@ -159,7 +166,7 @@ def _about(aside: Path) -> dict[str, Any]:
 
 
 def _verified(aside: Path) -> backups.BackupInfo | None:
-    """Its checkpoints, each byte compared with its digest; None: it has none."""
+    """The copy's checkpoints, each byte verified by its digest; None if the copy has none."""
     if not (aside / backups.BACKUP_FILE).exists():
         return None
     info = backups.read(aside)
@@ -214,7 +221,7 @@ def _entries(directory: Path) -> list[Path]:
 
 
 def _merge(source: Path, target: Path) -> None:
-    """The files of a directory into another one that has other files."""
+    """Move the files of a directory into another one that has other files."""
     target.mkdir(mode=0o755, parents=True, exist_ok=True)
     for each in _entries(source):
         if each.is_dir() and not each.is_symlink():
@@ -224,7 +231,7 @@ def _merge(source: Path, target: Path) -> None:
 
 
 def _move(source: Path, target: Path) -> None:
-    """Nothing if there is none; a leftover of an earlier try makes room."""
+    """Move a file or directory, if it exists. It replaces what an earlier attempt left."""
     if not source.exists():
         return
     if target.is_dir():
@@ -246,15 +253,18 @@ def _place_lease(
 
 
 def try_out(restic: Restic, directory: Path, *, box: str) -> str:
-    """Write one small file, read it back, remove it: what is wrong, empty if nothing. `directory` is empty."""
+    """Test the repository: write one small file, read it back, remove it. `directory` must be empty.
+
+    Returns the reason of a failure, or an empty string.
+    """
     source, target = directory / "source", directory / "target"
     source.mkdir()
     text = uuid.uuid4().hex
     (source / "probe").write_text(text)
     try:
-        said = restic.copy(source, host=box, tags=("extralife-probe",))
-        restic.restore(str(said["snapshot_id"]), target)
-        restic.remove(str(said["snapshot_id"]))
+        summary = restic.copy(source, host=box, tags=("extralife-probe",))
+        restic.restore(str(summary["snapshot_id"]), target)
+        restic.remove(str(summary["snapshot_id"]))
         return "" if (target / "probe").read_text() == text else "the file that was read back is another one"
     except ResticError as error:
         return str(error)

@@ -4,16 +4,16 @@
     backup.json, programs/<program>/...   checkpoints and results, as in a backup (`adapters/backups/store.py`)
     journal.sqlite, recording.sqlite      consistent snapshots, by SQLite's own backup
     journal-archive/                      older facts
-    files/<program>/...                   what else is in its run directory: curves, and files of your own program
+    files/<program>/...                   the other files of its run directory: curves, and files of your own program
     replay/<program>/                     with `with_replay`
     config/extralife.toml, alive, reboot_alerts.log
 
-Checkpoints are linked or cloned and verified by the rules of backups, so collecting takes no space and a worker may save
-and prune meanwhile. The journal comes first: a checkpoint that is newer than the journal is an ordinary resume, while a
-journal that is newer than its checkpoints would report a loss that never was. A replay is copied while it is written;
-its rows carry checksums, and whoever opens it in another boot drops those that do not match (`workers/replay.py`).
+Checkpoints are linked or cloned and verified by the rules of backups. So collecting takes no space, and a worker may save
+and prune meanwhile. The journal comes first: a checkpoint that is newer than the journal is an ordinary resume. A journal
+that is newer than its checkpoints would report a loss that never happened. A replay is copied while a worker writes it. Its
+rows carry checksums, and a process that opens it in another boot drops those that do not match (`workers/replay.py`).
 
-The same directory at each copy, because restic knows an unchanged file by its path.
+Every copy uses the same directory, because restic recognizes an unchanged file by its path.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ FILES: Final = "files"
 REPLAY: Final = "replay"
 CONFIG: Final = "config/extralife.toml"
 SMALL: Final = ("alive", "reboot_alerts.log")
-# In a run directory: what has a place of its own in the copy, or is of no use on another box.
+# Names in a run directory that have their own place in the copy, or are of no use on another box.
 _LEFT_OUT: Final = frozenset({ATTEMPTS_DIR, BACKUPS_DIR, REPLAY_DIR, LOCK_FILE, FENCE_FILE, backups.RESULTS_FILE})
 _LOGS: Final = ("stdout.log", "stderr.log")
 _MOST_DEEP: Final = 16
@@ -66,7 +66,7 @@ _BUSY_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What the directory holds."""
+    """The collected copy. `steps`: the step of each program; `missed`: why a program's checkpoints are missing."""
 
     directory: Path
     steps: dict[str, int | None] = field(default_factory=dict)
@@ -77,7 +77,7 @@ def collect(
     paths: Paths, programs: tuple[str, ...], about: dict[str, Any], *, wall_s: float, with_replay: bool, task: Task,
     places: Mapping[str, Place] | None = None,
 ) -> Collected:  # fmt: skip
-    """Everything of a copy. Raises OSError, sqlite3.Error, BackupError, Interrupted."""
+    """Collect all files of a copy. Raises OSError, sqlite3.Error, BackupError, Interrupted."""
     root = Path(paths.offsite) / "work"
     directory = root / _NAME
     shutil.rmtree(directory, ignore_errors=True)
@@ -85,7 +85,7 @@ def collect(
     journal, recording = root / JOURNAL, root / RECORDING
     snapshot(Path(paths.journal), journal)
     if Path(paths.recording).exists():
-        with contextlib.suppress(sqlite3.Error):  # curves: nothing is lost by a copy without them
+        with contextlib.suppress(sqlite3.Error):  # it holds only curves: a copy without them loses no training
             snapshot(Path(paths.recording), recording)
     steps, missed = _checkpoints(root, paths, programs, wall_s, task, places or {})
     for each in (journal, recording):
@@ -108,12 +108,12 @@ def collect(
 
 
 def clear(paths: Paths) -> None:
-    """The links go: a pruned checkpoint would else keep its blocks until the next copy."""
+    """Remove the links. Otherwise a pruned checkpoint would keep its disk blocks until the next copy."""
     shutil.rmtree(Path(paths.offsite) / "work" / _NAME, ignore_errors=True)
 
 
 def snapshot(source: Path, target: Path) -> None:
-    """A consistent copy of a database that is being written: one read transaction, for which no writer waits (WAL)."""
+    """Copy a database consistently while a process writes it: one read transaction, which blocks no writer (WAL)."""
     target.unlink(missing_ok=True)
     with contextlib.ExitStack() as stack:
         live = stack.enter_context(
@@ -133,13 +133,13 @@ def _checkpoints(
         info = backups.make(root, _NAME, run_dirs, label="", cause="offsite", wall_s=wall_s, task=task, places=places)
     except NothingThere as nothing:
         (root / _NAME).mkdir(mode=0o700, exist_ok=True)
-        told = str(nothing)
-        return {}, {} if "none of the programs" in told else {"every program": told}
+        message = str(nothing)
+        return {}, {} if "none of the programs" in message else {"every program": message}
     return info.steps, info.missed
 
 
 def _link_all(source: Path, target: Path, task: Task) -> None:
-    """The regular files of a directory, linked or else copied; nothing if there is none."""
+    """Link the regular files of a directory, or copy them if linking fails. Does nothing if there is no such directory."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         names = sorted(os.listdir(source))  # noqa: PTH208
         for name in names:
@@ -150,7 +150,10 @@ def _link_all(source: Path, target: Path, task: Task) -> None:
 
 
 def _link_files(source: Path, target: Path, task: Task, depth: int = 0) -> None:
-    """A run directory's other files, at every depth. A file that is renamed into place is whole; links are not followed."""
+    """Link a run directory's other files, at every depth. Symbolic links are not followed.
+
+    Writers rename a finished file into place, so a linked file is complete.
+    """
     task.went_on(0)
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for item in sorted(os.scandir(source), key=lambda each: each.name):

@@ -1,7 +1,7 @@
-"""The thread that copies off the box: one thing after the other, beside everything else that the daemon does.
+"""The thread that makes copies off the box: one task after the other, in parallel with the rest of the daemon.
 
-It has a low priority of its own, and so has restic (`restic.py`). Outcomes are posted as inputs. Something urgent (the
-operator, a reboot, a notice of the end) ends what is under way; that is begun anew later.
+It has a low priority of its own, and so has restic (`restic.py`). It posts outcomes as inputs. An urgent task (the operator,
+a reboot, a notice of the end) ends the running task, which starts again later.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NICE: Final = 10
 
 @dataclass(slots=True)
 class _Work:
-    """What is under way; `cut` ends it."""
+    """The running task; `cut` ends it."""
 
     task: Task = field(default_factory=Task)
     cut_fd: int = field(default_factory=lambda: os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
@@ -60,7 +60,7 @@ class Offsite:
         box: Callable[[], str] = socket.gethostname, witnesses: Callable[[], dict[str, str]] = dict,
         share: Share | None = None,
     ) -> None:  # fmt: skip
-        """`box` names this box for people, `witnesses` tell it from others (`policy/box/box_identity.py`)."""
+        """`box` returns this box's display name, `witnesses` the values that identify it (`policy/box/box_identity.py`)."""
         self._share = share or Share()
         self._paths, self._settings, self._inbox, self._clock = paths, settings, inbox, clock
         self._version, self._box, self._witnesses = version, box, witnesses
@@ -71,7 +71,7 @@ class Offsite:
         self._over = False
 
     def perform(self, command: OffsiteCommand) -> None:
-        """Later, in its turn; at once if it is urgent."""
+        """Queue a command. An urgent command also ends the running task."""
         urgent = isinstance(command, commands.OffsiteCopy) and command.urgent
         with self._guard:
             if urgent and self._work is not None:
@@ -79,7 +79,7 @@ class Offsite:
         self._pool.submit(self._do, command)
 
     def stop(self) -> None:
-        """What is under way is ended; the next daemon begins it anew."""
+        """End the running task. The next daemon starts it again."""
         with self._guard:
             self._over = True
             if self._work is not None:
@@ -105,8 +105,11 @@ class Offsite:
             self._inbox.post(done)
 
     def _outcome(self, command: OffsiteCommand, work: _Work) -> OffsiteDone | None:
-        """Whatever goes wrong is an outcome. None: it made room, and nothing is to be recorded of it."""
-        began_s, what = time.monotonic(), _what(command)
+        """Perform a command. Every failure becomes an outcome.
+
+        None: the task was ended for a more urgent one, or because the daemon shuts down. Nothing is recorded then.
+        """
+        began_s, operation = time.monotonic(), _what(command)
         restic = Restic(self._settings().offsite, self._dir / "cache", cut_fd=work.cut_fd, share=self._share)
         cause = command.cause if isinstance(command, commands.OffsiteCopy) else ""
         if not isinstance(command, commands.OffsiteTakeOver):
@@ -124,18 +127,18 @@ class Offsite:
                     restic.forget()
                 case _:
                     restic.check()
-            return OffsiteDone(self._clock.now_s(), what, due_wall_s=due_wall_s)
+            return OffsiteDone(self._clock.now_s(), operation, due_wall_s=due_wall_s)
         except (Interrupted, Cut):
             return None
         except (ResticError, BackupError) as error:
-            told = str(error)
+            message = str(error)
         except (OSError, sqlite3.Error) as error:
-            told = f"the files could not be collected: {error}"
+            message = f"the files could not be collected: {error}"
         except Exception as error:
             log.exception("offsite_failed", command=type(command).__name__)
-            told = f"it stopped at a bug ({type(error).__name__}); see the daemon's log"
-        log.warning("offsite_failed", what=what, error=told)
-        return OffsiteDone(self._clock.now_s(), what, cause, told, due_wall_s=due_wall_s)
+            message = f"it stopped at a bug ({type(error).__name__}); see the daemon's log"
+        log.warning("offsite_failed", what=operation, error=message)
+        return OffsiteDone(self._clock.now_s(), operation, cause, message, due_wall_s=due_wall_s)
 
     def _here(self, copied: str = "") -> leases.Here:
         return leases.Here(self._box(), self._clock.wall_s(), self._witnesses(), copied)
@@ -146,13 +149,13 @@ class Offsite:
 
     def _copy(self, command: commands.OffsiteCopy, restic: Restic, task: Task) -> OffsiteDone:
         began_s, now_s, wall_s = time.monotonic(), self._clock.now_s(), self._clock.wall_s()
-        what = _what(command)
+        operation = _what(command)
         known = Lease(command.token, command.generation, self._box(), place=command.place) if command.token else None
         claim, lease = leases.claim(restic, self._dir, known, self._here(command.copied))
         self._told(claim, lease)
         if claim is not Claim.HELD or command.look_only:
-            told = "" if claim is Claim.HELD else foreign(lease)
-            return OffsiteDone(self._clock.now_s(), what, command.cause, told)
+            message = "" if claim is Claim.HELD else foreign(lease)
+            return OffsiteDone(self._clock.now_s(), operation, command.cause, message)
         about = {
             "box": self._box(), "generation": lease.generation, "token": lease.token, "extralife": self._version,
             "state_dir": self._paths.state_dir, "config_file": self._paths.config_file, "cause": command.cause,
@@ -165,18 +168,18 @@ class Offsite:
                 places=places_of(self._settings(), self._paths, command.programs),
             )  # fmt: skip
             tags = (COPY_TAG, f"generation={lease.generation}", f"cause={command.cause}")
-            said = restic.copy(found.directory, host=self._box(), tags=tags)
+            summary = restic.copy(found.directory, host=self._box(), tags=tags)
         finally:
             staging.clear(self._paths)
         return OffsiteDone(
-            self._clock.now_s(), what, command.cause, "", str(said["snapshot_id"])[:8], now_s, wall_s, found.steps,
-            int(said.get("total_bytes_processed", 0)), int(said.get("data_added", 0)), time.monotonic() - began_s,
+            self._clock.now_s(), operation, command.cause, "", str(summary["snapshot_id"])[:8], now_s, wall_s, found.steps,
+            int(summary.get("total_bytes_processed", 0)), int(summary.get("data_added", 0)), time.monotonic() - began_s,
             found.missed,
         )  # fmt: skip
 
 
 def foreign(lease: Lease) -> str:
-    """Why nothing is copied into another box's repository."""
+    """The message that says why nothing is copied into another box's repository."""
     return (
         f"the repository belongs to box {lease.box}, and this box never held it; name another repository, or "
         f"`supervisorctl offsite take-over`"

@@ -1,1 +1,4 @@
-"""The recorder: samples of what runs, kept in a file of their own at falling resolution. Losing it loses pictures alone."""
+"""The recorder: samples of the running system, in a separate file whose resolution falls with age.
+
+Losing it loses only curves.
+"""

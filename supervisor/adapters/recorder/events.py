@@ -1,11 +1,11 @@
-"""Old curves: what built-in workers have drawn into their TensorBoard event files (`workers/metrics.py`).
+"""Reads old curves from the TensorBoard event files of built-in workers (`workers/metrics.py`).
 
-For the time before the recorder began, or that it has lost. Only the numbers that are asked for are looked up in each
+They fill the time before the recorder began, or time that it has lost. Only the requested numbers are looked up in each
 record: a month of points of three curves takes a tenth of a second.
 
-The checksum of the length is verified in every record (`adapters/tfrecord.py`): it finds a torn end and a damaged frame, and
-what follows in that file is left out. The checksum of a message is verified in the newest record of a file, which is where a
-killed writer may have torn it.
+The checksum of the length is verified in every record (`adapters/tfrecord.py`). It finds a torn end or a damaged frame, and
+the rest of that file is left out. The checksum of a message is verified only in the newest record of a file: a killed writer
+may have torn that one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from supervisor.model.recording import Drawn, tag_of
 
 _NAME: Final = re.compile(r"events\.out\.tfevents\.(\d{10})\.extralife")
 _DIRECTORY: Final = "tensorboard"
-_MOST_BYTES: Final = 64 << 20  # of one program: as much as a worker keeps
+_MOST_BYTES: Final = 64 << 20  # per program: as much as a worker keeps
 _LARGEST_FILE: Final = 8 << 20
 _WALL: Final = struct.Struct("<d")
 _FLOAT: Final = struct.Struct("<f")
@@ -33,14 +33,14 @@ _LONGEST_RECORD: Final = 1 << 20
 class _Record(NamedTuple):
     wall_s: float
     step: int
-    begins: bool  # a start of the worker: what lies from this step on was rolled back
+    begins: bool  # a start of the worker: earlier points from this step on were rolled back
     values: tuple[float | None, ...]
 
 
 def read(directory: Path, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> Iterator[Drawn]:
-    """The points of a program's run directory in a stretch of the wall clock, oldest file first; none where there are none.
+    """The points of a program's run directory in a range of the wall clock, oldest file first. There may be none.
 
-    `names` are series of the sheet of programs. Raises OSError.
+    `names` are series of the programs' sheet. Raises OSError.
     """
     tags = tuple(tag_of(name) for name in names)
     start, resumed_step = 0, None
@@ -73,7 +73,10 @@ def _files(directory: Path) -> list[tuple[Path, int, int]]:
 
 @functools.lru_cache(maxsize=32)
 def _records(path: Path, size: int, _mtime_ns: int, tags: tuple[str, ...]) -> tuple[_Record, ...]:
-    """The records of one file, remembered as long as it stays as it is: a page is drawn again every few seconds."""
+    """The records of one file.
+
+    They are cached while the file is unchanged, because a page is drawn again every few seconds.
+    """
     if size > _LARGEST_FILE or not path.is_file() or path.is_symlink():
         return ()
     with path.open("rb") as file:
@@ -83,21 +86,21 @@ def _records(path: Path, size: int, _mtime_ns: int, tags: tuple[str, ...]) -> tu
 
 
 def _frames(data: bytes) -> list[tuple[int, int]]:
-    """(from, to) of every whole message."""
+    """(start, end) of every complete message."""
     found = records(data, _LONGEST_RECORD).messages
     return found[:-1] if found and not is_whole(data, *found[-1]) else found
 
 
 def _mark(tag: str) -> bytes:
-    """How a scalar of a summary begins: field 1, the tag; then field 2, a float."""
+    """The first bytes of a scalar in a summary: field 1, the tag; then the start of field 2, a float."""
     name = tag.encode()
     return b"\x0a" + bytes([len(name)]) + name + b"\x15"
 
 
 def _record(data: bytes, place: int, end: int, marks: tuple[bytes, ...]) -> _Record | None:
-    """An event with its time, its step and the scalars that are asked for; None: it is neither a point nor a start."""
+    """An event with its time, its step and the requested scalars; None if it is neither a point nor a start."""
     if end - place < 11 or data[place] != 0x09 or data[place + 9] != 0x10:
-        return None  # a time, then a step: the first record of a file has none
+        return None  # a point has a time, then a step: the first record of a file does not
     wall_s = _WALL.unpack_from(data, place + 1)[0]
     step, body = varint(data, place + 10, end)
     if body >= end or not isfinite(wall_s):

@@ -2,14 +2,14 @@
 
 The rules:
 
-* Nothing is decided by it and no training waits for it. A file that is damaged, or of a time that has begun anew, is set
-  aside and an empty one begins.
-* One commit for all rows of a moment, `synchronous=FULL`: a power cut costs what came after the last commit.
-* One wide row for a subject and a time: 20 programs over 30 days are one look at 10,000 rows. (A row for each number was
-  twice the file and four times the time.) Its keys and words are one number, of a table of subjects that thousands of rows
-  share: each as a column of its own was a sixth of the file and of the time.
-* A column that this version knows and the file does not is added, so an upgrade keeps the past. A file of a newer version
-  is set aside: what its rows mean is not known.
+* No decision depends on it and no training waits for it. A file that is damaged, or whose journal time has started again, is
+  set aside, and an empty file replaces it.
+* One commit for all rows of a moment, `synchronous=FULL`: a power cut loses only the rows after the last commit.
+* One wide row per subject and time: 20 programs over 30 days are one query of 10,000 rows. (One row per number took twice
+  the space and four times the time.) A row's keys and words are one number, from a table of subjects that thousands of rows
+  share. As separate columns they took a sixth of the file and of the time.
+* A column that this version knows and the file lacks is added, so an upgrade keeps the past. A file of a newer version is
+  set aside, because the meaning of its rows is unknown.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.resolution import TIERS, Held, Tier, bucket_of, kept_spans
 
 _APPLICATION_ID: Final = 0x584C5243  # "XLRC"
-_VERSION: Final = 2  # of what rows mean; columns that are added change nothing
+_VERSION: Final = 2  # version of the rows' meaning; an added column does not change it
 _BUSY_TIMEOUT_S: Final = 5.0
 _MOST_WAL_BYTES: Final = 4 << 20
 _LEAST, _MOST = "least", "most"
 _FIXED: Final = ("at_s", "wall_s", "readings", "subject")  # columns before those of series
-_AT_ONCE: Final = 500  # rows, or subjects
+_AT_ONCE: Final = 500  # rows, or subjects, per query
 _PRUNED_EVERY_S: Final = 86_400.0
 _BEGUN_ANEW_S: Final = 60.0
 
@@ -45,10 +45,10 @@ class NotUsable(OSError):
 
 
 class Recording:
-    """The writing side. One thread at a time; the state directory's lock lets no second daemon in."""
+    """Writes the file, from one thread at a time. The state directory's lock keeps a second daemon out."""
 
     def __init__(self, path: Path, *, now_s: float) -> None:
-        """Open it, or make it. Raises NotUsable, or another OSError: the disk will not have it."""
+        """Open the file, or create it. Raises NotUsable, or another OSError if the disk refuses it."""
         self._path = path
         with _as_os_error(path):
             if not path.exists():
@@ -73,7 +73,7 @@ class Recording:
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute(f"PRAGMA journal_size_limit = {_MOST_WAL_BYTES}")
-        _make_tables(self._db)  # and columns that this version has more
+        _make_tables(self._db)  # also adds the columns that are new in this version
         self._subjects = _Subjects.of_all(self._db)
         newest = [self._edge("max", sheet, TIERS[0]) for sheet in SHEETS.values()]
         if any(at_s is not None and at_s > now_s + _BEGUN_ANEW_S for at_s in newest):
@@ -88,13 +88,13 @@ class Recording:
         return (found.st_dev, found.st_ino) == self._file
 
     def add(self, rows: Mapping[str, Sequence[Row]]) -> None:
-        """The readings of one moment, by sheet; durable when this returns. Raises OSError."""
+        """Add the readings of one moment, by sheet. They are durable when this returns. Raises OSError."""
         with _as_os_error(self._path), transaction(self._db):
             for name, found in rows.items():
                 _insert(self._db, self._subjects[name], SHEETS[name], TIERS[0], found)
 
     def fold(self, now_s: float) -> None:
-        """Fold each period that is over into one row of the next tier, a subject. Raises OSError."""
+        """Fold each finished period into the next tier, one row per subject. Raises OSError."""
         with _as_os_error(self._path):
             for sheet in SHEETS.values():
                 for finer, tier in itertools.pairwise(TIERS):
@@ -105,7 +105,7 @@ class Recording:
                         _insert(self._db, subjects, sheet, tier, _periods(sheet, tier, rows))
 
     def forget(self, now_s: float, most_bytes: int) -> None:
-        """Delete what is older than its tier is kept, or what the file has no room for. Raises OSError."""
+        """Delete rows that are older than their tier's limit, or for which the file has no room. Raises OSError."""
         with _as_os_error(self._path):
             spans = kept_spans(TIERS, [now_s - self._oldest(tier, now_s) for tier in TIERS], self.size_bytes, most_bytes)
             for tier, span_s in zip(TIERS, spans, strict=True):
@@ -118,7 +118,7 @@ class Recording:
             self._db.executescript("PRAGMA incremental_vacuum")  # `execute` takes one step, which frees one page
 
     def _prune(self) -> None:
-        """Delete the subjects that no row is of any more, and the labels that no subject has."""
+        """Delete subjects without rows, and labels without subjects."""
         with transaction(self._db):
             for sheet in SHEETS.values():
                 used = " UNION ".join(f"SELECT subject FROM {_table(sheet, tier)}" for tier in TIERS)  # noqa: S608
@@ -132,7 +132,7 @@ class Recording:
 
     @property
     def size_bytes(self) -> int:
-        """Of what is in use, without the write-ahead log."""
+        """Size of the pages in use, without the write-ahead log."""
         pages = pragma(self._db, "page_count") - pragma(self._db, "freelist_count")
         return pages * pragma(self._db, "page_size")
 
@@ -140,7 +140,7 @@ class Recording:
         self._db.close()
 
     def _oldest(self, tier: Tier, now_s: float) -> float:
-        """`now_s` where a tier has no row."""
+        """The time of a tier's oldest row; `now_s` if the tier has no row."""
         known = [self._edge("min", sheet, tier) for sheet in SHEETS.values()]
         return min((at_s for at_s in known if at_s is not None), default=now_s)
 
@@ -155,7 +155,7 @@ class Recording:
 
 
 class RecordingReader:
-    """A read-only look at the file, beside a daemon that may be writing it."""
+    """Reads the file, while a daemon may be writing it."""
 
     def __init__(self, path: Path) -> None:
         """Raises FileNotFoundError, or another OSError."""
@@ -167,9 +167,11 @@ class RecordingReader:
         self._subjects = _Subjects.of_all(self._db)
 
     def rows(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str] = ()) -> Iterator[Row]:
-        """The rows from `since_s` to before `until_s`, oldest first. No subjects: all; else by their first key.
+        """The rows from `since_s` to before `until_s`, oldest first.
 
-        The newest periods, which are not folded yet, are folded from the finer tiers here. Raises OSError.
+        `subjects`: the first keys of the wanted rows; empty: all.
+
+        The newest periods are not folded in the file yet, so this folds them from the finer tiers. Raises OSError.
         """
         with _as_os_error(self._path):
             yield from self._rows(sheet, TIERS.index(tier), since_s, until_s, subjects)
@@ -177,7 +179,7 @@ class RecordingReader:
     def tracks(
         self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str] = ()
     ) -> dict[tuple[str, ...], Track]:  # fmt: skip
-        """The same by subject, read by column: an answer has fifty thousand numbers. Raises OSError."""
+        """The same rows by subject, read by column, because an answer has fifty thousand numbers. Raises OSError."""
         known = self._subjects[sheet.name]
         by_subject = _BySubject(known, sheet.by_track)
         columns = ["at_s", "wall_s", "subject", *_names(sheet, tier)]
@@ -204,7 +206,7 @@ class RecordingReader:
     def _newest(
         self, sheet: Sheet, place: int, last_s: float | None, since_s: float, until_s: float, subjects: Sequence[str]
     ) -> Iterator[Row]:  # fmt: skip
-        """The periods that are not folded yet. `last_s`: of the last row that is."""
+        """The periods that are not folded yet. `last_s`: the time of the last folded row."""
         if place == 0:
             return
         tier = TIERS[place]
@@ -214,9 +216,9 @@ class RecordingReader:
         yield from _periods(sheet, tier, self._rows(sheet, place - 1, begun_s, until_s, subjects))
 
     def held(self, sheet: Sheet, since_s: float, until_s: float, subjects: Sequence[str], enough: int) -> list[Held]:
-        """By tier, its oldest row and how many it has from `since_s` to before `until_s`, counted up to `enough`.
+        """For each tier: its oldest row, and its number of rows from `since_s` to before `until_s`, counted up to `enough`.
 
-        Empty: nothing was recorded. A tier without rows is folded of the finer one's.
+        Empty: nothing was recorded. A tier without rows is folded from the finer tier.
         """
         found, newest = [], inf
         where = _where(sheet, subjects)
@@ -224,12 +226,12 @@ class RecordingReader:
             for tier in TIERS:
                 at_s = self._db.execute(f"SELECT min(at_s) FROM {_table(sheet, tier)}").fetchone()[0]  # noqa: S608
                 newest = newest if at_s is None else at_s
-                asked = f"SELECT count(*) FROM (SELECT 1 FROM {_table(sheet, tier)} WHERE {where} LIMIT ?)"  # noqa: S608
-                found.append(Held(newest, self._db.execute(asked, (since_s, until_s, *subjects, enough)).fetchone()[0]))
+                query = f"SELECT count(*) FROM (SELECT 1 FROM {_table(sheet, tier)} WHERE {where} LIMIT ?)"  # noqa: S608
+                found.append(Held(newest, self._db.execute(query, (since_s, until_s, *subjects, enough)).fetchone()[0]))
         return [] if newest == inf else found
 
     def names(self) -> set[str]:
-        """The key `names` of figures of scripts' own names."""
+        """The values of the key `names`, for figures whose names the scripts chose."""
         labels = f"SELECT names FROM {_subjects(FIGURES_OF_ITS_OWN)}"  # noqa: S608
         with _as_os_error(self._path):
             return {text for (text,) in self._db.execute(f"SELECT text FROM label WHERE id IN ({labels})")}  # noqa: S608
@@ -245,13 +247,13 @@ class RecordingReader:
 
 
 def fill(recording: Recording, sheet: Sheet, tier: Tier, rows: Iterator[Row]) -> None:
-    """Rows of any tier in one commit: for benches and tests of a long past."""
+    """Insert rows of any tier in one commit: for benchmarks, and for tests with a long past."""
     with transaction(recording._db):
         _insert(recording._db, recording._subjects[sheet.name], sheet, tier, rows)
 
 
 def read(path: Path, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterator[Row]:
-    """The same rows; none where there is no file. Raises OSError."""
+    """`RecordingReader.rows` of the file at `path`; no rows if there is no file. Raises OSError."""
     with contextlib.suppress(FileNotFoundError), RecordingReader(path) as reader:
         yield from reader.rows(sheet, tier, since_s, until_s, subjects)
 
@@ -259,34 +261,37 @@ def read(path: Path, sheet: Sheet, tier: Tier, since_s: float, until_s: float, s
 def tracks(
     path: Path, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]
 ) -> dict[tuple[str, ...], Track]:  # fmt: skip
-    """The same by subject; none where there is no file. Raises OSError."""
+    """`RecordingReader.tracks` of the file at `path`; empty if there is no file. Raises OSError."""
     with contextlib.suppress(FileNotFoundError), RecordingReader(path) as reader:
         return reader.tracks(sheet, tier, since_s, until_s, subjects)
     return {}
 
 
 def held(path: Path, sheet: Sheet, since_s: float, until_s: float, subjects: Sequence[str], enough: int) -> list[Held]:
-    """What each tier holds of a window; empty where there is no file. Raises OSError."""
+    """`RecordingReader.held` of the file at `path`; empty if there is no file. Raises OSError."""
     with contextlib.suppress(FileNotFoundError), RecordingReader(path) as reader:
         return reader.held(sheet, since_s, until_s, subjects, enough)
     return []
 
 
 def names(path: Path) -> set[str]:
-    """The key `names` of figures of scripts' own names; empty where there is no file. Raises OSError."""
+    """`RecordingReader.names` of the file at `path`; empty if there is no file. Raises OSError."""
     with contextlib.suppress(FileNotFoundError), RecordingReader(path) as reader:
         return reader.names()
     return set()
 
 
 def remove_leftovers(path: Path) -> None:
-    """What SQLite has left of a file that was removed: the next one would be read with its log. Raises OSError."""
+    """Delete the side files of a removed database.
+
+    Otherwise SQLite would read the next file with the old log. Raises OSError.
+    """
     for end in ("-wal", "-shm"):
         path.with_name(path.name + end).unlink(missing_ok=True)
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a file that cannot be used, in place of one that was set aside before. Raises OSError."""
+    """Rename a file that cannot be used. It replaces one that was set aside before. Raises OSError."""
     aside = path.with_name(f"{path.name}.old")
     for end in ("", "-wal", "-shm"):
         with contextlib.suppress(FileNotFoundError):
@@ -306,7 +311,7 @@ def _subjects(sheet: Sheet) -> str:
 
 
 def _names(sheet: Sheet, tier: Tier) -> list[str]:
-    """The columns of the series, then the least and the most of those that have them in this tier."""
+    """The columns of the series, then the minimum and maximum columns of those that have them in this tier."""
     columns = [_columns(series, tier) for series in sheet.series]
     return [each[0] for each in columns] + [name for each in columns for name in each[1:]]
 
@@ -318,7 +323,7 @@ def _columns(series: Series, tier: Tier) -> tuple[str, ...]:
 
 
 def _build(path: Path) -> None:
-    """A new file, whole under its name from the first moment: a reader never finds one without its tables."""
+    """Create a new file, complete before it gets its name: a reader never finds one without its tables."""
     aside = path.with_name(f"{path.name}.new")
     aside.unlink(missing_ok=True)
     create(aside, b"")
@@ -334,7 +339,7 @@ def _make_tables(db: sqlite3.Connection) -> None:
     with transaction(db):
         db.execute("CREATE TABLE IF NOT EXISTS label (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE)")
         for sheet in SHEETS.values():
-            texts = ", ".join((*sheet.keys, *sheet.words))  # numbers of labels
+            texts = ", ".join((*sheet.keys, *sheet.words))  # ids of labels
             db.execute(f"CREATE TABLE IF NOT EXISTS {_subjects(sheet)} (id INTEGER PRIMARY KEY, {texts})")
             db.execute(f"CREATE INDEX IF NOT EXISTS {_subjects(sheet)}_by ON {_subjects(sheet)} ({texts})")
             for tier in TIERS:
@@ -348,21 +353,21 @@ def _make(db: sqlite3.Connection, sheet: Sheet, tier: Tier) -> None:
     db.execute(f"CREATE INDEX IF NOT EXISTS {table}_at ON {table} (at_s)")
     if sheet.keys:
         db.execute(f"CREATE INDEX IF NOT EXISTS {table}_of ON {table} (subject, at_s)")
-    there = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
+    existing = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
     for name in _names(sheet, tier):
-        if name not in there:
+        if name not in existing:
             db.execute(f"ALTER TABLE {table} ADD COLUMN {name} REAL")
 
 
 class _Labels:
-    """Programs, tokens, phases: a text is written once, and subjects hold its number."""
+    """Programs, tokens, phases. Each text is stored once, and subjects refer to its id."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._ids: dict[str | None, int | None] = {None: None}
 
     def id(self, text: str | None) -> int | None:
-        """Made if there is none, in the transaction of the row that needs it."""
+        """The id of a text. A missing label is created in the transaction of the row that needs it."""
         if text not in self._ids:
             self._db.execute("INSERT OR IGNORE INTO label (text) VALUES (?)", (text,))
             self._ids[text] = self._db.execute("SELECT id FROM label WHERE text = ?", (text,)).fetchone()[0]
@@ -370,7 +375,7 @@ class _Labels:
 
 
 class _Subjects(dict[int, tuple[tuple[Any, ...], tuple[Any, ...]]]):
-    """The keys and words of a sheet's rows by the number of their subject."""
+    """The keys and words of a sheet's rows, by the id of their subject."""
 
     def __init__(self, db: sqlite3.Connection, labels: _Labels, sheet: Sheet) -> None:
         super().__init__()
@@ -380,29 +385,29 @@ class _Subjects(dict[int, tuple[tuple[Any, ...], tuple[Any, ...]]]):
 
     @classmethod
     def of_all(cls, db: sqlite3.Connection) -> dict[str, Self]:
-        """By sheet."""
+        """One instance for each sheet, by the sheet's name."""
         labels = _Labels(db)
         return {name: cls(db, labels, sheet) for name, sheet in SHEETS.items()}
 
     def read(self, ids: Collection[int]) -> None:
-        """Make these known, as a few hundred in one question take a third of the time."""
+        """Load these subjects. One query for a few hundred takes a third of the time of single queries."""
         texts = "".join(f", of_{name}.text" for name in self._columns)
         joins = " ".join(f"LEFT JOIN label AS of_{name} ON of_{name}.id = found.{name}" for name in self._columns)
         unknown = [id_ for id_ in ids if id_ not in self]
         for begun in range(0, len(unknown), _AT_ONCE):
             part = unknown[begun : begun + _AT_ONCE]
             marks = ", ".join("?" * len(part))
-            asked = f"SELECT found.id{texts} FROM {self._table} AS found {joins} WHERE found.id IN ({marks})"  # noqa: S608
-            for id_, *told in self._db.execute(asked, part):
-                self[id_] = tuple(told[: self._keys]), tuple(told[self._keys :])
+            query = f"SELECT found.id{texts} FROM {self._table} AS found {joins} WHERE found.id IN ({marks})"  # noqa: S608
+            for id_, *labels in self._db.execute(query, part):
+                self[id_] = tuple(labels[: self._keys]), tuple(labels[self._keys :])
 
     def __missing__(self, _: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """It was deleted between two looks of this reader."""
+        """Question marks, for a subject that was deleted between two queries of this reader."""
         unknown = ("?",) * len(self._columns)
         return unknown[: self._keys], unknown[self._keys :]
 
     def id(self, texts: tuple[str | None, ...]) -> int:
-        """Of keys and words, made if there is none, in the transaction of the row that needs it."""
+        """The id of these keys and words. A missing subject is created in the transaction of the row that needs it."""
         if texts not in self._ids:
             labels = [self._labels.id(text) for text in texts]
             there = " AND ".join(f"{column} IS ?" for column in self._columns)
@@ -445,13 +450,13 @@ def _read(
     until_s: float,
     firsts: Sequence[str] = (),
 ) -> Iterator[Row]:
-    """`firsts`: the first keys of the rows; none: all."""
+    """`firsts`: the first keys of the wanted rows; empty: all rows."""
     names, ends, fixed = [series.name for series in sheet.series], _ends(sheet, tier), len(_FIXED)
     cursor = _select(db, sheet, tier, _columns_of(sheet, tier), since_s, until_s, firsts)
     while rows := cursor.fetchmany(_AT_ONCE):
         subjects.read({row[3] for row in rows})
         for row in rows:
-            values: dict[str, float | Spread | None] = dict(zip(names, row[fixed:]))  # noqa: B905  what is left over are the ends
+            values: dict[str, float | Spread | None] = dict(zip(names, row[fixed:]))  # noqa: B905  the rest are the ends
             for name, mean, least, most in ends:
                 if row[mean] is not None:
                     values[name] = Spread(row[least], row[mean], row[most])
@@ -464,12 +469,12 @@ def _select(
     firsts: Sequence[str],
 ) -> sqlite3.Cursor:  # fmt: skip
     where = _where(sheet, firsts)
-    asked = f"SELECT {', '.join(columns)} FROM {_table(sheet, tier)} WHERE {where} ORDER BY at_s, rowid"  # noqa: S608
-    return db.execute(asked, (since_s, until_s, *firsts))
+    query = f"SELECT {', '.join(columns)} FROM {_table(sheet, tier)} WHERE {where} ORDER BY at_s, rowid"  # noqa: S608
+    return db.execute(query, (since_s, until_s, *firsts))
 
 
 class _BySubject(dict[int, list[tuple[Any, ...]]]):
-    """Rows by the number of their subject. The subjects of one track, as all attempts of a program are, share a list."""
+    """Rows by the id of their subject. The subjects of one track, such as all attempts of a program, share a list."""
 
     def __init__(self, subjects: _Subjects, keys: int) -> None:
         super().__init__()
@@ -482,14 +487,14 @@ class _BySubject(dict[int, list[tuple[Any, ...]]]):
 
 
 def _track(sheet: Sheet, tier: Tier, subjects: _Subjects, columns: Iterable[Sequence[Any]]) -> Track:
-    """The columns of rows: moment, wall clock, subject, then the series and their ends."""
+    """Build a track from columns: journal time, wall clock, subject, then the series, then their minima and maxima."""
     at_s, wall_s, ids, *found = map(list, columns)
     of = dict(zip(_names(sheet, tier), found, strict=True))
     names = [series.name for series in sheet.series]
     ends = {}
     for series in sheet.series:
         if series.ends:
-            *_, least, most = _columns(series, tier) * 3  # of a reading, both are the reading
+            *_, least, most = _columns(series, tier) * 3  # a single reading is its own minimum and maximum
             ends[series.name] = of[least], of[most]
     return Track(
         at_s, wall_s, [subjects[each][0] for each in ids], [subjects[each][1] for each in ids],
@@ -498,24 +503,24 @@ def _track(sheet: Sheet, tier: Tier, subjects: _Subjects, columns: Iterable[Sequ
 
 
 def _where(sheet: Sheet, firsts: Sequence[str]) -> str:
-    """Which rows, from one moment to before another. `firsts`: their first keys; none: all."""
+    """The condition for rows from one moment to before another. `firsts`: the first keys of the wanted rows; empty: all."""
     if not firsts:
         return "at_s >= ? AND at_s < ?"
-    table = _subjects(sheet)  # SQLite would look through all subjects for those of one program
+    table = _subjects(sheet)  # without INDEXED BY, SQLite scans all subjects for one program
     labels = f"SELECT id FROM label WHERE text IN ({', '.join('?' * len(firsts))})"  # noqa: S608
     subjects = f"SELECT id FROM {table} INDEXED BY {table}_by WHERE {sheet.keys[0]} IN ({labels})"  # noqa: S608
     return f"at_s >= ? AND at_s < ? AND subject IN ({subjects})"
 
 
 def _ends(sheet: Sheet, tier: Tier) -> list[tuple[str, int, int, int]]:
-    """Series that have a least and a most, with the places of mean, least and most in a row."""
+    """Series with a minimum and a maximum, and the positions of their mean, minimum and maximum in a row."""
     place = {name: number for number, name in enumerate(_columns_of(sheet, tier))}
     found = [(series.name, *_columns(series, tier)) for series in sheet.series if len(_columns(series, tier)) > 1]
     return [(name, place[mean], place[least], place[most]) for name, mean, least, most in found]
 
 
 def _periods(sheet: Sheet, tier: Tier, rows: Iterator[Row]) -> Iterator[Row]:
-    """The rows, folded by period and subject; they come oldest first."""
+    """Fold the rows by period and subject. The rows must come oldest first."""
     begun_s: float | None = None
     held: list[Row] = []
     for row in rows:
@@ -535,7 +540,10 @@ def _periods(sheet: Sheet, tier: Tier, rows: Iterator[Row]) -> Iterator[Row]:
 
 
 def _connect_readonly(path: Path) -> sqlite3.Connection:
-    """Where its shared-memory file cannot be made (a read-only disk, another user's directory), without its log."""
+    """Connect read-only. If the shared-memory file cannot be created, the file is opened without its log.
+
+    That happens on a read-only disk or in another user's directory.
+    """
     unreadable: sqlite3.OperationalError | None = None
     for how in ("mode=ro", "mode=ro&immutable=1"):
         db = sqlite3.connect(f"file:{quote(str(path))}?{how}", uri=True, timeout=_BUSY_TIMEOUT_S, check_same_thread=False)
@@ -556,7 +564,7 @@ def _connect_readonly(path: Path) -> sqlite3.Connection:
 
 @contextlib.contextmanager
 def _as_os_error(path: Path) -> Iterator[None]:
-    """SQLite's errors as OSError: damage as NotUsable, a removed file as FileNotFoundError, else the disk's."""
+    """Convert SQLite's errors: damage to NotUsable, a removed file to FileNotFoundError, an error of the disk to OSError."""
     try:
         yield
     except sqlite3.DatabaseError as error:

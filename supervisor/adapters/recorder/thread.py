@@ -1,8 +1,8 @@
-"""The recording thread: the readings of each ten seconds into the recorder's file, folded and bounded once a minute.
+"""The recording thread: writes the readings to the recorder's file every ten seconds, and folds and bounds it once a minute.
 
-It reads what the loop has published, as any client does: never the inbox, never a fact. A disk that hangs holds up this
-thread alone. What cannot be written is told once, and tried again at the next period. On a full disk one commit in twenty
-still finds room, so it counts as over only when nothing has failed for ten minutes.
+It reads the state that the loop has published, as any client does: never the inbox, never a fact. A disk that hangs blocks
+only this thread. A failed write is logged once, and the next period tries again. On a full disk one commit in twenty still
+finds room, so the failure counts as over only after ten minutes without an error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Recorder:
     def __init__(
         self, path: Path, take: Callable[[], Mapping[str, Sequence[Row]]], most_mb: Callable[[], int], clock: Clock
     ) -> None:
-        """`take` gives the readings of this moment, `most_mb` what may be kept; both are called in this thread."""
+        """`take` returns the current readings, `most_mb` the allowed size. This thread calls both."""
         self._path, self._take, self._most_mb, self._clock = path, take, most_mb, clock
         self._directory = Remembered(path.parent)
         self._directory.renew()
@@ -48,20 +48,20 @@ class Recorder:
         self._thread.start()
 
     def stop(self) -> None:
-        """Write what is known now, and end."""
+        """Write the current readings and stop."""
         self._over.set()
         if self._thread.ident is not None:
             self._thread.join(_STOP_S)
 
     def record(self) -> None:
-        """The readings of this moment. Never raises."""
+        """Write the current readings. Never raises."""
         try:
             if self._most_mb() > 0 and self._is_ours():
                 self._record(self._clock.now_s())
         except NotUsable as error:
             self._let_go()
             self._begin_anew(error)
-        except Exception as error:  # noqa: BLE001  the next period may be luckier; a daemon without pictures still trains
+        except Exception as error:  # noqa: BLE001  the next period may succeed; a daemon without curves still trains
             self._let_go()
             now_s = self._clock.now_s()
             if now_s - self._failed_s > _OVER_AFTER_S:
@@ -82,7 +82,10 @@ class Recorder:
             self._cared_s = now_s
 
     def _is_ours(self) -> bool:
-        """Whether the state directory is the one that we began with: in another one's place nothing is made."""
+        """Whether the state directory is still the one from the start.
+
+        Nothing is created in a directory that replaced it.
+        """
         expected, found = self._directory(), of_path(self._path.parent)
         return expected is not None and found is not None and found.same(expected)
 

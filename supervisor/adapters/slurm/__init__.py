@@ -1,1 +1,1 @@
-"""Slurm's commands: one module calls them, one reads what they print."""
+"""The adapters for a Slurm cluster. `client.py` runs Slurm's commands, and `reading.py` parses their output."""

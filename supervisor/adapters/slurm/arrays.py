@@ -1,13 +1,14 @@
-"""Which attempt each task of an array is: a table for each array, on the shared file system.
+"""Maps each task of a job array to its attempt, with one table per array on the shared file system.
 
-All tasks of an array have one comment, so a task's token cannot be in it. The comment names the table, and the table names
-the attempt of each task. It is written before `sbatch` is called: a daemon that was killed in between finds its tasks again.
+All tasks of an array have the same comment, so the comment cannot hold a task's token. It names the table, and the table
+names the attempt of each task. The table is written before `sbatch` is called. So a daemon that was killed between these two
+steps finds its tasks again.
 
     STATE/slurm/arrays/89ab...4567/tasks.json      {"1": ["Pong-s4", 3, "0123...cdef"], "2": ["Pong-s6", 1, "4567...89ab"]}
-                                   job.sh          the script that Slurm has
-                                   job-17_1.out    what slurmd and the lines of `setup` said of task 1
+                                   job.sh          the script that was submitted to Slurm
+                                   job-17_1.out    output of slurmd and of the `setup` lines for task 1
 
-A table is kept as long as the directory of one of its attempts is.
+A table is kept while at least one of its attempts is live or still has a directory.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from supervisor.model.settings import Paths
 from supervisor.policy.cluster.jobs import Job
 
 MOST_TASKS: Final = 1000
-"""Of one array. Slurm's own default, MaxArraySize = 1001, allows tasks up to 1000."""
+"""The most tasks in one array. Slurm's own default, MaxArraySize = 1001, allows task numbers up to 1000."""
 SCRIPT_FILE: Final = "job.sh"
-OUTPUT_FILE: Final = "job-{}.out"  # with sbatch's word for the job, or with its number
+OUTPUT_FILE: Final = "job-{}.out"  # filled with sbatch's pattern for the job id, or with the id itself
 _TABLE_FILE: Final = "tasks.json"
 
 Table = dict[int, Tag]
 
 
 class Missing(ValueError):
-    """There is no such table, or what is there is none."""
+    """The table does not exist, or its file holds no valid table."""
 
 
 class Arrays:
-    """The tables of one state directory. Only the thread that talks to Slurm writes them."""
+    """The array tables of one state directory. Only the thread that talks to Slurm writes them."""
 
     def __init__(self, paths: Paths, mark: str) -> None:
-        """`paths` are those of `remote_paths`."""
+        """`paths` is the result of `remote_paths`."""
         self._paths, self._mark = paths, mark
         self._known: dict[str, Table] = {}
 
@@ -49,7 +50,7 @@ class Arrays:
         return Path(self._paths.runtime_dir, "arrays", token)
 
     def write(self, group: str, tags: Sequence[Tag]) -> tuple[ArrayTag, Table]:
-        """A new array of these attempts. Its token follows from theirs. Raises OSError."""
+        """Write the table of a new array of these attempts. The array's token is a hash of their tokens. Raises OSError."""
         token = blake2b("".join(tag.token for tag in tags).encode(), digest_size=16).hexdigest()
         table = dict(enumerate(tags, start=1))
         body = {str(task): [tag.program, tag.attempt, tag.token] for task, tag in table.items()}
@@ -61,7 +62,7 @@ class Arrays:
         return ArrayTag(self._mark, group, token), table
 
     def place(self, token: str) -> tuple[str, int] | None:
-        """The array and the task of an attempt, among the tables that were read."""
+        """The array's token and the task number of an attempt. Searches only tables that were already written or read."""
         for array, table in self._known.items():
             for task, tag in table.items():
                 if tag.token == token:
@@ -69,13 +70,14 @@ class Arrays:
         return None
 
     def output(self, array: str, target: str) -> Path:
-        """What slurmd and the lines of `setup` said of a task."""
+        """Path of the file with the output of slurmd and of the `setup` lines for one task."""
         return self.directory(array) / OUTPUT_FILE.format(target)
 
     def tags(self, rows: Iterable[Job]) -> tuple[list[tuple[Job, Tag]], list[tuple[Job, bool]]]:
-        """Our jobs with their attempts; and our tasks that have none here, each with whether its table is surely missing.
+        """Our jobs with their attempts, and our array tasks whose attempt was not found.
 
-        A table that cannot be read just now is unknown: its tasks may be anybody's, and nothing may follow from that.
+        Each such task has a flag. True: its table or its entry is certainly missing. False: the table cannot be read at the
+        moment. The task may then belong to any attempt, so the caller must not draw conclusions from it.
         """
         known: list[tuple[Job, Tag]] = []
         unknown: list[tuple[Job, bool]] = []
@@ -104,7 +106,7 @@ class Arrays:
         return self._known.get(token, {})
 
     def _read(self, token: str) -> Table:
-        """Raises Missing, or OSError where nobody knows."""
+        """Raises Missing, or OSError if the table may exist but cannot be read."""
         try:
             body: Any = json.loads((self.directory(token) / _TABLE_FILE).read_bytes())
         except (FileNotFoundError, ValueError) as error:
@@ -116,18 +118,18 @@ class Arrays:
             raise Missing(token) from error
 
     def prune(self, in_use: Collection[str]) -> None:
-        """Remove tables whose attempts are gone. `in_use`: tokens of attempts that live. Raises OSError."""
+        """Remove the tables whose attempts are all gone. `in_use`: tokens of live attempts. Raises OSError."""
         parent = Path(self._paths.runtime_dir, "arrays")
-        for place in list(parent.iterdir()) if parent.is_dir() else []:
+        for directory in list(parent.iterdir()) if parent.is_dir() else []:
             try:
-                table = self._known.get(place.name) or self._read(place.name)
+                table = self._known.get(directory.name) or self._read(directory.name)
             except Missing:
                 table = {}
             if not any(tag.token in in_use or self._has_directory(tag) for tag in table.values()):
-                self.remove(place.name)
+                self.remove(directory.name)
 
     def remove(self, token: str) -> None:
-        """An array that Slurm has refused."""
+        """Delete the table and the script of an array, for example after Slurm has refused it."""
         self._known.pop(token, None)
         shutil.rmtree(self.directory(token), ignore_errors=True)
 

@@ -1,11 +1,11 @@
-"""Slurm's commands as children: no shell, a time limit, the C locale, and one typed answer each.
+"""Runs Slurm's commands as child processes: no shell, a time limit, the C locale, and one typed answer per call.
 
-An answer is what was asked for, `SlurmRefused` with its own words, or `Unknown`. Unknown is never "it failed": an `sbatch`
-that was cut off at its time limit, or whose controller went away in the middle, may have submitted the job. Whoever
-submits looks for the job by its comment before it submits again.
+An answer is the requested result, `SlurmRefused` with Slurm's own message, or `Unknown`. `Unknown` never means "it failed".
+An `sbatch` that was killed at its time limit, or that lost its controller during the call, may have submitted the job. So a
+caller must look for the job by its comment before it submits again.
 
-A poll is one `squeue` for all jobs of this user, with those that ended in the last minutes, and at most one more call:
-`sinfo` where a wanted job has failed, else `sacct` for wanted jobs that the controller has forgotten.
+A poll runs one `squeue` for all jobs of this user, including those that ended in the last minutes. It runs at most one more
+command: `sinfo` if a wanted job has failed, otherwise `sacct` for wanted jobs that the controller has forgotten.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Why = Literal["timeout", "unreachable", "garbage", "missing"]
 Found = TypeVar("Found")
 
 CALLS_A_POLL: Final = 2
-MAY_BE_ITS_NODE: Final = frozenset({"FAILED", "CANCELLED"})  # after these the launcher asks for the nodes
+MAY_BE_ITS_NODE: Final = frozenset({"FAILED", "CANCELLED"})  # after these job states the launcher also queries the nodes
 _MOST_SAID: Final = 600
 _KEPT: Final = frozenset({"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "SLURM_CONF_SERVER"})
 _TOOLS: Final = ("SLURM_", "SLURMD_", "SBATCH_", "SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SALLOC_", "SCONTROL_", "SRUN_")
@@ -56,19 +56,19 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Slurm took the request."""
+    """Slurm accepted the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmRefused:
-    """Slurm answered, and said no. `words` are its own, on one line."""
+    """Slurm rejected the request. `words` is Slurm's own message, on one line."""
 
     words: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Nobody knows: no answer in time, no controller, no binary, or an answer that is not understood."""
+    """The outcome is unknown: no answer in time, no controller, no binary, or an answer that cannot be parsed."""
 
     words: str
     why: Why
@@ -76,9 +76,10 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """All jobs of this user. `absent`: targets that were wanted, and that neither the controller nor the accounting knows.
+    """All jobs of this user.
 
-    `unread`: why nothing is known of other wanted jobs that are missing here; empty: each of them is in `found` or absent.
+    `absent`: wanted targets that neither the controller nor the accounting database knows. `unread`: why the state of the
+    other missing targets is unknown. If it is empty, every wanted job is in `found` or in `absent`.
     """
 
     found: tuple[Job, ...]
@@ -94,21 +95,21 @@ class _Said:
 
 
 class Slurm:
-    """The commands of one cluster. Every call blocks, for `timeout_s` at most."""
+    """Runs the commands of one cluster. Every call blocks for at most `timeout_s`."""
 
     def __init__(self, *, timeout_s: float = 30.0, directory: str = "") -> None:
-        """`directory`: where the commands are, if not on the path."""
+        """`directory`: folder of the Slurm commands, if they are not on PATH."""
         self._timeout_s, self._directory = timeout_s, directory
         self._by_json = False
         self._accounting = True
         self.calls = 0
 
     def version(self) -> tuple[int, int] | Unknown:
-        """(22, 5). It needs no controller."""
+        """Slurm's version, such as (22, 5). Needs no controller."""
         return self._read(["sinfo", "--version"], reading.version_in)
 
     def submit(self, script: str, options: Sequence[str] = (), *, cwd: str = "/") -> Submitted | SlurmRefused | Unknown:
-        """Submit a batch script, which begins with `#!`. `options` count more than the script's #SBATCH lines."""
+        """Submit a batch script, which begins with `#!`. `options` override the script's #SBATCH lines."""
         said = self._run(["sbatch", "--parsable", *options], given=script, cwd=cwd)
         if isinstance(said, Unknown):
             return said
@@ -119,18 +120,18 @@ class Slurm:
             return Unknown(f"sbatch: an answer without a job's number: {printable(said.out.strip())[:200]!r}", "garbage")
         answer = _refusal("sbatch", said)
         if isinstance(answer, SlurmRefused) and not _SBATCH_SAYS.search(said.err):
-            return Unknown(answer.words, "garbage")  # a site's wrapper around it broke, perhaps after the submission
+            return Unknown(answer.words, "garbage")  # a site's wrapper around sbatch failed, perhaps after the submission
         return answer
 
     def would_take(self, script: str) -> Done | SlurmRefused | Unknown:
-        """Whether Slurm would take this script. Nothing is submitted."""
+        """Check whether Slurm would accept this script. Submits nothing."""
         said = self._run(["sbatch", "--test-only"], given=script)
         if isinstance(said, Unknown):
             return said
         return Done() if said.code == 0 else _refusal("sbatch", said)
 
     def jobs(self, wanted: Collection[str] = ()) -> Jobs | Unknown:
-        """All jobs of this user. `wanted`: `Job.target`s to be looked for, though they may have ended long ago."""
+        """All jobs of this user. `wanted`: `Job.target`s to look up in any case, even if they ended long ago."""
         before = self.calls
         found = self._queue()
         if isinstance(found, Unknown):
@@ -145,16 +146,20 @@ class Slurm:
         past = self._past(missing)
         if isinstance(past, Unknown):
             return Jobs(tuple(found), unread=past.words)
-        # The accounting calls a job running for ever if the controller never reported its end: only an end is news.
+        # If the controller never reported a job's end, the accounting lists the job as running for ever. So only ended jobs
+        # are used.
         ended = [job for job in past if job.ended]
         return Jobs((*found, *ended), frozenset(missing) - {job.target for job in ended})
 
     def cancel(self, targets: Collection[str]) -> Done | SlurmRefused | Unknown:
-        """`Job.target`s. Slurm says nothing of one that has ended, or that it does not know: that is done too."""
+        """Cancel jobs, given by `Job.target`.
+
+        Slurm reports no error for a job that has ended or is unknown: that is `Done` as well.
+        """
         return self._ask(["scancel", *targets])
 
     def signal(self, target: str, name: str) -> Done | SlurmRefused | Unknown:
-        """To the batch script alone."""
+        """Send a signal to the batch script only, not to its child processes."""
         return self._ask(["scancel", f"--signal={name}", "--batch", target])
 
     def requeue(self, target: str) -> Done | SlurmRefused | Unknown:
@@ -167,7 +172,10 @@ class Slurm:
         return self._ask(["scontrol", "release", target])
 
     def update(self, target: str, **fields: str) -> Done | SlurmRefused | Unknown:
-        """`update("17", ExcNodeList="n1,n2")`: the names are scontrol's. Most of them change jobs that wait alone."""
+        """`update("17", ExcNodeList="n1,n2")`: the field names are those of scontrol.
+
+        Most fields can change only while a job is pending.
+        """
         return self._ask(["scontrol", "update", f"JobId={target}", *(f"{name}={value}" for name, value in fields.items())])
 
     def nodes(self) -> list[Node] | Unknown:
@@ -177,26 +185,32 @@ class Slurm:
         return self._read(["sinfo", "--all", "-h", "-o", FIELD.join(reading.SINFO_PARTITION)], reading.partitions_in)
 
     def _queue(self) -> list[Job] | Unknown:
-        """As text: the same in all versions, and for 1,000 jobs a twentieth of the time of JSON (ADR 0077).
+        """The queue, read as text.
 
-        A row for each task: else a task that was put back is folded with those that never began, and its restarts are lost.
-        Where the text is not understood, a field that a version has dropped for example, JSON is asked from then on.
+        The text is the same in all versions, and for 1,000 jobs takes a twentieth of JSON's time (ADR 0077).
+
+        `--array` prints one row per task. Otherwise squeue merges a requeued task with the tasks that never began, and its
+        restart count is lost. If the text cannot be parsed, for example because a version dropped a field, this and all
+        later calls use JSON.
         """
-        who = ["--all", "--states=all", f"--user={os.getuid()}"]
+        filters = ["--all", "--states=all", f"--user={os.getuid()}"]
         if not self._by_json:
             ends = [FIELD] * (len(reading.SQUEUE_FIELDS) - 1) + [RECORD]
             form = ",".join(f"{name}:{end}" for name, end in zip(reading.SQUEUE_FIELDS, ends, strict=True))
-            text = self._read(["squeue", *who, "--array", "--noheader", "-O", form], reading.jobs_in_text)
+            text = self._read(["squeue", *filters, "--array", "--noheader", "-O", form], reading.jobs_in_text)
             if not isinstance(text, Unknown) or text.why != "garbage":
                 return text
-        answer = self._read(["squeue", "--json", *who], lambda said: reading.jobs_in_json(said, os.getuid()))
+        answer = self._read(["squeue", "--json", *filters], lambda said: reading.jobs_in_json(said, os.getuid()))
         if not self._by_json and isinstance(answer, Unknown):
             return text
         self._by_json = True
         return answer
 
     def _past(self, targets: Sequence[str]) -> list[Job] | Unknown:
-        """Jobs of the accounting; none where there is none. The controller was asked for ended jobs already."""
+        """Jobs from the accounting database, or none if the cluster has no accounting.
+
+        The controller was already asked for ended jobs.
+        """
         if not self._accounting:
             return []
         answer = self._read(
@@ -213,7 +227,7 @@ class Slurm:
         said = self._run(argv)
         if isinstance(said, Unknown):
             return said
-        # scancel says "Invalid job id" and ends with 0.
+        # scancel prints "Invalid job id" and still exits with 0, so stderr must be empty, too.
         return Done() if said.code == 0 and not said.err.strip() else _refusal(argv[0], said)
 
     def _read(self, argv: Sequence[str], parse: Callable[[str], Found]) -> Found | Unknown:
@@ -253,9 +267,10 @@ class Slurm:
 
 
 def environment() -> dict[str, str]:
-    """Without what a surrounding job or a user's shell would make of the commands: SBATCH_ACCOUNT, SQUEUE_FORMAT ...
+    """The environment for the commands.
 
-    Times are printed as seconds since the epoch, and long lists of an array's tasks are not cut.
+    It omits variables of a surrounding job or of a user's shell that change the commands: SBATCH_ACCOUNT, SQUEUE_FORMAT ...
+    The added variables make Slurm print times as seconds since the epoch, and print long lists of an array's tasks in full.
     """
     kept = {
         key: value
@@ -266,7 +281,7 @@ def environment() -> dict[str, str]:
 
 
 def _refusal(command: str, said: _Said) -> SlurmRefused | Unknown:
-    """What Slurm itself refused, or Unknown where the answer shows that nobody may have decided."""
+    """`SlurmRefused` if Slurm itself rejected the request; `Unknown` if Slurm may not have decided."""
     words = _words(said) or f"{command} ended with status {said.code} and said nothing"
     if said.code < 0 or words.startswith(f"{command} ended"):
         return Unknown(words, "garbage")

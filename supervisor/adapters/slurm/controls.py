@@ -1,4 +1,4 @@
-"""Control records of jobs: on the shared file system, from where each node copies its own (`node.py`)."""
+"""Control records of jobs. They lie on the shared file system. Each node copies its own record from there (`node.py`)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from supervisor.model.commands import SetControl
 
 
 class SlurmControls(Controls):
-    """Each record is closed after every write: only then do other hosts see it.
+    """Closes each record after every write, because other hosts see the new content only then.
 
-    `leave_by` is a stamp of this host's clock, which means nothing on another one: a job is asked to leave by a signal.
+    `leave_by_s` is a stamp of this host's clock and has no meaning on another host, so it is not written. A signal asks a
+    job to leave.
     """
 
     def write(self, command: SetControl) -> None:

@@ -1,22 +1,25 @@
 """The launcher of a Slurm cluster: each attempt is a job, and one thread talks to Slurm.
 
-`spawn` returns at once; the thread writes the order and the batch script into the attempt's directory, names the attempt in
-the fence, and submits. The journal has `SpawnIntended` before that, and the job carries the attempt's token in its comment.
-So whatever happens between submitting and recording, the job is found again, and no second one is submitted:
+`spawn` returns at once. The thread writes the order and the batch script into the attempt's directory, writes the attempt's
+token into the fence, and submits the job. The journal records `SpawnIntended` before that, and the job carries the attempt's
+token in its comment. So whatever happens between submitting and recording, the daemon finds the job again and submits no
+second one:
 
-* `sbatch` that gives no answer may have submitted. The queue is looked through for `settle_s`. Only when Slurm answers then
-  and does not know such a job, the start has failed, and the next attempt has another token.
-* a daemon that was killed in between finds the intent in the journal, and does the same (`survey`).
-* a job with our mark whose attempt nobody expects is deleted, and could not train: the fence names another attempt.
+* An `sbatch` that gives no answer may have submitted the job. The launcher searches the queue for `settle_s`. The start has
+  failed only if Slurm then answers and does not know such a job. The next attempt has another token.
+* If the daemon was killed between these steps, the next daemon finds the intent in the journal and does the same (`survey`).
+* A job with our mark that belongs to no expected attempt is deleted. It could not train anyway: the fence names another
+  attempt.
 
-A poll is one call for all jobs. Slurm that does not answer is unknown: nothing ends, nothing is submitted again.
+A poll is one call for all jobs. If Slurm does not answer, the state is unknown: no attempt ends, and nothing is submitted
+again.
 
-Programs of one group that start together and ask for the same, such as the seeds of a game, are one array (`arrays.py`): one
-`sbatch`, one line in the queue. Each task is an attempt as any job is, with a token, a fence and an end of its own, and is
-called `17_3`. One that ends is started again alone, or with those of its group that end in the same moment.
+Programs of one group that start together with the same terms, such as the seeds of a game, form one array (`arrays.py`): one
+`sbatch`, one line in the queue. Each task is an attempt like any other job, with its own token, fence and end, and with a
+job id such as `17_3`. A task that ends is restarted alone, or together with tasks of its group that end at the same moment.
 
-When Slurm itself puts a job back into its queue (`--requeue`: a node failed, a job was preempted), that attempt has ended.
-The next attempt is the same job with the next token (`workers.contract.next_token`), which its node makes by itself.
+Slurm itself may put a job back into its queue (`--requeue`: a node failed, a job was preempted). Its attempt has then ended.
+The next attempt is the same job with the next token (`workers.contract.next_token`), which the node computes by itself.
 """
 
 from __future__ import annotations
@@ -59,12 +62,12 @@ log = structlog.get_logger()
 
 ORDER_FILE: Final = "order.json"
 GATHER_S: Final = 1.0
-"""Programs of a group that are started within this time of each other are submitted together."""
+"""The launcher submits programs of one group together if they are requested within this time of each other."""
 _GATHER_MOST_S: Final = 5.0
-_FILES_LEFT_S: Final = 30.0  # an exit record that a node has written may be seen here only after a while
-_NO_REPORT_S: Final = 900.0  # a job that has a node and never started its program: the node or `setup` hangs
-_ERRORS: Final = 2  # polls without an answer before it is reported: one is an ordinary hiccup ...
-_AWAY_S: Final = 25.0  # ... unless nothing was heard for so long
+_FILES_LEFT_S: Final = 30.0  # a node's exit record may become visible on this host only after a delay
+_NO_REPORT_S: Final = 900.0  # a job had a node for so long and never started its program: the node or `setup` hangs
+_ERRORS: Final = 2  # failed polls before an outage is reported: a single one is ordinary ...
+_AWAY_S: Final = 25.0  # ... unless Slurm has given no answer for so long
 _IDLE_S: Final = 0.2
 _NEVER_WORKS: Final = re.compile(
     r"invalid (account|partition|qos|feature|generic resource|gres|license|time limit|job constraint)|"
@@ -80,11 +83,11 @@ _HELD_BY_SYSTEM: Final = re.compile(r"launch.?fail|jobholdmaxrequeue|prolog", re
 
 
 class _Stopped(ValueError):
-    """It is no longer to be submitted."""
+    """The attempt was stopped before it was submitted."""
 
 
 class Cluster(Protocol):
-    """What is needed of `adapters.slurm.client.Slurm`."""
+    """The methods of `adapters.slurm.client.Slurm` that the launcher needs."""
 
     def submit(self, script: str, options: Sequence[str] = (), *, cwd: str = "/") -> Submitted | SlurmRefused | Unknown: ...
 
@@ -99,31 +102,31 @@ class Cluster(Protocol):
 
 @dataclass(slots=True)
 class _Held:
-    """One attempt that is a job, or is about to be one."""
+    """One attempt that has been submitted as a job, or is about to be."""
 
     program: str
     number: int
     token: str
-    base: str  # the token in the job's comment: that of the attempt which the job was submitted for
-    restart: int = 0  # how often Slurm had restarted the job when this attempt began
+    base: str  # the token in the job's comment: it names the attempt for which the job was submitted
+    restart: int = 0  # number of times that Slurm had restarted the job when this attempt began
     job: str | None = None  # `17`, or `17_3` of an array
-    array: str = ""  # the token of its array
-    task: int = 0  # in that
-    unanswered_s: float | None = None  # since then nobody knows whether it was submitted
+    array: str = ""  # the token of its array; empty: a single job; empty: a single job
+    task: int = 0  # number of its task number of its task in that array array
+    unanswered_s: float | None = None  # since then it is unknown whether the job was submitted
     submitting: bool = True
     row: Job | None = None
-    began_s: float | None = None  # it has a node
-    spawned: bool = False  # its worker is known to have run
-    over_s: float | None = None  # Slurm has shown its end
+    began_s: float | None = None  # when the job was first seen on a node
+    spawned: bool = False  # a report of the node shows that its worker has run
+    over_s: float | None = None  # when Slurm first showed its end
     leaving: bool = False
-    asked: bool = False  # Slurm has passed that on
+    asked: bool = False  # Slurm has answered the signal that asks the job to leave
     killed: bool = False
-    given_up: bool = False  # deleted by us, as its node never started the program
+    given_up: bool = False  # we deleted the job because its node never started the program
 
 
 @dataclass(frozen=True, slots=True)
 class _Back:
-    """A job that Slurm has put back into its queue, and the attempt that goes on with it."""
+    """A job that Slurm has put back into its queue, and the next attempt, which continues in that job."""
 
     job: str
     array: str
@@ -135,7 +138,7 @@ class _Back:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """An attempt that is to be submitted."""
+    """A request to submit one attempt."""
 
     held: _Held
     spec: ProgramSpec
@@ -144,29 +147,32 @@ class _Asked:
 
     @property
     def common(self) -> tuple[str, Terms]:
-        """What those of one array share."""
+        """The values that all attempts of one array share."""
         return self.spec.group, self.terms
 
 
 @dataclass(slots=True)
 class _Look:
-    """The newest answer of Slurm's."""
+    """The newest answer from Slurm, with its indexes."""
 
     absent: frozenset[str] = frozenset()
     by_target: dict[str, Job] = field(default_factory=dict)
     tags: dict[str, Tag] = field(default_factory=dict)  # by target
-    unknown: list[tuple[Job, bool]] = field(default_factory=list)  # tasks of ours: which attempt they are nobody knows
+    unknown: list[tuple[Job, bool]] = field(default_factory=list)  # our array tasks whose attempt is unknown (`Arrays.tags`)
     by_base: dict[str, list[Job]] = field(default_factory=dict)
-    arrays: dict[str, set[int]] = field(default_factory=dict)  # by token: those of which a row is shown
+    arrays: dict[str, set[int]] = field(default_factory=dict)  # job ids of the rows in the answer, by the array's token
 
 
 def mark_of(state_dir: str) -> str:
-    """Names a state directory in the comments of its jobs."""
+    """A short hash that identifies a state directory in the comments of its jobs."""
     return blake2b(str(Path(state_dir).resolve()).encode(), digest_size=4).hexdigest()
 
 
 def remote_paths(paths: Paths) -> Paths:
-    """Beats and controls of jobs lie below the state directory: the runtime directory is this host's alone."""
+    """Paths for jobs: beats and controls lie below the state directory.
+
+    Other hosts cannot see this host's runtime directory.
+    """
     return replace(paths, runtime_dir=f"{paths.state_dir}/slurm")
 
 
@@ -177,20 +183,20 @@ def _token_after(base: str, restarts: int) -> str:
 
 
 class SlurmLauncher:
-    """`ports.Launcher` of a Slurm cluster. Calls return at once; outcomes are posted to the inbox."""
+    """`ports.Launcher` of a Slurm cluster. Calls return at once, and the launcher posts their outcomes to the inbox."""
 
     def __init__(
         self, paths: Paths, settings: Callable[[], LauncherSettings], cluster: Cluster, inbox: Inbox, clock: Clock,
         last_step: Callable[[str, str], int | None] = lambda _program, _token: None,
     ) -> None:  # fmt: skip
-        """`paths` are those of `remote_paths`. `last_step`: the newest step that an attempt's own output shows."""
+        """`paths` is the result of `remote_paths`. `last_step` returns the newest step in an attempt's own output."""
         self._paths, self._settings, self._cluster = paths, settings, cluster
         self._inbox, self._clock, self._last_step = inbox, clock, last_step
         self.mark = mark_of(paths.state_dir)
-        self._guard = threading.Lock()  # over the four below; never held over a call of Slurm or a file system
+        self._guard = threading.Lock()  # protects the four below; never held during a call to Slurm or to a file system
         self._held: dict[str, _Held] = {}  # by token
         self._back: dict[str, _Back] = {}  # by program
-        self._found: dict[str, _Held] = {}  # by token: what `survey` and `strangers` have found, to be adopted
+        self._found: dict[str, _Held] = {}  # by token: found by `survey` or `unrecorded_workers`, waits for `adopt`
         self._asked: list[_Asked] = []
         self._tasks: deque[Callable[[], None]] = deque()
         self._arrays = Arrays(paths, self.mark)
@@ -199,31 +205,34 @@ class SlurmLauncher:
         self._due_s = 0.0
         self._errors, self._heard_s = 0, clock.now_s()
         self._last: dict[str, JobSight] = {}
-        self._nodes: dict[str, Node] | None = None  # as they were asked in this poll; None: they were not
+        self._nodes: dict[str, Node] | None = None  # the nodes as queried in this poll; None: not queried
         self._code: str | None = None
         self._wake = threading.Event()
         self._over = False
         self._thread: threading.Thread | None = None
 
-    # --- what the deciding thread asks ---------------------------------------------------------------------------------
+    # --- calls from the deciding thread --------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to talk to Slurm. Before it nothing is submitted."""
+        """Start to talk to Slurm. Nothing is submitted before this call."""
         self._thread = threading.Thread(target=self._run, name="slurm", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """The jobs go on without us. What Slurm is being asked just now may take a while, and is not waited for."""
+        """Stop the thread; the jobs continue to run.
+
+        A call to Slurm in progress may take long, so this waits at most 2 s for it.
+        """
         self._over = True
         self._wake.set()
         if self._thread is not None:
             self._thread.join(2.0)
 
     def spawn(self, spec: ProgramSpec, attempt: int, token: str, avoid: Sequence[str] = ()) -> None:
-        """Submit one attempt, or go on with the job that Slurm has put back into its queue for it."""
+        """Submit one attempt, or continue it in the job that Slurm has put back into its queue."""
         held = _Held(spec.name, attempt, token, token)
         with self._guard:
-            back = self._back.pop(spec.name, None)  # of another token: nobody goes on with it, and it is deleted
+            back = self._back.pop(spec.name, None)  # with another token, no attempt continues it; `_end_strays` deletes it
             if back is not None and back.token == token:
                 held = replace(
                     held, base=back.base, restart=back.restart, job=back.job, array=back.array, submitting=False
@@ -238,17 +247,20 @@ class SlurmLauncher:
             self._put(self._poll_now)
 
     def no_room(self) -> str | None:
-        """A job takes no open file here."""
+        """Always None: a job needs no open file on this host."""
         return None
 
     def refuse(self, program: str, token: str, error: str) -> None:
-        """Nothing was submitted. Outcome: SpawnBroke."""
+        """Report that an attempt was not submitted. Outcome: SpawnBroke."""
         with self._guard:
             self._held.pop(token, None)
         self._broke(program, token, f"cannot submit {program}: {error}")
 
     def signal(self, program: str, token: str, signal: str) -> None:
-        """Slurm passes signals to the batch script, which has its own meaning for most. SIGCONT continues its tree."""
+        """Send SIGCONT to a job on a node, which continues its tree. All other signals are only logged.
+
+        Slurm passes signals to the batch script, and that script gives most signals a meaning of its own.
+        """
         signal_number(signal)
         held = self._of(token)
         if signal == "SIGCONT" and held is not None and held.job is not None and held.began_s is not None:
@@ -257,10 +269,10 @@ class SlurmLauncher:
         log.info("signal_not_sent", program=program, token=token, signal=signal, why="its process is on another host")
 
     def continue_child(self, program: str, token: str, pid: int, start_ticks: int) -> None:
-        """No process of a job is on this host."""
+        """Does nothing: no process of a job is on this host."""
 
     def ask_to_leave(self, program: str, token: str) -> None:  # noqa: ARG002
-        """It saves and leaves; a job that still waits in the queue is deleted. Asking again changes nothing."""
+        """Ask the job to save and leave. A job that is still pending is deleted. A second call changes nothing."""
         held = self._of(token)
         if held is not None and not held.leaving:
             held.leaving = True
@@ -274,7 +286,7 @@ class SlurmLauncher:
             self._put(partial(self._cancel, held))
 
     def restore_run_dir(self, program: str, token: str) -> None:
-        """Make the run directory of an attempt again, with its fence. Raises OSError."""
+        """Recreate the run directory of an attempt, with its fence. Raises OSError."""
         held = self._of(token)
         if held is not None:
             make_dir(self._paths.attempt_dir(program, held.number, token))
@@ -282,7 +294,7 @@ class SlurmLauncher:
                 self._fence(program, token)
 
     def attempt(self, token: str) -> RunningAttempt | None:  # noqa: ARG002
-        """No process of a job is on this host."""
+        """Always None: no process of a job is on this host."""
         return None
 
     def number(self, token: str) -> int | None:
@@ -295,23 +307,26 @@ class SlurmLauncher:
         return held is not None and held.began_s is not None
 
     def unrecorded(self) -> str:
-        """There are no shim records on this host."""
+        """Always empty: there are no shim records on this host."""
         return ""
 
     def restore_records(self) -> None:
-        """There are none."""
+        """Does nothing: there are no shim records on this host."""
 
-    # --- finding again -------------------------------------------------------------------------------------------------
+    # --- re-adoption -------------------------------------------------------------------------------------------------
 
     def adopt(self, program: str, survivor: Survivor) -> None:  # noqa: ARG002
-        """Go on with an attempt that `survey` or `strangers` has found."""
+        """Take charge of an attempt that `survey` or `unrecorded_workers` has found."""
         with self._guard:
             held = self._found.pop(survivor.token, None)
             if held is not None:
                 self._held[survivor.token] = held
 
     def survey(self, expected: dict[str, tuple[int, str]]) -> dict[str, Survivor]:
-        """What became of attempts. As long as nobody knows, they count as alive: `poll` finds out. May block."""
+        """Find out the state of attempts.
+
+        An attempt whose state is unknown counts as alive until `poll` learns more. May block.
+        """
         answer = self._cluster.jobs() if expected else None
         look = self._look_of(answer) if isinstance(answer, Jobs) else None
         return {name: self._survey(look, name, *attempt) for name, attempt in sorted(expected.items())}
@@ -323,25 +338,29 @@ class SlurmLauncher:
             self._is_job(held, row)
             held.base, held.restart = tag.token, number - tag.attempt
         self._found[token] = held
-        told = report.read(self._paths, program, number, token)
-        if held.job is None and told is None and not self._may_be_submitted(program, number, token):
+        latest = report.read(self._paths, program, number, token)
+        if held.job is None and latest is None and not self._may_be_submitted(program, number, token):
             del self._found[token]
             return Survivor(token, Survival.NEVER)
-        if told is None:
+        if latest is None:
             return Survivor(token, Survival.ALIVE)
         held.spawned = True
-        if held.job is None and _TARGET.fullmatch(told.job):
-            held.job, held.restart = told.job, told.restart
-        return Survivor(token, Survival.ALIVE, told.pid, told.start_ticks, told.shim_pid, told.shim_start_ticks)
+        if held.job is None and _TARGET.fullmatch(latest.job):
+            held.job, held.restart = latest.job, latest.restart
+        return Survivor(token, Survival.ALIVE, latest.pid, latest.start_ticks, latest.shim_pid, latest.shim_start_ticks)
 
     def _may_be_submitted(self, program: str, number: int, token: str) -> bool:
-        """Its script is written before sbatch is called. One that Slurm restarts has none of its own."""
+        """Whether the attempt may have been submitted: its script is written before sbatch is called.
+
+        An attempt that continues a restarted job has no script of its own. It has no directory either, until its node
+        creates one.
+        """
         if Path(self._paths.attempt_dir(program, number, token), SCRIPT_FILE).exists():
             return True
         return self._fence_of(program) != "" and not Path(self._paths.attempt_dir(program, number, token)).is_dir()
 
     def unrecorded_workers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:
-        """Jobs of ours that the journal knows nothing of, because it was damaged or is older than they are. May block."""
+        """Our jobs that are missing in the journal, because it was damaged or is older than the jobs. May block."""
         answer = self._cluster.jobs() if self._anything(programs) else None
         if not isinstance(answer, Jobs):
             return {}
@@ -373,7 +392,7 @@ class SlurmLauncher:
             self._wake.clear()
 
     def step(self) -> None:
-        """All that is due now: what was asked, then a look at the queue."""
+        """Do everything that is due now: requested tasks first, then submissions, then a poll of the queue."""
         while self._tasks and not self._over:
             self._safely(self._tasks.popleft())
         for together in self._gathered():
@@ -394,7 +413,7 @@ class SlurmLauncher:
     def _safely(task: Callable[[], object]) -> None:
         try:
             task()
-        except Exception:  # one attempt's odd directory must not end the only thread that knows of the others
+        except Exception:  # one attempt's broken directory must not end the only thread that handles the others
             log.exception("slurm_task_failed")
 
     def _of(self, token: str) -> _Held | None:
@@ -404,10 +423,11 @@ class SlurmLauncher:
     # --- submitting ----------------------------------------------------------------------------------------------------
 
     def _gathered(self) -> list[list[_Asked]]:
-        """Attempts to be submitted now: each alone, or those of a group that are one array.
+        """Take the attempts that are due for submission: single attempts, and groups that become one array each.
 
-        A group is waited for until none of it was asked for in `GATHER_S`. Worked example: the three seeds of Pong are
-        asked for at 10.0, 10.0 and 10.4 s and are submitted at 11.4 s, by one call.
+        A group is due when none of its attempts was requested in the last `GATHER_S`, or `_GATHER_MOST_S` after the first
+        request. Worked example: the three seeds of Pong are requested at 10.0, 10.0 and 10.4 s. One call submits them at
+        11.4 s.
         """
         now_s, gathers = self._clock.now_s(), self._settings().arrays and self._takes_arrays
         found: dict[tuple[str, Terms] | str, list[_Asked]] = {}
@@ -423,7 +443,7 @@ class SlurmLauncher:
         return [together[first : first + MOST_TASKS] for together in ready for first in range(0, len(together), MOST_TASKS)]
 
     def _submit(self, together: list[_Asked]) -> SlurmRefused | None:
-        """Submit one attempt as a job, or several as the tasks of an array. Returns what Slurm refused."""
+        """Submit one attempt as a job, or several as the tasks of an array. Returns Slurm's refusal, if any."""
         together = self._each(together, self._prepare)
         if not together:
             return None
@@ -448,7 +468,10 @@ class SlurmLauncher:
         return answer if isinstance(answer, SlurmRefused) else None
 
     def _each(self, together: list[_Asked], step: Callable[[_Asked], None]) -> list[_Asked]:
-        """Those of which the step could be done. Of the others it is posted that they were not submitted."""
+        """Run the step for each attempt and return those for which it succeeded.
+
+        Post for the others that they were not submitted.
+        """
         done = []
         for each in together:
             try:
@@ -468,9 +491,11 @@ class SlurmLauncher:
         self._broke(name, asked.held.token, said if isinstance(error, _Stopped) else f"cannot submit {name}: {said}")
 
     def _submit_singly(self, together: list[_Asked], answer: SlurmRefused) -> None:
-        """Slurm refuses the array: the cluster allows none, or fewer jobs of one user. Each is submitted by itself then.
+        """Slurm refuses the array, so submit each attempt as a job of its own.
 
-        They ask for the same, so what it refuses to one it refuses to those after it, which need no call.
+        The cluster allows no arrays, or fewer jobs per user.
+
+        All attempts have the same terms. So if Slurm refuses one, it would refuse those after it, and they need no call.
         """
         if _NO_ARRAYS.search(answer.words):
             self._takes_arrays = False
@@ -499,7 +524,10 @@ class SlurmLauncher:
                 self._broke(name, held.token, f"Slurm refuses the job of {name}: {answer.words}", permanent=never)
 
     def _prepare(self, asked: _Asked) -> None:
-        """Write all that the job needs, but its script. The fence comes last: from then on no older attempt may commit."""
+        """Write all files that the job needs, except its script and its fence.
+
+        `_submit` writes the fence last: from then on no older attempt may commit.
+        """
         held, spec = asked.held, asked.spec
         directory = self._paths.attempt_dir(spec.name, held.number, held.token)
         make_dir(directory)
@@ -522,7 +550,10 @@ class SlurmLauncher:
         return script
 
     def _write_array(self, together: list[_Asked]) -> str:
-        """The table of its tasks, and its script, which lies with each of the attempts, too."""
+        """Write the table and the script of an array, and return the script.
+
+        Each attempt's directory gets a link to the script.
+        """
         tag, table = self._arrays.write(together[0].spec.group, [self._tag(each) for each in together])
         directory = str(self._arrays.directory(tag.token))
         places = {}
@@ -554,7 +585,7 @@ class SlurmLauncher:
         return sys.executable, "-S", "-E", f"{self._code_dir()}/node.py"
 
     def _code_dir(self) -> str:
-        """A copy of what runs on nodes: a job that waits for days must not meet half of an upgrade."""
+        """A copy of the code that runs on nodes. So a job that waits for days never runs partly upgraded code."""
         if self._code is None or not Path(self._code).is_dir():
             self._code = _copy_code(f"{self._paths.runtime_dir}")
         return self._code
@@ -570,7 +601,10 @@ class SlurmLauncher:
     # --- ending --------------------------------------------------------------------------------------------------------
 
     def _ask(self, held: _Held) -> None:
-        """USR1 to the batch script, as before the time limit. Asked again at the next look where Slurm did not answer."""
+        """Send USR1 to the batch script, as Slurm does before the time limit.
+
+        If Slurm does not answer, the next poll sends it again.
+        """
         if held.job is None:
             return
         if held.began_s is None:
@@ -596,10 +630,10 @@ class SlurmLauncher:
             log.warning("job_not_deleted", program=held.program, job=held.job, said=answer.words)
         self._poll_now()
 
-    # --- looking at the queue ------------------------------------------------------------------------------------------
+    # --- polling the queue ---------------------------------------------------------------------------------------------
 
     def poll(self) -> None:
-        """One look at the queue, and what follows from it."""
+        """Query the queue once and act on the answer."""
         self._nodes = None
         with self._guard:
             held, back = list(self._held.values()), list(self._back.values())
@@ -639,7 +673,10 @@ class SlurmLauncher:
         held.array = held.array if array is None else array.token
 
     def _find(self, held: _Held, look: _Look) -> Job | None:
-        """The row of its job. Of jobs that were submitted twice the first one counts, and the others are deleted."""
+        """The row of the attempt's job. If the attempt was submitted twice, one job is kept and the others are deleted.
+
+        A running job is kept rather than a pending one, then the job with the lowest id.
+        """
         rows = look.by_base.get(held.base, [])
         if held.job is None and rows and not held.submitting:
             rows = sorted(rows, key=lambda row: (row.ended, row.waiting, row.id))
@@ -651,20 +688,21 @@ class SlurmLauncher:
         return row if row is not None and self._is_of(row, held, look.tags.get(row.target)) else None
 
     def _is_of(self, row: Job, held: _Held, tag: Tag | None) -> bool:
-        """A controller that was killed forgets the newest jobs and gives their numbers again: to jobs of others, too.
+        """Whether this row is the attempt's job. Its job id alone is not enough.
 
-        The accounting may have lost the comment; then the name says whose it is.
+        A controller that was killed forgets the newest jobs and gives their ids to new jobs, even to unrelated ones. The
+        accounting may have lost the comment; then the job's name identifies its program.
         """
         if tag is not None:
             return tag.token == held.base
         array = array_of(row.comment)
-        if array is not None:  # its table cannot be read just now
+        if array is not None:  # its table cannot be read at the moment
             return array.mark == self.mark and held.array in {"", array.token}
         own = Tag(self.mark, held.program, held.number, held.base).name
         return row.name.startswith(f"extralife-{self.mark}-") if row.array_task is not None else row.name == own
 
     def _look_for(self, held: _Held, look: _Look) -> None:
-        """Slurm answers, and does not show its job."""
+        """Handle an answer from Slurm that does not show the attempt's job."""
         now_s = self._clock.now_s()
         if self._was_deleted(held, look):
             self._end(held, "CANCELLED")
@@ -672,7 +710,7 @@ class SlurmLauncher:
             if held.job in look.absent or held.job in look.by_target:
                 self._end(held, "")
         elif look.unknown:
-            return  # its job may be one of those
+            return  # its job may be one of these tasks
         elif held.unanswered_s is not None and now_s - held.unanswered_s >= self._settings().settle_s:
             waited_s = now_s - held.unanswered_s
             if held.spawned:
@@ -683,7 +721,7 @@ class SlurmLauncher:
             self._broke(held.program, held.token, f"cannot submit {held.program}: {error}")
 
     def _was_deleted(self, held: _Held, look: _Look) -> bool:
-        """Slurm shows its array and not the task: a task that is deleted before it begins leaves no row anywhere."""
+        """Whether the attempt's task was deleted before it began. Slurm then shows the array, but no row for the task."""
         found = self._arrays.place(held.base)
         if found is None or held.submitting or held.spawned or held.began_s is not None:
             return False
@@ -691,7 +729,7 @@ class SlurmLauncher:
         ids = look.arrays.get(array, set())
         if not ids or (held.job is not None and held.job not in look.absent):
             return False
-        # One that began, ended and was forgotten has an output.
+        # A task that began, ended and was then forgotten by Slurm has left an output file.
         return not any(self._arrays.output(array, f"{each}_{task}").exists() for each in ids)
 
     def _while_waiting(self, held: _Held, row: Job) -> None:
@@ -711,9 +749,9 @@ class SlurmLauncher:
             self._ask(held)
         if held.spawned:
             return
-        told = report.read(self._paths, held.program, held.number, held.token)
-        if told is not None:
-            self._spawned(held, told)
+        latest = report.read(self._paths, held.program, held.number, held.token)
+        if latest is not None:
+            self._spawned(held, latest)
         elif now_s - held.began_s > _NO_REPORT_S and not held.killed:
             held.killed = held.given_up = True
             self._cancel(held)
@@ -728,7 +766,7 @@ class SlurmLauncher:
         )  # fmt: skip
 
     def _went_back(self, held: _Held, row: Job) -> None:
-        """Slurm has restarted the job, or will: this attempt is over, and the next one is the same job."""
+        """Slurm has restarted the job, or will. This attempt has ended, and the next attempt is the same job."""
         if held.leaving:
             self._cancel(held)
             self._end(held, row.state, requeued=True)
@@ -736,11 +774,11 @@ class SlurmLauncher:
         self._end(held, row.state, requeued=True, next_token=contract.next_token(held.token))
 
     def _end_strays(self, look: _Look) -> None:
-        """Jobs with our mark that belong to no attempt: they could not train, and would only wait in the queue."""
+        """Delete jobs with our mark that belong to no attempt. They could not train and would only wait in the queue."""
         with self._guard:
             bases = {each.base for each in (*self._held.values(), *self._found.values())}
             late = [name for name, back in self._back.items() if self._clock.now_s() - back.since_s > self._claim_s()]
-            for name in late:  # nobody goes on with it: it was stopped, or has no slot any more
+            for name in late:  # no attempt continues it: its program was stopped, or lost its slot
                 del self._back[name]
             bases |= {back.base for back in self._back.values()}
         ours = [target for target, tag in look.tags.items() if tag.mark == self.mark and tag.token not in bases]
@@ -751,7 +789,10 @@ class SlurmLauncher:
             self._cluster.cancel(strays)
 
     def _without_table(self, look: _Look) -> list[str]:
-        """Tasks whose table has been gone for `settle_s`: nobody can go on with them. The shared file system may be late."""
+        """Tasks whose table has been missing for `settle_s`, so no attempt can continue them.
+
+        The wait covers a slow shared file system.
+        """
         now_s = self._clock.now_s()
         missing = [row.target for row, surely in look.unknown if surely]
         self._unknown_since = {target: self._unknown_since.get(target, now_s) for target in missing}
@@ -761,27 +802,28 @@ class SlurmLauncher:
         return max(30.0, 2 * self._settings().poll_s)
 
     def _end(self, held: _Held, state: str, *, requeued: bool = False, next_token: str = "") -> None:
-        """Post how the attempt ended, once nothing of its job runs and its files are here."""
+        """Post how the attempt ended, once no process of its job runs and its files are visible on this host."""
         now_s = self._clock.now_s()
         if held.over_s is None:
             held.over_s = now_s
-        told = report.read(self._paths, held.program, held.number, held.token)
-        # Slurm counts a restart while the node still saves. A node without a last word is blamed, so that is waited for.
-        speaks = requeued or state in {"COMPLETED", "FAILED", ""}
+        latest = report.read(self._paths, held.program, held.number, held.token)
+        # Slurm counts a restart while the node is still saving. A node that leaves no exit record is blamed, so wait for the
+        # record.
+        expects_record = requeued or state in {"COMPLETED", "FAILED", ""}
         record = endings.read_exit(self._paths, held.program, held.number, held.token)
-        if record is None and speaks and now_s - held.over_s < _FILES_LEFT_S:
-            return  # the next look asks again
+        if record is None and expects_record and now_s - held.over_s < _FILES_LEFT_S:
+            return  # the next poll tries again
         if record is not None and record.spawn_error:
             self._drop(held)
             self._broke(held.program, held.token, record.spawn_error)
             return
-        if told is not None and not held.spawned:  # it began and ended between two looks
-            self._spawned(held, told)
+        if latest is not None and not held.spawned:  # it began and ended between two polls
+            self._spawned(held, latest)
         if next_token and held.job is not None:
             with self._guard:
                 self._back[held.program] = _Back(held.job, held.array, held.base, held.restart + 1, next_token, now_s)
         self._drop(held)
-        self._inbox.post(Ended(now_s, held.program, held.token, self._ending(held, state, told, requeued, next_token)))
+        self._inbox.post(Ended(now_s, held.program, held.token, self._ending(held, state, latest, requeued, next_token)))
 
     def _ending(
         self, held: _Held, state: str, told: report.NodeReport | None, requeued: bool, next_token: str
@@ -797,7 +839,7 @@ class SlurmLauncher:
                 )  # fmt: skip
             if ending.steps is None:
                 ending = replace(ending, shown_steps=self._last_step(held.program, held.token))
-        except Exception as error:  # noqa: BLE001  an end that nobody hears of would hold up the program for ever
+        except Exception as error:  # noqa: BLE001  an end that is never posted would block the program for ever
             ending = Ending(fate=f"its end could not be read: {type(error).__name__}: {error}")
         row = held.row
         node = told.node if told is not None else (row.nodes[0] if row is not None and row.nodes else "")
@@ -810,7 +852,10 @@ class SlurmLauncher:
         return replace(ending, oom_line="", oom_kills=None, job=job)
 
     def _with_node(self, job: JobEnd) -> JobEnd:
-        """What the cluster says of the node of a job that failed: one call for all that ended in this poll."""
+        """Add the node's state, as the cluster reports it, to a failed job.
+
+        One call serves all jobs that ended in this poll.
+        """
         if self._nodes is None:
             answer = self._cluster.nodes()
             self._nodes = {} if isinstance(answer, Unknown) else {each.name: each for each in answer}
@@ -818,16 +863,22 @@ class SlurmLauncher:
         return job if node is None else replace(job, node_states=node.states, node_reason=node.reason)
 
     def _by_output(self, held: _Held, state: str) -> str:
-        """Where memory is limited without cgroups, Slurm kills a job and calls it FAILED: only its output says why."""
+        """The job's state, corrected to OUT_OF_MEMORY if its output shows that.
+
+        Where memory is limited without cgroups, Slurm kills a job and reports FAILED. Only the output contains the reason.
+        """
         if state != "FAILED":
             return state
-        own = self._paths.attempt_dir(held.program, held.number - held.restart, held.base)  # the first one of this job
+        own = self._paths.attempt_dir(held.program, held.number - held.restart, held.base)  # the first attempt of this job
         output = self._arrays.output(held.array, str(held.job)) if held.array else f"{own}/{OUTPUT_FILE.format(held.job)}"
-        said = read_bounded(str(output), _OUTPUT_BYTES)
-        return "OUT_OF_MEMORY" if _OUT_OF_MEMORY.search(said) else state
+        text = read_bounded(str(output), _OUTPUT_BYTES)
+        return "OUT_OF_MEMORY" if _OUT_OF_MEMORY.search(text) else state
 
     def _journal_of(self, told: report.NodeReport | None) -> Callable[[int], float] | None:
-        """Journal time of a stamp of the node's clock, by both hosts' wall clocks; None: they were never compared."""
+        """A function that converts a stamp of the node's clock to journal time, by the wall clocks of both hosts.
+
+        None: there is no report, so the clocks were never compared.
+        """
         if told is None:
             return None
         offset_s = told.wall_s - ahead_s(self._clock) - told.at_ns / 1e9
@@ -859,7 +910,7 @@ class SlurmLauncher:
             [each for each in unknown if not each[0].ended], by_base, arrays,
         )  # fmt: skip
 
-    # --- telling -------------------------------------------------------------------------------------------------------
+    # --- reporting -----------------------------------------------------------------------------------------------------
 
     def _post_sights(self, *, always: bool = False) -> None:
         with self._guard:
@@ -870,7 +921,10 @@ class SlurmLauncher:
 
 
 def _row_of(look: _Look, mark: str, program: str, number: int, token: str) -> tuple[Job, Tag] | None:
-    """The job of an attempt: it was submitted for it, or for the one that Slurm has restarted since."""
+    """The row and tag of an attempt's job.
+
+    It was submitted for this attempt, or for an earlier one that Slurm has restarted since.
+    """
     for target, tag in look.tags.items():
         if (tag.mark, tag.program) != (mark, program) or tag.attempt > number:
             continue
@@ -897,13 +951,16 @@ def _fate(held: _Held, state: str) -> str:
 
 
 def _takes_checkpoint(spec: ProgramSpec) -> bool:
-    """Whether a start is given a checkpoint, which is looked for anew before each: Slurm would give it the old one again."""
+    """Whether the command names a checkpoint.
+
+    The daemon looks for the newest one before each start; Slurm would reuse the old one.
+    """
     used = () if spec.template is None else placeholders.uses([*spec.argv, *dict(spec.env).values()])
     return bool(spec.checkpoint_glob) or placeholders.RESUME in used
 
 
 def node_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, settings: LauncherSettings) -> dict[str, object]:
-    """What `node.py` reads. Raises ValueError for what no job can have."""
+    """The order that `node.py` reads. Raises ValueError for settings that a job cannot have."""
     if spec.user or spec.stdin:
         raise ValueError("a job runs as the user who submits it, and has no standard input: remove `user` and `stdin`")
     name, stdout = spec.name, paths.log_of(spec, "stdout") or ""
@@ -921,12 +978,12 @@ def node_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, settin
 
 
 def _is_final(words: str) -> bool:
-    """Whether Slurm would refuse it as well tomorrow, as a single job too."""
+    """Whether Slurm would refuse the same request tomorrow, too, and also as a single job."""
     return _NEVER_WORKS.search(words) is not None and not _NO_ARRAYS.search(words)
 
 
 def _output(directory: str, job: str) -> str:
-    """Where the script's own output goes, in sbatch's words."""
+    """Path of the script's own output, as a file name pattern for sbatch."""
     return f"{directory}/".replace("%", "%%") + OUTPUT_FILE.format(job)
 
 
@@ -940,13 +997,13 @@ def _copy_code(parent: str) -> str:
     sources |= {f"{each.__name__.replace('.', '/')}.py": Path(str(each.__file__)) for each in (contract, exit_record)}
     texts = {name: path.read_bytes() for name, path in sources.items()}
     digest = blake2b(b"\0".join(texts.values()), digest_size=8).hexdigest()
-    place = Path(parent, f"code-{digest}")
-    if place.is_dir():
-        return str(place)
-    aside = place.with_suffix(".new")
+    directory = Path(parent, f"code-{digest}")
+    if directory.is_dir():
+        return str(directory)
+    aside = directory.with_suffix(".new")
     shutil.rmtree(aside, ignore_errors=True)
     for name, text in texts.items():
         make_dir((aside / name).parent)
         (aside / name).write_bytes(text)
-    aside.rename(place)
-    return str(place)
+    aside.rename(directory)
+    return str(directory)

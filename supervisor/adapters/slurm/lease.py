@@ -1,15 +1,15 @@
-"""One daemon for a state directory that several hosts share: a lease in a file, told by its own movement alone.
+"""Ensures that only one daemon uses a state directory that several hosts share.
 
-The lock of one machine (`adapters/singleton.py`) holds on one machine: over a shared file system flock(2) may be local or
-refused. So the daemon also writes its lease, `slurm/lease`, and counts it up every `RENEW_S`. Another host's daemon that
-finds one watches it: while it moves, that daemon refuses to start; when it has not moved for `DEAD_S`, it takes over. No
-clocks are compared. A daemon that finds its lease taken leaves at once as if killed, and touches no job: they are the other
-one's now.
+The lock of one machine (`adapters/singleton.py`) is valid on one machine: over a shared file system flock(2) may be local or
+refused. So the daemon also writes its lease, the file `slurm/lease`, and increments its count every `RENEW_S`. A daemon on
+another host that finds a lease watches it. While the count changes, that daemon refuses to start. When the count has not
+changed for `DEAD_S`, it takes over. No clocks are compared. A daemon whose lease was taken exits at once, as if killed, and
+touches no job: the jobs now belong to the other daemon.
 
-Example: the daemon on login1 dies with its host. One on login2 starts, watches for 45 s, takes over and adopts all jobs.
-login1 comes back with a daemon that was only frozen: its next renewal finds login2's token, and it is gone.
+Example: the daemon on login1 stops with its host. A daemon on login2 starts, watches for 45 s, takes over and adopts all
+jobs. login1 comes back, and its daemon was only frozen. At its next renewal it finds login2's token and exits.
 
-An orderly end removes the lease, so a small job that runs the daemon and resubmits itself waits for nothing.
+An orderly shutdown removes the lease. So a small job that runs the daemon and resubmits itself does not have to wait.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ log = structlog.get_logger()
 RENEW_S: Final = 10.0
 DEAD_S: Final = 45.0
 _LOOK_S: Final = 3.0
-_SETTLE_S: Final = 2.0  # two daemons that start at once: the later write counts for both
+_SETTLE_S: Final = 2.0  # for two daemons that start at once: both then read the later write
 _MOST_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonClaim:
-    """Whose lease it is. `count` moves while that daemon lives."""
+    """The owner of a lease. `count` changes while that daemon is alive."""
 
     host: str
     boot_id: str
@@ -57,14 +57,14 @@ class DaemonLease:
     """The lease of this daemon."""
 
     def __init__(self, state_dir: str, boot_id: str, wait: Callable[[float], object] | None = None) -> None:
-        """`wait` is for tests."""
+        """`wait` replaces the real wait in tests."""
         self._path, self._state_dir = Path(state_dir, "slurm", "lease"), state_dir
         self._mine = DaemonClaim(socket.gethostname(), boot_id, os.getpid(), secrets.token_hex(8))
         self._over = threading.Event()
         self._wait = wait or threading.Event().wait
 
     def take(self) -> None:
-        """Raises Taken while another host's daemon has it, and OSError."""
+        """Take the lease. Raises Taken while a daemon on another host holds it, and OSError."""
         make_dir(self._path.parent)
         found = read(self._path)
         if found is not None and (found.host, found.boot_id) != (self._mine.host, self._mine.boot_id):
@@ -76,11 +76,11 @@ class DaemonLease:
             raise Taken(self._words(found))
 
     def keep(self, lost: Callable[[], None]) -> None:
-        """Renew it in a thread of its own; `lost` is called when another daemon has taken it."""
+        """Renew the lease in a separate thread, which calls `lost` when another daemon has taken it."""
         threading.Thread(target=self._keep, args=(lost,), name="lease", daemon=True).start()
 
     def renew(self) -> bool:
-        """False: it is another's. A file that cannot be read, or is gone, is not: it is written again."""
+        """Renew the lease. False: another daemon owns it. A file that is missing or cannot be read is written again."""
         found = read(self._path)
         if found is not None and found.token != self._mine.token:
             log.critical("lease_lost", to=found.host, pid=found.pid)
@@ -91,7 +91,7 @@ class DaemonLease:
         return True
 
     def release(self) -> None:
-        """At an orderly end."""
+        """Remove the lease, if it is still ours, at an orderly shutdown."""
         self._over.set()
         found = read(self._path)
         if found is not None and found.token == self._mine.token:
@@ -125,7 +125,7 @@ class DaemonLease:
 
 
 def read(path: Path) -> DaemonClaim | None:
-    """None where there is none, or it is just being written."""
+    """The claim in the file. None if there is none, or if it is being written at the moment."""
     try:
         found = DaemonClaim(**json.loads(read_bounded(str(path), _MOST_BYTES)))
     except (ValueError, TypeError, RecursionError):

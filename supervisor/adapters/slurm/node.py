@@ -1,19 +1,20 @@
-"""What a job runs on its node: the shim of one attempt, and the link between the node and the shared file system.
+"""The program that a job runs on its node: it starts the shim of one attempt and links the node to the shared file system.
 
-The batch script starts `python -S -E node.py ORDER.json` from a copy beside the shim and the contract, so a job that waits
-for days does not depend on an installation that was upgraded meanwhile. It needs the standard library alone.
+The batch script starts `python -S -E node.py ORDER.json` from a copy beside the shim and the contract. So a job that waits
+for days does not depend on an installation that was upgraded meanwhile. The program needs only the standard library.
 
-The worker beats into memory of its node, as on one machine: other hosts do not see a mapped file of a shared file system.
-Every `PERIOD_S` the newest record is written to the shared file system, together with the node's clock at that moment, so
-that the daemon can tell ages without comparing clocks. What the daemon asks (checkpoint interval) goes the other way.
+The worker writes its beats to memory of its node, as on one machine. Other hosts do not see changes in a mapped file of a
+shared file system. Every `PERIOD_S` the link writes the newest record to the shared file system, together with the node's
+clock at that moment. So the daemon can compute ages without comparing clocks. The daemon's requests (checkpoint interval)
+take the opposite way.
 
 Three checks keep an attempt from running twice:
 
-1. The attempt's claim names one job. A second job of the same attempt, submitted twice, ends at once.
-2. The fence must name this attempt, or (when Slurm has restarted the job) an earlier run of this very job. A job that starts
+1. The attempt's claim names one job. If an attempt was submitted twice, its second job ends at once.
+2. The fence must name this attempt, or (when Slurm has restarted the job) an earlier run of this same job. A job that starts
    after a newer attempt was submitted ends at once.
-3. The fence is read again all the time. A node that was cut off and comes back finds another attempt's token and kills its
-   worker; until then the worker itself cannot commit a checkpoint (`workers/store.py`).
+3. The link reads the fence again every `PERIOD_S`. A node that was cut off and comes back finds another attempt's token and
+   kills its worker. Until then the worker itself cannot commit a checkpoint (`workers/store.py`).
 
 Slurm's USR1 (the time limit is near, or the daemon asks) and TERM (preempted, deleted) let the whole tree save and leave.
 CONT (the daemon asks, or Slurm has resumed the job) continues every stopped process of the tree.
@@ -44,10 +45,10 @@ BEAT_BYTES: Final = contract.RECORD_BYTES
 CLAIM_FILE: Final = "claim"
 LEAVE_BY_FILE: Final = "leave-by"
 _EARLY_S: Final = 75.0  # Slurm may send its signal up to a minute early
-_ANNOUNCED_LEADS: Final = 2.0  # before the time limit the program can know of it
+_ANNOUNCED_LEADS: Final = 2.0  # the program is informed this many leads before the time limit
 _BY_LIMIT: Final = "time limit"
 _PR_SET_PDEATHSIG: Final = 1
-_END: Final = signal.SIGUSR2  # to the shim: now. SIGTERM comes from Slurm to every process of the job, the shim too
+_END: Final = signal.SIGUSR2  # tells the shim to end now; Slurm sends SIGTERM to every process of the job, also the shim
 _AWAITED: Final = {signal.SIGUSR1, signal.SIGTERM, signal.SIGCHLD, signal.SIGCONT}
 _TICKS_S: Final = os.sysconf("SC_CLK_TCK")
 
@@ -55,14 +56,14 @@ Order = dict[str, Any]
 
 
 class NotOurs(Exception):
-    """This job must not run: another job or a newer attempt has the program."""
+    """This job must not run: another job or a newer attempt owns the program."""
 
 
 class Run:
-    """One run of a job: the attempt that it is, and where its files are."""
+    """One run of a job: its attempt and the paths of its files."""
 
     def __init__(self, order: Order, environ: dict[str, str], began_s: float | None = None) -> None:
-        """`began_s`: when the batch script began, by CLOCK_BOOTTIME; None: just now."""
+        """`began_s`: when the batch script began, by CLOCK_BOOTTIME; None: at this moment."""
         self.order = order
         array, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
         self.job = f"{array}_{task}" if array and task else environ.get("SLURM_JOB_ID", "0")
@@ -81,7 +82,7 @@ class Run:
         self.asked = ""
 
     def claim(self) -> None:
-        """Make the attempt this job's, and the run directory this run's. Raises NotOurs or OSError."""
+        """Claim the attempt for this job, and the run directory for this run. Raises NotOurs or OSError."""
         self.attempt_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         mine = f"job {self.job}, restart {self.restart}\n"
         aside = self.attempt_dir / f"{CLAIM_FILE}.{self.job}"
@@ -112,19 +113,20 @@ class Run:
         aside.rename(self.fence)
 
     def note(self, number: int) -> None:
-        """Why it is to leave: the first reason counts."""
+        """Record why the job is to leave. Only the first reason counts."""
         near = self.left_s() <= float(self.order["lead_s"]) + _EARLY_S
         self.asked = self.asked or (_BY_LIMIT if number == signal.SIGUSR1 and near else "signal")
 
     def left_s(self) -> float:
-        """Until the job's time limit."""
+        """Seconds until the job's time limit."""
         return self.ends_at_s - boot_s()
 
 
 class Announcement:
-    """The file that the program's EXTRALIFE_LEAVE_BY names: it appears once the end of the job is near.
+    """The file whose path the program finds in EXTRALIFE_LEAVE_BY. It appears once the end of the job is near.
 
-    Twice the lead before the time limit: a script that looks for the file has one lead to save before it is asked to leave.
+    For the time limit, it appears twice the lead before it. A script that looks for the file then has one lead to save
+    before it is asked to leave.
     """
 
     def __init__(self, path: Path) -> None:
@@ -135,18 +137,21 @@ class Announcement:
             self.make(time.time() + run.left_s(), f"the time limit of job {run.job}")
 
     def make(self, until_wall_s: float | None, why: str) -> None:
-        """Only the first one counts."""
+        """Create the file. Only the first call counts."""
         if self._made:
             return
         self._made = True
-        with contextlib.suppress(OSError):  # the memory of the node is full: the program is asked all the same
+        with contextlib.suppress(OSError):  # if the node's memory is full, the program is still asked by signal
             aside = self._path.with_name(f"{self._path.name}.new")
             aside.write_text(contract.leave_by_text(until_wall_s, why))
-            aside.rename(self._path)  # a script never reads half of it
+            aside.rename(self._path)  # atomic: a script never reads a part of the file
 
 
 def shim_order(run: Run, local: Path) -> dict[str, object]:
-    """What the shim reads: as on one machine, with beats and lock in memory of this node, and the job's own environment."""
+    """The order that the shim reads. It is as on one machine, except for two things.
+
+    Beats and lock lie in memory of this node, and the environment is the job's own.
+    """
     order = run.order
     inherited = {*contract.STRIPPED_ENV, *contract.PLACEHOLDER_ENV}
     env = {name: value for name, value in os.environ.items() if name not in inherited}
@@ -175,7 +180,10 @@ def boot_s() -> float:
 
 
 def began_s() -> float:
-    """When this process began: `exec` keeps it, so that is when the batch script did, before the lines of `setup`."""
+    """When this process began, in seconds of CLOCK_BOOTTIME. `exec` keeps this time.
+
+    So it is the time at which the batch script began, before the lines of `setup`.
+    """
     return int(_stat_fields(os.getpid())[19]) / _TICKS_S
 
 
@@ -184,9 +192,9 @@ def boot_id() -> str:
 
 
 class Link:
-    """Copies beats to the shared file system and controls from it, and watches the fence; in a thread of its own.
+    """Copies beats to the shared file system and controls from it, and watches the fence, in a separate thread.
 
-    A shared file system may stall for minutes. The main thread must hear Slurm's signals all the same.
+    A shared file system may stall for minutes. The main thread must still receive Slurm's signals during that time.
     """
 
     def __init__(self, run: Run, local: Path, shim: subprocess.Popen[bytes], record: dict[str, Any]) -> None:
@@ -199,7 +207,7 @@ class Link:
         self._thread.start()
 
     def stop(self) -> None:
-        """A last report, unless the file system stalls."""
+        """Write a last report and stop. If the file system stalls, this gives up after 30 s."""
         self._over.set()
         self._thread.join(30.0)
 
@@ -238,17 +246,17 @@ class Link:
     def _look_at_fence(self) -> None:
         run, owner = self._run, self._run.owner()
         if owner in run.family[:-1]:
-            run.take_fence()  # an earlier run of this job was late
+            run.take_fence()  # an earlier run of this job wrote the fence late
         elif owner not in {"", run.token}:
             run.asked = "fenced"
             self._shim.send_signal(_END)
 
 
 def write_in_place(path: Path, data: bytes) -> None:
-    """Over the file's old content, and closed: then readers on other hosts see it at their next open, also over NFS.
+    """Overwrite the file's content and close the file. Readers on other hosts then see it at their next open, also over NFS.
 
-    A rename would be whole at every moment, but other hosts may keep the old name for a minute. The sums in it tell a reader
-    of a write in progress.
+    A rename would be atomic, but other hosts may keep the old name for a minute. The checksums in the data show a reader
+    that a write is in progress.
     """
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -271,7 +279,7 @@ def _state(pid: int) -> str | None:
 
 
 def _used(session: int) -> dict[str, float | int]:
-    """CPU time of the shim's session and of its children that have ended; what it has read and written."""
+    """CPU seconds of the shim's session and of its ended children, and the bytes that it has read and written."""
     ticks, size = 0, 0
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -289,7 +297,7 @@ def _io_bytes(process: Path) -> int:
 
 
 def continue_below(pid: int) -> None:
-    """SIGCONT for every stopped process that descends from `pid`. The shim inherits those whose parents have ended."""
+    """Send SIGCONT to every stopped descendant of `pid`. The shim inherits the processes whose parents have ended."""
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
             for child in map(int, task.read_text().split()):
@@ -299,7 +307,7 @@ def continue_below(pid: int) -> None:
 
 
 def start_shim(order: dict[str, object], code: Path) -> tuple[subprocess.Popen[bytes], dict[str, Any]]:
-    """The shim, and its answer. It ends its tree when this process is gone: nothing outlives its job."""
+    """Start the shim and read its answer. It ends its tree when this process is gone, so no process outlives the job."""
     libc = ctypes.CDLL(None)
 
     def with_parent() -> None:
@@ -323,7 +331,7 @@ def start_shim(order: dict[str, object], code: Path) -> tuple[subprocess.Popen[b
 
 
 def wait(run: Run, shim: subprocess.Popen[bytes], announced: Announcement) -> None:
-    """Until the shim is gone. USR1 and TERM ask the tree to save and leave; the shim asks each process once."""
+    """Wait until the shim has exited. USR1 and TERM ask the tree to save and leave; the shim asks each process once."""
     while shim.poll() is None:
         announced.of_limit(run)
         found = signal.sigtimedwait(_AWAITED, PERIOD_S)
@@ -339,13 +347,13 @@ def wait(run: Run, shim: subprocess.Popen[bytes], announced: Announcement) -> No
 
 
 def _say(sentence: str) -> None:
-    """Into the job's own output."""
+    """Print a sentence to the job's own output."""
     sys.stdout.write(f"extralife: {sentence}\n")
     sys.stdout.flush()
 
 
 def exit_code(run: Run) -> int:
-    """As Slurm shows it: the worker's, and 0 when it had been asked to leave."""
+    """The exit code for Slurm to show: the worker's own, or 0 if it was asked to leave."""
     try:
         record = ExitRecord.from_json((run.attempt_dir / contract.EXIT_FILE).read_bytes())
     except (OSError, ValueError):

@@ -1,17 +1,18 @@
-"""Readings of jobs, from what their nodes write to the shared file system.
+"""Readings of jobs, from the files that their nodes write to the shared file system.
 
-A node's clock is not this host's. Its report holds its own clock at the moment of writing, so an age is known exactly. It
-is counted from when the report was first seen here. While reports come, a worker is judged as on one machine. When none has
-come for `FRESH_S` nobody knows whether the worker, its node or the file system is slow: its beats count as lost, and it has
-the patience of a program without beats (`stall.coarse_floor_s`, ten minutes). Unknown is not stalled.
+A node's clock is not this host's clock. A node's report holds the node's own clock at the moment of writing, so the age of
+each stamp is known exactly. The age is counted from the moment at which this host first saw the report. While reports
+arrive, a worker is judged as on one machine. When none has arrived for `FRESH_S`, it is unknown whether the worker, its node
+or the file system is slow. The worker's beats then count as lost, and it gets the time limit of a program without beats
+(`stall.coarse_floor_s`, ten minutes). Unknown is not stalled.
 
 Time in which this host itself could not read the file system does not count: after a stall of minutes every node has
 `FRESH_S` again to write.
 
 A job that waits in the queue has no reading at all: nothing is judged before it begins.
 
-What a script writes (logs, event files, its own checkpoints) lies on the shared file system, and is read here as on one
-machine, by the same readers.
+The files that a script writes (logs, event files, its own checkpoints) lie on the shared file system. The same readers as on
+one machine read them here.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from supervisor.records import dataclass
 from workers import contract
 
 FRESH_S: Final = 15.0
-_BLIND_S: Final = 10.0  # between two looks: longer, and this host was held up
+_BLIND_S: Final = 10.0  # between two looks; after a longer time this host itself was delayed
 _PERIOD_S: Final = 1.0
-_SHARE: Final = 10.0  # of the time, one part in so many goes into looking: a thousand jobs are looked at less often
+_SHARE: Final = 10.0  # looks take at most 1 / _SHARE of the time: a thousand jobs are read less often
 _LITTLE_S: Final = 0.1  # the sampler's period is not exact
 _MOST_REPORTS_EVER: Final = 1000
-_CLOCKS_S: Final = 5.0  # between a node's clock and the file server's: `doctor` warns of more
+_CLOCKS_S: Final = 5.0  # allowed difference of a node's clock and the file server's: `doctor` warns above it
 
 Reports = tuple[tuple[str, str, Report], ...]
 
@@ -66,7 +67,10 @@ class SlurmProbes:
         self, paths: Paths, clock: Clock, begun: Callable[[str], bool],
         own: Callable[[str], OwnCheckpoint | None] = lambda _: None, figures: FigureReader | None = None,
     ) -> None:  # fmt: skip
-        """`begun`: whether the job of a token has a node. `own` and `figures` as for the processes of one machine."""
+        """`begun`: whether the job of a token has a node.
+
+        `own` and `figures` are the same as for the processes of one machine.
+        """
         self._paths, self._clock, self._begun, self._own, self._figures = paths, clock, begun, own, figures
         self._guard = threading.Lock()
         self._watched: dict[str, _Watched] = {}
@@ -79,7 +83,7 @@ class SlurmProbes:
             self._watched[spec.name] = _Watched(spec, attempt, token, seen_at_s=self._clock.now_s())
 
     def beat_defect(self, program: str, token: str) -> str:  # noqa: ARG002
-        """A report that is missing or stale is no defect of a file that could be mended here."""
+        """Always empty: a missing or stale report is not a file defect that this host could repair."""
         return ""
 
     def forget(self, program: str, token: str) -> None:
@@ -91,11 +95,11 @@ class SlurmProbes:
             self._figures.forget(program, token)
 
     def doing(self) -> dict[int, tuple[str, int]]:
-        """No process of a job is on this host."""
+        """Always empty: no process of a job is on this host."""
         return {}
 
     def sample(self) -> dict[str, Sample]:
-        """One reading of each job that has begun. A shared file system is not asked more than once in `_PERIOD_S`."""
+        """One reading of each job that has begun. Reads the shared file system at most once per `_PERIOD_S`."""
         with self._guard:
             watched = list(self._watched.values())
         now_s = self._clock.now_s()
@@ -112,7 +116,7 @@ class SlurmProbes:
         return dict(self._last)
 
     def reports(self) -> Reports:
-        """What workers have left in their `reports.jsonl` since the last call."""
+        """The reports that workers have written to their `reports.jsonl` since the last call."""
         with self._guard:
             watched = [
                 each for each in self._watched.values() if each.reports < _MOST_REPORTS_EVER and each.seen is not None
@@ -120,9 +124,9 @@ class SlurmProbes:
         found = []
         for each in watched:
             directory = self._paths.attempt_dir(each.spec.name, each.attempt, each.token)
-            all_of_it = endings.read_reports(f"{directory}/{contract.REPORTS_FILE}")
-            found += [(each.spec.name, each.token, report) for report in all_of_it[each.reports :]]
-            each.reports = len(all_of_it)
+            all_reports = endings.read_reports(f"{directory}/{contract.REPORTS_FILE}")
+            found += [(each.spec.name, each.token, report) for report in all_reports[each.reports :]]
+            each.reports = len(all_reports)
         return tuple(found)
 
     def _look(self, item: _Watched) -> None:
@@ -141,7 +145,7 @@ class SlurmProbes:
             item.grown.note(seen | (growth.files(self._paths, spec) if spec.progress_glob else {}), now_s)
 
     def _began(self, item: _Watched, found: NodeReport) -> None:
-        """Its node has written for the first time."""
+        """Start to watch logs and figures, when the node has written its first report."""
         if item.spec.progress is not Progress.FILES:
             item.grown.began(found.logs_from)
         if self._figures is not None and not item.spec.builtin:
@@ -158,8 +162,8 @@ class SlurmProbes:
         if item.seen is None:
             return Sample(item.token) if self._begun(item.token) else None
         stale = self._clock.now_s() - item.seen_at_s > FRESH_S
-        told = None if self._figures is None else self._figures.newest(item.spec.name, item.token)
-        made = completed(self._made(item, item.seen, told, stale=stale), item.spec, told)
+        figures = None if self._figures is None else self._figures.newest(item.spec.name, item.token)
+        made = completed(self._made(item, item.seen, figures, stale=stale), item.spec, figures)
         own = self._own(item.spec.name)
         return made if own is None else replace(made, own=own)
 
@@ -183,7 +187,7 @@ class SlurmProbes:
 
     def _from_beat(self, item: _Watched, seen: NodeReport, beat: contract.Beat, state: str | None, *, stale: bool) -> Sample:
         def at(stamp_ns: int) -> float | None:
-            """A stamp of the node's clock as journal time."""
+            """Convert a stamp of the node's clock to journal time."""
             if stamp_ns in {0, contract.UNKNOWN}:
                 return None
             return item.seen_at_s - max(0.0, (seen.at_ns - stamp_ns) / 1e9)
@@ -196,7 +200,7 @@ class SlurmProbes:
 
 
 class SlurmEvidence:
-    """What can be seen of a job that makes no progress: its node's last report, and its last lines."""
+    """Evidence about a job that makes no progress: its node's last report, and the last lines of its logs."""
 
     def __init__(self, paths: Paths, attempt_number: Callable[[str], int | None], inbox: Inbox, clock: Clock) -> None:
         self._paths, self._number, self._inbox, self._clock = paths, attempt_number, inbox, clock

@@ -1,11 +1,11 @@
-"""What Slurm's commands print, read into records. Pure: text in, records out, `Garbage` where it is not understood.
+"""Parses the output of Slurm's commands into records. Pure: text in, records out, `Garbage` if the text cannot be parsed.
 
-`squeue --json` has another schema with each version: a number is `30`, or `{"set": true, "infinite": false, "number": 30}`;
-a state is a word, or a list of words; an exit code is a wait status, or an object of objects. All are read here, by what
-a value is and not by the version, because a cluster upgrades without asking.
+The schema of `squeue --json` changes with each version: a number is `30`, or `{"set": true, "infinite": false, "number":
+30}`; a state is a word, or a list of words; an exit code is a wait status, or an object of objects. This module reads all of
+these forms. It looks at the value and not at the version, because a cluster may be upgraded without notice.
 
-The text of `squeue -O` is the same in all versions. Its fields end with U+001F and its records with U+001E, which no name
-holds, so a comma, a bar or a line end in a job's name or comment damages nothing.
+The text of `squeue -O` is the same in all versions. Its fields end with U+001F and its records with U+001E. No name contains
+these characters, so a comma, a bar or a line end in a job's name or comment does no harm.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SACCT_FIELDS: Final = (
 SINFO_NODE: Final = ("%N", "%T", "%E", "%R", "%G", "%c", "%m")
 SINFO_PARTITION: Final = ("%P", "%a", "%l", "%D")
 
-# squeue prints the first of these flags in place of the state under it.
+# squeue prints the first of these flags instead of the base state.
 _FLAGS: Final = (
     "COMPLETING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "STOPPED", "REVOKED", "RESIZING",
     "SIGNALING", "STAGE_OUT",
@@ -48,11 +48,11 @@ _MARKS: Final = {"*": "not_responding", "~": "powered_down", "#": "powering_up",
 
 
 class Garbage(ValueError):
-    """An answer that is not understood; the message says of what, on one line."""
+    """An answer that cannot be parsed. The message describes the defect, on one line."""
 
 
 def jobs_in_json(text: str, user_id: int) -> list[Job]:
-    """Jobs of one user: `squeue --json` of 22.05 answers for all users, whatever filters are given."""
+    """Jobs of one user: `squeue --json` of 22.05 lists the jobs of all users and ignores filters."""
     try:
         said = json.loads(text)
     except ValueError as error:
@@ -72,7 +72,7 @@ def jobs_in_json(text: str, user_id: int) -> list[Job]:
 
 
 def jobs_in_text(text: str) -> list[Job]:
-    """What `squeue -O` prints with SQUEUE_FIELDS."""
+    """Parse the output of `squeue -O` with SQUEUE_FIELDS."""
     found: list[Job] = []
     for row in _records(text, SQUEUE_FIELDS, "squeue"):
         code, signal = _ending(row["exit_code"])
@@ -90,7 +90,7 @@ def jobs_in_text(text: str) -> list[Job]:
 
 
 def jobs_in_accounting(text: str) -> list[Job]:
-    """What `sacct -P -X` prints with SACCT_FIELDS: ended jobs that the controller has forgotten."""
+    """Parse the output of `sacct -P -X` with SACCT_FIELDS: ended jobs that the controller has forgotten."""
     found: list[Job] = []
     for row in _records(text, SACCT_FIELDS, "sacct", record="\n"):
         number, _, task = row["JobID"].partition("_")
@@ -109,7 +109,7 @@ def jobs_in_accounting(text: str) -> list[Job]:
 
 
 def nodes_in(text: str) -> list[Node]:
-    """What `sinfo -N` prints: a row for each partition of each node."""
+    """Parse the output of `sinfo -N`: one row for each partition of each node."""
     found: dict[str, Node] = {}
     for row in _records(text, SINFO_NODE, "sinfo", record="\n"):
         name, before = row["%N"], found.get(row["%N"])
@@ -122,7 +122,7 @@ def nodes_in(text: str) -> list[Node]:
 
 
 def partitions_in(text: str) -> list[Partition]:
-    """What `sinfo` prints: a row for each partition and state of nodes."""
+    """Parse the output of `sinfo`: one row for each partition and state of nodes."""
     found: dict[str, Partition] = {}
     for row in _records(text, SINFO_PARTITION, "sinfo", record="\n"):
         name = row["%P"].rstrip("*")
@@ -144,7 +144,7 @@ def version_in(text: str) -> tuple[int, int]:
 
 
 def tasks_in(text: str) -> tuple[int, ...]:
-    """Tasks of an array: `1,3-5,9-15:3%2` is (1, 3, 4, 5, 9, 12, 15); `%2` says how many may run at once."""
+    """Tasks of an array: `1,3-5,9-15:3%2` is (1, 3, 4, 5, 9, 12, 15); `%2` limits how many run at once."""
     found: list[int] = []
     for part in filter(None, text.strip("[]").partition("%")[0].split(",")):
         match = re.fullmatch(r"([0-9]{1,10})(?:-([0-9]{1,10})(?::([0-9]{1,10}))?)?", part)
@@ -179,7 +179,7 @@ def _job(
     partition: str, account: str, qos: str, submitted: int | None, start: int | None, end: int | None, code: int | None,
     signal: int | None, restarts: int | None, gpus: int | None, limit_s: float | None,
 ) -> list[Job]:  # fmt: skip
-    """One job, or one for each task of an array that still waits. Only what its state gives a meaning is kept."""
+    """One job, or one for each pending task of an array. A value is kept only if it has a meaning in the job's state."""
     if id_ is None:
         raise Garbage("a job without a number")
     each_task: Sequence[int | None] = tasks_in(tasks) or (None,)
@@ -218,7 +218,7 @@ def _records(text: str, fields: Sequence[str], command: str, record: str = RECOR
 
 
 def _number(value: Any) -> int | None:
-    """A number of JSON: plain, or with its marks `set` and `infinite`."""
+    """A number from JSON: plain, or an object with the flags `set` and `infinite`."""
     if isinstance(value, dict):
         if not value.get("set") or value.get("infinite"):
             return None
@@ -247,7 +247,7 @@ def _json_ending(value: Any) -> tuple[int | None, int | None]:
 
 
 def _ending(text: str) -> tuple[int | None, int | None]:
-    """`3:0` and `0:9` are code and signal; a bare number is a wait status."""
+    """`3:0` and `0:9` are exit code and signal; a bare number is a wait status."""
     code, colon, signal = text.partition(":")
     if not colon:
         return _waited(_int(code))
@@ -255,14 +255,14 @@ def _ending(text: str) -> tuple[int | None, int | None]:
 
 
 def _waited(status: int | None) -> tuple[int | None, int | None]:
-    """Of a wait status. Slurm's own "no value", 4294967294, is none."""
+    """Exit code and signal of a wait status. Slurm's own "no value", 4294967294, gives None for both."""
     if status is None or not 0 <= status < _WAIT_STATUSES:
         return None, None
     return (None, os.WTERMSIG(status)) if os.WIFSIGNALED(status) else (os.WEXITSTATUS(status), None)
 
 
 def _limit_s(text: str) -> float | None:
-    """`2-00:30:00`, `30:00`; UNLIMITED and unknown are None."""
+    """Seconds of `2-00:30:00` or `30:00`; None for UNLIMITED and for unknown values."""
     match = _LIMIT.fullmatch(text.strip())
     if match is None:
         return None
@@ -271,7 +271,7 @@ def _limit_s(text: str) -> float | None:
 
 
 def _gpus(*texts: str) -> int | None:
-    """`gres/gpu=2` or `gres:gpu:a100:2`, from the first text that names any; None: none of them names GPUs."""
+    """The GPUs in `gres/gpu=2` or `gres:gpu:a100:2`, from the first text that names any; None if no text names GPUs."""
     for text in texts:
         total = [int(each) for each in re.findall(r"gres/gpu=([0-9]{1,9})", text)] or [
             int(each) for each in _GPUS.findall(text)
@@ -282,13 +282,13 @@ def _gpus(*texts: str) -> int | None:
 
 
 def _gpus_of_job(*texts: str) -> int | None:
-    """0 where its processors are listed, and neither there nor among what it asked for is a GPU; None: nothing is listed."""
+    """The GPUs of a job: 0 if the texts list its CPUs but no GPU, None if they list neither."""
     found = _gpus(*texts)
     return 0 if found is None and any("cpu=" in text for text in texts) else found
 
 
 def _node_states(text: str) -> tuple[str, ...]:
-    """`mixed+drain`, `down*`: the words, and each mark as a word."""
+    """The states in `mixed+drain` or `down*`: each word, and each suffix mark as a word."""
     found: dict[str, None] = {}
     for word in text.lower().split("+"):
         bare = word.rstrip("".join(_MARKS))
@@ -297,7 +297,10 @@ def _node_states(text: str) -> tuple[str, ...]:
 
 
 def _reason(text: str) -> str:
-    """Slurm's word alone, without what text adds to some: `RaisedSignal:9(Killed)`. A whole sentence stays one."""
+    """Slurm's reason word, without the detail that the text output adds to some: `RaisedSignal:9(Killed)`.
+
+    A whole sentence is kept.
+    """
     first = re.split(r"[:,]", text, maxsplit=1)[0]
     return _word(text if " " in first else first)
 

@@ -1,4 +1,4 @@
-"""What a job's node wrote last of its attempt (`node.py`), as the daemon's host reads it."""
+"""The last report that a job's node wrote about its attempt (`node.py`), as the daemon's host reads it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from workers import contract
 
 _MOST_BYTES: Final = contract.RECORD_BYTES + 64 * 1024
 _SUM: Final = 8  # hex digits
-_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")  # 100 on every Linux of today, on each of a cluster's hosts
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")  # 100 on every current Linux, so also on each host of a cluster
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """`at_ns` is the node's CLOCK_BOOTTIME when it was written, `wall_s` its wall clock then."""
+    """`at_ns` is the node's CLOCK_BOOTTIME at the moment of writing, `wall_s` its wall clock at the same moment."""
 
     token: str
     job: str
@@ -57,13 +57,13 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
 
 
 def read(paths: Paths, program: str, attempt: int, token: str) -> NodeReport | None:
-    """The newest whole report of this attempt; None: there is none, or it is just being written."""
+    """The newest complete report of this attempt. None if there is none, or if it is being written at the moment."""
     found = of_file(paths.beat(program, attempt))
     return found if found is not None and found.token == token else None
 
 
 def of_file(path: str) -> NodeReport | None:
-    """The report in a file, of whichever attempt."""
+    """The report in a file, for any attempt."""
     data = read_bounded(path, _MOST_BYTES)[contract.RECORD_BYTES :]
     text = data[_SUM + 1 :].rstrip(b"\n")
     try:

@@ -1,4 +1,6 @@
-"""The batch script of one attempt: readable, and complete without extralife's help. Pure: settings in, text out.
+"""Builds the batch script of one attempt or array.
+
+It is readable and complete without extralife. Pure: settings in, text out.
 
 Example, of Pong on an A100 partition::
 
@@ -14,10 +16,10 @@ Example, of Pong on an A100 partition::
     conda activate rl
     exec /home/me/extralife/.venv/bin/python -S -E .../node.py .../order.json
 
-`--dependency=singleton` is Slurm's own guard: of the jobs of one name and user only one runs at a time, so a job that was
-submitted twice by an accident waits for the first one, and ends at once when it starts (`node.py`).
+`--dependency=singleton` is Slurm's own guard: of the jobs with the same name and user, only one runs at a time. So if a job
+is submitted twice by accident, the second one waits for the first, and ends at once when it starts (`node.py`).
 
-Programs of one group that start together and ask for the same, such as the seeds of a game, are one array. Its script finds
+Programs of one group that start together with the same terms, such as the seeds of a game, form one array. Its script finds
 the program of its task in a table::
 
     #SBATCH --job-name=extralife-1a2b3c4d-Pong:all
@@ -32,8 +34,8 @@ the program of its task in a table::
     conda activate rl
     exec /home/me/extralife/.venv/bin/python -S -E .../node.py "$extralife_order"
 
-An array has no singleton: a later array of the group would wait for the last task of the earlier one. What runs twice is
-kept from training by the attempt's claim and its fence (`node.py`), as everywhere (docs/adr/0091-seeds-as-arrays.md).
+An array has no singleton: a later array of the group would wait for the last task of the earlier one. As everywhere, the
+attempt's claim and its fence (`node.py`) keep a task that runs twice from training (docs/adr/0091-seeds-as-arrays.md).
 """
 
 from __future__ import annotations
@@ -55,7 +57,10 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_./:=@%+,-]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """What a job's comment says: `mark` names the state directory, `token` the attempt that it was submitted for."""
+    """The content of a job's comment.
+
+    `mark` identifies the state directory, `token` the attempt for which the job was submitted.
+    """
 
     mark: str
     program: str
@@ -67,13 +72,13 @@ class Tag:
 
     @property
     def name(self) -> str:
-        """Of the job."""
+        """The name of the job."""
         return f"extralife-{self.mark}-{self.program}"
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayTag:
-    """What the comment of an array says, the same for all its tasks. `token` names the table of its tasks (`arrays.py`)."""
+    """The content of an array's comment, the same for all its tasks. `token` names the table of its tasks (`arrays.py`)."""
 
     mark: str
     group: str
@@ -84,27 +89,31 @@ class ArrayTag:
 
     @property
     def name(self) -> str:
-        """No program's job is called so: a program's name has no colon."""
+        """The name of the array's job. No program's job has this name, because a program's name has no colon."""
         return f"extralife-{self.mark}-{self.group}:all"
 
 
 def tag_of(comment: str) -> Tag | None:
-    """None for a job that is not ours, and for an array. A cluster's plugin may have added words of its own."""
+    """The tag in a comment; None for an array, or a job that is not ours.
+
+    A cluster's plugin may have added text to the comment.
+    """
     found = _COMMENT.search(comment)
     return None if found is None else Tag(found[1], found[2], int(found[3]), found[4])
 
 
 def array_of(comment: str) -> ArrayTag | None:
-    """None for a job that is no array of ours."""
+    """The array tag in a comment; None for a job that is not an array of ours."""
     found = _ARRAY.search(comment)
     return None if found is None else ArrayTag(found[1], found[2], found[3])
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What Slurm is asked for, the same for all tasks of an array.
+    """The request to Slurm, the same for all tasks of an array.
 
-    `requeue`: Slurm may start this very script again. One whose command names a checkpoint would begin at an old one.
+    `requeue`: Slurm may start this same script again. False for a command that names a checkpoint: it would begin at an old
+    one.
     """
 
     settings: LauncherSettings
@@ -113,7 +122,7 @@ class Terms:
 
 
 def batch_script(terms: Terms, tag: Tag, *, command: tuple[str, ...], output: str) -> str:
-    """`command` runs the node's half; `output` is where the script's own output goes, in sbatch's words."""
+    """`command` starts `node.py`; `output` is the path of the script's own output, as a file name pattern for sbatch."""
     own = {"job-name": tag.name, "comment": str(tag), "dependency": "singleton"}
     return _script(
         f"attempt {tag.attempt} of {tag.program}", _options(terms, own, output), terms.settings.setup,
@@ -124,7 +133,10 @@ def batch_script(terms: Terms, tag: Tag, *, command: tuple[str, ...], output: st
 def array_script(
     terms: Terms, tag: ArrayTag, places: Mapping[int, tuple[str, str]], *, command: tuple[str, ...], output: str
 ) -> str:  # fmt: skip
-    """`places`: for each task its run directory, and its order within that; the path of the order ends the command."""
+    """`places`: for each task its run directory, and the path of its order within it.
+
+    That path becomes the last argument of `command`.
+    """
     first, last = min(places), max(places)
     own = {"job-name": tag.name, "comment": str(tag), "array": f"{first}-{last}"}
     table = [
