@@ -9,7 +9,7 @@ def main() -> int:
     """The installed script's entry point."""
     try:
         return _main()
-    except KeyboardInterrupt:  # also while it imports
+    except KeyboardInterrupt:  # Ctrl-C may come during the imports, too
         from supervisor.ctl.outcome import INTERRUPTED
 
         return INTERRUPTED
@@ -22,7 +22,7 @@ def _main() -> int:
     from supervisor.ctl.session import Session
 
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal of another encoding still shows the rest
+        sys.stdout.reconfigure(errors="backslashreplace")  # a character that the terminal cannot encode is escaped
     if sys.argv[1:2] == ["__complete"]:
         from supervisor.ctl.completion import complete
 
@@ -43,9 +43,9 @@ def _main() -> int:
 
         from supervisor.ctl.text import reader_left
 
-        if not isinstance(error, BrokenPipeError) and not reader_left():  # a terminal that is gone is EIO
+        if not isinstance(error, BrokenPipeError) and not reader_left():  # a closed terminal gives EIO
             raise
-        # The reader has left (`supervisorctl history | head`): nothing to complain about, nor at the final flush.
+        # The reader has closed the pipe (`supervisorctl history | head`). That is no error; the final flush must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_LEFT
 

@@ -1,4 +1,4 @@
-"""`accounts`: what every second of every program and slot was spent on, as a table by state that adds up."""
+"""`accounts`: how every second of every program and slot was spent, as a table by state that adds up."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COLOURS = {
     "UNKNOWN": "red",
     "IDLE": "dim",
 }
-_MOST_COLUMNS = 6  # programs side by side; more of them are one line each
+_MOST_COLUMNS = 6  # programs shown as columns; if there are more, each gets one line
 _BAR = 24
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 
@@ -49,14 +49,14 @@ def accounts(session: Session, args: list[str]) -> int:
 
 
 def since_query(said: str) -> str:
-    """What the API is asked: `all`, `boot`, `3600s` or `@seconds since the epoch`."""
+    """The API's value for the start of a window: `all`, `boot`, `3600s` or `@seconds since the epoch`."""
     if said in {"all", "boot"}:
         return said
     return _moment(said, "--since takes a span (90s, 1h30m, 2d), a time (2026-11-21T08:00), boot or all")
 
 
 def until_query(said: str | None) -> str | None:
-    """The same for the end of a window; None: now."""
+    """The API's value for the end of a window; None means now."""
     return None if said in {None, "now"} else _moment(said or "", "--until takes a span (90s, 1h30m), a time or now")
 
 
@@ -72,7 +72,7 @@ def _moment(said: str, takes: str) -> str:
 
 
 def _choose(programs: list[dict[str, Any]], wanted: list[str]) -> list[dict[str, Any]]:
-    """The page knows programs that are gone, and no groups; those that run now are in `status`."""
+    """The sheets of the wanted programs. The page also has removed programs, but no groups: those are in `status`."""
     if not wanted or "all" in wanted:
         return programs
     known = {sheet["name"] for sheet in programs}
@@ -86,7 +86,7 @@ def _choose(programs: list[dict[str, Any]], wanted: list[str]) -> list[dict[str,
 
 
 def page(found: dict[str, Any], programs: list[dict[str, Any]], *, total: bool, paint: text.Paint) -> list[str]:
-    """The window, a row for each state that is not empty, what it adds up to, the figures."""
+    """The window, a row for each state with booked time, the sum, and the figures."""
     whole = found["total"]
     length = text.duration(found["until_s"] - found["since_s"])
     out = [f"from {text.when(found['since_wall_s'])} to {text.when(found['until_wall_s'])}, {length}"]
@@ -103,7 +103,7 @@ def page(found: dict[str, Any], programs: list[dict[str, Any]], *, total: bool, 
 
 
 def _paid(whole: dict[str, Any], slots: int | None) -> str:
-    """The sum, and what it is the sum of."""
+    """One line: the slot-hours booked, the slot-hours paid, and the share that was productive."""
     booked_s = sum(whole["seconds"].values())
     now = "" if slots is None else f" ({slots} slot{'' if slots == 1 else 's'} now)"
     return (
@@ -141,7 +141,7 @@ def _booked(sheet: dict[str, Any], state: str) -> bool:
 
 
 def _unknown(sheet: dict[str, Any], state: str) -> int:
-    """How many resumes there are whose lost time is unknown; only LOST has any. A daemon before this one has no such key."""
+    """Number of resumes with unknown lost time. Only LOST has any. An older daemon does not send the key."""
     return int(sheet.get("lost_s_unknown", 0)) if state == "LOST" else 0
 
 
@@ -161,7 +161,7 @@ def _span(seconds: float) -> str:
 
 
 def _bar(sheet: dict[str, Any], state: str) -> str:
-    """How much of the first column this is, in eighths of a character where the terminal has them."""
+    """The state's share of the first column as a bar, in eighths of a character if the terminal is UTF-8."""
     share = sheet["seconds"][state] / sheet["wall_s"] if sheet["wall_s"] else 0.0
     encoding = (getattr(sys.stdout, "encoding", "") or "").lower().replace("-", "")
     if encoding != "utf8" or os.environ.get("TERM") == "dumb":
@@ -171,7 +171,7 @@ def _bar(sheet: dict[str, Any], state: str) -> str:
 
 
 def _lines(programs: list[dict[str, Any]]) -> list[str]:
-    """A program a line: the four largest of its states."""
+    """One line per program, with its four largest states."""
     wide = max(text.width(text.printable(sheet["name"])) for sheet in programs)
     out = []
     for sheet in programs:
@@ -222,5 +222,5 @@ def _mtbf(seconds: float, count: int, what: str) -> str:
 
 
 def _mean(seconds: float) -> str:
-    """What would be shown as 0s is less than something, or not known."""
+    """A duration that never reads `0s`: below one second it is `less than 1s`, and zero is unknown."""
     return text.UNKNOWN if seconds <= 0.0 else "less than 1s" if seconds < 1.0 else text.duration(seconds)

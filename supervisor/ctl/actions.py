@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def run(session: Session, words: list[str]) -> int:
-    """One action; returns its exit code. Everything that can go wrong is one sentence."""
+    """Run one action and return its exit code. Every failure is printed as one sentence."""
     from supervisor.ctl.client import DaemonRefused, Unreachable
     from supervisor.ctl.outcome import GENERIC, NOT_RUNNING, Failed
 
     action, *args = words
     perform = _action(action)
-    own = args[: args.index("--")] if "--" in args else args  # behind it stands somebody else's command
+    own = args[: args.index("--")] if "--" in args else args  # after `--` comes another program's command
     if perform is None:
         session.say(f"*** Unknown syntax: {' '.join(words)}")
         session.suggest(action, names())
@@ -50,7 +50,7 @@ _VERBS = (
     "shutdown", "reload", "version",
     "config",
 )  # fmt: skip
-_MODULES = {  # of each action that is no page, or has no module of its own: where a function of its name is
+_MODULES = {  # action -> module with a function of that name, for actions that are no pages or have no module of their own
     **dict.fromkeys(_VERBS, "verbs"),
     **dict.fromkeys(("history", "explain", "reboots", "journal"), "story"),
     **dict.fromkeys(("backup", "backups", "rollback"), "backup"),
@@ -59,7 +59,7 @@ _MODULES = {  # of each action that is no page, or has no module of its own: whe
     "import": "imported", "fg": "fg", "listen": "listen", "top": "top", "wait-gpu": "wait_gpu",
     **dict.fromkeys(("run", "remove"), "run"),
 }  # fmt: skip
-# history, explain, reboots, journal and export show these
+# Pages that are not actions: history, explain, reboots, journal and export show them.
 _NO_ACTION = {"facts", "incidents", "timeline", "days", "curves", "recorded"}
 _ALONE = {
     "exit": "exit, quit, Ctrl-D\n  Leave the shell.",
@@ -96,19 +96,19 @@ def _modules() -> dict[str, str]:
 
 
 def _action(name: str) -> Callable[[Session, list[str]], int] | None:
-    """What an action does."""
+    """The function that performs an action; None if there is no such action."""
     own = {"help": _help, "--version": _own_version}.get(name)
     module = _MODULES.get(name) or _modules().get(name)
     return own if module is None else _of(module, name)
 
 
 def _of(module: str, name: str) -> Callable[[Session, list[str]], int]:
-    """Only the action's own module is imported: a `pid` in a script's loop must not pay for the shell."""
+    """Import only the action's own module: `pid` in a script's loop must not pay for the shell's imports."""
     return getattr(importlib.import_module(f"supervisor.ctl.{module}"), name.replace("-", "_"))  # type: ignore[no-any-return]
 
 
 def about(name: str) -> str | None:
-    """How an action is used, and what it does, by its docstring: "`USAGE`.", an empty line, and the rest."""
+    """Usage and description of an action, from its docstring: "`USAGE`.", an empty line, the description."""
     module = _modules().get(name)
     if module is None:
         return _ALONE.get("exit" if name == "quit" else name)
@@ -119,9 +119,9 @@ def about(name: str) -> str | None:
 
 
 def usage(name: str) -> str | None:
-    """An action and its arguments, in one line; None: there is no such action."""
-    told = about(name)
-    return None if told is None else told.split("\n", maxsplit=1)[0]
+    """An action and its arguments in one line; None if there is no such action."""
+    description = about(name)
+    return None if description is None else description.split("\n", maxsplit=1)[0]
 
 
 def short(name: str) -> str:

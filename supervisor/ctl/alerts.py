@@ -1,4 +1,4 @@
-"""`alerts` and `alerts test`: who is told, what waits for whom, and whether it arrives."""
+"""`alerts` and `alerts test`: the targets, the alerts that wait for each, and whether deliveries succeed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def alerts(session: Session, args: list[str]) -> int:
 
 
 def _test(session: Session, *, as_json: bool) -> int:
-    """One alert to every target now, whatever waits; 0 when all of them have taken it."""
+    """Send one alert to every target now, even if others wait. Return 0 when every target has accepted it."""
     try:
         tried = session.client.post("/api/v1/alerts/test", {})["tried"]
     except Unreachable as gone:
@@ -47,7 +47,7 @@ def _test(session: Session, *, as_json: bool) -> int:
 
 
 def page(found: dict[str, Any]) -> list[str]:
-    """Targets, then what waits, what is held back, and the newest deliveries."""
+    """The targets, the waiting alerts, the alerts held back by limits, and the newest deliveries."""
     now_s, lines = text.wall_s(), []
     if not found["targets"]:
         lines.append("alerts go nowhere: [alerts] has neither urls nor a command; history shows what happened")

@@ -1,4 +1,4 @@
-"""`backup`, `backups` and `rollback`: copies of all games, what there are, and the way back to one."""
+"""`backup`, `backups` and `rollback`: copy the checkpoints of all games, list the copies, and return to one of them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def rollback(session: Session, args: list[str]) -> int:
 
 
 def _follow(session: Session, name: str) -> int:
-    """Until it has ended; on a terminal with how far it is. Ctrl-C ends the looking, nothing else."""
+    """Wait until the backup or rollback has ended. On a terminal, show its progress. Ctrl-C ends only the display."""
     tty, shown = sys.stdout.isatty(), ""
     try:
         while True:
@@ -85,7 +85,7 @@ def _under_way(found: dict[str, Any], name: str) -> bool:
 
 
 def _progress(progress: dict[str, Any] | None) -> str:
-    """`20261121-0330: Pong, 120MB of 540MB`, in a field that a shorter one covers."""
+    """`20261121-0330: Pong, 120MB of 540MB`, padded to 60 characters, so that it overwrites the previous text."""
     if progress is None:
         return f"{'waits':<60}"
     program = f"{text.printable(progress['program'])}, " if progress["program"] else ""
@@ -117,7 +117,7 @@ def backups(session: Session, args: list[str]) -> int:
 
 
 def page(found: dict[str, Any]) -> list[str]:
-    """One line a backup, the newest first."""
+    """One line per backup, the newest first."""
     if not found["backups"]:
         return ["no backups yet: `supervisorctl backup` makes one"]
     now_s = text.wall_s()

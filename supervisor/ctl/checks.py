@@ -1,4 +1,4 @@
-"""What `doctor` looks at and how it says what it found; its checks on settings, directories, the kernel and the clock."""
+"""Types that all checks of `doctor` share, and its checks of settings, directories, the kernel and the clock."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from supervisor.model.settings import Settings
 from supervisor.records import dataclass
 
 _TOOL_S: Final = 10.0
-_TIMEX_BYTES: Final = 256  # more than the kernel's struct timex has; all zero: it is asked, not set
+_TIMEX_BYTES: Final = 256  # larger than the kernel's struct timex; all zero: adjtimex only reads
 _TIME_ERROR: Final = 5
 _UNSYNCED: Final = "the clock is not synchronised: times in history and alerts may be wrong"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. `level`: ok, warn, bad (training will not run, or not survive), unknown."""
+    """One result of a check. `level`: ok, warn, bad (training will not run, or not survive), unknown."""
 
     name: str
     level: str
@@ -39,17 +39,17 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Patient:
-    """What is examined. `settings` are None where the configuration has mistakes: they are in `mistakes`."""
+    """The installation to check. If the configuration has mistakes, `settings` is None and `mistakes` lists them."""
 
     settings: Settings | None
     mistakes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    unreadable: str = ""  # the configuration file that this user may not read: nothing is known of it
-    root: str = ""  # of /proc, /sys, /etc and /dev: another one in tests
+    unreadable: str = ""  # path of the configuration file, if this user may not read it
+    root: str = ""  # prefix of /proc, /sys, /etc and /dev; tests set another one
 
 
 def not_known(name: str, error: OSError) -> Finding:
-    """What could not be looked at: why, and as whom it can be."""
+    """The finding of a check that could not run: the reason, and which user can run it."""
     where = error.filename or "it"
     if not isinstance(error, PermissionError):
         return Finding(name, "unknown", f"not known: {where}: {error.strerror or error}")
@@ -58,7 +58,7 @@ def not_known(name: str, error: OSError) -> Finding:
 
 
 def _owner(path: object) -> str:
-    """Whose the path is, or the nearest directory above it that can be looked at."""
+    """Owner of the path, or of the nearest directory above it that this user can stat."""
     at = Path(str(path))
     for each in (at, *at.parents):
         try:
@@ -76,7 +76,7 @@ def _user(uid: int) -> str:
 
 
 def patient(options: Options) -> Patient:
-    """The configuration that the options name, checked."""
+    """Load and check the configuration that the options name."""
     flags = {"state_dir": options.state_dir} if options.state_dir is not None else {}
     try:
         loaded = config.load(options.config_file, os.environ, flags, look=False)
@@ -101,7 +101,7 @@ def settings(who: Patient) -> Iterator[Finding]:
 
 
 def directories(who: Patient) -> Iterator[Finding]:
-    """The state directory is there, of one owner, on a disk; the runtime directory is in memory."""
+    """The state directory exists on a disk and has one owner; the runtime directory is in memory."""
     if who.settings is None:
         return
     state, runtime = Path(who.settings.paths.state_dir), Path(who.settings.paths.runtime_dir)
@@ -135,7 +135,7 @@ def directories(who: Patient) -> Iterator[Finding]:
 
 
 def _runtime(runtime: Path, owner: int, root: str) -> Iterator[Finding]:
-    """In memory, and nobody but `owner` can change it."""
+    """The runtime directory is in memory, and only `owner` can change it."""
     kind = kind_of(runtime if runtime.is_dir() else runtime.parent, root)
     try:
         why = trust.loose(runtime, owner)
@@ -154,7 +154,7 @@ def _runtime(runtime: Path, owner: int, root: str) -> Iterator[Finding]:
 
 
 def _lingering(runtime: Path, owner: int, root: str) -> Iterator[Finding]:
-    """Logind removes /run/user/UID at the user's last logout, and ends what the user runs, unless lingering is on."""
+    """Logind removes /run/user/UID at the user's last logout and kills the user's processes, unless lingering is on."""
     if runtime.parts[:3] != ("/", "run", "user") or owner == 0:
         return
     import pwd
@@ -171,7 +171,7 @@ def _lingering(runtime: Path, owner: int, root: str) -> Iterator[Finding]:
 
 
 def boot_enabled_watchdog(who: Patient) -> Iterator[Finding]:
-    """A kernel that hangs is reset by the hardware, one that panics reboots."""
+    """The hardware watchdog resets a kernel that hangs, and a kernel that panics reboots."""
     panic = number(f"{who.root}/proc/sys/kernel/panic")
     keep = "echo kernel.panic=10 >/etc/sysctl.d/90-panic.conf; sysctl --system"
     if panic is None:
@@ -199,7 +199,7 @@ def boot_enabled_watchdog(who: Patient) -> Iterator[Finding]:
 
 
 def _panic_lasts(root: str) -> bool:
-    """A file that is read at boot, or the kernel's own command line, sets it; or the kernel was built with it."""
+    """Whether the next boot sets kernel.panic again: by a sysctl file or by the kernel's command line."""
     try:
         words = Path(f"{root}/proc/cmdline").read_text(errors="replace").split()
     except OSError:
@@ -222,7 +222,7 @@ def _sets_panic(path: Path) -> bool:
 
 
 def previous_boots(who: Patient) -> Iterator[Finding]:
-    """The system's journal outlives a boot: evidence for the cause of a reboot."""
+    """The system journal survives a reboot: it is evidence for the cause of the reboot."""
     if Path(f"{who.root}/var/log/journal").is_dir():
         yield Finding("system journal", "ok", "kept over reboots")
     elif Path(f"{who.root}/run/systemd/system").is_dir():
@@ -233,15 +233,15 @@ def previous_boots(who: Patient) -> Iterator[Finding]:
 
 
 def clock(who: Patient) -> Iterator[Finding]:
-    """Synchronised, by the service manager's word where there is one, else by the kernel's."""
-    said = ""
+    """The clock is synchronised, as timedatectl reports on a box with systemd, else as the kernel reports."""
+    answer = ""
     if Path(f"{who.root}/run/systemd/system").is_dir():
-        said = tool("timedatectl", "show", "--property=NTPSynchronized", "--value").strip()
-    if said not in {"yes", "no"}:
-        said = {True: "yes", False: "no", None: ""}[synchronised()]
-    if said == "yes":
+        answer = tool("timedatectl", "show", "--property=NTPSynchronized", "--value").strip()
+    if answer not in {"yes", "no"}:
+        answer = {True: "yes", False: "no", None: ""}[synchronised()]
+    if answer == "yes":
         yield Finding("clock", "ok", "synchronised")
-    elif said == "no":
+    elif answer == "no":
         yield Finding(
             "clock", "warn", _UNSYNCED, "timedatectl set-ntp true, or install chrony; a container has the clock of its host"
         )
@@ -250,7 +250,7 @@ def clock(who: Patient) -> Iterator[Finding]:
 
 
 def synchronised() -> bool | None:
-    """Whether something disciplines the kernel's clock (adjtimex(2): its answer is TIME_ERROR while nothing does)."""
+    """Whether a time service disciplines the kernel's clock: adjtimex(2) returns TIME_ERROR while none does."""
     import ctypes
 
     try:
@@ -268,7 +268,7 @@ def number(path: str) -> int | None:
 
 
 def tool(*command: str) -> str:
-    """What a program prints; nothing when it is not there, fails or does not come back."""
+    """The output of a program; empty if it is not installed, cannot start, or does not end within `_TOOL_S`."""
     if shutil.which(command[0]) is None:
         return ""
     try:

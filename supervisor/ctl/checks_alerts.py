@@ -1,4 +1,4 @@
-"""Checks of `doctor` on `[alerts]`: whether an alert could arrive. Nothing is sent: that is `supervisorctl alerts test`."""
+"""Checks of `doctor` on `[alerts]`: whether alerts could arrive. They send nothing; `supervisorctl alerts test` does."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from supervisor.ctl.checks import Finding, Patient
 from supervisor.policy.upkeep.alerting import AlertSettings, target_name
 
 _PROBE_S: Final = 30.0
-_HOMES: Final = ("/home/", "/root/", "/run/user/")  # what ProtectHome= of the unit hides (systemd.exec(5))
-# As the daemon would make it of them, without a word to anybody. The URLs come on standard input: `ps` shows arguments.
+_HOMES: Final = ("/home/", "/root/", "/run/user/")  # directories that ProtectHome= of the unit hides (systemd.exec(5))
+# Parses the URLs as the daemon would, and sends nothing. The URLs come on standard input, because `ps` shows arguments.
 _PROBE: Final = """
 import json, logging, sys
 logging.disable(logging.CRITICAL)
@@ -29,7 +29,7 @@ print(json.dumps([apprise.Apprise.instantiate(url, suppress_exceptions=True) is 
 
 
 def alerts(who: Patient) -> Iterator[Finding]:
-    """Somebody is told, by means that are there and that the daemon may use."""
+    """Alerts have a target, and the daemon can use every configured one."""
     if who.settings is None:
         return
     rules = who.settings.alerts
@@ -106,19 +106,19 @@ def _command(rules: AlertSettings, user: int, root: str) -> Iterator[Finding]:
 
 
 def _may_execute(path: Path, user: int) -> bool:
-    """By mode and owner, as far as they tell: the daemon's groups are not known here."""
+    """Judge by mode and owner only: the daemon's groups are unknown here."""
     try:
-        there = path.stat()
+        status = path.stat()
     except OSError:
         return False
-    if not stat.S_ISREG(there.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         return False
-    bits = there.st_mode & (0o111 if user == 0 else 0o100 if there.st_uid == user else 0o011)
+    bits = status.st_mode & (0o111 if user == 0 else 0o100 if status.st_uid == user else 0o011)
     return bool(bits)
 
 
 def _daemon_user(state_dir: str) -> int:
-    """Who the daemon runs as: the owner of its state; where there is none yet, whoever asks."""
+    """User id of the daemon: the owner of its state directory; without one, the current user."""
     try:
         return Path(state_dir).stat().st_uid
     except OSError:

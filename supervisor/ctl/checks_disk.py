@@ -1,4 +1,4 @@
-"""Checks of `doctor` on the disk under the state: how long a durable write takes, how much goes through, the room."""
+"""Checks of `doctor` on the state directory's disk: the latency of a durable write, the throughput, the free space."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from workers.options import ON_POLICY
 
 _SLOW_SYNC_S: Final = 0.1
 _SYNCS: Final = 5
-_MOST_BYTES: Final = 64 * 2**20  # of the try, and what stays free beside it at least
+_MOST_BYTES: Final = 64 * 2**20  # size of the throughput test; at least as much must stay free beside it
 _PIECE_BYTES: Final = 4 * 2**20
-_MOST_S: Final = 2.0  # each of writing and reading
-_LEAST_FREE: Final = 0.1  # of the disk: below that file systems slow down and other things on the box fail
-CHECKPOINT_BYTES: Final = 30 * 2**20  # of a built-in trainer, until its own are there to be looked at
-_CHECKPOINTS: Final = 40  # the last three, one an hour for a day, the best
-_SHARE: Final = 0.5  # of the time that a stop gives: the rest is for games and learning steps that have to end first
+_MOST_S: Final = 2.0  # time limit for writing, and for reading
+_LEAST_FREE: Final = 0.1  # share of the disk: below it, file systems slow down and other programs fail
+CHECKPOINT_BYTES: Final = 30 * 2**20  # assumed for a built-in trainer that has no checkpoint yet
+_CHECKPOINTS: Final = 40  # number kept by a program: the last three, one per hour for a day, the best
+_SHARE: Final = 0.5  # share of a stop's grace time; games and learning steps need the rest to end first
 _BROKEN: Final = "dmesg may say why: file systems are made read-only when their disk fails"
 _WAYS_OUT: Final = {errno.ENOSPC: "make room (df -h, df -i)", errno.EDQUOT: "make room: the quota is used up (quota -v)"}
 
 
 def fsync(who: Patient) -> Iterator[Finding]:
-    """How long the disk under the state takes to make a small write durable: each fact and each checkpoint waits for it."""
+    """Latency of a small durable write on the state directory's disk. Each fact and each checkpoint waits for one."""
     if who.settings is None or not Path(who.settings.paths.state_dir).is_dir():
         return
     try:
@@ -40,21 +40,21 @@ def fsync(who: Patient) -> Iterator[Finding]:
         yield _cannot("fsync", error)
         return
     median = statistics.median(times)
-    told = f"a small durable write takes {1000 * median:.1f} ms, at worst {1000 * max(times):.1f} ms of {len(times)}"
+    message = f"a small durable write takes {1000 * median:.1f} ms, at worst {1000 * max(times):.1f} ms of {len(times)}"
     slow = median > _SLOW_SYNC_S
     do = "move the state directory to a faster disk, or reduce the other load of this disk" if slow else ""
-    yield Finding("fsync", "warn" if slow else "ok", told, do)
+    yield Finding("fsync", "warn" if slow else "ok", message, do)
 
 
 def _cannot(name: str, error: OSError) -> Finding:
-    """What a daemon could not do either is bad; what may be a matter of rights alone is not known."""
+    """A finding for a failed write: bad if the daemon would fail too, unknown if only permissions may be missing."""
     if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}:
         return Finding(name, "bad", f"nothing can be written there: {error.strerror}", _WAYS_OUT.get(error.errno, _BROKEN))
     return Finding(name, "unknown", f"cannot write there: {error.strerror}", "run doctor as the daemon's user or as root")
 
 
 def sync_times(directory: str) -> list[float]:
-    """Seconds of a few writes of 4 KiB, each with fsync, in a file that is gone at once."""
+    """Seconds that each of a few 4 KiB writes with fsync takes, in a temporary file."""
     found = []
     with tempfile.TemporaryFile(dir=directory) as file:
         for _ in range(_SYNCS):
@@ -67,7 +67,7 @@ def sync_times(directory: str) -> list[float]:
 
 
 def disk_speed(who: Patient) -> Iterator[Finding]:
-    """Whether all programs of the heaviest level can save, all at the same time, in the time that a stop gives them."""
+    """Whether all programs of the heaviest level can save at the same time within the grace time of a stop."""
     if who.settings is None or not Path(who.settings.paths.state_dir).is_dir():
         return
     directory = who.settings.paths.state_dir
@@ -81,31 +81,34 @@ def disk_speed(who: Patient) -> Iterator[Finding]:
         yield _cannot("disk speed", error)
         return
     size, grace_s, count = at_once(who.settings)
-    told = f"{_mib(write)}/s written durably, {_mib(read)}/s read"
+    message = f"{_mib(write)}/s written durably, {_mib(read)}/s read"
     if not size:
-        yield Finding("disk speed", "ok", told)
+        yield Finding("disk speed", "ok", message)
         return
     takes_s = size / write
-    told += f"; {count} checkpoints at once, {_mib(size)}, take {takes_s:.1f} s; a stop allows {grace_s:.0f} s"
+    message += f"; {count} checkpoints at once, {_mib(size)}, take {takes_s:.1f} s; a stop allows {grace_s:.0f} s"
     if takes_s > grace_s:
         do = "a faster disk for the state, fewer slots, or a longer stop_grace_s: a kill during a save loses work"
-        yield Finding("disk speed", "bad", told, do)
+        yield Finding("disk speed", "bad", message, do)
     elif takes_s > _SHARE * grace_s:
-        yield Finding("disk speed", "warn", told, "a faster disk for the state, fewer slots, or a longer stop_grace_s")
+        yield Finding("disk speed", "warn", message, "a faster disk for the state, fewer slots, or a longer stop_grace_s")
     else:
-        yield Finding("disk speed", "ok", told)
+        yield Finding("disk speed", "ok", message)
 
 
 def throughput(directory: str, most_bytes: int = _MOST_BYTES, most_s: float = _MOST_S) -> tuple[float, float]:
-    """(bytes a second written and synced, and read back from the disk), tried for so long in a file that is gone."""
-    piece = os.urandom(_PIECE_BYTES)  # what a file system could not compress away
+    """(bytes per second written and synced, bytes per second read back from the disk), measured in a temporary file.
+
+    Writing and reading end after `most_bytes`, or after `most_s` seconds each.
+    """
+    piece = os.urandom(_PIECE_BYTES)  # random bytes: a file system cannot compress them
     with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
         fd, written, began_s = file.fileno(), 0, _now_s()
         while written < most_bytes and (not written or _now_s() - began_s < most_s):
             written += os.write(fd, piece)
             os.fdatasync(fd)
         write = written / max(_now_s() - began_s, 1e-9)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)  # else memory is what would be measured
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)  # else the page cache would be measured
         at, began_s = 0, _now_s()
         while at < written and (not at or _now_s() - began_s < most_s):
             at += len(os.pread(fd, _PIECE_BYTES, at)) or written
@@ -113,7 +116,7 @@ def throughput(directory: str, most_bytes: int = _MOST_BYTES, most_s: float = _M
 
 
 def at_once(settings: Settings) -> tuple[int, float, int]:
-    """(bytes, seconds, how many): the largest checkpoints that are written together, and the shortest time that one has."""
+    """(bytes, seconds, count) of the largest set of checkpoints written together; seconds is their shortest grace time."""
     heaviest: tuple[int, float, int] = (0, 0.0, 0)
     for rung in settings.rungs:
         sized = [(_checkpoint_bytes(settings, spec), spec.stop_grace_s) for spec in rung.programs]
@@ -125,7 +128,7 @@ def at_once(settings: Settings) -> tuple[int, float, int]:
 
 
 def _checkpoint_bytes(settings: Settings, spec: ProgramSpec) -> int:
-    """Of its newest one, else what a built-in trainer's come to; 0 of others: not known."""
+    """Size of the newest checkpoint; without one, the assumed size for a built-in trainer, and 0 (unknown) for others."""
     found = checkpoints.survey(Path(settings.paths.run_dir(spec.name)))
     if found and found[0].size_bytes:
         return found[0].size_bytes
@@ -133,7 +136,7 @@ def _checkpoint_bytes(settings: Settings, spec: ProgramSpec) -> int:
 
 
 def room(who: Patient) -> Iterator[Finding]:
-    """The disk has room for every program's replay and checkpoints, as far as they are not there yet."""
+    """The disk has room for the part of every program's replay and checkpoints that is not written yet."""
     if who.settings is None:
         return
     state = Path(who.settings.paths.state_dir)
@@ -151,14 +154,14 @@ def room(who: Patient) -> Iterator[Finding]:
 
 
 def needs_bytes(spec: ProgramSpec) -> int:
-    """What a built-in program keeps at most, by its flags; for others it is not known and counted as nothing."""
+    """Most bytes that a built-in program keeps, from its flags. For others the size is unknown and counts as 0."""
     if not spec.builtin:
         return 0
     flags = dict(zip(spec.argv, spec.argv[1:], strict=False))
     replay = 0
     if flags.get("--algo") not in ON_POLICY:
         side = int(flags.get("--resolution", "84"))
-        replay = int(flags.get("--replay-size", "1000000")) * side * side  # a byte a pixel
+        replay = int(flags.get("--replay-size", "1000000")) * side * side  # one byte per pixel
     return replay + _CHECKPOINTS * CHECKPOINT_BYTES
 
 

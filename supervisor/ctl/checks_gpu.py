@@ -1,7 +1,7 @@
-"""Checks of `doctor` on GPUs: the driver, whether torch gets on with it, and whose their memory is.
+"""Checks of `doctor` on GPUs: the driver, and which processes hold GPU memory. `checks_training.py` compares torch with it.
 
-NVML is asked by a process of its own: its calls may hang in the driver for ever, and an installation that is broken by a
-kernel update is just when doctor is asked.
+A separate process queries NVML: its calls may hang in the driver for ever. A kernel update can break the installation, and
+that is when users run doctor.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from supervisor.policy.box.visible import gpu_seen
 from supervisor.records import dataclass
 from workers.pci import has_nvidia_gpu
 
-Learned = dict[tuple[str, str], int]  # bytes that a program was seen to hold, by (program, level)
+Learned = dict[tuple[str, str], int]  # GPU bytes that a program has held, by (program, level)
 _PROBE_S: Final = 20.0
 _NO_PERMISSION, _NOT_LOADED, _NO_LIBRARY, _DIFFER = 4, 9, 12, 18
 _LOST: Final = {15: "it has fallen off the bus", 16: "it needs a reset", 28: "it is not found"}
@@ -64,11 +64,11 @@ print(json.dumps(found))
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """What NVML says. `error` and `do` are empty where it answers, or where there is no GPU that it could answer for."""
+    """NVML's answer. `error` and `do` are empty if NVML answers, or if the box has no NVIDIA GPU."""
 
     gpus: tuple[Gpu, ...] = ()
     version: str = ""
-    cuda: tuple[int, int] | None = None  # the newest CUDA that it serves
+    cuda: tuple[int, int] | None = None  # the newest CUDA version that the driver supports
     error: str = ""
     do: str = ""
 
@@ -78,24 +78,24 @@ class Driver:
 
 
 def driver(who: Patient) -> Driver:
-    """The driver of this box, with what is wrong with it."""
+    """The driver of this box, with its fault if there is one."""
     found = ask_nvml()
-    there = has_nvidia_gpu(Path(who.root))
+    has_gpu = has_nvidia_gpu(Path(who.root))
     if found is None:
         what = f"the driver hangs: NVML has not answered for {_PROBE_S:.0f} s"
-        return Driver(error=what, do="dmesg | grep NVRM says more; a reboot ends it") if there else Driver()
+        return Driver(error=what, do="dmesg | grep NVRM says more; a reboot ends it") if has_gpu else Driver()
     if "missing" in found:
         do = "deploy/bootstrap or deploy/install.sh repairs it"
-        return Driver(error="Python's nvidia-ml-py is not installed", do=do) if there else Driver()
+        return Driver(error="Python's nvidia-ml-py is not installed", do=do) if has_gpu else Driver()
     if "code" in found:
-        return Driver(error=_why(found, who.root), do=_what_to_do(int(found["code"]), who.root)) if there else Driver()
+        return Driver(error=_why(found, who.root), do=_what_to_do(int(found["code"]), who.root)) if has_gpu else Driver()
     cuda = found.get("cuda")
     version = (cuda // 1000, cuda % 1000 // 10) if cuda else None
     return Driver(tuple(map(_as_gpu, found["gpus"])), str(found.get("driver") or "unknown"), version)
 
 
 def ask_nvml() -> dict[str, Any] | None:
-    """None: it hangs or crashes. `missing`: there is no Python package to ask it with."""
+    """NVML's answer; None if NVML hangs or crashes. `missing`: Python's package for NVML is not installed."""
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-c", _PROBE], capture_output=True, text=True, timeout=_PROBE_S, check=False, cwd="/"
@@ -158,7 +158,7 @@ def _has_module(root: str, kernel: str) -> bool:
 
 
 def _loaded(root: str) -> str:
-    """The version of the module, by its own word: `NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  ...`."""
+    """The module's version, from its own line `NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  ...`."""
     try:
         first = Path(f"{root}/proc/driver/nvidia/version").read_text(errors="replace").splitlines()[0]
     except (OSError, IndexError):
@@ -179,10 +179,10 @@ def _as_gpu(found: dict[str, Any]) -> Gpu:
 
 
 def gpu_memory(who: Patient) -> Iterator[Finding]:
-    """Each GPU: what is free, what others hold of it, and what the levels need, as configured or as seen before."""
+    """For each GPU: free memory, memory of other processes, and the levels' needs, as configured or as measured before."""
     found = driver(who)
     if found.error or who.settings is None:
-        return  # told by `gpu`, by `settings`
+        return  # the checks `gpu` and `settings` report this
     learned, ours = _learned(who.settings), _ours(who.settings)
     for gpu in found.gpus:
         name = f"GPU {gpu.index} memory"
@@ -206,7 +206,7 @@ def _memory(name: str, gpu: Gpu, needs: list[tuple[str, int]], ours: set[int]) -
     told = f"{_mb(free)} of {_mb(total)} are free"
     if strange:
         told += f"; {', '.join(f'{_who(pid)} holds {_held(size)}' for pid, size in strange)}, outside of extralife"
-    if hidden:  # in a container the driver may number everybody by the host's pids, our own workers too
+    if hidden:  # in a container the driver may report the host's pids, even for our own workers
         told += f"; {_held(unseen or None)} {'are' if unseen else 'is'} held by processes that cannot be seen from here"
         mine += unseen
     told += "".join(f"; level {level} needs {_mb(need)}" for level, need in needs[-1:])
@@ -228,7 +228,7 @@ def _held(size_bytes: int | None) -> str:
 def _needs(
     settings: Settings, gpu: Gpu, gpus: tuple[Gpu, ...], learned: dict[tuple[str, str], int]
 ) -> list[tuple[str, int]]:
-    """What each level needs of this GPU where it is known, the lowest first: as many programs at once as it has slots."""
+    """(level, bytes needed on this GPU) where known, lowest level first. A level runs as many programs as it has slots."""
     all_of_them, out = Gpus(gpus), []
     for rung in settings.rungs:
         here = [spec for spec in rung.programs if gpu_seen(spec.visible, spec.gpu or 0, all_of_them) == gpu.index]
@@ -244,7 +244,7 @@ def _need(settings: Settings, rung: Rung, spec: ProgramSpec, learned: Learned) -
 
 
 def _learned(settings: Settings) -> Learned:
-    """What programs were seen to hold, by (program, level); nothing where there is no journal that can be read."""
+    """GPU memory that programs have held, by (program, level); empty if no journal can be read."""
     from supervisor.adapters.journal.sqlite import JournalReader
     from supervisor.model.state import replay
 
@@ -260,7 +260,7 @@ def _learned(settings: Settings) -> Learned:
 
 
 def _ours(settings: Settings) -> set[int]:
-    """The workers and all that they have started, by the records of their shims."""
+    """Pids of the shims, workers and all their descendants, from the records of the shims."""
     import psutil
 
     ours: set[int] = set()

@@ -1,4 +1,4 @@
-"""The check of `doctor` on `[notice]`: each source of notices that this box ends is asked once."""
+"""The check of `doctor` on `[notice]`: it queries each source of notices that announce the end of this box, once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from supervisor.ctl.checks import Finding, Patient
 from supervisor.policy.upkeep.notices import AUTO, COMMAND, FILE, NoticeSettings
 
 _NAME: Final = "notices"
-_LEAST_S: Final = 5.0  # a first answer of Azure's service takes longer
+_LEAST_S: Final = 5.0  # the first answer of Azure's service takes longer than later ones
 
 
 class _Clock:
@@ -35,7 +35,7 @@ class _Clock:
 
 
 def notices(who: Patient) -> Iterator[Finding]:
-    """Whether the end of this box would be heard of."""
+    """Whether the daemon would receive a notice before this box ends."""
     if who.settings is None:
         return
     rules = who.settings.notice

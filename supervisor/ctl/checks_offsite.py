@@ -1,4 +1,4 @@
-"""The check of `doctor` on `[offsite]`: one small file goes into the repository, comes back, and is removed."""
+"""The check of `doctor` on `[offsite]`: it copies one small file into the repository, restores it, and removes it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TRY_S: Final = 60.0
 
 
 def copies(who: Patient) -> Iterator[Finding]:
-    """The repository takes a file and gives it back, as the daemon's user."""
+    """The daemon's user can copy a file into the repository and restore it."""
     if who.settings is None:
         return
     rules = who.settings.offsite
@@ -64,7 +64,10 @@ def _newest(restic: Restic) -> str:
 
 
 def _daemon_user(state_dir: str) -> pwd.struct_passwd | None:
-    """Whom the daemon runs as, if root asks: files that root writes into a repository on this box, it could not read."""
+    """The daemon's user, if root runs doctor; else None.
+
+    The daemon could not read files that root writes into a repository on this box.
+    """
     if os.geteuid() != 0:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Checks of `doctor` on what starts and holds the daemon: systemd, its units, its part of the cgroups, other supervisors."""
+"""Checks of `doctor` on what the daemon runs under: systemd, its units and cgroups, Python packages, other supervisors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNITS: Final = (
     UNIT, "extralife-gpu.service", "extralife.slice", "extralife-alert@.service", "extralife-upgrade.service",
 )  # fmt: skip
 _OLDEST: Final = 250
-# What the promises of docs/box.md rest on, as `systemctl show` tells it; a drop-in can change all of it.
+# Unit properties that the promises of docs/box.md depend on, as `systemctl show` prints them. Drop-ins can change each.
 _PROMISES: Final = {
     "Type": ("notify", "systemd does not know when it is ready, and its watchdog is off"),
     "KillMode": ("process", "a crash of the daemon ends every training"),
@@ -33,9 +33,9 @@ _FOREIGN_CONFIGS: Final = ("etc/supervisor/supervisord.conf", "etc/supervisord.c
 
 
 def systemd(who: Patient) -> Iterator[Finding]:
-    """One that has what the units ask of it."""
+    """The systemd version supports every setting of the units."""
     if not Path(f"{who.root}/run/systemd/system").is_dir():
-        return  # told by `service`
+        return  # the check `service` reports this
     words = tool("systemctl", "--version").split()
     if len(words) < 2 or not words[1].isdigit():
         yield Finding("systemd", "unknown", "systemctl does not report its version")
@@ -47,7 +47,7 @@ def systemd(who: Patient) -> Iterator[Finding]:
 
 
 def service(who: Patient) -> Iterator[Finding]:
-    """The unit is known to systemd, as it was installed, and is started at boot."""
+    """The unit is loaded, unchanged since its installation, and enabled at boot."""
     if not Path(f"{who.root}/run/systemd/system").is_dir():
         what = "this machine was not booted with systemd: nothing starts extralife at boot or after a crash"
         yield Finding("service", "warn", what, "let another service manager start it (docs/box.md)")
@@ -78,7 +78,7 @@ def _state(shown: dict[str, str]) -> Iterator[Finding]:
 
 
 def _promises(shown: dict[str, str]) -> Iterator[Finding]:
-    """What is in force, whichever file says it."""
+    """Check the unit properties in force, whichever file sets them."""
     do = "systemctl cat extralife shows which file says so; take it out, then systemctl daemon-reload"
     for name, (wanted, otherwise) in _PROMISES.items():
         if shown[name] and shown[name] != wanted:
@@ -110,31 +110,31 @@ def _properties(unit: str, *names: str) -> dict[str, str]:
 
 
 def _drift(installed: Path, *, needed: bool = True) -> str:
-    """What is wrong with a unit file, beside the one that came with this program; empty when they are alike."""
+    """How an installed unit file differs from the one of this version; empty if they are equal."""
     ours = Path(__file__).parents[2] / "units" / installed.name
     try:
         wanted = ours.read_text()
-        there = installed.read_text()
+        installed_text = installed.read_text()
     except OSError:
         missing = ours.exists() and not installed.exists() and not needed and (installed.parent / UNIT).exists()
-        return f"{installed} is missing, but belongs to this version" if missing else ""  # else it is not the service's
+        return f"{installed} is missing, but belongs to this version" if missing else ""  # else not the service's directory
     prefix = str(ours.parents[3])  # PREFIX/releases/NAME/units/extralife.service
     wanted = wanted.replace("/opt/extralife/", f"{prefix}/")
-    return "" if there == wanted else f"{installed} differs from the file of this version"
+    return "" if installed_text == wanted else f"{installed} differs from the file of this version"
 
 
 def cgroups(who: Patient) -> Iterator[Finding]:
-    """Each worker has a cgroup of its own: limits that the kernel enforces, a tree that ends at once."""
+    """Each worker has its own cgroup: the kernel enforces its limits, and can kill its whole process tree at once."""
     from supervisor.adapters.process.cgroups import DAEMON, WANTED, mounted
 
     pid, why = _ours(who)
     try:
-        there = mounted(Path(f"{who.root}/proc/self/mountinfo").read_text(errors="replace"))
+        mount = mounted(Path(f"{who.root}/proc/self/mountinfo").read_text(errors="replace"))
         lines = Path(f"{who.root}/proc/{pid}/cgroup").read_text(errors="replace").splitlines() if pid else []
     except OSError:
-        there, lines = None, []
+        mount, lines = None, []
     own = next((line[3:] for line in lines if line.startswith("0::")), "")
-    if there is None:
+    if mount is None:
         yield Finding("cgroups", "ok", "not used, because the box has no cgroup v2: workers have no limits")
     elif not own:
         yield why or Finding("cgroups", "unknown", "no daemon runs, so its cgroup cannot be checked")
@@ -142,7 +142,7 @@ def cgroups(who: Patient) -> Iterator[Finding]:
         what = "not used, because no cgroup was delegated to the daemon: workers have no limits"
         yield Finding("cgroups", "warn", what, "run it as a service with Delegate=yes, as deploy/install.sh installs it")
     else:
-        path = Path(who.root + there[1] + own[len(there[0].rstrip("/")) :]).parent
+        path = Path(who.root + mount[1] + own[len(mount[0].rstrip("/")) :]).parent
         try:
             on = (path / "cgroup.subtree_control").read_text().split()
         except OSError as error:
@@ -158,7 +158,7 @@ def cgroups(who: Patient) -> Iterator[Finding]:
 
 
 def environment(who: Patient) -> Iterator[Finding]:  # noqa: ARG001  every check takes it
-    """Supervisor's own package beside ours."""
+    """Supervisor's own package is not installed beside ours."""
     both = collision.sentence()
     what, _, do = both.partition(": ")
     if both:
@@ -168,7 +168,7 @@ def environment(who: Patient) -> Iterator[Finding]:  # noqa: ARG001  every check
 
 
 def other_supervisors(who: Patient) -> Iterator[Finding]:
-    """Supervisor, the other program of this name, or a second extralife: each may start the same trainings."""
+    """No Supervisor (the other project of this name) and no second extralife runs: each may start the same trainings."""
     ours, why = _ours(who)
     running = [each for each in _running(who) if each.pid != ours]
     places = [Path(f"{who.root}/{name}") for name in _FOREIGN_CONFIGS] + [
@@ -206,7 +206,7 @@ def other_supervisors(who: Patient) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """One supervisord: its pid, whether it is extralife's, the Supervisor configuration that it reads, its -c as given."""
+    """A running supervisord: its pid, whether it is extralife's, the Supervisor configuration it reads, its -c as given."""
 
     pid: int
     extralife: bool
@@ -244,7 +244,10 @@ def _named_config(who: Patient, entry: Path, words: list[bytes]) -> Path | None:
 
 
 def _same_programs(who: Patient, places: list[Path]) -> Iterator[tuple[str, list[str]]]:
-    """(file, its programs that are ours too): by the directory that they work on, by the trainer's module, or by name."""
+    """(file, its programs that are ours too, or that start extralife).
+
+    A program is ours if its command names our state directory or the trainer's module, or if its name and script match.
+    """
     if who.settings is None:
         return
     names = {spec.name for spec in who.settings.programs}
@@ -271,7 +274,7 @@ def _starts_us(command: str) -> bool:
 
 
 def _with_includes(places: list[Path], root: str) -> list[Path]:
-    """The files, and those that their [include] names."""
+    """The files, and the files that their [include] sections name."""
     out = list(dict.fromkeys(places))
     for path in list(out):
         for pattern in _read(path).get("include", "files", fallback="").split():
@@ -305,9 +308,9 @@ def _is_enabled(who: Patient, unit: str) -> bool:
 
 
 def _ours(who: Patient) -> tuple[int | None, Finding | None]:
-    """The pid in the lock of the state directory (None: there is none), and why that is not known.
+    """(pid in the lock of the state directory or None, finding if the pid cannot be determined).
 
-    A user who may not read the lock is answered by systemd, if the unit's configuration is the one that was looked at.
+    If this user may not read the lock, systemd reports the pid, provided that the unit uses this state directory.
     """
     if who.settings is None:
         return None, not_known("other supervisors", PermissionError(0, "", who.unreadable)) if who.unreadable else None

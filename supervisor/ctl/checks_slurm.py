@@ -1,4 +1,4 @@
-"""Checks of `doctor` on `[launcher] kind = "slurm"`: what a cluster's support would ask for first. No job is submitted."""
+"""Checks of `doctor` on `[launcher] kind = "slurm"`: the first questions of a cluster's support. They submit no job."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from supervisor.model.settings import Paths, Settings
 from supervisor.policy.cluster.jobs import Partition
 from supervisor.policy.cluster.launcher import LauncherSettings
 
-_OLDEST: Final = (20, 11)  # the first whose `squeue -O` prints fields of any width
+_OLDEST: Final = (20, 11)  # the first version whose `squeue -O` prints fields of any width
 _ASK_S: Final = 20.0
-_SLOW_S: Final = 1.0  # for a file of one sentence, written, synced and renamed
+_SLOW_S: Final = 1.0  # limit for writing, syncing and renaming one small file
 _CLOCKS_S: Final = 5.0
 _CONDA_MODULE: Final = re.compile(
     r"^\s*(?:module|ml)\b.*\b(?:ana|mini|micro)?(?:conda|mamba|forge)", re.IGNORECASE | re.MULTILINE
@@ -37,7 +37,7 @@ _QUOTA: Final = re.compile(r"^\s*(\S*)\s+([0-9]{1,18})(\*?)\s+([0-9]{1,18})\s+([
 
 
 def cluster(who: Patient) -> Iterator[Finding]:
-    """Slurm is there and would take a job as it is configured."""
+    """Slurm answers, and would accept a job with this configuration."""
     rules = _rules(who)
     if who.settings is None or rules is None:
         return
@@ -62,12 +62,12 @@ def cluster(who: Patient) -> Iterator[Finding]:
 
 
 def _rules(who: Patient) -> LauncherSettings | None:
-    """None: programs run on this machine."""
+    """The launcher's settings; None if programs run on this machine."""
     return who.settings.launcher if who.settings is not None and who.settings.launcher.remote else None
 
 
 def _asked(rules: LauncherSettings, settings: Settings) -> list[LauncherSettings]:
-    """What jobs ask for at each level, each once."""
+    """The different settings that jobs use at the levels, each once."""
     return list(dict.fromkeys(rung.level.launcher.over(rules) for rung in settings.rungs))
 
 
@@ -76,7 +76,7 @@ def _told(version: tuple[int, int]) -> str:
 
 
 def _partition(rules: LauncherSettings, found: list[Partition]) -> Iterator[Finding]:
-    """It exists, is up, and allows the time limit."""
+    """The partition exists, is up, and allows the time limit."""
     by_name = {each.name: each for each in found}
     asked = rules.partition.split(",") if rules.partition else [each.name for each in found if each.default]
     if not asked:
@@ -117,9 +117,9 @@ def _taken(slurm: Slurm, rules: LauncherSettings, settings: Settings) -> Finding
 
 
 def _may_use() -> str:
-    """What this user may use, by the accounting; empty where there is none."""
-    said = tool("sacctmgr", "-n", "-P", "show", "assoc", f"user={getpass.getuser()}", "format=account,partition,qos")
-    rows = [line.split("|") for line in said.splitlines() if line.count("|") == 2]
+    """Accounts, partitions and qos that this user may use, from Slurm's accounting; empty without accounting."""
+    output = tool("sacctmgr", "-n", "-P", "show", "assoc", f"user={getpass.getuser()}", "format=account,partition,qos")
+    rows = [line.split("|") for line in output.splitlines() if line.count("|") == 2]
     told = [
         f"account {account}" + (f", partition {partition}" if partition else "") + (f", qos {qos}" if qos else "")
         for account, partition, qos in rows
@@ -144,13 +144,13 @@ def setup(who: Patient) -> Iterator[Finding]:
 
 
 def shared_files(who: Patient) -> Iterator[Finding]:
-    """Nodes and this host see one state directory, in which what the daemon relies on works."""
+    """Nodes and this host share one state directory, and its file system supports the operations that the daemon needs."""
     rules = _rules(who)
     if who.settings is None or rules is None:
         return
     state = Path(who.settings.paths.state_dir)
     if not state.is_dir():
-        return  # `directories` says so
+        return  # the check `directories` reports this
     kind = kind_of(state, who.root)
     if kind and not shared(kind):
         what = f"{state} lies on {kind}, which other hosts do not see: jobs on nodes would find nothing there"
@@ -175,7 +175,7 @@ def shared_files(who: Patient) -> Iterator[Finding]:
 
 
 def _tried(state: Path) -> tuple[float, float]:
-    """Seconds for one durable small file, and how far this host's clock is ahead of the one that stamps files there."""
+    """(seconds to write one small durable file, seconds that this host's clock is ahead of the file server's clock)."""
     with tempfile.TemporaryDirectory(prefix=".doctor-", dir=state) as name:
         aside, placed = Path(name, "aside"), Path(name, "placed")
         placed.write_bytes(b"before\n")
@@ -197,7 +197,7 @@ def _tried(state: Path) -> tuple[float, float]:
 
 
 def _clocks(paths: Paths, ahead_s: float) -> Iterator[Finding]:
-    """This host's clock, and those of nodes that have written reports, against the clock that stamps shared files."""
+    """Compare this host's clock, and the clocks of nodes with reports, with the clock that stamps shared files."""
     off = {f"this host, by {ahead_s:+.0f} s"} if abs(ahead_s) > _CLOCKS_S else set()
     seen = 0
     for path in Path(remote_paths(paths).runtime_dir, "beats").glob("*.beat"):
@@ -218,15 +218,15 @@ def _clocks(paths: Paths, ahead_s: float) -> Iterator[Finding]:
 
 
 def quota(who: Patient) -> Iterator[Finding]:
-    """Space that this user may still use where checkpoints go, as far as the file system says."""
+    """Space that this user's quota leaves for checkpoints, as far as the file system reports it."""
     if who.settings is None or _rules(who) is None or not Path(who.settings.paths.state_dir).is_dir():
         return
     state = who.settings.paths.state_dir
     if kind_of(Path(state), who.root) == "lustre":
-        said = tool("lfs", "quota", "-q", "-u", getpass.getuser(), state)
+        output = tool("lfs", "quota", "-q", "-u", getpass.getuser(), state)
     else:
-        said = tool("quota", "-w", "-p")
-    rows = [(name, int(used), bool(over), int(soft) or int(hard)) for name, used, over, soft, hard in _QUOTA.findall(said)]
+        output = tool("quota", "-w", "-p")
+    rows = [(name, int(used), bool(over), int(soft) or int(hard)) for name, used, over, soft, hard in _QUOTA.findall(output)]
     limited = [(name, used, over, limit) for name, used, over, limit in rows if limit]
     if not limited:
         what = "no quota is known of the file system of the state directory"

@@ -1,7 +1,7 @@
-"""Checks of `doctor` on what trains: the packages, whether torch gets on with the GPU's driver, and the games.
+"""Checks of `doctor` on the training environment: the packages, whether torch works with the GPU's driver, and the games.
 
-Packages are tried in a process of their own: they take seconds and hundreds of megabytes, and may crash or hang on a
-driver that does not fit.
+A separate process imports the packages: imports take seconds and hundreds of megabytes, and may crash or hang on an
+incompatible driver.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ print(json.dumps(found))
 
 
 def packages_and_games(who: Patient) -> Iterator[Finding]:
-    """The packages can be loaded, torch fits the driver, and envpool makes each game that is configured."""
+    """The packages can be imported, torch works with the driver, and envpool creates each configured game."""
     if who.settings is None:
         return
     games = sorted({spec.game for spec in who.settings.programs if spec.builtin})
@@ -66,7 +66,7 @@ def packages_and_games(who: Patient) -> Iterator[Finding]:
 
 
 def probe(games: list[str], timeout_s: float = _PROBE_S) -> dict[str, Any] | None:
-    """What the packages say of themselves; None when they crash or hang."""
+    """Versions and errors of the packages and games; None if the process crashes or hangs."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", _PROBE, *games], capture_output=True, text=True, timeout=timeout_s, check=False, cwd="/"
@@ -78,7 +78,7 @@ def probe(games: list[str], timeout_s: float = _PROBE_S) -> dict[str, Any] | Non
 
 
 def _python(found: dict[str, Any]) -> Finding:
-    """The interpreter, with the packages that have to fit it. What cannot be loaded is told by its own name."""
+    """The interpreter, with the versions of the packages that it can import. Other findings report broken packages."""
     told = ", ".join(f"{name} {found[name]['version']}" for name in ("torch", "envpool", "numpy") if found.get(name))
     python = ".".join(map(str, sys.version_info[:3]))
     return Finding("python", "ok", f"{python} at {sys.prefix}" + (f", {told}" if told else ""))
@@ -98,7 +98,7 @@ def _torch(found: dict[str, Any], gpus: Driver) -> Iterator[Finding]:
 
 
 def _fits(torch: dict[str, Any], gpus: Driver) -> Finding:
-    """Whether this torch can use these GPUs: a build for CUDA, and of a CUDA that the driver serves."""
+    """Whether this torch can use these GPUs: it is a CUDA build, and the driver supports its CUDA version."""
     named, told = gpus.names[0], f"torch {torch['version']} (CUDA {torch['cuda']})"
     if torch["cuda"] is None:
         do = "deploy/bootstrap brings the CUDA build where there is a GPU"

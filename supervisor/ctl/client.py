@@ -1,7 +1,7 @@
-"""The plainest HTTP client that the daemon needs: one request a connection, standard library only.
+"""A minimal HTTP client for the daemon: one request per connection, standard library only.
 
-http.client brings the whole email package with it: 35 ms of imports, more than all the rest of `supervisorctl status`.
-The server is ours and always sends Content-Length, so this is all of HTTP that is needed here.
+http.client imports the whole email package, which takes 35 ms, more than all the rest of `supervisorctl status`. The server
+is ours and always sends Content-Length, so the client needs no more of HTTP than this.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _MOST_HEADER_BYTES = 64 * 1024
 
 
 class Unreachable(Exception):
-    """Nobody answers on the socket: `no such file`, `refused connection` or what else the kernel says."""
+    """No daemon answers on the socket: `no such file`, `refused connection` or another error of the kernel."""
 
 
 class DaemonRefused(Exception):
-    """The daemon answered that it will not, in one sentence."""
+    """The daemon has refused the request. The message is its answer, one sentence."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -34,7 +34,7 @@ class DaemonRefused(Exception):
 class Client:
     """Talks to one daemon, over its socket at a path, or over TCP at http://host:port (https:// behind a proxy).
 
-    `url` is how it is named to people. `login` is (user, password).
+    Messages name the daemon by `url`. `login` is (user, password).
     """
 
     def __init__(self, place: str, login: tuple[str, str] | None = None) -> None:
@@ -44,11 +44,11 @@ class Client:
         self._login = login
 
     def get(self, target: str) -> Any:
-        """The JSON at a page."""
+        """The parsed JSON of a page."""
         return json.loads(self.read(target)[1])
 
     def read(self, target: str) -> tuple[dict[str, str], bytes]:
-        """(headers, bytes) of a page. A reading that was cut off before its answer (a reload) is asked again."""
+        """(headers, bytes) of a page. If a reload cuts the connection before the answer, the request is sent again, once."""
         try:
             return self._checked("GET", target, b"", _READ_S)
         except Unreachable as first:
@@ -57,7 +57,7 @@ class Client:
             return self._checked("GET", target, b"", _READ_S)
 
     def post(self, target: str, body: dict[str, object], timeout_s: float | None = None) -> Any:
-        """Ask for something. May take as long as the daemon needs: a worker that stops saves first."""
+        """Request an action. There is no time limit by default: a worker that stops saves first."""
         return json.loads(self._checked("POST", target, json.dumps(body).encode(), timeout_s)[1])
 
     def _checked(self, method: str, target: str, body: bytes, timeout_s: float | None) -> tuple[dict[str, str], bytes]:
@@ -117,7 +117,7 @@ class Client:
 def _unix(path: str) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # Not settimeout: a socket that does not block is turned away at once while many others are connecting.
+        # Not settimeout: it makes the socket non-blocking, and then connect fails at once while many others connect.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(_READ_S), 0))
         sock.connect(path)
     except OSError:
@@ -127,7 +127,7 @@ def _unix(path: str) -> socket.socket:
 
 
 def _tcp(host: str, *, tls: bool) -> socket.socket:
-    """Connected to `name`, `name:port` or `[address]:port`."""
+    """A socket that is connected to `name`, `name:port` or `[address]:port`."""
     name, _, port = host.rpartition(":") if not host.endswith("]") and ":" in host else (host, "", "")
     if port and not port.isdecimal():
         raise OSError(22, "names no port: write http://host:port")
@@ -166,7 +166,7 @@ def _answer(sock: socket.socket) -> tuple[int, dict[str, str], bytes]:
 
 
 def quote(text: str) -> str:
-    """For a page's path or query: everything but the plainest characters as %XX (urllib takes 8 ms to import)."""
+    """Escape text for a page's path or query: all but unreserved characters as %XX. urllib would take 8 ms to import."""
     return "".join(
         chr(byte) if (byte < 128 and chr(byte).isalnum()) or byte in b"-_.~" else f"%{byte:02X}"
         for byte in text.encode("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""How `status` shows a cluster: a column for each program's job, and lines of what stands out."""
+"""How `status` shows a cluster: a column with each program's job, and header lines on trouble and usage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def cell(job: dict[str, Any] | None) -> str:
 
 
 def lines(cluster: dict[str, Any] | None) -> list[str]:
-    """Trouble first, then what was used."""
+    """The header lines: trouble first, then the usage of each account."""
     if cluster is None:
         return []
     found = []

@@ -1,4 +1,4 @@
-"""What stands before the action on the command line of supervisorctl."""
+"""Options before the action on the command line of supervisorctl."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _VALUED = {
 
 
 def parse(argv: list[str]) -> tuple[Options, list[str]]:
-    """(options, the action and its arguments). argparse would take a third of the time that `status` takes."""
+    """(options, the action and its arguments). Not argparse: it would take a third of the time of `status`."""
     options, rest = Options(), list(argv)
     while rest and rest[0].startswith("-"):
         arg = rest.pop(0)
@@ -35,7 +35,7 @@ def parse(argv: list[str]) -> tuple[Options, list[str]]:
 
 
 def place_of(url: str, what: str) -> str:
-    """The path of a unix:// URL; another one as it is. Raises Failed."""
+    """The path of a unix:// URL; http:// and https:// URLs unchanged. Raises Failed."""
     scheme, _, place = url.partition("://")
     if scheme not in {"unix", "http", "https"} or not place.strip("/"):
         raise Failed(f"Error: {what} takes unix:///path/to/socket or http://host:port, not {url!r}", USAGE)

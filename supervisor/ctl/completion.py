@@ -1,7 +1,7 @@
-"""`completion`: what the shell offers behind `supervisorctl `, by the table of actions and by the daemon's own programs.
+"""`completion`: the shell's completion of `supervisorctl`, from the table of actions and the daemon's programs.
 
-The script of a shell only asks this client (`supervisorctl __complete WORDS`), so a new action, option or program needs no
-new script. Options and words of an action are read from its line of use: `level [show|why [-n N]|pin LEVEL]`.
+A shell's script only calls this client (`supervisorctl __complete WORDS`), so a new action, option or program needs no new
+script. The usage line of an action gives its options and words: `level [show|why [-n N]|pin LEVEL]`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_PATIENCE_S = 2.0  # a shell must not hang behind a daemon that does not answer
+_PATIENCE_S = 2.0  # a shell must not hang while a daemon does not answer
 _SIGNALS = ("HUP", "INT", "QUIT", "KILL", "TERM", "USR1", "USR2", "STOP", "CONT")
 _OPTION = re.compile(r"(?<![\w-])(--?[a-zA-Z][\w-]*)(?:[ =]([A-Z0-9][\w|.]*|[\w|]+\|[\w|]+))?")
 _GLOBAL = ("-c", "-s", "-u", "-p", "--state-dir", "-i", "-r", "--help", "--version")
 
-# bash takes `:` for the end of a word, as in unix:///run/supervisor.sock: what no space separates is put together again, and
-# of a candidate only what follows the last colon is offered.
+# bash ends a word at `:`, as in unix:///run/supervisor.sock. The script joins the parts that no space separates, and offers
+# only the part of a candidate after the last colon.
 _BASH = """# completion of {name} for bash, made by `{name} completion bash`
 _{id}() {{
     local line=$COMP_LINE rest word words=() at
@@ -80,7 +80,7 @@ def completion(session: Session, args: list[str]) -> int:
 
 
 def complete(words: list[str]) -> int:
-    """A line for each candidate for the last of `words`: the candidate, a tab, what it is."""
+    """Print a line for each candidate for the last of `words`: the candidate, a tab, its description."""
     from supervisor.ctl.command_line import parse
 
     *before, current = words or [""]
@@ -88,7 +88,7 @@ def complete(words: list[str]) -> int:
         options, action = parse(before)
     except Failed:
         return OK
-    signal.setitimer(signal.ITIMER_REAL, _PATIENCE_S)  # ends this process without a word
+    signal.setitimer(signal.ITIMER_REAL, _PATIENCE_S)  # SIGALRM ends this process silently
     for candidate, about in _candidates(Session(options), action, current):
         if candidate.startswith(current):
             print(f"{candidate}\t{about}")
@@ -121,8 +121,8 @@ def _candidates(session: Session, words: list[str], current: str) -> Iterator[tu
 
 
 def _of(session: Session, word: str) -> Iterator[tuple[str, str]]:
-    """What may stand where the line of use has `word`."""
-    with contextlib.suppress(Exception):  # a daemon that does not answer has nothing to offer
+    """Candidates for the word or placeholder `word` of a usage line."""
+    with contextlib.suppress(Exception):  # if the daemon does not answer, there are no candidates
         if word == "NAME":
             for view in session.client.get("/api/v1/status")["programs"]:
                 yield view["name"], view["phase"]
@@ -139,7 +139,7 @@ def _of(session: Session, word: str) -> Iterator[tuple[str, str]]:
 
 
 def read_usage(usage: str) -> tuple[dict[str, str | None], list[str]]:
-    """(options with the name of their value, if they take one; the other words) of a line of use.
+    """(options with the name of their value, if they take one; the other words) of a usage line.
 
     Example: `[show|pin LEVEL [--for 6h]] [--json]` has `--for` with a value, `--json` without, and show, pin, LEVEL.
     """

@@ -1,4 +1,4 @@
-"""`cost`: what the box has cost and what for, and what it takes to finish at each level, by measured rates."""
+"""`cost`: the cost of the box by use, and the time and money to finish at each level, from measured rates."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def page(found: dict[str, Any]) -> list[str]:
 
 
 def _jobs(found: list[dict[str, Any]] | None) -> list[str]:
-    """What a cluster charges for; without one, nothing."""
+    """The jobs that a cluster charges for; empty without a cluster."""
     if found is None:
         return []
     if not found:
@@ -66,10 +66,10 @@ def _causes(found: dict[str, Any]) -> list[str]:
     ]
     share = text.percent(None if not found["slot_hours"] else 1.0)
     rows.append(("total", f"{found['slot_hours']:.2f}", share, usd(found["usd"])))
-    unknown = found.get("lost_s_unknown", 0)  # a daemon before this one has no such key
+    unknown = found.get("lost_s_unknown", 0)  # an older daemon does not send this key
     resumes = f"{unknown} resume{'' if unknown == 1 else 's'}"
-    said = [f"lost work is at least this much: the lost time of {resumes} is unknown"] if unknown else []
-    return [*text.table(rows, right={1, 2, 3}), *said]
+    notes = [f"lost work is at least this much: the lost time of {resumes} is unknown"] if unknown else []
+    return [*text.table(rows, right={1, 2, 3}), *notes]
 
 
 def _frames(found: dict[str, Any]) -> list[str]:

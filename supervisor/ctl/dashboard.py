@@ -1,4 +1,4 @@
-"""`dashboard`: the way to the dashboard, from this box and from a laptop."""
+"""`dashboard`: access to the dashboard, from this box and from a laptop."""
 
 from __future__ import annotations
 
@@ -81,5 +81,5 @@ def _user() -> str:
 
 
 def _ssh_line(path: str) -> str:
-    """A tunnel right to the control socket: its port is on the laptop alone."""
+    """The command for an ssh tunnel to the control socket. It opens a port on the laptop only."""
     return f"ssh -L {_LAPTOP_PORT}:{shlex.quote(path)} {_user()}@{socket.gethostname()}"

@@ -1,7 +1,7 @@
-"""`doctor`: what of host, installation and settings stands in the way of weeks of training, and what to do about it.
+"""`doctor`: faults of host, installation and settings that prevent weeks of training, and the remedy for each.
 
-It changes nothing, needs no daemon and no root; with fewer rights it finds out less and says so: what could not be looked
-at is `unknown`, never `ok`. One check that fails, or hangs on a driver, does not keep the others from being told.
+It changes nothing, and needs neither a daemon nor root. With fewer permissions it finds out less: a check that cannot run
+reports `unknown`, never `ok`. If one check fails, or hangs on a driver, the other findings are still reported.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def doctor(session: Session, args: list[str]) -> int:
 
 
 def examine(session: Session, skip: str = "") -> list[Finding]:
-    """Every finding, the worst first. Raises Failed: no check is called `skip`."""
+    """Every finding, the worst first. Raises Failed if no check is called `skip`."""
     from supervisor.ctl import (
         checks,
         checks_alerts,
@@ -71,7 +71,7 @@ def _try(check: Callable[[Patient], Iterable[Finding]], patient: Patient) -> lis
         return list(check(patient))
     except PermissionError as error:
         return [not_known(name, error)]
-    except Exception as error:  # noqa: BLE001  a host that is odd in a way that nobody thought of
+    except Exception as error:  # noqa: BLE001  an unusual host may break a check in any way
         return [
             Finding(
                 name,
@@ -83,7 +83,7 @@ def _try(check: Callable[[Patient], Iterable[Finding]], patient: Patient) -> lis
 
 
 def page(found: list[Finding]) -> list[str]:
-    """One line a finding, and below those that are not fine what to do; at the end how many of each."""
+    """One line per finding, with its remedy below it; at the end the number of findings per level."""
     wide = max((len(each.name) for each in found), default=0)
     out = []
     for each in found:

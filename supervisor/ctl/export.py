@@ -1,4 +1,4 @@
-"""`export`: what the recorder holds, as CSV or Parquet, for a notebook or a spreadsheet."""
+"""`export`: the recorder's samples as CSV or Parquet, for a notebook or a spreadsheet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _PARQUET = ".parquet"
-_ROWS = 5000  # asked for at once
+_ROWS = 5000  # per request
 
 
 def export(session: Session, args: list[str]) -> int:
@@ -41,7 +41,7 @@ def export(session: Session, args: list[str]) -> int:
 
 
 def _pages(session: Session, asked: dict[str, str | None]) -> Iterator[list[Any]]:
-    """The names of the columns, then the rows, some thousand at a time: of each program's event files, of the recorder."""
+    """The column names, then the rows, some thousand at a time: of each program's event files, then of the recorder."""
     yield session.page("recorded", **asked, limit=1)["columns"]
     if asked["sheet"] in {None, "programs"}:
         for view in session.page("status")["programs"]:
@@ -57,7 +57,7 @@ def _rows(session: Session, asked: dict[str, str | None], drawn: str | None) -> 
 
 
 def _csv(file: str, columns: list[str], pages: Iterator[list[Any]]) -> int:
-    """Unknown is an empty cell."""
+    """Write the rows as CSV and return their number. An unknown value is an empty cell."""
     import csv
     import io
     from itertools import chain
@@ -77,7 +77,7 @@ def _csv(file: str, columns: list[str], pages: Iterator[list[Any]]) -> int:
 
 
 def _parquet(file: str, columns: list[str], pages: Iterator[list[Any]]) -> int:
-    """Unknown is null."""
+    """Write the rows as Parquet and return their number. An unknown value is null."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq

@@ -1,4 +1,4 @@
-"""`fg`: a program's output on this terminal, and what is typed here on its standard input, until Ctrl-C."""
+"""`fg`: show a program's output on this terminal and send typed lines to its standard input, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from supervisor.ctl.outcome import GENERIC, OK, Failed
 from supervisor.ctl.session import Session
 from supervisor.model.names import plain
 
-_LAST_S = 1.0  # what the program answers to the last line of a script is shown too
+_LAST_S = 1.0  # after the last line of a script, wait this long to show the program's answer
 
 
 def fg(session: Session, args: list[str]) -> int:
@@ -31,7 +31,7 @@ def fg(session: Session, args: list[str]) -> int:
         raise Failed("ERROR: bad process name supplied") from None
     if view["phase"] not in {"STARTING", "RUNNING"} or view["pid"] is None:
         raise Failed("ERROR: process not running")
-    _send(session, name, "")  # without a standard input it is refused before anything is typed
+    _send(session, name, "")  # the daemon refuses a program without standard input, before the user types
     over = threading.Event()
     shown = threading.Thread(target=_show, args=(session, name, over), daemon=True)
     shown.start()

@@ -1,4 +1,4 @@
-"""Files that supervisorctl writes for people: as a whole or not at all, as somebody may be reading the old one."""
+"""Output files of supervisorctl: each is written completely or not at all, because a process may be reading the old one."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 def write(file: str, pieces: Iterable[str]) -> None:
-    """Text, to a file or, for `-`, to standard output. Raises Failed."""
+    """Write text to a file or, for `-`, to standard output. Raises Failed."""
     if file == "-":
         for piece in pieces:
             sys.stdout.write(piece)
         return
-    with aside(file) as path, open(path, "w", encoding="utf-8", newline="") as out:  # noqa: PTH123  it takes 5 ms to import
+    with aside(file) as path, open(path, "w", encoding="utf-8", newline="") as out:  # noqa: PTH123  pathlib: 5 ms to import
         out.writelines(pieces)
 
 
 @contextmanager
 def aside(file: str) -> Iterator[str]:
-    """The path to write to; at the end of the block it is the file, synced. Raises Failed when that cannot be."""
+    """Yield a temporary path. At the end of the block, sync it and rename it to `file`. Raises Failed if that fails."""
     directory = os.path.dirname(os.path.abspath(file))  # noqa: PTH100, PTH120
     try:
         fd, path = tempfile.mkstemp(dir=directory, prefix=".extralife-")

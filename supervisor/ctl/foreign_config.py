@@ -1,7 +1,7 @@
 """A supervisord.conf, read as supervisord 4.3 reads it: includes, inline comments, `%(...)s`, numprocs.
 
-What cannot be read is one sentence with file and section. Sizes and numbers are bounded. An include inside an included file
-is left out, as Supervisor does.
+Every error is one sentence with file and section. Sizes and numbers are bounded. Like Supervisor, `read` ignores an include
+inside an included file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _UNITS: Final = {"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
 
 @dataclass(slots=True)
 class Section:
-    """One section: its keys as they stand in the file, and where that is. `used` collects what somebody has asked for."""
+    """One section: its keys as written in the file, and the file. `used` collects the keys that callers have read."""
 
     name: str
     keys: dict[str, str]

@@ -1,14 +1,14 @@
-"""From a port of the loopback device to the control socket, for the one user who started it.
+"""A forwarder from a port of the loopback device to the control socket, for the one user who started it.
 
-The daemon opens no port, and it still learns from the kernel who asks: the user who runs this forwarder. A port of
-127.0.0.1 is open to every user of the box, so three things are asked of a connection before a byte of it is passed on:
+The daemon opens no port, and the kernel still reports to it who asks: the user who runs this forwarder. Every user of the
+box can connect to a port of 127.0.0.1. So a connection must meet three conditions before any byte is forwarded:
 
-* The other end belongs to the same user (`adapters/tcp_owner.py`). A worker of another user, or another user's browser, is
-  refused, also with the right cookie: browsers send cookies of one port to all ports of a host.
-* Its request has the session's cookie. A browser gets the cookie once, for the token in the address that was printed.
-* It has one request: what follows on the same connection is cut off, so nothing rides on the cookie of another.
+* The other end belongs to the same user (`adapters/tcp_owner.py`). A worker or browser of another user is refused even with
+  the right cookie, because browsers send the cookies of one port to all ports of a host.
+* Its request has the session's cookie. A browser gets the cookie once, for the token in the printed address.
+* It carries one request. Later requests on the same connection are cut off, so they cannot use the cookie of the first one.
 
-The answer is passed on as it comes, a stream too. All other checks are the daemon's (`api/same_site.py`).
+The forwarder passes on the answer as it arrives, streams too. The daemon does all other checks (`api/same_site.py`).
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _TEXT: Final = "text/plain; charset=utf-8"
 _USED: Final = "this address was used already, or is not of this run: run `supervisorctl dashboard` again\n"
 _NO_COOKIE: Final = "open the address that `supervisorctl dashboard` has printed\n"
 _NOT_YOURS: Final = "this port is for the user who runs `supervisorctl dashboard`\n"
-# Not a redirect: a link that is clicked in a web terminal comes from another site, and with it the request for `/` after a
-# redirect, so SameSite=Strict would keep the cookie back. What this page asks for comes from this page.
+# Not a redirect: a link clicked in a web terminal comes from another site, and so does the request for `/` after a redirect.
+# SameSite=Strict would then withhold the cookie. A request that this page makes comes from this page.
 _WELCOME: Final = '<!doctype html><meta http-equiv="refresh" content="0; url=/"><a href="/">extralife</a>\n'
 
 
 class Stop(Exception):
-    """What is answered in place of the daemon."""
+    """The forwarder's own answer, in place of the daemon's."""
 
     def __init__(self, status: int, body: str, media_type: str = _TEXT, *headers: tuple[str, str]) -> None:
         super().__init__(body)
@@ -58,17 +58,17 @@ class Forwarder:
         self._path, self._sock = path, sock
         self.port: int = sock.getsockname()[1]
         self._token, self._session = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
-        self._cookie = f"extralife-{self.port}"  # a browser has one jar for all ports of a host
+        self._cookie = f"extralife-{self.port}"  # a browser has one cookie jar for all ports of a host
         self._unused = True
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def address(self) -> str:
-        """Good once."""
+        """The login address, which works once."""
         return f"http://{LOOPBACK}:{self.port}{_LOGIN}{self._token}"
 
     async def serve(self, look: Callable[[], None]) -> None:
-        """Until it is cancelled, or `look` raises, which is called every second."""
+        """Serve until cancelled. Call `look` every second; its exception also ends the serving."""
         server = await asyncio.start_server(self._connected, sock=self._sock, limit=_PIECE_BYTES)
         try:
             while True:
@@ -94,9 +94,9 @@ class Forwarder:
             with contextlib.suppress(OSError):
                 await _say(writer, stop)
         except (OSError, TimeoutError, h11.RemoteProtocolError, EOFError):
-            pass  # the browser has gone, or was none
+            pass  # the client has disconnected, or does not speak HTTP
         except asyncio.CancelledError:
-            pass  # by `serve`, and asyncio would complain of a handler that was cancelled
+            pass  # `serve` has cancelled it, and asyncio would log an error for a cancelled handler
         finally:
             self._tasks.discard(task)
             writer.close()
@@ -135,7 +135,7 @@ class Forwarder:
 
 
 async def _head(reader: asyncio.StreamReader) -> tuple[h11.Request, bytes]:
-    """The head of the first request, and what has come of its body. Raises h11.RemoteProtocolError, EOFError."""
+    """The head of the first request, and the part of its body received so far. Raises h11.RemoteProtocolError, EOFError."""
     parser = h11.Connection(h11.SERVER, _MOST_HEAD_BYTES)
     while not isinstance(event := parser.next_event(), h11.Request):
         if event is not h11.NEED_DATA:
@@ -145,7 +145,7 @@ async def _head(reader: asyncio.StreamReader) -> tuple[h11.Request, bytes]:
 
 
 def _passed_on(request: h11.Request) -> bytes:
-    """The head for the daemon: the same without our cookie, and with the word that nothing comes after it."""
+    """The head for the daemon: without cookies, and with `connection: close`, because no other request follows."""
     dropped = {b"cookie", b"connection", b"keep-alive", b"proxy-connection", b"upgrade"}
     lines = [b"%b %b HTTP/1.1" % (request.method, request.target)]
     lines += [b"%b: %b" % (name, value) for name, value in request.headers if name not in dropped]
@@ -153,7 +153,7 @@ def _passed_on(request: h11.Request) -> bytes:
 
 
 async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    """Each piece at once. A sink that is slow holds its source up; one that takes nothing is let go."""
+    """Forward each piece at once. A slow sink slows down its source; TimeoutError after UNREAD_S if it reads nothing."""
     while piece := await source.read(_PIECE_BYTES):
         sink.write(piece)
         async with asyncio.timeout(UNREAD_S):
@@ -161,7 +161,7 @@ async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
 
 
 async def _either(up: Awaitable[None], down: Awaitable[None]) -> None:
-    """Until the answer has ended, or the client has gone altogether."""
+    """Run both until one ends: the answer is complete, or the client has disconnected."""
     tasks = [asyncio.ensure_future(up), asyncio.ensure_future(down)]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -185,7 +185,7 @@ async def _say(writer: asyncio.StreamWriter, stop: Stop) -> None:
 
 
 def _cookie(headers: list[bytes], name: str) -> str:
-    """The value of one cookie; empty: it is not there."""
+    """The value of one cookie; empty if it is missing."""
     for pair in b"; ".join(headers).decode("latin-1").split(";"):
         key, _, value = pair.strip().partition("=")
         if key == name:

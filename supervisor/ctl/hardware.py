@@ -1,4 +1,4 @@
-"""GPUs and vetoes in the header of `status`: one line a GPU, one a veto, and nothing where there is no GPU."""
+"""GPUs and vetoes in the header of `status`: one line per GPU and one per veto. A box without GPUs has no GPU lines."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ _MB = 2**20
 
 
 def lines(daemon: dict[str, Any], now_s: float) -> list[str]:
-    """What `status` says of them."""
+    """The header lines on GPUs and vetoes."""
     gpu = daemon.get("gpu") or {}
-    told = []
+    out = []
     if gpu.get("error"):
-        told.append(f"GPUs unknown: {text.printable(gpu['error'])}; decisions ignore them")
+        out.append(f"GPUs unknown: {text.printable(gpu['error'])}; decisions ignore them")
     for each in gpu.get("gpus") or []:
-        told.append(_gpu(each))
-        told += _minute(each)
+        out.append(_gpu(each))
+        out += _minute(each)
     for veto in daemon.get("vetoes") or []:
         since = text.duration(now_s - veto["since_wall_s"])
         why = text.printable(veto["why"])
-        told.append(
+        out.append(
             f"levels above {text.printable(veto['cap'])} are vetoed, {since} so far ({text.printable(veto['rule'])}): {why}"
         )
-    return told
+    return out
 
 
 def _gpu(gpu: dict[str, Any]) -> str:
@@ -45,7 +45,7 @@ def _gpu(gpu: dict[str, Any]) -> str:
 
 
 def _minute(gpu: dict[str, Any]) -> list[str]:
-    """What the newest minute was like in each phase of its workers: the most memory, the mean of the load."""
+    """One line on the last minute, for each phase of the workers: the most memory, and the mean utilisation."""
     parts = []
     for each in gpu.get("by_phase") or []:
         used, busy = each["used"], each["utilisation"]

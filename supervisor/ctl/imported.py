@@ -1,7 +1,7 @@
-"""`import`: a supervisord.conf as extralife's TOML, and a list of what has no counterpart, with what to do instead.
+"""`import`: a supervisord.conf as extralife's TOML, and a list of settings without a counterpart, with alternatives.
 
-Every key of a program that Supervisor knows has a key of ours with its meaning, or is named with the reason why not
-(docs/supervisor-compatibility.md).
+Every key of a program that Supervisor knows becomes a key of ours with the same meaning, or is listed with the reason why
+not (docs/supervisor-compatibility.md).
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from supervisor.policy.worker.placeholders import escaped
 from supervisor.records import dataclass
 
 _CHANNELS: Final = ("stdout", "stderr")
-_LOG_BYTES, _LOG_BACKUPS = 50 << 20, 10  # Supervisor's
+_LOG_BYTES, _LOG_BACKUPS = 50 << 20, 10  # Supervisor's defaults
 _LEAST_LOG_BYTES: Final = 4096
 _HOSTS: Final = {"*": "0.0.0.0", "localhost": "127.0.0.1", "": "127.0.0.1"}  # noqa: S104  as the file has it
-_SAME: Final = {  # by meaning: keys of [program:x] that need no line of ours
+_SAME: Final = {  # keys of [program:x] whose meaning holds here without a line of ours
     "killasgroup", "serverurl", "stdout_capture_maxbytes", "stderr_capture_maxbytes",
 }  # fmt: skip
 
 
 @dataclass(slots=True)
 class Imported:
-    """The TOML of each part, and what could not be taken over."""
+    """The TOML lines of each program, and notes on the settings that could not be imported."""
 
     programs: list[list[str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -71,11 +71,11 @@ def import_(session: Session, args: list[str]) -> int:
     return OK
 
 
-globals()["import"] = import_  # how the table of actions finds it; the word itself cannot name a function
+globals()["import"] = import_  # the table of actions looks the verb up by this name, and a keyword cannot name a function
 
 
 def _checked(toml: str) -> None:
-    """What is printed can be used as it is. Raises Failed with what our own check says of it."""
+    """Check that the daemon would accept the TOML. Raises Failed with the errors of our own check."""
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory, "extralife.toml")
         file.write_text(toml)
@@ -95,7 +95,7 @@ def page(found: Imported, source: str) -> str:
 
 
 def translated(sections: list[Section]) -> Imported:
-    """All sections. Raises Failed."""
+    """Translate all sections. Raises Failed."""
     found = Imported()
     groups = {
         program.strip(): section
@@ -116,7 +116,7 @@ def translated(sections: list[Section]) -> Imported:
 
 
 def _other(found: Imported, section: Section) -> None:
-    """Sections that are no programs."""
+    """Note what to do for a section that is no program."""
     whys = {
         "unix_http_server": "the control socket lies in the runtime directory; for a group of users: [daemon] socket_group",
         "fcgi-program": "extralife opens no socket for its programs; let the program listen itself",
@@ -154,7 +154,7 @@ def _program(found: Imported, section: Section, group: Section | None, daemon: S
 
 
 def _note_relative(found: Imported, section: Section, daemon: Section | None) -> None:
-    """A script by a relative path, and no directory: Supervisor ran it where its daemon had been started."""
+    """Note a script with a relative path and no directory: Supervisor ran it where its daemon had been started."""
     if "directory" in section.keys or (daemon is not None and "directory" in daemon.keys):
         return
     _, more = next(processes(section, section.title))
@@ -162,8 +162,8 @@ def _note_relative(found: Imported, section: Section, daemon: Section | None) ->
     files = [program] if "/" in program else []
     files += [word for word in words if word.endswith((".py", ".sh")) and not word.startswith("-")]
     if relative := next((word for word in files if not word.startswith(("/", "~"))), ""):
-        told = f"is not given, and {relative} is looked for in the program's own directory here; set directory"
-        found.note(section, "directory", told)
+        reason = f"is not given, and {relative} is looked for in the program's own directory here; set directory"
+        found.note(section, "directory", reason)
 
 
 def _name(found: Imported, section: Section, name: str, group: str) -> str:
@@ -208,7 +208,7 @@ def _keys(found: Imported, section: Section, daemon: Section | None, more: dict[
 
 
 def _user(found: Imported, section: Section, more: dict[str, str | int]) -> Iterator[str]:
-    """Whose process it is, where it is not the daemon's user's."""
+    """The user of the process, unless it is the daemon's own user."""
     name = section.text("user", more=more)
     if not name:
         return
@@ -222,7 +222,7 @@ def _user(found: Imported, section: Section, more: dict[str, str | int]) -> Iter
 
 
 def _logs(found: Imported, section: Section, more: dict[str, str | int]) -> Iterator[str]:
-    """Where its output goes."""
+    """The settings of the program's logs."""
     one = section.flag("redirect_stderr", default=False)
     if one:
         yield "redirect_stderr = true"
@@ -238,7 +238,7 @@ def _logs(found: Imported, section: Section, more: dict[str, str | int]) -> Iter
             if section.flag(f"{channel}_{key}", default=False):
                 found.note(section, f"{channel}_{key}", f"extralife {why}")
     of = ("stdout",) if one else _CHANNELS
-    # One bound is for both logs here: the larger one that is given. Supervisor's default of the other would hide it.
+    # One limit applies to both logs here: the larger of those given. Supervisor's default for the other would hide it.
     given = [channel for channel in of if f"{channel}_logfile_maxbytes" in section.keys] or of
     sizes = [section.size_bytes(f"{channel}_logfile_maxbytes", _LOG_BYTES) for channel in given]
     most = 0 if 0 in sizes else min(max(*sizes, _LEAST_LOG_BYTES), 1 << 40)  # 0: never rotated, as with Supervisor
@@ -247,7 +247,7 @@ def _logs(found: Imported, section: Section, more: dict[str, str | int]) -> Iter
 
 
 def _ends(section: Section) -> Iterator[str]:
-    """Which end is followed by a restart."""
+    """After which exits a restart follows."""
     restart = section.text("autorestart", "unexpected").lower()
     if restart != "unexpected":
         yield f"restart = {_text('always' if section.flag('autorestart', default=True) else 'never')}"
@@ -270,7 +270,7 @@ def _command(section: Section, more: dict[str, str | int]) -> list[str]:
 
 
 def _listener(found: Imported, section: Section, daemon: Section | None) -> None:
-    """An event listener runs below `supervisorctl listen`, which gives it the journal's facts as Supervisor's events."""
+    """An event listener becomes a child of `supervisorctl listen`, which sends it the journal's facts as events."""
     events = section.text("events")
     if not events:
         raise section.wrong("events", "is missing")
@@ -284,13 +284,13 @@ def _listener(found: Imported, section: Section, daemon: Section | None) -> None
             events.replace(" ", ""),
             "--",
             *own,
-        ]  # which reads the journal as the daemon's user
+        ]  # `listen` itself reads the journal as the daemon's user
         lines = [f"[program.{ours}]", f"command = {_list(command)}", *_keys(found, section, daemon, more)]
         found.programs.append(lines)
 
 
 def _as_user(found: Imported, section: Section, name: str) -> list[str]:
-    """What starts a listener as another user: what feeds it stays the daemon's."""
+    """A command prefix that starts a listener as another user. The parent, `listen`, remains the daemon's user."""
     if not name:
         return []
     try:
@@ -304,7 +304,7 @@ def _as_user(found: Imported, section: Section, name: str) -> list[str]:
 
 
 def _ourselves() -> list[str]:
-    """Our client by the name that is no one else's, or, where no shell finds it, by its interpreter."""
+    """The command of our client: by the name that only we use, or by its interpreter if PATH lacks that name."""
     return ["extralifectl"] if shutil.which("extralifectl") else [sys.executable, "-m", "supervisor.ctl"]
 
 
@@ -313,10 +313,10 @@ def _list(words: list[str]) -> str:
 
 
 def _literal(value: str) -> str:
-    """The same for a text that may hold placeholders: Supervisor knows no braces."""
+    """A TOML string with escaped braces: braces are placeholders here, and plain text in Supervisor."""
     return _text(escaped(value))
 
 
 def _text(value: str) -> str:
-    """A TOML string: JSON's escapes are TOML's, but for DEL."""
+    """A TOML string: JSON's escapes are valid TOML, but JSON does not escape DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""`level`: the ladder and what the box has shown on it, why it is where it is, your word against the rule's."""
+"""`level`: the ladder with the measurements of its levels, the reasons for the current level, and the user's pin."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _show(session: Session, args: list[str]) -> int:
 
 
 def _why(session: Session, args: list[str]) -> int:
-    """Where the box stands, and the newest changes, reboots and words of the operator that led there."""
+    """The current level, and the newest level changes, reboots and operator requests that led to it."""
     names, options = take(args, "--json", valued=("-n",))
     if names:
         raise Failed("Error: level why accepts no names", USAGE)
@@ -115,7 +115,7 @@ def span_s(said: str) -> float:
 
 
 def head(view: dict[str, Any]) -> list[str]:
-    """Where the box stands, since when and why."""
+    """The current level, since when, and why."""
     since = "" if view["since_wall_s"] is None else f" since {text.when(view['since_wall_s'])}"
     how = " (on trial)" if view["trial"] else ""
     level, why = (text.printable(view[key] or text.UNKNOWN) for key in ("level", "why"))
@@ -169,7 +169,7 @@ def _cells(level: dict[str, Any]) -> dict[str, str]:
 
 
 def _next(level: dict[str, Any]) -> str:
-    """What stands between the box and this level."""
+    """Obstacles to this level: a veto, failed trials, the time until the next trial."""
     failed = f"failed trials: {level['failed_trials']}" if level["failed_trials"] else ""
     if level["shortest_s"] is not None and failed:
         failed += f" (shortest {text.duration(level['shortest_s'])})"

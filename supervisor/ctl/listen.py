@@ -1,11 +1,11 @@
-"""`listen`: an event listener written for Supervisor (superlance's httpok, memmon, crashmail) is fed from the journal.
+"""`listen`: send the journal's events to a listener written for Supervisor (superlance's httpok, memmon, crashmail).
 
-Supervisor keeps ten events for a slow listener and drops the oldest. Here the journal is the queue: the position of the last
-event that the listener has answered lies in a file of the program's run directory. So a listener that was away, or a box
-that rebooted, misses nothing. Only ticks do not queue: of those that a busy listener misses, it gets the newest.
+Supervisor keeps ten events for a slow listener and drops the oldest. Here the journal is the queue: a file in the program's
+run directory holds the position of the last event that the listener has answered. So a listener misses no event while it is
+down or while the box reboots. Only ticks do not queue: of the ticks that a busy listener misses, it gets the newest.
 
-A listener that breaks the protocol, ends, or does not answer for `--timeout` seconds is ended. This process ends with it,
-and the daemon starts both again, with the growing delays of every program. The event in question comes again.
+If a listener breaks the protocol, exits, or does not answer for `--timeout` seconds, this process terminates it and exits
+too. The daemon restarts both, with the growing delays of every program. Then the listener gets the unanswered event again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NEVER: Final = (
 
 
 class Broken(Exception):
-    """The listener has ended, broken the protocol or not answered, in one sentence."""
+    """The listener has exited, broken the protocol or not answered. The message is one sentence."""
 
 
 def listen(session: Session, args: list[str]) -> int:
@@ -85,7 +85,7 @@ def listen(session: Session, args: list[str]) -> int:
 
 
 def _find_daemon(session: Session) -> None:
-    """Below the daemon, the one that has started this process: its runtime directory holds this attempt's beat."""
+    """If a daemon has started this process, use that one: its runtime directory holds this attempt's beat."""
     options = session.options
     beat = os.environ.get("EXTRALIFE_BEAT")
     if beat and options.socket is None and options.config_file is None and options.state_dir is None:
@@ -94,7 +94,7 @@ def _find_daemon(session: Session) -> None:
 
 
 def _environment(session: Session) -> dict[str, str]:
-    """What Supervisor gives a listener. A listener imports Supervisor's own package, so ours must not be found before it."""
+    """The environment that Supervisor gives a listener. A listener imports Supervisor's package: PYTHONPATH omits ours."""
     name = os.environ.get("EXTRALIFE_PROGRAM", "listener")
     ours = str(Path(__file__).resolve().parents[2])
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != ours]
@@ -105,7 +105,7 @@ def _environment(session: Session) -> dict[str, str]:
 
 
 class Listener:
-    """The child, and one event at a time for it."""
+    """The child process, which receives one event at a time."""
 
     def __init__(self, command: list[str], environment: dict[str, str], timeout_s: float) -> None:
         """Raises OSError."""
@@ -117,7 +117,7 @@ class Listener:
         self._timeout_s, self._said, self._serial = timeout_s, b"", 0
 
     def send(self, event: str, payload: str) -> None:
-        """Until it has answered OK. Raises Broken."""
+        """Send an event, and repeat it until the listener answers OK. Raises Broken."""
         body = payload.encode("utf-8", "replace")
         while True:
             self._await_line(b"READY")
@@ -129,7 +129,7 @@ class Listener:
             self._write(head.encode() + body)
             if self._result() == b"OK":
                 return
-            text.pause(_LOOK_S)  # FAIL: the same event again, not as fast as the two can talk
+            text.pause(_LOOK_S)  # FAIL: send the same event again, but not in a busy loop
 
     def _write(self, data: bytes) -> None:
         deadline_s = _now_s() + self._timeout_s
@@ -197,7 +197,7 @@ class Listener:
 
 
 class Feed:
-    """Facts of the journal, ticks and lines of logs as events, in order."""
+    """Sends facts of the journal, ticks and lines of logs as events, in order."""
 
     def __init__(self, session: Session, listener: Listener, wanted: list[str]) -> None:
         self._session, self._listener, self._wanted = session, listener, wanted
@@ -211,21 +211,21 @@ class Feed:
         self._logs_wanted = [each for each in ("STDOUT", "STDERR") if self._is_wanted(f"PROCESS_LOG_{each}")]
 
     def run(self) -> None:
-        """For ever. Raises Broken."""
+        """Send events for ever. Raises Broken."""
         after = self._position()
         while True:
             try:
                 after = self._facts(after)
                 self._tell_logs()
             except (Unreachable, DaemonRefused):
-                pass  # a daemon that is away or replaces itself: its facts wait in the journal
+                pass  # the daemon is down or restarts: its facts wait in the journal
             self._tick()
             if self._listener.gone():
                 raise Broken("the listener has ended by itself")
             text.pause(_LOOK_S)
 
     def _position(self) -> int:
-        """The sequence number after which nothing has been answered yet; of a first start, the journal's end."""
+        """Sequence number of the last answered fact; at the first start, that of the journal's end."""
         if self._file is not None:
             with contextlib.suppress(OSError, ValueError):
                 return int(self._file.read_text())
@@ -241,11 +241,11 @@ class Feed:
         while True:
             rows = self._session.client.get(f"/api/v1/facts?after={after}&limit={_PAGE}")["facts"]
             for row in rows:
-                told = self._of(row)
-                for event, payload in told:
+                events = self._of(row)
+                for event, payload in events:
                     self._send(event, payload)
                 after = row["seq"]
-                if told:
+                if events:
                     self._keep(after)
             if len(rows) < _PAGE:
                 return after
@@ -306,7 +306,7 @@ class Feed:
                     self._tell_log(view, channel)
 
     def _tell_log(self, view: dict[str, Any], channel: str) -> None:
-        """What was added to a log since the look before; what it held at first is no event."""
+        """Send the text added to a log since the previous look. The text at the first look is no event."""
         page, at = f"/api/v1/logs/{quote(view['name'])}/{channel.lower()}", self._logs.get((view["name"], channel))
         query = "tail=0" if at is None else f"offset={at[0]}&file={quote(at[1])}&limit={_LOG_BYTES}"
         try:
@@ -322,7 +322,7 @@ class Feed:
 
 
 def state_of(kind: str, fields: dict[str, Any]) -> str | None:
-    """Supervisor's state that a program enters by a fact; None: it stays where it is.
+    """Supervisor's state that a program enters by a fact; None if its state does not change.
 
     A program whose breaker is open, or that was given up, is FATAL, as `status` shows it to Supervisor's clients.
     """

@@ -1,7 +1,7 @@
 """Where the daemon's socket, state directory and settings are: by flag, environment or the daemon's configuration.
 
-Only two keys of the configuration are looked at, whatever else is wrong with it: a bad edit must not keep anyone from
-asking the running daemon, least of all about that edit.
+It reads only two keys of the configuration, and ignores all mistakes in the rest. After a bad edit, a user must still be
+able to query the running daemon, above all about that edit.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def socket_path(options: Options) -> str:
 
 
 def state_dir(options: Options) -> str | None:
-    """The state directory; None when only a socket was named, which says nothing about it."""
+    """The state directory; None if only a socket was given, because a socket does not identify it."""
     if options.socket is not None and options.config_file is None and options.state_dir is None:
         return None
     return _directories(options)[0]
 
 
 def settings(options: Options) -> Settings | None:
-    """The whole configuration, if it can be read; without it there is less to show."""
+    """The whole configuration; None if it cannot be read, and then there is less to show."""
     from supervisor import config
 
     try:
@@ -54,7 +54,7 @@ def _absolute(path: str) -> str:
 
 
 def _daemon_table(path: str | None, *, named: bool) -> dict[str, str]:
-    """state_dir and runtime_dir of a configuration; of one that cannot be read, those of its newest daemon."""
+    """state_dir and runtime_dir of a configuration; if it cannot be read, those that its newest daemon used."""
     error: OSError | None = None
     if path is not None:
         try:

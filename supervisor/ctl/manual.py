@@ -1,4 +1,4 @@
-"""`manual`: the two man pages, made of the texts that `--help` prints, so that neither can tell of another program."""
+"""`manual`: the two man pages, made from the output of `--help`, so that they always describe this version."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def _client() -> list[str]:
 def _daemon() -> list[str]:
     import subprocess
 
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-m", "supervisor", "--help"], capture_output=True, text=True, check=True, env={"COLUMNS": "200"}
     ).stdout
-    _, about, options = said.split("\n\n", 2)
+    _, about, options = output.split("\n\n", 2)
     out = _head("SUPERVISORD", 8, "supervisord, extralife", "extralife's daemon")
     out += [".SH SYNOPSIS", ".B supervisord", "[options]", ".SH DESCRIPTION", _plain(about)]
     out += [".SH OPTIONS", *_listed(options.partition("\n")[2])]
@@ -90,6 +90,6 @@ def _tail(other: str, section: int) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    r"""Without what troff would read as a request: `\` anywhere, `.` and `'` at the beginning; `-` can be searched for."""
+    r"""Escape what troff would interpret: `\` anywhere, `.` and `'` at the beginning. An escaped `-` can be searched for."""
     safe = text.replace("\\", r"\e").replace("-", r"\-")
     return rf"\&{safe}" if safe[:1] in {".", "'"} else safe

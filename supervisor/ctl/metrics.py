@@ -1,4 +1,4 @@
-"""`metrics`: what Prometheus scrapes, for a textfile collector or for a look."""
+"""`metrics`: the metrics that Prometheus scrapes, for a textfile collector or for a human reader."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def metrics(session: Session, args: list[str]) -> int:
     if names:
         raise Failed("Error: metrics takes no names", USAGE)
     try:
-        told = session.client.read("/metrics")[1].decode()
+        output = session.client.read("/metrics")[1].decode()
     except Unreachable as gone:
         from supervisor.ctl import offline
 
-        told = offline.metrics(session.options, session.dead(gone))
-    files.write(options.get("-o", "-"), [text.printable(told, lines=True)])
+        output = offline.metrics(session.options, session.dead(gone))
+    files.write(options.get("-o", "-"), [text.printable(output, lines=True)])
     return OK

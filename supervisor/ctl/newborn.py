@@ -1,7 +1,7 @@
-"""A daemon that was started a moment ago has no socket yet: its interpreter still imports. A request waits for it.
+"""Wait for a daemon that started a moment ago and has no socket yet, because its interpreter still imports modules.
 
-Only a process that looks like a daemon and is a few seconds old is waited for, so a client without a daemon fails at once.
-The time for which it waited for a processor does not count: on a busy machine its imports take minutes.
+A request waits only for a process that looks like a daemon and is a few seconds old. So a client without a daemon fails at
+once. Time in which the process waited for a processor does not count: on a busy machine its imports take minutes.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _NAMES = {b"supervisord", b"extralife"}
 
 
 def daemon_comes(path: str) -> bool:
-    """Wait while a daemon starts; True once somebody listens on the socket at `path`."""
+    """Wait while a daemon starts. True once a process listens on the socket at `path`; False if no daemon starts."""
     while True:
-        young = any(_young_daemons(path))  # before the look: one that has just ended its start has its socket
+        young = any(_young_daemons(path))  # before the probe: a daemon that finishes its start in between has its socket
         if _listens(path):
             return True
         if not young:
@@ -43,7 +43,7 @@ def _listens(path: str) -> bool:
 
 
 def _young_daemons(path: str) -> Iterator[int]:
-    """Those that do not listen yet, as far as this user may know."""
+    """Pids of young daemons that do not listen yet, as far as this user can see."""
     ticks_per_s = os.sysconf("SC_CLK_TCK")
     oldest_ticks = (time.clock_gettime(time.CLOCK_BOOTTIME) - _YOUNG_S) * ticks_per_s
     for entry in os.listdir("/proc"):  # noqa: PTH208  pathlib takes 10 ms to import
@@ -56,7 +56,7 @@ def _young_daemons(path: str) -> Iterator[int]:
 
 
 def _waited_s(pid: str) -> float:
-    """For how long it could have run and no processor was free; 0 where the kernel does not tell."""
+    """Seconds in which the process was ready to run and no processor was free; 0 if the kernel does not report it."""
     try:
         with open(f"/proc/{pid}/schedstat", "rb") as file:  # noqa: PTH123
             return int(file.read(100).split()[1]) / 1e9
@@ -65,7 +65,7 @@ def _waited_s(pid: str) -> float:
 
 
 def _is_daemon(pid: str) -> bool:
-    """Its command line says so; or it has none yet, because the kernel is about to execute a program in it."""
+    """Its command line is a daemon's; or it has none yet, because the kernel is about to execute a program in it."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123
             words = file.read(4096).split(b"\0")[:6]
@@ -77,7 +77,7 @@ def _is_daemon(pid: str) -> bool:
 
 
 def _has_listened(pid: str, path: str) -> bool:
-    """It has a listening socket of another path than ours. Nor is one waited for whose files nobody may see.
+    """Whether it listens on another socket than ours. Also True if this user may not see its files: do not wait for it.
 
     Our own socket listens under a name beside `path` before it is renamed: a busy machine may stop a daemon in between.
     """

@@ -26,7 +26,7 @@ def nodes(session: Session, args: list[str]) -> int:
 
 
 def page(found: dict[str, Any]) -> list[str]:
-    """Those with the most faults first. MTBF is the mean time between faults; its lower bound has 90 % confidence."""
+    """Nodes and partitions, most faults first. MTBF is the mean time between faults; its lower bound has 90 % confidence."""
     if found["says"]:
         return [found["says"]]
     if not found["nodes"]:

@@ -1,6 +1,6 @@
-"""What supervisorctl can say while the daemon is dead: the same pages, made of the files that the daemon left.
+"""Pages of supervisorctl while the daemon is dead: the same pages, made from the files that the daemon left.
 
-What only a running daemon knows is unknown; ages go on from the newest fact. Journals are read, never written.
+Values that only a running daemon knows are unknown. Ages continue from the newest fact. Journals are read, never written.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 
 def page(options: Options, gone: Unreachable, name: str, query: Mapping[str, str]) -> dict[str, Any]:
-    """A page of `reports.pages.PAGES`. Raises Refused as the daemon would answer, and Failed where nothing can be read."""
+    """A page of `reports.pages.PAGES`. Raises DaemonRefused as the daemon would, and Failed if the journal is unreadable."""
     from supervisor.reports.pages import PAGES, BadQuery
 
     try:
         return PAGES[name].of(DeadDaemon(options, gone), query)
     except BadQuery as bad:
         raise DaemonRefused(422, str(bad)) from bad
-    except OSError as error:  # a damaged recording, a disk: not the code
+    except OSError as error:  # a damaged recording or disk, not a bug
         raise DaemonRefused(503, f"this cannot be read now: {error}") from error
 
 
@@ -53,13 +53,13 @@ def metrics(options: Options, gone: Unreachable) -> str:
 
 
 class DeadDaemon:
-    """`reports.sources.Sources` of a daemon that does not run: its journal and its other files, each read when asked for."""
+    """`reports.sources.Sources` of a daemon that does not run: its journal and other files, each read when needed."""
 
     alive = False
     worst_gap_s = version = release = None
 
     def __init__(self, options: Options, gone: Unreachable) -> None:
-        """Raises Failed when there is no journal, or nobody knows where."""
+        """Raises Failed if there is no journal, or if the state directory is unknown."""
         found = find_state_dir(options)
         if found is None or not os.path.exists(f"{found}/journal.sqlite"):  # noqa: PTH110  pathlib takes 5 ms to import
             raise Failed(str(gone), NOT_RUNNING) from gone
@@ -74,7 +74,7 @@ class DeadDaemon:
 
     @cached_property
     def settings(self) -> Settings | None:
-        """With the file of secrets, where we may read it: else its targets of alerts would look removed."""
+        """The settings, with the file of secrets if this user may read it: else its alert targets would look removed."""
         from dataclasses import replace
 
         from supervisor import config
@@ -118,7 +118,7 @@ class DeadDaemon:
         return local_zone(wall_s)
 
     def closed(self) -> tuple[Ledger, float]:
-        """Since the last sign of life nobody has looked: that time is the daemon's."""
+        """The ledger up to now. The time since the last sign of life is booked as time without a daemon."""
         from supervisor.reports.ledger import fold_accounts
 
         ledger, mark = fold_accounts(self._journal), self._mark
@@ -200,7 +200,7 @@ class DeadDaemon:
         return Path(self.paths.backups)
 
     def config(self) -> NoReturn:
-        """Nobody knows which settings were in force."""
+        """Raises Failed: the settings that were in force are unknown."""
         raise Failed(str(self._gone), NOT_RUNNING) from self._gone
 
     @property
@@ -212,7 +212,7 @@ class DeadDaemon:
         return read_mark(Path(self.paths.alive))
 
     def last_sign(self) -> dict[str, Any]:
-        """The newest of the alive mark and the last fact. File times will not do: readers of a journal touch files too."""
+        """The newer of the alive mark and the last fact. File times are no sign: readers of a journal change them too."""
         mark = self._mark
         known = [wall_s for wall_s in (self.state.wall_s, mark.wall_s if mark is not None else None) if wall_s]
         newest = max(known, default=None)
@@ -229,7 +229,7 @@ class DeadDaemon:
         return None
 
     def borne_out(self, program: dict[str, Any], attempt: Attempt | None) -> dict[str, Any]:
-        """Nobody has looked at its process since the daemon died."""
+        """The program's view, compared with its process: no daemon has checked the process since the daemon died."""
         from supervisor.adapters.process.presence import corrected, without_daemon
 
         return without_daemon(corrected({**program, "uptime_s": None}, attempt, rebooted=self._rebooted))
@@ -242,14 +242,14 @@ class DeadDaemon:
 
 
 def _moved_on(at_s: float, then_wall_s: float, now_wall_s: float) -> float:
-    """Journal time by the wall clock alone. Between a clock that was not set and one that is lie decades: no time passes."""
+    """Journal time, advanced by the wall clock, unless a reading came from an unset clock: that would add decades."""
     if not (is_set(then_wall_s) and is_set(now_wall_s)):
         return at_s
     return at_s + max(0.0, now_wall_s - then_wall_s)
 
 
 def _version(path: str) -> tuple[int, int] | None:
-    """Changes whenever a file does. None: there is none."""
+    """A value that changes whenever the file changes; None if there is no file."""
     try:
         found = os.stat(path)  # noqa: PTH116  pathlib takes 5 ms to import
     except FileNotFoundError:
@@ -259,7 +259,7 @@ def _version(path: str) -> tuple[int, int] | None:
 
 @lru_cache(maxsize=1)
 def _read(journal: str, *_: object) -> list[Stamped]:
-    """All facts, remembered as long as the files stay as they are: one command may need them several times."""
+    """All facts, cached until the files change: one command may need them several times."""
     from supervisor.adapters.journal.sqlite import JournalReader
 
     with JournalReader(journal) as reader:
@@ -274,12 +274,12 @@ def _folded(journal: str, *versions: object) -> State:
 
 
 def sentence(options: Options, gone: Unreachable) -> str:
-    """That the daemon is dead, and since when."""
+    """A sentence that the daemon is dead, and since when."""
     return str(DeadDaemon(options, gone).last_sign()["says"])
 
 
 def test_alerts(options: Options, gone: Unreachable) -> list[dict[str, Any]]:
-    """The outcome of /api/v1/alerts/test, from this process and by the configuration as it is now."""
+    """The result of /api/v1/alerts/test. This process sends the alerts, with the configuration as it is now."""
     from supervisor import config
     from supervisor.adapters.alerts.delivery import as_json, deliver_to_all, test_notice
 
@@ -292,7 +292,7 @@ def test_alerts(options: Options, gone: Unreachable) -> list[dict[str, Any]]:
 
 
 def log_path(options: Options, gone: Unreachable, name: str | None, channel: str) -> str:
-    """Where a log lies: the daemon's own when `name` is None. A name that is a path names nobody's log."""
+    """Path of a log: the daemon's own if `name` is None. Raises FileNotFoundError if the name is a path."""
     paths = DeadDaemon(options, gone).paths
     if name is None:
         return paths.main_log

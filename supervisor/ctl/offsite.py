@@ -1,4 +1,4 @@
-"""`offsite`: copies off the box: the newest one, a new one, all of them, the way back, and who goes on with them."""
+"""`offsite`: copies off the box: show the newest, make one, list all, restore one, and take over the trainings."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def offsite(session: Session, args: list[str]) -> int:
     return _DO[do](session, options)
 
 
-# --- what the daemon knows ---------------------------------------------------------------------------------------------
+# --- through the daemon ------------------------------------------------------------------------------------------------
 
 
 def _status(session: Session, options: dict[str, str]) -> int:
@@ -61,7 +61,7 @@ def _status(session: Session, options: dict[str, str]) -> int:
 
 
 def page(found: dict[str, Any]) -> list[str]:
-    """The newest copy, what is going on, what went wrong, who holds the repository."""
+    """The newest copy, the current activity, the errors, and the box that holds the repository."""
     if not found["on"]:
         return ["nothing is copied off this box: set [offsite] repository (docs/offsite.md)"]
     lines = [line(found) or "no copy off the box yet"]
@@ -85,7 +85,7 @@ def page(found: dict[str, Any]) -> list[str]:
 
 
 def line(found: dict[str, Any]) -> str:
-    """One line for `status`: `copied off the box 4m ago (312MB)`; empty: nothing to say."""
+    """One line for `status`: `copied off the box 4m ago (312MB)`."""
     if found["fence"] is not None:
         box = text.printable(found["fence"]["box"])
         return f"box {box} HAS TAKEN OVER: no program runs here; `supervisorctl offsite take-over` brings them back"
@@ -102,7 +102,7 @@ def _now(session: Session, options: dict[str, str]) -> int:
 
 
 def _tell(session: Session, options: dict[str, str], *lines: str, well: bool = True) -> int:
-    """How an action ended."""
+    """Print the result of an action and return its exit code."""
     if "--json" in options:
         session.say_json({"ok": well, "lines": list(lines)})
     else:
@@ -112,7 +112,7 @@ def _tell(session: Session, options: dict[str, str], *lines: str, well: bool = T
 
 
 def _asked(session: Session, options: dict[str, str], do: str) -> int:
-    """Through the daemon; raises Unreachable without one."""
+    """Let the daemon perform an action, and wait for its end. Raises Unreachable without a daemon."""
     before = session.client.get("/api/v1/offsite")
     result = session.client.post("/api/v1/offsite", {"do": do})
     if result["code"] != SUCCESS:
@@ -131,7 +131,7 @@ def _asked(session: Session, options: dict[str, str], do: str) -> int:
 
 
 def _outcome(before: dict[str, Any], found: dict[str, Any], do: str) -> tuple[str, bool] | None:
-    """(text, whether it went well) once it has ended."""
+    """(text, whether it succeeded) once the action has ended; None before."""
     if do != "check":
         over = found["ends"] > before["ends"] and found["asked"] != "operator"
         return (found["ended"], found["ended_well"]) if over else None
@@ -141,7 +141,7 @@ def _outcome(before: dict[str, Any], found: dict[str, Any], do: str) -> tuple[st
     return newest["error"] or "the repository has no errors", not newest["error"]
 
 
-# --- restic from here ---------------------------------------------------------------------------------------------------
+# --- with restic, from this process -------------------------------------------------------------------------------------
 
 
 def _list(session: Session, options: dict[str, str]) -> int:
@@ -227,19 +227,19 @@ def _restore(session: Session, options: dict[str, str]) -> int:
             session.say(text.printable(said))
 
     try:
-        there = _called(restic.snapshots)
-        snapshot = restoring.choose(there, options.get("--snapshot", "latest"))
+        snapshots = _called(restic.snapshots)
+        snapshot = restoring.choose(snapshots, options.get("--snapshot", "latest"))
         made = _called(
             lambda: restoring.restore(
                 restic, snapshot, Path(options["--to"]).absolute(), take_over="--take-over" in options, box=_box(),
                 wall_s=text.wall_s(), say=say,
-                ready=lambda config, about: _before(session, config, about, rules, options), known=there,
+                ready=lambda config, about: _before(session, config, about, rules, options), known=snapshots,
             )
         )  # fmt: skip
     except restoring.NotRestored as error:
         raise Failed(f"offsite restore: ERROR ({text.printable(str(error))})") from error
     lines = told(made, taken="--take-over" in options)
-    if "--json" in options:  # others were told before anything was taken over
+    if "--json" in options:  # without --json, `_before` has printed them before the takeover
         lines[1:1] = _lacks(made.about)
     if "--config-to" in options:
         lines.append(f"its configuration for this box is {options['--config-to']}")
@@ -249,7 +249,7 @@ def _restore(session: Session, options: dict[str, str]) -> int:
 def _before(
     session: Session, config: Path | None, about: dict[str, Any], rules: OffsiteSettings, options: dict[str, str]
 ) -> None:  # fmt: skip
-    """All but the lease and the journal is in place: say what this box lacks, and ask whoever sits there. Raises Failed."""
+    """Before the lease and the journal are written: print what this box lacks, and ask the user. Raises Failed."""
     import sys
 
     _write_config(config, rules, options)
@@ -268,14 +268,14 @@ def _before(
 
 
 def _lacks(about: dict[str, Any]) -> list[str]:
-    """What this box has less than the one that was copied, a sentence each."""
+    """A sentence for each resource of which this box has less than the copied box."""
     from supervisor.adapters.offsite import hardware
 
     return [f"this box has {each}" for each in hardware.less(about.get("hardware") or {}, hardware.here())]
 
 
 def _write_config(config: Path | None, rules: OffsiteSettings, options: dict[str, str]) -> None:
-    """The copied configuration with this box's places, if it is wanted. Raises Failed."""
+    """Write the copied configuration with this box's paths, if --config-to is given. Raises Failed."""
     from pathlib import Path
 
     from supervisor.config import moved
@@ -299,7 +299,7 @@ def _write_config(config: Path | None, rules: OffsiteSettings, options: dict[str
 
 
 def told(made: Restored, *, taken: bool) -> list[str]:
-    """What was restored, how old it is, and what follows."""
+    """Lines on the restored copy, its age, and the next steps."""
     steps = ", ".join(
         text.printable(name) + ("" if step is None else f" at step {step:,}") for name, step in sorted(made.steps.items())
     )
@@ -314,10 +314,10 @@ def told(made: Restored, *, taken: bool) -> list[str]:
 
 
 def _opened(session: Session, options: dict[str, str], owner: str | None = "") -> tuple[Restic, OffsiteSettings]:
-    """The repository, by the options or the configuration. Raises Failed.
+    """The repository, from the options or the configuration. Raises Failed.
 
-    As root, this process becomes the state directory's owner first: files that root writes into a repository on a disk of
-    this box could not be read by the daemon. `owner` None: stay who we are.
+    As root, this process first becomes the state directory's owner. The daemon could not read files that root writes into a
+    repository on a disk of this box. With `owner` None, the process keeps its user.
     """
     import os
     from pathlib import Path

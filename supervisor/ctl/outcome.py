@@ -1,4 +1,4 @@
-"""How a run of supervisorctl ends, its exit codes, and the options that stand before the action."""
+"""Exit codes of supervisorctl, the exception that ends a command, and the options before the action."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NOT_RUNNING = 7
 STATUS_NOT_RUNNING = 3
 STATUS_UNKNOWN = 4
 
-# Of wait-gpu, as sysexits.h has them: a service is unavailable, try again later. The others are the shell's own.
+# Exit codes of wait-gpu. From sysexits.h: service unavailable, try again later. The other two are the shell's own.
 UNKNOWN_GPU = 69
 TIMED_OUT = 75
 NOT_EXECUTABLE = 126
@@ -29,7 +29,7 @@ class Failed(Exception):
 
 
 class Options:
-    """What stands before the action on the command line."""
+    """Options before the action on the command line."""
 
     __slots__ = ("config_file", "history_file", "interactive", "password", "socket", "state_dir", "username")
 
@@ -37,7 +37,7 @@ class Options:
         self.config_file: str | None = None
         self.socket: str | None = None  # the path of a socket, or http://host:port
         self.username: str | None = None
-        self.password: str | None = None  # `-`: it is asked for
+        self.password: str | None = None  # `-`: the client prompts for it
         self.state_dir: str | None = None
         self.history_file: str | None = None
         self.interactive = False

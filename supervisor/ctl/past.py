@@ -1,8 +1,8 @@
-"""What a journal tells of the climb: the evidence that `simulate --journal` draws boxes from.
+"""The history of levels in a journal: the evidence from which `simulate --journal` draws boxes.
 
-A fold of its own, over facts and not over the state: the state keeps what the rule decides by, not when it was where. The
-archive beside a journal is read too. A ladder that is laid anew begins another past: a level of another shape is another
-level. What the rule remembered just then (of levels that the old ladder had too) is where the records begin.
+This fold reads facts, not the state: the state keeps the evidence of the rule, but not the time of each change of level. It
+also reads the archive beside a journal. A new ladder starts a new history, because a level with another load is another
+level. Its records start with the evidence that the rule kept at that moment, for levels that the old ladder had too.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 
-_HELD = 0.5  # a reboot of at least this weight has ended a run
-_NOT_ITS_OWN = frozenset({"moved", "preempted"})  # reboots that say nothing of how long the box takes for one
+_HELD = 0.5  # a reboot of at least this weight ends a run
+_NOT_ITS_OWN = frozenset({"moved", "preempted"})  # causes of reboots whose downtime is not typical of the box
 
 
 class NoPast(ValueError):
-    """The journal tells of no climb."""
+    """The journal has no usable history of levels."""
 
 
 @dataclass(slots=True)
 class _Fold:
-    """Where the fold is. Mutable: it lives for one reading of a journal."""
+    """The state of the fold. It is mutable, and lives for one reading of a journal."""
 
     names: tuple[str, ...] = ()
     level: int | None = None
@@ -46,7 +46,7 @@ class _Fold:
     path: list[tuple[float, int]] = field(default_factory=list)
     deaths: list[tuple[float, int]] = field(default_factory=list)
     ran_s: list[float] = field(default_factory=list)
-    run_s: float = 0.0  # of training since the last reboot or change of level
+    run_s: float = 0.0  # training since the last reboot or change of level
     meant: int = 0
     reviews_s: list[float] = field(default_factory=list)
     downtimes_s: list[float] = field(default_factory=list)
@@ -122,7 +122,7 @@ class _Fold:
 
 
 def _records(known: LoadState) -> list[Record]:
-    """What the levels have shown, in bad hours and others together."""
+    """The record of each level, summed over bad hours and other hours."""
     each_hours = [known.known] if known.other is None else [known.known, known.other.known]
     return [
         Record(sum(one.up_s for one in level), sum(one.reboots for one in level)) for level in zip(*each_hours, strict=True)
@@ -132,36 +132,36 @@ def _records(known: LoadState) -> list[Record]:
 def _remembered(text: str, levels: int) -> LoadState | None:
     try:
         known = decoded(LoadState, text) if text else None
-    except MalformedFact:  # of a version that remembers something else: the facts that follow tell
+    except MalformedFact:  # written by a version with other fields; the facts that follow are enough
         return None
     return known if known is not None and len(known.known) == levels else None
 
 
 def past_of(rows: Iterable[Stamped]) -> Past:
-    """What the facts tell, oldest first. Raises NoPast."""
-    told = _Fold()
+    """The past from facts, oldest first. Raises NoPast."""
+    folded = _Fold()
     at_s = 0.0
     for row in rows:
-        told.take(row)
+        folded.take(row)
         at_s = row.at_s
-    if not told.names or not told.path:
+    if not folded.names or not folded.path:
         raise NoPast('it has no trials of levels ([load] mode = "climb" makes them)')
-    if not sum(told.ran_s) or at_s <= told.from_s:
+    if not sum(folded.ran_s) or at_s <= folded.from_s:
         raise NoPast("nothing was trained since its ladder was set up, so there is nothing to replay")
     return Past(
-        names=told.names, records=tuple(told.records), speeds=told.speeds, for_s=at_s - told.from_s,
-        path=tuple(told.path), deaths=tuple(told.deaths), ran_s=tuple(told.ran_s), meant=told.meant,
-        reviews_s=tuple(told.reviews_s), downtimes_s=tuple(told.downtimes_s), intervals_s=tuple(told.intervals_s),
-        changes_s=tuple(told.changes_s),
+        names=folded.names, records=tuple(folded.records), speeds=folded.speeds, for_s=at_s - folded.from_s,
+        path=tuple(folded.path), deaths=tuple(folded.deaths), ran_s=tuple(folded.ran_s), meant=folded.meant,
+        reviews_s=tuple(folded.reviews_s), downtimes_s=tuple(folded.downtimes_s), intervals_s=tuple(folded.intervals_s),
+        changes_s=tuple(folded.changes_s),
     )  # fmt: skip
 
 
 def rows_of(journal: Path) -> Iterator[Stamped]:
-    """Every fact of a journal, its archive's first. Only ever reads. Raises OSError or MalformedFact: one sentence each."""
+    """Every fact of a journal, its archive's first. It never writes. Raises OSError or MalformedFact, one sentence each."""
     from supervisor.adapters.journal.archive import folder, read_archive
     from supervisor.adapters.journal.sqlite import JournalReader
 
-    with JournalReader(journal) as reader:  # first: a journal that is refused is told before hours of archive are read
+    with JournalReader(journal) as reader:  # first: report an unreadable journal before hours of archive are read
         after_seq = 0
         for row in read_archive(folder(journal)):
             after_seq = row.seq

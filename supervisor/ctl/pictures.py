@@ -1,4 +1,4 @@
-"""Pictures by matplotlib. Colours are those of Okabe and Ito, which colour-blind eyes tell apart on white."""
+"""Pictures by matplotlib. Colour-blind readers can tell the colours, those of Okabe and Ito, apart on white."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Point = tuple[float, float]
 
 _SEEDS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#000000")
 _BROKEN, _QUIET = "#D55E00", "#777777"
-_PALE: Final = ("#F6F8FA", "#EEF3F7", "#E6EDF3", "#DDE7EF", "#D5E1EB", "#CDDBE7")  # of levels: the heavier, the darker
+_PALE: Final = ("#F6F8FA", "#EEF3F7", "#E6EDF3", "#DDE7EF", "#D5E1EB", "#CDDBE7")  # for levels: the heavier, the darker
 _STRONG: Final = ("#9FB8D0", "#7FA0C0", "#5F88B0", "#3F709F", "#20588F", "#0B3C6F")
 _DAY_S: Final = 86_400.0
-_GAP: Final = 3.5  # so many periods without a row are a gap, and stay one
+_GAP: Final = 3.5  # a curve is interrupted after this many periods without a row
 _GRID: Final = 200
 _SPANNED: Final = {"reboot", "no daemon", "suspended"}
 _TITLES: Final = {"mean_return": ("mean return of the last episodes", "return")}
@@ -32,7 +32,7 @@ _MARKS: Final = {"stall": "v", "death": "x", "divergence": "D", "rollback": "<",
 
 
 def written(figure: Figure, path: str, ending: str) -> None:
-    """To a file of this kind. Words of an SVG stay words, so that they can be searched and copied."""
+    """Save to a file of this format. Text in an SVG stays text, so that it can be searched and copied."""
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "extralife"}):
         figure.savefig(path, format=ending, dpi=150, metadata={"Date": None} if ending == "svg" else None)
 
@@ -71,13 +71,13 @@ def learning(name: str, series: str, curves: Json, timeline: Json) -> Figure:
 
 
 def _lines(series: Json) -> Json:
-    """A total has its newest values alone, and what is measured without bounds its means."""
+    """Mean, least and most of a series. A total has only newest values, and some measurements have only means."""
     mean = series.get("mean") or series.get("newest") or []
     return {"mean": mean, "least": series.get("least", mean), "most": series.get("most", mean)}
 
 
 def _curve(axes: Axes, xs: Sequence[Any], each: Json, period_s: float, colour: str, label: str, *, thin: bool) -> None:
-    """Kept points as a line with the least and most of each period around it, what was taken back dotted."""
+    """Draw kept points as a line, with the least and most of each period around it. Discarded points are dotted."""
     series = each["drawn"]
     rows = list(zip(xs, series["mean"], series["least"], series["most"], each["kept"], each["wall_s"], strict=True))
     for kept in (True, False):
@@ -89,13 +89,13 @@ def _curve(axes: Axes, xs: Sequence[Any], each: Json, period_s: float, colour: s
                 else {"linewidth": 1.0, "alpha": 0.45, "linestyle": ":"}
             )
             axes.plot(x, y, color=colour, label=label, **line)
-            label = "_"  # one line in the legend
+            label = "_"  # only the first line appears in the legend
             if kept and not thin:
                 axes.fill_between(x, [row[2] for row in run], [row[3] for row in run], color=colour, alpha=0.15, linewidth=0)
 
 
 def _runs(rows: Iterable[Any], *, kept: bool, gap_s: float) -> Iterator[list[Any]]:
-    """Stretches of known points of one kind, without a gap in time and without a step back."""
+    """Stretches of known points, all kept or all discarded, without a gap in time and without a step back."""
     run: list[Any] = []
     for row in rows:
         fits = row[0] is not None and row[1] is not None and row[4] == kept
@@ -109,7 +109,7 @@ def _runs(rows: Iterable[Any], *, kept: bool, gap_s: float) -> Iterator[list[Any
 
 
 def _kept(each: Json) -> Iterator[Point]:
-    """(step, value) of what was kept, in the order of steps."""
+    """(step, value) of the kept points, in the order of steps."""
     for step, value, kept in zip(each["env_steps"], each["drawn"]["mean"], each["kept"], strict=True):
         if kept and step is not None and value is not None:
             yield step, value
@@ -120,9 +120,9 @@ def _lost(each: Json) -> bool:
 
 
 def _band(seeds: Sequence[Sequence[Point]]) -> tuple[list[float], list[float], list[float], int] | None:
-    """(steps, mean, standard error, n) where all seeds have come to; None for fewer than two of them.
+    """(steps, mean, standard error, n) over the steps that all seeds have reached; None for fewer than two seeds.
 
-    Beyond the slowest seed a mean of the others would jump where one is missing, and look like learning.
+    Beyond the slowest seed, the mean would jump where a seed is missing, and the jump would look like learning.
     """
     known = [sorted(points) for points in seeds if len(points) > 1]
     if len(known) < 2:
@@ -136,7 +136,7 @@ def _band(seeds: Sequence[Sequence[Point]]) -> tuple[list[float], list[float], l
 
 
 def _at(points: Sequence[Point], xs: Sequence[float]) -> Iterator[float]:
-    """The values at rising places, on straight lines between the points."""
+    """The values at rising `xs`, interpolated linearly between the points."""
     place = 0
     for x in xs:
         while place < len(points) - 2 and points[place + 1][0] < x:
@@ -197,7 +197,7 @@ def _stability_title(timeline: Json) -> str:
 
 
 def _faults(axes: Axes, timeline: Json, row: int) -> None:
-    """What befell programs, in a row above the levels."""
+    """Draw the faults of programs in a row above the levels."""
     for kind, marker in _MARKS.items():
         at = [each["wall_s"] / _DAY_S for each in timeline["marks"] if each["kind"] == kind]
         if at:
@@ -205,7 +205,7 @@ def _faults(axes: Axes, timeline: Json, row: int) -> None:
 
 
 def _mtbf(axes: Axes, levels: Sequence[Json]) -> None:
-    """A bar for each level, the bound as a line in it. Without a reboot there is no mean: the bound alone."""
+    """Draw a bar for each level, with the bound as a line in it. Without a reboot there is no mean, only the bound."""
     hours = [0.0 if level["mtbf_s"] is None else level["mtbf_s"] / 3600.0 for level in levels]
     axes.barh(range(len(levels)), hours, height=0.55, color=[_shade(n, len(levels), drawn=True) for n in range(len(levels))])
     for place, level in enumerate(levels):
@@ -234,11 +234,11 @@ def _record(level: Json) -> str:
     return f"{text.duration(level['mtbf_s'])}: {counted} in {text.duration(level['up_s'])}"
 
 
-# --- what both have ------------------------------------------------------------------------------------------------------
+# --- shared by both figures ----------------------------------------------------------------------------------------------
 
 
 def _behind(axes: Axes, timeline: Json, names: Sequence[str]) -> None:
-    """Levels as shades with their names, trials hatched, reboots as lines."""
+    """Draw levels as shades with their names, trials hatched, reboots as lines."""
     names = list(dict.fromkeys(names))
     for each in timeline["levels"]:
         shade = _shade(names.index(each["level"]), len(names), drawn=False)
@@ -272,13 +272,13 @@ def _box(axes: Axes, timeline: Json) -> None:
 
 
 def _shade(place: int, count: int, *, drawn: bool) -> str:
-    """Of a level: a pale one behind curves, a strong one for bars."""
+    """The shade of a level: a pale one behind curves, a strong one for bars."""
     shades = _STRONG if drawn else _PALE
     return shades[min(place * (len(shades) - 1) // max(1, count - 1), len(shades) - 1)]
 
 
 def _dates(axes: Axes, begin_s: float, end_s: float) -> None:
-    """Local time below, from one moment to the other."""
+    """Show local time on the x axis, from `begin_s` to `end_s`."""
     zone = datetime.fromtimestamp(end_s, tz=UTC).astimezone().tzinfo
     locator = AutoDateLocator(tz=zone)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
@@ -293,6 +293,6 @@ def _plain(axes: Axes) -> None:
 
 
 def _words(name: str) -> str:
-    """Nothing in a name is a formula, and none hides from the legend."""
+    """Escape a name for matplotlib: `$` would start a formula, and a leading `_` would hide it from the legend."""
     shown = text.printable(name).replace("$", r"\$")
     return f" {shown}" if shown.startswith("_") else shown

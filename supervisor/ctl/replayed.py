@@ -1,4 +1,4 @@
-"""`simulate --journal FILE`: the load policy on the boxes that this one could be, beside what was done and could be done."""
+"""`simulate --journal FILE`: the load policy on boxes drawn from the journal, beside the actual and the best choices."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _past(path: str) -> Past:
 
 
 def page(found: Replayed) -> list[str]:
-    """What each level has shown, what each way of choosing makes, and the level over time."""
+    """The record of each level, the result of each way of choosing levels, and the level over time."""
     past = found.past
     out = [f"{span(found.days * 86400.0)}, {found.draws} boxes drawn from the journal, seed {found.seed}"]
     wide = max(len(name) for name in (*past.names, "level"))

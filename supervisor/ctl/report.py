@@ -98,7 +98,7 @@ def _needs(needs: list[str]) -> list[str]:
 
 
 def markdown(found: dict[str, Any]) -> list[str]:
-    """The same as Markdown: a table of programs and lists."""
+    """The report as Markdown: a table of programs, and lists."""
     broke = [
         f"- {group['count']} x {_md(group['what'])}{_where(group)}: "
         f"{_md(text.clip(text.printable(group['why']), _WHY_WIDE))}"
@@ -119,5 +119,5 @@ def _where(group: dict[str, Any]) -> str:
 
 
 def _md(said: object) -> str:
-    """A stranger's text in which nothing is Markdown or HTML."""
+    """Untrusted text, with all characters of Markdown and HTML escaped."""
     return "".join(f"\\{char}" if char in "\\`*_{}[]<>#|!&" else char for char in text.printable(said))

@@ -32,7 +32,7 @@ _RUNS, _DOWN = {"RUNNING"}, {"BACKOFF", "FATAL", "OFF"}
 def html(
     found: dict[str, Any], rows: list[tuple[str, ...]], timeline: dict[str, Any], curves: dict[str, Any]
 ) -> list[str]:  # fmt: skip
-    """The whole file, as lines, of the pages report, timeline and curves of one window. `rows`: a program's cells each."""
+    """The lines of the file, from the pages report, timeline and curves of one window. `rows`: the cells of each program."""
     title = _safe(headline(found))
     lanes = {each["name"]: each["spans"] for each in timeline["programs"]}
     drawn = {each["program"]: each for each in curves["subjects"]}
@@ -66,7 +66,7 @@ def _list(items: list[str]) -> list[str]:
 
 
 def _safe(said: object) -> str:
-    """A stranger's text as text."""
+    """Untrusted text, escaped for HTML."""
     return markup.escape(text.printable(said))
 
 
@@ -82,7 +82,7 @@ def _scale(timeline: dict[str, Any]) -> Callable[[float], float]:
 
 
 def _picture(found: dict[str, Any], timeline: dict[str, Any], lanes: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """A band for the levels, with the box's absences, and one for each program's states."""
+    """A band for the levels and one for each program's states. Times without the box or daemon cover all bands."""
     x, names = _scale(timeline), [row["name"] for row in found["programs"] if row["name"] in lanes]
     order = {level["name"]: place for place, level in enumerate(found["levels"])}
     high = _LINE * (len(names) + 1)
@@ -145,7 +145,7 @@ def _returns(found: dict[str, Any], drawn: dict[str, dict[str, Any]], timeline: 
 
 
 def _points(subject: dict[str, Any] | None) -> list[tuple[float, float | None]]:
-    """(journal time, mean or None); none at all where nothing is known."""
+    """(journal time, mean or None) of each point; empty if no mean is known."""
     if subject is None:
         return []
     means = subject["series"]["mean_return"]["mean"]

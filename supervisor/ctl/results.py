@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# Of the CSV file. The rows of a game leave the last three empty; those called ALL are over all games.
+# Columns of the CSV file. The rows of a game leave the last three empty; the rows called ALL cover all games.
 COLUMNS = (
     "game", "algo", "resolution", "seeds", "env_steps_min", "env_steps_max", "hours_trained", "test_games", "return_mean",
     "return_std", "return_min", "return_max", "hns_mean", "hns_min", "hns_max", "hns_iqm", "hns_iqm_low", "hns_iqm_high",
@@ -40,7 +40,7 @@ def results(session: Session, args: list[str]) -> int:
 
 
 def page(found: dict[str, Any]) -> list[str]:
-    """The table, then the figure over games; one sentence where there is nothing yet."""
+    """The table, then the figure over games; one sentence if there are no results yet."""
     if not found["rows"]:
         return ["no run has played test games yet (num_test_episodes says how many; test_period how often while it trains)"]
     rows = [_TITLES, *(_cells(row) for row in found["rows"])]
@@ -80,7 +80,7 @@ def _overall(row: dict[str, Any]) -> str:
 
 
 def as_csv(found: dict[str, Any]) -> str:
-    """A row a game, then one called ALL for each algorithm and resolution; unknown is empty."""
+    """One row per game, then one called ALL for each algorithm and resolution. An unknown value is empty."""
     import csv
     import io
 

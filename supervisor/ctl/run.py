@@ -1,11 +1,11 @@
-"""`run` and `remove`: a command of this shell becomes a program of the running daemon, and goes again.
+"""`run` and `remove`: add a command of this shell to the running daemon as a program, and remove it again.
 
-A file in the state directory holds the program (`config/added.py`), so writing it needs the right to write there: that of
-the daemon's user, or root's. Who may only use the control socket can therefore start no command of their own.
+A file in the state directory holds the program (`config/added.py`). Only the daemon's user and root may write there. So a
+user who may only use the control socket cannot start a command of their own.
 
-Of the shell's environment a program gets the variables that the daemon's environment lacks or has otherwise. Left out are
-those of the session (TERM, SSH_..., PWD) and, unless `--env` names them, those whose name looks like a secret. The file has
-mode 0600, and the journal has a digest of the section alone.
+From the shell's environment, a program gets the variables that the daemon's environment lacks, or that differ in it. `run`
+leaves out variables of the session (TERM, SSH_..., PWD). It also leaves out variables whose name looks like a secret, unless
+`--env` names them. The file has mode 0600, and the journal holds only a digest of the section.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def remove(session: Session, args: list[str]) -> int:
     return GENERIC if unknown else OK
 
 
-# --- what was asked for --------------------------------------------------------------------------------------------------
+# --- the request ---------------------------------------------------------------------------------------------------------
 
 
 def _split(args: list[str]) -> tuple[list[str], list[str]]:
@@ -134,7 +134,7 @@ def _repeated(args: list[str], *flags: str) -> tuple[list[str], dict[str, list[s
 
 
 def _name(asked: str | None, command: list[str], known: set[str]) -> str:
-    """The asked one, or that of the script: `python train.py` is `train`, and `train-2` beside it."""
+    """The requested name, or that of the script: `python train.py` becomes `train`, or `train-2` if `train` exists."""
     if asked is not None:
         if not _NAME.fullmatch(asked) or asked == "all":
             raise Failed(f"Error: {asked!r} is no name: 1 to 64 letters, digits, _ . -, not beginning with . or -", USAGE)
@@ -148,7 +148,7 @@ def _name(asked: str | None, command: list[str], known: set[str]) -> str:
 
 
 def _found(command: list[str]) -> list[str]:
-    """The command with the path of its program: the daemon's PATH is another one."""
+    """The command with the full path of its program, because the daemon has another PATH."""
     program = shutil.which(command[0])
     if program is None:
         raise Failed(f"ERROR: {command[0]}: no such program in this shell's PATH")
@@ -187,7 +187,7 @@ def _environ_of(pid: int | None) -> dict[str, str]:
 
 
 def _section(name: str, command: list[str], environment: dict[str, str], settings: list[str]) -> str:
-    """The section as TOML. A brace that was typed here is one, and no placeholder."""
+    """The section as TOML. A brace in the shell's command is escaped: it is plain text, not a placeholder."""
     lines = [
         f"[program.{_text(name)}]",
         f"command = [{', '.join(_text(escaped(word)) for word in command)}]",
@@ -205,7 +205,7 @@ def _section(name: str, command: list[str], environment: dict[str, str], setting
 
 
 def _text(value: str) -> str:
-    """A string of TOML. Raises Failed for one that is no text."""
+    """A TOML string. Raises Failed if the value is not valid UTF-8."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -214,7 +214,7 @@ def _text(value: str) -> str:
 
 
 def _value(value: str) -> str:
-    """As TOML has it if it is that, such as 60, true or [0, 3]; else a string."""
+    """The value itself if it is valid TOML, such as 60, true or [0, 3]; else a TOML string."""
     import tomllib
 
     try:
@@ -224,17 +224,17 @@ def _value(value: str) -> str:
     return value
 
 
-# --- where it is kept ----------------------------------------------------------------------------------------------------
+# --- the file of the section ---------------------------------------------------------------------------------------------
 
 
 class _Place:
-    """The file that holds the section now, and its text before: None, there was no file."""
+    """The file that holds the section now, and its content before; None if there was no file."""
 
     def __init__(self, path: Path, before: bytes | None) -> None:
         self.path, self._before = path, before
 
     def take_back(self) -> None:
-        """The daemon has refused it."""
+        """Restore the old content after the daemon has refused the section."""
         if self._before is None:
             _unlink(self.path)
         else:
@@ -268,7 +268,7 @@ def _added(state_dir: str, name: str, section: str) -> _Place:
 
 
 def _saved(session: Session, section: str) -> _Place:
-    """Behind all that is in the configuration file, which stays as it is."""
+    """Append the section to the configuration file; its other content stays unchanged."""
     from supervisor import places
 
     found = session.options.config_file or places.find_config(os.environ)
@@ -286,7 +286,7 @@ def _saved(session: Session, section: str) -> _Place:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """New content under the same owner and mode, all of it or nothing."""
+    """Replace the content atomically, and keep owner and mode."""
     found, aside = path.stat(), path.with_name(f".{path.name}.new")
 
     def as_before() -> None:

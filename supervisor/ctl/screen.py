@@ -1,6 +1,6 @@
-"""A whole-screen terminal for `top`: keys, sizes, signals; and the terminal as it was, however the program ends.
+"""A full-screen terminal for `top`: keys, sizes, signals. It restores the terminal, however the program ends.
 
-Standard library only. Every frame is compared with the one before, and only lines that changed are written, in one write.
+Standard library only. `show` compares each frame with the one before, and writes only the changed lines, in one write.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import Any, Self
 
-_ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J"  # a screen of its own, so that what was there comes back; no cursor
+_ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J"  # alternate screen, so that the old content comes back; no cursor
 _LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
-_AT_ONCE = "\x1b[?2026h", "\x1b[?2026l"  # terminals that know it show what lies between as one step
+_AT_ONCE = "\x1b[?2026h", "\x1b[?2026l"  # terminals that support it show the output in between as one step
 _ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _KEYS = {
     "\x1b[A": "up", "\x1b[B": "down", "\x1b[C": "right", "\x1b[D": "left", "\x1b[H": "home", "\x1b[F": "end",
@@ -40,7 +40,7 @@ class Ended(Exception):
 
 
 class Screen:
-    """The terminal of standard output, for as long as the block lasts; keys come from standard input if it is one too."""
+    """The terminal of standard output, for the time of a `with` block. Keys come from standard input if it is a terminal."""
 
     def __init__(self) -> None:
         self._out = sys.stdout.fileno()
@@ -75,12 +75,12 @@ class Screen:
     def _take(self) -> None:
         if self._in is not None:
             self._before = termios.tcgetattr(self._in)
-            tty.setcbreak(self._in, termios.TCSADRAIN)  # keys at once, those typed before too; Ctrl-C stays a signal
+            tty.setcbreak(self._in, termios.TCSADRAIN)  # deliver keys at once, earlier ones too; Ctrl-C stays a signal
         self._shown = []
         self._write(_ENTER)
 
     def _give_back(self) -> None:
-        with contextlib.suppress(BrokenPipeError):  # the terminal is gone: nobody sees how it looks
+        with contextlib.suppress(BrokenPipeError):  # the terminal is gone: there is nothing to restore
             self._write(_LEAVE)
         with contextlib.suppress(OSError, termios.error):
             if self._in is not None and self._before is not None:
@@ -89,7 +89,7 @@ class Screen:
     def _signalled(self, number: int, _: FrameType | None) -> None:
         if number in _ENDS:
             raise Ended(number)
-        if number == signal.SIGTSTP:  # Ctrl-Z: the shell gets its terminal as it was, and we ours when we go on
+        if number == signal.SIGTSTP:  # Ctrl-Z: restore the terminal for the shell, and take it again on resume
             self._give_back()
             signal.signal(signal.SIGTSTP, signal.SIG_DFL)
             signal.raise_signal(signal.SIGTSTP)
@@ -106,9 +106,9 @@ class Screen:
         return (found.columns or 80, found.lines or 24)
 
     def show(self, lines: list[str]) -> None:
-        """These lines and nothing else; they fit the screen."""
+        """Show exactly these lines. The caller makes them fit the screen."""
         size = self.size
-        if size != self._size:  # what a terminal does with its lines when its size changes is its own affair
+        if size != self._size:  # terminals differ in what they do with old lines after a resize: redraw all
             self._size, self._shown = size, []
         out = [] if self._shown else ["\x1b[2J"]
         for place, line in enumerate(lines):
@@ -129,17 +129,17 @@ class Screen:
             raise _gone() from error
 
     def wake(self) -> None:
-        """End the wait. From any thread."""
-        with contextlib.suppress(OSError):  # full: it wakes anyway; closed: it has ended
+        """End `wait` early. Any thread may call this."""
+        with contextlib.suppress(OSError):  # full: `wait` ends anyway; closed: the screen has ended
             os.write(self._wake_write, b"\0")
 
     def wait(self, seconds: float) -> list[str]:
-        """The keys pressed until there is one, somebody calls `wake`, or the time is over. A character is its own name.
+        """Wait for a key, a call of `wake`, or the end of the time. Return the keys; a character is its own name.
 
         Raises BrokenPipeError once the terminal is gone, and Ended.
         """
         watcher = select.poll()
-        watcher.register(self._out, 0)  # hang-up and error alone
+        watcher.register(self._out, 0)  # hang-up and error only
         watcher.register(self._wake_read, select.POLLIN)
         if self._in is not None:
             watcher.register(self._in, select.POLLIN)
@@ -169,7 +169,7 @@ def _gone() -> BrokenPipeError:
 
 
 def keys(text: str) -> list[str]:
-    """What was pressed: names of `_KEYS`, and printable characters. Sequences that mean nothing here are dropped."""
+    """The pressed keys: names of `_KEYS`, and printable characters. Unknown escape sequences are dropped."""
     found: list[str] = []
     while text:
         taken = next((known for known in sorted(_KEYS, key=len, reverse=True) if text.startswith(known)), None)
@@ -185,7 +185,7 @@ def keys(text: str) -> list[str]:
 
 
 def _after_sequence(text: str) -> str:
-    """What follows an escape sequence (ECMA-48: parameters, then one final byte from @ to ~)."""
+    """The text after an escape sequence (ECMA-48: parameters, then one final byte from @ to ~)."""
     place = 2
     while place < len(text) and not "@" <= text[place] <= "~":
         place += 1

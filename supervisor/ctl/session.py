@@ -1,4 +1,4 @@
-"""One run of supervisorctl: its options, the way to the daemon, and what to do when there is none."""
+"""One run of supervisorctl: its options, the connection to the daemon, and the fallback without a daemon."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-# The version of every object that `--json` prints, and of its errors. New keys come without a new version; a key that goes
-# or changes its meaning or unit makes a new one.
+# The format version of every object that `--json` prints, errors included. A new key does not change it. A removed key, or a
+# new meaning or unit of a key, does.
 JSON_VERSION = 1
 _PAGE = 5000
 _GONE = (FileNotFoundError, ConnectionRefusedError)
@@ -65,12 +65,12 @@ class Session:
             self.warn(f"did you mean {near[0]}?")
 
     def warn(self, line: str) -> None:
-        """Beside the output that a program may be reading."""
+        """Print to standard error, because a program may be reading standard output."""
         sys.stdout.flush()
         print(line, file=sys.stderr, flush=True)
 
     def page(self, name: str, **query: str | int | None) -> dict[str, Any]:
-        """A page of `reports/pages.py`; with no daemon, made of the files that it left. What is None is not asked for."""
+        """A page of `reports/pages.py`; without a daemon, made from the files that it left. A None in `query` is omitted."""
         from supervisor.ctl.client import quote
 
         asked = {key: str(value) for key, value in query.items() if value is not None}
@@ -86,7 +86,7 @@ class Session:
     def facts(self, after: int = 0, program: str | None = None, last: int | None = None, kinds: str = "") -> list[Any]:
         """Rows of the journal, oldest first: all after `after`, or the newest `last` of them.
 
-        More of the newest than one answer holds are all read through, and the newest kept.
+        If `last` exceeds the limit of one answer, this reads all rows and keeps the newest.
         """
         rows: list[Any] = []
         whole = last is not None and last <= _PAGE
@@ -99,26 +99,26 @@ class Session:
             after = page[-1]["seq"]
 
     def warn_if_dead(self, *, aloud: bool) -> None:
-        """The first line of a story that the journal has to tell alone; for readers of JSON it goes to stderr."""
+        """If the daemon is dead, say so first: only the journal can answer. Without `aloud` (JSON), print it to stderr."""
         from supervisor.ctl import offline
 
         try:
             self.client.read("/healthz")
         except Unreachable as gone:
             (self.say if aloud else self.warn)(offline.sentence(self.options, self.dead(gone)))
-        except Exception as error:  # noqa: BLE001  a daemon that is unwell still tells its story
+        except Exception as error:  # noqa: BLE001  a daemon with a fault still answers requests
             self.warn(str(error))
 
     @staticmethod
     def dead(gone: Unreachable) -> Unreachable:
-        """Only a socket that is not there, or that nobody listens on, says that the daemon is dead."""
+        """Return `gone` if the daemon is dead: its socket does not exist or has no listener. Else raise `gone`."""
         if isinstance(gone.__cause__, _GONE):
             return gone
         raise gone
 
 
 def _login(options: Options) -> tuple[str, str] | None:
-    """(user, password) of -u and -p. What stands on a command line every user of the box can read, so `-p -` asks for it."""
+    """(user, password) from -u and -p. Every user of the box can read a command line, so `-p -` prompts for the password."""
     if options.username is None and options.password is None:
         return None
     user, password = options.username or "", options.password

@@ -18,7 +18,7 @@ _NAMED = {"status", "start", "stop", "restart", "signal", "clear", "tail", "hist
 
 
 def shell(session: Session, words: list[str]) -> int:
-    """`words` is what stood on the command line (-i with an action): done first, in place of `status`."""
+    """Run the shell. `words` is the action from the command line (with -i): it runs first, in place of `status`."""
     session.options.interactive = True
     run(session, words or ["status"])
     loop = _Shell(session)
@@ -58,7 +58,7 @@ class _Shell(cmd.Cmd):
         return [name for name in names() if name.startswith(text)]
 
     def completedefault(self, text: str, line: str, *_: object) -> list[str]:
-        """Program names; a daemon that does not answer has none to offer."""
+        """Program names; none if the daemon does not answer."""
         if line.split(maxsplit=1)[0] not in _NAMED:
             return []
         with contextlib.suppress(Exception):
@@ -69,7 +69,7 @@ class _Shell(cmd.Cmd):
 
 @contextlib.contextmanager
 def _history(path: str | None) -> Iterator[None]:
-    """History of readline, kept over sessions. A history that cannot be kept is no reason not to work."""
+    """Keep readline's history over sessions. The shell also works if the history cannot be read or saved."""
     try:
         import readline
     except ImportError:

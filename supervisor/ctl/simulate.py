@@ -1,4 +1,4 @@
-"""`simulate`: what the load policy would do on a simulated box, or on this one as its journal tells of it."""
+"""`simulate`: the choices of the load policy on a simulated box, or on this one as reconstructed from its journal."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _host(name: str) -> BoxModel:
 
 
 def page(found: Compared) -> list[str]:
-    """A table of what each way of choosing makes, and the level over time."""
+    """A table with the result of each way of choosing levels, and the level over time."""
     out = [f"{found.host}, {found.days:g} days, seed {found.seed}: kept work less 5 min of training a reboot"]
     out += ["", f"{'':16}{'days at light':>14}{'of the oracle':>15}{'reboots':>9}{'changes':>9}"]
     out += [

@@ -1,4 +1,4 @@
-"""What `simulate` and `simulate --journal` have in common: how their results are printed and drawn."""
+"""Printing and drawing of results, shared by `simulate` and `simulate --journal`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def tell(session: Session, options: dict[str, str], found: Compared | Replayed, lines: list[str]) -> int:
-    """What was found, as it was asked for: its page (`lines`), with each decision on request, or JSON."""
+    """Print the results: the page (`lines`), with each decision after it for --why; or JSON for --json."""
     if "--json" in options:
         session.say_json(asdict(found))
         return OK
@@ -35,7 +35,7 @@ def level_index(name: str, levels: Sequence[str]) -> int:
 
 
 def draw(path: str, title: str, levels: Sequence[str], days: float, lines: Sequence[tuple[str, Path, Path]]) -> None:
-    """The level over time as a picture; the ending of the file says which kind. `lines` are (name, path, reboots)."""
+    """Draw the level over time. The ending of the file name selects the format. `lines` are (name, path, reboots)."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -1,7 +1,7 @@
-"""`status`: one line a program, aligned, with a header on the box; once, or redrawn in place.
+"""`status`: one line per program, aligned, with a header on the box; once, or redrawn in place.
 
-The third column keeps Supervisor's `pid N, uptime H:MM:SS`, which scripts read with a pattern. On a terminal the line is
-made to fit: WHY is shortened first, then columns go, the least needed one first. Elsewhere, and with --wide, all is shown.
+The third column keeps Supervisor's `pid N, uptime H:MM:SS`, which scripts read with a pattern. On a terminal the lines must
+fit: `status` shortens WHY first, then removes columns, the least needed first. Elsewhere, and with --wide, it shows all.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_DOWN = {"STOPPED", "DONE", "FATAL", "GONE"}  # nothing brings these up by itself; Supervisor: STOPPED, EXITED, FATAL
+_DOWN = {"STOPPED", "DONE", "FATAL", "GONE"}  # these do not start by themselves; Supervisor: STOPPED, EXITED, FATAL
 _COLOURS = {
     "RUNNING": "green", "STARTING": "yellow", "STOPPING": "yellow", "BACKOFF": "yellow", "QUEUED": "blue",
     "GATED": "blue",
     "DONE": "cyan", "STOPPED": "dim", "FATAL": "red", "GONE": "red",
 }  # fmt: skip
-_STALE_S = 20.0  # the deciding loop turns every 5 s at the least
+_STALE_S = 20.0  # the decision loop runs at least every 5 s
 _WHY_LEAST = 24
 _DAMAGE_SHOWN_S = 86_400.0
 _GAP = "  "
@@ -35,7 +35,7 @@ _LABELS = {
     "JOB": "job", "STEPS/S": "steps/s", "STEPS": "steps", "EPISODES": "episodes", "RETURN": "return",
     "CKPT": "checkpoint age", "RESTARTS": "restarts", "NEXT": "next", "WHY": "why",
 }  # fmt: skip
-# The columns that go first on a narrow terminal stand first; before them go those of which nothing is known.
+# The order in which a narrow terminal loses columns. Columns without a single known value are removed before all others.
 _EXPENDABLE = ("EPISODES", "RESTARTS", "RETURN", "STEPS", "STEPS/S", "CKPT", "NEXT")
 
 
@@ -71,16 +71,16 @@ def status(session: Session, args: list[str]) -> int:
 
 
 def _with_cost(session: Session, status: dict[str, Any]) -> None:
-    """The bill in short, where a price is set: a request of its own, and none without."""
+    """Add a short summary of the cost. It takes a second request, which is sent only if a price is set."""
     if status["daemon"].get("usd_per_hour") is not None:
         from supervisor.ctl.cost import short
 
-        with contextlib.suppress(Failed, DaemonRefused, Unreachable):  # the rest of the page is worth more than this line
+        with contextlib.suppress(Failed, DaemonRefused, Unreachable):  # without the cost, show the rest of the page
             status["daemon"]["cost"] = short(session.page("cost"))
 
 
 def _look(session: Session) -> tuple[dict[str, Any] | None, str]:
-    """The status, or what to say instead of it."""
+    """(status, ""), or (None, the message to print instead)."""
     try:
         return session.page("status"), ""
     except Failed as failed:
@@ -96,7 +96,7 @@ _HINT = (
 
 
 def code(status: dict[str, Any], names: list[str]) -> int:
-    """Supervisor's: 3 when a program shown is down for good or its breaker is open, else 4 for an unknown name, else 0.
+    """Supervisor's exit code: 3 if a shown program is down for good or its breaker is open, 4 for an unknown name, else 0.
 
     Always 4 when the daemon is dead.
     """
@@ -109,12 +109,12 @@ def code(status: dict[str, Any], names: list[str]) -> int:
 
 
 def _is_broken(view: dict[str, Any]) -> bool:
-    """It died so often that its breaker is open: the next trial start may be hours away, and somebody has to look now."""
+    """Its breaker is open after many deaths. The next trial start may be hours away, so an operator has to look now."""
     return view["phase"] == "BACKOFF" and bool(view["slow_retry"])
 
 
 def choose(views: list[Any], names: list[str]) -> tuple[list[Any], list[str]]:
-    """(the programs named, in that order; the names that are nobody's)."""
+    """(the programs named, in that order; the names without a program)."""
     if not names or "all" in names:
         return views, []
     known = {view["name"]: view for view in views}
@@ -126,7 +126,7 @@ def choose(views: list[Any], names: list[str]) -> tuple[list[Any], list[str]]:
 
 
 def page(status: dict[str, Any], names: list[str], columns: int | None, paint: text.Paint) -> list[str]:
-    """All lines. `columns` is the terminal's width, None for as wide as it gets."""
+    """All lines. `columns` is the terminal's width; None: no limit."""
     chosen, bad = choose(status["programs"], names)
     lines = [f"{text.printable(name)}: ERROR (no such process)" for name in bad]
     dead = status["daemon"]["state"] == "dead"
@@ -143,7 +143,7 @@ def page(status: dict[str, Any], names: list[str], columns: int | None, paint: t
 
 
 def header(status: dict[str, Any], columns: int | None) -> list[str]:
-    """Daemon, level, boots and stability, on as many lines as the terminal's width asks for."""
+    """Daemon, level, boots and stability, on as many lines as the terminal's width requires."""
     daemon, now_s = status["daemon"], text.wall_s()
     lines = []
     if daemon["state"] == "dead":
@@ -178,7 +178,7 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
     last = daemon["last_reboot"]
     if last is not None and told:
         down = f", down {text.duration(last['down_s'])}" if last["down_s"] is not None else ""
-        ago_s = last.get("ago_s")  # a daemon before this one has no such key
+        ago_s = last.get("ago_s")  # an older daemon does not send this key
         ago = text.duration(now_s - last["wall_s"] if ago_s is None else ago_s)
         told += f" (last {ago} ago, {last['cause']}{down})"
     if told and daemon["mtbf_s"] is not None:
@@ -198,7 +198,7 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
 
 
 def _hours(seconds: float) -> str:
-    """`6.2 h`; what would be shown as 0.0 is less than something."""
+    """`6.2 h`; a value that would round to `0.0 h` is `< 0.1 h`."""
     return "< 0.1 h" if seconds < 360.0 else f"{seconds / 3600:.1f} h"
 
 
@@ -208,7 +208,7 @@ def _how(level: dict[str, Any]) -> str:
 
 
 def _config(fault: dict[str, Any] | None, now_s: float) -> list[str]:
-    """That the configuration cannot be used, and each reason: until it is corrected and taken over."""
+    """The fault of an unusable configuration, with each reason, until the daemon has loaded a correct one."""
     if fault is None:
         return []
     since = text.duration(now_s - fault["wall_s"])
@@ -223,7 +223,7 @@ def _config(fault: dict[str, Any] | None, now_s: float) -> list[str]:
 
 
 def _journal(journal: dict[str, Any] | None, now_s: float) -> list[str]:
-    """What is wrong with the record itself: now, or within the last day."""
+    """Faults of the journal itself, present or within the last day."""
     lines = []
     if journal is not None and journal["error"]:
         since = text.duration(now_s - journal["error_since_wall_s"])
@@ -247,7 +247,7 @@ def _journal(journal: dict[str, Any] | None, now_s: float) -> list[str]:
 
 
 def _port(port: dict[str, Any]) -> list[str]:
-    """The TCP port, if it is wanted and not open."""
+    """A line on the TCP port, if it is configured and not open."""
     error = text.printable(port["error"])
     return [f"the TCP port {port['listen']} of [http] is not open: {error}"] if error else []
 
@@ -257,7 +257,7 @@ def _trouble(trouble: dict[str, Any], now_s: float) -> str:
 
 
 def _box(box: dict[str, Any] | None, now_s: float) -> list[str]:
-    """That this is another box than the one before, for the first day."""
+    """For the first day on a new box: a line that the box has changed."""
     if not box or not box["former"] or now_s - box["since_wall_s"] > _DAMAGE_SHOWN_S:
         return []
     names = text.printable(box["hostname"] or text.UNKNOWN), text.printable(box["former"][-1]["hostname"] or text.UNKNOWN)
@@ -266,7 +266,7 @@ def _box(box: dict[str, Any] | None, now_s: float) -> list[str]:
 
 
 def _notices(found: dict[str, Any]) -> list[str]:
-    """That this box ends, and sources that cannot say whether it does."""
+    """Notices that this box ends, and the errors of sources that cannot be read."""
     lines = []
     for each in found["standing"]:
         told = f"{text.printable(each['source'])} announced: {text.printable(each['what'])}"
@@ -281,7 +281,7 @@ def _notices(found: dict[str, Any]) -> list[str]:
 
 
 def _offsite(found: dict[str, Any] | None) -> list[str]:
-    """How old the newest copy off the box is."""
+    """The age of the newest copy off the box."""
     if found is None:
         return []
     from supervisor.ctl.offsite import line
@@ -303,7 +303,7 @@ def _level(level: dict[str, Any]) -> str:
 
 
 def labelled(views: list[Any]) -> list[str]:
-    """Named programs for a script: Supervisor's three columns, then what is known, each value with its label."""
+    """Named programs for a script: Supervisor's three columns, then each known value with its label."""
     rows = [cells(view) for view in views]
     wide = max(text.width(row["NAME"]) for row in rows)
     lines = []
@@ -381,7 +381,7 @@ def _process(view: dict[str, Any]) -> str:
 
 
 def _next(view: dict[str, Any]) -> str:
-    """When something will happen by itself: the next try, or the end of the training."""
+    """Time until the next automatic event: the next try, or the end of the training."""
     if view["retry_in_s"] is not None:
         return f"{'slow ' if view['slow_retry'] else ''}retry in {text.duration(view['retry_in_s'])}"
     return text.UNKNOWN if view["eta_s"] is None else f"done in {text.duration(view['eta_s'])}"
@@ -394,7 +394,7 @@ def _why(view: dict[str, Any]) -> str:
 
 
 def _columns(wide: bool) -> int | None:
-    """The terminal's width; None when nothing is to be cut."""
+    """The terminal's width; None if lines must not be cut."""
     if wide or not sys.stdout.isatty():
         return None
     try:
@@ -407,7 +407,7 @@ def _columns(wide: bool) -> int | None:
 
 
 def _watch(session: Session, names: list[str], options: dict[str, str], period_s: int) -> int:
-    """Again and again until Ctrl-C. On a terminal each page overwrites the last one in a single write: no flicker."""
+    """Print the page repeatedly until Ctrl-C. On a terminal, one write overwrites the last page, so it does not flicker."""
     if "--json" in options:
         session.warn("Error: --watch and --json exclude each other")
         return GENERIC
@@ -435,7 +435,7 @@ def _watch(session: Session, names: list[str], options: dict[str, str], period_s
 
 
 def _frame(lines: list[str], period_s: int) -> str:
-    """Home, every line cleared to its end, the rest of the screen cleared."""
+    """Move the cursor home, clear each line to its end, and clear the rest of the screen."""
     try:
         rows = os.get_terminal_size(sys.stdout.fileno()).lines or 24
     except OSError:

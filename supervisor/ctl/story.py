@@ -1,4 +1,4 @@
-"""What happened: `history`, `explain`, `reboots` and `journal`, from the daemon or, when it is dead, its journal."""
+"""Past events: `history`, `explain`, `reboots` and `journal`, from the daemon or, if it is dead, from its journal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FOLLOW_S = 1.0
 _MOST_INCIDENTS = 100
 _EVIDENCE_LINES = 60
 _WHOLE_TEXTS = 20_000  # characters
-# Every few minutes for weeks: `history` leaves these out unless it is asked for --all.
+# The daemon records these every few minutes for weeks. `history` omits them without --all.
 _ROUTINE = {
     "Checkpointed", "IntervalChosen", "GapLearned", "Snapshot", "Tallied", "Reviewed", "AlertRaised", "AlertHeld",
     "AlertDelivered", "ReportMade", "CheckpointSeen",
@@ -38,7 +38,7 @@ _WORDS = {
 
 
 def word(kind: str) -> str:
-    """`CheckpointBad` as a person says it: `checkpoint bad`."""
+    """A readable name of a kind of fact: `CheckpointBad` becomes `checkpoint bad`."""
     spaced = "".join(f" {char.lower()}" if char.isupper() else char for char in kind).strip()
     return _WORDS.get(kind, spaced)
 
@@ -98,7 +98,7 @@ def _as_line(row: dict[str, Any]) -> str:
 
 
 def _newest(session: Session, after: int = 0) -> int:
-    """The number of the newest fact of all."""
+    """The sequence number of the newest fact, of any kind and program."""
     found = session.page("facts", after=after, limit=-1)["facts"]
     return int(found[-1]["seq"]) if found else after
 
@@ -106,10 +106,10 @@ def _newest(session: Session, after: int = 0) -> int:
 def _follow(
     session: Session, after: int, show: Callable[[dict[str, Any]], str], *, program: str | None = None, kinds: str = ""
 ) -> int:
-    """Each fact after a number as it is recorded, over the daemon's own restarts, until Ctrl-C or the end of the terminal.
+    """Print each fact after `after` when it is recorded, over restarts of the daemon, until Ctrl-C or a closed terminal.
 
-    The cursor goes on with every fact, shown or not: else a filter that lets nothing through would have the journal read
-    from its beginning each second.
+    The cursor advances with every fact, shown or not. Otherwise, with a filter that matches nothing, each poll would read
+    the journal from its beginning, once per second.
     """
     silent = ""
     try:
@@ -122,7 +122,7 @@ def _follow(
                 Unreachable,
                 DaemonRefused,
                 Failed,
-            ) as gone:  # a daemon restarts, or a journal is being moved
+            ) as gone:  # the daemon restarts, or the journal is being moved
                 rows, newest = [], after
                 if str(gone) != silent:
                     session.warn(f"==> {gone}; waiting <==")
@@ -177,7 +177,7 @@ def explain(session: Session, args: list[str]) -> int:
     for number, incident in zip(range(found["count"], 0, -1), reversed(shown), strict=False):
         session.say(f"\nincident {number} of {found['count']}, {text.when(incident['wall_s'])}")
         for row in incident["story"]:
-            if row["program"] in {None, name}:  # a reboot has befallen others too
+            if row["program"] in {None, name}:  # a reboot affects other programs too
                 for line in _told(row):
                     session.say(line)
     return OK
@@ -294,7 +294,7 @@ def _reboot(row: dict[str, Any]) -> str:
 
 
 def _cause(fields: dict[str, Any]) -> str:
-    """Whether it was meant, and what is known beyond that: `unclean (panic)`."""
+    """The cause of a reboot, with the kind of its end if that is known: `unclean (panic)`."""
     kind = fields.get("end")
     return f"{fields['cause']} ({kind})" if kind and kind != fields["cause"] else str(fields["cause"])
 

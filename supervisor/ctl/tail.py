@@ -1,7 +1,7 @@
-"""`tail` and `maintail`: the end of a log, and what is added to it, over rotation, truncation and a daemon's reload.
+"""`tail` and `maintail`: the end of a log, and new lines, over rotation, truncation and a daemon's reload.
 
-Into a file or a pipe go the very bytes of the log. On a terminal everything that it would obey is made visible: a log
-may hold escape sequences that its reader did not ask for.
+A file or pipe receives the exact bytes of the log. On a terminal, control characters are made visible: a log may hold
+escape sequences that its reader does not expect.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_TAIL_BYTES = 1600  # Supervisor's
-_ANSWER_BYTES = 1 << 20  # the most that the daemon gives in one answer
+_TAIL_BYTES = 1600  # Supervisor's default
+_ANSWER_BYTES = 1 << 20  # the daemon's limit for one answer
 _POLL_S = 0.2
 _PATIENCE_S = 15.0  # a daemon that reloads is back within a second or two
 
@@ -100,9 +100,9 @@ def _show(session: Session, name: str | None, channel: str, size_bytes: int, *, 
 
 
 def _end_of(session: Session, name: str | None, channel: str, size_bytes: int, write: Callable[[bytes], None]) -> Chunk:
-    """The last bytes, the last part of them not written yet. One answer has at most 1 MiB, so more of them are asked for.
+    """Write the last bytes except their final part, and return that part. One answer has at most 1 MiB, so it may ask again.
 
-    The log grows meanwhile, and is read to where it ended at first. If it is rotated meanwhile, what follows is the new one.
+    The log may grow meanwhile: this reads up to its original end. If the log is rotated meanwhile, the new log follows.
     """
     chunk = _fetch(session, name, channel, min(size_bytes, _ANSWER_BYTES))
     end = chunk.next
@@ -114,7 +114,7 @@ def _end_of(session: Session, name: str | None, channel: str, size_bytes: int, w
         write(chunk.data)
         chunk = _fetch(session, name, channel, chunk)
     over = chunk.next - end
-    if over > 0 and chunk.file == file:  # grown since the first look: a follower sees it next
+    if over > 0 and chunk.file == file:  # bytes added since the first look: a follower gets them next
         return Chunk(chunk.data[: len(chunk.data) - over], file, end, chunk.note)
     return chunk
 
@@ -125,7 +125,7 @@ def _follow(session: Session, name: str | None, channel: str, chunk: Chunk, writ
         try:
             chunk = _fetch(session, name, channel, chunk)
         except (Unreachable, DaemonRefused, Failed, OSError) as gone:
-            # A daemon that is started again, or a log between its rotation and its next line: both come back.
+            # The daemon is restarting, or the log has been rotated and has no new line yet. Both are temporary.
             if silent_s >= _PATIENCE_S:
                 session.warn(f"==> {gone} <==")
                 return GENERIC
@@ -141,7 +141,7 @@ def _follow(session: Session, name: str | None, channel: str, chunk: Chunk, writ
 
 
 def _fetch(session: Session, name: str | None, channel: str, at: Chunk | int) -> Chunk:
-    """The last `at` bytes, or what comes after a chunk: from the daemon, or from the file while it is dead."""
+    """The last `at` bytes, or the bytes after a chunk: from the daemon, or from the file while the daemon is dead."""
     page = "/api/v1/mainlog" if name is None else f"/api/v1/logs/{quote(name)}/{channel}"
     query = f"tail={at}" if isinstance(at, int) else f"offset={at.next}&file={quote(at.file)}"
     try:
@@ -165,10 +165,10 @@ def _from_disk(session: Session, gone: Unreachable, name: str | None, channel: s
 
 
 def _writer() -> Callable[[bytes], None]:
-    """Writes log bytes as they suit standard output."""
+    """A function that writes log bytes to standard output: printable on a terminal, else unchanged."""
     if not sys.stdout.isatty():
         return _write_raw
-    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")  # a character may be cut by the chunk's end
+    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")  # a chunk may end within a character
 
     def write(data: bytes) -> None:
         sys.stdout.write(text.printable(decoder.decode(data), lines=True))

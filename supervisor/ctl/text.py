@@ -1,4 +1,4 @@
-"""How things are written for people: numbers, durations, times, colours; and how strange text is made harmless.
+"""Formats for human readers: numbers, durations, times, colours. Also makes untrusted text printable.
 
 Unknown is `-` everywhere, never 0.
 """
@@ -19,34 +19,34 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
-__all__ = ["UNKNOWN", "clock", "duration", "number", "percent", "printable", "signed", "when"]  # beside what is defined here
+__all__ = ["UNKNOWN", "clock", "duration", "number", "percent", "printable", "signed", "when"]  # and the names defined here
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36", "dim": "2", "bold": "1"}
 
 
 def wall_s() -> float:
-    """The time of day, for people: how long ago something was, and whether a snapshot is old."""
-    return time.time()  # noqa: TID251  nothing is decided by it
+    """The time of day, for display only: the age of an event, and whether a snapshot is old."""
+    return time.time()  # noqa: TID251  no decision uses it
 
 
 def pause(seconds: float) -> None:
-    """Between two looks at something that cannot be awaited: a file of a program, a page of the daemon."""
+    """Sleep between two looks at something that sends no event: a file of a program, a page of the daemon."""
     select.select([], [], [], seconds)
 
 
 def pause_while_read(seconds: float) -> None:
-    """The same, for as long as somebody reads standard output. Raises BrokenPipeError as soon as nobody does.
+    """Sleep while standard output has a reader. Raises BrokenPipeError as soon as it has none.
 
-    A follower that has nothing to write would not notice that its terminal is gone, and live on for ever.
+    A follower that has nothing to write would otherwise not notice a closed terminal, and run for ever.
     """
     if reader_left(seconds):
         raise BrokenPipeError(errno.EPIPE, "nobody reads this any more")
 
 
 def reader_left(within_s: float = 0.0) -> bool:
-    """Whether nobody reads standard output any more: its pipe is closed at the other end, or its terminal is gone."""
+    """Whether standard output has lost its reader: its pipe is closed at the other end, or its terminal is gone."""
     watcher = select.poll()
-    watcher.register(sys.stdout.fileno(), 0)  # no event but those that cannot be left out: hang-up and error
+    watcher.register(sys.stdout.fileno(), 0)  # request no event; poll always reports hang-up and error
     return bool(watcher.poll(within_s * 1000.0))
 
 
@@ -62,7 +62,7 @@ def width(text: str) -> int:
 
 
 def clip(text: str, columns: int) -> str:
-    """`text` in at most `columns`, with an ellipsis where something was left out."""
+    """`text` in at most `columns`, with an ellipsis at the end if it was cut."""
     if width(text) <= columns:
         return text
     kept = ""
@@ -79,7 +79,7 @@ def pad(text: str, columns: int, *, right: bool = False) -> str:
 
 
 def table(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
-    """Rows of cells as lines, in columns of equal width; `right` are the columns that stand to the right."""
+    """Rows of cells as lines, in columns of equal width; `right` are the numbers of right-aligned columns."""
     widths = [max(width(cell) for cell in column) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
@@ -90,7 +90,7 @@ def table(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str
 
 
 class Paint:
-    """Colours, if the terminal is to have them: NO_COLOR (no-color.org), TERM=dumb and anything but a tty have none."""
+    """Colours for a terminal. There are none with NO_COLOR (no-color.org), with TERM=dumb, or without a tty."""
 
     def __init__(self, *, on: bool) -> None:
         self.on = on and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -1,4 +1,4 @@
-"""`top`: programs live, with keys. `top_frame.py` says what is shown, `screen.py` has the terminal."""
+"""`top`: programs live, with keys. `top_frame.py` makes the frames, `screen.py` controls the terminal."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any, Self
 
-_SHARE = 0.005  # of a core, for looks and the frames that they lead to
-_LATE_S = 0.5  # of a look: the next frame does not wait for it, so that the age of what it shows is true
+_SHARE = 0.005  # share of a core for polls and the frames that follow them
+_LATE_S = 0.5  # if a poll is later than this, the next frame does not wait for it, so the ages that it shows are true
 _CURVES_S = 60.0
-_FIRST_S = 0.2  # most daemons have answered by then, and the first frame is a whole one
+_FIRST_S = 0.2  # most daemons answer within this time, so the first frame is complete
 
 
 def top(session: Session, args: list[str]) -> int:
@@ -77,13 +77,13 @@ def _live(screen: Any, feed: Feed) -> int:
 
 
 def renewed(found: Found, session: Session) -> Found:
-    """After another look. Never raises: why there was no answer is its `error`."""
+    """`found` after another poll. It never raises: without an answer, `error` has the reason."""
     try:
         status = session.page("status")
         ticks = {} if found.status is None else _cpu_seconds(status)  # the first frame must not wait for it
     except (Failed, DaemonRefused, Unreachable) as gone:
         return found.but(error=str(gone))
-    except Exception as error:  # noqa: BLE001  a page of another version: nothing may be printed across the screen
+    except Exception as error:  # noqa: BLE001  a page of another version must not print a traceback across the screen
         return found.but(error=f"this version of supervisorctl does not understand the daemon: {error!r}")
     cpu = _cores(found.ticks or {}, ticks)
     return found.but(status=status, at_wall_s=text.wall_s(), error="", ticks=ticks, cpu=cpu)
@@ -94,8 +94,8 @@ def _live_names(status: dict[str, Any]) -> list[str]:
 
 
 def with_curves(found: Found, session: Session, names: Sequence[str]) -> Found:
-    """With the curves of these programs. They are an ornament: where there are none, none are shown."""
-    if not names:  # the page would answer with all that ever were
+    """`found` with the curves of these programs. Curves are optional: an error leaves `found` as it is."""
+    if not names:  # the page would return the curves of every program that ever existed
         return found
     try:
         speeds = _curve(session, "steps_per_s", "3600s", names)
@@ -110,7 +110,7 @@ def _curve(session: Session, series: str, since: str, names: Sequence[str]) -> d
 
 
 def _cpu_seconds(status: dict[str, Any]) -> dict[str, tuple[int, float, float]]:
-    """CPU time of each worker of this box, read where the kernel has it. Of another box's (a tunnel) nothing is known."""
+    """CPU time of each worker of this box, from /proc. For another box (through a tunnel) it is unknown."""
     from supervisor.adapters import procfs
 
     if status["daemon"]["boot_id"] != _boot_id():
@@ -122,7 +122,7 @@ def _cpu_seconds(status: dict[str, Any]) -> dict[str, tuple[int, float, float]]:
         stat = procfs.read_stat(view["pid"]) if view["pid"] else None
         used = None if stat is None else procfs.cpu_ticks(stat.pid)
         if stat is None or used is None or abs(up_s - stat.start_ticks / hertz - (view["uptime_s"] or 0.0)) > 60.0:
-            continue  # in another namespace, that number is another process
+            continue  # in another pid namespace, this pid is another process
         found[view["name"]] = (view["pid"], used / hertz, up_s)
     return found
 
@@ -138,7 +138,7 @@ def _boot_id() -> str:
 def _cores(
     before: Mapping[str, tuple[int, float, float]], after: Mapping[str, tuple[int, float, float]]
 ) -> dict[str, float]:
-    """Cores that each program used between two looks."""
+    """Cores that each program used between two polls."""
     found = {}
     for name, (pid, cpu_s, at_s) in after.items():
         was = before.get(name)
@@ -148,17 +148,17 @@ def _cores(
 
 
 class Feed:
-    """Asks the daemon again and again in a thread of its own: keys are answered while the daemon is not.
+    """Polls the daemon in its own thread, so that keys work while the daemon does not answer.
 
-    The next look comes after `period_s`, which bounds the CPU that looks and their frames take.
+    The next poll comes after `period_s`, which bounds the CPU time of polls and their frames.
     """
 
     def __init__(self, session: Session, wake: Callable[[], None]) -> None:
         self.found = Found()
         self.first = threading.Event()
-        self.frame_s = 0.0  # CPU of the newest frame
+        self.frame_s = 0.0  # CPU time of the newest frame
         self.period_s = refresh.SHORTEST_S
-        self._curves_s = -_CURVES_S  # when they were asked for, as seconds since the boot
+        self._curves_s = -_CURVES_S  # time of their last request, in seconds since the boot
         self._session, self._wake = session, wake
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
@@ -176,7 +176,7 @@ class Feed:
             self._over.wait(self.period_s)
 
     def look(self) -> None:
-        """Ask once, and find out when to ask again."""
+        """Poll once, and compute the time until the next poll."""
         began_s = time.thread_time()
         self.found = renewed(self.found, self._session)
         self._tell()

@@ -1,4 +1,4 @@
-"""What `top` shows, as lines, and what its keys do. Pure."""
+"""The frames of `top` as lines, and the effect of its keys. Pure functions."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _HELP = (
 
 
 class _Record:
-    """A value with named parts, never changed in place. dataclasses would take a fifth of the time to the first frame."""
+    """A value with named fields, never changed in place. dataclasses would take a fifth of the time to the first frame."""
 
     def __init__(self, **known: Any) -> None:
         for name, value in known.items():
-            getattr(type(self), name)  # there is such a part
+            getattr(type(self), name)  # raises AttributeError for an unknown field
             setattr(self, name, value)
 
     def __eq__(self, other: object) -> bool:
@@ -42,7 +42,7 @@ class _Record:
         return hash(type(self))
 
     def but(self, **changes: Any) -> Self:
-        """The same with other parts."""
+        """A copy with some fields changed."""
         return type(self)(**{**self.__dict__, **changes})
 
 
@@ -50,12 +50,12 @@ class Found(_Record):
     """The newest answers. `error` says why there is no newer one."""
 
     status: dict[str, Any] | None = None
-    at_wall_s: float = 0.0  # of the newest status
+    at_wall_s: float = 0.0  # time of the newest status
     error: str = ""
     cpu: Mapping[str, float] | None = None  # cores by program
-    ticks: Mapping[str, tuple[int, float, float]] | None = None  # (pid, seconds of CPU, when) by program
-    speeds: Mapping[str, Sequence[float | None]] | None = None  # of the last hour, by program
-    returns: Mapping[str, Sequence[float | None]] | None = None  # of the last twelve hours
+    ticks: Mapping[str, tuple[int, float, float]] | None = None  # (pid, CPU seconds, time of the poll) by program
+    speeds: Mapping[str, Sequence[float | None]] | None = None  # steps/s of the last hour, by program
+    returns: Mapping[str, Sequence[float | None]] | None = None  # mean returns of the last twelve hours, by program
 
     @property
     def dead(self) -> bool:
@@ -66,7 +66,7 @@ class Found(_Record):
 
 
 class Look(_Record):
-    """How somebody looks at it. `typing` is the filter while it is being typed."""
+    """The user's view: sorting, scrolling, filter. `typing` is the filter while it is being typed."""
 
     sort: str = "STATE"
     turned: bool = False
@@ -77,7 +77,7 @@ class Look(_Record):
 
 
 def pressed(look: Look, key: str, page: int, count: int) -> Look:
-    """After a key; `page` is how many rows a page has, `count` how many there are."""
+    """`look` after a key. `page` is the number of rows of a page, `count` the number of all rows."""
     if look.typing is not None:
         return _typed(look, key)
     moves = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -page, "page down": page, "home": -(10**6), "end": 10**6}
@@ -125,7 +125,7 @@ _SORTS: dict[str, Callable[[dict[str, Any]], Any]] = {  # numbers: the largest f
     "RESTARTS": lambda row: _falling(row["restarts"]),
 }
 _RIGHT = {"STEPS/S", "RETURN", "STEPS", "CKPT", "CPU", "MEM", "GPU", "RESTARTS"}
-# What a narrow terminal does without, first things first.
+# The order in which a narrow terminal loses columns.
 _EXPENDABLE = ("SPEED 1H", "RESTARTS", "GPU", "STEPS", "NEXT", "CPU", "RETURN 12H", "MEM", "CKPT", "RETURN")
 _WHY_LEAST = 20
 _SPARK_1H, _SPARK_12H = 10, 16
@@ -153,12 +153,12 @@ def frame(
 
 
 def room(found: Found, columns: int | None, rows: int, now_wall_s: float) -> int:
-    """How many programs fit."""
+    """The number of programs that fit on the screen."""
     return _page(rows, len(_header(found, columns, now_wall_s)))
 
 
 def _page(rows: int, header: int) -> int:
-    return max(1, rows - header - 3)  # a line between, the titles, the foot
+    return max(1, rows - header - 3)  # 3: an empty line, the titles, the foot
 
 
 def _foot(look: Look) -> str:
@@ -171,7 +171,7 @@ def _cut(line: str, columns: int | None, paint: text.Paint, colour: str) -> str:
 
 
 def _header(found: Found, columns: int | None, now_wall_s: float) -> list[tuple[str, str]]:
-    """(line, colour) of what stands above the programs."""
+    """(line, colour) of each line above the programs."""
     status = found.status
     if status is None:
         return [(text.printable(found.error) or "asking the daemon ...", "red" if found.error else "dim")]
@@ -195,7 +195,7 @@ def _header(found: Found, columns: int | None, now_wall_s: float) -> list[tuple[
 
 
 def _flowing(parts: Sequence[str], columns: int | None) -> list[str]:
-    """The parts on as many lines as the width asks for."""
+    """The parts on as many lines as the width requires."""
     lines = [parts[0]]
     for part in parts[1:]:
         longer = f"{lines[-1]} · {part}"
@@ -266,7 +266,7 @@ def _table(found: Found, look: Look, columns: int | None, page: int | None, pain
         return [_cut("no program has that text" if look.filter else "no programs", columns, paint, "dim")]
     most = len(rows) if page is None else page
     offset = max(0, min(look.offset, len(rows) - most))
-    names_wide = max(text.width(text.printable(row["name"])) for row in rows)  # of all, so that scrolling moves no column
+    names_wide = max(text.width(text.printable(row["name"])) for row in rows)  # of all rows: scrolling moves no column
     rows, part = rows[offset : offset + most], _part(offset, most, len(rows))
     cells = [_cells(row) for row in rows]
     titles = list(cells[0])
@@ -283,14 +283,14 @@ def _table(found: Found, look: Look, columns: int | None, page: int | None, pain
 
 
 def _part(offset: int, most: int, count: int) -> str:
-    """Which rows are seen; empty: all."""
+    """The range of visible rows; empty if all are visible."""
     return "" if count <= most else f"{offset + 1} to {min(offset + most, count)} of {count}"
 
 
 def _titles(
     fixed: list[str], widths: dict[str, int], look: Look, columns: int | None, paint: text.Paint, part: str
 ) -> str:  # fmt: skip
-    """The column that sorts is bright, the others are dim."""
+    """The line of titles. The title of the sort column is bold, the others are dim."""
     left, pieces = 10**6 if columns is None else columns, []
     for title in (*fixed, part or "WHY"):
         if left <= 0:
@@ -304,7 +304,7 @@ def _titles(
 def _row(
     phase: str, cell: dict[str, str], fixed: list[str], widths: dict[str, int], columns: int | None, paint: text.Paint
 ) -> str:
-    """Cut first, painted then: a colour has no width."""
+    """The line of one program. It is cut before it is coloured, because colour codes have no width."""
     left, parts = 10**6 if columns is None else columns, []
     for title in fixed:
         piece = text.clip(text.pad(cell[title], widths[title], right=title in _RIGHT), left)
@@ -377,7 +377,7 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
 
 
 def _blocks() -> str:
-    """From least to most; plain characters where the terminal has no others."""
+    """The characters from least to most; ASCII if the terminal has no blocks."""
     return "▁▂▃▄▅▆▇█" if "utf" in (sys.stdout.encoding or "").lower() else "_.-=+*%#"
 
 

@@ -1,4 +1,4 @@
-"""The verbs that change something, and the small ones: Supervisor's words, texts and exit codes."""
+"""The verbs that change something, and small read-only ones, with Supervisor's words, messages and exit codes."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def restart(session: Session, args: list[str]) -> int:
 
     Each program saves, exits and starts again.
     """
-    # One request, so that a client that dies half-way leaves nothing stopped. Supervisor's client stops, then starts; what
-    # it prints is printed here too.
+    # This is one request, so a client that dies half-way leaves no program stopped. Supervisor's client stops, then starts;
+    # this verb prints the same lines.
     names, as_json = _flag(args)
     if not names:
         raise Failed("Error: restart requires a process name")
@@ -86,7 +86,7 @@ def clear(session: Session, args: list[str]) -> int:
 
 
 def _flag(args: list[str]) -> tuple[list[str], bool]:
-    """(the arguments without --json, whether it was given)."""
+    """(the arguments without --json, whether --json was given)."""
     return [arg for arg in args if arg != "--json"], "--json" in args
 
 
@@ -97,7 +97,7 @@ def _ask(session: Session, verb: str, names: list[str], signal: str = "") -> lis
 
 
 def _told(session: Session, results: list[Any], forgiven: int | None = None, *, as_json: bool = False) -> int:
-    """One line each; the exit code is that of the last failure, as Supervisor's."""
+    """Print one line per result, and return the exit code of the last failure, as Supervisor does."""
     if as_json:
         session.say_json({"results": results})
     else:
@@ -113,12 +113,12 @@ def _say_results(session: Session, results: list[Any]) -> None:
     for result in results:
         fault, name, said = result["code"], text.printable(result["name"]), text.printable(result["text"])
         session.say(f"{name}: {said}" if fault == codes.SUCCESS else f"{name}: ERROR ({_ERRORS.get(fault, said)})")
-    nobody = [result["name"] for result in results if result["code"] == codes.BAD_NAME]
-    if nobody:
+    unknown = [result["name"] for result in results if result["code"] == codes.BAD_NAME]
+    if unknown:
         views = session.client.get("/api/v1/status")["programs"]
         groups = {group_of(view) for view in views} - {view["name"] for view in views}
         known = [*(view["name"] for view in views), *(f"{group}:*" for group in sorted(groups))]
-        for name in nobody:
+        for name in unknown:
             session.suggest(name, known)
 
 
@@ -163,7 +163,7 @@ def avail(session: Session, args: list[str]) -> int:
     try:
         added = session.client.post("/api/v1/reread", {})["added"]
     except DaemonRefused:
-        added = []  # a broken edit has no programs yet; `reread` says what is wrong with it
+        added = []  # an invalid configuration adds no programs; `reread` reports its mistakes
     if "--json" in options:
         rows = [{key: view[key] for key in ("name", "autostart", "priority")} | {"in_use": True} for view in views]
         new = [{"name": name, "autostart": None, "priority": None, "in_use": False} for name in added]
@@ -209,16 +209,16 @@ def update(session: Session, args: list[str]) -> int:
     words |= {"live": "would be updated, no restart", "sections": "would be updated"}
     done = {"added": "added process group", "changed": "updated process group", "removed": "removed process group"}
     done |= {"live": "updated, no restart", "sections": "updated"}
-    nobody = [name for name in wanted if name not in {*known, *changes["added"], *changes["sections"]}]
+    unknown = [name for name in wanted if name not in {*known, *changes["added"], *changes["sections"]}]
     if "--json" in options:
-        session.say_json({**changes, "unknown": nobody, "dry_run": dry_run})
-        return GENERIC if nobody else OK
+        session.say_json({**changes, "unknown": unknown, "dry_run": dry_run})
+        return GENERIC if unknown else OK
     if any(changes.values()) or dry_run:
         _say_changes(session, changes, words if dry_run else done)
-    for name in nobody:
+    for name in unknown:
         session.say(f"ERROR: no such group: {text.printable(name)}")
         session.suggest(name, known)
-    return GENERIC if nobody else OK
+    return GENERIC if unknown else OK
 
 
 def add(session: Session, args: list[str]) -> int:
@@ -259,18 +259,18 @@ def open_(session: Session, args: list[str]) -> int:
     return status(session, [])
 
 
-globals()["open"] = open_  # how the table of actions finds it; the built-in keeps its name in this file
+globals()["open"] = open_  # the table of actions looks the verb up by this name; linters reject `def open`
 
 
 def _changes(session: Session, page: str, body: dict[str, object]) -> dict[str, list[str]]:
-    """What changes, or would. Raises Failed with all mistakes of a configuration that cannot be used."""
+    """The changes that the daemon has made or would make. Raises Failed with all mistakes of an invalid configuration."""
     try:
-        told = session.client.post(page, body)
+        answer = session.client.post(page, body)
     except DaemonRefused as refused:
         if refused.status != 422:
             raise
         raise Failed(f"ERROR: CANT_REREAD: {text.printable(refused)}") from None
-    return {key: told[key] for key in ("added", "changed", "removed", "live", "sections")}
+    return {key: answer[key] for key in ("added", "changed", "removed", "live", "sections")}
 
 
 def _say_changes(session: Session, changes: dict[str, list[str]], words: dict[str, str]) -> None:

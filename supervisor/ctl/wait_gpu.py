@@ -1,7 +1,7 @@
-"""`wait-gpu`: any command of the shell starts once a GPU has the memory for it. Needs no daemon.
+"""`wait-gpu`: start any command of the shell once a GPU has enough free memory. Needs no daemon.
 
-The rule is the daemon's own (`policy/box/gate.py`), with the same readings: five looks a second, the least of the last
-seconds counts. At the end the command takes this process's place, so its exit code, signals and output are its own.
+It uses the daemon's rule (`policy/box/gate.py`) and the same readings: five samples per second, of which the least of the
+last seconds counts. At the end the command replaces this process, so exit code, signals and output are the command's own.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def wait_gpu(session: Session, args: list[str]) -> int:
 
     Start a command once a GPU has the memory for it; needs no daemon. Exit code 75: timeout, 69: no GPU is known.
     """
-    # It becomes the command: it returns only when that cannot be.
+    # This process becomes the command: the function never returns, it can only raise Failed.
     given, command = (args[: args.index("--")], args[args.index("--") + 1 :]) if "--" in args else (args, [])
     plain, options = take(given, valued=_VALUED)
     if plain or not command:
         raise Failed("Error: wait-gpu needs a command after --: wait-gpu --min-free-mb 12000 -- python train.py", USAGE)
-    if shutil.which(command[0]) is None:  # after an hour of waiting is a bad time to be told
+    if shutil.which(command[0]) is None:  # report this now, not after an hour of waiting
         raise Failed(f"wait-gpu: {command[0]} is not found, or not executable", NOT_FOUND)
     wish, run_without = _asked(options, session)
     env = _environment(wish)
@@ -49,7 +49,7 @@ def wait_gpu(session: Session, args: list[str]) -> int:
 
 
 def _asked(options: dict[str, str], session: Session) -> tuple[Wish, bool]:
-    """What was asked for; what was not is taken from the configuration's [gate], if there is one."""
+    """(the wish from the options, whether to run without a GPU). The configuration's [gate] has the defaults, if any."""
     from supervisor.ctl.locate import settings
     from supervisor.policy.box.gate import GateSettings, Wish
 
@@ -82,13 +82,13 @@ def _seconds(options: dict[str, str], name: str, otherwise: float) -> float:
 
 
 def _environment(wish: Wish) -> dict[str, str]:
-    """By the order of the bus, as NVML and nvidia-smi count; CUDA's own order is by speed."""
+    """The command's environment. GPUs count in the order of the bus, as in NVML and nvidia-smi; CUDA orders by speed."""
     pinned = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(wish.gpu)} if wish.pinned else {}
     return {**os.environ, **pinned}
 
 
 def _wait(session: Session, wish: Wish, *, run_without: bool) -> int | None:
-    """Until it may start; the batch that it is to start with, if not its own. Raises Failed."""
+    """Wait until the command may start. Return the batch to start with; None means its own. Raises Failed."""
     from dataclasses import replace
 
     from supervisor.adapters.host.clock import boot_s
@@ -99,7 +99,7 @@ def _wait(session: Session, wish: Wish, *, run_without: bool) -> int | None:
 
     readings = NvmlGpu()
     readings.start()
-    began_s, told_s, nobody = boot_s(), float("-inf"), threading.Event()
+    began_s, warned_s, never = boot_s(), float("-inf"), threading.Event()
     try:
         while True:
             waited_s = boot_s() - began_s
@@ -116,10 +116,10 @@ def _wait(session: Session, wish: Wish, *, run_without: bool) -> int | None:
                 return verdict.batch_size
             if verdict.answer is Answer.GIVE_UP:
                 raise Failed(f"wait-gpu: {verdict.why}", TIMED_OUT if waited_s >= wish.timeout_s else USAGE)
-            if verdict.answer is Answer.WAIT and waited_s - told_s >= _TELL_S:
+            if verdict.answer is Answer.WAIT and waited_s - warned_s >= _TELL_S:
                 session.warn(f"wait-gpu: {verdict.why} ({waited_s:.0f} of {wish.timeout_s:g} s)")
-                told_s = waited_s
-            nobody.wait(_LOOK_S)
+                warned_s = waited_s
+            never.wait(_LOOK_S)
     finally:
         readings.stop()
 
