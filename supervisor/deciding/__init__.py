@@ -1,1 +1,1 @@
-"""One pure function, `decide`: from what was seen to facts and commands. One file for each thing that it decides."""
+"""The pure function `decide`: it turns each input into facts and commands. One file for each kind of decision."""

@@ -1,8 +1,9 @@
 """Alerts: which facts raise one, and how it reaches each target (`policy/upkeep/alerting.py`).
 
-An alert is a fact in the same transaction as the fact that raised it, so it is queued exactly if that happened. It is owed
-to a target until another fact records that the target accepted it. So a killed daemon, a reboot or a day without a network
-loses no alert. Threads deliver it (`commands.Deliver`), at least once; a receiver recognizes a repeated alert by its id.
+An alert is a fact in the same transaction as the fact that raised it, so neither is recorded without the other. The alert
+stays queued for a target until another fact records that the target accepted it. So a killed daemon, a reboot or a day
+without a network loses no alert. Threads deliver it (`commands.Deliver`), at least once; a receiver recognizes a repeated
+alert by its id.
 
 Without a target in the config there are no such facts: alerts then go only to systemd's journal (`commands.Tell`).
 """
@@ -30,13 +31,13 @@ from supervisor.records import dataclass, replace
 
 _MOST_TEXT: Final = 1000
 _MOST_REPORT: Final = 4000
-_SEVERITY: Final = {"unclean": CRITICAL, "moved": WARNING, "preempted": WARNING}  # of a reboot, by its cause
-_FULL: Final = ("no space left", "is full", "disk quota")  # ENOSPC, SQLite's, EDQUOT
+_SEVERITY: Final = {"unclean": CRITICAL, "moved": WARNING, "preempted": WARNING}  # of a reboot alert, by cause of the reboot
+_FULL: Final = ("no space left", "is full", "disk quota")  # parts of the error texts of ENOSPC, SQLite and EDQUOT
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Something that may have to be reported."""
+    """An alert before the rules decide whether to raise it, to hold it back or to ignore it."""
 
     kind: str
     severity: str
@@ -45,7 +46,7 @@ class Alert:
 
 
 def pursue(context: DecisionContext, before: State) -> None:
-    """Raise the alerts of this turn and held ones that are due, drop old ones, and send each idle target its next one."""
+    """Raise this turn's alerts and held alerts that are due, drop old alerts, and send each idle target its next alert."""
     found = [replace(alert, text=_shown(alert)) for alert in _found(context, before)]
     for number, alert in enumerate(found):
         _tell(context, alert, number)
@@ -61,14 +62,14 @@ def pursue(context: DecisionContext, before: State) -> None:
 
 
 def _shown(alert: Alert) -> str:
-    """Its text, harmless and of a bounded length. A report alone has more than one line."""
+    """The alert's text, printable and of limited length. Only the daily report may have more than one line."""
     if alert.kind == rule.REPORT:
         return printable(alert.text, lines=True)[:_MOST_REPORT]
     return printable(alert.text)[:_MOST_TEXT]
 
 
 def on_report(context: DecisionContext, item: ReportDue) -> None:
-    """A time of the daily report has passed: it goes out, once. A report that was missed goes out late."""
+    """Record the daily report when its time has passed, once for each due time. A missed report is recorded late."""
     known, began_wall_s = context.state.alerts.report_due_wall_s, context.state.daemon_since_wall_s
     if context.settings.alerts.report_at and is_due(item.due_wall_s, newest_due_wall_s=known, began_wall_s=began_wall_s):
         why = f"the daily report of {context.settings.alerts.report_at}"
@@ -76,7 +77,7 @@ def on_report(context: DecisionContext, item: ReportDue) -> None:
 
 
 def on_tried(context: DecisionContext, item: AlertTried) -> None:
-    """A target accepted an alert, or did not."""
+    """Handle the result of one delivery: the target accepted the alert, or the delivery failed."""
     was = context.memory.reaching.get(item.target)
     if was is None or was.sending != item.id:
         return
@@ -92,14 +93,14 @@ def on_tried(context: DecisionContext, item: AlertTried) -> None:
 
 
 def notice(queued: Queued, dropped: int = 0) -> Notice:
-    """An alert as it is delivered."""
+    """Convert a queued alert into the `Notice` that a target receives."""
     return Notice(
         queued.id, queued.kind, queued.severity, queued.text, queued.wall_s, queued.program, queued.more, dropped
     )  # fmt: skip
 
 
 def unwritable(error: str, at_s: float, wall_s: float) -> Notice:
-    """The alert that cannot be a fact, because no fact can be recorded."""
+    """The alert for a journal that cannot be written. It is no fact, because no fact can be recorded."""
     id_ = hashlib.blake2b(f"unwritable/{at_s!r}/{wall_s!r}".encode(), digest_size=8).hexdigest()
     text = printable(f"the journal cannot be written ({error}): workers train on, but nothing starts until it can")[
         :_MOST_TEXT
@@ -117,7 +118,7 @@ def damaged(text: str, at_s: float, wall_s: float) -> Notice:
 
 
 def _found(context: DecisionContext, before: State) -> Iterator[Alert]:
-    """The alerts in the facts of this turn, in their order."""
+    """The alerts that this turn's facts raise, in the order of the facts."""
     damage, ever_s = before.damage, before.daemon_since_wall_s
     for fact in context.facts:
         match fact:
@@ -219,14 +220,14 @@ def _rebooted(context: DecisionContext) -> bool:
 
 
 def _reboot(context: DecisionContext, fact: facts.HostRebooted) -> str:
-    """The line of reboot_alerts.log as a sentence."""
-    told = next(command for command in context.commands if isinstance(command, commands.AlertReboot))
-    lost = [f"{name} {_steps(loss)} steps" for name, loss in sorted(told.losses.items())]
+    """The content of the line in reboot_alerts.log, as one sentence."""
+    alert = next(command for command in context.commands if isinstance(command, commands.AlertReboot))
+    lost = [f"{name} {_steps(loss)} steps" for name, loss in sorted(alert.losses.items())]
     parts = [
         f"{fact.why}; it was up for {_span(fact.up_s)}, at level {fact.level or '?'}",
         f"lost: {', '.join(lost) or 'nothing'}",
-        f"resuming: {', '.join(told.resuming) or 'nothing'}",
-        *([f"pattern: {told.pattern}"] if told.pattern else []),
+        f"resuming: {', '.join(alert.resuming) or 'nothing'}",
+        *([f"pattern: {alert.pattern}"] if alert.pattern else []),
     ]
     return "; ".join(parts)
 
@@ -238,7 +239,7 @@ def _steps(loss: Loss) -> str:
 
 
 def damage_text(state: State) -> str:
-    """What was lost with a damaged journal; empty if nothing was."""
+    """Describe the newest damage of the journal and the lost facts; empty if no damage is recorded."""
     damage = state.damage
     if damage is None:
         return ""
@@ -261,8 +262,8 @@ def _id(context: DecisionContext, number: int) -> str:
 
 
 def _tell(context: DecisionContext, alert: Alert, number: int) -> None:
-    told = Notice(_id(context, -1 - number), alert.kind, alert.severity, alert.text, context.wall_s, alert.program)
-    context.command(commands.Tell(told))
+    message = Notice(_id(context, -1 - number), alert.kind, alert.severity, alert.text, context.wall_s, alert.program)
+    context.command(commands.Tell(message))
 
 
 def _take_in(context: DecisionContext, alert: Alert) -> None:
@@ -271,7 +272,7 @@ def _take_in(context: DecisionContext, alert: Alert) -> None:
     if not rule.wanted(rules, alert.kind, alert.severity):
         return
     key = rule.same(alert.kind, alert.program)
-    if alert.kind == rule.REPORT:  # once a day, and asked for: never held
+    if alert.kind == rule.REPORT:  # it comes once a day, and the operator configured it: never held back
         _raise(context, alert)
     elif key in record.held or rule.due_s(rules, record.gone, key, context.now_s) > context.now_s:
         context.record(facts.AlertHeld(alert.text, alert.kind, alert.severity, alert.program))
@@ -280,7 +281,7 @@ def _take_in(context: DecisionContext, alert: Alert) -> None:
 
 
 def _tell_held(context: DecisionContext) -> None:
-    """Raise held alerts that are due, as one for each kind and program, the longest held first."""
+    """Raise held alerts that are due: one alert for each kind and program, the longest held first."""
     rules = context.settings.alerts
     held = sorted(context.state.alerts.held.items(), key=lambda item: (item[1].since_s, item[0]))
     for key, each in held:
@@ -319,7 +320,7 @@ def _drop(context: DecisionContext) -> None:
 
 
 def _send(context: DecisionContext) -> None:
-    """Send each idle target the oldest alert that it is owed."""
+    """Send each idle target the oldest alert that it has not accepted yet."""
     record, rules = context.state.alerts, context.settings.alerts
     for target in rules.targets:
         owed, now = record.owed(target), context.memory.reaching.get(target, DeliveryState())

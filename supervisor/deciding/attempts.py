@@ -1,4 +1,4 @@
-"""Starts of attempts, and what follows from their end."""
+"""Start and stop attempts, record their reports, and handle their ends."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from supervisor.policy.worker.diagnosis import Diagnosis, diagnose
 from supervisor.policy.worker.loss import IN_WORDS, Loss, furthest, loss
 from supervisor.records import replace
 
-_HOLDS_SLOT_S = 30.0  # a restart due within this keeps its slot; a longer wait hands it on
+_HOLDS_SLOT_S = 30.0  # a restart due within this time keeps its slot; during a longer wait another program gets it
 _CHANGE_S = 120.0  # starts are staggered for this long after a change of level
-_GRACE_S = 20.0  # for a program that has left the config together with its own setting
+_GRACE_S = 20.0  # of a program that is no longer in the config, so its own setting is unknown
 _LEAST_IMPORTANT = 10**9
 
 
@@ -33,10 +33,10 @@ def fill_slots(context: DecisionContext, *, staggered: bool = True) -> None:
 
     Among equal priorities, interrupted programs come first: a reboot must not give their slots to programs that waited.
     Example, two slots: Pong runs, Breakout died and is due in 4 s (it keeps its slot), Qbert is queued: nothing starts.
-    Had Breakout's breaker opened (next trial in 30 min), Qbert would start now.
+    If Breakout's breaker were open (next trial in 30 min), Qbert would start now.
 
-    After a change of level, starts from the queue are `staggered`: building 256 environments eight times at once would
-    take every core of this box for a minute.
+    `staggered`: after a change of level, starts from the queue wait for each other. To build 256 environments eight times
+    at once would take every core of this box for a minute.
     """
     if context.state.stopping or context.memory.ended or context.memory.holds_starts:
         return
@@ -51,9 +51,9 @@ def fill_slots(context: DecisionContext, *, staggered: bool = True) -> None:
     processes = sum(1 for program in trainings if program.phase in HAS_PROCESS)
     kept = sum(1 for program in trainings if _keeps_slot(program) or _held(context, program))
     ready = [(program, spec) for program in programs if (spec := _to_start(context, program)) is not None]
-    waiting: dict[int | None, str] = {}  # for memory, by GPU: who comes next waits behind it
+    waiting: dict[int | None, str] = {}  # by GPU: the first program that waits for its memory; later ones wait behind it
     for program, spec in sorted(ready, key=_by_claim):
-        if program.service:  # it takes no slot
+        if program.service:  # a service takes no slot
             _admit(context, program, spec, waiting)
             continue
         kept -= _keeps_slot(program)
@@ -67,7 +67,7 @@ def fill_slots(context: DecisionContext, *, staggered: bool = True) -> None:
 
 
 def _admit(context: DecisionContext, program: Program, spec: ProgramSpec, waiting: dict[int | None, str]) -> bool:
-    """Start the program, or let it wait for memory. Returns whether it takes a slot; one that is given up takes none."""
+    """Start the program, or let it wait for memory. Returns whether it takes a slot: not if it is given up."""
     verdict = admit(context, program, spec, waiting)
     if verdict.answer is Answer.START:
         _spawn(context, program, spec, verdict)
@@ -92,11 +92,11 @@ def _shed(context: DecisionContext) -> None:
 
 
 def _rotate(context: DecisionContext) -> None:
-    """With `rotation_h`, a program that has had a slot for this long gives it to one that has waited as long.
+    """After `rotation_h` in a slot, a program gives the slot to another program that has waited as long.
 
-    One at a time, the longest holder first, and never to a less important program. It goes to the end of the queue of its
-    priority, behind programs that were interrupted. Example, two slots and 6 h: A and B run, C waits; after 6 h A
-    leaves for C, after 12 h B for A: each trains for two thirds of the time, and one restarts in 6 h.
+    Only one program at a time gives up its slot, the longest holder first, and never to a less important program. It then
+    goes to the end of the queue of its priority, behind interrupted programs. Example with two slots and 6 h: A and B run, C
+    waits. After 6 h C replaces A, after 12 h A replaces B: each trains for two thirds of the time, with a restart every 6 h.
     """
     rotation_s = context.settings.load.rotation_h * 3600.0
     programs = [program for program in context.state.programs.values() if not program.service]
@@ -120,9 +120,9 @@ def _slots(context: DecisionContext) -> int:
 
 
 def _waits_for_another(context: DecisionContext) -> bool:
-    """Whether a start from the queue would follow the previous one too soon; the loop is woken when it may follow.
+    """Whether a start from the queue would follow the previous start too soon. If so, the loop wakes up at the right time.
 
-    Jobs of a cluster are built on their own nodes, and seeds that start together are one array there.
+    Cluster jobs are exempt: each builds its environments on its own node, and seeds that start together form one job array.
     """
     since_s, gap_s = context.state.climb.level_since_s, context.settings.load.stagger_s
     if context.settings.launcher.remote or not context.settings.ladder or since_s is None:
@@ -138,14 +138,14 @@ def _waits_for_another(context: DecisionContext) -> bool:
 
 
 def _keeps_slot(program: Program) -> bool:
-    """Whether a slot waits for a program that has no process: its restart is due soon, and was from the beginning."""
+    """Whether a program without a process keeps its slot: its whole restart delay is at most `_HOLDS_SLOT_S`."""
     if program.retry_at_s is None or program.slow:
         return False
     return program.retry_at_s - program.since_s <= _HOLDS_SLOT_S
 
 
 def _held(context: DecisionContext, program: Program) -> bool:
-    """Whether a slot waits for a program that had one: its checkpoints are being exchanged (`backups.py`)."""
+    """Whether an interrupted program keeps its slot while a rollback replaces its checkpoints (`backups.py`)."""
     return program.phase is Phase.QUEUED and program.interrupted and context.state.backups.holds(program.name)
 
 
@@ -178,7 +178,7 @@ def _spawn(context: DecisionContext, program: Program, spec: ProgramSpec, verdic
 
 
 def _with_own_checkpoints(context: DecisionContext, program: Program, order: commands.Spawn) -> commands.Spawn:
-    """What is to be known and done of the checkpoints that it writes itself, before this start."""
+    """Add to the start command which of the program's own checkpoints to set aside and which to doubt before the start."""
     ended_wall_s = None if program.ended_at_s is None else context.wall_s - (context.now_s - program.ended_at_s)
     doubt_s = newest_whole.doubt_from_wall_s(
         program.exit_cause, by_itself=program.exit_code is not None, ended_wall_s=ended_wall_s,
@@ -188,7 +188,7 @@ def _with_own_checkpoints(context: DecisionContext, program: Program, order: com
 
 
 def set_control(context: DecisionContext, name: str, token: str, *, leave_by_s: float | None = None) -> None:
-    """Write the attempt's control record. The saves of the programs are staggered evenly."""
+    """Write the attempt's control record. Its offset spreads the saves of the programs evenly over the interval."""
     interval_s = context.state.programs[name].interval_s or context.settings.checkpoint.first_s
     names = sorted(context.state.programs)
     offset_s = interval_s * names.index(name) / len(names)
@@ -206,12 +206,12 @@ def on_spawned(context: DecisionContext, item: SpawnSucceeded) -> None:
     )
     spec = context.spec(item.program) or commands.orphan_spec(item.program)
     context.command(commands.Watch(spec, found[1].number, item.token, item.pid, item.start_ticks))
-    if found[1].stop is not None:  # asked to stop while it was being started
+    if found[1].stop is not None:  # the stop request came during the start
         context.command(commands.AskToLeave(item.program, item.token))
 
 
 def on_spawn_broke(context: DecisionContext, item: SpawnBroke) -> None:
-    """The process could not be started. A permanent error gives the program up; any other is retried."""
+    """Handle a failed start. After a permanent error the program is given up; after any other error it is retried."""
     found = context.live(item.program, item.token)
     if found is None:
         return
@@ -272,7 +272,7 @@ def on_ended(context: DecisionContext, item: Ended) -> None:
     if found is None:
         return
     finish(context, found[0], found[1], item.ending)
-    if not any(isinstance(fact, facts.NodeFaulted) for fact in context.facts):  # else the level may change first
+    if not any(isinstance(fact, facts.NodeFaulted) for fact in context.facts):  # otherwise the level may change first
         fill_slots(context)
 
 
@@ -331,7 +331,7 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
 def _is_early(
     context: DecisionContext, spec: ProgramSpec, attempt: Attempt, verdict: Diagnosis, ended_at_s: float | None
 ) -> bool:
-    """Whether it ended by itself before it counted as started (`policy/worker/starting.py`)."""
+    """Whether the attempt ended by itself before it counted as started (`policy/worker/starting.py`)."""
     if attempt.stop is not None or not (verdict.counted or verdict.cause == "done"):
         return False
     lived_s = (context.now_s if ended_at_s is None else ended_at_s) - attempt.intended_at_s
@@ -339,12 +339,12 @@ def _is_early(
 
 
 def _beat(spec: ProgramSpec, ending: Ending) -> bool:
-    """Whether a program that may choose its source of progress has beaten: then its exit codes are the contract's."""
+    """Whether a program with automatic progress detection has sent beats. Then its exit codes follow the worker contract."""
     return spec.progress is Progress.AUTO and ending.steps is not None
 
 
 def _last_position(context: DecisionContext, program: Program, attempt: Attempt, ending: Ending) -> tuple[int | None, bool]:
-    """(Last known step, whether the true one may be later). Without a last beat it is the step of the last sample."""
+    """(Last known step, whether the true one may be later). Without a final beat it is the step of the last sample."""
     if ending.steps is not None:
         return ending.steps, False
     watch = context.memory.watch(program.name, attempt.token)
@@ -360,7 +360,7 @@ def _follow(context: DecisionContext, name: str, attempt: Attempt, ending: Endin
     if attempt.stop is not None and verdict.cause == "stopped":
         _after_stop(context, name, attempt.stop)
     elif attempt.stop is None and not context.state.programs[name].wanted:
-        # The journal has the stop request; the stop itself was in a damaged part.
+        # The journal has the operator's request, but the fact of the stop was in a damaged part.
         context.record(facts.StayedDown("stopped by the operator", name))
         context.settle(name)
     elif verdict.cause == "done":
@@ -388,7 +388,7 @@ def _follow(context: DecisionContext, name: str, attempt: Attempt, ending: Endin
 
 
 def _after_stop(context: DecisionContext, name: str, asked: Stop) -> None:
-    """It stopped on request. The next state follows the present wish, which the operator may have changed meanwhile."""
+    """Choose the state after a stop on request, by what the operator wants now. That may have changed since the request."""
     if context.spec(name) is None:
         context.record(facts.ProgramRemoved("it is no longer in the config", name))
     elif not context.state.programs[name].wanted:
@@ -437,7 +437,7 @@ def _after_death(context: DecisionContext, name: str, verdict: Diagnosis, attemp
 
 
 def _after_early_end(context: DecisionContext, program: Program, verdict: Diagnosis) -> None:
-    """It ended before it counted as started: another try, or it is given up."""
+    """Handle an attempt that ended before it counted as started: retry the start, or give the program up."""
     spec = context.spec(program.name)
     retries = 0 if spec is None or spec.start_retries is None else spec.start_retries
     delay_s = starting.after_early_end(program.early_ends, retries)
@@ -449,15 +449,15 @@ def _after_early_end(context: DecisionContext, program: Program, verdict: Diagno
     context.record(facts.BackedOff(why, program.name, context.now_s + delay_s, delay_s, slow=False))
 
 
-# --- what workers report ---------------------------------------------------------------------------------------------------
+# --- reports of workers ----------------------------------------------------------------------------------------------------
 
 _REPORTS_KEPT = 50  # an attempt that reports in a loop must not fill the journal
-_CHARS_KEPT = 500  # nor one that reports long texts
+_CHARS_KEPT = 500  # nor may long texts of a report
 _KEY_CHARS = 100
 
 
 def on_report(context: DecisionContext, name: str, token: str, report: Report) -> None:
-    """Record a worker's report once: reports are read again when an attempt ends and after a daemon's restart."""
+    """Record a worker's report once. The daemon reads reports again when an attempt ends and after its own restart."""
     found = context.live(name, token)
     if found is None:
         return
@@ -477,7 +477,7 @@ def on_report(context: DecisionContext, name: str, token: str, report: Report) -
 
 
 def resumed(context: DecisionContext, program: Program, token: str, step: int) -> None:
-    """Put on record from which step an attempt goes on, and what that has cost."""
+    """Record the step from which an attempt resumes, and the lost work."""
     rate = context.memory.rates.get(program.name) or program.rate
     made = None if program.steps is None else furthest(program.steps, program.ckpt_step)
     saved = program.exit_cause in _SAVED and program.exit_code is not None
@@ -496,7 +496,7 @@ def resumed(context: DecisionContext, program: Program, token: str, step: int) -
     if step and step == program.quarantined_step:
         # The daemon died before it set the checkpoint aside, or the disk failed: the same deaths would repeat for ever.
         why += "; that checkpoint was to be set aside and is set aside now"
-        if not program.ckpt_path:  # what it wrote itself is set aside at its starts
+        if not program.ckpt_path:  # the program's own checkpoints are set aside at its next start
             context.command(commands.QuarantineCheckpoint(program.name, step))
     context.record(
         facts.Resumed(
@@ -506,29 +506,29 @@ def resumed(context: DecisionContext, program: Program, token: str, step: int) -
 
 
 def note_resume(context: DecisionContext, name: str, sample: Sample) -> None:
-    """It trains, and has not reported from where: what it began with says it, or it is put on record that nobody knows."""
+    """Record the first step of an attempt that has not reported it: its checkpoint's step, or that the step is unknown."""
     program, attempt = context.present(name)
     step = own_checkpoints.begins_at(attempt, sample)
     if step is not None:
         resumed(context, program, attempt.token, step)
         return
     after = f" (last exit: {program.exit_cause})" if program.exit_cause else ""
-    told = "did not report from which step"
+    reason = "did not report from which step"
     if attempt.from_step is not None and attempt.from_sure:
-        told = f"counts its steps from below {attempt.from_step:,}, the step of its newest checkpoint"
+        reason = f"counts its steps from below {attempt.from_step:,}, the step of its newest checkpoint"
     elif attempt.from_path and not attempt.from_sure:
-        told = f"may have begun with a checkpoint that is newer than {attempt.from_path}"
+        reason = f"may have begun with a checkpoint that is newer than {attempt.from_path}"
     elif attempt.from_path:
-        told = f"the step of checkpoint {attempt.from_path} is not known: set checkpoint_step"
-    why = f"trains again{after}, but {told}: how much work was lost is unknown"
+        reason = f"the step of checkpoint {attempt.from_path} is not known: set checkpoint_step"
+    why = f"trains again{after}, but {reason}: how much work was lost is unknown"
     context.record(facts.ResumeUnknown(why, name, attempt.token))
 
 
-_SAVED = frozenset({"stopped", "left", "done", "time_limit"})  # causes of an exit that saved a checkpoint last
+_SAVED = frozenset({"stopped", "left", "done", "time_limit"})  # causes of exits before which the worker saves a checkpoint
 
 
 def _saved_late(program: Program, step: int) -> bool:
-    """Whether its own checkpoint of this step was written after it had been asked to leave."""
+    """Whether the program wrote its own checkpoint of this step after the request to exit."""
     asked_at_s, saved_at_s = program.asked_at_s, program.ckpt_at_s
     if not program.ckpt_path or program.ckpt_step != step:
         return False
@@ -539,16 +539,16 @@ def _cost(cost: Loss) -> str:
     """`at least 500 steps lost (12 s, 3.1 % of the attempt)`; unknown parts are left out."""
     if cost.steps is None:
         return "lost steps unknown"
-    told = [f"{cost.seconds:.0f} s"] if cost.seconds is not None else []
-    told += [f"{100 * cost.share:.1f} % of the attempt"] if cost.share is not None else []
-    return f"{IN_WORDS[cost.bound]}{cost.steps:,} steps lost" + (f" ({', '.join(told)})" if told else "")
+    details = [f"{cost.seconds:.0f} s"] if cost.seconds is not None else []
+    details += [f"{100 * cost.share:.1f} % of the attempt"] if cost.share is not None else []
+    return f"{IN_WORDS[cost.bound]}{cost.steps:,} steps lost" + (f" ({', '.join(details)})" if details else "")
 
 
 def shows_first(context: DecisionContext, program: Program, token: str, step: int) -> None:
-    """The first step that an attempt's own output shows: it has resumed there or before, so the loss is at least this.
+    """Record the first step in an attempt's own output. It resumed at this step or before, which gives the least loss.
 
-    Example: step 50,000 was the newest of the attempt before, and this one shows 48,100 first: at least 1,900 steps are
-    lost. Where it shows 50,200 first it may have resumed anywhere up to there: the loss is unknown.
+    Example: the newest step of the previous attempt is 50,000. If this attempt shows 48,100 first, at least 1,900 steps are
+    lost. If it shows 50,200 first, it may have resumed at any step up to that one: the loss is unknown.
     """
     rate = context.memory.rates.get(program.name) or program.rate
     cost = loss(program.steps, step, exact=False, saved=False, began_step=program.began_step, rate=rate)

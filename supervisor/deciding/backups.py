@@ -26,7 +26,7 @@ _CHARS_KEPT = 500
 
 
 def on_asked(context: DecisionContext, item: Asked) -> None:
-    """`backup` and `rollback`: answered at once with the name under which the outcome is recorded."""
+    """Handle `backup` and `rollback`. The reply comes at once, with the name under which the outcome is recorded."""
     if context.state.stopping:
         result = (item.text or item.verb.value, SHUTDOWN_STATE, "extralife is shutting down")
     elif item.verb is Verb.BACKUP:
@@ -47,10 +47,11 @@ def on_due(context: DecisionContext, item: BackupDue) -> None:
 
 
 def before_level(context: DecisionContext, level: str, *, trial: bool) -> str | None:
-    """Begin the backup before a level's first trial or before a change of the configured level. Its name; None: not due.
+    """Begin the backup before a level's first trial or before a change of the configured level.
 
-    A trial counts as the level's first until one of its backups was complete: a failed backup is made before the next trial.
-    Later trials need none: twenty in a night would read every checkpoint twenty times, and push the first backup out.
+    Returns the backup's name; None: not due. A trial counts as the level's first until one of its backups is complete: after
+    a failed backup, the next trial makes another. Later trials need none: twenty in a night would read every checkpoint
+    twenty times, and their backups would displace the first one.
 
     Nothing waits for the backup: the copied checkpoints are complete, and those of the new level come later.
     """
@@ -117,8 +118,8 @@ def on_checked(context: DecisionContext, item: BackupChecked) -> None:
         why = f"refused the rollback to {rollback.backup}: {error}; nothing was changed"
         context.record(facts.RollbackFailed(why, rollback.backup, error, {}))
         return
-    told = f"backup {rollback.backup} is complete: rolling back {', '.join(programs)}"
-    context.record(facts.RollbackBegun(told, rollback.backup, programs))
+    message = f"backup {rollback.backup} is complete: rolling back {', '.join(programs)}"
+    context.record(facts.RollbackBegun(message, rollback.backup, programs))
 
 
 def on_restored(context: DecisionContext, item: BackupRestored) -> None:
@@ -128,8 +129,8 @@ def on_restored(context: DecisionContext, item: BackupRestored) -> None:
         return
     _forget(context, item.kept_as)
     if item.error:
-        there = f"; already rolled back: {', '.join(sorted(item.steps))}" if item.steps else "; nothing was changed"
-        why = f"the rollback to {rollback.backup} failed: {item.error}{there}"
+        so_far = f"; already rolled back: {', '.join(sorted(item.steps))}" if item.steps else "; nothing was changed"
+        why = f"the rollback to {rollback.backup} failed: {item.error}{so_far}"
         context.record(facts.RollbackFailed(why, rollback.backup, item.error, item.steps))
     else:
         where = ", ".join(f"{name}{_at(step)}" for name, step in sorted(item.steps.items()))
@@ -184,16 +185,16 @@ def _forget(context: DecisionContext, key: str) -> None:
 
 def _still_there(context: DecisionContext, rollback: Rollback) -> bool:
     """Ask running programs to save and exit. Returns whether any process is left."""
-    there = False
+    running = False
     for name in rollback.programs:
         program = context.state.programs.get(name)
         if program is None:
             continue
         if program.attempt is not None:
-            there = True
+            running = True
             if program.attempt.stop is None:
                 why = f"stops for the rollback to backup {rollback.backup}"
                 stop(context, program, program.attempt, reason="rollback", by=rollback.by, why=why)
         elif program.phase in {Phase.BACKOFF, Phase.GATED}:
             context.record(facts.Requeued(f"waits for the rollback to backup {rollback.backup}", name))
-    return there
+    return running

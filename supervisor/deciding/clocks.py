@@ -1,4 +1,4 @@
-"""The wall clock was moved: what that means for the record (`policy/box/wall_clock.py`)."""
+"""Record that the wall clock was moved, and correct recorded times (`policy/box/wall_clock.py`)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def notice(context: DecisionContext) -> None:
 
 
 def _down_s(context: DecisionContext, reboot: Reboot) -> float | None:
-    """From the last sign of life before a reboot to the boot, by a clock that is set now."""
+    """Seconds from the last sign of life before a reboot to the boot, by the clock that is now set; None: unknown."""
     boot_at_s, sign_wall_s = context.memory.boot_at_s, reboot.sign_wall_s
     if boot_at_s is None or sign_wall_s is None or not wall_clock.is_set(sign_wall_s):
         return None

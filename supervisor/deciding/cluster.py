@@ -1,4 +1,4 @@
-"""Jobs of a cluster: what is put on record of them, and what their ends mean. Nothing here happens without [launcher]."""
+"""Jobs of a cluster: record their submission, start and end, and judge their ends. Only used with [launcher]."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OUT: Final = frozenset({Phase.DONE, Phase.STOPPED, Phase.FATAL})
 
 
 def on_jobs(context: DecisionContext, item: JobsSeen) -> None:
-    """One look at the queue. What it does not know stays as it was."""
+    """Process one reading of the cluster's queue. The record of a job that the reading lacks stays unchanged."""
     record = context.state.cluster
     if item.error:
         if record.unreachable_since_s is None:
@@ -50,7 +50,7 @@ def _note(context: DecisionContext, name: str, sight: JobSight) -> None:
 
 
 def verdict(ending: Ending, done_codes: tuple[int, ...], by_exit: Diagnosis) -> tuple[Diagnosis, bool]:
-    """Why an attempt ended that was a job, and whether its node is to blame."""
+    """Why an attempt ended, and whether its node is at fault. The finding about its job, if any, replaces `by_exit`."""
     if ending.job is None:
         return by_exit, False
     found = job_end.judge(
@@ -62,10 +62,10 @@ def verdict(ending: Ending, done_codes: tuple[int, ...], by_exit: Diagnosis) -> 
 def note_end(
     context: DecisionContext, name: str, ending: Ending, before: JobRecord | None, *, asked: bool, fault: bool
 ) -> None:
-    """After the attempt's end is on record: the job goes on by itself, or its node has a fault.
+    """After the attempt's end is recorded, record that Slurm requeued its job, or that its node has a fault.
 
-    One that we had asked to leave goes on as another job: this one is deleted, or has the order of before. `before` is what
-    the record had of the job.
+    An attempt that the daemon had asked to leave continues as another job: the old job is deleted, or still has the old
+    request to leave. `before` is the record of the job before this end.
     """
     job = ending.job
     if job is None:
@@ -78,7 +78,7 @@ def note_end(
 
 
 def _note_fault(context: DecisionContext, name: str, job: JobEnd, before: JobRecord | None) -> None:
-    """Its node has lost the job: that is on the node's record, and part of it may count against the level."""
+    """Record that a node lost a job. Part of the fault may count against the level; repeated faults exclude the node."""
     settings, record, node = context.settings.launcher, context.state.cluster, job.node
     begun_at_s, partition = (None, "") if before is None else (before.begun_at_s, before.partition)
     again = nodes.same_fault(record.faults.get(node, ()), begun_at_s=begun_at_s, at_s=context.now_s)

@@ -1,4 +1,4 @@
-"""What one decision reads, and the facts and commands that it collects: an input in, a `Decision` out."""
+"""The context of one decision: the values that it reads, and the facts and commands that it collects into a `Decision`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from supervisor.records import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What follows from one input. The facts are committed before the first command is performed."""
+    """The result of one input. The shell commits the facts before it performs the first command."""
 
     facts: tuple[Fact, ...]
     commands: tuple[Command, ...]
@@ -40,10 +40,10 @@ class DecisionContext:
         self.looked_s = now_s  # no sample of this turn is older
         self.facts: list[Fact] = []
         self.commands: list[Command] = []
-        self.staggered_until_s: float | None = None  # a start waits for the one before it
+        self.staggered_until_s: float | None = None  # when the next staggered start is due
         self.alert_due_s: float | None = None  # when an alert can be sent, or sent again
-        self.upkeep_due_s: float | None = None  # when a copy off the box is due or too old, or a notice's next step
-        self._watches: dict[str, Observation] | None = None  # this turn's own copy of the memory's
+        self.upkeep_due_s: float | None = None  # when a copy off the box is due or late, or a notice's next step is due
+        self._watches: dict[str, Observation] | None = None  # this turn's own copy of `memory.watches`
 
     def record(self, fact: Fact) -> None:
         if not fact.why.isprintable():  # it may quote a worker's output, which is printed on terminals
@@ -55,14 +55,14 @@ class DecisionContext:
         self.commands.append(command)
 
     def keep_watch(self, name: str, watch: Observation) -> None:
-        """Remember a watch. All watches are copied once a turn: a copy for each of 200 programs would be slow."""
+        """Remember an observation. The dictionary is copied once a turn: one copy for each of 200 programs would be slow."""
         if self._watches is None or self.memory.watches is not self._watches:
             self._watches = dict(self.memory.watches)
             self.memory = replace(self.memory, watches=self._watches)
         self._watches[name] = watch
 
     def live(self, name: str, token: str) -> tuple[Program, Attempt] | None:
-        """The program and its attempt, if that attempt is still the present one."""
+        """The program and its attempt, if the token is that of its present attempt."""
         program = self.state.programs.get(name)
         if program is None or program.attempt is None or program.attempt.token != token:
             return None
@@ -72,7 +72,7 @@ class DecisionContext:
         return self.settings.program(name)
 
     def asks_witnesses(self, name: str, sample: Sample) -> bool:
-        """Whether only its own output tells of its progress: its silence proves nothing (`policy/worker/witness.py`)."""
+        """Whether only its output or files show progress, so that silence proves nothing (`policy/worker/witness.py`)."""
         spec = self.spec(name)
         return spec is not None and spec.source(sample.source) in SILENT
 
@@ -89,9 +89,9 @@ class DecisionContext:
         return program, program.attempt
 
     def settle(self, name: str, code: int = SUCCESS, text: str | None = None) -> None:
-        """Answer requests that wait for this program to be down; each is answered once none of its programs waits.
+        """Answer requests that wait for this program to stop. Each is answered once it waits for no other program.
 
-        With a `text` (and Supervisor's fault code): the program is not down, and why.
+        With a `text` and one of Supervisor's fault codes, the answer says that the program did not stop, and why.
         """
         left: list[Pending] = []
         for pending in self.memory.pending:

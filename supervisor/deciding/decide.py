@@ -1,4 +1,4 @@
-"""decide: one input in, facts and commands out. Pure: no clock, disk, process, log or random number is touched here.
+"""decide: one input in, facts and commands out. Pure: it uses no clock, disk, process, log or random number.
 
 The shell calls it for every input, commits the facts in one transaction, and only then performs the commands. After a kill
 in between, the next daemon finds its started workers by their run tokens.
@@ -70,7 +70,7 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
     """The decision on `item`, given the durable state (`state`) and recent observations (`memory`)."""
     context = DecisionContext(settings, state, memory, item.now_s, wall_s, boot_id)
     _tell_trouble(context)
-    if not isinstance(item, Began):  # that knows first whether this is the same boot
+    if not isinstance(item, Began):  # `on_began` first finds out whether this is the same boot
         clocks.notice(context)
     notice_own_absence(context)
     match item:
@@ -78,7 +78,7 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
             on_sampled(context, item)
             levels.on_look(context)
         case Woke():
-            pass  # deadlines are looked at after every input, below
+            pass  # every input checks the deadlines, below
         case Ended():
             on_ended(context, item)
             levels.on_node_faults(context)
@@ -108,7 +108,7 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
 
 
 def _on_start(context: DecisionContext, item: CheckpointsFound | SpawnSucceeded | SpawnBroke) -> None:
-    """The result of a start, and the checkpoints that it found before."""
+    """Handle the result of a start, or the checkpoints found before it."""
     if isinstance(item, CheckpointsFound):
         own_checkpoints.on_found(context, item)
     elif isinstance(item, SpawnSucceeded):
@@ -124,7 +124,7 @@ House = (
 
 
 def _keep_house(context: DecisionContext, item: House) -> None:
-    """Inputs that concern no attempt: notes for the record, alerts, backups, and copies off the box."""
+    """Handle inputs that concern no attempt: clock, config, files, cluster, alerts, backups, and copies off the box."""
     match item:
         case ConfigFaulty():
             on_config_fault(context, item)
@@ -148,7 +148,7 @@ def _keep_house(context: DecisionContext, item: House) -> None:
 
 
 def _keep_copies(context: DecisionContext, item: Copies) -> None:
-    """Backups, and copies off the box."""
+    """Handle inputs about backups and copies off the box."""
     match item:
         case BackupChecked():
             backups.on_checked(context, item)
@@ -171,7 +171,8 @@ def _keep_copies(context: DecisionContext, item: Copies) -> None:
 def _tell_trouble(context: DecisionContext) -> None:
     """Record that the journal could not be written or was restored, as the first fact of the next turn that succeeds.
 
-    While there is trouble every turn has this fact, so every sample (once a second) tests whether the disk has room again.
+    While the journal cannot be written, every turn tries to record this fact. So every sample (once a second) tests whether
+    the disk has room again.
     """
     trouble, restored = context.memory.trouble, context.memory.restored
     if trouble is None and restored is None:

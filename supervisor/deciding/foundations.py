@@ -1,6 +1,6 @@
-"""From findings about files and directories to facts, commands and the troubles that `status` shows.
+"""Turn findings about files and directories into facts, commands and the troubles that `status` shows.
 
-The rule is `policy/box/foundations.py`. Standing findings are kept in memory, not in the state: a new daemon looks anew.
+The rule is `policy/box/foundations.py`. Open findings are in memory, not in the state: a new daemon checks the files itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from supervisor.records import replace
 
 
 def on_looked(context: DecisionContext, item: FoundationsLooked) -> None:
-    """All findings of one look. A finding that is missing from them is over."""
+    """Process all findings of one check. A known finding that is not among them is over."""
     before = context.memory.foundations
     below = rule.explained(item.findings)
     standing = {name: before[name] for name in below if name in before}
@@ -31,7 +31,7 @@ def on_looked(context: DecisionContext, item: FoundationsLooked) -> None:
 
 
 def _note(context: DecisionContext, old: Standing | None, finding: Finding) -> Standing:
-    """Begin or continue one finding: order what is to be restored, record what is new."""
+    """Begin or continue one finding: order the restoration of its file, and record the finding if it is new."""
     verdict = rule.judge(finding)
     now = old or Standing(finding, context.now_s, context.wall_s, verdict.why)
     troubled = verdict.answer is Answer.TROUBLE
@@ -55,7 +55,7 @@ def _record(context: DecisionContext, now: Standing, verdict: Verdict, finding: 
 
 
 def showing(memory: Memory, item: FoundationsLooked, now_s: float, wall_s: float) -> Memory:
-    """The findings for the pages while nothing can be recorded; `on_looked` records them later."""
+    """Keep findings for the pages while the journal cannot be written; `on_looked` records them later."""
     below = rule.explained(item.findings)
     shown = {
         each.name: memory.foundations.get(each.name) or Standing(each, now_s, wall_s, rule.judge(each).why)

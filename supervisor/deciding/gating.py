@@ -1,4 +1,4 @@
-"""Whether a program that has a slot may start now, by the memory of its GPU (`policy/box/gate.py`)."""
+"""Decide whether a program with a slot may start now, by the free memory of its GPU (`policy/box/gate.py`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FIRST_LOOK_S: Final = 5.0  # the gate does not wait longer for a driver to show
 def admit(context: DecisionContext, program: Program, spec: ProgramSpec, waiting: Mapping[int | None, str]) -> Verdict:
     """The gate's verdict. Records waiting and giving up. `waiting`: the programs that wait already, by GPU.
 
-    A cluster gives each job the GPUs that it asks for: the GPUs of this host are nobody's there.
+    A cluster gives each job the GPUs that it requests, so the GPUs of this host do not matter there.
     """
     if context.settings.launcher.remote:
         return Verdict(Answer.START)
@@ -32,7 +32,7 @@ def admit(context: DecisionContext, program: Program, spec: ProgramSpec, waiting
     reserved_bytes = _reserved_bytes(context, program.name, wish.gpu)
     verdict = gate.check(wish, gpus, reserved_bytes=reserved_bytes, most_gpus=context.state.gpus.most)
     name, gated = program.name, program.phase is Phase.GATED
-    if verdict.answer is Answer.WAIT and not gated and wish.gpu is not None:  # an unknown GPU is not waited for
+    if verdict.answer is Answer.WAIT and not gated and wish.gpu is not None:  # no program waits for an unknown GPU
         context.record(facts.Gated(verdict.why, name, wish.gpu, wish.need_bytes, verdict.free_bytes))
     elif verdict.answer is Answer.SOON and program.phase is Phase.BACKOFF:
         context.record(facts.Requeued("its restart is due and waits for the first reading of the GPUs", name))
@@ -61,14 +61,14 @@ def _wish(context: DecisionContext, program: Program, spec: ProgramSpec, waiting
 
 
 def _fallback(context: DecisionContext, program: Program, spec: ProgramSpec) -> int | None:
-    """Its fallback batch, else the gate's, if that is smaller than what it would start with."""
+    """The program's fallback batch, else the gate's; None if it is not smaller than the batch of the next start."""
     fallback = context.settings.gate.fallback_batch if spec.fallback_batch is None else spec.fallback_batch
     batch_size = program.batch_size(context.state.level) or spec.batch_size
     return None if fallback is None or (batch_size is not None and fallback >= batch_size) else fallback
 
 
 def _reserved_bytes(context: DecisionContext, but: str, gpu: int | None) -> int:
-    """Memory that other programs, which are starting on this GPU, will still take."""
+    """Memory that other programs, now starting on this GPU, need but do not hold yet."""
     reserved = 0
     for name, program in context.state.live.items():
         spec = context.spec(name)

@@ -1,6 +1,6 @@
-"""From the readings of GPUs and host to incidents, learned needs and vetoes of levels.
+"""Turn readings of the GPUs and the host into incidents, learned memory needs and vetoes of levels.
 
-A missing reading causes nothing. A driver that hangs, a GPU that falls off the bus and an Xid are recorded once each;
+A missing reading has no effect. A driver that hangs, a GPU that falls off the bus and an Xid are recorded once each;
 training continues, and any effect on a worker shows as its own stall or crash.
 """
 
@@ -20,7 +20,7 @@ from supervisor.policy.box.readings import Gpu, Gpus
 from supervisor.policy.box.visible import gpu_seen
 from supervisor.records import replace
 
-_LEARN_AFTER_S: Final = 60.0  # a starting worker does not hold all that it needs yet
+_LEARN_AFTER_S: Final = 60.0  # a worker that has just started does not hold all its memory yet
 _LEARN_EVERY_S: Final = 600.0
 _GROWTH: Final = 1.1
 _XID_AGAIN_S: Final = 600.0  # a GPU that reports the same error a hundred times a second must not fill the journal
@@ -28,7 +28,7 @@ _MB: Final = 2**20
 
 
 def on_hardware(context: DecisionContext, item: Sampled) -> None:
-    """One sample of GPUs and host; unchanged readings are skipped."""
+    """Process one sample of GPUs and host; unchanged readings are skipped."""
     if item.gpus is context.memory.gpus and item.host is context.memory.host:
         return
     context.memory = replace(context.memory, gpus=item.gpus, host=item.host)
@@ -54,8 +54,8 @@ def _tell(context: DecisionContext, gpus: Gpus) -> tuple[int, ...]:
     count, before = len(gpus.gpus), context.state.gpus.count
     if count != (before or 0):
         names = tuple(gpu.name for gpu in gpus.gpus)
-        told = "no GPU" if not count else f"{count} GPU{'' if count == 1 else 's'} ({', '.join(dict.fromkeys(names))})"
-        why = f"this box has {told}" + ("" if before is None else f"; it had {before} before")
+        found = "no GPU" if not count else f"{count} GPU{'' if count == 1 else 's'} ({', '.join(dict.fromkeys(names))})"
+        why = f"this box has {found}" + ("" if before is None else f"; it had {before} before")
         context.record(facts.GpusFound(why, count, names, tuple(gpu.uuid for gpu in gpus.gpus)))
     for gpu in gpus.gpus:
         _tell_lost(context, gpu)
@@ -72,33 +72,33 @@ def _tell_lost(context: DecisionContext, gpu: Gpu) -> None:
 
 
 def _tell_xids(context: DecisionContext, gpus: Gpus) -> tuple[int, ...]:
-    told_at_s, codes = dict(context.memory.xids_at_s), []
+    recorded_at_s, codes = dict(context.memory.xids_at_s), []
     new = [xid for xid in gpus.xids if xid.number > context.memory.xids_told]
     for xid in new:
         codes.append(xid.code)
         key = (xid.gpu, xid.code)
-        if key in told_at_s and context.now_s - told_at_s[key] < _XID_AGAIN_S:
+        if key in recorded_at_s and context.now_s - recorded_at_s[key] < _XID_AGAIN_S:
             continue
-        told_at_s[key] = context.now_s
+        recorded_at_s[key] = context.now_s
         gpu, grave = gpus.of(xid.gpu), xid.code not in prechecks.HARMLESS_XIDS
         kind = "an error of the GPU or its driver" if grave else "a faulty program, or killing one, can cause it too"
         why = f"the driver reported Xid {xid.code} on GPU {xid.gpu}: {kind}"
         context.record(facts.XidReported(why, xid.gpu, "" if gpu is None else gpu.uuid, xid.code, grave))
     if new:
-        context.memory = replace(context.memory, xids_told=new[-1].number, xids_at_s=told_at_s)
+        context.memory = replace(context.memory, xids_told=new[-1].number, xids_at_s=recorded_at_s)
     return tuple(codes)
 
 
-# --- what programs hold --------------------------------------------------------------------------------------------------
+# --- memory that programs hold -------------------------------------------------------------------------------------------
 
 
 def gpu_of(context: DecisionContext, spec: ProgramSpec) -> int | None:
-    """The index of the GPU that a program uses: the one that it is pinned to, else the first that it sees; None: unknown."""
+    """The index of the GPU that a program uses: its pinned GPU, else the first one visible to it; None: unknown."""
     return gpu_seen(spec.visible, 0 if spec.gpu is None else spec.gpu, context.memory.gpus)
 
 
 def held_gpu_bytes(context: DecisionContext, program: Program, spec: ProgramSpec) -> int | None:
-    """GPU memory that its process tree holds now: by the driver's list, else by its own report; None: unknown."""
+    """GPU memory that the process tree holds now, from the driver's list, else from its own report; None: unknown."""
     index = gpu_of(context, spec)
     gpu = None if context.memory.gpus is None or index is None else context.memory.gpus.of(index)
     attempt = program.attempt
@@ -112,7 +112,7 @@ def held_gpu_bytes(context: DecisionContext, program: Program, spec: ProgramSpec
 
 
 def _learn_needs(context: DecisionContext) -> None:
-    """Learn the memory that a program holds in steady training: its next start at this level needs as much."""
+    """Learn how much memory a program holds in steady training. Its next start at this level needs as much."""
     for name, program in sorted(context.state.live.items()):
         spec, (_, attempt) = context.spec(name), context.present(name)
         watch = context.memory.watch(name, attempt.token)
@@ -120,15 +120,15 @@ def _learn_needs(context: DecisionContext) -> None:
             continue
         if context.now_s - (attempt.ready_at_s or context.now_s) < _LEARN_AFTER_S:
             continue
-        told_s = context.memory.needs_at_s.get(name)
-        if told_s is not None and context.now_s - told_s < _LEARN_EVERY_S:
+        learned_at_s = context.memory.needs_at_s.get(name)
+        if learned_at_s is not None and context.now_s - learned_at_s < _LEARN_EVERY_S:
             continue
         known = program.held(context.state.level)
         gpu_bytes, more_gpu = _grown(known.gpu_bytes, held_gpu_bytes(context, program, spec))
         host_bytes, more_host = _grown(known.host_bytes, watch.sample.rss_bytes)
         if more_gpu or more_host:
             both = ((gpu_bytes, "the GPU"), (host_bytes, "memory"))
-            shown = [f"{size / _MB:,.0f} MiB of {what}" for size, what in both if size]
+            shown = [f"{size / _MB:,.0f} MiB of {place}" for size, place in both if size]
             why = f"holds {' and '.join(shown)} at level {context.state.level}"
             context.memory = replace(context.memory, needs_at_s={**context.memory.needs_at_s, name: context.now_s})
             context.record(facts.NeedLearned(why, name, context.state.level, gpu_bytes, host_bytes))
@@ -145,7 +145,7 @@ def _grown(known: int | None, seen: int | None) -> tuple[int | None, bool]:
 
 
 def rungs(settings: Settings) -> tuple[Rung, ...]:
-    """The ladder as the pre-checks see it, the lightest level first."""
+    """The ladder in the form that the pre-checks use, the lightest level first."""
     budgets = [(rung.level, rung.level.memory_mb) for rung in settings.rungs]
     return tuple(Rung(level.name, level.slots, None if mb is None else mb * 10**6) for level, mb in budgets)
 
@@ -193,7 +193,7 @@ def _box(context: DecisionContext, ladder: tuple[Rung, ...], present: int, xids:
 
 
 def _need(program: Program, index: int | None, ladder: tuple[Rung, ...]) -> Need:
-    """By level: the most that it held there or at a lighter level."""
+    """The program's need by level: the most memory that it held at that level or at a lighter one."""
     gpu: list[int | None] = []
     host: list[int | None] = []
     for rung in ladder:

@@ -1,8 +1,8 @@
-"""From samples to healing: the sample of every live attempt, once a second, and the steps that follow a stall.
+"""Turn samples into healing: judge the sample of every live attempt once a second, and heal stalls step by step.
 
 The steps: evidence (stacks, kernel stack, last lines); SIGCONT for a stopped process; SIGTERM with a short grace time;
-SIGKILL to the whole process tree; the next start, only after that tree is gone. A worker that makes progress again in
-between is left alone.
+SIGKILL to the whole process tree; the next start, only after that tree is gone. If a worker makes progress again in
+between, the steps end.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ _INTERVAL_FACT_S = 30.0
 _GAP_GROWTH = 1.2
 _LEAST_GAP_S = 1.0
 _EXEMPT_MOVES = 5
-_SETTLED_MOST_S = 5.0  # other deadlines (checkpoint intervals) are in half minutes
+_SETTLED_MOST_S = 5.0  # the other deadlines, such as checkpoint intervals, are half minutes
 _HALT_FACT_S = 600.0  # one process that is stopped again and again must not fill the journal
-_RESUME_REPORT_S = 10.0  # reports of a program that need not make any are read every five seconds
-_FIRST_STEP_S = 600.0  # so long the first step of a program may take that shows its steps in its own output
-_EVIDENCE_WAIT_S = 10.0  # evidence is bounded to 5 s by its adapter; after twice that, heal without it
+_RESUME_REPORT_S = 10.0  # such a program may report or not, and its reports are read every five seconds
+_FIRST_STEP_S = 600.0  # limit for the first step in the output of a program whose output shows its steps
+_EVIDENCE_WAIT_S = 10.0  # the adapter takes at most 5 s for the evidence; after twice that, heal without it
 _FAILED = 30  # Supervisor's fault code
-_GONE = (None, "Z", "X")  # states of a process that has ended, or is not known to live
+_GONE = (None, "Z", "X")  # process states: unknown, zombie, dead
 
 
 def on_sampled(context: DecisionContext, item: Sampled) -> None:
-    """One sample of everything."""
+    """Process one sample of everything: reports, workers, GPUs and host."""
     last_look_s = context.memory.looked_at_s
     context.memory = replace(context.memory, looked_at_s=context.now_s)
     context.looked_s = context.now_s if item.began_s is None else min(context.now_s, item.began_s)
@@ -65,7 +65,7 @@ def on_sampled(context: DecisionContext, item: Sampled) -> None:
 
 
 def _keep_watch(context: DecisionContext, samples: dict[str, Sample]) -> list[tuple[str, Sample, Observation | None]]:
-    """Remember the samples. Returns those that may have consequences, each with the watch before it.
+    """Remember the samples. Returns those that may have consequences, each with the previous observation.
 
     With 200 programs most samples equal the previous one; these are skipped cheaply. Sampling less often instead would
     delay the detection of every stall.
@@ -124,7 +124,7 @@ def _settle(context: DecisionContext, names: list[str]) -> None:
 
 
 def notice_own_absence(context: DecisionContext) -> None:
-    """Note a time in which this daemon did not run (SIGSTOP, suspend, starvation): it does not count against workers."""
+    """Record a time in which this daemon did not run (SIGSTOP, suspend, starvation). It does not count against workers."""
     away_s, absences, looked_at_s = context.memory.overslept_s, context.memory.absences, context.memory.looked_at_s
     if away_s is None:
         return
@@ -169,7 +169,7 @@ def _watch(before: Observation, sample: Sample) -> Observation:
         return replace(before, sample=sample)
     rates = before.rates
     if sample.phase == "training" and sample.steps_per_s is not None and before.slow_since_s is None:
-        rates = (*rates, sample.steps_per_s)[-slowness.RATES_KEPT :]  # a slow spell must not become the usual
+        rates = (*rates, sample.steps_per_s)[-slowness.RATES_KEPT :]  # a slow period must not lower the usual rate
     return replace(
         before, sample=sample, progress_at_s=progress_at_s, moves=before.moves + 1, rates=rates
     )  # fmt: skip
@@ -182,15 +182,15 @@ def _become_ready(context: DecisionContext, name: str, sample: Sample) -> None:
     after_s = context.now_s - attempt.intended_at_s
     time_spent.tell_start(context, name)
     spec = context.spec(name)
-    told = "training began" if spec is None or spec.start_s is None else "counts as started,"
-    context.record(facts.BecameReady(f"{told} {after_s:.1f} s after its start", name, attempt.token, after_s))
+    event = "training began" if spec is None or spec.start_s is None else "counts as started,"
+    context.record(facts.BecameReady(f"{event} {after_s:.1f} s after its start", name, attempt.token, after_s))
 
 
 def _learn_gap(context: DecisionContext, name: str, before: Observation, sample: Sample, last_look_s: float) -> None:
-    """The largest healthy gap in training, from the age of progress at the look before it moved again.
+    """Learn the largest healthy gap in training: the age of the last progress at the sample before new progress.
 
-    The first few moves are exempt (compilation, first batches), and so is whatever followed a stall, a SIGSTOP or our
-    own absence: a fault must not widen the limit that is there to catch it.
+    The first few samples with progress are exempt (compilation, first batches). So is a gap after a stall, a SIGSTOP or an
+    absence of the daemon: a fault must not raise the limit that detects it.
     """
     old = before.sample
     program, attempt = context.present(name)
@@ -212,10 +212,10 @@ def _blind(context: DecisionContext) -> bool:
 
 
 def _resume_due_s(context: DecisionContext, program: Program, attempt: Attempt, sample: Sample) -> float:
-    """When it is put on record that nobody knows from which step an attempt goes on; infinite: never.
+    """When `note_resume` records where an attempt resumed, although it has not reported that; infinite: never.
 
-    Built-in workers and programs that beat report it before they train; for any other's report there is some time, and more
-    for the first step of one whose own output is read.
+    Built-in workers and programs with beats report their first step before they train. Other programs get some time for
+    this report. A program whose output is read gets more time, until its first step appears there.
     """
     spec = context.spec(program.name)
     known = attempt.resumed_step is not None or attempt.resume_unknown or attempt.ready_at_s is None or program.service
@@ -233,12 +233,12 @@ def _beats(context: DecisionContext, name: str, sample: Sample) -> bool:
 
 
 def _note_resume(context: DecisionContext, name: str, sample: Sample) -> None:
-    """From which step an attempt goes on, by its own output; or that nobody knows it."""
+    """Record the step from which an attempt resumes, by its own output, or that this step is unknown."""
     program, attempt = context.present(name)
     if attempt.resumed_step is None and not attempt.resume_unknown and not _beats(context, name, sample):
-        said = sample.figures.get("resumed_step")
-        if said is not None:
-            resumed(context, program, sample.token, int(said))
+        resumed_step = sample.figures.get("resumed_step")
+        if resumed_step is not None:
+            resumed(context, program, sample.token, int(resumed_step))
         elif sample.first_step is not None:
             _note_first_step(context, program, attempt, sample, sample.first_step)
         program, attempt = context.present(name)
@@ -247,7 +247,7 @@ def _note_resume(context: DecisionContext, name: str, sample: Sample) -> None:
 
 
 def _note_first_step(context: DecisionContext, program: Program, attempt: Attempt, sample: Sample, step: int) -> None:
-    """It has resumed there or before: at its newest checkpoint, if that is known and not beyond."""
+    """Record a resume at the newest checkpoint if that is known and not beyond the first step shown, else only that step."""
     begins = own_checkpoints.begins_at(attempt, sample)
     if begins is None or step < begins:
         shows_first(context, program, sample.token, step)
@@ -256,7 +256,7 @@ def _note_first_step(context: DecisionContext, program: Program, attempt: Attemp
 
 
 def _note_unread(context: DecisionContext, name: str, sample: Sample) -> None:
-    """Report once why figures that the configuration names are not known; again when it is for another reason."""
+    """Record once why figures that the configuration names are not known; again if the reason changes."""
     if sample.unread and context.memory.unread.get(name) != sample.unread:
         context.memory = replace(context.memory, unread={**context.memory.unread, name: sample.unread})
         context.record(facts.FiguresUnread(sample.unread, name, sample.token))
@@ -269,8 +269,8 @@ def _note_checkpoint(context: DecisionContext, name: str, sample: Sample) -> Non
     if program.ckpt_step is not None and sample.ckpt_step <= program.ckpt_step:
         return
     again = program.quarantined_since_ckpt or context.present(name)[1].saves_again(sample.ckpt_step)
-    told_at_s = None if again else program.ckpt_at_s
-    if told_at_s is None or context.now_s - told_at_s >= _CKPT_FACT_S:
+    recorded_at_s = None if again else program.ckpt_at_s
+    if recorded_at_s is None or context.now_s - recorded_at_s >= _CKPT_FACT_S:
         why = f"checkpoint at step {sample.ckpt_step:,} is durable"
         well = health.is_well(context.memory.watches[name], context.present(name)[1])
         context.record(
@@ -281,7 +281,7 @@ def _note_checkpoint(context: DecisionContext, name: str, sample: Sample) -> Non
 def _note_unsaved(context: DecisionContext, name: str, sample: Sample) -> None:
     """Record overdue saves once, until the next durable checkpoint.
 
-    A stalled worker is not judged, and of one that has just stopped moving, only the time until then: it does not train.
+    A stalled worker is not judged. Time without progress does not count, because the worker does not train then.
     """
     program, attempt = context.present(name)
     spec, since_s = context.spec(name), sample.phase_since_s
@@ -304,10 +304,10 @@ def _note_unsaved(context: DecisionContext, name: str, sample: Sample) -> None:
 
 
 def reading(context: DecisionContext, program: Program, attempt: Attempt, sample: Sample) -> stall.Reading:
-    """The reading of one live worker for `policy/worker/stall.py`. One that left the config has only its attempt.
+    """The reading of one live worker for `policy/worker/stall.py`. A worker that left the config gets default settings.
 
     An adopted worker's time to show progress begins with this daemon, which does not know earlier samples. Time in which
-    this daemon was away does not count (`policy/worker/absence.py`).
+    this daemon did not run does not count (`policy/worker/absence.py`).
     """
     absences, job = context.memory.absences, context.state.cluster.jobs.get(program.name)
     begun_s = 0.0 if job is None or job.begun_at_s is None else job.begun_at_s
@@ -348,7 +348,7 @@ def _progress_at_s(context: DecisionContext, spec: ProgramSpec) -> float | None:
 
 
 def _is_ready(context: DecisionContext, program: Program, attempt: Attempt, sample: Sample) -> bool:
-    """Whether training has begun. Where only a log or its work tells, that takes more (`policy/worker/readiness.py`)."""
+    """Whether training has begun. If only a log or work shows it, a least age applies (`policy/worker/readiness.py`)."""
     spec = context.spec(program.name)
     if spec is not None and spec.start_s is not None:
         return sample.proc_state not in _GONE and context.now_s >= _ready_due_s(context, program, attempt)
@@ -367,7 +367,7 @@ def _ready_due_s(context: DecisionContext, program: Program, attempt: Attempt) -
 
 
 def _note_gpu(context: DecisionContext, name: str, sample: Sample) -> None:
-    """Remember when its GPU was last seen in use by this tree alone."""
+    """Remember when a GPU was last in use by this process tree alone."""
     _, attempt = context.present(name)
     if context.memory.gpus is None or not context.asks_witnesses(name, sample):
         return
@@ -387,7 +387,7 @@ def _in_use(gpus: Gpus) -> tuple[GpuUse, ...]:
 
 
 def _continue_children(context: DecisionContext, name: str, sample: Sample) -> None:
-    """SIGCONT for stopped processes of the tree after `continue_s`; those that no signal reaches are reported."""
+    """Record processes of the tree that do not run for `continue_s`; send SIGCONT to the stopped ones."""
     _, attempt = context.present(name)
     if not sample.halted or attempt.stop is not None or _blind(context):
         return
@@ -395,19 +395,19 @@ def _continue_children(context: DecisionContext, name: str, sample: Sample) -> N
     halts = dict(watch.halts)
     for each in sample.halted:
         key, for_s = (each.pid, each.start_ticks, each.proc_state), context.now_s - each.since_s
-        told_s, sent_s = halts.get(key, (None, None))
+        recorded_s, sent_s = halts.get(key, (None, None))
         stopped = each.proc_state == "T"
         if for_s < continue_s or (sent_s is not None and context.now_s - sent_s < continue_s):
             continue
-        if told_s is None or context.now_s - told_s >= _HALT_FACT_S:
+        if recorded_s is None or context.now_s - recorded_s >= _HALT_FACT_S:
             state = "is stopped" if stopped else "waits inside the kernel or a driver, where no signal reaches it,"
-            what = "it is sent SIGCONT" if stopped else "it is left alone"
-            why = f"its process {each} {state} for {for_s:.0f} s (state {each.proc_state}): {what}"
+            action = "it is sent SIGCONT" if stopped else "it is left alone"
+            why = f"its process {each} {state} for {for_s:.0f} s (state {each.proc_state}): {action}"
             context.record(facts.ChildHalted(why, name, attempt.token, each.pid, each.name, each.proc_state))
-            told_s = context.now_s
+            recorded_s = context.now_s
         if stopped:
             context.command(commands.ContinueChild(name, attempt.token, each.pid, each.start_ticks))
-        halts[key] = told_s, context.now_s
+        halts[key] = recorded_s, context.now_s
     if halts != watch.halts:
         context.keep_watch(name, replace(watch, halts=halts))
 
@@ -448,7 +448,7 @@ def _judge(context: DecisionContext, name: str, sample: Sample) -> None:
 
 
 def _unhealthy(context: DecisionContext, program: Program, attempt: Attempt, sample: Sample) -> stall.StallVerdict | None:
-    """What follows from the health checks of a service (`policy/worker/service_health.py`)."""
+    """The verdict on the health checks of a service (`policy/worker/service_health.py`); None: nothing to heal."""
     spec, found = context.spec(program.name), sample.health
     if spec is None or spec.health is None or found is None or found.failing_since_s is None:
         return None
@@ -471,13 +471,13 @@ def _examine(context: DecisionContext, name: str, attempt: Attempt, watch: Obser
             context.command(commands.SendSignal(name, attempt.token, "SIGCONT"))
             return
         if context.now_s - watch.continued_at_s <= context.settings.stall.continue_s:
-            return  # SIGCONT is on its way
+            return  # wait for the effect of SIGCONT
     context.keep_watch(name, replace(watch, asked_at_s=context.now_s))
     context.command(commands.TakeEvidence(name, attempt.token))
 
 
 def _revive(context: DecisionContext, name: str, attempt: Attempt, *, works: bool = False) -> None:
-    """It moves again: it shows progress, or `works` without a word where that is enough."""
+    """Record that a stalled attempt recovered: by new progress, or with `works` by signs of work alone."""
     watch = context.memory.watches[name]
     moved_s = _newest(watch.progress_at_s, watch.sample.witness_at_s, watch.gpu_at_s) if works else watch.progress_at_s
     if attempt.stall == UNHEALTHY:
@@ -502,7 +502,7 @@ def on_evidence(context: DecisionContext, item: EvidenceTaken) -> None:
 
 
 def on_deadlines(context: DecisionContext) -> None:
-    """Kill attempts that did not exit in time. Right after an absence nobody is killed: their exits may not be read yet."""
+    """Kill attempts that did not exit in time, but not right after an absence: their exits may not be read yet."""
     if _blind(context):
         return
     for name in sorted(context.state.live):
@@ -530,7 +530,7 @@ def _is_held(context: DecisionContext, name: str, attempt: Attempt, asked: Stop)
 
 
 def _forgive(context: DecisionContext, name: str) -> None:
-    """Minutes of *progress* end the streak of deaths."""
+    """End the streak of deaths after `healthy_s` of training with *progress*; uptime alone is not enough."""
     program, attempt = context.present(name)
     if program.streak == 0 or attempt.ready_at_s is None or attempt.stall is not None:
         return
@@ -602,16 +602,16 @@ def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:
         why = f"{rate:.0f} steps/s for {context.now_s - since_s:.0f} s, usually {usual:.0f}"
         context.record(facts.Slowed(why, name, sample.token, rate, usual))
         context.command(commands.TakeEvidence(name, sample.token))
-    told = context.present(name)[1].slow_at_s is not None
-    if (since_s, told) != (watch.slow_since_s, watch.slow_told):
-        context.keep_watch(name, replace(watch, slow_since_s=since_s, slow_told=told))
+    recorded = context.present(name)[1].slow_at_s is not None
+    if (since_s, recorded) != (watch.slow_since_s, watch.slow_told):
+        context.keep_watch(name, replace(watch, slow_since_s=since_s, slow_told=recorded))
     _end_slowness(context, name)
 
 
 def _end_slowness(context: DecisionContext, name: str) -> None:
     program, attempt = context.present(name)
     if attempt.slow_at_s is None or not _beats(context, name, context.memory.watches[name].sample):
-        return  # the pace of printed lines is no promise: an evaluation may take an hour
+        return  # a rate from printed lines is not reliable: an evaluation may take an hour
     others = sum(1 for other in context.state.live.values() if other.name != name and _is_slow(other))
     since_s, settings = attempt.slow_at_s, context.settings.stall
     if slowness.restart_due(
@@ -626,7 +626,7 @@ def _is_slow(program: Program) -> bool:
 
 
 def _note_divergence(context: DecisionContext, name: str, before: Observation, sample: Sample) -> None:
-    """End a worker whose samples with progress all report more bad updates for long enough; it is then rolled back."""
+    """Stop a worker if, for long enough, every sample with progress reports additional bad updates. A rollback follows."""
     old, watch = before.sample, context.memory.watches[name]
     if sample.nan_count is None or old.nan_count is None or watch.moves == before.moves:
         return

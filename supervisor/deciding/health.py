@@ -1,4 +1,4 @@
-"""From the figures of a beat to the record of an illness and its action (`policy/worker/health.py`)."""
+"""Turn the figures of a beat into recorded illnesses and their actions (`policy/worker/health.py`)."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def note(context: DecisionContext, name: str, before: Observation) -> None:
 
 
 def judge(settings: HealthSettings, illness: str, sample: Sample) -> bool | None:
-    """One rule on one sample: True: sick, False: well, None: neither, or unknown."""
-    told = sample.figures.get
-    returns = Returns(told("mean_return"), told("best_return"), told("first_return"), told("best_spread"))
+    """Apply one rule to one sample. Returns True: sick, False: well, None: neither, or unknown."""
+    figure = sample.figures.get
+    returns = Returns(figure("mean_return"), figure("best_return"), figure("first_return"), figure("best_spread"))
     if illness == health.EXPLODING:
-        return exploding.is_sick(settings, q_max_abs=told("q_max_abs"), bound=told("q_bound"))
+        return exploding.is_sick(settings, q_max_abs=figure("q_max_abs"), bound=figure("q_bound"))
     if illness == health.COLLAPSED:
-        return collapse.is_sick(settings, returns, share=told("entropy_share"))
+        return collapse.is_sick(settings, returns, share=figure("entropy_share"))
     return falling.is_sick(settings, returns)
 
 
@@ -96,9 +96,9 @@ _EVIDENCE = {
 
 def figures(sample: Sample) -> str:
     """The known figures in one line: `largest |Q| 1200, possible |Q| 100, mean return 3`."""
-    told = ("largest |Q|", "possible |Q|", "entropy share", "mean return", "best return")
+    shown = ("largest |Q|", "possible |Q|", "entropy share", "mean return", "best return")
     numbers = _numbers(sample)
-    return ", ".join(f"{key} {numbers[key]:.4g}" for key in told if numbers[key] is not None) or "no figures known"
+    return ", ".join(f"{key} {numbers[key]:.4g}" for key in shown if numbers[key] is not None) or "no figures known"
 
 
 def is_well(watch: Observation, attempt: Attempt) -> bool:

@@ -8,13 +8,13 @@ others train on.
 * A pin overrides the rule and its vetoes, over restarts and reboots, until it is ended or runs out. The measurements
   continue, and the rule resumes from the pinned level.
 * Time without samples or without training does not count: a suspended host does not pass a trial.
-* A script that takes nothing of the level tells nothing of it: its time and its steps are in no measurement, and a reboot
-  at which only such scripts ran counts against no level.
+* A script that ignores the level's settings is no evidence about the level. Its time and its steps are in no measurement,
+  and a reboot while only such scripts run counts against no level.
 * On a cluster a node that fails under the level counts as its share of a reboot (`NodeFaultJudged`).
 * An operator's request or a worker's crash does not count against the level; a crash only lowers the kept steps.
 
-Example: light since 20 min, 96,000 steps kept a minute: `Reviewed`, `LevelChosen(3x32, trial)`; the two that train at
-light have the same environments and batch at 3x32 and are left alone, a third one starts.
+Example: level light is in force for 20 min, with 96,000 kept steps per minute: `Reviewed`, `LevelChosen(3x32, trial)`.
+The two programs of light have the same environments and batch at 3x32, so they train on, and a third program starts.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from supervisor.policy.level.attribution import attribute
 from supervisor.policy.level.load import Cap, LoadState, LoadVerdict
 from supervisor.records import dataclass, replace
 
-_SETTLES_S: Final = 600.0  # a level that does not fill its slots by then is measured as it is
-_LEAST_WINDOW: Final = 0.5  # share of a review: shorter ones say nothing about speed
+_SETTLES_S: Final = 600.0  # a level that has not filled its slots by then is measured as it is
+_LEAST_WINDOW: Final = 0.5  # share of a review period: a shorter measurement says nothing about speed
 _SURE_DOWN_S: Final = 1800.0  # on a box that was down for longer, the daemon may have died long before
 _OUT: Final = frozenset({Phase.DONE, Phase.STOPPED, Phase.FATAL})
 
 
-# --- what is known -------------------------------------------------------------------------------------------------------
+# --- the ladder and its cap ----------------------------------------------------------------------------------------------
 
 
 def names(context: DecisionContext) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ def cap(context: DecisionContext) -> Cap:
 
 
 def settle_in(context: DecisionContext) -> None:
-    """After a start or an update: set up the ladder, and take the settings of the level that is to be in force."""
+    """After a start or an update: set up the ladder, and apply the settings of the wanted level."""
     pin = context.state.climb.pin
     if pin is not None and context.settings.place(pin.level) is None:
         why = f"the pin ends: the config no longer has level {pin.level}"
@@ -78,7 +78,7 @@ def settle_in(context: DecisionContext) -> None:
 
 
 def _wanted(context: DecisionContext) -> str:
-    """The name of the level that is to be in force."""
+    """The name of the wanted level: that of the pin, of the load rule, or of the config."""
     pin, remembered = context.state.climb.pin, known(context.state)
     if pin is not None:
         return pin.level
@@ -88,7 +88,7 @@ def _wanted(context: DecisionContext) -> str:
 
 
 def _lay(context: DecisionContext) -> None:
-    """Begin the record of a new ladder, and keep the measurements of levels that the previous ladder had, too."""
+    """Begin the record of a new ladder, and keep the measurements of the levels that the previous ladder also had."""
     rungs, before = context.settings.rungs, context.state.climb.ladder
     ladder = tuple((rung.level.name, rung.level.shape) for rung in rungs)
     old = known(context.state)
@@ -107,13 +107,13 @@ def _lay(context: DecisionContext) -> None:
         record = (old.known[places[level]] if level in places else new for level, new in pairs)
         speeds = old.speeds if ladder == before else fresh.speeds
         fresh = fresh._replace(known=tuple(record), speeds=speeds, recent_s=old.recent_s)
-    told = f", {shared} of them known from the previous ladder" if shared else ""
-    why = f"a ladder of {len(rungs)} levels{told}, starting at {rungs[start or 0].level.name}"
+    reused = f", {shared} of them known from the previous ladder" if shared else ""
+    why = f"a ladder of {len(rungs)} levels{reused}, starting at {rungs[start or 0].level.name}"
     shapes = tuple(shape for _, shape in ladder)
     context.record(facts.LadderLaid(why, tuple(name for name, _ in ladder), shapes, encoded(fresh)))
 
 
-# --- a look --------------------------------------------------------------------------------------------------------------
+# --- a sample ------------------------------------------------------------------------------------------------------------
 
 
 def on_look(context: DecisionContext) -> None:
@@ -127,7 +127,7 @@ def on_look(context: DecisionContext) -> None:
 
 
 def _training(context: DecisionContext) -> list[str]:
-    """The programs that train now, undisturbed."""
+    """The programs that train now without a stall; services are not among them."""
     return [
         name
         for name, program in context.state.live.items()
@@ -139,7 +139,7 @@ def _training(context: DecisionContext) -> list[str]:
 
 
 def _marks(context: DecisionContext, training: list[str]) -> dict[str, Mark]:
-    """Where those of them are that count for the level, if they say so."""
+    """The positions of the training programs that use the level's settings, if they report their steps."""
     watches = context.memory.watches
     found = {name: watches[name] for name in training if name in watches and context.state.programs[name].takes_level}
     return {
@@ -148,9 +148,10 @@ def _marks(context: DecisionContext, training: list[str]) -> dict[str, Mark]:
 
 
 def _gained(context: DecisionContext, before: dict[str, Mark], marks: dict[str, Mark]) -> int:
-    """Steps made and kept since the look before. A resume goes back to its checkpoint, which lowers the sum.
+    """Steps made and kept since the previous sample. A resume goes back to its checkpoint, which lowers the sum.
 
-    Beats count over all attempts. A script without them may count from 0 again, so its first look says nothing.
+    Beats count steps over all attempts. A script without beats may count from 0 in each attempt, so the first sample of an
+    attempt is not compared with the previous one.
     """
     return sum(
         mark.steps - before[name].steps
@@ -174,8 +175,8 @@ def _seen(context: DecisionContext, tenure: Tenure) -> Tenure:
     trainings = [program for program in context.state.programs.values() if not program.service]
     wanted = sum(program.wanted and program.phase not in _OUT for program in trainings)
     full = len(training) >= min(context.settings.level.slots, wanted)
-    tells = any(context.state.programs[name].takes_level for name in training)
-    up_s = tenure.up_s + (gap_s if tells else 0.0)
+    counts = any(context.state.programs[name].takes_level for name in training)
+    up_s = tenure.up_s + (gap_s if counts else 0.0)
     if not tenure.settled:
         return _settling(context, replace(tenure, seen_s=context.now_s, up_s=up_s), len(training), gap_s, full=full)
     marks = _marks(context, training)
@@ -227,7 +228,7 @@ def _review(context: DecisionContext, tenure: Tenure) -> None:
 
 
 def _go(context: DecisionContext, level: str, why: str, by: str, *, trial: bool = False) -> None:
-    """Put another level in force (or end its trial): programs whose settings change move, the others train on."""
+    """Put another level in force (or end its trial): programs whose settings change restart, the others train on."""
     before = context.state.level
     if (before, context.state.climb.trial) == (level, trial):
         return
@@ -246,15 +247,15 @@ def _go(context: DecisionContext, level: str, why: str, by: str, *, trial: bool 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What ran when the host went down, as far as the journal knows."""
+    """The workers that ran when the host went down, as far as the journal knows."""
 
     workers: int
-    since_s: float | None  # training since then is not in the record yet; None: there was none
-    changed_at_s: float | None = None  # of the last change of level in that boot; None: there was none
+    since_s: float | None  # the record lacks the training since then; None: there was none
+    changed_at_s: float | None = None  # last change of level in that boot; None: there was none
 
 
 def ran(context: DecisionContext) -> Ran:
-    """What ran before a reboot. Call it before the reboot is recorded."""
+    """The workers that ran before a reboot. Call this before the reboot is recorded."""
     climb = context.state.climb
     trainings = [program for program in context.state.live.values() if not program.service and program.takes_level]
     attempts = [program.attempt for program in trainings if program.attempt is not None]
@@ -327,8 +328,8 @@ def _judge_fault(context: DecisionContext, fault: facts.NodeFaulted, remembered:
         after = load.placed(after, place)
         verdict = LoadVerdict(place, trial=False, why=f"{pin.level} stays: it is pinned")
     level = names(context)[place]
-    told = f"{fault.weight:.2g} of a reboot counts" if fault.weight < 1.0 else "it counts as a reboot"
-    why = f"node {fault.node} was lost under {level}: {told} against it; {verdict.why}"
+    charge = f"{fault.weight:.2g} of a reboot counts" if fault.weight < 1.0 else "it counts as a reboot"
+    why = f"node {fault.node} was lost under {level}: {charge} against it; {verdict.why}"
     context.record(facts.NodeFaultJudged(why, fault.node, level, fault.weight, tenure.up_s, encoded(after)))
     context.memory = replace(context.memory, tenure=replace(tenure, up_s=0.0))
     _go(context, names(context)[verdict.level], verdict.why, "the rule", trial=verdict.trial)
@@ -364,8 +365,8 @@ def on_asked(context: DecisionContext, item: Asked) -> None:
         if pin is not None:
             _asked(context, item, "")
             _unpin(context, f"{item.by} ended the pin on {pin.level}", item.by)
-        told = f"the pin on {pin.level} is ended" if pin is not None else "nothing was pinned"
-        _answer(context, item, context.state.level, SUCCESS, told)
+        message = f"the pin on {pin.level} is ended" if pin is not None else "nothing was pinned"
+        _answer(context, item, context.state.level, SUCCESS, message)
     elif context.settings.place(level) is None:
         near = difflib.get_close_matches(level, names(context), n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names(context))}"
@@ -376,9 +377,9 @@ def on_asked(context: DecisionContext, item: Asked) -> None:
 
 
 def _asked(context: DecisionContext, item: Asked, level: str) -> None:
-    told = (level, *((f"{item.for_s:g} s",) if item.for_s is not None else ())) if level else ()
+    arguments = (level, *((f"{item.for_s:g} s",) if item.for_s is not None else ())) if level else ()
     why = f"{item.by} requested {item.verb.value} {level}".rstrip()
-    context.record(facts.OperatorAsked(why, item.verb.value, told, item.uid))
+    context.record(facts.OperatorAsked(why, item.verb.value, arguments, item.uid))
 
 
 def _pin(context: DecisionContext, item: Asked, level: str) -> str:
@@ -401,7 +402,7 @@ def _pin(context: DecisionContext, item: Asked, level: str) -> str:
 
 
 def _unpin(context: DecisionContext, why: str, by: str) -> None:
-    """The rule goes on from the level that was pinned; a config without one is in force again."""
+    """End the pin. The load rule continues from the pinned level; without the rule, the config's level is in force again."""
     context.record(facts.LevelUnpinned(why, context.state.level, by))
     _go(context, _wanted(context), why, by)
 

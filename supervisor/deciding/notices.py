@@ -1,7 +1,7 @@
-"""Notices that this box ends: who saves, when it is copied off the box, and when the programs leave.
+"""Notices that this box ends: which programs save, when a copy off the box is made, and when the programs exit.
 
 The rule is `policy/upkeep/notices.py`. A notice is a fact, so that a later daemon, here or on another box, knows why the
-box ended. What was begun because of it is in memory: a daemon that is killed meanwhile begins it again.
+box ended. The steps that it causes are only in memory: if the daemon is killed meanwhile, the next one begins them again.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from supervisor.records import replace
 _LEAST_GRACE_S: Final = 2.0
 _MOST_COPY_S: Final = 300.0
 _LEAST_COPY_S: Final = 3.0
-_SLOWER: Final = 1.5  # than the newest one, on a box on which everybody saves
+_SLOWER: Final = 1.5  # expected duration of a copy while all programs save, relative to the newest copy
 
 
 def on_read(context: DecisionContext, item: EndNoticesRead) -> None:
-    """The sources say something else than before. What a source that cannot be read said last stands."""
+    """Handle a change of the notices. If a source cannot be read, its last notices stay valid."""
     context.memory = replace(context.memory, notice_errors=item.errors)
     found = {each.id: each for each in item.found}
     for known in (*(each.notice for each in context.state.notices.standing.values()), *context.state.notices.spent.values()):
@@ -63,7 +63,7 @@ def _announce(context: DecisionContext, notice: EndNotice) -> None:
 
 
 def pursue(context: DecisionContext) -> None:
-    """Call off what is over, save and copy, and ask the programs to leave in time."""
+    """Close notices that are over, save and copy, and ask the programs to exit in time."""
     for each in tuple(context.state.notices.standing.values()):
         if rule.is_over(each.notice, context.now_s):
             why = f"the end that {each.notice.source} announced has passed, and this box is still there: {each.notice.what}"
@@ -73,7 +73,7 @@ def pursue(context: DecisionContext) -> None:
     standing = context.state.notices.standing
     context.memory = replace(context.memory, rescues={k: v for k, v in context.memory.rescues.items() if k in standing})
     if context.settings.launcher.remote:
-        return  # this host's end ends no job: the next daemon adopts them
+        return  # the end of this host ends no job: the next daemon adopts the jobs
     _tell_programs(context)
     if context.state.stopping or context.memory.ended:
         return
@@ -83,21 +83,21 @@ def pursue(context: DecisionContext) -> None:
 
 
 def _tell_programs(context: DecisionContext) -> None:
-    """Scripts that know nothing of beats read when the box ends in the file that EXTRALIFE_LEAVE_BY names."""
-    end, told = context.state.notices.end(), context.memory.end_told
+    """Keep the files that EXTRALIFE_LEAVE_BY names up to date: scripts without beats read there when the box ends."""
+    end, sent = context.state.notices.end(), context.memory.end_told
     live = {p.attempt.token: p.name for p in context.state.live.values() if p.attempt is not None}
     if end is None:
         if any(isinstance(fact, facts.EndCalledOff) for fact in context.facts):
             for token, name in live.items():
                 context.command(commands.TellEnd(name, token, None, ""))
-        context.memory = replace(context.memory, end_told={}) if told else context.memory
+        context.memory = replace(context.memory, end_told={}) if sent else context.memory
         return
     until_s = end.notice.until_s
     wall_s = None if until_s is None else context.wall_s + until_s - context.now_s
     for token, name in live.items():
-        if token not in told or told[token] != until_s:
+        if token not in sent or sent[token] != until_s:
             context.command(commands.TellEnd(name, token, wall_s, f"{end.notice.source}: {end.notice.what}"))
-    if told.keys() != live.keys() or any(each != until_s for each in told.values()):
+    if sent.keys() != live.keys() or any(each != until_s for each in sent.values()):
         context.memory = replace(context.memory, end_told=dict.fromkeys(live, until_s))
 
 
@@ -105,7 +105,7 @@ def _tell_programs(context: DecisionContext) -> None:
 
 
 def _rescue(context: DecisionContext, announced: Announced) -> None:
-    """Ask everybody to save, those that lose most first; then copy it off the box."""
+    """Ask programs to save, first those with the most unsaved work per second of saving; then request a copy off the box."""
     id_, rescue = announced.notice.id, context.memory.rescues.get(announced.notice.id)
     if rescue is None:
         found = _plan(context, announced.notice)
@@ -130,7 +130,7 @@ def _plan(context: DecisionContext, notice: EndNotice) -> Plan:
 
 
 def _savings(context: DecisionContext) -> list[Saving]:
-    """The programs that save when they are asked: those that beat."""
+    """The programs that save on request (those with beats), with the time since the last save and the duration of one."""
     found = []
     for name, program in context.state.live.items():
         attempt, spec = program.attempt, context.spec(name)
@@ -153,7 +153,7 @@ def _savings(context: DecisionContext) -> list[Saving]:
 
 
 def _ask(context: DecisionContext, names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Ask these to save now; who they are."""
+    """Ask these programs to save now. Returns (name, token) of each program asked."""
     asked = []
     for name in names:
         program = context.state.programs.get(name)
@@ -170,7 +170,7 @@ def _ask(context: DecisionContext, names: tuple[str, ...]) -> tuple[tuple[str, s
 
 
 def _has_saved(context: DecisionContext, name: str, token: str, since_s: float) -> bool:
-    """Whether nothing more is to be waited for: it has saved since, it could not, or it is gone."""
+    """Whether the wait for this attempt is over: it has saved since then, its save failed, or it has ended."""
     found, watch = context.live(name, token), context.memory.watch(name, token)
     if found is None or found[1].save_error or watch is None:
         return True
@@ -182,7 +182,7 @@ def _copies(context: DecisionContext) -> bool:
 
 
 def _copy_s(context: DecisionContext) -> float:
-    """How long one copy takes, by the newest one; 0 where none is made."""
+    """Estimated seconds that one copy takes, by the newest one; 0 if no copies are made."""
     if not _copies(context):
         return 0.0
     newest = context.state.offsite.copied
@@ -198,7 +198,7 @@ def _ask_for_copy(context: DecisionContext, announced: Announced) -> None:
 
 
 def _leave(context: DecisionContext) -> None:
-    """Once it is time: everybody saves and leaves, and one last copy is made."""
+    """Once it is time, ask all programs to save and exit; then request one last copy."""
     due = [each for each in context.state.notices.standing.values() if each.leave_at_s is not None]
     first = min(due, key=lambda each: each.leave_at_s or 0.0, default=None)
     if first is None or first.leave_at_s is None:

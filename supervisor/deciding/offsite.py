@@ -1,10 +1,10 @@
-"""Copies off the box: when one begins, what follows from its outcome, and from another box's lease.
+"""Copies off the box: when a copy begins, and the consequences of its outcome and of another box's lease.
 
-A thread makes the copies (`adapters/offsite/thread.py`), so neither this nor a training waits for one. What asks for a copy
-is in the journal (`model/offsite_record.py`): after a kill of the daemon, the next daemon begins the copy again.
+A thread makes the copies (`adapters/offsite/thread.py`), so neither a decision nor a training waits for a copy. The request
+for a copy is in the journal (`model/offsite_record.py`): after a kill of the daemon, the next daemon begins the copy again.
 
-A box on which another one has taken over stops its programs, and starts none, until `supervisorctl offsite take-over`. The
-fence is a fact: the box stays stopped over reboots, also while it cannot reach the repository.
+If another box has taken over, this box stops its programs and starts none until `supervisorctl offsite take-over`. The
+fence is a fact: the programs stay stopped over reboots, even while the box cannot reach the repository.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOOK_AGAIN_S: Final = 60.0
 
 
 def on_asked(context: DecisionContext, item: Asked) -> None:
-    """`offsite now`, `check` and `take-over`: answered at once; the page `offsite` tells how it ended."""
+    """Handle `offsite now`, `check` and `take-over`. The reply comes at once; the page `offsite` shows the outcome."""
     if context.state.stopping:
         answer = (SHUTDOWN_STATE, "extralife is shutting down")
     elif not context.settings.offsite.on:
@@ -47,7 +47,7 @@ def on_asked(context: DecisionContext, item: Asked) -> None:
 
 
 def on_due(context: DecisionContext, item: OffsiteDue) -> None:
-    """A time of one of the two calendars has passed."""
+    """Queue the check or the removal of old copies whose time in the calendar has passed."""
     known = context.state.offsite.tended.get(item.what)
     newest = None if known is None else known.due_wall_s
     began_wall_s = context.state.daemon_since_wall_s
@@ -65,7 +65,7 @@ def _want(context: DecisionContext, what: str, due_wall_s: float | None = None) 
 
 
 def on_lease(context: DecisionContext, item: LeaseFound) -> None:
-    """Whose the repository is, read before each copy."""
+    """Handle the repository's lease, which is read before each copy and says which box owns the repository."""
     context.memory = replace(context.memory, offsite_first_look_s=None)
     record, lease = context.state.offsite, item.lease
     if item.claim is rule.Claim.HELD:
@@ -85,15 +85,15 @@ def on_lease(context: DecisionContext, item: LeaseFound) -> None:
 
 
 def _says_nothing(fence: Fence, lease: rule.Lease) -> bool:
-    """Whether it is another repository than the one in which a box has taken over, also if that is written otherwise."""
+    """Whether this is another repository than the one in which a box has taken over, not the same one at a new address."""
     return fence.place not in {"", lease.place} and fence.token != lease.token
 
 
 def on_done(context: DecisionContext, item: OffsiteDone) -> None:
-    """A copy, a check or a removal of old copies has ended."""
+    """Handle the end of the thread's work: of a copy, a check, a removal of old copies, a take-over or a look."""
     context.memory = replace(context.memory, offsite="", offsite_first_look_s=None)
     if item.what == LOOK or (item.what == COPY and context.state.offsite.fence is not None):
-        return  # a look that failed is repeated by the next copy
+        return  # after a failed look, the next copy reads the lease again
     if item.error:
         error = item.error[:_MOST_CHARS]
         context.record(
@@ -150,7 +150,7 @@ def holds_end(context: DecisionContext) -> bool:
 
 
 def _begin(context: DecisionContext, copies: rule.Copies) -> None:
-    """The thread is free: what the operator or the calendar asked for, then a first look, then a copy that is due."""
+    """Give the idle thread its next task: a request of operator or calendar, else a look at the lease, else a due copy."""
     asked, *rest = context.memory.offsite_asked or ("",)
     if asked:
         context.memory = replace(context.memory, offsite_asked=tuple(rest))
@@ -173,7 +173,7 @@ def _begin(context: DecisionContext, copies: rule.Copies) -> None:
 
 
 def _looks(context: DecisionContext) -> bool:
-    """Whether the lease is to be read: once of each repository, and of one that may end a fence until it says something."""
+    """Whether to read the lease now: once for each repository, and again and again for one that may end a fence."""
     fence, place = context.state.offsite.fence, context.settings.offsite.place
     if context.memory.offsite_looked != place:
         return True
@@ -186,19 +186,19 @@ def _looks(context: DecisionContext) -> bool:
 
 
 def _make_room(context: DecisionContext) -> None:
-    """A copy that somebody waits for does not wait for a check of the whole repository."""
+    """Let an urgent copy interrupt the running work: a check of the whole repository takes too long."""
     asked, doing = context.state.offsite.asked, context.memory.offsite
     if context.state.offsite.fence is not None or asked not in rule.URGENT:
         return
     if doing in {CHECK, FORGET}:
         context.memory = replace(context.memory, offsite_asked=(doing, *context.memory.offsite_asked))
     elif doing != COPY or asked != rule.NOTICE or context.memory.offsite_cause == rule.NOTICE:
-        return  # a copy that was begun before the notice makes room: what it has sent is not sent again
+        return  # else the notice interrupts an older copy; the new one does not send the same data again
     _give(context, COPY, _copy(context, asked, _limit_s(context), urgent=True))
 
 
 def _limit_s(context: DecisionContext) -> float:
-    """No copy is of use after the end of the box."""
+    """Time limit of a copy in seconds. A copy is useless after the end of the box."""
     end, limit_s = context.state.notices.end(), context.settings.offsite.timeout_s
     if end is None or end.notice.until_s is None:
         return limit_s
@@ -206,7 +206,7 @@ def _limit_s(context: DecisionContext) -> float:
 
 
 def _copy_before_the_end(context: DecisionContext) -> None:
-    """The host goes down in order: once all programs have left, one last copy, within `reboot_s`."""
+    """At an orderly shutdown of the host, make one last copy within `reboot_s`, once all programs have exited."""
     limit_s = context.settings.offsite.reboot_s
     waits = context.memory.offsite_until_s is None and context.memory.host_ends and not context.state.live
     if waits and limit_s > 0 and context.state.offsite.fence is None and _copies(context).trained:
@@ -239,7 +239,7 @@ def _copies(context: DecisionContext) -> rule.Copies:
 
 
 def _trained(context: DecisionContext, newest_s: float | None) -> bool:
-    """Whether a program trains, or has trained since that copy."""
+    """Whether a program trains, or has trained since the newest copy."""
     programs = context.state.programs.values()
     if newest_s is None:
         return any(program.attempts for program in programs)

@@ -1,4 +1,4 @@
-"""Checkpoints that a program writes itself: with which one an attempt begins, and how old the newest is."""
+"""Checkpoints that a program writes itself: which one an attempt starts from, and how old the newest one is."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint, Sample
 from supervisor.model.state import Attempt, Program
 from supervisor.policy.worker import absence, unsaved
 
-_SEEN_FACT_S = 600.0  # as for checkpoints that are reported
+_SEEN_FACT_S = 600.0  # the same period as for checkpoints that a worker reports
 
 
 def on_found(context: DecisionContext, item: CheckpointsFound) -> None:
-    """Put on record what an attempt begins with. Nothing waits for this: the start goes on meanwhile."""
+    """Record the checkpoint that an attempt starts from. The start does not wait for this record."""
     found = context.live(item.program, item.token)
     if found is None:
         return
@@ -40,14 +40,14 @@ def _told(own: OwnCheckpoint) -> str:
 
 
 def _past(context: DecisionContext, at_s: float | None) -> float | None:
-    """A file may be of a clock that is ahead."""
+    """Limit a file's time to the present: it may come from a clock that is ahead."""
     return None if at_s is None else min(context.now_s, at_s)
 
 
 def begins_at(attempt: Attempt, sample: Sample) -> int | None:
-    """From which step an attempt goes on that has not reported it; None: nobody knows.
+    """The step from which an attempt resumes, if it has not reported that step; None: unknown.
 
-    The step of its newest whole checkpoint, if that is sure, and unless its own step count says that it began earlier.
+    This is the step of its newest whole checkpoint, if that is sure and the attempt's own step count is not lower.
     """
     if not attempt.from_path or attempt.from_step is None or not attempt.from_sure:
         return None
@@ -55,7 +55,7 @@ def begins_at(attempt: Attempt, sample: Sample) -> int | None:
 
 
 def note_saved(context: DecisionContext, name: str, sample: Sample) -> None:
-    """Record that a newer checkpoint was seen, or that none came for too long."""
+    """Record that a newer checkpoint was found, or that no checkpoint came for too long."""
     program, attempt = context.present(name)
     own = sample.own
     if own is None or own.error or attempt.ready_at_s is None or _waits_for_resume(program, attempt):
@@ -69,7 +69,7 @@ def note_saved(context: DecisionContext, name: str, sample: Sample) -> None:
 
 
 def note_last(context: DecisionContext, name: str) -> None:
-    """At the end of an attempt: the newest that was seen of it, which need not be on record yet."""
+    """At the end of an attempt, record its newest checkpoint if that is not on record yet."""
     program, attempt = context.present(name)
     watch = context.memory.watch(name, attempt.token)
     own = None if watch is None else watch.sample.own
@@ -84,14 +84,14 @@ def _see(context: DecisionContext, name: str, own: OwnCheckpoint) -> None:
 
 
 def _waits_for_resume(program: Program, attempt: Attempt) -> bool:
-    """Until it is on record where this attempt began, the position of the one before counts."""
+    """Whether the first step of this attempt is not on record yet. Until then the previous attempt's position counts."""
     return program.exposure_s > 0.0 and attempt.resumed_step is None and not attempt.resume_unknown
 
 
 def _is_newer(program: Program, own: OwnCheckpoint) -> bool:
     if not own.path or program.ckpt_at_s is None or own.saved_at_s is None:
         return own.path not in ("", program.ckpt_path)
-    return own.saved_at_s > program.ckpt_at_s + 1.0  # times of a look are rounded to a moment of this clock
+    return own.saved_at_s > program.ckpt_at_s + 1.0  # each look converts a file's time anew, so it may differ slightly
 
 
 def _note_unsaved(context: DecisionContext, name: str, sample: Sample, own: OwnCheckpoint) -> None:

@@ -1,4 +1,4 @@
-"""Bring the programs in line with the settings: after a start, an update, a change of level."""
+"""Apply the settings to the programs after a start, an update or a change of level."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def reconcile(context: DecisionContext, why: str, *, chosen: LevelChosen | None 
     for spec in context.settings.programs:
         program = context.state.programs.get(spec.name)
         if program is None:
-            told = f"new in the config ({why})"
+            cause = f"new in the config ({why})"
             context.record(
-                facts.ProgramConfigured(told, spec.name, spec.digest, spec.autostart, spec.own_digest, service=spec.service)
+                facts.ProgramConfigured(cause, spec.name, spec.digest, spec.autostart, spec.own_digest, service=spec.service)
             )
         elif program.digest != spec.digest:
             level_only = other_level and spec.own_digest != "" and spec.own_digest == program.own_digest
@@ -49,10 +49,10 @@ def reconcile(context: DecisionContext, why: str, *, chosen: LevelChosen | None 
 
 
 def _change(context: DecisionContext, program: Program, spec: ProgramSpec, why: str, *, level_only: bool) -> None:
-    told = f"settings of another level ({why})" if level_only else f"changed in the config ({why})"
+    cause = f"settings of another level ({why})" if level_only else f"changed in the config ({why})"
     context.record(
         facts.ProgramConfigured(
-            told, spec.name, spec.digest, spec.autostart, spec.own_digest, level_only, service=spec.service
+            cause, spec.name, spec.digest, spec.autostart, spec.own_digest, level_only, service=spec.service
         )
     )
     if program.attempt is not None:
@@ -64,7 +64,7 @@ def _change(context: DecisionContext, program: Program, spec: ProgramSpec, why: 
 def _move(context: DecisionContext, program: Program, spec: ProgramSpec, why: str) -> None:
     """Move one program to another level by the load rule. Unlike a change of the config, this resets no deaths.
 
-    A program that is DONE stays so. One that was given up for lack of memory is tried again, as it may need less here.
+    A program that is DONE stays so. A program given up for lack of memory is queued again, as it may need less memory here.
     """
     context.record(
         facts.ProgramConfigured(

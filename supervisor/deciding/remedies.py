@@ -1,4 +1,4 @@
-"""The change before the next attempt, so that it does not just repeat the last: checkpoint, random seed or batch."""
+"""Remedies: change the checkpoint, the random seed or the batch, so that the next attempt does not fail the same way."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def remedy(context: DecisionContext, name: str, attempt: Attempt, ending: Ending
 
 
 def _heal_illness(context: DecisionContext, name: str, attempt: Attempt) -> str:
-    what = health.WORDS.get(attempt.ill, "its training went wrong")
+    symptom = health.WORDS.get(attempt.ill, "its training went wrong")
     if attempt.illness_action == health.GIVE_UP:
-        return f"{what}, and the config says to give up"
+        return f"{symptom}, and the config says to give up"
     if attempt.illness_action == health.NEW_SEED:
-        return _new_seed(context, name, what)
-    return _roll_back(context, name, attempt, what)
+        return _new_seed(context, name, symptom)
+    return _roll_back(context, name, attempt, symptom)
 
 
 def _new_seed(context: DecisionContext, name: str, what: str) -> str:
@@ -65,7 +65,7 @@ def _roll_back(context: DecisionContext, name: str, attempt: Attempt, what: str 
 
 
 def _lower_batch(context: DecisionContext, name: str, ending: Ending) -> None:
-    """Lower the batch, from the one that it ran with. A program that ignores the batch given to it is left alone."""
+    """Lower the batch that the attempt ran with. The batch of a program that ignores its lowered batch stays as it is."""
     spec, level = context.spec(name), context.settings.level.name
     given = context.state.programs[name].batch_size(level)
     ran_with = ending.batch_size or given or (spec.batch_size if spec is not None else None)
@@ -79,7 +79,7 @@ def _lower_batch(context: DecisionContext, name: str, ending: Ending) -> None:
 
 
 def _quarantine(context: DecisionContext, name: str) -> None:
-    """Set aside a checkpoint that makes every attempt die that loads it."""
+    """Set aside a checkpoint if every attempt that loads it dies."""
     program, settings = context.state.programs[name], context.settings.restart
     older_is_whole = program.ckpt_path != ""
     if program.torn_path and torn.is_due(settings.poison_deaths, deaths=program.torn_deaths, older_is_whole=older_is_whole):

@@ -20,11 +20,11 @@ from supervisor.model.state import Program
 from supervisor.records import replace
 
 Result = tuple[str, int, str]
-_MOST_ERRORS = 5  # in one sentence
+_MOST_ERRORS = 5  # at most so many errors in one message
 
 
 def on_asked(context: DecisionContext, item: Asked) -> None:
-    """One request; it is answered now, or by `Turn.settle` once its programs have reached the requested state."""
+    """One request; it is answered now, or by `DecisionContext.settle` once its programs have reached the requested state."""
     if item.verb in {Verb.PIN, Verb.UNPIN}:
         levels.on_asked(context, item)
         return
@@ -124,10 +124,10 @@ def _signal(context: DecisionContext, program: Program, signal: str) -> Result:
 
 
 def _clear(context: DecisionContext, item: Asked) -> None:
-    """Empty logs: a thread that may block does it and answers."""
+    """Order a thread to empty the logs, which may block. The thread sends the reply."""
     known = tuple((name, context.settings.logs(name)) for name in item.names if name in context.state.programs)
-    strangers = tuple((name, BAD_NAME, "no such program") for name in item.names if name not in context.state.programs)
-    context.command(commands.ClearLogs(item.request_id, known, strangers))
+    unknown = tuple((name, BAD_NAME, "no such program") for name in item.names if name not in context.state.programs)
+    context.command(commands.ClearLogs(item.request_id, known, unknown))
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def merged(old: Settings, new: Settings, only: tuple[str, ...]) -> Settings:
     sections = {section: getattr(new, section) for section in SECTIONS if f"[{section}]" in only}
     base = new if only_load(only) else old
     ladder = tuple(replace(rung, programs=_mixed(old, new, rung.level.name, only)) for rung in base.ladder)
-    if only_load(only):  # the three belong together
+    if only_load(only):  # level, levels and load belong together
         sections |= {"level": new.level, "load": new.load}
     programs = _mixed(old, new, base.level.name, only)
     return replace(old, programs=programs, ladder=ladder, **sections)
@@ -212,7 +212,7 @@ def only_load(only: tuple[str, ...]) -> bool:
 
 
 def _mixed(old: Settings, new: Settings, level: str, only: tuple[str, ...]) -> tuple[ProgramSpec, ...]:
-    """The programs at one level: those in `only` as the new settings have them, as far as these know the level."""
+    """The programs at one level: those in `only` from the new settings, if these have the level, the others from the old."""
     before = old if old.place(level) is not None else new
     after = new if new.place(level) is not None else old
     kept = tuple(spec for spec in before.at(level).programs if spec.name not in only)

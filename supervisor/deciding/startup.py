@@ -76,7 +76,7 @@ def _fill_hole(context: DecisionContext, program: Program) -> None:
 
 
 def _await_lease(context: DecisionContext, *, rebooted: bool) -> None:
-    """A box that comes back looks first whether another one has taken over (`policy/upkeep/offsite.py`)."""
+    """After a reboot, delay the starts until the daemon knows whether another box took over (`policy/upkeep/offsite.py`)."""
     record, rules = context.state.offsite, context.settings.offsite
     held = record.token != "" and record.place in {"", rules.place}
     until_s = offsite.first_look_until_s(rules, rebooted=rebooted, held=held, now_s=context.now_s)
@@ -93,7 +93,7 @@ def _why(*, clean: bool | None, rebooted: bool | None, adopted: int) -> str:
 
 
 def _compared(context: DecisionContext, boot: BootEvidence) -> box_identity.Verdict:
-    """Whether this is the box of the record."""
+    """Compare this box with the recorded one."""
     box = context.state.box
     if box is None:
         return box_identity.Verdict(another=False)
@@ -130,15 +130,15 @@ def _rebooted(context: DecisionContext, boot: BootEvidence, identity: box_identi
     running = tuple(sorted(context.state.live))
     old_boot_id = context.state.boot_id
     down = "unknown" if boot.down_s is None else f"{boot.down_s:.0f} s"
-    told = f": {WORDS[boot.kind]}" if boot.kind else ""
+    ending = f": {WORDS[boot.kind]}" if boot.kind else ""
     cause, kind, words = boot.cause, boot.kind, boot.last_words
-    why = f"the host rebooted, {cause}{told}, down {down} ({boot.evidence})"
+    why = f"the host rebooted, {cause}{ending}, down {down} ({boot.evidence})"
     last_s = context.state.at_s if boot.last_sign_s is None else boot.last_sign_s
     notice = context.state.notices.explanation(last_s)
     if notice is not None:
         cause = "preempted"
-        why = f"the host ended as {notice.source} had announced ({notice.what}){told}, down {down} ({boot.evidence})"
-    if identity.another:  # its disk was copied or moved: the last words are not of this one
+        why = f"the host ended as {notice.source} had announced ({notice.what}){ending}, down {down} ({boot.evidence})"
+    if identity.another:  # its disk was copied or moved: the cause and the log lines are of another box
         kind, words = "", ()
         why = f"{_another(context, identity)}: every program resumes here, down {down}"
         if notice is None:  # no box went down
@@ -167,9 +167,9 @@ def _rebooted(context: DecisionContext, boot: BootEvidence, identity: box_identi
 
 
 def _still_true(context: DecisionContext, boot: BootEvidence) -> dict[str, int]:
-    """The steps of the last sign of life, without programs that resumed after it from an older checkpoint.
+    """The steps at the last sign of life, without programs that resumed from an older checkpoint after it.
 
-    The loss of those steps is recorded already; as the program's position they would be counted as lost again.
+    The loss of their steps is already on record. If these steps stayed the program's position, they would be lost twice.
     """
     resumed_at_s = {
         name: program.attempt.resumed_at_s for name, program in context.state.live.items() if program.attempt is not None
@@ -185,8 +185,8 @@ def _still_true(context: DecisionContext, boot: BootEvidence) -> dict[str, int]:
 def _alert(context: DecisionContext, fact: facts.HostRebooted, ckpt_steps: dict[str, int]) -> None:
     """Report a reboot. Lost work is the steps between the last sign of life and the newest complete checkpoint.
 
-    The programs that resume are those started in this turn: after an orderly reboot the last sign of life names none. While
-    the lease is read first (`_await_lease`), they are those that ran.
+    `resuming` lists the programs started in this turn, because after an orderly reboot the last sign of life names none.
+    If the starts wait for the lease (`_await_lease`), it lists the programs that ran before the reboot.
     """
     losses = {}
     for name in fact.programs:
@@ -199,7 +199,7 @@ def _alert(context: DecisionContext, fact: facts.HostRebooted, ckpt_steps: dict[
         made = None if steps is None else furthest(steps, newest)
         found = loss(made, newest, exact=False, saved=False, began_step=began_step, rate=rate)
         spec = context.spec(name)
-        # Only a built-in worker's checkpoints can be read. Any other may have saved a newer one than the record knows.
+        # Only a built-in worker's checkpoints can be read. Another program may have saved a newer one than the recorded one.
         read = spec is not None and spec.builtin and name in ckpt_steps
         losses[name] = found if read else replace(found, bound=found.bound and ABOUT)
     waits = context.memory.offsite_first_look_s is not None
@@ -217,7 +217,7 @@ def _settle_attempt(
     rebooted: bool,
     last_sign_s: float | None,
 ) -> None:
-    """Adopt or close one attempt that is alive in the journal."""
+    """Adopt or close one attempt whose end is not in the journal."""
     name = program.name
     survival, ending = (survivor.survival, survivor.ending) if survivor is not None else (Survival.NEVER, None)
     if rebooted:
@@ -240,7 +240,7 @@ def _settle_attempt(
 
 
 def _take_in(context: DecisionContext, name: str, number: int, stranger: Survivor) -> None:
-    """Adopt a worker that runs although the journal has no start of it: a damaged or older journal has lost the start.
+    """Adopt a worker that runs although the journal does not have its start: a damaged or older journal has lost it.
 
     A second worker could not take the run directory's lock, and would fail for as long as this one trains. If the last
     known request was to stop the program, the worker is stopped.

@@ -1,6 +1,6 @@
 """How an attempt spends its time, counted from samples and recorded in few facts (`facts.Tallied`).
 
-A sample is not a fact, but the account of each second depends on it: restoring, compiling, evaluating, saving, slow. So the
+Samples are not facts, but they decide the account of each second: restoring, compiling, evaluating, saving, slow. So the
 deciding thread adds up its samples in memory and records the sums
 
 * when the attempt becomes ready, stalls, is asked to exit or ends;
@@ -38,7 +38,7 @@ Seconds = dict[str, float]
 
 
 def on_look(context: DecisionContext, name: str, before: Observation | None, watch: Observation) -> Observation:
-    """The watch with one more sample in its tally; records sums that are due."""
+    """Add one sample to the tally, record sums that are due, and return the new observation."""
     program, attempt = context.present(name)
     sample, tally = watch.sample, None if before is None else before.tally
     seen = _seen(sample, attempt, proves=not context.asks_witnesses(name, sample))
@@ -52,7 +52,7 @@ def on_look(context: DecisionContext, name: str, before: Observation | None, wat
             tally = replace(_fresh(context, sample, seen, _default(attempt)), from_s=began_s, saves=0, sure=_sum({}, first))
             return replace(watch, tally=tally)
         if sample.phase is None and not sample.ready:
-            return watch  # an adopted worker without a report so far: it may still prove its training
+            return watch  # an adopted worker without a report so far may still prove its training
         gap = _of_gap(context, program, attempt, sample, max(away.since_s, attempt.intended_at_s), away.steps.get(name))
     elif away is not None and tally.seen_s <= away.since_s:
         _tell(context, name, tally, sample, seconds=_sum(tally.sure, tally.open), until_s=tally.seen_s, least=0.0)
@@ -65,7 +65,7 @@ def on_look(context: DecisionContext, name: str, before: Observation | None, wat
 
 
 def tell(context: DecisionContext, name: str, *, stalls: bool = False, least: float = 0.0) -> None:
-    """Record the sums so far (of a stall: up to the newest progress), then begin to count again."""
+    """Record the sums so far (before a stall: up to the newest progress), then begin to count again."""
     _, attempt = context.present(name)
     watch = context.memory.watch(name, attempt.token)
     if watch is None or watch.tally is None or attempt.stop is not None or attempt.stall is not None:
@@ -73,8 +73,8 @@ def tell(context: DecisionContext, name: str, *, stalls: bool = False, least: fl
     tally = watch.tally
     seconds = tally.sure if stalls else _sum(tally.sure, tally.open)
     until_s = tally.until_s if stalls else tally.seen_s
-    told = _tell(context, name, tally, watch.sample, seconds=seconds, until_s=until_s, least=least)
-    tally = _fresh(context, watch.sample, tally.doing, tally.doing if told else tally.told)
+    recorded = _tell(context, name, tally, watch.sample, seconds=seconds, until_s=until_s, least=least)
+    tally = _fresh(context, watch.sample, tally.doing, tally.doing if recorded else tally.told)
     context.keep_watch(name, replace(watch, tally=tally))
 
 
@@ -88,7 +88,7 @@ def tell_start(context: DecisionContext, name: str) -> None:
 
 
 def tell_end(context: DecisionContext, program: Program, attempt: Attempt, ending: Ending, ended_at_s: float | None) -> None:
-    """Record the sums of an ended attempt; time without samples counts as far as its last beat proves training."""
+    """Record the sums of an ended attempt. Time without samples is training as far as its last beat proves it."""
     name = program.name
     if attempt.ready_at_s is None or attempt.stop is not None or attempt.stall is not None:
         tell(context, name)
@@ -97,7 +97,7 @@ def tell_end(context: DecisionContext, program: Program, attempt: Attempt, endin
     until_s = context.now_s if ended_at_s is None else ended_at_s
     if watch is not None and watch.tally is not None:
         tell(context, name)
-        # An unchanged sample adds nothing: that is not a gap yet.
+        # Unchanged samples are skipped, so a short time without one is not a gap yet.
         from_s, before, least_s = watch.tally.seen_s, watch.tally.steps, 2.0 * look_gap_s(context)
     else:
         away = context.memory.away or Away(context.now_s, context.now_s)
@@ -113,7 +113,7 @@ def tell_end(context: DecisionContext, program: Program, attempt: Attempt, endin
 
 
 def look_gap_s(context: DecisionContext) -> float:
-    """A loop without samples for longer than this was away."""
+    """After more seconds than this without samples, the loop counts as absent for that time."""
     return max(_LEAST_LOOK_GAP_S, _LOOK_GAP_PERIODS * context.settings.daemon.sample_period_s)
 
 
@@ -125,12 +125,12 @@ def _seen(sample: Sample, attempt: Attempt, *, proves: bool) -> str:
     if sample.phase is None:
         return TRAINING if sample.ready or attempt.ready_at_s is not None else STARTING
     if sample.phase == TRAINING and not proves and attempt.ready_at_s is None:
-        return STARTING  # only its log or its files tell: a warning of an import is no training yet
+        return STARTING  # only its log or files show progress: a warning of an import is no training yet
     return SLOW if sample.phase == TRAINING and attempt.slow_at_s is not None else sample.phase
 
 
 def _default(attempt: Attempt) -> str:
-    """The account while nothing else is recorded."""
+    """The account of time for which nothing else is recorded."""
     return STARTING if attempt.ready_at_s is None else TRAINING
 
 
@@ -165,9 +165,9 @@ def _counted(context: DecisionContext, name: str, tally: Tally, watch: Observati
     if attempt.ready_at_s is None or length_s < _TOLD_S:
         return tally
     quiet = length_s >= _QUIET_S
-    told = _tell(context, name, tally, sample, seconds=tally.sure, until_s=now_s, least=0.0 if quiet else _WORTH)
-    if told or quiet:
-        return _fresh(context, sample, doing, doing if told else tally.told)
+    recorded = _tell(context, name, tally, sample, seconds=tally.sure, until_s=now_s, least=0.0 if quiet else _WORTH)
+    if recorded or quiet:
+        return _fresh(context, sample, doing, doing if recorded else tally.told)
     return tally
 
 
@@ -179,14 +179,14 @@ def _split(from_s: float, to_s: float, was: str, now: str, since_s: float | None
     """The time between two samples, split where the worker's phase began."""
     if was == now:
         return {now: to_s - from_s}
-    turn_s = to_s if since_s is None else max(from_s, min(to_s, since_s))
-    return {was: turn_s - from_s, now: to_s - turn_s}
+    change_s = to_s if since_s is None else max(from_s, min(to_s, since_s))
+    return {was: change_s - from_s, now: to_s - change_s}
 
 
 def _of_gap(
     context: DecisionContext, program: Program, attempt: Attempt, sample: Sample, from_s: float, steps_before: int | None
 ) -> tuple[float, Seconds]:
-    """How a worker spent a time without samples, as far as that can be proven."""
+    """(Begin, seconds by account) of a time without samples: training as far as it can be proven, else BLIND."""
     now_s = context.now_s
     since_s = from_s if sample.phase_since_s is None else max(from_s, min(now_s, sample.phase_since_s))
     trains = sample.phase in {None, TRAINING}
@@ -218,7 +218,7 @@ def _sum(one: Seconds, other: Seconds) -> Seconds:
     return out
 
 
-# --- telling -----------------------------------------------------------------------------------------------------------
+# --- recording ---------------------------------------------------------------------------------------------------------
 
 
 def _tell(
@@ -237,9 +237,9 @@ def _record(
     context: DecisionContext, name: str, token: str, from_s: float, until_s: float, seconds: Seconds, doing: str,
     sample: Sample, stall_s: float = 0.0,
 ) -> None:  # fmt: skip
-    told = {seen: round(value, 6) for seen, value in sorted(seconds.items()) if value > 0}
-    text = ", ".join(f"{seen} {value:.1f} s" for seen, value in told.items())
+    rounded = {seen: round(value, 6) for seen, value in sorted(seconds.items()) if value > 0}
+    text = ", ".join(f"{seen} {value:.1f} s" for seen, value in rounded.items())
     why = f"{until_s - from_s:.0f} s: {text or 'nothing seen'}" + (f"; {stall_s:.3f} s of it in saves" if stall_s else "")
     context.record(
-        facts.Tallied(why, name, token, from_s, until_s, told, stall_s, doing, sample.steps, sample.steps_per_s)
+        facts.Tallied(why, name, token, from_s, until_s, rounded, stall_s, doing, sample.steps, sample.steps_per_s)
     )  # fmt: skip

@@ -1,1 +1,1 @@
-"""Pages: what people and programs are shown, made from the facts by pure functions. Nothing is decided here."""
+"""Pages for people and programs, made from the facts by pure functions. They decide nothing."""

@@ -1,7 +1,7 @@
-"""Totals and figures of any stretch of time, drawn from the books of `reports/ledger.py`; defined in docs/accounts.md.
+"""Totals and figures of any stretch of time, from the timelines of `reports/ledger.py`; defined in docs/accounts.md.
 
-Every total is cut out of the slices, so the totals of two neighbouring windows add up to those of both together. `check`
-says what does not add up: the simulator asks it, and the tests.
+Every total is a sum over slices that are cut at the window's ends. So the totals of two neighbouring windows add up to the
+total of both. `check` lists what does not add up; the simulator and the tests call it.
 
 Unknown is None: a mean of nothing, an MTBF without a failure.
 """
@@ -22,7 +22,7 @@ from supervisor.reports.ledger import ROUNDING_S, Interruption, Ledger, ProgramT
 
 Seconds = dict[Account, float]
 
-_FREE: Final = (  # why nothing runs in a free slot
+_FREE: Final = (  # reasons why nothing runs in a free slot, by priority
     Account.DAEMON_DOWN, Account.BACKOFF, Account.NOTICE, Account.ADMISSION, Account.UNKNOWN,
 )  # fmt: skip
 _TRAINS: Final = COMPUTING | {Account.LOST, Account.UNPROVEN, Account.CHECKPOINT_STALL, Account.EVALUATE}
@@ -31,7 +31,7 @@ _BY_END: Final = attrgetter("end_s")
 
 @dataclass(frozen=True, slots=True)
 class LevelFigures:
-    """What was seen at one level. `host_up_s` over `reboots` is the box's MTBF, `trained_s` over `failures` a program's."""
+    """Figures of one level. `host_up_s` / `reboots` is the box's MTBF, `trained_s` / `failures` a program's."""
 
     host_up_s: float = 0.0
     reboots: int = 0  # unclean ones
@@ -55,16 +55,16 @@ class AccountSheet:
     wall_s: float
     seconds: Seconds
     failures: int = 0  # stalls and deaths
-    reboots: int = 0  # that it ran into
+    reboots: int = 0  # reboots of the host during an attempt
     mttd_s: float | None = None  # over stalls and deaths
     mttr_s: float | None = None  # over all interruptions after which it trained again
     lost_steps: int = 0
-    lost_unknown: int = 0  # resumes of which nobody knows how many steps they cost
-    lost_s_unknown: int = 0  # resumes of which nobody knows how many seconds they cost: LOST is at least what is booked
+    lost_unknown: int = 0  # resumes with an unknown number of lost steps
+    lost_s_unknown: int = 0  # resumes with an unknown number of lost seconds: LOST is then a lower bound
 
     @property
     def ettr(self) -> float | None:
-        """Productive share of all that was paid."""
+        """Productive share of all paid time."""
         return _share(self.seconds.get(Account.PRODUCTIVE, 0.0), self.wall_s)
 
     @property
@@ -81,7 +81,7 @@ class AccountSheet:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Everything for one window: all slots together, each program, each level."""
+    """The figures of one window: of all slots together, of each program, of each level."""
 
     since_s: float
     until_s: float
@@ -95,7 +95,7 @@ def _share(part_s: float, whole_s: float) -> float | None:
 
 
 def summary(ledger: Ledger, *, since_s: float | None = None, until_s: float | None = None) -> Summary:
-    """The figures of a window of a closed ledger (`Ledger.closed`); without bounds, of all of it."""
+    """The figures of a window of a closed ledger (`Ledger.closed`); without bounds, of the whole ledger."""
     first_s = ledger.first_s or 0.0
     since_s = first_s if since_s is None else max(since_s, first_s)
     until_s = ledger.at_s if until_s is None else min(until_s, ledger.at_s)
@@ -117,7 +117,7 @@ def summary(ledger: Ledger, *, since_s: float | None = None, until_s: float | No
 
 
 def slots_in(ledger: Ledger, since_s: float, until_s: float) -> AccountSheet:
-    """The sheet of all slots in a window inside the ledger: a part of what `summary` says."""
+    """The sheet of all slots in a window inside the ledger: the `slots` of `summary`."""
     held: Seconds = {}
     for book in ledger.all_books():
         _add(held, (piece for piece in within(book, since_s, until_s) if piece.holds))
@@ -163,7 +163,7 @@ def _sheet(name: str, books: list[ProgramTimeline], pieces: list[Slice], since_s
 def _with_figures(
     name: str, books: list[ProgramTimeline], since_s: float, until_s: float, wall_s: float, seconds: Seconds
 ) -> AccountSheet:  # fmt: skip
-    """An incident belongs to the moment at which it began, a loss to that at which it was told."""
+    """An incident counts at the time at which it began, a loss at the time at which it was recorded."""
     incidents = [item for book in books for item in book.incidents if since_s <= item.failed_at_s < until_s]
     failures = [item for item in incidents if item.kind != "reboot"]
     losses = [loss for book in books for loss in book.losses if since_s <= loss.at_s < until_s]
@@ -176,7 +176,7 @@ def _with_figures(
 
 
 def _repairs(incidents: list[Interruption]) -> Iterator[float]:
-    """From failure to training again. One that fails again before it trains has one long outage, from the first failure."""
+    """Seconds from failure to training again. Failures without training between them are one outage, from the first on."""
     ends: dict[float, float] = {}
     for item in incidents:
         if item.trains_at_s is not None:
@@ -193,7 +193,7 @@ def _mean(values: Iterable[float]) -> float | None:
 
 
 def _stretches(ledger: Ledger) -> list[tuple[float, float, str, int]]:
-    """(from, to, level, slots), end to end; none while nothing was ever begun."""
+    """(from, to, level, slots) of every level in force, end to end; empty before the first level."""
     ends = [*(at_s for at_s, _, _ in ledger.levels[1:]), ledger.at_s] if ledger.levels else []
     return [(at_s, end_s, name, slots) for (at_s, name, slots), end_s in zip(ledger.levels, ends, strict=True)]
 
@@ -236,12 +236,12 @@ def _levels(ledger: Ledger, trained: Mapping[str, float], since_s: float, until_
 
 
 def free_slots(ledger: Ledger, since_s: float, until_s: float) -> tuple[Seconds, float]:
-    """What slots without a worker are booked as, and all slot-seconds that are paid for in the window."""
+    """(Seconds of slots without a worker, by account; all paid slot-seconds) of the window."""
     changes = sorted(_changes(ledger, since_s, until_s))
     out: Seconds = {}
     paid_s, at_s, slots, workers, off = 0.0, since_s, 0, 0, 0
     waiting = dict.fromkeys(_FREE, 0)
-    for moment_s, what, change in [*changes, (until_s, "end", 0)]:
+    for moment_s, kind, change in [*changes, (until_s, "end", 0)]:
         length_s = moment_s - at_s
         if length_s > 0:
             at_s = moment_s
@@ -257,39 +257,39 @@ def free_slots(ledger: Ledger, since_s: float, until_s: float) -> tuple[Seconds,
                         out[account] = out.get(account, 0.0) + taken * length_s
                 if free:
                     out[Account.IDLE] = out.get(Account.IDLE, 0.0) + free * length_s
-        if what == "slots":
+        if kind == "slots":
             slots += change
-        elif what == "workers":
+        elif kind == "workers":
             workers += change
-        elif what == "off":
+        elif kind == "off":
             off += change
-        elif what != "end":
-            waiting[Account(what)] += change
+        elif kind != "end":
+            waiting[Account(kind)] += change
     return out, paid_s
 
 
 def _changes(ledger: Ledger, since_s: float, until_s: float) -> Iterator[tuple[float, str, int]]:
-    """When how many slots there are, workers in them, programs that wait, and whether the box is off: by how much."""
+    """(time, kind, difference): changes in the number of slots, workers and waiting programs, and whether the box is off."""
     stretches = [(from_s, to_s, "slots", slots) for from_s, to_s, _, slots in _stretches(ledger)]
     stretches += [(reboot.last_sign_s, reboot.boot_s, "off", 1) for reboot in ledger.reboots]
     for book in ledger.trainings():
-        stretches += [(from_s, to_s, what, 1) for from_s, to_s, what in _stays(book, since_s, until_s)]
-    for from_s, to_s, what, how_many in stretches:
+        stretches += [(from_s, to_s, kind, 1) for from_s, to_s, kind in _stays(book, since_s, until_s)]
+    for from_s, to_s, kind, how_many in stretches:
         begin_s, end_s = max(from_s, since_s), min(to_s, until_s)
         if begin_s < end_s:
-            yield begin_s, what, how_many
-            yield end_s, what, -how_many
+            yield begin_s, kind, how_many
+            yield end_s, kind, -how_many
 
 
 def _stays(book: ProgramTimeline, since_s: float, until_s: float) -> Iterator[tuple[float, float, str]]:
-    """(from, to, `workers` or what it waits for), neighbours joined."""
+    """(from, to, `workers` or the account in which it waits), neighbours joined."""
     begin_s, end_s, now = since_s, since_s, ""
     for piece in within(book, since_s, until_s):
-        what = "workers" if piece.holds else _waits_for(piece)
-        if what != now or piece.start_s > end_s + ROUNDING_S:
+        kind = "workers" if piece.holds else _waits_for(piece)
+        if kind != now or piece.start_s > end_s + ROUNDING_S:
             if now:
                 yield begin_s, end_s, now
-            begin_s, now = piece.start_s, what
+            begin_s, now = piece.start_s, kind
         end_s = piece.end_s
     if now:
         yield begin_s, end_s, now
@@ -303,26 +303,26 @@ def _waits_for(piece: Slice) -> str:
 
 
 def check(stamped: Iterable[Stamped], now_s: float) -> list[str]:
-    """What does not add up in the accounts of a journal at `now_s`: one sentence each, none when all is well."""
+    """The errors in the accounts of a journal at `now_s`, one sentence each; empty if everything adds up."""
     return faults(fold_accounts(stamped), now_s)
 
 
 def faults(ledger: Ledger, now_s: float) -> list[str]:
-    """The same of a ledger that was folded already: for a story that is checked after every step."""
+    """The same for a ledger that is already folded, for a caller that checks it after every fact."""
     closed = ledger.closed(now_s)
-    said = [sentence for book in closed.all_books() for sentence in _book_faults(book, closed)]
+    errors = [sentence for book in closed.all_books() for sentence in _book_faults(book, closed)]
     found = summary(closed)
     for sheet in (found.slots, *found.programs):
         total_s = fsum(sheet.seconds.values())
         if abs(total_s - sheet.wall_s) > ROUNDING_S * max(1, len(closed.all_books())):
-            said.append(f"{sheet.name}: the accounts add up to {total_s!r} s, paid were {sheet.wall_s!r} s")
+            errors.append(f"{sheet.name}: the accounts add up to {total_s!r} s, paid were {sheet.wall_s!r} s")
         if sheet.seconds.get(Account.UNKNOWN, 0.0) > ROUNDING_S:
-            said.append(f"{sheet.name}: {sheet.seconds[Account.UNKNOWN]:.6f} s are booked nowhere")
-    return said
+            errors.append(f"{sheet.name}: {sheet.seconds[Account.UNKNOWN]:.6f} s are booked nowhere")
+    return errors
 
 
 def _book_faults(book: ProgramTimeline, ledger: Ledger) -> Iterator[str]:
-    """End to end, nothing negative, each slice as long as its seconds."""
+    """Check that the slices are end to end, that no time is negative, and that each slice is as long as its seconds."""
     end_s = book.from_s
     for piece in book.slices:
         if abs(piece.start_s - end_s) > ROUNDING_S:

@@ -1,4 +1,4 @@
-"""The accounts as people and programs are shown them: plain JSON values of a window that was asked for.
+"""The page `accounts`: the accounts of a requested window as plain JSON values.
 
 Used by the daemon's API and by `supervisorctl accounts` on the journal of a dead daemon. None is "not known".
 """
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """From when on: so many seconds ago, a time of day of the wall clock, the newest boot, or (all unset) the beginning."""
+    """The beginning of a window: seconds ago, a wall-clock time, the newest boot, or (all unset) the journal's beginning."""
 
     ago_s: float | None = None
     wall_s: float | None = None
@@ -31,7 +31,7 @@ class Since:
 
 
 def since_s(ledger: Ledger, since: Since) -> float:
-    """The moment in journal time."""
+    """The beginning of the window in journal time."""
     first_s = ledger.first_s or 0.0
     if since.ago_s is not None:
         return max(first_s, ledger.at_s - since.ago_s)
@@ -43,7 +43,7 @@ def since_s(ledger: Ledger, since: Since) -> float:
 
 
 def journal_s(ledger: Ledger, wall_s: float) -> float:
-    """The journal time of a moment of the wall clock, by the newest moment not after it at which both are known."""
+    """Convert a wall-clock time to journal time, by the newest known pair of both times that is not later."""
     known = [pair for pair in ledger.clocks if pair[1] <= wall_s]
     at_s, then_wall_s = known[-1] if known else ledger.clocks[0] if ledger.clocks else (0.0, wall_s)
     return at_s + wall_s - then_wall_s
@@ -62,7 +62,7 @@ def wall_clock_of(closed: Ledger, wall_s: float) -> Callable[[float], float]:
 
 
 def accounts_view(closed: Ledger, found: Summary, *, wall_s: float) -> Json:
-    """All sheets of a window. `wall_s` is the wall clock's time at the moment to which the ledger is closed."""
+    """All sheets of a window. `wall_s` is the wall clock's time at the end of the closed ledger."""
     until_wall_s = wall_s - (closed.at_s - found.until_s)
     return {
         "since_s": found.since_s,

@@ -1,7 +1,7 @@
-"""Alerts as people see them: each target, what waits for it, what was held back, what was taken.
+"""The page `alerts`: each target, the queued alerts, the held alerts, and the deliveries.
 
-For `supervisorctl alerts` and /api/v1/alerts; from a dead daemon's journal too. Targets stand here by their names, which
-give nothing of a URL away. Unknown is None.
+For `supervisorctl alerts` and /api/v1/alerts; from a dead daemon's journal too. Targets appear by name, which discloses no
+part of a URL. Unknown is None.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ Json = dict[str, Any]
 
 
 def alerts_view(state: State, settings: Settings | None, memory: Memory, *, now_s: float) -> Json:
-    """All of it, as JSON values. Without settings (they are gone, or not ours to read): the targets of the record."""
+    """The page as JSON values. Without settings (missing or unreadable), it shows the targets of the record."""
     record = state.alerts
     named = settings.alerts.targets if settings is not None else ()
-    failing = record.failing if settings is None else ()  # of one that has left the config nobody wants to hear any more
+    failing = record.failing if settings is None else ()  # with settings, failures of removed targets are not shown
     known = [*named, *(name for each in record.queue for name in each.owed), *failing]
     return {
         "targets": [_target(state, name, memory, now_s, configured=name in named) for name in dict.fromkeys(known)],

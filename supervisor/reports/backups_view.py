@@ -1,4 +1,4 @@
-"""Backups as people and programs are shown them: plain JSON values."""
+"""The page `backups` as plain JSON values."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ Json = dict[str, Any]
 
 
 def backups_view(backups: list[Json], record: BackupRecord, progress: Json | None) -> Json:
-    """All backups on disk; what is being made, and how far it is; the way back to one; how the newest ones ended."""
-    back = record.rollback
+    """All backups on disk, those in progress, the present rollback, and the outcomes of the newest ones."""
+    target = record.rollback
     return {
         "backups": backups,
         "making": [each.name for each in record.making],
-        "rollback": None if back is None else {
-            "backup": back.backup, "kept_as": back.kept_as, "begun": back.begun, "programs": list(back.programs),
+        "rollback": None if target is None else {
+            "backup": target.backup, "kept_as": target.kept_as, "begun": target.begun, "programs": list(target.programs),
         },
         "progress": progress,
         "ends": [{"name": end.name, "ok": end.ok, "text": end.text} for end in record.ends],

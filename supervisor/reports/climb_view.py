@@ -1,4 +1,4 @@
-"""The ladder as people see it: where the box stands, what each level has shown, what comes next.
+"""The page `level`: the ladder, the level in force, the measurements of each level, and the next trial.
 
 For `supervisorctl level`, /api/v1/level and the one line of `status`; from a dead daemon's journal too. Unknown is None.
 """
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 def climb_view(state: State, settings: Settings | None, *, now_s: float) -> Json:
-    """All of it, as JSON values. Without settings (a dead daemon whose config is gone): what the journal knows."""
+    """The page as JSON values. Without settings (a dead daemon whose config is gone), it uses only the journal."""
     climb, pin = state.climb, state.climb.pin
     remembered = known(state) if settings is None or settings.climbs else None
     rungs = _rungs(state, settings)
@@ -77,12 +77,12 @@ def _shown(
 def _level(
     state: State, rung: Rung, shown: LevelShown | None, remembered: LoadState | None, place: int, now_s: float
 ) -> Json:  # fmt: skip
-    """One level: by the rule's own record where it climbs, else by the reboots that the box has had there."""
+    """One level: from the load rule's measurements if it is on, else from the reboots recorded at that level."""
     level, record = rung.level, state.levels.get(rung.level.name, LevelRecord())
     up_s, reboots = (shown.up_s, shown.reboots) if shown is not None else (record.up_s, float(record.reboots))
-    told = None
+    steps_per_min = None
     if remembered is not None and shown is not None and shown.readings:
-        told = math.exp(remembered.speeds.mean[place])
+        steps_per_min = math.exp(remembered.speeds.mean[place])
     next_s = None if shown is None or shown.next_trial_s is None else max(0.0, shown.next_trial_s - now_s)
     return {
         "name": level.name,
@@ -95,7 +95,7 @@ def _level(
         "failed_trials": 0 if shown is None else shown.failures,
         "mtbf_s": up_s / reboots if reboots and up_s > 0.0 else None,
         "mtbf_bound_s": mtbf_bound_s(reboots, up_s) if up_s else None,
-        "steps_per_min": told,
+        "steps_per_min": steps_per_min,
         "speed": None if shown is None else shown.speed,
         "speed_error": None if shown is None else shown.speed_error,
         "readings": 0 if shown is None else shown.readings,
@@ -107,7 +107,7 @@ def _level(
 
 
 def _checked(state: State, remembered: LoadState | None, place: int) -> str:
-    """What the pre-checks have against a level; a fixed one is the operator's word."""
+    """The objection of the pre-checks to a level. Without the load rule there is none: the operator has fixed the level."""
     found = state.cap([name for name, _ in state.climb.ladder]) if remembered is not None else None
     return found[1] if found is not None and place > found[0] else ""
 
@@ -132,28 +132,28 @@ def _line(view: Json) -> str:
 
 
 def _record(level: Json) -> str:
-    told = [] if level["steps_per_min"] is None else [f"{_thousands(level['steps_per_min'])} steps/min kept"]
+    parts = [] if level["steps_per_min"] is None else [f"{_thousands(level['steps_per_min'])} steps/min kept"]
     reboots, bound_s = level["reboots"], level["mtbf_bound_s"]
     bound = "" if bound_s is None else f" (MTBF >= {span(bound_s)} at 90 %)"
     if not level["up_s"]:
-        told.append("not measured yet")
+        parts.append("not measured yet")
     elif reboots:
-        told.append(f"a reboot every {span(level['mtbf_s'])}{bound}")
+        parts.append(f"a reboot every {span(level['mtbf_s'])}{bound}")
     else:
-        told.append(f"no reboot in {span(level['up_s'])}{bound}")
-    return ", ".join(told)
+        parts.append(f"no reboot in {span(level['up_s'])}{bound}")
+    return ", ".join(parts)
 
 
 def _above(above: Json) -> list[str]:
-    told = []
+    parts = []
     if above["failed_trials"]:
         ran = "" if above["shortest_s"] is None else f" (shortest {span(above['shortest_s'])})"
-        told.append(f"failed trials of {above['name']}: {above['failed_trials']}{ran}")
+        parts.append(f"failed trials of {above['name']}: {above['failed_trials']}{ran}")
     if above["veto"]:
-        told.append(f"{above['name']} is vetoed: {above['veto']}")
+        parts.append(f"{above['name']} is vetoed: {above['veto']}")
     elif above["next_trial_s"] is not None:
-        told.append(f"next trial in {span(above['next_trial_s'])}")
-    return told
+        parts.append(f"next trial in {span(above['next_trial_s'])}")
+    return parts
 
 
 def span(seconds: float) -> str:

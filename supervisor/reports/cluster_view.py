@@ -1,4 +1,4 @@
-"""What is said of a cluster that runs the programs: jobs, nodes that are avoided, time by account; and its nodes."""
+"""Views of a cluster that runs the programs: its jobs, avoided nodes and hours by account, and the page `nodes`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Json = dict[str, Any]
 
 
 def jobs_on(settings: Settings | None) -> bool:
-    """Whether programs are jobs: without a cluster no page has a word of it."""
+    """Whether the programs are jobs. Without a cluster, no page mentions jobs."""
     return settings is not None and settings.launcher.remote
 
 
 def job_view(name: str, state: State, memory: Memory) -> Json | None:
-    """The job of a program's attempt, as the record has it, and as the newest look at the queue shows it."""
+    """The job of a program's attempt, from the newest reading of the queue, completed from the record."""
     program, known, seen = state.programs.get(name), state.cluster.jobs.get(name), memory.jobs.get(name)
     token = None if program is None or program.attempt is None else program.attempt.token
     if seen is None or seen.token != token:
@@ -39,7 +39,7 @@ def job_view(name: str, state: State, memory: Memory) -> Json | None:
 
 
 def cluster_view(state: State, settings: Settings | None, *, now_s: float) -> Json | None:
-    """None without a cluster. Hours are of jobs that have ended."""
+    """The cluster's part of `status`; None without a cluster. Only ended jobs count in the hours."""
     if not jobs_on(settings):
         return None
     record = state.cluster
@@ -63,7 +63,7 @@ NO_CLUSTER = 'programs run on this machine: nodes are on record with [launcher] 
 
 
 def nodes_view(state: State, settings: Settings | None, *, now_s: float) -> Json:
-    """How stable each node and each partition is, those with the most faults first; jobs that still run are counted."""
+    """How stable each node and each partition is, those with the most faults first. Running jobs count, too."""
     record = state.cluster
     nodes, partitions = record.stability(now_s)
     recent = {node: [at_s for at_s in times if now_s - at_s < WINDOW_S] for node, times in record.faults.items()}

@@ -1,8 +1,8 @@
-"""The bill as people and programs are shown it: plain JSON values of a window, drawn from the books of `reports/ledger.py`.
+"""The page `cost`: the bill of a window as plain JSON values, from the timelines of `reports/ledger.py`.
 
-Nothing is booked here: seconds are those of `accounts`, steps those of the ledger's marks, and what both come to is
-`policy/upkeep/cost.py`'s. Used by the daemon's API and by `supervisorctl cost` on the journal of a dead daemon (then nobody
-knows how far a game has to go beyond what its command line says). None is "not known".
+This module books nothing: seconds come from `accounts`, steps from the ledger's marks, and `policy/upkeep/cost.py` computes
+the bill. Used by the daemon's API and by `supervisorctl cost` on the journal of a dead daemon. Without a daemon, a game's
+target is known only from its command line. None is "not known".
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NO_PRICE = (
 
 @dataclass(frozen=True, slots=True)
 class Games:
-    """What is known of the programs besides the journal's books. `samples` are the newest readings of live workers."""
+    """Data about the programs that is not in the ledger. `samples` are the newest readings of live workers."""
 
     settings: Settings | None
     state: State
@@ -44,7 +44,7 @@ class Games:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What one game has to do yet: steps, or seconds of training; both None, and `why`: not known."""
+    """The remaining work of one game, in steps or in seconds of training. If both are None, `why` says why it is unknown."""
 
     name: str
     steps: float | None = None
@@ -52,26 +52,26 @@ class Left:
     why: str = ""
 
     def length_s(self, rate: float | None) -> float | None:
-        """On a slot of that many kept steps a second."""
+        """Remaining seconds in a slot that makes `rate` kept steps per second; None: unknown."""
         if self.seconds is not None:
             return self.seconds
         return None if self.steps is None or rate is None else self.steps / rate
 
 
 def games_of(sources: Sources) -> tuple[Games, float | None]:
-    """What is known of the programs, and the price of an hour."""
+    """The `Games` of these sources, and the price of an hour in US dollars."""
     settings = sources.settings
     samples = {name: watch.sample for name, watch in sources.memory.watches.items()}
     return Games(settings, sources.state, samples), None if settings is None else settings.cost.usd_per_hour
 
 
 def cost_view(closed: Ledger, games: Games, found: Summary, *, wall_s: float, usd_per_hour: float | None) -> Json:
-    """The bill of a window, what a million useful frames came to, and what it takes to finish from now on."""
+    """The bill of a window, the price of a million useful frames, and the time and cost to finish from now on."""
     until_wall_s = wall_s - (closed.at_s - found.until_s)
     begin_s, end_s = found.since_s, found.until_s
     bill = cost.bill(end_s - begin_s, found.slots.seconds, usd_per_hour)
     frames, blind = frames_in(closed, games, begin_s, end_s)
-    left, apart = games_left(games)
+    left, left_out = games_left(games)
     return {
         "since_s": begin_s,
         "until_s": end_s,
@@ -90,7 +90,7 @@ def cost_view(closed: Ledger, games: Games, found: Summary, *, wall_s: float, us
         "frames_unknown": blind,
         "usd_per_million_frames": cost.usd_per_million(bill.usd, frames),
         "left": [{"name": each.name, "steps": each.steps, "seconds": each.seconds, "why": each.why} for each in left],
-        "left_out": apart,
+        "left_out": left_out,
         "levels": _levels(closed, games, left, begin_s, end_s, usd_per_hour),
         **({"jobs": jobs_by_account(closed, begin_s, end_s)} if jobs_on(games.settings) or closed.all_jobs() else {}),
     }
@@ -99,7 +99,7 @@ def cost_view(closed: Ledger, games: Games, found: Summary, *, wall_s: float, us
 def jobs_by_account(ledger: Ledger, from_s: float, to_s: float) -> list[Json]:
     """Hours of jobs of a cluster in the window, by account and partition.
 
-    `gpu_hours` are of the jobs whose GPUs are known, None where none are; `hours_unknown` are the hours of the others.
+    `gpu_hours` covers the jobs whose GPUs are known; None: no such job. `hours_unknown` are the hours of the other jobs.
     """
     sums: dict[tuple[str, str], list[JobTime]] = {}
     for job in ledger.all_jobs():
@@ -118,13 +118,13 @@ def jobs_by_account(ledger: Ledger, from_s: float, to_s: float) -> list[Json]:
     return out
 
 
-# --- steps that were kept ------------------------------------------------------------------------------------------------
+# --- kept steps ----------------------------------------------------------------------------------------------------------
 
 
 def kept_steps(book: ProgramTimeline, from_s: float, to_s: float, now: tuple[float, int] | None = None) -> float:
-    """Steps that a program has come forward in a stretch, rolled-back ones not counted; 0 where none is known.
+    """Steps that a program has made in a stretch, without steps that were rolled back; 0 if none is known.
 
-    `now` is where it is at this moment, if anybody knows: its newest mark may be ten minutes old.
+    `now` is the program's present (time, step), if known: its newest mark may be ten minutes old.
     """
     marks = [*book.marks, now] if now is not None and (not book.marks or now[1] >= book.marks[-1][1]) else book.marks
     if not marks:
@@ -141,7 +141,7 @@ def kept_in(ledger: Ledger, games: Games, from_s: float, to_s: float) -> dict[st
 
 
 def _position(marks: list[tuple[float, int]], at_s: float) -> float:
-    """Where it was at a moment: even between two marks, the first one's before it, the last one's after it."""
+    """The step at a moment, interpolated between marks; before the first or after the last mark, the step of that mark."""
     place = bisect_right(marks, at_s, key=lambda mark: mark[0])
     if place == 0:
         return marks[0][1]
@@ -152,7 +152,7 @@ def _position(marks: list[tuple[float, int]], at_s: float) -> float:
 
 
 def _now(ledger: Ledger, games: Games, book: ProgramTimeline) -> tuple[float, int] | None:
-    """Where the program of a present book is at this moment."""
+    """The present (time, step) of a program that is still in the config; None: unknown."""
     sample = games.samples.get(book.name)
     if sample is None or sample.token != book.token or sample.steps is None or ledger.books.get(book.name) is not book:
         return None
@@ -160,7 +160,7 @@ def _now(ledger: Ledger, games: Games, book: ProgramTimeline) -> tuple[float, in
 
 
 def frames_in(ledger: Ledger, games: Games, from_s: float, to_s: float) -> tuple[float | None, list[str]]:
-    """(useful frames of the window, names of the programs of which nobody knows them); None: of all of them."""
+    """(useful frames of the window, names of programs whose frames are unknown). None: those of all programs are unknown."""
     total, known, blind = 0.0, False, set()
     for book in ledger.all_books():
         each = frames_per_step(book.name, games)
@@ -173,7 +173,7 @@ def frames_in(ledger: Ledger, games: Games, from_s: float, to_s: float) -> tuple
 
 
 def frames_per_step(name: str, games: Games) -> float | None:
-    """As its newest reading shows it; else what is known of its game."""
+    """Frames per step, by the newest reading, else by the game of a built-in program; None: unknown."""
     sample = games.samples.get(name)
     if sample is not None and sample.frames is not None and sample.steps:
         return sample.frames / sample.steps
@@ -212,7 +212,7 @@ def _configured(settings: Settings | None) -> Iterable[Level]:
 
 
 def _why_unknown(rate: float | None, paid_s: float, left: list[Left]) -> str:
-    """Why nobody knows when all games would be done at a level."""
+    """Why the time until all games are done at a level is unknown."""
     unknown = [each for each in left if each.steps is None and each.seconds is None]
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
@@ -233,7 +233,7 @@ _Stretch = tuple[float, float, int]  # from, until, slots
 
 
 def _stretches(ledger: Ledger, name: str, from_s: float, to_s: float) -> list[_Stretch]:
-    """When a level was in force in the window."""
+    """The stretches of the window in which a level was in force."""
     ends = [*(at_s for at_s, _, _ in ledger.levels[1:]), ledger.at_s]
     cut = (
         (max(at_s, from_s), min(end_s, to_s), slots)
@@ -253,7 +253,7 @@ def _kept(ledger: Ledger, games: Games, stretches: list[_Stretch]) -> tuple[floa
 
 
 def _spread(ledger: Ledger, games: Games, name: str, from_s: float, to_s: float) -> float | None:
-    """How sure the rate of a level is, as `cost.spread_of` has it."""
+    """The uncertainty of a level's rate (`cost.spread_of`)."""
     stretches = _stretches(ledger, name, from_s, to_s)
     count = cost.blocks(sum(stop_s - begin_s for begin_s, stop_s, _ in stretches))
     found = [_kept(ledger, games, block) for block in _cut(stretches, count)]
@@ -277,25 +277,25 @@ def _cut(stretches: list[_Stretch], count: int) -> list[list[_Stretch]]:
     return out
 
 
-# --- what is left ----------------------------------------------------------------------------------------------------------
+# --- remaining work --------------------------------------------------------------------------------------------------------
 
 
 def games_left(games: Games) -> tuple[list[Left], Json]:
-    """What each game has to do yet, most important first; and why others are left out of the sum."""
+    """(Remaining work of each game, most important first; by name, why the other games are left out of the sum)."""
     if games.settings is None:
         return [Left("all programs", why="the configuration cannot be read")], {}
-    left, apart = [], {}
+    left, left_out = [], {}
     for spec in games.settings.programs:
         program = games.state.programs.get(spec.name)
         if program is None:
-            apart[spec.name] = "not in use yet"
+            left_out[spec.name] = "not in use yet"
         elif program.phase is Phase.DONE:
-            apart[spec.name] = "done"
+            left_out[spec.name] = "done"
         elif program.phase in {Phase.STOPPED, Phase.FATAL}:
-            apart[spec.name] = f"{program.phase.value}: {program.why}"
+            left_out[spec.name] = f"{program.phase.value}: {program.why}"
         else:
             left.append(_left(spec, program, games.samples.get(spec.name)))
-    return left, apart
+    return left, left_out
 
 
 def _left(spec: ProgramSpec, program: Program, sample: Sample | None) -> Left:
@@ -314,7 +314,7 @@ def _left(spec: ProgramSpec, program: Program, sample: Sample | None) -> Left:
 
 
 def _by_reading(name: str, sample: Sample) -> Left:
-    """A live worker says its target; games are counted in steps by those it has played."""
+    """The remaining work by the target that a live worker reports. Episodes are converted with the steps per episode."""
     target = float(sample.target or 0)
     if sample.target_kind == "seconds_left":
         return Left(name, seconds=target)

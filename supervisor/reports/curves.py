@@ -1,11 +1,11 @@
-"""Curves: what was recorded over time, with the stretches that a resume took back marked as not kept.
+"""Curves: recorded series over time. Stretches that a resume took back are marked as not kept.
 
-A worker that dies at step 5,000 and resumes at its checkpoint of step 4,000 computes 1,000 steps again. Drawn over steps,
-its curve would run back. So each point says whether it is *kept*: whether no later attempt of the program began below its
+A worker that dies at step 5,000 and resumes at its checkpoint of step 4,000 computes 1,000 steps again. A curve over steps
+would then run backwards. So each point says whether it is *kept*: whether no later attempt of the program began below its
 step. A reader draws kept points as the curve, and the others faintly or not at all.
 
-What a program did before its first recorded row is read from the event files of its workers, if there are any. The first
-`from_files` points of a program are such points. Their phase, level and attempt are not known.
+Points before a program's first recorded row come from the event files of its workers, if there are any. They are the first
+`from_files` points of the program. Their phase, level and attempt are not known.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ Json = dict[str, Any]
 Tracks = Mapping[tuple[str, ...], Track]
 
 MOST_SERIES: Final = 20
-_FILE: Final = "file "  # how the token of an attempt begins that the event files alone know
+_FILE: Final = "file "  # prefix for the token of an attempt that is known only from event files
 _ATTEMPT, _STEPS, _RESUMED = "attempt", "env_steps", "resumed_step"
 
 
 def needed(sheet: Sheet, names: Sequence[str]) -> Sheet:
-    """The sheet with the series that `curves_view` reads to draw these."""
+    """The sheet with only the series that `curves_view` needs for `names`."""
     return sheet.only({*names, _ATTEMPT, _STEPS, _RESUMED})
 
 
 def numbers(sheet: Sheet, names: Collection[str]) -> int:
-    """How many values a row has in `curves_view`. Example: of programs 8, and 3 for the mean return and its ends."""
+    """Number of values of a row in `curves_view`. Example: 8 for programs, and 3 more for the mean return and its ends."""
     usual = 3 if sheet.name == PROGRAMS.name else 0  # attempt, steps, kept
     return 2 + len(sheet.words) + usual + sum(3 if each.ends else 1 for each in sheet.series if each.name in names)
 
 
 def with_own(tracks: Tracks, figures: Tracks, names: Collection[str], *, by_attempt: bool) -> None:
-    """Add those figures of the scripts' own names that are asked for to the tracks of their programs.
+    """Add the requested figures with scripts' own names to the tracks of their programs.
 
-    `figures` are tracks of their sheet, of the same time and period.
+    `figures` are the tracks of the sheet of such figures, for the same time and period.
     """
     places = {keys: _places(track, by_attempt=by_attempt) for keys, track in tracks.items()}
     for track in tracks.values():
@@ -77,10 +77,10 @@ def from_files(
     points: Iterable[Drawn], program: str, at_of: Callable[[float], float], until_s: float, period_s: float,
     first: Row | None = None,
 ) -> list[Row]:  # fmt: skip
-    """Points of event files up to a moment as rows of the sheet of programs, folded by period.
+    """Convert points of event files before `until_s` to rows of the sheet of programs, folded by period.
 
     Each start of a worker is an attempt; the newest one may be that of `first`, the program's first recorded row.
-    `at_of` gives the journal time of a moment of the wall clock.
+    `at_of` converts a wall-clock time to journal time.
     """
     held: dict[tuple[float, int], list[Row]] = {}
     for point in points:
@@ -97,30 +97,30 @@ def from_files(
 
 
 def _subject(sheet: Sheet, keys: tuple[str, ...], track: Track, series: Sequence[Series]) -> Json:
-    told: Json = {
+    entry: Json = {
         **dict(zip(sheet.keys, keys, strict=False)),
         "at_s": track.at_s,
         "wall_s": track.wall_s,
         **{word: [words[place] for words in track.words] for place, word in enumerate(sheet.words)},
     }
     if sheet.name == PROGRAMS.name:
-        told |= {_ATTEMPT: track.values[_ATTEMPT], _STEPS: track.values[_STEPS], "kept": kept(track)}
-        told["from_files"] = sum(words[0] is None for words in track.words)
-    told["series"] = {each.name: _drawn(track, each) for each in series}
-    return told
+        entry |= {_ATTEMPT: track.values[_ATTEMPT], _STEPS: track.values[_STEPS], "kept": kept(track)}
+        entry["from_files"] = sum(words[0] is None for words in track.words)
+    entry["series"] = {each.name: _drawn(track, each) for each in series}
+    return entry
 
 
 def kept(track: Track) -> list[bool]:
-    """Of one program: whether the steps of each row are part of what the newest attempt stands on.
+    """For the rows of one program: whether the newest attempt builds on the steps of the row.
 
-    Example: attempt 1 at steps 4,000 and 5,000, then attempt 2, resumed at 4,000, at 4,500: True, False, True. A row whose
-    steps are not known is kept.
+    Example: attempt 1 has rows at steps 4,000 and 5,000; attempt 2 resumes at 4,000 and has a row at 4,500: True, False,
+    True. A row without known steps is kept.
     """
     found: list[bool] = []
     bound, later, newest = inf, inf, ""
     columns = zip(reversed(track.keys), reversed(track.values[_STEPS]), reversed(track.values[_RESUMED]), strict=True)
     for (*_, token), steps, began in columns:
-        if token != newest:  # an earlier attempt: it counts as far as the later ones began
+        if token != newest:  # an earlier attempt: kept up to the step at which later ones began
             bound, later, newest = min(bound, later), inf, token
         found.append(steps is None or steps <= bound)
         later = began if began is not None else later if steps is None else min(later, steps)
@@ -144,7 +144,7 @@ def columns(sheet: Sheet) -> list[str]:
 
 
 def as_table(sheet: Sheet, rows: Iterable[Row]) -> list[list[Any]]:
-    """All that the rows say, one list a row in the order of `columns`."""
+    """All values of the rows, one list per row, in the order of `columns`."""
     series = [(each.name, each.ends) for each in sheet.series]
     return [_line(row, series) for row in rows]
 

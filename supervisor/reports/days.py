@@ -1,9 +1,9 @@
-"""The page `days`: steps that were computed, kept and lost, hours and dollars, by local day of the box.
+"""The page `days`: computed, kept and lost steps, hours and dollars, by local day of the box.
 
-A loss belongs to the day on which a program resumed behind it, as in `accounts`. A step that was kept belongs to the day on
-which it was computed, evenly between two moments at which the step is known. What is kept today may still be lost tomorrow.
-Computed is the sum of both, and at least that where the size of a loss is unknown. A day is the box's own, from midnight to
-midnight, so it may have 23 or 25 hours.
+A loss counts on the day on which the program resumed, as in `accounts`. A kept step counts on the day on which it was
+computed; between two moments with known steps, progress is taken as even. Steps kept today may still be lost tomorrow.
+Computed steps are the sum of both; if the size of a loss is unknown, the sum is a lower bound. A day lasts from local
+midnight to local midnight, so it may have 23 or 25 hours.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DAY_S: Final = 86_400
 def days_view(
     closed: Ledger, games: Games, begin_s: float, end_s: float, *, zone: Zone, wall_s: float, usd_per_hour: float | None
 ) -> Json:
-    """The newest 100 days of a window, oldest first, and all of it as `total`. None is "not known"."""
+    """The newest 100 days of a window, oldest first, and the whole window as `total`. None is "not known"."""
     wall = wall_clock_of(closed, wall_s)
     every = list(_days(wall(begin_s), wall(end_s), zone))
     shown = every[-MOST_DAYS:]
@@ -47,7 +47,7 @@ def days_view(
 
 
 def _days(begin_wall_s: float, end_wall_s: float, zone: Zone) -> Iterator[tuple[str, float, float]]:
-    """(date, its midnight, the next one's) of every day that a window touches."""
+    """(date, its midnight, the next midnight) of every day that overlaps the window."""
     first, last = (int((at + zone(at)[1]) // _DAY_S) for at in (begin_wall_s, max(begin_wall_s, end_wall_s)))
     for day in range(first, last + 1):
         date = datetime.fromtimestamp(day * _DAY_S, UTC).date().isoformat()
@@ -55,7 +55,7 @@ def _days(begin_wall_s: float, end_wall_s: float, zone: Zone) -> Iterator[tuple[
 
 
 def _midnight(day: int, zone: Zone) -> float:
-    """When a local day begins. Its offset is that of the moment itself, which is near the one of UTC's midnight."""
+    """The beginning of a local day, by the UTC offset at that moment, or near it: at the estimate from UTC's midnight."""
     near_s = day * _DAY_S - zone(day * _DAY_S)[1]
     return day * _DAY_S - zone(near_s)[1]
 
@@ -86,7 +86,7 @@ def _row(
 
 
 def _lost(closed: Ledger, from_s: float, to_s: float) -> list[Json]:
-    """Steps that were lost, by what the attempt before had died of, the most first."""
+    """Lost steps by the cause of the previous attempt's end, the largest loss first."""
     found: dict[str, Json] = {}
     for loss in _losses(closed, from_s, to_s):
         if loss.steps or (loss.steps is None and loss.again):

@@ -1,6 +1,6 @@
 """Families of metrics as text: Prometheus' format 0.0.4 and OpenMetrics 1.0. Pure.
 
-Why not a library's encoder: docs/adr/0052-metrics.md. The tests read what is written here with that library.
+Why not a library's encoder: docs/adr/0052-metrics.md. The tests read this output with that library.
 
 https://prometheus.io/docs/instrumenting/exposition_formats/ and
 https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md
@@ -19,7 +19,7 @@ PREFIX: Final = "extralife_"
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
-# The unit is the last word of a name. OpenMetrics demands that, so it is not said twice.
+# The unit is the last word of a name, as OpenMetrics requires. So a family has no field for it.
 UNITS: Final = frozenset({"seconds", "bytes", "ratio", "celsius", "watts", "steps", "dollars"})
 
 Labels = tuple[str, ...]
@@ -37,15 +37,15 @@ class Family:
 
     @property
     def unit(self) -> str:
-        """Empty: none that OpenMetrics could say."""
+        """The unit in the name; empty: the name has none of `UNITS`."""
         last = self.name.rpartition("_")[2]
         return last if last in UNITS else ""
 
 
 def wanted(accept: str) -> str:
-    """The content type to answer with: OpenMetrics where a client takes it at least as gladly as plain text.
+    """The content type of the answer: OpenMetrics if the client accepts it and does not prefer plain text.
 
-    Example: `application/openmetrics-text;version=1.0.0,text/plain;q=0.5` is OpenMetrics; `*/*` and nothing are text.
+    Example: `application/openmetrics-text;version=1.0.0,text/plain;q=0.5` gives OpenMetrics; `*/*` or no header gives text.
     """
     weights = dict[str, float]()
     for part in accept.split(","):
@@ -64,7 +64,7 @@ def _weight(parameters: Iterable[str]) -> float:
 
 
 def encoded(families: Iterable[Family], content_type: str) -> bytes:
-    """All of them as one document. A family without samples is left out: unknown is absent."""
+    """All families as one document. A family without samples is left out: an unknown value is absent."""
     open_metrics = content_type == OPENMETRICS
     rendered: dict[tuple[Labels, Labels], str] = {}
     pieces: list[str] = []
@@ -83,8 +83,8 @@ def _head(family: Family, *, open_metrics: bool) -> list[str]:
         unit = [f"# UNIT {family.name} {family.unit}\n"] if family.unit else []
         return [f"# HELP {family.name} {_escaped(family.help)}\n", f"# TYPE {family.name} {family.kind}\n", *unit]
     name = family.name + _SUFFIX[family.kind]
-    told = family.help.replace("\\", r"\\").replace("\n", r"\n")
-    return [f"# HELP {name} {told}\n", f"# TYPE {name} {'gauge' if family.kind == 'info' else family.kind}\n"]
+    help_text = family.help.replace("\\", r"\\").replace("\n", r"\n")
+    return [f"# HELP {name} {help_text}\n", f"# TYPE {name} {'gauge' if family.kind == 'info' else family.kind}\n"]
 
 
 def _lines(family: Family, rendered: dict[tuple[Labels, Labels], str]) -> list[str]:

@@ -13,7 +13,7 @@ from supervisor.policy.box import wall_clock
 
 
 def fact_row(stamped: Stamped) -> dict[str, Any]:
-    """One fact: where and when it stands in the journal, whom it is about, why, and its own fields under `fields`.
+    """One fact: its position and time in the journal, its program, its reason, and its own fields under `fields`.
 
     The fields are not mixed with the stamp: `Reported` has a `kind` of its own, and a later fact may have a `seq`.
     """
@@ -34,9 +34,9 @@ def fact_row(stamped: Stamped) -> dict[str, Any]:
 def select(
     journal: Iterable[Stamped], program: str | None, limit: int, kinds: Sequence[str], clock_steps: Mapping[str, float]
 ) -> list[dict[str, Any]]:
-    """The rows that a reader asked for, oldest first: the first `limit`, or the newest -`limit` when it is negative.
+    """The requested rows, oldest first: the first `limit`, or the newest -`limit` when it is negative.
 
-    Times of boots whose clock was set later are mended by `clock_steps` (`State.clock_steps`). A fact about several programs
+    `clock_steps` (`State.clock_steps`) corrects times of boots whose clock was set later. A fact about several programs
     (a reboot) is found under each of them. `journal` starts after the reader's position.
     """
     wanted = frozenset(kinds)

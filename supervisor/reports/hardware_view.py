@@ -1,4 +1,4 @@
-"""GPUs and vetoes as people are shown them. None is "not known"; a figure that the driver does not tell is None too."""
+"""Views of GPUs and vetoes. None is "not known", also for a figure that the driver does not report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 
 def gpu_view(gpus: Gpus | None, state: State) -> Json:
-    """`gpus` is None while nobody knows; then `error` says why, once that is known."""
+    """The GPUs. The key `gpus` is None while they are unknown; `error` then says why, if the reason is known."""
     known = gpus is not None and gpus.gpus is not None
     return {
         "known": known,
@@ -29,6 +29,6 @@ def _one(gpu: Gpu) -> Json:
 
 
 def vetoes_view(state: State) -> list[Json]:
-    """Every veto in force, the oldest first: no level above `cap`, and why."""
+    """Every veto in force, the oldest first: its reason, and `cap`, the highest level that it allows."""
     vetoes = sorted(state.vetoes.values(), key=lambda veto: (veto.since_s, veto.rule))
     return [{"rule": v.rule, "cap": v.cap, "why": v.why, "since_wall_s": v.since_wall_s} for v in vetoes]

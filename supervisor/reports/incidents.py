@@ -1,16 +1,16 @@
-"""What went wrong, as incidents: one trouble, and what was seen, decided and lost because of it.
+"""Group the facts of a journal into incidents: each is one trouble with its evidence, decisions and losses.
 
 One grouping for the page `incidents`, for `report` and for `explain`. The rules:
 
 * A *trouble* begins an incident and names its cause: a stall, a death, a reboot, an illness, a failed save ...
-* What follows in the same program joins it, until the next trouble: evidence, decisions, the end of the attempt, lost work.
+* Later facts of the same program join it, until the next trouble: evidence, decisions, the end of the attempt, lost work.
   A stall of another class, another damaged checkpoint of the same start, and the death that a trouble leads to join too.
-* A reboot is one incident of the box. The ends of the programs that ran, and where each resumed, join it.
-* What a person has asked for is no trouble, and ends what was open.
+* A reboot is one incident of the box. The ends and the resumes of the programs that ran join it.
+* A request of a person is no trouble. An attempt that ends on request also ends the open incident of its program.
 
 Worked example. Stalled (no progress for 32 s), Examined, StopIntended, Exited (stalled), BackedOff, SpawnIntended, Resumed
-(500 steps lost), BecameReady: one incident "stall (hang)" with an outage of 32 s and the rest up to BecameReady. Later
-Exited (crash): the next one.
+(500 steps lost), BecameReady: one incident "stall (hang)". Its outage is the 32 s plus the time up to BecameReady. A later
+Exited (crash) begins the next incident.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from supervisor.model.snapshot import decoded
 from supervisor.model.state import State
 from supervisor.records import dataclass
 
-# What an attempt died of, in a person's words. Stalls, divergences and illnesses have facts of their own.
+# Causes of death in plain words. Stalls, divergences and illnesses have facts of their own.
 _DEATHS: Final = {
     "crash": "crash", "killed": "killed from outside", "lost": "ended unseen", "left": "left on someone else's request",
     "fenced": "fenced off", "config": "a configuration that cannot work", "out_of_memory": "out of host memory",
@@ -42,10 +42,10 @@ _TROUBLES: Final = {
     "ClusterUnreachable": "the cluster did not answer",
     "ConfigRefused": "configuration refused", "AlertTargetFailing": "alerts could not be delivered",
 }  # fmt: skip
-# The cause of an end whose fact was lost.
+# Causes that an earlier fact reports. These words are for an end whose earlier fact was lost.
 _TOLD_BEFORE: Final = {"stalled": "stall", "diverged": "losses were not finite", "sick": "unhealthy training"}
 _OTHER_ENDS: Final = {"reboot": "reboot of the host", "stopped": "stopped on request", "done": "finished", "": "unknown"}
-# Facts that begin an incident, unless another fact has begun it already.
+# Facts that begin an incident only if no other fact has begun it.
 _IF_ALONE: Final = {"KillIntended": "did not leave in time", "GaveUp": "given up", "Reported": "out of memory"}
 _FOLLOWS: Final = frozenset({
     "Examined", "Revived", "PaceRegained", "Healed", "RolledBack", "BatchLowered", "StopIntended", "KillIntended",
@@ -53,9 +53,9 @@ _FOLLOWS: Final = frozenset({
     "BackedOff", "CheckpointQuarantined", "Requeued", "Resumed", "Reported", "GaveUp", "ResumeUnknown",
     "FirstStepShown",
 })  # fmt: skip
-_LAST_WORDS: Final = frozenset({"out_of_memory"})  # of a worker, before it leaves
-_OUR_REASONS: Final = frozenset({"stall", "diverged", "sick", "slow"})  # of a stop that nobody asked for
-_IN_ORDER: Final = frozenset({"stopped", "done", "time_limit"})  # an attempt that ended so is no trouble
+_LAST_WORDS: Final = frozenset({"out_of_memory"})  # reports of a worker just before it exits
+_OUR_REASONS: Final = frozenset({"stall", "diverged", "sick", "slow"})  # of stops that extralife decides on by itself
+_IN_ORDER: Final = frozenset({"stopped", "done", "time_limit"})  # causes of ends that are no trouble
 _OVER: Final = {  # a fact about the box -> the trouble that it ends
     "FoundationRestored": "FoundationLost", "GpuBack": "GpuLost", "GpusKnown": "GpusUnknown",
     "ConfigMended": "ConfigRefused", "ClusterReached": "ClusterUnreachable",
@@ -63,13 +63,13 @@ _OVER: Final = {  # a fact about the box -> the trouble that it ends
 
 
 def cause_in_words(cause: str) -> str:
-    """What an attempt ended of (`Exited.cause`), in a person's words. Example: `oom_killed`, killed by the OOM killer."""
+    """The cause of an attempt's end (`Exited.cause`) in plain words. Example: `oom_killed`, killed by the OOM killer."""
     return _DEATHS.get(cause) or _TOLD_BEFORE.get(cause) or _OTHER_ENDS.get(cause, cause)
 
 
 @dataclass(slots=True)
 class Incident:
-    """One trouble. `cause` is the fact that names it; `program` is empty for one of the box."""
+    """One trouble. `cause` is the fact that names it; `program` is empty for a trouble of the box."""
 
     what: str
     program: str
@@ -78,14 +78,14 @@ class Incident:
     token: str = ""
     attempt: int | None = None
     began_s: float = 0.0  # journal time: the last sign of progress, or of life
-    over_s: float | None = None  # when it trained again; None: not yet, or it had not stopped
+    over_s: float | None = None  # when training continued; None: not yet, or it did not stop
     rows: list[Stamped] = field(default_factory=list)
     awaited: set[str] = field(default_factory=set)  # of a reboot: programs whose end is not recorded yet
-    settled: bool = False  # what it was about is over: the next of its kind is another one
-    goes_on: bool = False  # its program does not train, or its file or GPU is still away
+    settled: bool = False  # the trouble is over: the next one of its kind begins a new incident
+    goes_on: bool = False  # its program does not train yet, or its file or GPU is still missing
 
     def programs(self) -> tuple[str, ...]:
-        """Whom it befell."""
+        """The names of the affected programs."""
         fact = self.cause.fact
         if isinstance(fact, facts.HostRebooted):
             return tuple(sorted(fact.programs))
@@ -93,7 +93,7 @@ class Incident:
 
 
 def incidents(journal: Iterable[Stamped]) -> list[Incident]:
-    """All of a journal, in the order in which they began."""
+    """All incidents of a journal, in the order in which they began."""
     grouping = _Grouping()
     for stamped in journal:
         grouping.add(stamped)
@@ -105,7 +105,7 @@ class _Grouping:
     def __init__(self) -> None:
         self.found: list[Incident] = []
         self._open: dict[str, Incident] = {}  # by program
-        self._down: dict[str, list[Incident]] = {}  # by program: those for which it does not train
+        self._down: dict[str, list[Incident]] = {}  # by program: incidents that keep it from training
         self._of_box: dict[tuple[str, str], Incident] = {}  # by kind and name, until it is over
         self._judged: Stamped | None = None
         self._reboot: Incident | None = None
@@ -131,12 +131,12 @@ class _Grouping:
                 self._box(stamped, fact)
 
     def end(self) -> None:
-        """Mark what is not over."""
+        """Mark the incidents that are not over."""
         for each in (*self._of_box.values(), *(one for down in self._down.values() for one in down)):
             each.goes_on = True
 
     def _known(self, state: State) -> None:
-        """What the facts before the journal's first one have come to."""
+        """Take over the state before the journal's first fact, from a snapshot."""
         self._level = state.level
         for program in state.programs.values():
             if program.attempt is not None:
@@ -169,7 +169,7 @@ class _Grouping:
 
     @staticmethod
     def _was(found: Incident, began_s: float) -> None:
-        """An incident of a single moment."""
+        """Close an incident that is already over when its fact is recorded."""
         found.began_s, found.over_s = began_s, found.cause.at_s
 
     def _rebooted(self, stamped: Stamped, fact: facts.HostRebooted) -> None:
@@ -195,7 +195,7 @@ class _Grouping:
             case facts.Recovered():
                 self._open.pop(name, None)
             case facts.StayedDown() | facts.Finished():
-                self._down.pop(name, None)  # nobody waits for it any more
+                self._down.pop(name, None)  # it is not expected to train any more
             case facts.Exited():
                 self._exited(stamped, fact)
             case facts.StopIntended(reason=reason) if reason not in _OUR_REASONS:
@@ -218,11 +218,11 @@ class _Grouping:
                 self._follows(stamped, fact, token)
 
     def _stopped(self, found: Incident) -> None:
-        """Its program does not train because of it."""
+        """Note that this incident keeps its program from training."""
         self._down.setdefault(found.program, []).append(found)
 
     def _trouble(self, what: str, stamped: Stamped, name: str, token: str) -> Incident:
-        """The open incident that this is part of, else a new one."""
+        """Add a trouble to the open incident that it belongs to, else begin a new one. Returns that incident."""
         open_ = self._open.get(name)
         if open_ is not None and open_.token == token and not open_.settled and _same(open_, stamped.fact):
             open_.rows.append(stamped)
@@ -234,11 +234,11 @@ class _Grouping:
 
     def _follows(self, stamped: Stamped, fact: facts.ProgramFact, token: str) -> None:
         open_ = self._open.get(fact.program)
-        what = _IF_ALONE.get(type(fact).__name__, "")
+        title = _IF_ALONE.get(type(fact).__name__, "")
         if isinstance(fact, facts.Reported) and fact.kind not in _LAST_WORDS:
-            what = ""
-        if what and (open_ is None or (token and open_.token != token)):
-            self._open[fact.program] = self._begin(what, stamped, program=fact.program, token=token)
+            title = ""
+        if title and (open_ is None or (token and open_.token != token)):
+            self._open[fact.program] = self._begin(title, stamped, program=fact.program, token=token)
         elif open_ is not None:
             open_.rows.append(stamped)
             if isinstance(fact, facts.Revived | facts.PaceRegained | facts.Healed) and open_.token == token:
@@ -252,7 +252,7 @@ class _Grouping:
         elif fact.cause in _IN_ORDER:
             if before is not None and before.token == fact.token:
                 before.rows.append(stamped)
-            self._open.pop(name, None)  # what follows is not about it
+            self._open.pop(name, None)  # later facts do not belong to it
         elif before is not None and before.token == fact.token and fact.cause in _TOLD_BEFORE:
             before.rows.append(stamped)
             self._stopped(before)

@@ -1,7 +1,7 @@
-"""The page `incidents`: what went wrong in a window, grouped by cause, with the evidence of the newest of each.
+"""The page `incidents`: the incidents of a window, grouped by cause, with the evidence of the newest ones of each cause.
 
-What a worker, a kernel or a log has said is a stranger's text: it is cut to a length and otherwise left as it is. Whoever
-shows it escapes it.
+Text from a worker, a kernel or a log is untrusted: it is cut to a length and otherwise unchanged. Code that displays it must
+escape it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from supervisor.reports.incidents import Incident
 
 Json = dict[str, Any]
 
-# Of a fact: what was measured.
+# Fields of facts with a measured value.
 _MEASURED: Final = (
     "stall", "age_s", "limit_s", "cause", "end", "code", "signal", "steps", "checkpoint_step", "path", "step", "lost_steps",
     "lost_s", "at_least", "delay_s", "slow", "rate", "usual", "after_s", "waited_s", "free_bytes", "from_step", "number",
     "batch_size", "from_batch", "fine_step", "max_rss_bytes", "illness", "down_s", "up_s", "weight", "xid", "gpu", "for_s",
     "hung_s", "look", "kept", "lost", "target",
 )  # fmt: skip
-# Of a fact: what it saw, as text. The end of a log is what matters, and the beginning of all else.
+# Fields of facts with evidence as text. The end of a log matters, and the beginning of all other texts.
 _SEEN: Final = ("evidence", "error", "errors", "text", "last_words", "leftovers", "last_lines")
 _FROM_THE_END: Final = frozenset({"stdout", "stderr", "last_lines", "last_words"})
 _DECISIONS: Final = frozenset({
@@ -34,7 +34,7 @@ _MOST_ROWS: Final = 60  # of one incident
 
 
 def incidents_view(found: Iterable[Incident], clock_steps: Mapping[str, float], *, limit: int, chars: int) -> list[Json]:
-    """One entry a cause, the most frequent first. Of each, the newest `limit` incidents, their texts of up to `chars`."""
+    """One entry per cause, the most frequent first, with its newest `limit` incidents. `chars` limits each text."""
     by_cause: dict[str, list[Incident]] = {}
     for each in found:
         by_cause.setdefault(each.what, []).append(each)
@@ -68,8 +68,8 @@ def _group(what: str, found: Sequence[Incident], clock_steps: Mapping[str, float
 
 
 def incident_view(found: Incident, clock_steps: Mapping[str, float], *, chars: int) -> Json:
-    """One incident. `outage_s` is from its beginning until training went on; None: it did not stop, or has not gone on."""
-    told = found.rows if len(found.rows) <= _MOST_ROWS else [*found.rows[: _MOST_ROWS - 1], found.rows[-1]]
+    """One incident. `outage_s` is from its beginning until training continued; None: it did not stop, or is still down."""
+    rows = found.rows if len(found.rows) <= _MOST_ROWS else [*found.rows[: _MOST_ROWS - 1], found.rows[-1]]
     return {
         "seq": found.cause.seq,
         "at_s": found.cause.at_s,
@@ -84,19 +84,19 @@ def incident_view(found: Incident, clock_steps: Mapping[str, float], *, chars: i
         "outage_s": None if found.over_s is None else max(0.0, found.over_s - found.began_s),
         "goes_on": found.goes_on,
         "lost_steps": _lost_steps(found),
-        "story": [_row(stamped, clock_steps, chars) for stamped in told],
-        "left_out": len(found.rows) - len(told),
+        "story": [_row(stamped, clock_steps, chars) for stamped in rows],
+        "left_out": len(found.rows) - len(rows),
     }
 
 
 def _lost_steps(found: Incident) -> int | None:
-    """Steps that were computed again because of it, as far as they are known; None: nobody knows of any."""
+    """Known steps that have to be computed again because of it; None: no number is known."""
     known = [steps for row in found.rows if (steps := getattr(row.fact, "lost_steps", None)) is not None]
     return sum(known) if known else None
 
 
 def _row(stamped: Stamped, clock_steps: Mapping[str, float], chars: int) -> Json:
-    """One fact of an incident: its reason, what was measured, and the texts that were found."""
+    """One fact of an incident: its reason, its measured values and its texts."""
     values = {field.name: getattr(stamped.fact, field.name) for field in fields(stamped.fact)}
     kind = type(stamped.fact).__name__
     return {
@@ -112,7 +112,7 @@ def _row(stamped: Stamped, clock_steps: Mapping[str, float], chars: int) -> Json
 
 
 def _says_something(value: object) -> bool:
-    """Whether it is a known word or number, or a flag that is set. The steps of a reboot's programs are not one number."""
+    """Whether it is a known word or number, or a set flag. A mapping, such as the steps by program, is none of these."""
     return value not in (None, "") and value is not False and not isinstance(value, Mapping)
 
 

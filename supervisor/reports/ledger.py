@@ -9,17 +9,17 @@
 Used by the daemon's API, by `supervisorctl accounts` on the journal of a dead daemon, and by the simulator, which asks
 `accounts.check` whether everything adds up.
 
-How. A program's book is a row of *slices*, end to end from the moment it was configured: each has a start, an end and
-the seconds by account that add up to its length. A fact closes the slice that is open and opens the next one. Some facts
-tell about the past (`Stalled`: no progress for 31 s; `Tallied`: so long in this phase; `Resumed`: back at step 900;
-`HostRebooted`: gone since then): they change slices that are closed already, cut where they must be. A cut divides the
-seconds of a slice in proportion: inside a slice nobody knows what came first.
+How it works. A program's timeline is a sequence of *slices*, end to end from the moment of its configuration. Each has a
+start, an end and the seconds by account that add up to its length. A fact closes the open slice and opens the next one. Some
+facts report about the past (`Stalled`: no progress for 31 s; `Tallied`: seconds in each phase; `Resumed`: back at step 900;
+`HostRebooted`: off since then). They change closed slices, which are cut where necessary. A cut divides the seconds of a
+slice in proportion, because their order inside the slice is unknown.
 
-LOST goes by steps, not by the clock: `marks` are moments at which the step was known, and what lies behind the step that
-a worker resumes from was computed in vain. Between two marks steps are taken as even over the computing time.
+LOST is computed from steps, not from the clock. `marks` are moments at which the step is known. Work beyond the step from
+which a worker resumes was computed in vain. Between two marks, steps are taken as even over the computing time.
 
-The ledger is changed in place, for speed: a journal of three weeks is folded in well under a second. It reads no clock,
-and the same facts give the same books however they are cut into parts.
+The ledger is changed in place, for speed: a journal of three weeks is folded in well under a second. It reads no clock, and
+the same facts give the same ledger, in one call or in several.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from supervisor.records import dataclass
 
 ROUNDING_S: Final = 1e-6
 
-# What a worker's own time can be booked as: only this is changed when more is learnt about it afterwards.
+# The accounts of a worker's own time. Only these are rebooked when later facts give more details about that time.
 _OWN: Final = frozenset(
     {Account.STARTUP, Account.RESTORE, Account.WARMUP, Account.CHECKPOINT_STALL, Account.EVALUATE} | COMPUTING
 )  # fmt: skip
 
 
 class Slice(NamedTuple):
-    """A stretch of a program's time. `holds`: it has an attempt, and so a slot."""
+    """A stretch of a program's time. `holds`: the program has an attempt, and so a slot."""
 
     start_s: float
     end_s: float
@@ -55,7 +55,7 @@ class Slice(NamedTuple):
     holds: bool
 
     def cut(self, at_s: float) -> tuple[Slice, Slice]:
-        """In two, at a moment inside of it."""
+        """Cut the slice in two, at a moment inside it."""
         share = (at_s - self.start_s) / (self.end_s - self.start_s)
         left = {account: seconds * share for account, seconds in self.seconds.items()}
         right = {account: seconds - left[account] for account, seconds in self.seconds.items()}
@@ -73,13 +73,13 @@ class Interruption(NamedTuple):
 
 
 class ResumeCost(NamedTuple):
-    """What a resume cost. None: unknown. `seconds` is what was booked as LOST."""
+    """The work lost by a resume. None: unknown. `seconds` is the time booked as LOST."""
 
     at_s: float
     steps: int | None
     seconds: float | None
-    again: bool  # something had been trained before
-    cause: str = ""  # what the attempt before had ended of
+    again: bool  # the program had trained before
+    cause: str = ""  # cause of the previous attempt's end
 
 
 @dataclass(slots=True)
@@ -88,21 +88,21 @@ class ProgramTimeline:
 
     name: str
     from_s: float  # when it came into the config
-    since_s: float  # closed up to here; what comes after is `account`
+    since_s: float  # slices are closed up to here; later time belongs to `account`
     account: Account
     service: bool = False  # it takes no slot
     slices: list[Slice] = field(default_factory=list)
     token: str | None = None  # of the attempt that runs
-    began_s: float = 0.0  # that attempt
+    began_s: float = 0.0  # begin of that attempt
     ready: bool = False
     stalled: bool = False
     retry_at_s: float | None = None
-    told_s: float = 0.0  # up to here a `Tallied` has told how it was
+    told_s: float = 0.0  # end of the time that the newest `Tallied` covers
     marks: list[tuple[float, int]] = field(default_factory=list)  # (moment, step), both rising
     incidents: list[Interruption] = field(default_factory=list)
-    mended: int = 0  # so many of them are over
+    mended: int = 0  # number of incidents that are over
     losses: list[ResumeCost] = field(default_factory=list)
-    unproven_s: float = -1.0  # up to here all training is booked as UNPROVEN, if it was not proven
+    unproven_s: float = -1.0  # up to here, training without proof is booked as UNPROVEN
 
     def copy(self) -> ProgramTimeline:
         return replace(
@@ -110,12 +110,12 @@ class ProgramTimeline:
         )  # fmt: skip
 
     def turn(self, at_s: float, account: Account) -> None:
-        """From now on it is booked otherwise."""
+        """Close the account in use at `at_s`, and book later time to `account`."""
         self.close(at_s)
         self.account = account
 
     def close(self, at_s: float) -> None:
-        """ProgramTimeline up to this moment."""
+        """Book the time up to this moment."""
         start_s, holds = self.since_s, self.token is not None and not self.service
         if at_s <= start_s:
             return
@@ -128,7 +128,7 @@ class ProgramTimeline:
         self.slices.append(Slice(start_s, at_s, {self.account: at_s - start_s}, holds))
 
     def rebook(self, from_s: float, to_s: float, change: Callable[[Slice], Slice]) -> None:
-        """Change what lies between two moments; slices that reach over them are cut."""
+        """Change the slices between two moments; slices that cross a moment are cut there."""
         behind: list[Slice] = []
         while to_s > from_s and self.slices and self.slices[-1].end_s > from_s:
             piece = self.slices.pop()
@@ -159,7 +159,7 @@ class ProgramTimeline:
     # --- steps -------------------------------------------------------------------------------------------------------
 
     def mark(self, at_s: float, step: int | None) -> None:
-        """The step is known at this moment. Of one that was there before, the first moment counts."""
+        """Note that the step is known at this moment. If the step was reached before, the earlier moment counts."""
         if step is None:
             return
         if self.marks:
@@ -170,7 +170,7 @@ class ProgramTimeline:
         self.marks.append((at_s, step))
 
     def roll_back(self, at_s: float, step: int, told_s: float | None) -> float | None:
-        """ProgramTimeline as LOST what was computed behind `step` before this attempt; the seconds of it, None: unknown."""
+        """Book as LOST the work beyond `step` from before this attempt. Returns its seconds; None: unknown."""
         ahead: tuple[float, int] | None = None
         while self.marks and self.marks[-1][1] > step:
             ahead = self.marks.pop()
@@ -183,14 +183,14 @@ class ProgramTimeline:
         return None if lost_s is None else lost_s - left_s
 
     def unprove(self) -> None:
-        """Nobody knows whether this attempt goes on from what those before it had trained: book that as UNPROVEN."""
+        """Book the training of earlier attempts as UNPROVEN, because it is unknown whether this attempt continues it."""
         self.rebook(self.unproven_s, self.began_s, _unproven)
         self.unproven_s = self.began_s
 
     def _behind(
         self, step: int, known: tuple[float, int] | None, ahead: tuple[float, int] | None, told_s: float | None
     ) -> float | None:
-        """Seconds of training behind a step: all since the mark ahead of it, and a share of what lies between."""
+        """Seconds of training beyond a step: all since the next mark, and a share of the time between its two marks."""
         if known is None and ahead is None:
             return told_s if told_s is not None or self.computed_s(-1.0, self.began_s) > 0 else 0.0
         from_s, low = (-1.0, 0) if known is None else known
@@ -207,7 +207,7 @@ class ProgramTimeline:
         return max(0.0, since_s - (step - low) / rate)
 
     def _rate(self) -> float | None:
-        """Steps a second of training between the two newest marks."""
+        """Steps per second of training between the two newest marks."""
         if len(self.marks) < 2:
             return None
         (from_s, low), (to_s, high) = self.marks[-2:]
@@ -215,19 +215,19 @@ class ProgramTimeline:
         return (high - low) / took_s if took_s > 0 else None
 
     def _lose(self, lost_s: float) -> float:
-        """The newest so many seconds of training before this attempt become LOST; what could not be found of them."""
+        """Book the newest `lost_s` seconds of training before this attempt as LOST. Returns the seconds not found."""
         behind: list[Slice] = []
         while self.slices and lost_s > 0:
             piece = self.slices.pop()
-            if piece.start_s < self.began_s < piece.end_s:  # this attempt trained at once: one slice of both
+            if piece.start_s < self.began_s < piece.end_s:  # this attempt trained at once: the slice covers both
                 piece, own = piece.cut(self.began_s)
                 behind.append(own)
             had_s = sum(piece.seconds.get(account, 0.0) for account in COMPUTING)
             if had_s > 0 and piece.start_s < self.began_s:
                 if piece.seconds.keys() <= COMPUTING and had_s > lost_s:
-                    # All of it is training: what is lost of it is its end.
+                    # The whole slice is training, so its end is the lost part.
                     from_s = piece.end_s - lost_s
-                    if from_s >= piece.end_s:  # less than a float can tell
+                    if from_s >= piece.end_s:  # less than the precision of a float
                         self.slices.append(piece)
                         break
                     left, piece = piece.cut(from_s)
@@ -260,24 +260,24 @@ def _unproven(piece: Slice) -> Slice:
 
 
 def _all(account: Account, *, holds: bool | None = None) -> Callable[[Slice], Slice]:
-    """All of a piece is this."""
+    """A change that books a whole slice to `account`."""
     return lambda piece: Slice(
         piece.start_s, piece.end_s, {account: piece.end_s - piece.start_s}, piece.holds if holds is None else holds
     )
 
 
 def _only(among: frozenset[Account], change: Callable[[Slice], Slice]) -> Callable[[Slice], Slice]:
-    """Leave pieces alone that hold anything else."""
+    """A change only of slices that have no account outside `among`."""
     return lambda piece: change(piece) if piece.seconds.keys() <= among else piece
 
 
 def _away(piece: Slice) -> Slice:
-    """Nobody looked after a program: what is idle for good has lost nothing by that."""
+    """Book a slice to DAEMON_DOWN, except if the program was idle or the host was down: it lost nothing then."""
     return piece if piece.seconds.keys() <= _GONE else _all(Account.DAEMON_DOWN)(piece)
 
 
 def _off(piece: Slice) -> Slice:
-    """The box was off."""
+    """Book a slice to HOST_DOWN, except if the program was idle."""
     return piece if piece.seconds.keys() <= {Account.IDLE} else _all(Account.HOST_DOWN, holds=False)(piece)
 
 
@@ -296,7 +296,7 @@ _GONE: Final = frozenset({Account.IDLE, Account.HOST_DOWN})
 
 
 class JobTime(NamedTuple):
-    """A job of a cluster from when it was seen to have a node. `gpus` None: not known."""
+    """A job of a cluster, from the time at which it was first seen on a node. `gpus` None: not known."""
 
     begin_s: float
     end_s: float
@@ -307,7 +307,7 @@ class JobTime(NamedTuple):
 
 @dataclass(slots=True)
 class RebootEntry:
-    """One restart of the box."""
+    """One reboot of the box."""
 
     last_sign_s: float
     boot_s: float
@@ -317,7 +317,7 @@ class RebootEntry:
 
 @dataclass(slots=True)
 class Ledger:
-    """The books of all programs, and what the slots were."""
+    """The timelines of all programs, and the levels with their slots."""
 
     first_s: float | None = None
     at_s: float = 0.0
@@ -326,15 +326,15 @@ class Ledger:
     ended: list[ProgramTimeline] = field(default_factory=list)  # of programs that left the config
     levels: list[tuple[float, str, int]] = field(default_factory=list)  # (from when, name, slots)
     reboots: list[RebootEntry] = field(default_factory=list)
-    jobs: list[JobTime] = field(default_factory=list)  # that are over
+    jobs: list[JobTime] = field(default_factory=list)  # jobs that are over
     running: dict[str, JobTime] = field(default_factory=dict)  # by program
     leave_at_s: dict[str, float] = field(default_factory=dict)  # by notice: nothing starts from then on
-    stopped_at_s: float | None = None  # the daemon ended in order
+    stopped_at_s: float | None = None  # when the daemon ended in order; None: it did not
     clocks: list[tuple[float, float]] = field(default_factory=list)  # (journal time, wall clock) whenever it may have moved
     seq: int = 0
 
     def copy(self) -> Ledger:
-        """One that can go another way."""
+        """A copy that can be changed independently."""
         return replace(
             self, books={name: book.copy() for name, book in self.books.items()}, ended=[*self.ended],
             levels=[*self.levels], reboots=[*self.reboots], clocks=[*self.clocks], jobs=[*self.jobs],
@@ -342,7 +342,7 @@ class Ledger:
         )  # fmt: skip
 
     def closed(self, now_s: float, last_sign_s: float | None = None) -> Ledger:
-        """A copy that is booked up to now. `last_sign_s`: no daemon lives, and that was the last sign of it."""
+        """A copy that is booked up to now. `last_sign_s`: the daemon is dead, and this was its last sign of life."""
         out = self.copy()
         now_s = max(now_s, out.at_s)
         if out.first_s is None:
@@ -356,21 +356,21 @@ class Ledger:
         return out
 
     def all_books(self) -> list[ProgramTimeline]:
-        """Of every program that ever was, those that left first."""
+        """The timelines of all programs, also of those that left the config; these come first."""
         return [*self.ended, *self.books.values()]
 
     def all_jobs(self) -> list[JobTime]:
-        """Of a cluster; one that runs ends now."""
+        """All jobs of a cluster; the end of a running job is now."""
         return [*self.jobs, *(job._replace(end_s=max(job.begin_s, self.at_s)) for job in self.running.values())]
 
     def trainings(self) -> list[ProgramTimeline]:
-        """The same without services."""
+        """`all_books` without services."""
         return [book for book in self.all_books() if not book.service]
 
     # --- the box -----------------------------------------------------------------------------------------------------
 
     def add(self, stamped: Stamped) -> None:
-        """ProgramTimeline one more fact."""
+        """Book one more fact."""
         fact, at_s = stamped.fact, stamped.at_s
         if self.first_s is None:
             self.first_s = self.at_s = at_s
@@ -414,7 +414,7 @@ class Ledger:
                 pass
 
     def _opened(self, state: State, stamped: Stamped) -> None:
-        """What came before is no longer in the journal: the books begin here, with everything as it stood."""
+        """Begin all timelines with the state of a snapshot: earlier facts are no longer in the journal."""
         self.levels.append((stamped.at_s, state.level, state.slots))
         self.clocks.append((stamped.at_s, stamped.wall_s))
         standing = state.notices.standing.items()
@@ -433,14 +433,14 @@ class Ledger:
                 self.running[name] = JobTime(stamped.at_s, stamped.at_s, job.account, job.partition, job.gpus)
 
     def _leaves(self, at_s: float, leave_at_s: dict[str, float]) -> None:
-        """Other notices stand: whom only an older one has kept down waits for a slot again."""
+        """Replace the standing notices. Programs that an older notice kept down wait for a slot again."""
         self.leave_at_s = leave_at_s
         for book in self.books.values():
             if book.account is Account.NOTICE:
                 book.turn(at_s, Account.ADMISSION)
 
     def _keep_down(self, at_s: float) -> None:
-        """From the moment to leave on, whoever waits for a slot gets none."""
+        """Book programs that wait for a slot to NOTICE from the leave time on, because nothing starts then."""
         leave_s = min(self.leave_at_s.values(), default=at_s)
         if not self.leave_at_s or at_s <= leave_s:
             return
@@ -449,7 +449,7 @@ class Ledger:
                 book.turn(leave_s, Account.NOTICE)
 
     def _since(self, last_sign_s: float | None, at_s: float) -> float:
-        """When the daemon before was last there: never before its last fact."""
+        """The previous daemon's last sign of life, at the earliest its last fact."""
         if self.stopped_at_s is not None or last_sign_s is None:
             return self.at_s
         return min(at_s, max(self.at_s, last_sign_s))
@@ -461,7 +461,7 @@ class Ledger:
             book.rebook(max(from_s, waits_s, book.told_s), to_s, _away)
 
     def _rebooted(self, stamped: Stamped, fact: facts.HostRebooted) -> None:
-        """From the last sign of life to the boot the box was off; from there to now it had no daemon."""
+        """Book a reboot: the box was off from the last sign of life to the boot, and had no daemon from the boot to now."""
         at_s = stamped.at_s
         off_s = self.at_s if fact.last_sign_s is None else min(at_s, max(self.at_s, fact.last_sign_s))
         boot_s = at_s if fact.boot_wall_s is None else at_s - (stamped.wall_s - fact.boot_wall_s)
@@ -496,7 +496,7 @@ class Ledger:
                 self._left(book, at_s, Account.ADMISSION)
             case facts.Finished() | facts.GaveUp() | facts.StayedDown():
                 self._left(book, at_s, Account.IDLE)
-                book.mended = len(book.incidents)  # nobody waits for it any more
+                book.mended = len(book.incidents)  # it is not expected to train any more
             case facts.ProgramRemoved():
                 self._job_over(book.name, at_s)
                 book.close(at_s)
@@ -562,20 +562,20 @@ class Ledger:
 
     @staticmethod
     def _tallied(book: ProgramTimeline, at_s: float, fact: facts.Tallied) -> None:
-        """What the readings say of a stretch of this attempt's time; also of one in which no daemon looked."""
+        """Rebook a stretch of this attempt's time by its tally, also a stretch in which no daemon ran."""
         book.close(at_s)
-        told: dict[Account, float] = {}
+        booked: dict[Account, float] = {}
         for seen, seconds in fact.seconds.items():
             account = booked_as(seen, ready=book.ready)
-            told[account] = told.get(account, 0.0) + seconds
-        stall_s = min(fact.ckpt_stall_s, told.get(Account.PRODUCTIVE, 0.0))
+            booked[account] = booked.get(account, 0.0) + seconds
+        stall_s = min(fact.ckpt_stall_s, booked.get(Account.PRODUCTIVE, 0.0))
         if stall_s > 0:
-            told[Account.PRODUCTIVE] -= stall_s
-            told[Account.CHECKPOINT_STALL] = told.get(Account.CHECKPOINT_STALL, 0.0) + stall_s
-        told = {account: seconds for account, seconds in told.items() if seconds > 0}
-        whole_s = fsum(told.values())
+            booked[Account.PRODUCTIVE] -= stall_s
+            booked[Account.CHECKPOINT_STALL] = booked.get(Account.CHECKPOINT_STALL, 0.0) + stall_s
+        booked = {account: seconds for account, seconds in booked.items() if seconds > 0}
+        whole_s = fsum(booked.values())
         if whole_s > 0:
-            share = {account: seconds / whole_s for account, seconds in told.items()}
+            share = {account: seconds / whole_s for account, seconds in booked.items()}
 
             def as_told(piece: Slice) -> Slice:
                 length_s = piece.end_s - piece.start_s
@@ -589,7 +589,7 @@ class Ledger:
             book.account = booked_as(fact.doing, ready=book.ready)
 
     def _stalled(self, book: ProgramTimeline, at_s: float, age_s: float) -> None:
-        """From its last sign of progress to now nobody knew; from here on it is being healed."""
+        """Book DETECT from the last sign of progress to now, and TERMINATE from now on, while it is being healed."""
         if not book.stalled:
             book.close(at_s)
             failed_s = max(book.began_s, at_s - age_s)
@@ -606,7 +606,7 @@ class Ledger:
         book.mark(at_s, fact.steps)
         if fact.counted and not book.stalled:
             self._fail(book, "death", ended_s, at_s)
-        self._left(book, at_s, Account.UNKNOWN)  # the same transaction says what follows
+        self._left(book, at_s, Account.UNKNOWN)  # a later fact of the same transaction sets the next account
 
     def _fail(self, book: ProgramTimeline, kind: str, failed_s: float, at_s: float) -> None:
         level = self.levels[-1][1] if self.levels else ""
@@ -614,21 +614,21 @@ class Ledger:
 
     @staticmethod
     def _mend(book: ProgramTimeline, at_s: float) -> None:
-        """It trains again: that ends every outage that was open."""
+        """The program trains again: end all its open outages."""
         for place in range(book.mended, len(book.incidents)):
             book.incidents[place] = book.incidents[place]._replace(trains_at_s=at_s)
         book.mended = len(book.incidents)
 
 
 def _saved_at_s(at_s: float, fact: facts.Checkpointed | facts.StartsFrom | facts.CheckpointSeen) -> float:
-    """When a checkpoint was there: one that the program wrote itself says it, any other is told at once."""
+    """When a checkpoint was saved. A program's own checkpoint has that time; any other one is reported at once."""
     if isinstance(fact, facts.Checkpointed) or fact.saved_at_s is None:
         return at_s
     return min(at_s, fact.saved_at_s)
 
 
 def fold_accounts(stamped: Iterable[Stamped], ledger: Ledger | None = None) -> Ledger:
-    """The ledger after all of these facts; one that is given goes on."""
+    """Add all of these facts to the given ledger, else to a new one."""
     ledger = Ledger() if ledger is None else ledger
     for item in stamped:
         ledger.add(item)

@@ -1,7 +1,7 @@
-"""What monitoring is shown: one family a metric, made of the state and the newest readings. Pure; docs/metrics.md lists all.
+"""Metrics for monitoring: one family per metric, from the state and the newest readings. Pure; docs/metrics.md lists all.
 
-Counters come from the journal's fold alone, so none of them falls when the daemon or the box starts again. What is not known
-is absent, never 0. Labels come from closed sets (programs, levels, GPUs, causes): no reason, no path and no token is one.
+Counters come from the journal's fold alone, so none of them falls when the daemon or the box starts again. An unknown value
+is absent, never 0. Labels come from closed sets (programs, levels, GPUs, causes), never from reasons, paths or tokens.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _CAUSES: Final = (
     "operator",
     "unclean",
     "preempted",
-)  # of a reboot, in `policy/box/reboot_cause.py` and `deciding/startup.py`
+)  # causes of a reboot, from `policy/box/reboot_cause.py` and `deciding/startup.py`
 
 Number = float | None
 
 
 def metrics_view(sources: Sources) -> list[Family]:
-    """Every family, some of them without samples. Of a dead daemon: `up 0`, and what the journal knows."""
+    """Every family, some of them without samples. For a dead daemon: `up 0` and the values from the journal."""
     return [
         *_daemon(sources),
         *_record(sources),
@@ -99,7 +99,7 @@ def _record(sources: Sources) -> Iterator[Family]:
 
 
 def _offsite(sources: Sources) -> Iterator[Family]:
-    """Copies off the box; without a repository there are none."""
+    """Metrics of copies off the box; without a repository they have no samples."""
     found = offsite_view(sources.state, sources.settings, sources.memory, now_s=sources.now_s) or {}
     copied, failures = found.get("copied") or {}, found.get("failures")
     late = float(found["late"]) if found else None
@@ -131,8 +131,8 @@ def _host(sources: Sources) -> Iterator[Family]:
         name, scale = _base(series.name, series.unit)
         value = None if memory.host is None else getattr(memory.host, series.name)
         yield _gauge(f"host_{name}", series.help, None if value is None else value * scale)
-    for name, told, of in _MORE_OF_THE_HOST:
-        yield _gauge(f"host_{name}", told, None if memory.host is None else of(memory.host))
+    for name, help_, of in _MORE_OF_THE_HOST:
+        yield _gauge(f"host_{name}", help_, None if memory.host is None else of(memory.host))
 
 
 _MORE_OF_THE_HOST: Final[tuple[tuple[str, str, Callable[[Host], Number]], ...]] = (
@@ -159,11 +159,11 @@ def _gpus(sources: Sources) -> Iterator[Family]:
     yield _gauge("gpus_most", "the most GPUs that this box ever had", record.most)
     about = [((str(gpu.index), gpu.uuid, gpu.name), 1.0) for gpu in gpus]
     yield Family(f"{PREFIX}gpu", "info", "which GPU it is", ("gpu", "uuid", "name"), about)
-    told = {each.name: each for each in GPUS.series}
+    series = {each.name: each for each in GPUS.series}
     for name, of in _OF_A_GPU.items():
-        named, scale = _base(name, told[name].unit)
+        named, scale = _base(name, series[name].unit)
         values = ((str(gpu.index), value * scale) for gpu in gpus if (value := of(gpu)) is not None)
-        yield _by(f"gpu_{named}", told[name].help, "gpu", values)
+        yield _by(f"gpu_{named}", series[name].help, "gpu", values)
     for name, help_, of in _MORE_OF_A_GPU:
         yield _by(f"gpu_{name}", help_, "gpu", ((str(gpu.index), of(gpu)) for gpu in gpus))
 
@@ -198,8 +198,8 @@ def _levels(sources: Sources) -> Iterator[Family]:
     yield _gauge("slots", "programs that may run at once at the level in force", state.slots)
     yield _gauge("level_trial", "1 while the level in force is on trial", float(climb["trial"]))
     yield _gauge("level_pinned", "1 while the operator has pinned a level", float(climb["pin"] is not None))
-    for name, told, of in _OF_A_LEVEL:
-        yield _by(f"level_{name}", told, "level", ((level["name"], of(level)) for level in climb["levels"]))
+    for name, help_, of in _OF_A_LEVEL:
+        yield _by(f"level_{name}", help_, "level", ((level["name"], of(level)) for level in climb["levels"]))
 
 
 def _per_minute(value: Number) -> Number:

@@ -1,4 +1,4 @@
-"""What `status` says of notices that this box ends. None is "not known"."""
+"""The part of `status` about notices that this box ends. None is "not known"."""
 
 from __future__ import annotations
 

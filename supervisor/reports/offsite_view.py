@@ -1,4 +1,4 @@
-"""The page `offsite`, and what `status` says of copies off the box. None is "not known"."""
+"""The page `offsite`, which is also the part of `status` about copies off the box. None is "not known"."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 
 def offsite_view(state: State, settings: Settings | None, memory: Memory, *, now_s: float) -> Json | None:
-    """The newest copy, what is being done, who holds the repository. None: no repository is configured.
+    """The newest copy, the work in progress, the box that has taken over. None: no repository is configured.
 
     `age_s` counts from the moment at which the files of the newest copy were collected. `late_s` is the limit of [offsite].
     """
@@ -37,7 +37,7 @@ def offsite_view(state: State, settings: Settings | None, memory: Memory, *, now
         "generation": record.generation or None,
         "fence": None if record.fence is None else {"box": record.fence.box, "since_wall_s": record.fence.since_wall_s},
         "tended": {
-            what: {"wall_s": each.wall_s, "error": each.error} for what, each in sorted(record.tended.items())
+            task: {"wall_s": each.wall_s, "error": each.error} for task, each in sorted(record.tended.items())
         },
         "ends": record.ends,
         "ended": record.ended,
@@ -46,7 +46,7 @@ def offsite_view(state: State, settings: Settings | None, memory: Memory, *, now
 
 
 def trouble(offsite: Json | None) -> str:
-    """What keeps the copies from being of use, in one sentence; empty: nothing."""
+    """The reason why the copies are of no use now, in one sentence; empty: there is none."""
     if offsite is None:
         return ""
     if offsite["fence"] is not None:

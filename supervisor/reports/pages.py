@@ -25,26 +25,26 @@ _MOST_FACTS: Final = 10_000
 
 
 class BadQuery(ValueError):
-    """A page was asked for in a way that makes no sense, in one sentence."""
+    """The query of a page is invalid. The message says why, in one sentence."""
 
 
 class Page:
-    """`instant`: it is made of what lies in memory, so it waits for no disk."""
+    """A registered page. `instant`: it uses only data in memory, so it waits for no disk."""
 
     def __init__(self, make: Callable[..., Json], query: Mapping[str, Parse], *, instant: bool) -> None:
         self._make, self._query, self.instant = make, query, instant
 
     @property
     def takes_query(self) -> bool:
-        """Whether it depends on what is asked."""
+        """Whether the page has query parameters."""
         return bool(self._query)
 
     def of(self, sources: Sources, query: Mapping[str, str]) -> Json:
-        """The page, as JSON values. Raises BadQuery, and what reading its sources raises."""
+        """The page, as JSON values. Raises BadQuery and the errors of its sources."""
         return self._make(sources, **self.arguments(query))
 
     def arguments(self, query: Mapping[str, str]) -> dict[str, Any]:
-        """What a query means. Keys that the page does not know are ignored. Raises BadQuery."""
+        """The parsed values of a query. Keys that the page does not know are ignored. Raises BadQuery."""
         return {key: parse(key, query.get(key)) for key, parse in self._query.items()}
 
 
@@ -52,7 +52,7 @@ PAGES: Final[dict[str, Page]] = {}
 
 
 def _page(*, instant: bool = False, **query: Parse) -> Callable[[Callable[..., Json]], Callable[..., Json]]:
-    """Register a function as the page of its name."""
+    """Register a function as the page with the function's name."""
 
     def register(make: Callable[..., Json]) -> Callable[..., Json]:
         PAGES[make.__name__] = Page(make, query, instant=instant)
@@ -158,7 +158,7 @@ def _until(key: str, text: str | None) -> Since:
 
 
 def _window(closed: Ledger, since: Since, until: Since) -> tuple[float, float]:
-    """From when to when, in journal time."""
+    """(Begin, end) of a window in journal time."""
     from supervisor.reports.accounts_view import since_s
 
     begin_s, end_s = since_s(closed, since), since_s(closed, until)
@@ -168,7 +168,7 @@ def _window(closed: Ledger, since: Since, until: Since) -> tuple[float, float]:
 
 
 def _summary(sources: Sources, since: Since, until: Since) -> tuple[Ledger, Summary, float]:
-    """The closed ledger, the figures of a window, and the wall clock's time of now."""
+    """The closed ledger, the figures of a window, and the present time of the wall clock."""
     from supervisor.reports.accounts import summary
 
     closed, wall_s = sources.closed()
@@ -181,7 +181,7 @@ def _summary(sources: Sources, since: Since, until: Since) -> tuple[Ledger, Summ
 
 @_page(since=_since, until=_until)
 def accounts(sources: Sources, since: Since, until: Since) -> Json:
-    """What every second of every program and slot was spent on, in a window."""
+    """The account of every second of every program and slot, in a window."""
     from supervisor.reports.accounts_view import accounts_view
 
     closed, found, wall_s = _summary(sources, since, until)
@@ -190,7 +190,7 @@ def accounts(sources: Sources, since: Since, until: Since) -> Json:
 
 @_page(instant=True)
 def alerts(sources: Sources) -> Json:
-    """Who gets alerts, what waits for whom, what was delivered."""
+    """The targets of alerts, the queued alerts, and the deliveries."""
     from supervisor.reports.alerts_view import alerts_view
 
     return alerts_view(sources.state, sources.settings, sources.memory, now_s=sources.now_s)
@@ -198,7 +198,7 @@ def alerts(sources: Sources) -> Json:
 
 @_page(check=_text)
 def backups(sources: Sources, check: str | None) -> Json:
-    """All backups; with `check`, the name of one, whether that one is whole."""
+    """All backups. With `check`, the name of one backup: what is wrong with that one."""
     from supervisor.model.backup_record import BackupRecord
     from supervisor.reports.backups_view import backups_view
 
@@ -228,7 +228,7 @@ def cost(sources: Sources, since: Since, until: Since) -> Json:
 def curves(
     sources: Sources, sheet: Sheet, subjects: list[str], series: list[str], since: Since, until: Since, points: int
 ) -> Json:
-    """Curves, in at most so many points a subject and attempt. No subjects: all; no series: the sheet's usual ones."""
+    """Curves with at most `points` points per subject and attempt. No subjects: all; no series: the sheet's usual ones."""
     from supervisor.model.recording import PROGRAMS
     from supervisor.policy.upkeep.resolution import MANY_SUBJECTS, TIERS, rows_for, tier_for
     from supervisor.reports.curves import MOST_SERIES, curves_view, needed, numbers, with_own
@@ -258,8 +258,8 @@ def curves(
     }  # fmt: skip
 
 
-_SECOND_ROW: Final = 14  # figures of own names lie in a row of another table: it takes as long as so many numbers more
-_GAP_S: Final = 900.0  # so much may be missing at the beginning of a window
+_SECOND_ROW: Final = 14  # figures of own names are a row of another table: reading it takes as long as 14 more numbers
+_GAP_S: Final = 900.0  # event files are read only if more than this is missing at the beginning
 _MOST_FROM_FILES: Final = 12  # programs in one answer
 
 
@@ -267,7 +267,7 @@ def _before(
     sources: Sources, closed: Ledger, wall_s: float, sheet: Sheet, tracks: Tracks, subjects: list[str], series: list[str],
     window: tuple[float, float], points: int,
 ) -> dict[tuple[str, ...], Track]:  # fmt: skip
-    """The tracks of which event files of workers know more: of a window before the first recorded row of a program."""
+    """Tracks that event files of workers extend to the time in the window before a program's first recorded row."""
     from supervisor.model.recording import tracks_of
     from supervisor.reports.accounts_view import journal_s, wall_clock_of
     from supervisor.reports.curves import from_files, needed
@@ -286,7 +286,7 @@ def _before(
 
 
 def _places(sources: Sources, sheet: Sheet, series: list[str], own: Sequence[str]) -> Sheet:
-    """The columns that figures of these own names have been recorded in, by any program. Raises BadQuery: there is none."""
+    """The columns in which any program has recorded figures of these own names. Raises BadQuery for an unknown name."""
     from supervisor.model.recording import FIGURES_OF_ITS_OWN, of_other_names, places_of
     from supervisor.reports.curves import MOST_SERIES
 
@@ -311,7 +311,7 @@ def _must_be_series(sheet: Sheet, names: list[str], most: int, known: Sequence[s
 
 @_page(since=_since, until=_until)
 def days(sources: Sources, since: Since, until: Since) -> Json:
-    """Steps that were computed, kept and lost, hours and dollars, by local day."""
+    """Computed, kept and lost steps, hours and dollars, by local day."""
     from supervisor.reports.cost_view import games_of
     from supervisor.reports.days import days_view
 
@@ -336,7 +336,7 @@ def facts(sources: Sources, after: int, program: str | None, limit: int, kinds: 
     seq=_whole(0, 0, 2**62),
 )  # fmt: skip
 def incidents(sources: Sources, since: Since, until: Since, program: str | None, limit: int, chars: int, seq: int) -> Json:
-    """What went wrong, by cause, with the evidence of the newest `limit` of each. `seq`: the one that this fact is of."""
+    """Incidents by cause, with the evidence of the newest `limit` of each. `seq`: only the incident of this fact."""
     from supervisor.reports.incidents import incidents
     from supervisor.reports.incidents_view import incidents_view
 
@@ -357,7 +357,7 @@ def incidents(sources: Sources, since: Since, until: Since, program: str | None,
 
 @_page(instant=True)
 def level(sources: Sources) -> Json:
-    """The ladder, and where the box stands on it."""
+    """The ladder of levels, and the level in force."""
     from supervisor.reports.climb_view import climb_view
 
     return climb_view(sources.state, sources.settings, now_s=sources.now_s)
@@ -373,7 +373,7 @@ def nodes(sources: Sources) -> Json:
 
 @_page(instant=True)
 def offsite(sources: Sources) -> Json:
-    """Copies off the box: the newest one, who holds the repository. Without a repository only {"on": false}."""
+    """Copies off the box: the newest one, the work in progress, the fence. Without a repository only {"on": false}."""
     from supervisor.reports.offsite_view import offsite_view
 
     found = offsite_view(sources.state, sources.settings, sources.memory, now_s=sources.now_s)
@@ -389,9 +389,9 @@ def recorded(
 ) -> Json:
     """Rows of the recorder as a table, oldest first: the first `limit` after a moment of journal time, and a few more.
 
-    They are fewer where rows are long: an answer has about _MOST_CELLS. No moment is told in part, so that the next
-    question may begin after the last one. `drawn`: instead, what the event files of this program's workers know of the time
-    before anything was recorded of it.
+    There are fewer if rows are long: an answer has about _MOST_CELLS values. An answer never splits the rows of one moment,
+    so that the next request can begin after the last moment. `drawn`: instead, the points in the event files of this
+    program's workers from before its first recorded row.
     """
     from itertools import islice
     from math import inf, nextafter
@@ -403,20 +403,20 @@ def recorded(
 
     tier = next(tier for tier in TIERS if tier.period_s == period_s)
     since_at_s = since_s(sources.closed()[0], since) if since.given else 0.0
-    told = ONE_BY_ONE if sheet is FIGURES_OF_ITS_OWN else sheet
-    names = columns(told)
+    table = ONE_BY_ONE if sheet is FIGURES_OF_ITS_OWN else sheet
+    names = columns(table)
     limit = min(limit, _MOST_CELLS // len(names))
     if drawn is not None:
         rows = [] if sheet is not PROGRAMS else _drawn(sources, drawn, tier, since_at_s, after, limit)
-        return {"columns": names, "rows": as_table(told, rows)}
+        return {"columns": names, "rows": as_table(table, rows)}
     rest = iter(sources.recorded(sheet, tier, max(nextafter(after, inf), since_at_s), inf, ()))
-    rest = rest if told is sheet else one_by_one(rest)
+    rest = rest if table is sheet else one_by_one(rest)
     rows = list(islice(rest, limit))
     for row in rest:
         if row.at_s != rows[-1].at_s:
             break
         rows.append(row)
-    return {"columns": names, "rows": as_table(told, rows)}
+    return {"columns": names, "rows": as_table(table, rows)}
 
 
 def _drawn(sources: Sources, name: str, tier: Tier, since_s: float, after: float, limit: int) -> list[Row]:
@@ -446,7 +446,7 @@ def _drawn(sources: Sources, name: str, tier: Tier, since_s: float, after: float
 
 
 def _recorded_from(sources: Sources, name: str, tier: Tier, now_s: float) -> float:
-    """Since when a program was recorded: its first row of this tier, if that reaches back as far as the coarsest one's."""
+    """The time of a program's first row: in this tier, or in the coarsest tier if that one reaches further back."""
     from math import inf
 
     from supervisor.model.recording import PROGRAMS
@@ -462,7 +462,7 @@ def _recorded_from(sources: Sources, name: str, tier: Tier, now_s: float) -> flo
 
 @_page(since=_since, until=_until)
 def report(sources: Sources, since: Since, until: Since) -> Json:
-    """What trained in a window, how well, what broke, what it cost, what comes next."""
+    """Training, results, incidents and costs of a window, and the work that remains."""
     from supervisor.reports.report_view import report_view
 
     closed, found, wall_s = _summary(sources, since, until)
@@ -471,7 +471,7 @@ def report(sources: Sources, since: Since, until: Since) -> Json:
 
 @_page()
 def results(sources: Sources) -> Json:
-    """What the newest tests of all runs say together."""
+    """The newest tests of all runs, combined."""
     from supervisor.reports.results_view import results_view
 
     return results_view(sources.results())
@@ -487,7 +487,7 @@ def status(sources: Sources) -> Json:
 
 @_page(since=_since, until=_until)
 def timeline(sources: Sources, since: Since, until: Since) -> Json:
-    """Levels, reboots, backups, programs' states and what went wrong, in time order."""
+    """Levels, reboots, backups, programs' states and incidents, in time order."""
     from supervisor.reports.incidents import incidents
     from supervisor.reports.timeline import timeline_view
 

@@ -1,4 +1,4 @@
-"""Metrics of programs: their states, what was counted of them, and every figure that a worker reports."""
+"""Metrics of programs: states, counters, and every figure that a worker reports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Number = float | None
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """One program at one moment. `sample` is of its present attempt, None where there is none."""
+    """One program at one moment. `sample` is the newest one of its present attempt; None: there is none."""
 
     program: Program
     sample: Sample | None
@@ -40,9 +40,9 @@ def program_metrics(sources: Sources) -> Iterator[Family]:
     tables: tuple[tuple[Literal["gauge", "counter"], Rows], ...]
     tables = ("gauge", _GAUGES), ("counter", _COUNTERS), ("gauge", _FIGURES)
     for kind, rows in tables:
-        for name, told, of in rows:
+        for name, help_, of in rows:
             samples = [(key, value) for key, look in looks if (value := of(look)) is not None]
-            yield Family(f"{PREFIX}program_{name}", kind, told, ("program",), samples)
+            yield Family(f"{PREFIX}program_{name}", kind, help_, ("program",), samples)
     ends = [((key[0], cause), float(count)) for key, look in looks for cause, count in look.program.counts.ends.items()]
     yield Family(f"{PREFIX}program_attempt_ends", "counter", "ended attempts, by cause", ("program", "cause"), ends)
 
@@ -53,7 +53,7 @@ def _newest(memory: Memory, program: Program) -> Sample | None:
 
 
 def _alive(of: Callable[[Program], float]) -> Callable[[_Look], Number]:
-    """Nobody knows it of a program of a dead daemon."""
+    """A value that is unknown when the daemon is dead."""
     return lambda look: float(of(look.program)) if look.alive else None
 
 
@@ -62,12 +62,12 @@ def _seen(of: Callable[[Sample], Number]) -> Callable[[_Look], Number]:
 
 
 def _running(of: Callable[[Attempt], float]) -> Callable[[_Look], Number]:
-    """Of a program without an attempt there is nothing to say."""
+    """A value that exists only while the program has an attempt."""
     return lambda look: None if look.program.attempt is None else of(look.program.attempt)
 
 
 def _age_s(look: _Look) -> Number:
-    """Of its newest checkpoint."""
+    """Age of its newest checkpoint."""
     sample, program = look.sample, look.program
     at_s = sample.ckpt_at_s if sample is not None and sample.ckpt_count else None
     at_s = program.ckpt_at_s if at_s is None else at_s
@@ -75,7 +75,7 @@ def _age_s(look: _Look) -> Number:
 
 
 def _idle_s(look: _Look) -> Number:
-    """Since its newest sign of progress."""
+    """Time since its newest sign of progress."""
     at_s = None if look.sample is None else look.sample.progress_at_s
     return None if at_s is None else max(0.0, look.now_s - at_s)
 
@@ -126,7 +126,7 @@ _COUNTERS: Final[Rows] = (
 # --- figures that a worker reports ---------------------------------------------------------------------------------------
 
 
-# A figure is named as in the table of figures, unless its name or its unit is not what Prometheus' users expect.
+# Names of metrics that differ from the name in the table of figures, because Prometheus' users expect another name or unit.
 _NAMES: Final = {
     "env_steps": "position_steps", "nan_count": "nonfinite_updates", "ckpt_step": "checkpoint_position_steps",
     "ckpt_count": "attempt_checkpoints", "ckpt_bad_count": "attempt_bad_checkpoints",
@@ -135,7 +135,7 @@ _NAMES: Final = {
     "entropy": "entropy_nats", "entropy_share": "entropy_ratio", "ckpt_stall_us": "checkpoint_stall_seconds",
     "ckpt_write_ms": "checkpoint_write_seconds",
 }  # fmt: skip
-_OTHERWISE: Final[dict[str, Callable[[_Look], Number]]] = {  # what a sample has in other units, or the record knows as well
+_OTHERWISE: Final[dict[str, Callable[[_Look], Number]]] = {  # figures with another unit in a sample, or also on record
     "env_steps": lambda look: look.program.steps if look.sample is None or look.sample.steps is None else look.sample.steps,
     "ckpt_step": lambda look: (
         look.program.ckpt_step if look.sample is None or not look.sample.ckpt_count else look.sample.ckpt_step
@@ -143,7 +143,7 @@ _OTHERWISE: Final[dict[str, Callable[[_Look], Number]]] = {  # what a sample has
     "ckpt_stall_us": _seen(lambda sample: sample.ckpt_stall_s),
     "ckpt_write_ms": _seen(lambda sample: sample.ckpt_write_s),
 }
-_ELSEWHERE: Final = {"ckpt_ns"}  # the age of the checkpoint says it
+_ELSEWHERE: Final = {"ckpt_ns"}  # the metric of the checkpoint's age replaces it
 
 
 def _named(figure: str) -> str:

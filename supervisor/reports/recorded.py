@@ -1,4 +1,4 @@
-"""What the recorder writes down at one moment: live programs, the host, GPUs."""
+"""The rows that the recorder writes at one moment: of live programs, the host and GPUs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from supervisor.model.recording import Row, as_places, of_other_names
 from supervisor.model.state import Attempt, Program, State
 from supervisor.policy.box.readings import Gpu, Gpus, Host
 
-WHOLE: Final = ""  # in place of a worker's phase: of the GPU at any time
+WHOLE: Final = ""  # in place of a worker's phase: the GPU in all phases
 
 
 def readings(state: State, memory: Memory, *, now_s: float, wall_s: float) -> dict[str, list[Row]]:
-    """The rows of every sheet, by its name. Programs that do not run have none, and so has what could not be read."""
+    """The rows of every sheet, by its name. Programs that do not run and hardware that cannot be read have none."""
     live = [
         (program, attempt, watch.sample)
         for _, program in sorted(state.live.items())
@@ -62,13 +62,13 @@ def _gpus(gpus: Gpus, now_s: float, wall_s: float) -> Iterator[Row]:
         }  # fmt: skip
         yield Row(now_s, wall_s, (name, WHOLE), (why,), known)
         for each in gpu.by_phase:
-            there = {"used_bytes": each.used, "utilisation": each.utilisation}
-            means = {key: None if spread is None else spread.mean for key, spread in there.items()}
+            spreads = {"used_bytes": each.used, "utilisation": each.utilisation}
+            means = {key: None if spread is None else spread.mean for key, spread in spreads.items()}
             yield Row(now_s, wall_s, (name, each.phase), (None,), means)
 
 
 def _reasons(gpu: Gpu) -> str | None:
-    """Why it is slow or away; None: not known."""
+    """Why the GPU is slow or lost; None: not known."""
     if gpu.lost:
         return gpu.lost
     return None if gpu.reasons is None else " ".join(gpu.reasons)

@@ -1,6 +1,6 @@
-"""The page `report`: what trained in a window, how well, what broke, what it cost, what comes next.
+"""The page `report`: training, results, incidents and costs of a window, and the work that remains.
 
-Made of other pages' figures: accounts and bill, programs of `status`, facts, and recorded returns. Nothing is decided.
+It combines figures of other pages: accounts and bill, programs of `status`, facts, and recorded returns. It decides nothing.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from supervisor.reports.would_have import would_have
 
 Json = dict[str, Any]
 _POINTS: Final = 500
-_NUMBERS: Final = 10  # a row takes as long as so many numbers of an answer
+_NUMBERS: Final = 10  # reading a row takes as long as this many numbers of an answer
 _BROKEN: Final = {"FATAL": 0, "BACKOFF": 1}  # shown first
 
 
 def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: float) -> Json:
-    """All of it for the window of `found`; states, and what comes next, are those of now. None is "not known"."""
+    """The page for the window of `found`. States and remaining work are those of now. None is "not known"."""
     begun_s, end_s = found.since_s, found.until_s
     games, price = games_of(sources)
     bill = cost_view(closed, games, found, wall_s=wall_s, usd_per_hour=price)
@@ -90,12 +90,12 @@ def first_and_newest(sources: Sources, begun_s: float, end_s: float) -> dict[str
 
 
 def broke(journal: Iterable[Stamped], begun_s: float, end_s: float, clock_steps: Mapping[str, float]) -> list[Json]:
-    """What went wrong in a window, grouped by cause, the most frequent first: how often, where, and the newest reason."""
+    """The incidents of a window by cause, the most frequent first: number, programs, and the newest reason."""
     return causes([each for each in incidents(journal) if begun_s <= each.cause.at_s <= end_s], clock_steps)
 
 
 def _next(bill: Json, line: str) -> Json:
-    """When all is done at the level in force, and what that costs from now on."""
+    """The time and the cost from now until all games are done, at the level in force."""
     here = next((level for level in bill["levels"] if level["in_force"]), None)
     if here is None:
         return {
@@ -105,7 +105,7 @@ def _next(bill: Json, line: str) -> Json:
 
 
 def _needs(status: Json) -> list[str]:
-    """What waits for a person, one sentence each; usually nothing."""
+    """The problems that need a person, one sentence each; usually none."""
     config = status["daemon"]["config"]
     refused = [] if config is None else [f"the configuration cannot be used: {config['errors'][0]}"]
     given_up = [f"{view['name']} was given up: {view['why']}" for view in status["programs"] if view["phase"] == "FATAL"]

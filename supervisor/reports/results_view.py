@@ -1,6 +1,6 @@
-"""What the test games of all runs say together: a row for each game, algorithm and resolution, and one figure over games.
+"""The test games of all runs, combined: a row for each game, algorithm and resolution, and one figure over all games.
 
-Within a row, over *seeds* (runs of their own): mean, standard deviation (n - 1), smallest and largest of the runs' mean
+Within a row, over *seeds* (separate runs): mean, standard deviation (n - 1), smallest and largest of the runs' mean
 returns in their newest whole test, and the human-normalised scores of these.
 
 Over games, for each algorithm and resolution: the interquartile mean of the human-normalised scores of all runs, with a
@@ -8,15 +8,16 @@ Over games, for each algorithm and resolution: the interquartile mean of the hum
 
 * sort all runs of all games, drop a quarter of them (rounded down) at each end, take the mean of the rest;
 * the interval: draw runs with replacement within each game, 2,000 times, and take the 2.5th and the 97.5th percentile.
-  Without two runs of any game there is nothing to draw from, and no interval.
+  If no game has two runs, there is no interval.
 
 Worked example: hns of one seed each in eight games 0, 0.1, 0.2, 0.4, 0.6, 0.9, 1.1, 13.9: two go at each end, the rest
 are 0.2, 0.4, 0.6, 0.9, and their mean is 0.525.
 
-Why not the mean over games: the 13.9 of one game would make it 2.15, better than human, where seven of eight are not twice
-the human. Why not the median: it would not notice if half of the games fell to zero. Why not the best seed: it is luck.
+Why not the mean over games: the 13.9 of one game would make it 2.15, better than human, although seven of eight are below
+twice the human. Why not the median: it would not change if half of the games fell to zero. Why not the best seed: it is
+luck.
 
-The draws are those of a counter, the same each time: asking twice must not give two answers.
+The draws come from a counter and are the same each time, so that two requests do not give two answers.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def interquartile_mean(scores: Sequence[float]) -> float:
 
 
 def interval(by_game: Mapping[str, Sequence[float]], resamples: int = RESAMPLES) -> tuple[float, float] | None:
-    """The 95 % interval of the interquartile mean, by drawing runs within each game; None where no game has two."""
+    """The 95 % interval of the interquartile mean, by drawing runs within each game; None if no game has two runs."""
     if all(len(scores) < 2 for scores in by_game.values()):
         return None
     words = _words()

@@ -1,4 +1,4 @@
-"""What the pages are made of."""
+"""The interface through which the pages read their data."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Json = dict[str, Any]
 
 
 class Sources(Protocol):
-    """Everything that a page may be made of, at one moment. A page asks for what it needs, and only that is read.
+    """All data that a page may use, at one moment. Only the data that a page requests is read.
 
-    There are two: a running daemon (`shell/backend.py`), and the files that a dead one left (`ctl/offline.py`).
+    There are two implementations: a running daemon (`shell/backend.py`), and the files of a dead one (`ctl/offline.py`).
     """
 
     @property
     def settings(self) -> Settings | None:
-        """Those in force, with the present level's programs. None: the daemon is dead and its configuration unreadable."""
+        """Settings in force, with the present level's programs. None: the daemon is dead, its configuration unreadable."""
 
     @property
     def state(self) -> State:
@@ -33,7 +33,7 @@ class Sources(Protocol):
 
     @property
     def memory(self) -> Memory:
-        """The newest readings; of a dead daemon there are none."""
+        """The newest readings; a dead daemon has none."""
 
     @property
     def now_s(self) -> float:
@@ -49,40 +49,40 @@ class Sources(Protocol):
 
     @property
     def worst_gap_s(self) -> float | None:
-        """The longest time between two turns of its loop, of the last one to two minutes."""
+        """The longest time between two turns of the daemon's loop, in the last one to two minutes."""
 
     @property
     def version(self) -> str | None:
-        """The daemon's. None: it is dead."""
+        """The daemon's version. None: the daemon is dead."""
 
     @property
     def release(self) -> str | None:
-        """The directory whose code it runs."""
+        """The directory of the release that the daemon runs."""
 
     @property
     def state_dir(self) -> str:
-        """Where all of this lies."""
+        """The state directory."""
 
     def zone(self, wall_s: float) -> tuple[str, float]:
         """The box's local time at a moment of the wall clock: its name, and how many seconds it is ahead of UTC."""
 
     def last_sign(self) -> Json:
-        """Of a dead daemon: when it was last there, and the sentence that says so. Empty: it runs."""
+        """For a dead daemon: the time of its last sign of life, and a sentence about it. Empty: the daemon runs."""
 
     def cgroups(self) -> Json | None:
-        """How workers are confined (`adapters.process.cgroups.Cgroups.view`). None: nobody knows."""
+        """How workers are confined (`adapters.process.cgroups.Cgroups.view`). None: not known."""
 
     def http(self) -> Json | None:
-        """The TCP port: {"listen", "error"}. None: there is none, or nobody knows."""
+        """The TCP port: {"listen", "error"}. None: there is none, or it is not known."""
 
     def borne_out(self, program: Json, attempt: Attempt | None) -> Json:
-        """A program's view, as far as its process bears it out where the record cannot be up to date."""
+        """A program's view, corrected by its processes while the record cannot be up to date."""
 
     def closed(self) -> tuple[Ledger, float]:
-        """The ledger, closed at this moment, and the wall clock's time of it in seconds."""
+        """The ledger, closed at this moment, and the wall clock's time of this moment in seconds."""
 
     def facts(self, after_seq: int, kinds: Sequence[str]) -> Iterable[Stamped]:
-        """Facts after a position, oldest first. Those of the archive too, if every kind asked for is lasting."""
+        """Facts after a position, oldest first. Includes archived facts if every requested kind is lasting."""
 
     def recorded(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterable[Row]:
         """Rows of the recorder from `since_s` to before `until_s`, oldest first; none while nothing was recorded."""
@@ -95,10 +95,10 @@ class Sources(Protocol):
     def recorded_held(
         self, sheet: Sheet, since_s: float, until_s: float, subjects: Sequence[str], enough: int
     ) -> Sequence[Held]:  # fmt: skip
-        """By tier, its oldest row, and how many of the window, counted up to `enough`. Empty: nothing was recorded."""
+        """By tier: its oldest row, and its number of rows in the window, up to `enough`. Empty: nothing was recorded."""
 
     def recorded_names(self) -> Collection[str]:
-        """The key `names` of figures of scripts' own names, as far as there are rows of them."""
+        """Every recorded value of the key `names` of the sheet `figures` (figures of scripts' own names)."""
 
     def drawn(self, program: str, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> Iterable[Drawn]:
         """The points that a program's workers have drawn for TensorBoard, in a stretch of the wall clock."""
@@ -110,10 +110,10 @@ class Sources(Protocol):
         """The backups on disk, the newest first (`adapters.backups.shown`)."""
 
     def backup_progress(self) -> Json | None:
-        """How far the backup is that is being made. None: none is."""
+        """Progress of the backup that is being made. None: none is being made."""
 
     def check_backup(self, name: str) -> str:
-        """Read every byte of a backup: what is wrong with it, empty if nothing is."""
+        """Read every byte of a backup. Returns what is wrong with it; empty: nothing."""
 
     def config(self) -> Iterable[tuple[str, object, object]]:
         """Every setting: (key, value, origin)."""

@@ -24,7 +24,7 @@ _DAY_S = 86400.0
 
 
 def status_view(sources: Sources) -> Json:
-    """{"daemon", "programs", "now_s", "wall_s", "worst_gap_s"}; `wall_s` is the moment that all of it is true of."""
+    """{"daemon", "programs", "now_s", "wall_s", "worst_gap_s"}; `wall_s` is the time at which all values are true."""
     state, now_s = sources.state, sources.now_s
     samples = {name: watch.sample for name, watch in sources.memory.watches.items()}
     programs = program_views(state, samples, sources.settings, now_s=now_s)
@@ -40,7 +40,7 @@ def status_view(sources: Sources) -> Json:
 
 
 def troubles(daemon: Json) -> list[str]:
-    """What keeps extralife from its work just now, one sentence each; empty: nothing."""
+    """The present problems of extralife itself, one sentence each; empty: none."""
     error = daemon["journal"]["error"]
     journal = [f"the journal cannot be written: {error}"] if error else []
     offsite = trouble(daemon["offsite"])
@@ -97,7 +97,7 @@ def _level(state: State, settings: Settings | None, now_s: float) -> Json:
 
 
 def _cgroups(settings: Settings | None, cgroups: Json | None) -> Json | None:
-    """`unmet` says in one sentence that memory is limited on paper only; empty where it is not limited, or is."""
+    """`unmet` says in one sentence why the memory limit is not enforced; empty if it is enforced or there is no limit."""
     if settings is None or not cgroups:
         return None
     limit_mb = settings.level.memory_mb
@@ -108,10 +108,10 @@ def _cgroups(settings: Settings | None, cgroups: Json | None) -> Json | None:
 
 
 def box_view(state: State, *, now_s: float, boot_at_s: float | None) -> Json:
-    """Boots and stability."""
-    recent = [reboot for reboot in state.reboots if now_s - reboot.at_s <= _DAY_S]  # journal time: no clock moves it
+    """The box: its identity, boots and stability."""
+    recent = [reboot for reboot in state.reboots if now_s - reboot.at_s <= _DAY_S]  # no clock change moves journal time
     last = state.reboots[-1] if state.reboots else None
-    blind = sum(each.cause == "unclean" and each.up_s is None for each in state.reboots)  # nobody knows what came before
+    blind = sum(each.cause == "unclean" and each.up_s is None for each in state.reboots)  # the uptime before is unknown
     unclean = sum(record.reboots for record in state.levels.values()) - blind
     boot_up_s = None if boot_at_s is None else now_s - boot_at_s
     here_s = 0.0 if boot_at_s is None else now_s - max(boot_at_s, state.climb.changed_at_s or 0.0)
@@ -138,7 +138,7 @@ def box_view(state: State, *, now_s: float, boot_at_s: float | None) -> Json:
 
 
 def _box(state: State) -> Json | None:
-    """Which box this is, since when, and which ones the state directory was on before."""
+    """Which box this is, since when, and the former boxes of the state directory."""
     if state.box is None:
         return None
     former = [
@@ -150,18 +150,18 @@ def _box(state: State) -> Json | None:
 
 
 def journal_view(state: State, trouble: Trouble | None) -> Json:
-    """How the record itself is: whether it can be written now, its newest damage, and whether counts have gaps."""
+    """The condition of the journal: whether it can be written now, its newest damage, and whether counts have gaps."""
     damage = state.damage
     return {
         "error": "" if trouble is None else trouble.error,
         "error_since_wall_s": None if trouble is None else trouble.since_wall_s,
         "damage": None if damage is None else asdict(damage),
-        "gaps": state.gaps,  # how often facts were lost: from then on, counts of what has happened are "at least"
+        "gaps": state.gaps,  # how often facts were lost: from then on, counts of events are lower bounds
     }
 
 
 def troubles_view(memory: Memory) -> list[Json]:
-    """What is wrong with the foundations, oldest first: what has only just been found and is being restored is not."""
+    """Troubles with files and directories that the daemon relies on, oldest first, without those under repair."""
     standing = sorted(memory.foundations.values(), key=lambda each: (each.since_s, each.finding.name))
     return [
         {

@@ -1,10 +1,10 @@
 """The page `timeline`: levels, reboots, absences of the daemon, backups, programs' states and troubles, in time order.
 
-A span keeps its true beginning, also before the window. Beside journal time (`_s`) it has the wall clock's.
+A span keeps its true beginning, even before the window. It has journal times (`_s`) and wall-clock times (`_wall_s`).
 
-The page has a bound, however long the window: a lane is divided into as many parts as there is room for. Neighbours that are
-both shorter than a part become one, in the state of the longer one; `count` says how many they are. Marks of one cause and
-program in one part become one too, at the time of the first and with the number of the newest fact.
+The page has a limited size for any window: each lane is divided into a limited number of parts. Neighbouring spans that are
+both shorter than a part are merged, with the state of the longer one; `count` is the number of merged spans. Marks of one
+cause and program in one part are merged too, with the time of the first and the sequence number of the newest fact.
 
 Worked example. A program that dies every three seconds for an hour, in a window of 10 h with 300 parts of two minutes: its
 1,200 deaths are 30 marks of 40 each, and its 3,600 states at most 60 spans.
@@ -32,14 +32,14 @@ OFF: Final = "OFF"  # the state of a program whose box is off
 _PARTS: Final = 300  # of a lane ...
 _ALL_PARTS: Final = 3000  # ... and of the lanes of all programs together
 _FEWEST_PARTS: Final = 20
-_BRIEF_S: Final = 5.0  # a daemon that starts again within it was not away
+_BRIEF_S: Final = 5.0  # an absence of the daemon up to this long is not shown
 
 _PHASES: Final[dict[type[facts.Fact], Phase]] = {
     facts.SpawnIntended: Phase.STARTING, facts.BecameReady: Phase.RUNNING, facts.StopIntended: Phase.STOPPING,
     facts.BackedOff: Phase.BACKOFF, facts.Requeued: Phase.QUEUED, facts.Gated: Phase.GATED, facts.Finished: Phase.DONE,
     facts.GaveUp: Phase.FATAL, facts.StayedDown: Phase.STOPPED,
 }  # fmt: skip
-# What kind of mark an incident is, by the fact that names it; any other is `trouble`.
+# The kind of an incident's mark, by the fact that names the incident; any other kind is `trouble`.
 _KINDS: Final[dict[type[facts.Fact], str]] = {
     facts.HostRebooted: "reboot", facts.Stalled: "stall", facts.Exited: "death", facts.SpawnFailed: "death",
     facts.Diverged: "divergence", facts.Sickened: "illness", facts.DaemonStarted: "daemon", facts.Slowed: "slow",
@@ -48,18 +48,18 @@ _KINDS: Final[dict[type[facts.Fact], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of a lane. `said` are further keys of its JSON."""
+    """A stretch of a lane. `said` holds further keys of its JSON."""
 
     from_s: float
     to_s: float
     said: Json
     count: int = 1
-    longest_s: float = 0.0  # of what was merged: the length of what it says
+    longest_s: float = 0.0  # after merging: the length of the span that `said` comes from
 
 
 @dataclass(slots=True)
 class Lanes:
-    """What a journal says happened, by lane."""
+    """The spans and marks of a journal, by lane."""
 
     levels: list[Span] = field(default_factory=list)
     box: list[Span] = field(default_factory=list)
@@ -76,8 +76,8 @@ def timeline_view(
     lanes = _Reading(closed.at_s).read(journal)
     lanes.marks += [_mark(each) for each in found]
     part_s = (end_s - begin_s) / _PARTS
-    there = {name: inside for name, spans in lanes.programs.items() if (inside := _inside(spans, begin_s, end_s))}
-    parts = min(_PARTS, max(_FEWEST_PARTS, _ALL_PARTS // max(1, len(there))))
+    shown = {name: inside for name, spans in lanes.programs.items() if (inside := _inside(spans, begin_s, end_s))}
+    parts = min(_PARTS, max(_FEWEST_PARTS, _ALL_PARTS // max(1, len(shown))))
     own_s = (end_s - begin_s) / parts
     wall = wall_clock_of(closed, wall_s)
 
@@ -90,7 +90,7 @@ def timeline_view(
         "since_s": begin_s, "until_s": end_s, "since_wall_s": wall(begin_s), "until_wall_s": wall(end_s),
         "levels": told(lanes.levels, part_s), "box": told(lanes.box, part_s), "backups": told(lanes.backups, part_s),
         "vetoes": told(lanes.vetoes, part_s),
-        "programs": [{"name": name, "spans": told(spans, own_s)} for name, spans in sorted(there.items())],
+        "programs": [{"name": name, "spans": told(spans, own_s)} for name, spans in sorted(shown.items())],
         "marks": _marks(marks, own_s, wall),
     }  # fmt: skip
 
@@ -100,7 +100,7 @@ def _inside(spans: Sequence[Span], begin_s: float, end_s: float) -> list[Span]:
 
 
 def merged(spans: Iterable[Span], part_s: float) -> list[Span]:
-    """Neighbours that are both shorter than a part, and no further apart, become one."""
+    """Merge neighbours that are both shorter than a part and less than a part apart."""
     found: list[Span] = []
     for each in spans:
         last = found[-1] if found else None
@@ -108,8 +108,8 @@ def merged(spans: Iterable[Span], part_s: float) -> list[Span]:
         if last is not None and last.said == each.said and last.to_s == each.from_s:
             found[-1] = replace(last, to_s=each.to_s, longest_s=each.to_s - last.from_s)
         elif last is not None and max(length_s, last.to_s - last.from_s, each.from_s - last.to_s) < part_s:
-            said, longest_s = (each.said, length_s) if length_s > last.longest_s else (last.said, last.longest_s)
-            found[-1] = Span(last.from_s, max(last.to_s, each.to_s), said, last.count + each.count, longest_s)
+            keys, longest_s = (each.said, length_s) if length_s > last.longest_s else (last.said, last.longest_s)
+            found[-1] = Span(last.from_s, max(last.to_s, each.to_s), keys, last.count + each.count, longest_s)
         else:
             found.append(replace(each, longest_s=length_s))
     return found
@@ -134,14 +134,14 @@ def _mark(each: Incident) -> tuple[float, Json]:
 
 
 def _marks(marks: Iterable[tuple[float, Json]], part_s: float, wall: Callable[[float], float]) -> list[Json]:
-    """In time order; those of one part, cause and program together."""
+    """Marks in time order; those of one part, cause and program are merged."""
     found: dict[tuple[Any, ...], Json] = {}
-    for at_s, said in sorted(marks, key=lambda mark: (mark[0], mark[1]["seq"])):
-        key = said["kind"], said["what"], said["program"], at_s // part_s if part_s > 0 else 0
+    for at_s, mark_keys in sorted(marks, key=lambda mark: (mark[0], mark[1]["seq"])):
+        key = mark_keys["kind"], mark_keys["what"], mark_keys["program"], at_s // part_s if part_s > 0 else 0
         if key in found:
-            found[key] |= said | {"count": found[key]["count"] + 1}
+            found[key] |= mark_keys | {"count": found[key]["count"] + 1}
         else:
-            found[key] = {"at_s": at_s, "wall_s": wall(at_s), **said, "count": 1}
+            found[key] = {"at_s": at_s, "wall_s": wall(at_s), **mark_keys, "count": 1}
     return [*found.values()]
 
 
@@ -152,7 +152,7 @@ class _Reading:
     def __init__(self, until_s: float) -> None:
         self._until_s = until_s
         self._lanes = Lanes()
-        self._open: dict[tuple[str, str], tuple[float, Json]] = {}  # (lane, name) -> since when, what it says
+        self._open: dict[tuple[str, str], tuple[float, Json]] = {}  # (lane, name) -> begin, further keys
         self._last_s: float | None = None
         self._rebooted_s: float | None = None
 
@@ -185,8 +185,8 @@ class _Reading:
             case facts.ProgramFact():
                 self._program(stamped, fact)
             case facts.LevelChosen(level=level):
-                said = {"level": level, "slots": fact.slots, "trial": fact.trial, "by": fact.by, "why": fact.why}
-                self._begin("levels", "", at_s, said | {"seq": stamped.seq})
+                keys = {"level": level, "slots": fact.slots, "trial": fact.trial, "by": fact.by, "why": fact.why}
+                self._begin("levels", "", at_s, keys | {"seq": stamped.seq})
             case facts.Snapshot(state=text) if not self._open:
                 self._opened(stamped, decoded(State, text))
             case facts.Vetoed(rule=rule):
@@ -205,10 +205,10 @@ class _Reading:
         self._lanes.marks.append((stamped.at_s, said))
 
     def _opened(self, stamped: Stamped, state: State) -> None:
-        """What came before is no longer in the journal."""
+        """Begin with the state of a snapshot: earlier facts are no longer in the journal."""
         at_s, climb = stamped.at_s, state.climb
-        said = {"level": state.level, "slots": state.slots, "trial": climb.trial, "by": "", "why": climb.why}
-        self._begin("levels", "", at_s, said | {"seq": stamped.seq})
+        keys = {"level": state.level, "slots": state.slots, "trial": climb.trial, "by": "", "why": climb.why}
+        self._begin("levels", "", at_s, keys | {"seq": stamped.seq})
         for name, program in state.programs.items():
             self._begin("programs", name, at_s, {"phase": program.phase.value})
 
@@ -231,8 +231,8 @@ class _Reading:
                 pass
 
     def _away(self, stamped: Stamped, from_s: float, kind: str, **more: object) -> None:
-        said = {"kind": kind, "why": stamped.fact.why, "seq": stamped.seq, **more}
-        self._lanes.box.append(Span(from_s, stamped.at_s, said))
+        keys = {"kind": kind, "why": stamped.fact.why, "seq": stamped.seq, **more}
+        self._lanes.box.append(Span(from_s, stamped.at_s, keys))
 
     def _backup(self, stamped: Stamped, fact: facts.BackupFact) -> None:
         at_s = stamped.at_s

@@ -1,7 +1,6 @@
-"""Programs as people are shown them: plain dicts made from the state, the newest readings and the settings.
+"""The programs on the page `status`: plain dicts made from the state, the newest readings and the settings.
 
-For the page `status`, also of a dead daemon: then there are no readings, and what was live is unknown. None is "not known"
-and is shown as such, never as 0.
+A dead daemon has no readings, so live values are then unknown. None is "not known" and is shown as such, never as 0.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from supervisor.policy.worker.witness import WORDS as WITNESSES
 from workers.contract import FIGURES
 
 Json = dict[str, Any]
-_SHARE = "share_"  # figures of what a training's time is spent on
+_SHARE = "share_"  # prefix of figures that show how a training spends its time
 _SHOWN = tuple(name for name, figure in FIGURES.items() if figure.title)
 
 
 def program_views(
     state: State, samples: Mapping[str, Sample], settings: Settings | None, *, now_s: float
 ) -> tuple[Json, ...]:
-    """One dict a program, sorted by name."""
+    """One dict per program, sorted by name."""
     return tuple(
         program_view(program, _of(program, samples), settings, state, now_s=now_s)
         for _, program in sorted(state.programs.items())
@@ -46,7 +45,7 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
     """One program as a dict of JSON values."""
     attempt = program.attempt
     spec = settings.program(program.name) if settings is not None else None
-    told: Mapping[str, float] = sample.figures if sample else {}
+    figures: Mapping[str, float] = sample.figures if sample else {}
     steps = _known(sample.steps if sample else None, program.steps)
     deaths = () if settings is None else recent_deaths(settings.restart, now_s, program.deaths_s)
     ckpt_step, ckpt_at_s, ckpt_bytes, ckpt_path = _newest_checkpoint(program, sample)
@@ -63,10 +62,10 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "level": state.level,
         "steps": steps,
         "frames": sample.frames if sample else None,
-        "updates": told.get("updates"),
+        "updates": figures.get("updates"),
         "episodes": sample.episodes if sample else None,
-        "mean_return": told.get("mean_return"),
-        **{name: told.get(name) for name in _SHOWN},
+        "mean_return": figures.get("mean_return"),
+        **{name: figures.get(name) for name in _SHOWN},
         "steps_per_s": sample.steps_per_s if sample else None,
         "target": sample.target if sample else None,
         "target_kind": sample.target_kind if sample else None,
@@ -100,24 +99,24 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "exit_code": program.exit_code,
         "started_wall_s": program.started_wall_s,
         "ended_wall_s": program.exit_wall_s,
-        "time_shares": {name.removeprefix(_SHARE): told[name] for name in told if name.startswith(_SHARE)} or None,
-        "test_return": told.get("test_return"),
+        "time_shares": {name.removeprefix(_SHARE): figures[name] for name in figures if name.startswith(_SHARE)} or None,
+        "test_return": figures.get("test_return"),
         "progress_source": _source(spec, sample),
         "quiet_s": _quiet_s(program, sample, now_s),
         "health": None if spec is None or spec.health is None else _health(sample, now_s),
-        "figures": of_other_names(told) or None,
+        "figures": of_other_names(figures) or None,
     }
 
 
 def _log(settings: Settings | None, name: str, spec: ProgramSpec | None, channel: str) -> str | None:
-    """Where the log of a channel is; None: there is none, or that is not known."""
+    """The path of a channel's log; None: there is no log, or it is not known."""
     if settings is None:
         return None
     return settings.paths.log(name, channel) if spec is None else settings.paths.log_of(spec, channel)
 
 
 def _newest_checkpoint(program: Program, sample: Sample | None) -> tuple[int | None, float | None, int | None, str | None]:
-    """(step, time, bytes, path) of the newest one: as it reports it, as its own files show it, or as it is on record."""
+    """(step, time, bytes, path) of the newest checkpoint: from the worker's report, its own files, or the record."""
     if sample is not None and sample.ckpt_count:
         return _known(sample.ckpt_step, program.ckpt_step), _known(sample.ckpt_at_s, program.ckpt_at_s), None, None
     own = sample.own if sample else None
@@ -127,14 +126,14 @@ def _newest_checkpoint(program: Program, sample: Sample | None) -> tuple[int | N
 
 
 def _source(spec: ProgramSpec | None, sample: Sample | None) -> str | None:
-    """Where its signs of progress come from: for one that leaves it open, the source that speaks now."""
+    """The source of its signs of progress. If the configuration leaves it open, this is the source in use now."""
     if spec is None or spec.progress is not Progress.AUTO:
         return None if spec is None else spec.progress.value
     return sample.source or None if sample else None
 
 
 def _health(sample: Sample | None, now_s: float) -> Json:
-    """What the health checks of a service have found. `ok` is None while that is not known."""
+    """The results of the health checks of a service. `ok` is None while it is not known."""
     found = sample.health if sample is not None and sample.health is not None else Checked()
     known = not found.unknown and (found.failures > 0 or found.ok_at_s is not None)
     return {
@@ -146,7 +145,7 @@ def _health(sample: Sample | None, now_s: float) -> Json:
 
 
 def _quiet_s(program: Program, sample: Sample | None, now_s: float) -> float | None:
-    """Seconds without a sign of progress of a program that is known to work without one; None: it is not quiet."""
+    """Seconds since the last sign of progress of a program that works without showing any; None: it is not quiet."""
     attempt = program.attempt
     if attempt is None or attempt.quiet_at_s is None or sample is None:
         return None
@@ -155,7 +154,7 @@ def _quiet_s(program: Program, sample: Sample | None, now_s: float) -> float | N
 
 
 def spec_view(spec: ProgramSpec, settings: Settings, *, in_use: bool) -> Json:
-    """What is configured for one program; `in_use`: it is supervised now."""
+    """The configuration of one program; `in_use`: it is supervised now."""
     return {
         "name": spec.name,
         "group": spec.group or spec.name,
@@ -184,7 +183,7 @@ def spec_view(spec: ProgramSpec, settings: Settings, *, in_use: bool) -> Json:
 def eta_s(sample: Sample | None) -> float | None:
     """Seconds to the target at the present rate; None while target or rate are unknown.
 
-    Example: 40,000 of 100,000 steps, 500 steps/s: 120 s. Episodes are counted at the rate shown by steps an episode.
+    Example: 40,000 of 100,000 steps, 500 steps/s: 120 s. Episodes are converted with the steps per episode so far.
     """
     if sample is None or sample.target is None:
         return None
@@ -204,7 +203,7 @@ def _known(newest: Any, recorded: Any) -> Any:
 
 
 def _trouble(attempt: Attempt | None) -> str | None:
-    """What is wrong with a live attempt in one word: stalled, unsaved, ill or slow; None: nothing."""
+    """The trouble of a live attempt in one word: stalled, unsaved, ill or slow; None: no trouble."""
     if attempt is None:
         return None
     stalled, unsaved = ("stalled", attempt.stall), ("unsaved", attempt.save_error)
@@ -213,7 +212,7 @@ def _trouble(attempt: Attempt | None) -> str | None:
 
 
 def _own_trouble(sample: Sample | None) -> str:
-    """What is wrong with the checkpoints that it writes itself; empty: nothing, or nobody looks."""
+    """The trouble with checkpoints that the program writes itself; empty: none, or they are not checked."""
     return "" if sample is None or sample.own is None else sample.own.error or sample.own.note
 
 

@@ -1,8 +1,8 @@
-"""What each level would have kept in the time of a window: the part of the page `report` that no tracker has.
+"""The steps that each level would have kept in the time of a window: a part of the page `report` that no tracker has.
 
-Measured, or "never measured"; nothing is scaled from another level. A level that the load rule has reviewed has a speed with
-an error, and reboots from which a bound follows (`policy/level/worth.py`). A level without a review, such as a fixed one,
-has the kept steps of all the time that was paid for it, reboots included: an estimate without a bound.
+Values are measured, or "never measured"; none is scaled from another level. A level that the load rule has reviewed has a
+speed with an error, and reboots that give a lower bound (`policy/level/worth.py`). For a level without a review, such as a
+fixed one, the estimate is its kept steps in all its paid time, reboots included. It has no bound.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 def would_have(closed: Ledger, games: Games, levels: Sequence[Json], length_s: float) -> list[Json]:
-    """One entry a level of the page `level`, in its order. `kept_steps` None: not known, and `why`."""
+    """One entry per level of the page `level`, in its order. If `kept_steps` is None, `why` gives the reason."""
     return [{**_shown(level), **_kept(closed, games, level, length_s)} for level in levels]
 
 
