@@ -100,7 +100,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """What was lately seen of the level in force and is no fact yet (`climbing.py`)."""
+    """What was lately seen of the level in force and is no fact yet (`levels.py`)."""
 
     level: str
     from_s: float

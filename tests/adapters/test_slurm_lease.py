@@ -64,14 +64,70 @@ def test_of_two_that_start_at_once_one_refuses(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"host": 1}', '{"host":1,"boot_id":"","pid":1,"token":"","count":0}'])
-def test_what_is_no_lease_stops_nobody(tmp_path, text):
+def test_a_lease_that_stays_unreadable_is_taken_over_like_one_that_does_not_move(tmp_path, text):
     (tmp_path / "slurm").mkdir()
     (tmp_path / "slurm" / "lease").write_text(text)
-    mine = on(tmp_path, "login1")
+    waited = []
+    mine = on(tmp_path, "login1", waited.append)
     mine.take()
+    assert sum(waited) >= leases.DEAD_S, "a daemon that lives would have written it anew by then"
     (tmp_path / "slurm" / "lease").write_text(text)  # somebody damages it
     assert mine.renew()
+    assert leases.read(tmp_path / "slurm" / "lease") is leases.UNCLEAR, "another daemon may be writing it at this moment"
+    assert mine.renew()
     assert leases.read(tmp_path / "slurm" / "lease").host == "login1"
+
+
+@pytest.mark.parametrize(
+    ("first_look", "clear_at", "looks"), [("clear", 7, 7), ("clear", 14, 14), ("unclear", 1, 2), ("unclear", 14, 15)]
+)
+def test_a_file_system_that_fails_for_a_moment_does_not_end_the_watch(tmp_path, first_look, clear_at, looks):
+    """The owner lives, and the watcher can read its lease at few of its looks: one shows whose it is, a later one that it moves."""
+    first, lease, seen = on(tmp_path, "login1"), tmp_path / "slurm" / "lease", []
+    first.take()
+    if first_look == "unclear":
+        lease.write_text("{")
+
+    def wait(_):
+        seen.append(1)
+        first._mine = leases.replace(first._mine, count=len(seen))
+        first._write()
+        if len(seen) not in {clear_at, clear_at + 1}:
+            lease.write_bytes(lease.read_bytes()[:20])
+
+    with pytest.raises(Taken, match="login1"):
+        on(tmp_path, "login2", wait).take()
+    assert len(seen) == looks
+
+
+def test_what_cannot_be_read_is_unclear_and_only_what_is_gone_is_released(tmp_path):
+    assert leases.read(tmp_path / "lease") is None
+    (tmp_path / "lease").mkdir()
+    assert leases.read(tmp_path / "lease") is leases.UNCLEAR
+    (tmp_path / "loop").symlink_to("loop")
+    assert leases.read(tmp_path / "loop") is leases.UNCLEAR
+
+
+def test_a_lease_that_cannot_be_read_back_is_no_lease(tmp_path):
+    lease = tmp_path / "slurm" / "lease"
+    with pytest.raises(OSError, match="the lease of this daemon cannot be read back"):
+        on(tmp_path, "login1", lambda _: lease.write_text("{")).take()
+
+
+def test_a_reader_in_the_middle_of_a_write_back_waits_for_its_end(tmp_path):
+    lease, waits = tmp_path / "slurm" / "lease", []
+    second = on(tmp_path, "login2")
+
+    def wait(_):
+        waits.append(1)
+        if len(waits) == 1:
+            lease.write_text('{"host"')
+        else:
+            second._write()
+
+    with pytest.raises(Taken, match="login2"):
+        on(tmp_path, "login1", wait).take()
+    assert len(waits) == 2
 
 
 def test_losing_it_is_told_once(tmp_path, monkeypatch):

@@ -9,12 +9,18 @@ touches no job: the jobs now belong to the other daemon.
 Example: the daemon on login1 stops with its host. A daemon on login2 starts, watches for 45 s, takes over and adopts all
 jobs. login1 comes back, and its daemon was only frozen. At its next renewal it finds login2's token and exits.
 
+A file that cannot be read, or not whole, proves nothing: the file system may fail for a moment, or the other daemon is just
+writing. Only a file that is gone means that its daemon has left. Taking an unreadable lease for a removed one would let two
+daemons run.
+
 An orderly shutdown removes the lease. So a small job that runs the daemon and resubmits itself does not have to wait.
 """
 
 from __future__ import annotations
 
 import contextlib
+import enum
+import errno
 import json
 import os
 import secrets
@@ -27,7 +33,7 @@ from typing import Final
 
 import structlog
 
-from supervisor.adapters.files import read_bounded
+from supervisor.adapters.files import open_regular
 from supervisor.adapters.process.processes import make_dir
 from supervisor.adapters.singleton import Taken
 from supervisor.adapters.slurm.node import write_in_place
@@ -39,6 +45,7 @@ RENEW_S: Final = 10.0
 DEAD_S: Final = 45.0
 _LOOK_S: Final = 3.0
 _SETTLE_S: Final = 2.0  # for two daemons that start at once: both then read the later write
+_READ_BACKS: Final = 5
 _MOST_BYTES: Final = 4096
 
 
@@ -53,6 +60,15 @@ class DaemonClaim:
     count: int = 0
 
 
+class Unclear(enum.Enum):
+    """There is a lease, and nobody can say at the moment whose it is."""
+
+    UNCLEAR = "unclear"
+
+
+UNCLEAR: Final = Unclear.UNCLEAR
+
+
 class DaemonLease:
     """The lease of this daemon."""
 
@@ -60,6 +76,7 @@ class DaemonLease:
         """`wait` replaces the real wait in tests."""
         self._path, self._state_dir = Path(state_dir, "slurm", "lease"), state_dir
         self._mine = DaemonClaim(socket.gethostname(), boot_id, os.getpid(), secrets.token_hex(8))
+        self._unclear = False  # the last look
         self._over = threading.Event()
         self._wait = wait or threading.Event().wait
 
@@ -67,11 +84,11 @@ class DaemonLease:
         """Take the lease. Raises Taken while a daemon on another host holds it, and OSError."""
         make_dir(self._path.parent)
         found = read(self._path)
-        if found is not None and (found.host, found.boot_id) != (self._mine.host, self._mine.boot_id):
+        if found is not None and not self._is_of_this_boot(found):
             self._watch(found)
         self._write()
         self._wait(_SETTLE_S)
-        found = read(self._path)
+        found = self._read_back()
         if found is not None and found.token != self._mine.token:
             raise Taken(self._words(found))
 
@@ -80,11 +97,17 @@ class DaemonLease:
         threading.Thread(target=self._keep, args=(lost,), name="lease", daemon=True).start()
 
     def renew(self) -> bool:
-        """Renew the lease. False: another daemon owns it. A file that is missing or cannot be read is written again."""
+        """Renew the lease. False: another daemon owns it.
+
+        Writes a missing file again, and an unreadable one at the second look.
+        """
         found = read(self._path)
-        if found is not None and found.token != self._mine.token:
+        if isinstance(found, DaemonClaim) and found.token != self._mine.token:
             log.critical("lease_lost", to=found.host, pid=found.pid)
             return False
+        was_unclear, self._unclear = self._unclear, found is UNCLEAR
+        if self._unclear and not was_unclear:
+            return True  # another daemon may be writing: the next look shows whose lease it is
         self._mine = replace(self._mine, count=self._mine.count + 1)
         with contextlib.suppress(OSError):
             self._write()
@@ -94,7 +117,7 @@ class DaemonLease:
         """Remove the lease, if it is still ours, at an orderly shutdown."""
         self._over.set()
         found = read(self._path)
-        if found is not None and found.token == self._mine.token:
+        if isinstance(found, DaemonClaim) and found.token == self._mine.token:
             with contextlib.suppress(OSError):
                 self._path.unlink()
 
@@ -104,17 +127,34 @@ class DaemonLease:
                 lost()
                 return
 
-    def _watch(self, found: DaemonClaim) -> None:
-        waited_s = 0.0
-        while waited_s < DEAD_S:
+    def _watch(self, found: DaemonClaim | Unclear) -> None:
+        """Wait until the owner has not renewed its lease for `DEAD_S`. Raises Taken as soon as it does."""
+        unmoved_s = 0.0
+        while unmoved_s < DEAD_S:
             self._wait(_LOOK_S)
-            waited_s += _LOOK_S
+            unmoved_s += _LOOK_S
             now = read(self._path)
-            if now is None:
+            if now is None or self._is_of_this_boot(now):
                 return
-            if now != found:
+            if now is UNCLEAR or now == found:
+                continue
+            if found is not UNCLEAR:
                 raise Taken(self._words(now))
-        log.warning("lease_taken_over", host=found.host, pid=found.pid, unmoved_s=waited_s)
+            found, unmoved_s = now, 0.0  # the first look that shows whose lease it is
+        log.warning("lease_taken_over", owner=found, unmoved_s=unmoved_s)
+
+    def _read_back(self) -> DaemonClaim | None:
+        """The claim after our own write. Raises OSError if it stays unreadable: nobody knows then who holds the lease."""
+        for _ in range(_READ_BACKS):
+            found = read(self._path)
+            if not isinstance(found, Unclear):
+                return found
+            self._wait(_SETTLE_S)
+        raise OSError(errno.EIO, "the lease of this daemon cannot be read back", str(self._path))
+
+    def _is_of_this_boot(self, found: DaemonClaim | Unclear) -> bool:
+        """Whether a daemon of this boot wrote it: the lock of this machine has decided between the two."""
+        return isinstance(found, DaemonClaim) and (found.host, found.boot_id) == (self._mine.host, self._mine.boot_id)
 
     def _write(self) -> None:
         write_in_place(self._path, (json.dumps(asdict(self._mine)) + "\n").encode())
@@ -124,11 +164,19 @@ class DaemonLease:
         return f"another supervisord ({who}) runs on {self._state_dir}: stop that one first, or choose another state_dir"
 
 
-def read(path: Path) -> DaemonClaim | None:
-    """The claim in the file. None if there is none, or if it is being written at the moment."""
+def read(path: Path) -> DaemonClaim | Unclear | None:
+    """The claim in the file. None if there is no file. UNCLEAR if it cannot be read, or is being written at the moment."""
     try:
-        found = DaemonClaim(**json.loads(read_bounded(str(path), _MOST_BYTES)))
-    except (ValueError, TypeError, RecursionError):
+        fd = open_regular(str(path))
+    except FileNotFoundError:
         return None
+    except (OSError, ValueError):
+        return UNCLEAR
+    try:
+        found = DaemonClaim(**json.loads(os.pread(fd, _MOST_BYTES, 0)))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return UNCLEAR
+    finally:
+        os.close(fd)
     kinds = tuple(type(value) for value in asdict(found).values())
-    return found if kinds == (str, str, int, str, int) else None
+    return found if kinds == (str, str, int, str, int) else UNCLEAR
