@@ -1,1 +1,1 @@
-"""The world, one file each: clock, boot, processes, probes, journal, alerts."""
+"""Adapters to the outside world, one file each: clock, boot, processes, probes, journal, alerts."""

@@ -1,4 +1,4 @@
-"""Durable files: after a power cut they are whole and under their name, or the file before is.
+"""Durable files: after a power cut, either the new or the previous file is complete under its name.
 
 A write lasts only when the file's data is synced. A name lasts only when its directory is synced. So a file is written under
 another name, synced, renamed, and then its directory is synced. `tests/recorded.py` checks that order in the system calls.
@@ -18,12 +18,12 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 def sync(path: str | os.PathLike[str]) -> None:
-    """A file's data, or the names in a directory."""
+    """Sync a file's data, or the names in a directory, to the disk."""
     _sync(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
 
 def sync_directory(path: str | os.PathLike[str], *, dir_fd: int | None = None) -> None:
-    """The names in it. Raises NotADirectoryError for anything else."""
+    """Sync the names in a directory to the disk. Raises NotADirectoryError for anything else."""
     _sync(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd))
 
 
@@ -35,14 +35,14 @@ def _sync(fd: int) -> None:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Every byte; one call of write(2) may take fewer."""
+    """Write every byte; one call of write(2) may write fewer."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(fd, rest) :]
 
 
 def create(path: str | os.PathLike[str], data: bytes, mode: int = 0o600) -> None:
-    """A new file with this content, synced; its directory is not. Raises FileExistsError, also for a link."""
+    """Create a file with this content and sync it, but not its directory. Raises FileExistsError, also for a link."""
     fd = os.open(path, _NEW, mode)
     try:
         write_all(fd, data)
@@ -52,9 +52,10 @@ def create(path: str | os.PathLike[str], data: bytes, mode: int = 0o600) -> None
 
 
 def replace(path: Path, data: bytes, *, aside: Path, before_rename: Callable[[], object] = lambda: None) -> None:
-    """The file's new content, or all of the old one. `aside` is in the same directory; a leftover of that name is removed.
+    """Replace the file's content durably: after a crash the file has all of the new content or all of the old.
 
-    `before_rename` runs once the new content is on the disk.
+    `aside` is the temporary file, in the same directory; a leftover of that name is removed. `before_rename` runs once the
+    new content is on the disk.
     """
     aside.unlink(missing_ok=True)
     try:
@@ -69,7 +70,7 @@ def replace(path: Path, data: bytes, *, aside: Path, before_rename: Callable[[],
 
 
 def clone(source: int, target: Path) -> str:
-    """The same blocks under another file, until one of them is written to: btrfs, XFS, bcachefs."""
+    """Create a file that shares `source`'s blocks until either is written to (btrfs, XFS, bcachefs); empty: impossible."""
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         fcntl.ioctl(fd, _FICLONE, source)

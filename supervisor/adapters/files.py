@@ -1,8 +1,8 @@
-"""Files in directories that a program owns: whatever it has put in their place, opening them neither hangs nor strays.
+"""Opens files in directories that a program owns: opening never hangs and never follows a link.
 
-A worker runs as the daemon's own user and can do with its run directory what it likes: a log that is a link to a file of
-somebody else's, an exit record that is a FIFO, a report file of gigabytes. The daemon opens regular files only, follows
-no link in the last part of a path, waits for nobody, and reads no more than it was going to.
+A worker runs as the daemon's own user, so it can put anything in its run directory: a log that links to another user's file,
+an exit record that is a FIFO, a report file of gigabytes. The daemon opens regular files only. It follows no link in the
+last part of a path, never waits for the other end of a FIFO, and limits how many bytes it reads.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 
 
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, *, dir_fd: int | None = None) -> int:
-    """A descriptor of a regular file that is there already. Raises OSError: also for a link, a FIFO, a device."""
-    # O_NONBLOCK: opening a FIFO would wait for its other end. It means nothing to a regular file.
+    """Open an existing regular file and return its descriptor. Raises OSError, also for a link, a FIFO or a device."""
+    # Without O_NONBLOCK, opening a FIFO waits for its other end. The flag has no effect on a regular file.
     fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=dir_fd)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -24,7 +24,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, *, dir_
 
 
 def read_bounded(path: str, limit_bytes: int, from_byte: int = 0) -> bytes:
-    """The last `limit_bytes` of the file's part after `from_byte`; empty when it can't be read.
+    """The last `limit_bytes` of the file's content after `from_byte`; empty when the file can't be read.
 
     A file that is now shorter than `from_byte` was truncated by a rotation: then all of it is new.
     """
@@ -43,6 +43,6 @@ def read_bounded(path: str, limit_bytes: int, from_byte: int = 0) -> bytes:
 
 
 def create(path: str | os.PathLike[str], mode: int = 0o600) -> int:
-    """A descriptor of a new, empty file at `path`. What was there before, a link too, is removed and not followed."""
+    """Create an empty file at `path` and return its descriptor. An existing file or link there is removed, not followed."""
     Path(path).unlink(missing_ok=True)
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)

@@ -1,17 +1,17 @@
-"""Looks, every two seconds, at the files and directories that the daemon relies on, and restores them when ordered to.
+"""Checks every two seconds the files and directories that the daemon relies on, and restores them on request.
 
-A watched thing is one row (`Watched`): its name, its path, the identity that is expected there, and how to restore it.
-What follows from a finding is decided in `policy/box/foundations.py`; a row says only what is true of its own file.
+One row (`Watched`) describes one watched file or directory: its name, its path, its expected identity, and how to restore
+it. `policy/box/foundations.py` decides how to react to a finding; a row describes only its own file.
 
 The rules:
 
-* Identity is device, inode and kind. It is taken from the open descriptor where there is one (`of_fd`), else from one that
-  was opened at the first look (`Remembered`). `lstat` of the path must give the same one.
-* Only ENOENT and ENOTDIR mean that something is missing. Any other error means that nothing is known of it.
-* A look can hang, on a network file system or FUSE, and no signal ends it. So each round of looks runs in a thread of its
-  own. A path that has not answered for `hang_s` is reported as unknown, its thread is left to itself, and the rounds go
-  on without that path until the thread comes back.
-* An input is posted only when the findings have changed.
+* Identity is device, inode and kind. It is read from the daemon's open descriptor, if there is one (`of_fd`), else from
+  a descriptor that was opened at the first check (`Remembered`). `lstat` of the path must give the same identity.
+* Only ENOENT and ENOTDIR mean that something is missing. After any other error its state is unknown.
+* A check can hang, on a network file system or FUSE, and no signal ends it. So each round of checks has its own thread. A
+  path that has not answered for `hang_s` is reported as unknown. Its thread is abandoned, and the rounds go on without that
+  path until the thread comes back.
+* The checking thread posts an input only when the findings have changed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which file this is, whatever its name. `links` is 0 for an open file without a name; it is not compared."""
+    """Identifies a file independently of its name. `links` is 0 for an open file without a name; it is not compared."""
 
     device: int
     inode: int
@@ -73,8 +73,9 @@ def _of(found: os.stat_result) -> Identity:
 class Remembered:
     """The file that a path led to when it was first seen, or when it was last restored (`renew`).
 
-    Holds a descriptor of it (O_PATH: it can't be read or written, and needs no permission). Without one the kernel may
-    give the inode number of a removed file to the next new file at once, and a replaced file would look like the old one.
+    It holds an O_PATH descriptor, which can't read or write the file and needs no permission. Without a descriptor the
+    kernel may give the inode number of a removed file to the next new file at once. A replaced file would then look like the
+    old one.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -87,7 +88,7 @@ class Remembered:
         return None if self._fd < 0 else of_fd(self._fd)
 
     def renew(self) -> None:
-        """What is at the path now is right. Raises OSError."""
+        """Accept the file that is at the path now as the right one. Raises OSError."""
         try:
             fd = os.open(self._path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
@@ -97,24 +98,24 @@ class Remembered:
             os.close(old)
 
     def close(self) -> None:
-        """Let go of the file, when nobody watches it any more."""
+        """Close the descriptor, when the file is no longer watched."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def __del__(self) -> None:
-        """A row that is forgotten is let go by the last round that looks at it."""
+        """Close the descriptor of a forgotten row, after the last round that checks it."""
         self.close()
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """One watched thing. `expected` gives its identity; None: not known, or not there yet: nothing is reported.
+    """A watched file or directory. `expected` returns its identity; None: unknown or not created yet; nothing is reported.
 
-    `check` says what else is wrong with it although its identity is right, as a clause ("it cannot be written";
-    empty: nothing). It may raise OSError.
-    `restore` puts it back (OSError: it could not) and makes `expected` give the new identity. It is called in the looking
-    thread, again and again until the path is right; it must never remove or overwrite what somebody else put there.
+    `check` returns a defect of a file whose identity is right, as a clause ("it cannot be written"; empty: none). It may
+    raise OSError.
+    `restore` puts the file back and makes `expected` return the new identity. It raises OSError when it fails. The checking
+    thread calls it again and again until the path is right. It must never remove or overwrite somebody else's file.
     """
 
     name: str
@@ -122,14 +123,14 @@ class Watched:
     expected: Callable[[], Identity | None]
     check: Callable[[], str] | None = None
     restore: Callable[[], None] | None = None
-    consequence: str = ""  # what does not work without it
+    consequence: str = ""  # what stops working without the file
     remedy: str = ""  # what the operator can do
-    minor: bool = False  # that it was restored is not worth recording
+    minor: bool = False  # its restoration is not worth recording
     holds_starts: bool = False
 
 
 def look(row: Watched) -> Finding | None:
-    """One look at one watched thing; None: it is as it should be. Never raises."""
+    """Check one row once; None: it is as it should be. Never raises."""
     finding = Finding(
         row.name, row.path, Look.UNKNOWN, "", row.consequence, row.remedy, row.restore is not None,
         minor=row.minor, holds_starts=row.holds_starts,
@@ -156,7 +157,7 @@ def _difference(expected: Identity, found: Identity) -> str:
 
 
 class Foundations:
-    """The looking thread, and the table of what it looks at."""
+    """The checking thread, and the table of rows that it checks."""
 
     def __init__(self, inbox: Inbox, clock: Clock, *, period_s: float = _PERIOD_S, hang_s: float = _HANG_S) -> None:
         self._inbox, self._clock, self._period_s, self._hang_s = inbox, clock, period_s, hang_s
@@ -170,17 +171,17 @@ class Foundations:
         self._thread = threading.Thread(target=self._run, name="foundations", daemon=True)
 
     def watch(self, *rows: Watched) -> None:
-        """Look at these too, from now on. A row of the same name is replaced. Any thread may call."""
+        """Watch these rows too, from now on. A row replaces another one of the same name. Any thread may call this."""
         with self._guard:
             self._rows = {**self._rows, **{row.name: row for row in rows}}
 
     def forget(self, *names: str) -> None:
-        """Do not look at these any more."""
+        """Stop watching these rows."""
         with self._guard:
             self._rows = {name: row for name, row in self._rows.items() if name not in names}
 
     def restore(self, name: str) -> None:
-        """Restore it at once, and try again at every look until it is in place. Returns at once."""
+        """Restore this file soon, and try again at every check until it is in place. Returns at once."""
         with self._guard:
             self._ordered |= {name}
         self._wake.set()
@@ -195,14 +196,14 @@ class Foundations:
             self._thread.join(self._hang_s)
 
     def look(self) -> None:
-        """One round of looks; post the findings if they are others than before."""
+        """Run one round of checks; post the findings if they have changed."""
         with self._guard:
             rows, ordered = dict(self._rows), self._ordered
         self._stuck = {name: each for name, each in self._stuck.items() if each.at == name}
         now = _Round([row for name, row in rows.items() if name not in self._stuck], ordered)
         try:
             now.start()
-        except RuntimeError:  # no thread can be begun: the newest findings stand until the next round
+        except RuntimeError:  # no thread can be started: the last findings stay valid until the next round
             return
         now.over.wait(self._hang_s)
         self._newest = {name: found for name, found in {**self._newest, **now.found}.items() if name in rows}
@@ -210,7 +211,7 @@ class Foundations:
         if hung is not None:
             self._stuck[hung] = now
             self._newest[hung] = _silent(rows[hung], self._hang_s)
-        with self._guard:  # what is in place is not restored a second time, should somebody remove it again
+        with self._guard:  # a request is done once the file is in place, even if somebody removes it again
             self._ordered -= {name for name, found in now.found.items() if found is None and name in ordered}
         findings = tuple(found for found in self._newest.values() if found is not None)
         if findings != self._posted:
@@ -221,7 +222,7 @@ class Foundations:
         while not self._over.is_set():
             try:
                 self.look()
-            except Exception:  # the next round may do better; a daemon without this thread would not notice anything
+            except Exception:  # the next round may succeed; without this thread the daemon would notice no loss
                 log.exception("foundations_not_looked_at")
             self._wake.wait(self._period_s)
             self._wake.clear()
@@ -235,7 +236,7 @@ def _silent(row: Watched, for_s: float) -> Finding:
 
 
 class _Round(threading.Thread):
-    """One look at each row, in a thread that may hang. `at`: the row that it is busy with."""
+    """One check of each row, in a thread that may hang. `at`: the row that it is checking now."""
 
     def __init__(self, rows: list[Watched], ordered: frozenset[str]) -> None:
         super().__init__(name="foundations-look", daemon=True)
@@ -256,14 +257,14 @@ class _Round(threading.Thread):
 
 
 def _restored(row: Watched, found: Finding) -> Finding | None:
-    """The finding after a try to restore it."""
+    """Try to restore the file, and return the finding after that."""
     if row.restore is None:
         return found
     try:
         row.restore()
     except OSError as error:
         return replace(found, error=error.strerror or str(error))
-    except Exception as error:  # a fault of ours; the next look tries again
+    except Exception as error:  # a bug of ours; the next check tries again
         log.exception("foundation_not_restored", name=row.name)
         return replace(found, error=repr(error))
     log.warning("foundation_restored", name=row.name, path=row.path)
@@ -271,5 +272,5 @@ def _restored(row: Watched, found: Finding) -> Finding | None:
 
 
 def directory(path: str | os.PathLike[str]) -> int:
-    """A descriptor that stands for a directory, whatever becomes of its name. Raises OSError."""
+    """Open a descriptor of a directory that stays valid whatever happens to its name. Raises OSError."""
     return os.open(Path(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -1,7 +1,7 @@
-"""Calendar work through APScheduler: log rotation, the journal's growth, backups, copies. Never on the path of healing.
+"""Runs scheduled work through APScheduler: log rotation, journal growth, backups, offsite copies. No healing depends on it.
 
-APScheduler compares wall clocks: after a step of -1 h it stays silent for that hour (measured), so nothing that a
-training's life depends on may run here. Deadlines of healing are `wake_at` of the deciding loop.
+APScheduler compares wall clocks: after a step of -1 h it runs no job for that hour (measured). So nothing that a training
+needs to survive may run here. Healing uses the `wake_at` deadlines of the deciding loop.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ log = structlog.get_logger()
 
 _LOGS: Final = dt.timedelta(seconds=60)
 _JOURNAL: Final = dt.timedelta(hours=1)
-_FIRST_LOOK: Final = dt.timedelta(seconds=60)  # at the journal: a daemon's first minute has better things to do
+_FIRST_LOOK: Final = dt.timedelta(seconds=60)  # to the first journal check: a daemon's first minute has more urgent work
 _CALENDAR: Final = dt.timedelta(seconds=20)
 _JOBS: Final = 3
 _DAY_S: Final = 86_400.0
 
 
 class _Every(BaseTrigger):  # type: ignore[misc]  # APScheduler is untyped
-    """The next time is one period from now, whatever was missed.
+    """The next time is one period from now, however many times were missed.
 
-    APScheduler's own triggers count through every time that was missed, while they hold the scheduler's lock: a box that
-    boots in 1970 and hears of the year 2026 a minute later has 29 million of them, some minutes and gigabytes.
+    APScheduler's own triggers step through every missed time while they hold the scheduler's lock. A box that boots in 1970
+    and learns a minute later that it is 2026 has missed 29 million times: that costs minutes, and gigabytes of memory.
     """
 
     def __init__(self, period: dt.timedelta, first: dt.timedelta | None = None) -> None:
@@ -51,7 +51,7 @@ class _Every(BaseTrigger):  # type: ignore[misc]  # APScheduler is untyped
 
 
 class _Pool(BasePoolExecutor):  # type: ignore[misc]  # APScheduler is untyped
-    """One thread a job, so that none waits for another."""
+    """One thread per job, so that no job waits for another."""
 
     def __init__(self) -> None:
         super().__init__(threads.begun(_JOBS, "housekeeping"))
@@ -63,7 +63,7 @@ class Housekeeping:
     def __init__(
         self, settings: Callable[[], Settings], inbox: Inbox, clock: Clock, report: Callable[[], str] = lambda: ""
     ) -> None:
-        """`settings` gives those in force: a reread is followed without a restart. `report` makes the daily report."""
+        """`settings` returns the settings in force, so a reread needs no restart. `report` makes the daily report."""
         self._settings, self._inbox, self._clock, self._report = settings, inbox, clock, report
         self._report_told_s: float | None = None
         self._over = threading.Event()
@@ -88,20 +88,20 @@ class Housekeeping:
             self._scheduler.shutdown(wait=False)
 
     def clock_moved(self) -> None:
-        """The wall clock was set: count every job's next time from now, or it is silent for the hour that was put back."""
+        """The wall clock was set: count every job's next time from now. Else no job runs for the hour that was set back."""
         if self._scheduler.running:
             now = dt.datetime.now(dt.UTC)
             for job in self._scheduler.get_jobs():
                 job.modify(next_run_time=job.trigger.get_next_fire_time(now, now))
 
     def rotate_logs(self) -> None:
-        """Keep every worker's logs within their bound."""
+        """Keep every worker's logs within their size limit."""
         self._logs.look()
 
     def look_at_calendar(self) -> None:
-        """Tell of a time of the calendars once it has passed; whether it was answered, the core knows.
+        """Post each calendar time once it has passed; the core knows whether that time was already handled.
 
-        Not while the clock is not set: no time of 1970 is one of the calendar's.
+        Nothing is posted while the clock is not set: a time in 1970 is no calendar time.
         """
         if not wall_clock.is_set(self._clock.wall_s()):
             return
@@ -111,28 +111,28 @@ class Housekeeping:
             self._due_told_s = due.timestamp()
             self._inbox.post(BackupDue(self._clock.now_s(), self._due_told_s))
         rules = self._settings().offsite
-        for what, calendar in (("forget", rules.forget), ("check", rules.check)) if rules.on else ():
+        for operation, calendar in (("forget", rules.forget), ("check", rules.check)) if rules.on else ():
             due = last_due(calendar, now)
-            if due is not None and due.timestamp() != self._offsite_told_s.get(what):
-                self._offsite_told_s[what] = due.timestamp()
-                self._inbox.post(OffsiteDue(self._clock.now_s(), what, due.timestamp()))
+            if due is not None and due.timestamp() != self._offsite_told_s.get(operation):
+                self._offsite_told_s[operation] = due.timestamp()
+                self._inbox.post(OffsiteDue(self._clock.now_s(), operation, due.timestamp()))
         report_at = self._settings().alerts.report_at
         report_due = last_due(f"daily {report_at}", now) if report_at else None
         if report_due is not None and report_due.timestamp() != self._report_told_s:
             self._tell_report(report_due.timestamp())
 
     def _tell_report(self, due_wall_s: float) -> None:
-        """A report that cannot be made now is made at the next look."""
+        """Make and post the daily report. If that fails, the next check tries again."""
         try:
             text = self._report()
-        except Exception as error:  # noqa: BLE001  of a page over files that may be damaged
+        except Exception as error:  # noqa: BLE001  the report reads files that may be damaged
             log.warning("no_report", error=str(error))
             return
         self._report_told_s = due_wall_s
         self._inbox.post(ReportDue(self._clock.now_s(), due_wall_s, text))
 
     def care_for_journal(self) -> None:
-        """Ask for a snapshot when the next start would have much to fold; move what is old to the archive."""
+        """Ask for a snapshot when the next start would have to fold many facts; move old facts to the archive."""
         settings = self._settings()
         path, rules = Path(settings.paths.journal), settings.journal
         try:

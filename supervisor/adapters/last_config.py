@@ -1,15 +1,16 @@
 """The last good configuration: kept in the state directory, for a start that finds a bad one.
 
 A mistake in the file, or a file on a disk that is not mounted yet, must not end a night of training at the next reboot. So
-each configuration that a daemon runs with is kept: the text, variables and flags. Why not a copy of the text alone: a bad
-`RL_LR` in the unit keeps a start from its settings just as well. The file that `alerts.urls_file` names is not copied,
-because it holds secrets; a start that cannot read it sends no alerts to its URLs.
+the daemon keeps each configuration that it runs with: text, variables and flags. The text alone is not enough: a bad
+`RL_LR` in the unit makes a start fail too. The file that `alerts.urls_file` names is not copied, because it holds secrets;
+a start that cannot read it sends no alerts to its URLs.
 
-The file is JSON below a line with its digest, of mode 0600 (it may hold secrets), written aside and renamed. The one before
-stays as `.before`, for a disk that damages the newest. A copy that another user could have written is not used.
+The first line of the kept file is the digest of the JSON below it. Its mode is 0600, because it may hold secrets. It is
+written under another name and then renamed. The previous one stays as `.before`, in case the disk damages the newest. A
+copy that another user could have written is not used.
 
-Example: `slots = -7` is written into the file, then the box loses its power. The daemon starts with the kept text, says so
-in `status`, /healthz, its log and an alert, and goes on saying so until the file is corrected and taken over.
+Example: somebody writes `slots = -7` into the file, then the box loses power. The daemon starts with the kept text. It
+reports that in `status`, /healthz, its log and an alert, until the file is corrected and loaded.
 """
 
 from __future__ import annotations
@@ -46,21 +47,21 @@ class Kept:
 
     @property
     def where(self) -> str:
-        """How sentences call it."""
+        """Its name in messages."""
         when = datetime.fromtimestamp(self.wall_s, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
         return f"{self.given.path or 'the embedded default'} as of {when}"
 
 
 @dataclass(frozen=True, slots=True)
 class Instead:
-    """Why a start does not go by its configuration, and by which one it goes instead."""
+    """Why a start does not use its own configuration, and which one it uses instead."""
 
     errors: tuple[str, ...]
     where: str
 
 
 def keep(paths: Paths, given: Given, environ: Mapping[str, str], wall_s: float) -> str | None:
-    """Keep it, unless it is kept already. Returns an error sentence instead of raising: training goes on without."""
+    """Keep this configuration, unless it is kept already. Returns an error sentence instead of raising: training goes on."""
     path = Path(paths.last_config)
     try:
         with contextlib.suppress(OSError, ValueError):
@@ -71,14 +72,14 @@ def keep(paths: Paths, given: Given, environ: Mapping[str, str], wall_s: float) 
         _write(path, f"{_digest(body)}\n{body}\n", keep_before=True)
         _point(paths, given, environ)
     except OSError as error:
-        what = error.strerror or str(error)
-        kept = f"the configuration in use could not be kept as {error.filename or path}: {what}"
-        return f"{kept}; the next start would use an older one"
+        reason = error.strerror or str(error)
+        message = f"the configuration in use could not be kept as {error.filename or path}: {reason}"
+        return f"{message}; the next start would use an older one"
     return None
 
 
 def read(path: Path) -> Kept:
-    """Raises OSError, or ValueError with a reason, for one that is damaged or that another user could have written."""
+    """Read a kept file. Raises OSError, or ValueError if it is damaged or another user could have written it."""
     with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
@@ -95,7 +96,7 @@ def read(path: Path) -> Kept:
 
 
 def find(config_file: str | None, environ: Mapping[str, str], flags: Mapping[str, object]) -> Kept | None:
-    """What was kept by the newest daemon of this configuration, wherever its state directory is; None: nothing was."""
+    """Find what the newest daemon of this configuration has kept, wherever its state directory is; None: nothing."""
     for state_dir in dict.fromkeys(_state_dirs(config_file, environ, flags)):
         newest = Path(Paths(state_dir, "").last_config)
         for path in (newest, _before(newest)):
@@ -105,7 +106,7 @@ def find(config_file: str | None, environ: Mapping[str, str], flags: Mapping[str
 
 
 def load(kept: Kept, environ: Mapping[str, str]) -> config.Loaded:
-    """Its settings, checked again. Raises ConfigError: the box, or the version of extralife, may be another one now."""
+    """Load the settings and check them again. Raises ConfigError: the box or the version of extralife may have changed."""
     loaded = config.load_given(kept.given, environ, kept.where)
     if loaded.settings.paths.state_dir != kept.state_dir:
         used = loaded.settings.paths.state_dir
@@ -116,7 +117,7 @@ def load(kept: Kept, environ: Mapping[str, str]) -> config.Loaded:
 def in_place(
     errors: list[str], config_file: str | None, environ: Mapping[str, str], flags: Mapping[str, object]
 ) -> tuple[config.Loaded, Instead] | None:
-    """The configuration to start with instead of one with these errors; None: none is kept, or a person is watching.
+    """The configuration to start with instead of the one with these errors; None: none is kept, or a person is watching.
 
     Raises ConfigError with the errors of both when the kept one cannot be used either.
     """
@@ -131,7 +132,7 @@ def in_place(
 
 
 def lost_file(config_file: str | None, environ: Mapping[str, str], flags: Mapping[str, object]) -> str:
-    """That there is no config file any more, though the newest daemon had one; empty: there is, or there never was."""
+    """An error sentence if the config file of the newest daemon is gone; empty: there is a file, or there never was one."""
     if config_file is not None or places.find_config(environ) is not None:
         return ""
     kept = find(None, environ, flags)
@@ -143,8 +144,8 @@ def lost_file(config_file: str | None, environ: Mapping[str, str], flags: Mappin
 def _attended(kept: Kept, environ: Mapping[str, str]) -> bool:
     """Whether a person has just typed the command and reads why it was refused.
 
-    A terminal alone does not say so: a box may start `tmux new -d supervisord` at boot, with nobody in front of it. So the
-    newest daemon must have lived in this very boot.
+    A terminal alone does not prove that: a box may start `tmux new -d supervisord` at boot, with nobody in front of it. So
+    the newest daemon must also have run in this same boot.
     """
     if environ.get("NOTIFY_SOCKET") or environ.get("EXTRALIFE_LISTEN_FD"):
         return False
@@ -158,9 +159,9 @@ def _attended(kept: Kept, environ: Mapping[str, str]) -> bool:
 
 
 def _state_dirs(config_file: str | None, environ: Mapping[str, str], flags: Mapping[str, object]) -> Iterator[str]:
-    """Where the state directory may be, of a configuration that cannot be used. The most certain place comes first.
+    """The possible state directories of a configuration that cannot be used, the most certain one first.
 
-    One that a flag or a variable names is the only one: a daemon for another directory is not what was asked for.
+    If a flag or a variable names one, it is the only one: the user did not ask for a daemon of another directory.
     """
     named: list[object] = [each for each in (flags.get("state_dir"), environ.get("EXTRALIFE_STATE_DIR")) if each][:1]
     if not named:
@@ -174,12 +175,12 @@ def _state_dirs(config_file: str | None, environ: Mapping[str, str], flags: Mapp
 
 
 def _point(paths: Paths, given: Given, environ: Mapping[str, str]) -> None:
-    """Remember the directories that the file names: without the file nobody else knows where to look."""
+    """Record the directories that the config file names: without the file, nothing else says where they are."""
     if given.path is None or "state_dir" in given.flags or "EXTRALIFE_STATE_DIR" in given.environ:
         return
     path = Path(places.pointer(places.state_dir_for(environ), given.path))
     text = f"{given.path}\n{paths.state_dir}\n{paths.runtime_dir}\n"
-    if text.count("\n") != 3:  # a path with a line end: nothing that could be read back
+    if text.count("\n") != 3:  # a path contains a line break: the record could not be read back
         return
     with contextlib.suppress(OSError, ValueError):
         if path.read_text() == text:
@@ -189,7 +190,7 @@ def _point(paths: Paths, given: Given, environ: Mapping[str, str]) -> None:
 
 
 def _write(path: Path, text: str, *, keep_before: bool) -> None:
-    """Aside, synced, renamed. Between the two renames only `.before` is there, and `find` reads it."""
+    """Write under another name, sync, rename. Between the two renames only `.before` exists, and `find` reads it."""
 
     def keep() -> None:
         if keep_before and path.exists():

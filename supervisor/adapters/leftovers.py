@@ -1,17 +1,19 @@
-"""Children of a daemon that was killed: they run on, and nobody holds them to their time limit any more.
+"""Ends the children of a daemon that was killed: they keep running, and nothing enforces their time limit any more.
 
-restic would read a directory that the next daemon empties, and hold a lock. A command of a user that hangs would stay for
-ever, one more after each kill. So a child that the daemon awaits carries a mark in its environment that names the daemon,
-and the next daemon ends those whose daemon is gone before it does anything else. Workers carry none: they are to outlive it.
+A leftover restic would read a directory that the next daemon empties, and hold a lock. A user's hung command would stay for
+ever, one more after each kill. So each child that the daemon waits for carries a mark in its environment, which names the
+daemon. The next daemon first ends every marked child whose daemon is gone. Workers carry no mark: they must outlive the
+daemon.
 
-The mark: namespace of process numbers, number and start ticks of the parent, and for commands of a user its session. Of
-those only the command itself is ended: what it has put into the background, in a session of its own, was meant to stay.
+The mark consists of the PID namespace, the parent's pid and start ticks, and for a user's command its session. In that
+case only the command itself is ended: a process that it put into the background, in its own session, was meant to stay.
 
-PR_SET_PDEATHSIG alone would not do: it has to be set behind the fork, in the child, and is lost when the child executes a
-file that has capabilities (restic often has, to read everything).
+PR_SET_PDEATHSIG alone is not enough: the child has to set it after the fork, and loses it when it executes a file that has
+capabilities (restic often has, to read everything).
 
-Example: daemon 812 (start tick 5000) is killed. A restic with `EXTRALIFE_CHILD_OF=4026531836:812:5000:0` lives. No process
-812 with start tick 5000 does: it is ended. The restic of another daemon, or of `supervisorctl offsite check`, is left alone.
+Example: daemon 812 (start tick 5000) is killed. A restic with `EXTRALIFE_CHILD_OF=4026531836:812:5000:0` still runs. There
+is no process 812 with start tick 5000, so the next daemon ends this restic. It leaves alone the restic of another daemon,
+and that of `supervisorctl offsite check`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ _WHOLE_TREE: Final = 0
 
 
 def mark(*, of_user: bool = False) -> dict[str, str]:
-    """For the environment of a child. `of_user`: a command of a user, which must lead a group in this process's session."""
+    """The variable for a child's environment. `of_user`: a user's command; it must lead a process group in our session."""
     stat = procfs.read_stat(os.getpid())
     if stat is None:
         return {}
@@ -37,15 +39,15 @@ def mark(*, of_user: bool = False) -> dict[str, str]:
 
 
 def end() -> list[str]:
-    """End the children of parents that are gone; their names. A mark that this process has inherited means nothing."""
+    """End the children whose parents are gone; return their names. A mark that this process itself inherited is ignored."""
     os.environ.pop(ENV, None)
     ended = []
     for pid in procfs.pids():
-        said = _said(pid)
-        if said is None or pid == os.getpid():
+        value = _said(pid)
+        if value is None or pid == os.getpid():
             continue
         stat = procfs.read_stat(pid)
-        if stat is not None and _is_left_over(stat, said) and procfs.send_verified(pid, stat.start_ticks, signal.SIGKILL):
+        if stat is not None and _is_left_over(stat, value) and procfs.send_verified(pid, stat.start_ticks, signal.SIGKILL):
             ended.append(stat.name)
     return ended
 
@@ -63,7 +65,7 @@ def _is_left_over(stat: procfs.Stat, said: str) -> bool:
 def _said(pid: int) -> str | None:
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:  # it has ended, or belongs to somebody else
+    except OSError:  # it has ended, or belongs to another user
         return None
     start = f"{ENV}=".encode()
     found = next((each for each in variables if each.startswith(start)), None)
@@ -71,7 +73,7 @@ def _said(pid: int) -> str | None:
 
 
 def _namespace() -> int:
-    """The inode of this process's namespace: a container's process 7 is not the host's."""
+    """The inode of this process's PID namespace: process 7 of a container is not process 7 of the host."""
     try:
         return Path("/proc/self/ns/pid").stat().st_ino
     except OSError:

@@ -1,8 +1,8 @@
-"""The daemon's own log file: bounded, opened anew when somebody rotates it away, and never a reason for a traceback.
+"""The daemon's own log file: limited in size, reopened after somebody rotates it away, and never a reason for a traceback.
 
-`logging` prints "--- Logging error ---" and a stack to stderr for every line that cannot be written. A disk that is
-read-only would fill systemd's journal with that. Here a failed line is remembered as the log's trouble instead
-(`adapters/foundations.py` looks at it, `status` shows it), and standard output still has the line.
+`logging` prints "--- Logging error ---" and a stack to stderr for every line that cannot be written. On a read-only disk
+that would fill systemd's journal. This class stores the error of the last failed line instead: `adapters/foundations.py`
+checks it, and `status` shows it. Standard output still gets the line.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from supervisor.adapters.foundations import Identity, of_fd
 
 
 class MainLog(logging.handlers.RotatingFileHandler):
-    """A rotating log file. It is opened by its first line: a file that cannot be opened is no reason not to start."""
+    """A rotating log file. The first line opens it: a file that cannot be opened must not prevent a start."""
 
     def __init__(self, path: str, *, max_bytes: int, backups: int) -> None:
         super().__init__(path, maxBytes=max_bytes, backupCount=backups, encoding="utf-8", delay=True)
-        self._error = ""  # of the newest line; empty: it was written
+        self._error = ""  # why the newest line failed; empty: it was written
         self._failed = ""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -30,12 +30,12 @@ class MainLog(logging.handlers.RotatingFileHandler):
         self._error = self._failed
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802  logging's own name
-        """Called in place of raising, with the exception being handled."""
+        """`logging` calls this inside its exception handler, instead of raising."""
         error = sys.exc_info()[1]
         self._failed = (error.strerror if isinstance(error, OSError) else None) or str(error) or repr(error)
 
     def identity(self) -> Identity | None:
-        """Of the open file; None while there is none."""
+        """The identity of the open file; None while no file is open."""
         try:
             return None if self.stream is None else of_fd(self.stream.fileno())
         except ValueError:  # closed just now, by a rotation in another thread
@@ -51,7 +51,7 @@ class MainLog(logging.handlers.RotatingFileHandler):
         try:
             old, self.stream = self.stream, self._open()
             if old is not None:
-                with contextlib.suppress(OSError):  # of a line that never reached the disk
+                with contextlib.suppress(OSError):  # closing may fail for a line that never reached the disk
                     old.close()
         finally:
             self.release()

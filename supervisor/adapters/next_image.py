@@ -1,9 +1,9 @@
-"""Whether the next program image could start, asked of that image itself before the running one gives way to it.
+"""Checks whether the next program image can start, by running that image before it replaces the current one.
 
-`reload` and an upgrade replace the daemon by exec: from then on there is nobody to go back to. So the next image is started
-as a child first, with `--check`: its own interpreter, its own version, the environment and the arguments that it would get.
-Why not check in this process: it is of the old version, to which a key of the new one is a mistake, and which would never
-notice that the new one cannot be imported.
+`reload` and an upgrade replace the daemon by exec: after that there is no way back. So the daemon first starts the next
+image as a child with `--check`: with its own interpreter and version, and the environment and arguments that it would get.
+A check in this process is not enough. This process runs the old version: it rejects a key of the new version, and it cannot
+notice that the new version cannot be imported.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Final
 
 from supervisor import places
 
-_CHECK_S: Final = 30.0  # importing from a cold disk takes some
+_CHECK_S: Final = 30.0  # an import from a cold disk takes several seconds
 _STABLE_S: Final = 0.3
 _MOST_S: Final = 5.0
 _MOST_LINES: Final = 50
-_OURS: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "EXTRALIFE_LISTEN_FD")  # of the service, not of its child
+_OURS: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "EXTRALIFE_LISTEN_FD")  # for the service, not its child
 _PREFIX: Final = "supervisord: "
 
 
 def mistakes(argv: Sequence[str], timeout_s: float = _CHECK_S) -> list[str]:
-    """Why the image of this command line would not start, each reason as one sentence; none: it would."""
+    """The reasons why the image of this command line would not start, one sentence each; empty: it would start."""
     environ = {key: value for key, value in os.environ.items() if key not in _OURS}
     try:
         done = subprocess.run(
@@ -40,15 +40,15 @@ def mistakes(argv: Sequence[str], timeout_s: float = _CHECK_S) -> list[str]:
     if done.returncode == 0:
         return []
     lines = [line.strip() for line in done.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
-    said = [line.removeprefix(_PREFIX) for line in lines if line.startswith(_PREFIX) and " warning: " not in line]
+    messages = [line.removeprefix(_PREFIX) for line in lines if line.startswith(_PREFIX) and " warning: " not in line]
     how = f"ended with {done.returncode}" if done.returncode >= 0 else f"was ended by signal {-done.returncode}"
-    return said[:_MOST_LINES] or [f"the check of the configuration {how}: {lines[-1] if lines else 'it said nothing'}"]
+    return messages[:_MOST_LINES] or [f"the check of the configuration {how}: {lines[-1] if lines else 'it said nothing'}"]
 
 
 def wait_until_written(path: str | None, environ: Mapping[str, str], most_s: float = _MOST_S) -> str | None:
-    """Wait while a config file is being written. Half a file may be valid, and lack half of the programs.
+    """Wait while a config file is being written. A half-written file may be valid, and lack half of the programs.
 
-    Returns a sentence when it is still being written after `most_s`. A file that cannot be looked at is not waited for.
+    Returns a sentence when it is still being written after `most_s`. Does not wait for a file that stat(2) cannot read.
     """
     found = path or places.find_config(environ)
     if found is None:

@@ -1,14 +1,15 @@
-"""What /proc says about processes: identity, state, marks in their environment, who descends from whom.
+"""Reads processes from /proc: identity, state, marks in their environment, parents and descendants.
 
-A pid names a process only until it is reaped; (boot id, pid, start ticks) names it for good. So everything here that
-leads to a signal goes the one safe way: open the pidfd first, verify the start ticks second, signal through the pidfd
-last (`open_verified`). Checking first and calling kill(2) afterwards leaves a gap in which the number can be given to a
-stranger.
+A pid identifies a process only until it is reaped; (boot id, pid, start ticks) identifies it for good. So every function
+here that sends a signal uses the one safe order: open the pidfd first, verify the start ticks second, signal through the
+pidfd last (`open_verified`). Checking first and calling kill(2) afterwards leaves a gap, in which the kernel can give the
+number to another process.
 
-Example: the journal says that Pong is pid 812, started at tick 5,000. While no daemon was there Pong died, and 812 is an
-editor now, started at tick 90,000: Pong is gone, nobody is adopted, and nothing is sent to 812.
+Example: the journal says that Pong is pid 812, started at tick 5,000. While no daemon ran, Pong died, and pid 812 is now an
+editor, started at tick 90,000. So Pong is gone, no process is adopted, and pid 812 gets no signal.
 
-A zombie (state Z) is a dead process that nobody has reaped: PID 1 of some containers takes its time. Dead is dead here.
+A zombie (state Z) is a dead process that has not been reaped; PID 1 of some containers reaps late. This module treats a
+zombie as dead.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Stat:
 
 
 def parse_stat(data: bytes) -> Stat:
-    """The name may hold spaces and parentheses: fields count from the last closing one. Raises ValueError."""
+    """Parse a stat file. The name may hold spaces and parentheses: fields count from the last `)`. Raises ValueError."""
     opened, closed = data.index(b"("), data.rindex(b")")
     rest = data[closed + 2 :].split()
     return Stat(
@@ -74,11 +75,11 @@ def read_stat(pid: int | str) -> Stat | None:
 
 
 class StateFile:
-    """The state letter of one process, asked for once a second for weeks.
+    """The state letter of one process, read once a second for weeks.
 
-    The descriptor of /proc/PID/stat belongs to the process and not to its number: when that one is gone a read fails
-    (ESRCH), whoever has the number by then. And reading it again takes a third of the time that opening it takes. It is
-    closed with its last reader.
+    The descriptor of /proc/PID/stat belongs to the process, not to its number. When the process is gone a read fails
+    (ESRCH), even if another process has the number by then. Reading the file again takes a third of the time of opening it.
+    The descriptor is closed with the last reference to this object.
     """
 
     def __init__(self, pid: int) -> None:
@@ -101,7 +102,7 @@ class StateFile:
 
 
 def _read(path: str) -> bytes:
-    """A file object or a path object would take as long again as the kernel."""
+    """Read a small file. A file object or a path object would take as long again as the kernel does."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(fd, _STAT_BYTES)
@@ -120,9 +121,9 @@ def cpu_ticks(pid: int) -> int | None:
 
 
 def open_at(pid: int, path: str) -> str | None:
-    """The path in /proc of a file that a process has open, removed or not; None when it has none.
+    """The path in /proc of a file that a process has open, even a removed one; None when the process has not opened it.
 
-    One of the same name elsewhere will do, as a directory may have been renamed.
+    A file of the same name in another directory also counts, because the directory may have been renamed.
     """
     elsewhere = None
     with contextlib.suppress(OSError):
@@ -137,7 +138,7 @@ def open_at(pid: int, path: str) -> str | None:
 
 
 def is_alive(pid: int, start_ticks: int) -> bool:
-    """True while this very process lives: same start ticks, and not a zombie."""
+    """True while exactly this process lives: same start ticks, and not a zombie."""
     stat = read_stat(pid)
     return stat is not None and stat.start_ticks == start_ticks and stat.alive
 
@@ -153,7 +154,7 @@ def all_stats() -> dict[int, Stat]:
 
 
 class Process(NamedTuple):
-    """One process as a scan of all of them finds it. Ticks are CPU time, those of its ended children apart."""
+    """One process as `scan` finds it. `ticks` is its own CPU time, `ended_ticks` that of its ended children."""
 
     pid: int
     parent: int
@@ -165,25 +166,25 @@ class Process(NamedTuple):
 
 
 class Forest(NamedTuple):
-    """Every process that is no zombie, by its number and by its parent's."""
+    """Every process that is not a zombie, by its pid and by its parent's pid."""
 
     processes: dict[int, Process]
     children: dict[int, list[Process]]
-    changed: frozenset[int] | None = None  # against the scan before: begun, ended or otherwise; None: any may be
+    changed: frozenset[int] | None = None  # pids that differ from the previous scan; None: any may
 
     def below(self, root: int) -> list[Process]:
-        """Who descends from this process, parents before children; without the process itself."""
+        """The descendants of this process, parents before children, without the process itself."""
         found = list(self.children.get(root, ()))
-        for process in found:  # grows while it is gone through
+        for process in found:  # the list grows during this loop
             found.extend(self.children.get(process.pid, ()))
         return found
 
 
 def scan(before: Forest | None = None, again: Container[int] = ()) -> Forest:
-    """All processes of this moment, a file each.
+    """Scan all current processes; this reads one file per process.
 
-    With the scan `before`, only new processes and those in `again` are read. A number that another process has taken over
-    since then shows the one before; where nothing has changed, that scan is the answer.
+    With the previous scan `before`, only new processes and those in `again` are read. A pid that another process has taken
+    since then still shows the old process. If nothing has changed, `before` itself is returned.
     """
     known = {} if before is None else before.processes
     processes: dict[int, Process] = {}
@@ -207,7 +208,7 @@ def scan(before: Forest | None = None, again: Container[int] = ()) -> Forest:
 
 
 def _process(pid: int) -> Process | None:
-    """None when it is gone, or a zombie."""
+    """None when the process is gone or a zombie."""
     try:
         data = _read(f"/proc/{pid}/stat")
         closed = data.rindex(b")")
@@ -221,7 +222,7 @@ def _process(pid: int) -> Process | None:
 
 
 def io_bytes(pid: int) -> int | None:
-    """What a process and its ended children have read and written, in bytes; None when it cannot be read."""
+    """The bytes that a process and its ended children have read and written; None when they cannot be read."""
     try:
         counts = dict(line.split(b":") for line in _read(f"/proc/{pid}/io").splitlines())
         return int(counts[b"rchar"]) + int(counts[b"wchar"])
@@ -273,7 +274,7 @@ def descendants(roots: Iterable[int]) -> list[Stat]:
 
 
 def open_verified(pid: int, start_ticks: int) -> int | None:
-    """A pidfd that certainly is the process of these start ticks, or None when that one is gone."""
+    """A pidfd of exactly the process with these start ticks, or None when that process is gone."""
     try:
         fd = os.pidfd_open(pid)
     except OSError:
@@ -285,14 +286,14 @@ def open_verified(pid: int, start_ticks: int) -> int | None:
 
 
 def wait_gone(fd: int, timeout_s: float) -> bool:
-    """True once the process behind the pidfd has ended (a zombie has)."""
+    """True once the process behind the pidfd has ended; a zombie has ended."""
     poller = select.poll()
     poller.register(fd, select.POLLIN)
     return bool(poller.poll(timeout_s * 1000))
 
 
 def send(fd: int, number: int) -> bool:
-    """Signal through a pidfd; False when the process is gone (or, after a setuid exec, not ours to signal)."""
+    """Send a signal through a pidfd; False when the process is gone (or when we may not signal it, after a setuid exec)."""
     with contextlib.suppress(OSError):
         signal.pidfd_send_signal(fd, number)
         return True
@@ -300,7 +301,7 @@ def send(fd: int, number: int) -> bool:
 
 
 def send_verified(pid: int, start_ticks: int, number: int) -> bool:
-    """Signal this very process or none."""
+    """Send a signal to exactly this process or to none; False: it was not sent."""
     fd = open_verified(pid, start_ticks)
     if fd is None:
         return False
@@ -361,7 +362,7 @@ def open_files(pid: int) -> int | None:
 
 
 def umask() -> int:
-    """What this process masks, from /proc: the system call can only read by changing, which other threads would notice."""
+    """The mask for new files of this process, from /proc: the system call reads it only by changing it, for all threads."""
     for line in (read_text(os.getpid(), "status") or "").splitlines():
         if line.startswith("Umask:"):
             return int(line.split()[1], 8)

@@ -1,15 +1,16 @@
-"""One daemon per state directory: a lock that the kernel releases with the process, however it ends.
+"""Ensures one daemon per state directory, with a lock that the kernel releases when the process ends, however it ends.
 
-Taken before the journal is opened. A second daemon on the same state directory would start every program again beside
-the first; a pid file would refuse a start after each power cut, or accept a second one once the pid was reused.
+The daemon takes the lock before it opens the journal. A second daemon on the same state directory would start every program
+a second time. A pid file is not enough: it would refuse a start after each power cut, or accept a second daemon once the pid
+was reused.
 
-A lock on a file can be lost with the file: who removes `lock`, or the whole state directory, lets a second daemon take a
-lock on a new file. So there is a second witness that nobody can remove, a name in the kernel's table of abstract Unix
-sockets, made of the directory's path, the root directory and the user (`claim`). Any user may take such a name, so only
-one that is held by our own user counts. It is one per network namespace; the lock file is not.
+A lock on a file can be lost with the file: after somebody removes `lock`, or the whole state directory, a second daemon can
+lock a new file. So there is a second witness that nobody can remove: a name in the kernel's table of abstract Unix sockets.
+The name is made of the directory's path, the root directory and the user (`claim`). Any user may take such a name, so it
+counts only if our own user holds it. The table exists once per network namespace; the lock file does not depend on that.
 
-The daemon looks at the lock file by identity (`adapters/foundations.py`). If the file is gone, `Singleton.restore` makes a
-new one, locks it while nobody knows its name, and gives it the name only if nobody took that meanwhile.
+The daemon checks the lock file by identity (`adapters/foundations.py`). If the file is gone, `Singleton.restore` creates a
+new one, locks it before it has its final name, and then gives it the name, unless another file has taken it meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Final
 
 from supervisor.adapters.foundations import Identity, directory, of_fd, of_path
 
-_QUEUE: Final = 4096  # nobody accepts: each refused start leaves a closed connection in the queue
+_QUEUE: Final = 4096  # connections are never accepted: each refused start leaves a closed one in the queue
 _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid: unix(7), SO_PEERCRED
 
 
@@ -34,18 +35,18 @@ class Taken(Exception):
 
 
 class Singleton:
-    """The held lock. Closes on exec: a daemon that re-executes itself takes it again, workers never inherit it."""
+    """The held lock. It closes on exec: a daemon that re-executes itself takes it again, and workers never inherit it."""
 
     def __init__(self, fd: int, path: str, witness: socket.socket | None) -> None:
         self._fd, self.path, self._witness = fd, path, witness
         self._directory_fd = directory(Path(path).parent)
 
     def identity(self) -> Identity | None:
-        """Of the locked file, whether it still has its name or not."""
+        """The identity of the locked file, whether or not it still has its name."""
         return of_fd(self._fd) if self._fd >= 0 else None
 
     def restore(self) -> None:
-        """Lock a new file and give it the name, after ours was removed. Raises OSError: also when another daemon has it."""
+        """Lock a new file and give it the name, after ours was removed. Raises OSError, also if another daemon holds it."""
         state_dir = Path(self.path).parent
         now = of_path(state_dir)
         if now is None or not now.same(of_fd(self._directory_fd)):
@@ -77,9 +78,9 @@ class Singleton:
 
 
 def claim(state_dir: str) -> socket.socket | None:
-    """The name that only one daemon of this user has for a state directory, also for one that is gone. Raises Taken.
+    """Take the name that only one daemon of this user can have for a state directory, even a removed one. Raises Taken.
 
-    None: another user has taken the name, and it says nothing; the lock file alone decides then.
+    None: the name was not available, for example because another user has it. Then the lock file alone decides.
     """
     name = _name(state_dir)
     witness = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -98,14 +99,14 @@ def claim(state_dir: str) -> socket.socket | None:
 
 
 def _name(state_dir: str) -> bytes:
-    """Another root directory is another container, where the same path is another directory."""
+    """The socket name. The root directory is part of it: the same path in another container is another directory."""
     root = of_path("/")
     text = f"{os.path.realpath(state_dir)}|{root}|{os.geteuid()}"
     return b"\0extralife/" + hashlib.blake2b(os.fsencode(text), digest_size=16).hexdigest().encode()
 
 
 def _holder(name: bytes) -> int | None:
-    """The pid of our own user's process that has this name; 0: its queue is full; None: another user's, or none any more."""
+    """The pid of our own user's process that holds this name; 0: its queue is full; None: another user or nobody has it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
@@ -119,7 +120,7 @@ def _holder(name: bytes) -> int | None:
 
 
 def hold(path: str, witness: socket.socket | None = None) -> Singleton:
-    """Take the lock file, creating it, and leave our pid in it. Raises Taken or OSError, each with what to do."""
+    """Create and lock the lock file, and write our pid into it. Raises Taken or OSError; the message says what to do."""
     try:
         fd = _opened(Path(path))
     except OSError as error:

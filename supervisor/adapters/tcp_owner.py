@@ -1,9 +1,9 @@
-"""Whose TCP connection it is, as the kernel knows it: /proc/net/tcp (proc(5)).
+"""Finds the owner of a TCP connection in the kernel's tables: /proc/net/tcp (proc(5)).
 
-A TCP port of the loopback device is open to every user of the box. An AF_UNIX socket has SO_PEERCRED; for TCP between two
-sockets of one box, the other end has a row of its own in these tables, and with it its owner.
+Every user of the box can connect to a TCP port of the loopback device. An AF_UNIX socket has SO_PEERCRED. For TCP between
+two sockets of one box, the other end has its own row in these tables, and the row contains its owner.
 
-Only a row that is ESTABLISHED and has an inode counts. One whose socket was closed has owner 0, whoever it belonged to:
+Only a row that is ESTABLISHED and has an inode counts. A row whose socket was closed shows owner 0, whoever owned it:
 somebody could connect, send a request, close, and pass for root.
 """
 
@@ -18,9 +18,9 @@ _ESTABLISHED: Final = "01"
 
 
 def owner(here: tuple[str, int], there: tuple[str, int]) -> int | None:
-    """The uid of whoever holds the other end of a connection between two IPv4 addresses of this box.
+    """The uid of the user at the other end of a connection between two IPv4 addresses of this box.
 
-    None: there is no such connection any more, or it cannot be known. Raises OSError where there is no such table.
+    None: the connection no longer exists, or its owner is unknown. Raises OSError when the kernel has no such table.
     """
     ends = (_hex(there), _hex(here))
     for number, table in enumerate(_TABLES):
@@ -38,6 +38,6 @@ def owner(here: tuple[str, int], there: tuple[str, int]) -> int | None:
 
 
 def _hex(address: tuple[str, int]) -> str:
-    """`127.0.0.1`, 8080 as the tables have it: `0100007F:1F90`. The last 13 characters of ::ffff:127.0.0.1 are the same."""
+    """`127.0.0.1`, 8080 as the tables write it: `0100007F:1F90`. The last 13 characters of ::ffff:127.0.0.1 are the same."""
     octets = bytes(int(part) for part in address[0].split("."))
     return f"{int.from_bytes(octets, sys.byteorder):08X}:{address[1]:04X}"

@@ -1,8 +1,8 @@
-"""Event files of TensorBoard: records of TFRecord, and the scalars in them.
+"""Reads TensorBoard event files: TFRecord records, and the scalars in them.
 
-A record is its length, a checksum of the length, an `Event` message and a checksum of that. Whoever reads a file while it
-is written meets a record that is cut: it ends the look, and is whole at the next one. After a wrong checksum of a length
-nobody knows where the next record begins; it can be searched for.
+A record consists of its length, a checksum of the length, an `Event` message and a checksum of the message. A file that is
+still being written may end with an incomplete record: reading stops there, and the next read finds the record complete.
+After a length with a wrong checksum the start of the next record is unknown; `recovered` searches for it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Records(NamedTuple):
     """The whole records at the beginning of some data."""
 
     messages: list[tuple[int, int]]  # (from, to) of each message
-    end: int  # of the newest whole record
-    more: int  # so many bytes the record at `end` takes, if they are known; 0: its length is cut
-    damaged: bool  # at `end` is no record (`records`), or before it was something else (`recovered`)
+    end: int  # of the last whole record
+    more: int  # size in bytes of the incomplete record at `end`; 0: unknown, its length is cut
+    damaged: bool  # `records`: the data at `end` is no record; `recovered`: some data before `end` was none
 
 
 class Event(NamedTuple):
@@ -53,7 +53,7 @@ def records(data: bytes, longest: int) -> Records:
 
 
 def recovered(data: bytes, longest: int) -> Records:
-    """The same of data that are damaged, or begin inside of a record: what can be found is found again."""
+    """Like `records`, for data that are damaged or begin inside a record: it skips to the next record that it can find."""
     place, messages, damaged = 0, list[tuple[int, int]](), False
     while True:
         found = records(data[place:] if place else data, longest)
@@ -68,7 +68,7 @@ def recovered(data: bytes, longest: int) -> Records:
 
 
 def _next_record(data: bytes, place: int, longest: int) -> int | None:
-    """Where the first record from a place on begins, by its length and the checksum of that; None: not in these data."""
+    """The start of the first record at or after `place`, found by its length and the length's checksum; None: not found."""
     for at in range(place, len(data) - _HEADER.size + 1):
         length, crc = _HEADER.unpack_from(data, at)
         if length <= longest and crc == masked_crc(data[at : at + 8]):
@@ -94,7 +94,7 @@ def varint(data: bytes, place: int, end: int) -> tuple[int, int]:
 
 
 def event(data: bytes, place: int, end: int) -> Event | None:
-    """The time, the step and the scalars of a message, of whatever library; None: it has no scalars."""
+    """The time, the step and the scalars of a message, whichever library wrote it; None: it has no scalars."""
     wall_s, step, scalars = 0.0, 0, dict[str, float]()
     for number, kind, value, begin, stop in _fields(data, place, end):
         if (number, kind) == (1, _EIGHT_BYTES):
@@ -111,12 +111,12 @@ def _summary(data: bytes, place: int, end: int) -> Iterator[tuple[str, float]]:
         if (number, kind) != (1, _LENGTH):
             continue
         tag, scalar = "", None
-        for each, of, _, at, until in _fields(data, begin, stop):
-            if (each, of) == (1, _LENGTH):
+        for field, field_kind, _, at, until in _fields(data, begin, stop):
+            if (field, field_kind) == (1, _LENGTH):
                 tag = data[at:until].decode("utf-8", "replace")
-            elif (each, of) == (2, _FOUR_BYTES):
+            elif (field, field_kind) == (2, _FOUR_BYTES):
                 scalar = _FLOAT.unpack_from(data, at)[0]
-            elif (each, of) == (8, _LENGTH):
+            elif (field, field_kind) == (8, _LENGTH):
                 scalar = _tensor(data, at, until)
         if tag and scalar is not None:
             yield tag, scalar
@@ -138,7 +138,7 @@ def _tensor(data: bytes, place: int, end: int) -> float | None:
 
 
 def _fields(data: bytes, place: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
-    """(number, type, value of a varint, from, to) of each field of a message, as far as it is one."""
+    """(number, type, value of a varint, from, to) of each field of a message, up to the first malformed one."""
     while place < end:
         key, place = varint(data, place, end)
         kind, value, begin = key & 7, 0, place
@@ -157,7 +157,7 @@ def _fields(data: bytes, place: int, end: int) -> Iterator[tuple[int, int, int, 
 
 @functools.cache
 def _table() -> tuple[int, ...]:
-    """CRC-32C (Castagnoli) of every byte."""
+    """The CRC-32C (Castagnoli) of every byte value."""
     found = []
     for byte in range(256):
         crc = byte
@@ -168,7 +168,7 @@ def _table() -> tuple[int, ...]:
 
 
 def masked_crc(data: bytes) -> int:
-    """As TFRecord writes it: rotated by 15 bits, and a constant added."""
+    """The CRC-32C as TFRecord writes it: rotated by 15 bits, and a constant added."""
     table, crc = _table(), 0xFFFFFFFF
     for byte in data:
         crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8

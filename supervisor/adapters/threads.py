@@ -1,8 +1,8 @@
-"""Threads on a box where no more can be begun (EAGAIN): the work of the daemon goes on.
+"""Keeps the daemon's work going on a box where no new thread can be started (EAGAIN).
 
-An ordinary pool begins a thread at its first task. While none can be begun that raises: APScheduler logs a traceback and
-skips the job, and a task that was queued already waits until another one comes. A thread for each task raises too, and
-what it should have done (to end a hung worker, say) is not done until somebody asks again.
+An ordinary pool starts a thread at its first task. While no thread can be started, that raises: APScheduler logs a traceback
+and skips the job, and a task that was already queued waits until the next one comes. A thread per task raises too. Then its
+work (ending a hung worker, for example) is not done until somebody requests it again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 
 def begun(threads: int, name: str) -> ThreadPoolExecutor:
-    """A pool of that many waiting threads."""
+    """A pool whose threads all run already and wait for tasks."""
     pool, all_there = ThreadPoolExecutor(threads, name), threading.Barrier(threads)
     for _ in range(threads):
         pool.submit(all_there.wait)
@@ -27,9 +27,9 @@ def begun(threads: int, name: str) -> ThreadPoolExecutor:
 
 
 class Tasks:
-    """Runs each task in a thread of its own, or in one that waits since the start if no thread can be begun.
+    """Runs each task in its own thread, or in one spare thread (running since the start) if no thread can be started.
 
-    Tasks in the waiting thread run one after the other: slower, but none is lost.
+    Tasks in the spare thread run one after the other: slower, but none is lost.
     """
 
     def __init__(self, name: str) -> None:
@@ -37,19 +37,19 @@ class Tasks:
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def begin(self, name: str, target: Callable[..., None], *args: object) -> None:
-        """Returns at once; never raises."""
+        """Run a task. Returns at once; never raises."""
         try:
             threading.Thread(target=target, args=args, name=name, daemon=True).start()
-        except RuntimeError:  # no thread can be begun
+        except RuntimeError:  # no thread can be started
             self._waiting.put(partial(target, *args))
 
     def close(self) -> None:
-        """End the waiting thread, after what it was given."""
+        """End the spare thread after its queued tasks."""
         self._waiting.put(None)
 
     def _run(self) -> None:
         while (task := self._waiting.get()) is not None:
             try:
                 task()
-            except Exception:  # as a thread of its own would: the next task is not concerned
+            except Exception:  # as in its own thread: a failed task must not affect the next one
                 log.exception("task_failed")

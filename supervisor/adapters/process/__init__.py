@@ -1,1 +1,1 @@
-"""Processes: starting, watching and ending them, and what they leave behind."""
+"""Starts, watches and ends processes, and reads the files that they leave behind."""

@@ -1,21 +1,21 @@
-"""A cgroup of its own for each attempt, where the daemon was given a part of cgroup v2's tree (systemd: Delegate=yes).
+"""Gives each attempt its own cgroup, if the daemon may use a part of cgroup v2's tree (systemd: Delegate=yes).
 
-    extralife.service/            the part that is ours; no process may be here while controllers are on below it
-        daemon/                   the daemon itself, which goes there when it starts
-        aside/                    a child of the daemon that leaves the processors to the programs (`share.py`)
-        earlier/                  what ran here when it came: workers that an older version had started
+    extralife.service/            our part of the tree; no process may be here while controllers are on below it
+        daemon/                   the daemon itself, which moves there when it starts
+        aside/                    a child of the daemon with a lower CPU share than the programs (`share.py`)
+        earlier/                  processes found here at the daemon's start: workers that an older version started
         worker-Pong-TOKEN/        one attempt, with its limits (`policy/worker/confinement.py`)
-            shim/                 its shim, so that it outlives its tree and writes how that ended
-            tree/                 the worker and all that it starts; ended as one (cgroup.kill, memory.oom.group)
+            shim/                 its shim, outside of `tree`, so that it survives and records how the tree ended
+            tree/                 the worker and all its descendants; ended together (cgroup.kill, memory.oom.group)
 
-The daemon makes and removes directories and writes limits; a shim goes in by itself and takes its worker along, before the
-worker's first instruction: nothing is ever outside that has to be fetched. What cannot be had (no version 2, nothing
-delegated, a tree that cannot be written, a controller that is missing) is one sentence in `view`, and everything is as it
-is without: trees are ended through shim, session and mark, and memory has no limit of its own.
+The daemon creates and removes directories and writes limits. A shim enters its cgroup itself, and its worker enters `tree`
+before the worker's first instruction: no process ever has to be moved in from outside. If cgroups cannot be used (no version
+2, nothing delegated, a tree that cannot be written, a missing controller), `view` says why in one sentence. The daemon then
+works as without cgroups: it ends trees through shim, session and mark, and memory has no limit of its own.
 
-A cgroup outlives the daemon with its processes, and is found again by its token. Its limits do not where the service
-manager must turn the controllers off to start another daemon (deploy/end-leftovers says why): they are in the attempt's
-directory, and are written again when it is adopted.
+A cgroup and its processes outlive the daemon; the next daemon finds it by its token. Its limits may get lost: the service
+manager may have to turn the controllers off to start another daemon (deploy/end-leftovers says why). So the limits are also
+in the attempt's directory, and are written again when the attempt is adopted.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ NOTE: Final = "cgroup.json"  # in the attempt's directory
 WANTED: Final = ("cpu", "memory", "pids")
 _READ_BYTES: Final = 64 * 1024
 _REMOVE_S: Final = 2.0  # a cgroup whose processes have just ended is busy until they are reaped
-_STUBBORN: Final = 50  # times that what runs in our part is moved aside while it starts more
+_STUBBORN: Final = 50  # how often processes in our part are moved aside while they start new ones
 _PRESSURES: Final = ("cpu", "memory", "io")
 _LOW_WEIGHT, _WEIGHT = 10, 100  # of a program: 100, unless the operator has given it another one
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The directory that is ours; None with the reason."""
+    """Our part of the cgroup tree. `path` None: there is none, and `why` is the reason."""
 
     path: str | None
     why: str = ""
@@ -63,7 +63,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Confined:
-    """What is on record of one attempt's cgroup: where, with which limits, and whether it counts OOM kills of its own."""
+    """The record of one attempt's cgroup: its path, its limits, and whether it counts its own OOM kills."""
 
     path: str
     limits: Limits
@@ -72,14 +72,14 @@ class Confined:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One look at an attempt's cgroup. Pressure in per cent of the newest minute, as (`cpu some`, 12.5)."""
+    """One reading of an attempt's cgroup. Pressure is in per cent of the last minute, as (`cpu some`, 12.5)."""
 
     pressure: tuple[tuple[str, float], ...] = ()
     memory_bytes: int | None = None
 
 
 def find(parent: str = "", root: str = "") -> Part:
-    """The part of the tree that this process may use. `parent` is the operator's word for it; `root` is for tests."""
+    """Find the part of the tree that this process may use. `parent`: the part that the operator set; `root`: for tests."""
     if parent:
         return _checked(Path(parent))
     try:
@@ -95,7 +95,7 @@ def find(parent: str = "", root: str = "") -> Part:
     if "/.." in own or not (own + "/").startswith(base.rstrip("/") + "/"):
         return Part(None, "its cgroup lies outside of what is mounted here")
     path = Path(root + at + own[len(base.rstrip("/")) :])
-    if path.name == DAEMON and _is_delegated(path.parent):  # the image before this one went there
+    if path.name == DAEMON and _is_delegated(path.parent):  # the previous image moved there
         path = path.parent
     if not _is_delegated(path):
         return Part(None, f"{own} was not given to it (Delegate=yes in the unit)")
@@ -103,7 +103,7 @@ def find(parent: str = "", root: str = "") -> Part:
 
 
 def mounted(mountinfo: str) -> tuple[str, str] | None:
-    """(its root, where) of the first mount of cgroup v2."""
+    """(root, mount point) of the first mount of cgroup v2."""
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         words = before.split()
@@ -113,7 +113,7 @@ def mounted(mountinfo: str) -> tuple[str, str] | None:
 
 
 def _is_delegated(path: Path) -> bool:
-    """By the mark that systemd leaves, or because it belongs to this user, who is not root."""
+    """True if systemd marked it as delegated, or if it belongs to this user, who is not root."""
     for name in ("user.delegate", "trusted.delegate"):
         with contextlib.suppress(OSError):
             if os.getxattr(path, name) == b"1":
@@ -137,13 +137,13 @@ def _checked(path: Path) -> Part:
 
 
 class Cgroups:
-    """The cgroups of all attempts. Every method returns without raising; without a part of the tree nothing happens."""
+    """The cgroups of all attempts. No method raises; without a part of the tree they do nothing."""
 
     def __init__(
         self, part: Part, limits: Callable[[str], Limits], *, wanted: tuple[str, ...] = WANTED,
         mkdir: Callable[[Path], None] = Path.mkdir, rmdir: Callable[[Path], None] = Path.rmdir,
     ) -> None:  # fmt: skip
-        """`limits` are those of a program that starts now. The last two are for tests: a kernel's come with their files."""
+        """`limits` returns those of a program that starts now. The last two are for tests: only a kernel adds the files."""
         self._base = None if part.path is None else Path(part.path)
         self._why, self._limits, self._wanted = part.why, limits, wanted
         self._mkdir, self._rmdir = mkdir, rmdir
@@ -154,7 +154,7 @@ class Cgroups:
     # --- the part that is ours -------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Go into a cgroup below, move aside what else runs here, turn controllers on, remove what is empty."""
+        """Move this process to `daemon` and others to `earlier`, turn controllers on, remove empty cgroups of attempts."""
         base = self._base
         if base is None:
             return
@@ -166,14 +166,14 @@ class Cgroups:
             self._base, self._why = None, f"{base} cannot be used: {error.strerror}"
             log.warning("cgroups_not_used", why=self._why)
             return
-        there = _read(base / "cgroup.controllers").split()
-        self._controllers = tuple(name for name in self._wanted if name in there and _turn_on(base, name))
+        supported = _read(base / "cgroup.controllers").split()
+        self._controllers = tuple(name for name in self._wanted if name in supported and _turn_on(base, name))
         for path in base.glob("worker-*"):
             if not _is_populated(path):
                 self._remove(path, patience_s=0.0)
 
     def _clear(self, base: Path) -> None:
-        """No process may be beside cgroups that controllers are on for; what is found is of an earlier version's start."""
+        """Move other processes (of an earlier version) to `earlier`: none may be beside cgroups with controllers."""
         for _ in range(_STUBBORN):
             pids = [pid for pid in _pids(base) if pid != os.getpid()]
             if not pids:
@@ -188,7 +188,7 @@ class Cgroups:
             self._mkdir(path)
 
     def view(self) -> dict[str, object]:
-        """What `status` and `doctor` tell of it."""
+        """The fields that `status` and `doctor` show."""
         lacking = [] if self._base is None else [name for name in self._wanted if name not in self._controllers]
         return {
             "on": self._base is not None, "why": self._why, "path": None if self._base is None else str(self._base),
@@ -198,7 +198,7 @@ class Cgroups:
     # --- a child of the daemon --------------------------------------------------------------------------------------------
 
     def put_aside(self, pid: int) -> None:
-        """A tenth of a program's share of the processors, until `restore_aside`."""
+        """Limit a process to a tenth of a program's CPU share, until `restore_aside`."""
         if self._base is None or "cpu" not in self._controllers:
             return
         with contextlib.suppress(OSError):
@@ -214,7 +214,7 @@ class Cgroups:
     # --- one attempt -----------------------------------------------------------------------------------------------------
 
     def begin(self, program: str, token: str, attempt_dir: str) -> str:
-        """Make the cgroup of an attempt that is about to start; where its shim is to go, empty for nowhere."""
+        """Create the cgroup of an attempt that is about to start; return the path for its shim to enter, empty for none."""
         base = self._base
         if base is None:
             return ""
@@ -235,7 +235,7 @@ class Cgroups:
         return str(path)
 
     def adopt(self, program: str, token: str, attempt_dir: str) -> None:
-        """Find the cgroup of an attempt that an earlier daemon had started, and give it its limits again."""
+        """Find the cgroup of an attempt that an earlier daemon started, and write its limits again."""
         path, noted = self._path(token), read_note(attempt_dir)
         if path is None or noted is None:
             return
@@ -246,7 +246,7 @@ class Cgroups:
             log.warning("cgroup_not_confined", program=program, path=str(path), error=error.strerror)
 
     def _confine(self, path: Path, limits: Limits) -> None:
-        """Everything that the controllers which are there can do; limits whose controller is missing are no error."""
+        """Write all limits that the available controllers support; a limit whose controller is missing is no error."""
         if "memory" in self._controllers:
             _turn_on(path, "memory")
         for name, value in _knobs(limits).items():
@@ -254,22 +254,22 @@ class Cgroups:
         _write(path / TREE / "memory.oom.group", "1", absent_ok=True)
 
     def holds(self, token: str, pid: int) -> bool:
-        """Whether this process of an attempt is where it belongs."""
+        """Whether this process is in the `tree` of its attempt."""
         path = self._path(token)
         return path is not None and pid in _pids(path / TREE)
 
     def members(self, token: str) -> list[int]:
-        """Every process of an attempt, its shim's too, in whatever cgroups it has made below its own."""
+        """Every process of an attempt, including its shim and processes in cgroups that it created below its own."""
         path = self._path(token)
         return [] if path is None else [pid for each in _below(path) for pid in _pids(each)]
 
     def kill(self, token: str) -> bool:
-        """End the tree at once, forks in progress included. False: not by this way (no cgroup, Linux before 5.14)."""
+        """End the tree at once, including forks in progress. False: not possible (no cgroup, Linux before 5.14)."""
         path = self._path(token)
         return path is not None and _kill(path / TREE)
 
     def kill_all(self, token: str) -> bool:
-        """The same for the tree and its shim."""
+        """Like `kill`, for the tree and its shim."""
         path = self._path(token)
         return path is not None and _kill(path)
 
@@ -286,12 +286,12 @@ class Cgroups:
         path = self._path(token)
         if path is None or not path.is_dir():
             return None
-        pressure = [told for name in _PRESSURES for told in _pressure(name, _read(path / f"{name}.pressure"))]
+        pressure = [entry for name in _PRESSURES for entry in _pressure(name, _read(path / f"{name}.pressure"))]
         used = _read(path / "memory.current").strip()
         return Load(tuple(pressure), int(used) if used.isdigit() else None)
 
     def _remove(self, path: Path, patience_s: float) -> bool:
-        """Whether it is gone. Never with processes in it: the kernel does not remove such a one."""
+        """Remove a cgroup; True when it is gone. The kernel never removes one that contains processes."""
         until_s = time.clock_gettime(time.CLOCK_BOOTTIME) + patience_s
         while True:
             for each in reversed(list(_below(path))):
@@ -330,13 +330,13 @@ def _note(attempt_dir: str, confined: Confined) -> None:
 
 
 def forget_note(attempt_dir: str) -> None:
-    """The attempt runs outside of its cgroup after all."""
+    """Remove the note: the attempt runs outside of its cgroup after all."""
     with contextlib.suppress(OSError):
         (Path(attempt_dir) / NOTE).unlink()
 
 
 def read_note(attempt_dir: str) -> Confined | None:
-    """What `begin` has left of an attempt; None where it had no cgroup."""
+    """Read the note that `begin` wrote for an attempt; None: it had no cgroup."""
     try:
         body = json.loads((Path(attempt_dir) / NOTE).read_bytes()[:_READ_BYTES])
         return Confined(str(body["path"]), Limits(**body["limits"]), bool(body["counts_oom"]))
@@ -373,7 +373,7 @@ def _kill(path: Path) -> bool:
 
 
 def _write(path: Path, text: str, *, absent_ok: bool = False) -> None:
-    """One write(2) into a file that must be there: the kernel takes or refuses it as a whole."""
+    """Do one write(2) to an existing file: the kernel accepts or refuses it as a whole."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -387,7 +387,7 @@ def _write(path: Path, text: str, *, absent_ok: bool = False) -> None:
 
 
 def _read(path: Path) -> str:
-    """Empty where it is not there, or the kernel does not tell (pressure that is turned off)."""
+    """The file's text; empty if the file is missing or the kernel gives none (pressure is turned off)."""
     try:
         return path.read_bytes()[:_READ_BYTES].decode("ascii", "replace")
     except OSError:
@@ -403,7 +403,7 @@ def _is_populated(path: Path) -> bool:
 
 
 def _below(path: Path) -> Iterator[Path]:
-    """It and every cgroup in it, the innermost last."""
+    """The cgroup and every cgroup in it, the innermost last."""
     for directory, _, _ in os.walk(path):
         yield Path(directory)
 

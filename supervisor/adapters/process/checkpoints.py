@@ -1,9 +1,9 @@
-"""The checkpoints of a run directory as the daemon sees them: list, verify, set aside.
+"""Lists, verifies and sets aside the checkpoints of a run directory, for the daemon.
 
-Without torch: nothing is parsed but the manifest. A worker commits, verifies and prunes its own checkpoints
-(`workers/checkpoint.py`); the daemon only looks, and takes one away when the worker dies of it again and again.
-Whatever lies in the directory, looking never raises: a daemon that falls over one program's garbage is down for all
-of them. A file that the disk refuses to read is unknown (`verified` None), not bad.
+This works without torch: only the manifest is parsed. A worker commits, verifies and prunes its own checkpoints
+(`workers/checkpoint.py`). The daemon only reads them, and sets one aside when the worker repeatedly dies of it.
+Reading never raises, whatever is in the directory: a daemon that crashes on one program's garbage is down for all of them.
+A file that the disk refuses to read is unknown (`verified` None), not bad.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class CheckpointInfo:
 
 
 class Damaged(Exception):
-    """What is wrong with it, in a few words."""
+    """The checkpoint is damaged; the message says how, in a few words."""
 
 
 def survey(run_dir: Path) -> list[CheckpointInfo]:
@@ -58,7 +58,7 @@ def survey(run_dir: Path) -> list[CheckpointInfo]:
 
 
 def verify(info: CheckpointInfo) -> CheckpointInfo:
-    """The same with its digests checked: reads every byte, about 1 GB/s, so not in the deciding thread."""
+    """Check the digests and return the result. Reads every byte, about 1 GB/s, so not in the deciding thread."""
     try:
         for name, (size, digest) in manifest_of(info.path).files.items():
             _check(info.path, name, size, digest)
@@ -79,12 +79,12 @@ def newest_good(run_dir: Path) -> CheckpointInfo | None:
 
 
 def quarantine_newest(run_dir: Path, step: int | None) -> Path | None:
-    """Set aside the checkpoint that workers die of: renamed to `.bad`, so that the next attempt takes the one before.
+    """Set aside the checkpoint that workers die of: rename it to `.bad`, so that the next attempt uses the previous one.
 
-    Called when the same death came again and again after resuming at `step`. Only that step is set aside: asked twice
-    (a daemon that was killed between doing and noting it), the second time finds nothing and returns None instead of
-    taking the next, innocent one. With `step` None it is the newest whole one. Returns the new path; raises OSError
-    when the disk refuses.
+    The daemon calls this when workers repeatedly die in the same way after resuming at `step`. Only the checkpoint of that
+    step is set aside. A second call (by a daemon that was killed before it recorded the first one) finds nothing and returns
+    None; it does not take the next, good checkpoint. With `step` None it takes the newest whole one. Returns the new path;
+    raises OSError when the disk refuses.
     """
     of_step = (info for info in survey(run_dir) if info.env_steps == step)
     info = newest_good(run_dir) if step is None else next(of_step, None)
@@ -94,10 +94,10 @@ def quarantine_newest(run_dir: Path, step: int | None) -> Path | None:
 
 
 def roll_back(run_dir: Path, from_step: int) -> list[Path]:
-    """Set aside every checkpoint from this step on, so that the next attempt takes an older one; returns the new paths.
+    """Set aside every checkpoint from this step on, so that the next attempt uses an older one; returns the new paths.
 
-    Never the last one that looks whole: when nothing older does, the oldest of these stays. Asked twice, the second time
-    finds nothing to do. Raises OSError when the disk refuses.
+    One checkpoint that looks whole always stays: if no older one does, it is the oldest of these. A second call has nothing
+    to do. Raises OSError when the disk refuses.
     """
     found = survey(run_dir)
     newer = [info for info in found if info.env_steps >= from_step]
@@ -108,12 +108,12 @@ def roll_back(run_dir: Path, from_step: int) -> list[Path]:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename it to `.bad`, durably; the new path."""
+    """Rename a checkpoint to `.bad`, durably; return the new path."""
     target, number = path.with_name(path.name + BAD_SUFFIX), 1
     while os.path.lexists(target):
         number += 1
         target = path.with_name(f"{path.name}.{number}{BAD_SUFFIX}")
-    # A link that stands in for the directory leads to what is not the program's: nothing is renamed there.
+    # A link in place of the directory leads to files that are not the program's: nothing may be renamed there.
     fd = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         os.rename(path.name, target.name, src_dir_fd=fd, dst_dir_fd=fd)
@@ -124,7 +124,7 @@ def set_aside(path: Path) -> Path:
 
 
 def look(path: Path) -> CheckpointInfo:
-    """One of them by its path; its digests are not checked. Never raises."""
+    """Read one checkpoint by its path, without checking its digests. Never raises."""
     env_steps, token = parse_checkpoint_name(path.name) or (0, "")
     try:
         found = manifest_of(path)
@@ -137,7 +137,7 @@ def look(path: Path) -> CheckpointInfo:
 
 
 def manifest_of(path: Path) -> Manifest:
-    """Its manifest, and that it is of this very checkpoint. Raises Damaged, or OSError when the disk refuses."""
+    """Read its manifest and check that it belongs to this checkpoint. Raises Damaged, or OSError when the disk refuses."""
     fd = opened(path, MANIFEST_FILE)
     try:
         text = os.read(fd, _MANIFEST_MAX_BYTES)
@@ -170,7 +170,7 @@ def _check(path: Path, name: str, size: int, digest: str) -> None:
 
 
 def opened(path: Path, name: str) -> int:
-    """A file of a checkpoint, for reading. Raises Damaged for what is no file of it, OSError for what the disk refuses.
+    """Open a file of a checkpoint for reading. Raises Damaged if that is no file of it, OSError when the disk refuses.
 
     The checkpoint itself may not be a link either: it would lead to files that are not the program's.
     """

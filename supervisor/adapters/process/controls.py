@@ -1,4 +1,4 @@
-"""The daemon's side of the control records: one small mapped file an attempt, on tmpfs."""
+"""The daemon's side of the control records: one small mapped file per attempt, on tmpfs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Controls:
         self._attempts: dict[str, int] = {}
         self._writers: dict[str, ControlWriter] = {}
         self._last: dict[str, SetControl] = {}
-        self._guard = threading.RLock()  # over all of these: `restore` is called by another thread
+        self._guard = threading.RLock()  # protects all of these: another thread calls `restore`
 
     def begin(self, token: str, attempt: int) -> None:
-        """An attempt was started or adopted."""
+        """Record the number of an attempt that was started or adopted."""
         self._attempts[token] = attempt
 
     def write(self, command: SetControl) -> None:
@@ -33,7 +33,7 @@ class Controls:
             self._write(command)
 
     def restore(self) -> None:
-        """Write every record anew whose file is gone: its worker opens the new file. Raises OSError."""
+        """Write again every record whose file is gone; its worker opens the new file. Raises OSError."""
         with self._guard:
             for command in tuple(self._last.values()):
                 if not Path(self._paths.control(command.program, self._attempts[command.token])).exists():
@@ -42,7 +42,7 @@ class Controls:
                     self._write(command)
 
     def missing(self) -> str:
-        """Whose record is gone, as a clause; empty when none is."""
+        """Which programs have lost their control record, as a clause; empty: none."""
         with self._guard:
             gone = [
                 command.program for command in self._last.values()
@@ -71,7 +71,7 @@ class Controls:
         self._last[command.token] = command
 
     def tell_end(self, command: TellEnd) -> None:
-        """Write or remove the file that says when the box ends. Raises OSError."""
+        """Write or remove the file that says when this box will be shut down. Raises OSError."""
         with self._guard:
             attempt = self._attempts.get(command.token)
         if attempt is None:
@@ -87,7 +87,7 @@ class Controls:
         aside.replace(path)  # a script never reads half of it
 
     def end(self, program: str, token: str) -> None:
-        """The attempt is over: its records on tmpfs are no longer needed."""
+        """Remove the records on tmpfs of an attempt that is over."""
         with self._guard:
             writer = self._writers.pop(token, None)
             if writer is not None:

@@ -1,7 +1,7 @@
-"""What can be known of an attempt that is over: its exit record, last lines, last beat and reports, as one `Ending`.
+"""Collects what is known about an ended attempt: exit record, last log lines, last beat and reports, as one `Ending`.
 
-Everything read here was written by a process that may have died in the middle of it, or by a script that nobody has
-checked: sizes are bounded, torn and foreign content is skipped, and nothing raises.
+The files were written by a process that may have died while writing, or by a script that nobody has checked. So sizes are
+bounded, torn and foreign content is skipped, and nothing raises.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _NAME_CHARS: Final = 60
 
 
 def last_lines(path: str, from_byte: int = 0, limit: int = MAX_LINES) -> tuple[str, ...]:
-    """The last lines of a log, as they are. Of lines redrawn with carriage returns (progress bars) the final form."""
+    """The last lines of a log, unchanged. A line redrawn with carriage returns (a progress bar) has its final form."""
     text = read_bounded(path, _TAIL_BYTES, from_byte).decode("utf-8", "replace")
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
     return tuple(line[:_LINE_CHARS] for line in [line for line in lines if line.strip()][-limit:])
 
 
 def last_words(logs: tuple[str, str], from_bytes: tuple[int, int]) -> tuple[str, ...]:
-    """The end of both logs, at most `MAX_LINES` lines: what was said on stderr comes last and is cut last."""
-    said = last_lines(logs[1], from_bytes[1])
-    room = MAX_LINES - len(said)
-    before = last_lines(logs[0], from_bytes[0], room) if room else ()
-    return before + said
+    """The end of both logs, at most `MAX_LINES` lines. The lines of stderr come last and are cut last."""
+    stderr_lines = last_lines(logs[1], from_bytes[1])
+    room = MAX_LINES - len(stderr_lines)
+    stdout_lines = last_lines(logs[0], from_bytes[0], room) if room else ()
+    return stdout_lines + stderr_lines
 
 
 def read_exit(paths: Paths, program: str, attempt: int, token: str) -> ExitRecord | None:
@@ -62,7 +62,7 @@ def read_exit(paths: Paths, program: str, attempt: int, token: str) -> ExitRecor
 
 
 def read_reports(path: str) -> tuple[Report, ...]:
-    """The worker's reports, oldest first. Lines that are torn or no report are skipped; the newest are kept."""
+    """The worker's reports, oldest first. Lines that are torn or are not reports are skipped; the newest are kept."""
     reports = []
     for line in read_bounded(path, _REPORTS_BYTES).splitlines():
         try:
@@ -78,9 +78,9 @@ def read_ending(
     paths: Paths, program: str, attempt: int, token: str, from_bytes: tuple[int, int] = (0, 0),
     journal_s: Callable[[int], float] | None = None,
 ) -> Ending | None:  # fmt: skip
-    """How the attempt ended, or None when there is no exit record: then `without_record` tells what is left to tell.
+    """How the attempt ended, or None when there is no exit record: then `without_record` collects the rest.
 
-    `journal_s` makes journal time of this boot's CLOCK_BOOTTIME in ns.
+    `journal_s` converts this boot's CLOCK_BOOTTIME in ns to journal time.
     """
     record = read_exit(paths, program, attempt, token)
     if record is None:
@@ -132,7 +132,7 @@ def _reports(paths: Paths, program: str, attempt: int, token: str) -> tuple[Repo
 
 @dataclass(frozen=True, slots=True)
 class _LastBeat:
-    """What a worker had reported when it ended. None: not known."""
+    """The last values that a worker reported before it ended. None: unknown."""
 
     steps: int | None = None
     ckpt_step: int | None = None
@@ -144,9 +144,9 @@ class _LastBeat:
 
 
 def _last_beat(paths: Paths, program: str, attempt: int, token: str) -> _LastBeat:
-    """Zero steps before training: nothing was known yet."""
+    """Read the worker's last beat. Zero steps before training mean that the steps are unknown."""
     beat = contract.read_beat(paths.beat(program, attempt))
     if beat is None or beat.token != token:
         return _LastBeat()
-    told = contract.known_figures(beat)
-    return _LastBeat(*(told.get(name) for name in ("env_steps", "ckpt_step", "ckpt_ns", "batch_size")))
+    figures = contract.known_figures(beat)
+    return _LastBeat(*(figures.get(name) for name in ("env_steps", "ckpt_step", "ckpt_ns", "batch_size")))

@@ -1,10 +1,10 @@
-"""The examination of a stalled worker before anything is done to it: what it was doing, as far as can be seen from here.
+"""Examines a stalled worker before any action: what the worker was doing, as far as this machine can see it.
 
-`decide` asks for it once per stall (command TakeEvidence); `supervisorctl explain` shows the result. Bounded in time
-and size, and harmless: the worker is asked for its Python stacks only if it has a handler for that signal, because
-SIGUSR1 kills a program that has none. Processes without one are read by py-spy, where it is installed. faulthandler's
+`decide` requests this once per stall (command TakeEvidence); `supervisorctl explain` shows the result. It is bounded in time
+and size, and does no harm. It requests the worker's Python stacks only if the worker has a handler for that signal, because
+SIGUSR1 kills a program that has none. py-spy, where it is installed, reads processes without a handler. faulthandler's
 handler runs in C, so it also answers for a thread that is blocked in an extension or holds the GIL. Killing first and
-reading logs afterwards would lose just what tells a hang in a driver from a hang in Python.
+reading logs afterwards would lose exactly the data that distinguishes a hang in a driver from a hang in Python.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ TIMEOUT_S: Final = 5.0
 _STACKS_BYTES: Final = 16 * 1024
 _FIELD_CHARS: Final = 4000
 _MAX_THREADS: Final = 64
-_QUIET_S: Final = 0.15  # faulthandler writes thread by thread: this long without growth, and it is done
+_QUIET_S: Final = 0.15  # faulthandler writes thread by thread: after this long without growth it is done
 _POLL_S: Final = 0.03
-_PY_SPY_S: Final = 3.0  # with TIMEOUT_S less than what healing waits for evidence (`deciding/healing.py`)
+_PY_SPY_S: Final = 3.0  # together with TIMEOUT_S less than healing waits for evidence (`deciding/healing.py`)
 
 
 def take(
     program: str, token: str, pid: int, start_ticks: int, *,
     stacks: str, logs: tuple[str, str], logs_from: tuple[int, int] = (0, 0), timeout_s: float = TIMEOUT_S,
 ) -> dict[str, str]:  # fmt: skip
-    """All that can be read of this very process within `timeout_s`; `logs` are the paths of stdout and stderr."""
+    """Read all data about exactly this process within `timeout_s`; `logs` are the paths of stdout and stderr."""
     stat = procfs.read_stat(pid)
     if stat is None or stat.start_ticks != start_ticks:
         return {"process": f"{program} (pid {pid}, token {token}) is gone"}
@@ -63,17 +63,17 @@ def take(
 
 
 def host_pressure(pid: int, root: str = "") -> str:
-    """What may slow a process from outside: load, pressure (PSI), and whether its cgroup's CPU quota throttles it."""
-    told = [f"load {' '.join(_text(f'{root}/proc/loadavg').split()[:3])} on {os.cpu_count()} CPUs"]
+    """Outside reasons for a slow process: load, pressure (PSI), and whether its cgroup's CPU quota throttles it."""
+    parts = [f"load {' '.join(_text(f'{root}/proc/loadavg').split()[:3])} on {os.cpu_count()} CPUs"]
     for name in ("cpu", "memory", "io"):
         some = _text(f"{root}/proc/pressure/{name}").partition("\n")[0].split()
-        told += [f"{name} pressure {' '.join(some[1:3])}"] if len(some) > 2 else []
+        parts += [f"{name} pressure {' '.join(some[1:3])}"] if len(some) > 2 else []
     for line in _text(f"{root}/proc/{pid}/cgroup").splitlines():
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         place = path if not controllers else f"/cpu{path}" if "cpu" in controllers.split(",") else None
         stat = "" if place is None else _text(f"{root}/sys/fs/cgroup{place}/cpu.stat")
-        told += [row for row in stat.splitlines() if row.startswith(("nr_throttled ", "throttled_"))]
-    return ", ".join(told)
+        parts += [row for row in stat.splitlines() if row.startswith(("nr_throttled ", "throttled_"))]
+    return ", ".join(parts)
 
 
 def _text(path: str) -> str:
@@ -87,11 +87,11 @@ def _threads(pid: int) -> str:
 
 
 def _python_stacks(pid: int, start_ticks: int, state: str, path: str, timeout_s: float) -> str:
-    """What faulthandler adds to the stacks file in answer to the signal."""
+    """The text that faulthandler appends to the stacks file in answer to the signal."""
     number = signal.Signals[contract.STACKS_SIGNAL]
     if not procfs.catches(pid, number):
-        told = f"not asked for: the program has no handler for {contract.STACKS_SIGNAL}"
-        return f"{told}; {py_spy.MISSING}" if py_spy.is_python(pid) and py_spy.program() is None else told
+        reason = f"not asked for: the program has no handler for {contract.STACKS_SIGNAL}"
+        return f"{reason}; {py_spy.MISSING}" if py_spy.is_python(pid) and py_spy.program() is None else reason
     if state in "Tt":
         return "not asked for: the process is stopped"
     before = _size(path)
@@ -103,7 +103,7 @@ def _python_stacks(pid: int, start_ticks: int, state: str, path: str, timeout_s:
 
 
 def _stacks_from_outside(leader: procfs.Stat) -> str:
-    """Those of the processes of the tree that cannot be asked."""
+    """The stacks of those processes in the tree that have no handler for the signal."""
     number = signal.Signals[contract.STACKS_SIGNAL]
     tree = [leader, *procfs.descendants([leader.pid])]
     return py_spy.stacks([stat for stat in tree if not procfs.catches(stat.pid, number)], _PY_SPY_S)
@@ -117,7 +117,7 @@ def _size(path: str) -> int:
 
 
 def _wait_until_quiet(size: Callable[[], int], before: int, timeout_s: float) -> None:
-    """Return once the file has grown and stopped growing, or when the time is over."""
+    """Return once the file has grown and stopped growing, or after the timeout."""
     started_s = time.clock_gettime(time.CLOCK_BOOTTIME)
     last, since_s = before, started_s
     while (at_s := time.clock_gettime(time.CLOCK_BOOTTIME)) - started_s < timeout_s:
@@ -132,12 +132,12 @@ class LocalEvidence:
     """Takes evidence of this machine's attempts, one thread each, and posts EvidenceTaken."""
 
     def __init__(self, paths: Paths, attempt: Callable[[str], RunningAttempt | None], inbox: Inbox, clock: Clock) -> None:
-        """`attempt` tells who runs under a token: `LocalLauncher.attempt`."""
+        """`attempt` returns the running attempt of a token: `LocalLauncher.attempt`."""
         self._paths, self._attempt, self._inbox, self._clock = paths, attempt, inbox, clock
         self._tasks = Tasks("evidence")
 
     def take(self, program: str, token: str) -> None:
-        """Returns at once. Outcome: EvidenceTaken within `TIMEOUT_S` and a little."""
+        """Returns at once. Outcome: EvidenceTaken, within little more than `TIMEOUT_S` plus `_PY_SPY_S`."""
         self._tasks.begin(f"evidence-{program}", self._take, program, token)
 
     def _take(self, program: str, token: str) -> None:

@@ -1,6 +1,6 @@
-"""What a program's output tells without being read: its logs grow, its files appear or change.
+"""Detects progress in a program's output without reading it: its logs grow, its files appear or change.
 
-The same of a process on this machine and of a job, whose files are on a file system that both hosts have.
+This works for a process on this machine, and for a cluster job whose files are on a file system that both hosts share.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from supervisor.records import dataclass
 if TYPE_CHECKING:
     from supervisor.model.settings import Paths, ProgramSpec
 
-_MOST_FILES: Final = 10_000  # of a glob: a directory that holds more is not looked through further
+_MOST_FILES: Final = 10_000  # per glob: the rest of a larger directory is not read
 _CHANNELS: Final = ("stdout", "stderr")
 
 Seen = dict[str, tuple[int, int]]  # file -> (size, modification time in ns; 0 for logs)
@@ -24,23 +24,23 @@ Seen = dict[str, tuple[int, int]]  # file -> (size, modification time in ns; 0 f
 
 @dataclass(slots=True)
 class Growth:
-    """What was seen of one attempt's output, and when something new was."""
+    """The last known state of one attempt's output, and when something new last appeared."""
 
     seen: Seen | None = None
     at_s: float | None = None
 
     def began(self, logs_from: tuple[int, int]) -> None:
-        """The sizes of its logs when it began: a line printed before the first look is progress too."""
+        """Take the log sizes at the attempt's start, so that a line printed before the first reading counts as progress."""
         if self.seen is None:
             self.seen = {channel: (size, 0) for channel, size in zip(_CHANNELS, logs_from, strict=True)}
 
     def note(self, seen: Seen, now_s: float) -> None:
-        """Progress is that something new is seen. The first look only tells what was there before."""
+        """Compare a reading with the known state: anything new is progress. The first reading is only the starting point."""
         if self.seen is None:
             self.seen = seen
         elif any(_is_new(self.seen.get(file), now) for file, now in seen.items()):
             self.at_s = now_s
-        # What is not seen this time is kept: it is not new when it can be read again.
+        # A file that is not seen this time is kept: it is not new when it can be read again.
         if len(self.seen) <= 2 * _MOST_FILES:
             self.seen.update(seen)
         else:
@@ -48,17 +48,17 @@ class Growth:
 
 
 def logs(paths: Paths, spec: ProgramSpec) -> Seen:
-    """The sizes of its logs, by channel."""
+    """The sizes of a program's logs, by channel."""
     places = {channel: paths.log_of(spec, channel) for channel in _CHANNELS}
     found = {channel: _size_and_time(place) for channel, place in places.items() if place is not None}
     return {channel: (entry[0], 0) for channel, entry in found.items() if entry is not None}
 
 
 def files(paths: Paths, spec: ProgramSpec) -> Seen:
-    """What matches its `progress_glob`."""
+    """The files that match a program's `progress_glob`."""
     directory = Path(spec.directory or paths.run_dir(spec.name))
     seen: Seen = {}
-    with contextlib.suppress(OSError, ValueError, NotImplementedError):  # the last: an absolute pattern
+    with contextlib.suppress(OSError, ValueError, NotImplementedError):  # NotImplementedError: an absolute pattern
         for path in itertools.islice(directory.glob(spec.progress_glob or "*"), _MOST_FILES):
             entry = _size_and_time(path)
             if entry is not None:
@@ -67,7 +67,7 @@ def files(paths: Paths, spec: ProgramSpec) -> Seen:
 
 
 def _is_new(before: tuple[int, int] | None, now: tuple[int, int]) -> bool:
-    """Something was written: a new file, a changed one. One that was only emptied (a rotated log) has not moved on."""
+    """Whether something was written: a new or a changed file. A file that was only emptied (a rotated log) is not new."""
     return now != before and (before is None or now[0] > 0)
 
 

@@ -1,7 +1,7 @@
-"""Health checks of services: a thread for each, so that one that hangs holds up nobody, least of all the deciding thread.
+"""Runs the health checks of services, each in its own thread: a hung check delays no other check and no decision.
 
-A check ends in time: each step of a connection has what is left of `timeout_s`, and a command's process group is killed.
-Only a name server that does not answer can take longer; then the newest result stands.
+Every check ends in time: each step of a connection gets the rest of `timeout_s`, and a command's process group is killed.
+Only a name server that does not answer can take longer; then the last result stays valid.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from supervisor.model.settings import ProgramSpec
     from supervisor.ports import Clock
 
-_FIRST_S: Final = 2.0  # a service that has just been started is asked soon, so that `status` knows
+_FIRST_S: Final = 2.0  # a service that has just started is checked soon, so that `status` can show it
 _MOST_HEAD_BYTES: Final = 8192
 _PORTS: Final = {"http": 80, "https": 443}
 
 
 class Failed(Exception):
-    """The service was asked, and the answer is no."""
+    """The check was made, and the service is not healthy."""
 
 
 class HealthChecks:
@@ -63,7 +63,7 @@ class HealthChecks:
             over.set()
 
     def newest(self, token: str) -> Checked | None:
-        """What is known of an attempt; None: it has no check."""
+        """The last result for an attempt; None: its program has no check."""
         return self._found.get(token)
 
     def _run(self, spec: ProgramSpec, token: str, over: threading.Event) -> None:
@@ -83,13 +83,13 @@ class HealthChecks:
             now_s = self._clock.now_s()
             since_s = now_s if found.failing_since_s is None else found.failing_since_s
             return replace(found, failures=found.failures + 1, failing_since_s=since_s, error=str(failed), unknown="")
-        except Exception as error:  # noqa: BLE001  what could not be asked is unknown, whatever the reason
+        except Exception as error:  # noqa: BLE001  a check that could not be made is unknown, whatever the reason
             return replace(found, unknown=f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
         return Checked(ok_at_s=self._clock.now_s())
 
 
 def make(check: HealthCheck, spec: ProgramSpec) -> None:
-    """One check. Raises Failed when the service is not well, and anything else when that cannot be known."""
+    """Make one check. Raises Failed when the service is not healthy, and any other exception when that is unknown."""
     if check.command:
         _command(check, spec)
     elif check.http:
@@ -100,7 +100,7 @@ def make(check: HealthCheck, spec: ProgramSpec) -> None:
 
 
 class _Left:
-    """What is left of a time."""
+    """The time that is left of a timeout."""
 
     def __init__(self, seconds: float) -> None:
         self._until_s, self._all_s = time.monotonic() + seconds, seconds
@@ -117,7 +117,7 @@ class _Left:
 
 def _connected(host: str, port: int, left: _Left) -> socket.socket:
     try:
-        return socket.create_connection((host, port), timeout=left.seconds())  # a name that is not resolved is unknown
+        return socket.create_connection((host, port), timeout=left.seconds())  # an unresolved name: unknown
     except TimeoutError:
         raise left.late() from None
     except ConnectionError as error:
@@ -148,7 +148,7 @@ def _http(url: str, timeout_s: float) -> None:
 
 
 def _status(sock: socket.socket, left: _Left) -> int:
-    """The status of the answer; the rest of it is nobody's concern."""
+    """The status of the answer; the rest of the answer is not read."""
     head = b""
     while b"\n" not in head and len(head) < _MOST_HEAD_BYTES:
         sock.settimeout(left.seconds())
@@ -178,7 +178,7 @@ def _command(check: HealthCheck, spec: ProgramSpec) -> None:
     except subprocess.TimeoutExpired:
         raise Failed(f"the command did not end within {check.timeout_s:g} s") from None
     finally:
-        with contextlib.suppress(OSError):  # and what it has started
+        with contextlib.suppress(OSError):  # also the processes that it started
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     if code:

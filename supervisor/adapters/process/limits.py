@@ -1,12 +1,11 @@
-"""How many files may be open: as many as the hard limit allows in the daemon, as many as it was given in its workers.
+"""Limits on open files: the daemon uses as many as the hard limit allows, a worker as many as the daemon was given.
 
 A program takes up to six descriptors of the daemon: its shim's pidfd, its notify socket, its control record, its state in
-/proc, its run directory and its checkpoints. So the usual soft limit of 1,024 ends at some 150 programs. It is soft because
-programs that use select(2) break above it: a worker starts with the one that the daemon was started with.
+/proc, its run directory and its checkpoints. So the usual soft limit of 1,024 is enough for some 150 programs. The limit is
+soft because programs that use select(2) break above it. So a worker starts with the limit that the daemon was started with.
 
-What is kept free is the daemon's own: a journal that cannot be opened, a client that cannot be answered or a shim whose
-end cannot be waited for would be a dear price for one more program. Example: of 1,024 files 128 are kept free, so 149
-programs can run; of 100 files half, so 8.
+Some descriptors stay free for the daemon itself. Without them it could not open the journal, answer a client or wait for
+the end of a shim. Example: of 1,024 files 128 are kept free, so 149 programs can run; of 100 files half, so 8.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ _MOST_FILES: Final = 65_536  # where the hard limit is in the millions: no daemo
 
 
 def raise_files() -> None:
-    """As many as allowed. A kernel that refuses leaves it as it was."""
+    """Raise the soft limit as far as allowed. If the kernel refuses, it stays as it was."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     _set_files(_MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES), least=GIVEN_FILES)
 
 
 def most_programs() -> int:
-    """How many programs can run with so many open files."""
+    """How many programs can run with the current limit."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if files == resource.RLIM_INFINITY:
         return _MOST_FILES
@@ -36,7 +35,7 @@ def most_programs() -> int:
 
 
 def no_room(programs: int) -> str | None:
-    """Why another program cannot run beside so many; None when it can."""
+    """Why another program cannot run beside this many; None when it can."""
     if programs < most_programs():
         return None
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -44,7 +43,7 @@ def no_room(programs: int) -> str | None:
 
 
 def restore_files() -> None:
-    """Back to what was given: for the next image of this program, which raises it again."""
+    """Restore the original limit, for the next image of this program, which raises it again."""
     _set_files(GIVEN_FILES)
 
 

@@ -1,4 +1,4 @@
-"""Where the logs of one attempt are, written beside it: the configuration may name other places when it ends."""
+"""Records the log paths of one attempt in its directory: the configuration may name other paths when the attempt ends."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _MOST_BYTES: Final = 64 * 1024
 
 
 def note(paths: Paths, spec: ProgramSpec, attempt: int, token: str) -> None:
-    """Write the places down, where they are not the usual ones. Raises OSError."""
+    """Record the log paths, if they are not the usual ones. Raises OSError."""
     places = [paths.log_of(spec, channel) for channel in CHANNELS]
     if places != [paths.log(spec.name, channel) for channel in CHANNELS]:
         Path(paths.attempt_dir(spec.name, attempt, token), _FILE).write_text(json.dumps(places))
 
 
 def read(paths: Paths, program: str, attempt: int, token: str) -> tuple[str, str]:
-    """The logs of standard output and standard error; empty: there is none."""
+    """The log paths of standard output and standard error; empty: there is no log."""
     usual = paths.log(program, "stdout"), paths.log(program, "stderr")
     try:
         places = json.loads(read_bounded(f"{paths.attempt_dir(program, attempt, token)}/{_FILE}", _MOST_BYTES))

@@ -1,15 +1,15 @@
-"""Rotation of worker logs that cannot be reopened: the worker writes with O_APPEND and knows nothing of us.
+"""Rotates worker logs that cannot be reopened: the worker writes with O_APPEND and does not know the daemon.
 
-Copy, then truncate: the writer's next line lands at the new end. What is written between the copy's last read and the
-truncation is lost (microseconds; at most a few lines of a very chatty worker). A pipe through the daemon would lose
-nothing and cost the worker its life, or its progress, whenever the daemon is away.
+Copy, then truncate: the writer's next line lands at the new end. Lines written between the copy's last read and the
+truncation are lost (microseconds; at most a few lines of a very chatty worker). A pipe through the daemon would lose
+nothing, but would cost the worker its life, or its progress, whenever no daemon runs.
 
-Once a minute is enough for a log that grows as logs do. A worker that writes 100 MB/s would fill 6 GB in between, so a
-guard looks every second in which the disk has lost room, and every five seconds: a log of more than twice its bound is
-rotated at once, and when it was rotated less than a minute ago (copying all of a flood would double it, and push every
-older line out of the copies) it is emptied, and a line in it says how much was dropped. So a log and its copies take at
-most `2 x (backups + 2) x log_max_bytes`, the copy that is being made included, once more `log_max_bytes`, and what the
-writer can add in a second.
+Rotation once a minute is enough for a log of normal growth. A worker that writes 100 MB/s would fill 6 GB in between. So a
+guard checks the logs after every second in which the disk has lost room, and every five seconds in any case. It rotates a
+log of more than twice its limit at once. If that log was rotated less than a minute ago, the guard empties it instead, and
+a line in the log says how many bytes were dropped: a copy of the whole flood would double it, and push every older line out
+of the copies. So a log and its copies, including the copy in progress, take at most `2 x (backups + 2) x log_max_bytes`,
+plus `log_max_bytes`, plus what the writer can add in a second.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ log = structlog.get_logger()
 GUARD_S: Final = 1.0
 _LOOK_ANYWAY_S: Final = 5.0
 FLOOD_S: Final = 60.0  # two rotations of one log within this time: the second one is not copied
-_GUARD_FACTOR: Final = 2  # times log_max_bytes: below it, the minute's rotation is soon enough
+_GUARD_FACTOR: Final = 2  # times log_max_bytes: below it, the rotation once a minute is soon enough
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _PIECE_BYTES: Final = 1 << 20
-_LINE_BYTES: Final = 64 * 1024  # a copy that begins inside a longer line begins there
+_LINE_BYTES: Final = 64 * 1024  # a copy that would begin inside a longer line begins right there
 
 
 def rotate(path: Path, max_bytes: int, backups: int, factor: int = 1) -> bool:
-    """Copy `path` to `path.1` (.1 to .2 ...) and empty it, if it has more than `factor * max_bytes`. True if it had.
+    """Copy `path` to `path.1` (.1 to .2 ...) and empty it, if it is larger than `factor * max_bytes`. True if it was.
 
-    A copy holds at most twice the bound: of a log that is larger the newest lines, and a writer that is faster than the
-    copy is not followed for ever. On a full disk the log is emptied without a copy, because the log is what fills it; the
-    older copies stay. Any other trouble is raised as OSError, with the log and its copies as they were: also that a
-    program has put a link or something else in its log's place, which is never followed.
+    A copy holds at most twice the limit: of a larger log it holds the newest lines, and it does not follow a faster writer
+    for ever. On a full disk the log is emptied without a copy, because the log itself fills the disk; the older copies stay.
+    Any other error is raised as OSError, and the log and its copies stay as they were. This includes a link, or anything
+    else that is not a file, in place of the log: it is never followed.
     """
     fd = _open_larger(path, factor * max_bytes)
     if fd is None:
@@ -71,9 +71,9 @@ def rotate(path: Path, max_bytes: int, backups: int, factor: int = 1) -> bool:
 
 
 def drop(path: Path, max_bytes: int) -> int:
-    """Empty a log of more than `max_bytes` without a copy; how many bytes it had held, 0 if it was smaller.
+    """Empty a log of more than `max_bytes` without a copy; return how many bytes it held, 0 if it was smaller.
 
-    The first line of what follows says what was dropped. Raises OSError as `rotate` does.
+    The first line of the emptied log says how many bytes were dropped. Raises OSError as `rotate` does.
     """
     fd = _open_larger(path, max_bytes)
     if fd is None:
@@ -88,7 +88,7 @@ def drop(path: Path, max_bytes: int) -> int:
 
 
 def clear(path: Path) -> None:
-    """Empty a log; its rotated copies stay. One that is not there is empty. Raises OSError as `rotate` does."""
+    """Empty a log; its rotated copies stay. A missing log counts as empty. Raises OSError as `rotate` does."""
     try:
         fd = open_regular(path, os.O_WRONLY)
     except FileNotFoundError:
@@ -100,15 +100,15 @@ def clear(path: Path) -> None:
 
 
 class LogGuard:
-    """Keeps every program's logs within their bound: `look` once a minute by the calendar, and its own thread between."""
+    """Keeps every program's logs within their limit: housekeeping calls `look` once a minute, its own thread in between."""
 
     def __init__(self, settings: Callable[[], Settings]) -> None:
-        """`settings` gives those in force: a reread is followed without a restart."""
+        """`settings` returns the settings in force, so a reread needs no restart."""
         self._settings = settings
         self._rotated_s: dict[Path, float] = {}  # when each log was copied, CLOCK_BOOTTIME
         self._guard = threading.Lock()  # two rotations of one log at once would lose a copy
         self._failing: set[Path] = set()
-        self._looked = -_LOOK_ANYWAY_S, 0  # when all were looked at, and the free bytes of their disk then
+        self._looked = -_LOOK_ANYWAY_S, 0  # when all were last checked, and the free bytes of their disk then
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="log-guard", daemon=True)
 
@@ -121,7 +121,7 @@ class LogGuard:
             self._thread.join(5.0)
 
     def look(self, factor: int = 1) -> None:
-        """Rotate every log that holds more than `factor` times its bound."""
+        """Rotate every log that holds more than `factor` times its limit."""
         settings = self._settings()
         for spec in settings.programs:
             max_bytes = settings.log_max_bytes(spec)
@@ -144,15 +144,15 @@ class LogGuard:
                 log.info("log_rotated", path=str(path))
             self._failing.discard(path)
         except OSError as error:
-            if path not in self._failing:  # told once, not every second
+            if path not in self._failing:  # logged once, not every second
                 log.warning("log_rotation_failed", path=str(path), error=str(error))
             self._failing.add(path)
 
     def _is_due(self) -> bool:
-        """Whether a log can have grown much since the last look: then the disk has that much less room.
+        """Whether a log can have grown much since the last check: then the disk has that much less room.
 
-        One question instead of one for each of 400 logs. Who deletes as fast as another writes hides it, and so may a file
-        system that counts late: therefore every five seconds in any case.
+        This is one system call instead of one for each of 400 logs. It misses a log that grows while somebody deletes as
+        much elsewhere, and growth on a file system that counts late. So all logs are checked every five seconds in any case.
         """
         settings, now_s = self._settings(), time.clock_gettime(time.CLOCK_BOOTTIME)
         try:
@@ -171,12 +171,12 @@ class LogGuard:
             try:
                 if self._is_due():
                     self.look(_GUARD_FACTOR)
-            except Exception:  # the disk is worth another look, whatever this was
+            except Exception:  # whatever this was, the next check must still run
                 log.exception("log_guard_failed")
 
 
 def _is_small(path: str, max_bytes: int) -> bool:
-    """The one question that is asked of every log every second: 400 of them, with 200 programs."""
+    """Whether a log is small, in one system call: it runs for every log every second, 400 of them with 200 programs."""
     try:
         found = os.lstat(path)
     except OSError as error:
@@ -185,7 +185,7 @@ def _is_small(path: str, max_bytes: int) -> bool:
 
 
 def _open_larger(path: Path, max_bytes: int) -> int | None:
-    """A descriptor to read, empty and append to, if the file is larger. A link in its place is trouble, not a log."""
+    """A descriptor to read, empty and append to the file, if it is larger. Raises OSError for a link in its place."""
     try:
         found = path.lstat()
         if stat.S_ISREG(found.st_mode) and found.st_size <= max_bytes:
@@ -200,10 +200,10 @@ def _open_larger(path: Path, max_bytes: int) -> int | None:
 
 
 def _copy(fd: int, to: Path, max_bytes: int) -> None:
-    """At most twice `max_bytes`, of whole lines: all of it, or its newest part; and what is written meanwhile."""
+    """Copy whole lines, at most twice `max_bytes`: all of the log or its newest part, and lines written meanwhile."""
     size = os.fstat(fd).st_size
     at = 0 if size <= 2 * max_bytes else size - max_bytes
-    if at > 0:  # to the line that begins there or next; in the middle of an endless one, there
+    if at > 0:  # move to the next start of a line; inside an endless line, begin right there
         at += max(0, os.pread(fd, _LINE_BYTES, at - 1).find(b"\n"))
     begin, end = at, at + 2 * max_bytes
     target = create(to, 0o640)
@@ -218,11 +218,11 @@ def _copy(fd: int, to: Path, max_bytes: int) -> None:
 
 
 def _send(target: int, fd: int, at: int, end: int) -> int:
-    """Copy a piece; 0 at the end of the file."""
+    """Copy one piece; return its size in bytes, 0 at the end of the file."""
     sent = os.sendfile(target, fd, at, min(_PIECE_BYTES, end - at))
     if sent == 0 and at % mmap.PAGESIZE == 0:
-        # A write that crosses a page shows its first part early: what looks like the end is the middle of a line. A seek
-        # for a hole waits for the file's lock, and with it for that write.
+        # A write that crosses a page shows its first part early: the apparent end is then the middle of a line. A seek for
+        # a hole waits for the file's lock, and so for that write.
         with contextlib.suppress(OSError):
             os.lseek(fd, 0, os.SEEK_HOLE)
         sent = os.sendfile(target, fd, at, min(_PIECE_BYTES, end - at))

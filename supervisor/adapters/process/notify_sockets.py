@@ -1,9 +1,9 @@
-"""sd_notify(3) datagrams from workers. They wake the daemon early and may be lost; for NOTIFY programs they are all.
+"""Reads sd_notify(3) datagrams from workers. They wake the daemon early and may be lost. NOTIFY programs send nothing else.
 
-One datagram socket a program, at a path that stays the same over attempts and daemons, so a sender is known by where it
-sent to. Its credentials (SO_PASSCRED) must be our own user's or root's; and where its environment can be read, it must
-carry the present attempt's token: a leftover of an earlier attempt is not heard. `systemd-notify` waits until the
-descriptor that it passes along (BARRIER=1) is closed: every passed descriptor is closed once its message is dealt with.
+Each program has one datagram socket. Its path stays the same over attempts and daemons, so the path identifies the sending
+program. The sender's credentials (SO_PASSCRED) must be those of our own user or root. If its environment can be read, it
+must carry the current attempt's token: a leftover of an earlier attempt is ignored. `systemd-notify` waits until the
+descriptor that it passes along (BARRIER=1) is closed: every passed descriptor is closed once its message is handled.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from workers.contract import ENV_TOKEN, now_ns
 
 log = structlog.get_logger()
 
-_MOST_BYTES: Final = 4096  # a datagram that is longer is cut; what it says first is what matters
+_MOST_BYTES: Final = 4096  # a longer datagram is cut; its beginning is what matters
 _MOST_FDS: Final = 16
 _MOST_AT_ONCE: Final = 64
 _WINDOW_S: Final = 0.05
-_MOST_IN_WINDOW: Final = 64  # of all programs: some 1,000 a second, where each has a few to say in a minute
+_MOST_IN_WINDOW: Final = 64  # of all programs: some 1,000 a second; a normal program sends a few a minute
 _UCRED: Final = struct.Struct("3i")
 _STATUS_CHARS: Final = 200
 _PATH_BYTES: Final = 107  # of sockaddr_un, less the closing NUL
@@ -40,14 +40,14 @@ _PATH_BYTES: Final = 107  # of sockaddr_un, less the closing NUL
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What a program has said so far in its present attempt. Times are CLOCK_BOOTTIME ns."""
+    """All that a program has reported so far in its current attempt. Times are CLOCK_BOOTTIME in ns."""
 
     token: str
     ready: bool = False
     stopping: bool = False
     status: str = ""
     progress_ns: int | None = None
-    pings: int = 0  # signs of progress that are no mere STATUS= or READY=1
+    pings: int = 0  # signs of progress other than STATUS= and READY=1; counted up to 2
     deadline_ns: int | None = None
     steps: int | None = None
     ckpt_step: int | None = None
@@ -56,10 +56,10 @@ class Heard:
 
 
 def parse(data: bytes) -> dict[str, str]:
-    """KEY=VALUE lines; anything else is passed over. Of a repeated key the last counts.
+    """Parse KEY=VALUE lines; other lines are ignored. The last value of a repeated key counts.
 
     Only a line feed ends a line: `splitlines` knows ten other characters, and a STATUS= that quotes a log line with one
-    of them would be heard as a second assignment.
+    of them would be read as a second assignment.
     """
     pairs = {}
     for line in data.decode("utf-8", "replace").split("\n"):
@@ -70,12 +70,12 @@ def parse(data: bytes) -> dict[str, str]:
 
 
 def hear(heard: Heard, said: dict[str, str], at_ns: int) -> Heard:
-    """What is known after one more message.
+    """The state after one more message.
 
-    READY=1, WATCHDOG=1 or a step count make a program ready: it trains. From then on its signs of progress are those
-    and STATUS=; but a count that does not grow is none: a program that repeats it is alive and does not get on. Example:
+    READY=1, WATCHDOG=1 or a step count make a program ready: it trains. From then on these and STATUS= are its signs of
+    progress. But a count that does not grow is none: a program that repeats it is alive but makes no progress. Example:
     WATCHDOG=1 alone is progress; WATCHDOG=1 with X_EXTRALIFE_STEPS=500 is progress the first time, and not the second.
-    Before it is ready nothing counts: loading with a STATUS= may take as long as a start may, not as a step may.
+    Before a program is ready, nothing counts as progress: loading with a STATUS= may take as long as a start, not a step.
     """
     steps = _whole(said.get("X_EXTRALIFE_STEPS"))
     grew = steps is not None and (heard.steps is None or steps > heard.steps)
@@ -116,10 +116,10 @@ class NotifySockets:
     """The sockets of all programs and the thread that reads them."""
 
     def __init__(self, path_of: Callable[[str], str], wake: Callable[[], None]) -> None:
-        """`path_of` gives a program's socket path; `wake` is called after each message that was heard."""
+        """`path_of` gives a program's socket path; `wake` is called after each accepted message."""
         self._path_of, self._wake = path_of, wake
         self._guard = threading.Lock()
-        self._binding = threading.Lock()  # over `_sockets`
+        self._binding = threading.Lock()  # protects `_sockets`
         self._sockets: dict[str, _Bound] = {}
         self._heard: dict[str, Heard] = {}
         self._selector = selectors.DefaultSelector()
@@ -133,20 +133,20 @@ class NotifySockets:
     def bind(self, program: str) -> None:
         """Listen for a program, before its worker is started. Raises OSError.
 
-        Nothing happens if the path still leads to our socket. One that was left by an earlier daemon, or removed under
-        us by somebody who tidies up, is made anew. Any thread may call.
+        Does nothing if the path still leads to our socket. If an earlier daemon left that socket, or somebody removed ours,
+        a new one is created. Any thread may call this.
         """
         with self._binding:
             self._bind(program)
 
     def missing(self) -> str:
-        """Whose socket cannot be reached at its path any more, as a clause; empty when all can."""
+        """Which programs' sockets are no longer at their paths, as a clause; empty: none."""
         with self._binding:
             gone = sorted(name for name in self._sockets if not self._in_place(name))
         return f"the socket of {', '.join(gone)} is gone" if gone else ""
 
     def restore(self) -> None:
-        """Bind every socket anew that cannot be reached any more. Raises OSError."""
+        """Bind again every socket that is no longer at its path. Raises OSError."""
         with self._binding:
             for program in tuple(self._sockets):
                 self._bind(program)
@@ -183,14 +183,14 @@ class NotifySockets:
         self._poke()
 
     def expect(self, program: str, token: str) -> None:
-        """A new attempt: what the one before had said is forgotten."""
+        """Expect messages of a new attempt; the state of the previous one is forgotten."""
         with self._guard:
             known = self._heard.get(program)
             if known is None or known.token != token:
                 self._heard[program] = Heard(token)
 
     def heard(self, program: str, token: str) -> Heard | None:
-        """What this attempt has said, or None when it is not expected."""
+        """All that this attempt has reported, or None when it is not expected."""
         with self._guard:
             found = self._heard.get(program)
         return found if found is not None and found.token == token else None
@@ -219,15 +219,15 @@ class NotifySockets:
                 elif isinstance(sock, socket.socket):
                     try:
                         count += self._drain(key.data, sock)
-                    except Exception:  # one bad message must not make the daemon deaf
+                    except Exception:  # one bad message must not end the reception of all others
                         log.exception("edge_failed", program=key.data)
             if (at_ns := now_ns()) - window_ns > _WINDOW_S * 1e9:
                 window_ns, count = at_ns, 0
-            elif count >= _MOST_IN_WINDOW:  # who sends without end would have a core of ours, and the interpreter's lock
+            elif count >= _MOST_IN_WINDOW:  # an endless sender would keep a core, and the interpreter's lock, busy
                 time.sleep(_WINDOW_S)
 
     def _drain(self, program: str, sock: socket.socket) -> int:
-        """Take what has come, within a bound: one chatty program must not keep the others waiting. How many there were."""
+        """Receive the waiting messages, up to a limit, so that no chatty program delays the others; return their number."""
         for number in range(_MOST_AT_ONCE):
             try:
                 data, ancillary, _, _ = sock.recvmsg(
@@ -281,7 +281,7 @@ def _token_of(pid: int) -> str | None:
         environ = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return None
-    if not environ:  # a zombie's (since Linux 6.x that is an error), or one in the middle of its exec
+    if not environ:  # a zombie (since Linux 6.x that is an error), or a process in the middle of its exec
         return None
     mark = f"{ENV_TOKEN}=".encode()
     return next((item[len(mark) :].decode("ascii", "replace") for item in environ.split(b"\0") if item.startswith(mark)), "")

@@ -1,18 +1,19 @@
-"""Processes that a killed shim leaves behind come home to the daemon, which is the sub-reaper above all shims.
+"""Finds the orphans of a killed shim: they become children of the daemon, which is the sub-reaper above all shims.
 
-A grandchild in a session and an environment of its own has no mark by which it could be found again. Its shim sees it,
-being its sub-reaper (prctl(2), PR_SET_CHILD_SUBREAPER); when the shim itself is killed, the kernel hands it to the next
-sub-reaper up. Without one that is pid 1, among thousands of others, and a second trainer would start beside it.
+A grandchild in its own session and environment has no mark by which it could be found again. Its shim sees it, because the
+shim is its sub-reaper (prctl(2), PR_SET_CHILD_SUBREAPER). When the shim itself is killed, the kernel hands the grandchild to
+the next sub-reaper above. Without one that is pid 1, among thousands of others: the grandchild would keep running, and a
+second trainer would start beside it.
 
-An orphan of an attempt is a child of the daemon in another session than the daemon's own: the daemon's helpers stay in its
-session, a shim makes a session of its own before it starts anything, and no process can enter a session that exists. Shims
-are children in other sessions too. They carry a token: what carries one is found by it, and is left alone here.
+An orphan of an attempt is a child of the daemon in a session other than the daemon's. The daemon's helpers stay in its
+session, a shim creates its own session before it starts anything, and no process can enter an existing session. Shims are
+children in other sessions too. But they carry a token: a process with a token is found by it, and is left alone here.
 
 Example: shim 90 of Pong is killed. Its worker dies with it (PR_SET_PDEATHSIG). A `setsid env -i sleep` of that worker is now
-a child of the daemon, began after the shim, and has no token: it is ended, and Pong starts again.
+a child of the daemon, began after the shim, and has no token. The daemon ends it, and Pong starts again.
 
-This holds while the daemon lives, and over its re-execution. The orphans of a shim that is killed while no daemon runs go to
-pid 1; those are found by their session, their mark and their cgroup alone.
+This works while the daemon lives, and over its re-execution. The orphans of a shim that is killed while no daemon runs go to
+pid 1. They can be found only by their session, their mark and their cgroup.
 """
 
 from __future__ import annotations
@@ -30,32 +31,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
-# Of attempts, and of the daemon's own children, which may leave processes behind that are no attempt's.
+# The marks of attempts, and of the daemon's own children, whose leftover processes belong to no attempt.
 _MARKS: Final = (f"{contract.ENV_TOKEN}=".encode(), f"{leftovers.ENV}=".encode())
 
 
 class Orphans:
-    """The orphans that have come home to this process. Without `adopt` nothing comes, and nothing is found."""
+    """The orphans that became children of this process. Before `adopt` there are none."""
 
     def __init__(self) -> None:
         self._home = False
         self._dead: set[tuple[int, int]] = set()  # (pid, start ticks) of the zombies at the last look
 
     def adopt(self) -> bool:
-        """Be the sub-reaper from now on; it outlasts execve(2), and no child inherits it. False: the kernel refused."""
+        """Become the sub-reaper; this survives execve(2), and no child inherits it. False: the kernel refused."""
         self._home = ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
         return self._home
 
     def since(self, start_ticks: int) -> list[int]:
-        """Those alive without a mark that began at or after this tick."""
+        """The pids of living orphans without a mark that began at or after this tick."""
         found = [stat for stat in self._children() if stat.alive and stat.start_ticks >= start_ticks]
         return [stat.pid for stat in found if not _is_marked(stat.pid)]
 
     def reap(self, awaited: Callable[[], Collection[int]]) -> None:
-        """Let those go that have ended. `awaited` are children of ours that somebody waits for.
+        """Reap the orphans that have ended. `awaited` returns the children for which another thread waits.
 
-        Whoever waits for a child does so at once. One that is a zombie at two looks in a row, and is not awaited, is an
-        orphan's: to take it at the first look could take a shim's exit status from `Popen.wait`.
+        Such a thread waits at once. So a child that is a zombie at two checks in a row, and is not awaited, is an orphan.
+        Reaping it at the first check could take a shim's exit status away from `Popen.wait`.
         """
         dead = {(stat.pid, stat.start_ticks) for stat in self._children() if not stat.alive}
         for pid, _ in dead & self._dead - {(pid, ticks) for pid, ticks in dead if pid in awaited()}:
@@ -74,7 +75,7 @@ NONE: Final = Orphans()
 
 
 def _pids_of_children() -> list[int]:
-    """Of every thread of this process; by a look at all processes where the kernel does not list them."""
+    """The children of every thread of this process; if the kernel does not list them, all processes are scanned."""
     try:
         tasks = os.listdir("/proc/self/task")  # noqa: PTH208  a path object each is waste
         lists = [Path(f"/proc/self/task/{task}/children").read_text(encoding="ascii") for task in tasks]
@@ -87,5 +88,5 @@ def _is_marked(pid: int) -> bool:
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
-        return False  # it has ended, or belongs to another user since: the signal will tell
+        return False  # it has ended, or now belongs to another user: sending the signal shows which
     return any(variable.startswith(_MARKS) for variable in variables)

@@ -1,8 +1,8 @@
-"""The checkpoints that a script writes by itself: found by its `checkpoint_glob`, looked at, set aside.
+"""Finds, examines and sets aside the checkpoints that a script writes by itself, by its `checkpoint_glob`.
 
-Whatever lies in its directory, nothing here raises and nobody waits for it: each look is a thread of its own, with an end. A
-wildcard meets no link: what a link leads to may be anybody's, or the directory itself. The part of the pattern without a
-wildcard is what somebody wrote by hand, so links in it are followed. A look costs at most a fiftieth of a core.
+Whatever is in the directory, nothing here raises and no other thread has to wait: each scan runs in its own thread, with a
+time limit. A wildcard matches no link, because a link may lead to foreign files, or back to the directory itself. The part
+of the pattern without a wildcard was written by hand, so links in it are followed. Scans cost at most a fiftieth of a core.
 
 A checkpoint that is set aside becomes `.NAME.bad` in its directory: scripts look for `*.pt` or `checkpoint-*`, and neither
 finds that name.
@@ -44,11 +44,11 @@ log = structlog.get_logger()
 
 _LOOK_S: Final = 10.0
 _LOOK_SHARE: Final = 0.02
-_MOST_S: Final = 60.0  # of one look, the program's own check not counted
+_MOST_S: Final = 60.0  # of one scan, without the program's own check
 _MOST_ENTRIES: Final = 300_000
-_MOST_LOOKED_AT: Final = 20  # of the newest
-_MOST_SORTED: Final = 200  # of the newest by step, of which the time is read
-_START_WAIT_S: Final = 10.0  # so long a start waits for a look
+_MOST_LOOKED_AT: Final = 20  # examined checkpoints, the newest ones
+_MOST_SORTED: Final = 200  # the newest by step; only their modification time is read
+_START_WAIT_S: Final = 10.0  # how long a start waits for a scan
 _MOST_DEEP: Final = 16
 _SAME_S: Final = 0.5
 _SAVING_S: Final = 60.0
@@ -57,14 +57,14 @@ _WILD: Final = re.compile(r"[*?\[]")
 
 
 class Unanswered(Exception):
-    """It cannot be looked at; the message is one clause."""
+    """The checkpoints cannot be examined; the message is one clause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where the checkpoints of one program are, and how they are read."""
 
-    base: str  # below which a wildcard looks
+    base: str  # wildcards match below this directory
     parts: tuple[str, ...]
     rule: StepRule
     check: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class Place:
 
 
 def place_of(spec: ProgramSpec, run_dir: str) -> Place | None:
-    """None: the program has not said where they are."""
+    """The place of a program's checkpoints; None: it has no `checkpoint_glob`."""
     if not spec.checkpoint_glob:
         return None
     directory = spec.directory or run_dir
@@ -93,7 +93,7 @@ def place_of(spec: ProgramSpec, run_dir: str) -> Place | None:
 
 
 def places_of(settings: Settings, paths: Paths, programs: Iterable[str]) -> dict[str, Place]:
-    """Of those programs that have said where."""
+    """The places of those programs that have a `checkpoint_glob`."""
     specs = [spec for name in programs if (spec := settings.program(name)) is not None]
     found = {spec.name: place_of(spec, paths.run_dir(spec.name)) for spec in specs}
     return {name: place for name, place in found.items() if place is not None}
@@ -101,7 +101,7 @@ def places_of(settings: Settings, paths: Paths, programs: Iterable[str]) -> dict
 
 @dataclass(slots=True)
 class Budget:
-    """What one look may still cost. `over` ends it from outside."""
+    """The time and directory entries that are left for one scan. `over` ends it from outside."""
 
     until_s: float = field(default_factory=lambda: time.monotonic() + _MOST_S)
     entries: int = _MOST_ENTRIES
@@ -120,7 +120,7 @@ class Budget:
 
 @dataclass(slots=True)
 class _Matches:
-    """What matches: paths relative to the base; and how many links were passed over."""
+    """The matching paths, relative to the base, and the number of links that were skipped."""
 
     paths: list[str] = field(default_factory=list)
     links: int = 0
@@ -156,7 +156,7 @@ def _find(place: Place, budget: Budget) -> _Matches:
 
 
 def _entries(directory: str, budget: Budget, below: _Matches | None) -> Iterator[os.DirEntry[str]]:
-    """Nothing of a directory that vanished, or that may not be read below the base: the others count."""
+    """The entries of a directory; none if it vanished, or if it is below the base and may not be read: others count."""
     try:
         with os.scandir(directory) as entries:
             for entry in entries:
@@ -171,12 +171,12 @@ def _entries(directory: str, budget: Budget, below: _Matches | None) -> Iterator
 
 
 def is_aside(name: str) -> bool:
-    """Whether a file or directory is what was set aside here, or is being put into place."""
+    """Whether the name is that of a checkpoint that was set aside here, or that is being put into place."""
     return name.startswith(".") and name.endswith((contract.BAD_SUFFIX, contract.TMP_SUFFIX))
 
 
 def _newest_first(place: Place, paths: list[str], budget: Budget) -> list[tuple[str, int | None, float]]:
-    """The newest of them with step and time of writing. Where the name has the step, the time is read of these alone."""
+    """The newest paths with step and modification time. If the names contain the step, only `_MOST_SORTED` are read."""
     steps: dict[str, int | None] = {}
     for path in paths:
         budget.spend()
@@ -192,7 +192,7 @@ def _newest_first(place: Place, paths: list[str], budget: Budget) -> list[tuple[
 
 
 def _with_steps(place: Place, newest: list[tuple[str, int | None, float]]) -> list[tuple[str, int | None, float]]:
-    """With the steps that stand in files, and sorted by them."""
+    """Add the steps that are stored in files, and sort by them."""
     if not place.rule.file:
         return newest
     with_steps = []
@@ -211,7 +211,7 @@ def _with_steps(place: Place, newest: list[tuple[str, int | None, float]]) -> li
 
 @dataclass(slots=True)
 class _Known:
-    """What was found of one path, for as long as its files are the same."""
+    """The findings about one path, valid as long as its files stay the same."""
 
     files: tuple[whole_files.File, ...]
     defect: str | None = None
@@ -221,14 +221,14 @@ class _Known:
 
 @dataclass(slots=True)
 class Looks:
-    """Looks at one place, one after another: what an earlier one found of the same files is not read again."""
+    """Repeated scans of one place: files that have not changed since an earlier scan are not read again."""
 
     known: dict[str, _Known] = field(default_factory=dict)
 
     def look(
         self, place: Place, budget: Budget, *, now_wall_s: float, running: bool, doubt_from_wall_s: float | None = None
     ) -> Result:
-        """Raises Unanswered."""
+        """Scan the place once. Raises Unanswered."""
         try:
             found = _find(place, budget)
             newest = _newest_first(place, found.paths, budget)[:_MOST_LOOKED_AT]
@@ -292,11 +292,11 @@ def _verdict(known: _Known, *, settled: bool) -> tuple[str, str]:
 
 
 class _NoAnswer(Exception):
-    """The program's own check said neither yes nor no."""
+    """The program's own check gave no answer."""
 
 
 def _own_check(place: Place, path: str) -> str:
-    """What `checkpoint_check` says: empty for exit code 0, else its first line. Raises _NoAnswer when it cannot be run."""
+    """Run `checkpoint_check`: empty for exit code 0, else its last line. Raises _NoAnswer when it gives no answer."""
     env = {name: value for name, value in os.environ.items() if name not in contract.STRIPPED_ENV}
     env |= dict(place.env) | leftovers.mark(of_user=True)
     try:
@@ -307,12 +307,12 @@ def _own_check(place: Place, path: str) -> str:
     except (OSError, ValueError) as error:
         raise _NoAnswer(f"checkpoint_check cannot be started: {error}") from error
     try:
-        said = check.communicate(timeout=place.check_timeout_s)[0]
+        output = check.communicate(timeout=place.check_timeout_s)[0]
     except subprocess.TimeoutExpired:
         raise _NoAnswer(f"checkpoint_check did not answer within {place.check_timeout_s:g} s") from None
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(check.pid, signal.SIGKILL)  # what it may have left behind
+            os.killpg(check.pid, signal.SIGKILL)  # and the processes that it may have left behind
         if check.returncode is None:
             check.wait()
         if check.stdout is not None:
@@ -321,13 +321,13 @@ def _own_check(place: Place, path: str) -> str:
         return ""
     if check.returncode < 0 or check.returncode in (126, 127):
         raise _NoAnswer(f"checkpoint_check ended with {check.returncode}")
-    lines = said.decode("utf-8", "replace").strip().splitlines()
+    lines = output.decode("utf-8", "replace").strip().splitlines()
     return (lines[-1][:_MOST_SAID] if lines else "") or f"checkpoint_check ended with {check.returncode}"
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one look has found."""
+    """The result of one scan."""
 
     place: Place
     looked: tuple[Candidate, ...] = ()  # the newest first, up to the newest whole one
@@ -335,18 +335,18 @@ class Result:
     links: int = 0
     unread: str = ""
     gap_s: float | None = None
-    saving_since_wall_s: float | None = None  # what was written later may be a save under way; None: nobody saves
+    saving_since_wall_s: float | None = None  # a later file may be a save in progress; None: no program saves
 
     @property
     def choice(self) -> newest_whole.Choice:
-        """One that is torn just now is no news while the program runs: it is being written."""
+        """The choice; while the program runs, a checkpoint that was written just now is not reported as torn."""
         choice, since_s = newest_whole.choose(self.looked), self.saving_since_wall_s
         if since_s is not None and choice.torn is not None and choice.torn.written_wall_s >= since_s:
             return replace(choice, torn=None)
         return choice
 
     def told(self, clock: Clock) -> OwnCheckpoint:
-        """As the core takes it."""
+        """The result in the form that the core accepts."""
         choice, base = self.choice, self.place.base
         newest, torn = choice.newest, choice.torn
         sure = choice.unsure is None and not self.unread
@@ -379,11 +379,11 @@ class Result:
 
 
 def parent_below(base: str, path: str, *, make: bool = False) -> tuple[int, str]:
-    """A descriptor of the directory that holds `path` below `base`, and its name there. Links in `path` are not followed.
+    """The descriptor of the directory below `base` that holds `path`, and the name there. Follows no links in `path`.
 
-    `make`: directories on the way that are gone are made again.
+    `make`: create missing directories on the way.
 
-    Raises ValueError for a path that leads out, OSError: also where a link is on the way.
+    Raises ValueError for a path that leads out of `base`; OSError, also if a link is on the way.
     """
     *parents, name = contract.checked_path(path).split("/")
     fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -400,7 +400,7 @@ def parent_below(base: str, path: str, *, make: bool = False) -> tuple[int, str]
 
 
 def set_aside(base: str, path: str) -> str:
-    """Rename it, durably, so that no script finds it; its new path below the base. Raises OSError, ValueError."""
+    """Rename it, durably, so that no script finds it; return its new path below `base`. Raises OSError or ValueError."""
     fd, name = parent_below(base, path)
     try:
         for number in range(1, 10_000):
@@ -418,20 +418,20 @@ def set_aside(base: str, path: str) -> str:
 
 
 def newer_than(place: Place, path: str, budget: Budget) -> list[str]:
-    """Those that come after this one, the newest last. Raises Unanswered, OSError."""
+    """The checkpoints that are newer than this one, the newest last. Raises Unanswered, OSError."""
     found = _with_steps(place, _newest_first(place, _find(place, budget).paths, budget))
     paths = [each[0] for each in found]
     return list(reversed(paths[: paths.index(path)])) if path in paths else []
 
 
 def relative(place: Place, path: str) -> str | None:
-    """A path of this place, as the record has it, relative to where its pattern begins; None: it is of another place."""
+    """A recorded path of this place, relative to the base of its pattern; None: it belongs to another place."""
     prefix = f"{place.base}/"
     return path[len(prefix) :] if path.startswith(prefix) else None
 
 
 def _set_aside_all(place: Place, paths: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that are still there afterwards: the disk refused."""
+    """Set these aside; return those that are still there because the disk refused."""
     left = []
     for path in paths:
         below = relative(place, path)
@@ -448,14 +448,14 @@ def _set_aside_all(place: Place, paths: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _roll_back(place: Place, from_step: int, budget: Budget) -> None:
-    """Set aside those from this step on, the newest last; but not if no older one would be left."""
+    """Set aside the checkpoints from this step on, the newest last; none if no older one would be left."""
     found = _newest_first(place, _find(place, budget).paths, budget)
     known = [(path, step) for path, step, _ in found if step is not None]
     if any(step < from_step for _, step in known):
         _set_aside_all(place, tuple(f"{place.base}/{path}" for path, step in reversed(known) if step >= from_step))
 
 
-# --- the looks of the daemon ------------------------------------------------------------------------------------------
+# --- the scans of the daemon ------------------------------------------------------------------------------------------
 
 
 def _is_same(before: OwnCheckpoint, now: OwnCheckpoint) -> bool:
@@ -465,18 +465,18 @@ def _is_same(before: OwnCheckpoint, now: OwnCheckpoint) -> bool:
 
 @dataclass(slots=True)
 class _Watched:
-    """The looks at one program's checkpoints."""
+    """The scans of one program's checkpoints."""
 
     place: Place
     looks: Looks = field(default_factory=Looks)
-    guard: threading.Lock = field(default_factory=threading.Lock)  # held by the thread that looks
+    guard: threading.Lock = field(default_factory=threading.Lock)  # held by the thread that scans
     due_s: float = 0.0
     began_s: float | None = None
     told: OwnCheckpoint | None = None
 
 
 class OwnCheckpoints:
-    """Looks at every program's own checkpoints. `newest` never blocks, and a start waits for some seconds at most."""
+    """Scans every program's own checkpoints. `newest` never blocks, and a start waits for some seconds at most."""
 
     def __init__(self, paths: Paths, clock: Clock, inbox: Inbox) -> None:
         self._paths, self._clock, self._inbox = paths, clock, inbox
@@ -485,7 +485,7 @@ class OwnCheckpoints:
         self._tasks = Tasks("checkpoints")
 
     def newest(self, spec: ProgramSpec) -> OwnCheckpoint | None:
-        """What the last look at a running program found; None: there was none yet, or the program has not said where."""
+        """The result of a running program's last scan; None: there was none yet, or it has no `checkpoint_glob`."""
         watched = self._of(spec)
         if watched is None:
             return None
@@ -512,9 +512,9 @@ class OwnCheckpoints:
         began_s = time.monotonic()
         try:
             with watched.guard:
-                told, before = self._look(watched, running=True), watched.told
-                # The same files: the time differs by what two clocks were read apart, and would be news at every look.
-                watched.told = before if before is not None and _is_same(before, told) else told
+                found, before = self._look(watched, running=True), watched.told
+                # Two clocks are read one after the other, so the time differs slightly for unchanged files: no change.
+                watched.told = before if before is not None and _is_same(before, found) else found
         finally:
             took_s = time.monotonic() - began_s
             watched.due_s = began_s + max(_LOOK_S, took_s / _LOOK_SHARE)
@@ -533,7 +533,7 @@ class OwnCheckpoints:
             return OwnCheckpoint(sure=False, error=f"it stopped at a bug ({type(error).__name__}); see the daemon's log")
 
     def before_start(self, order: BeforeStart, then: Callable[[str | None], None]) -> None:
-        """Set aside and look, then start: `then` gets the path of the newest whole one, empty for none; None: not known."""
+        """Set aside, scan, then call `then` with the path of the newest whole one; empty: there is none; None: unknown."""
         self._tasks.begin(f"start-{order.spec.name}", self._before_start, order, then)
 
     def _before_start(self, order: BeforeStart, then: Callable[[str | None], None]) -> None:
@@ -577,10 +577,10 @@ class OwnCheckpoints:
 
 @dataclass(frozen=True, slots=True)
 class BeforeStart:
-    """What is done with a program's own checkpoints before one start of it."""
+    """The work on a program's own checkpoints before one of its starts."""
 
     spec: ProgramSpec
     token: str
-    aside: tuple[str, ...] = ()  # set aside, if they are there
-    from_step: int | None = None  # and those from this step on
+    aside: tuple[str, ...] = ()  # paths to set aside, if they still exist
+    from_step: int | None = None  # also set aside those from this step on
     doubt_from_wall_s: float | None = None

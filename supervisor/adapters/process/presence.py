@@ -1,11 +1,11 @@
-"""Whether the worker that the record calls alive is there, for pages that are made while nobody can write the record.
+"""Checks whether a worker that the record calls alive still runs, for pages made while no daemon can write the record.
 
-A daemon that is dead, or cannot write its journal, records no end. Its record goes on saying RUNNING of a worker that was
-killed, or that ended with the boot before. So each worker is looked at by its identity (pid and start time, in this boot)
+A daemon that is dead, or cannot write its journal, records no end. Its record still says RUNNING of a worker that was
+killed, or that ended with the previous boot. So each worker is checked by its identity (pid and start time, in this boot)
 before a page says that it runs.
 
-Example: the box lost its power at RUNNING, pid 4242, and no daemon runs since. The page says GONE, "the host rebooted; the
-next start resumes it", and not that pid 4242 has an uptime.
+Example: the box lost power at RUNNING, pid 4242, and no daemon has run since. The page says GONE, "the host rebooted; the
+next start resumes it", and shows no uptime of pid 4242.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from supervisor.model.lifecycle import HAS_PROCESS, Phase
 from supervisor.model.settings import Paths
 from supervisor.model.state import Attempt, State
 
-GONE = "GONE"  # the record says that it runs, and it does not
+GONE = "GONE"  # the record says that it runs, but it does not
 UNKNOWN = "UNKNOWN"
 _WAITING = {Phase.QUEUED, Phase.BACKOFF, Phase.GATED}
 _OF_A_PROCESS = (
@@ -38,7 +38,7 @@ _OF_A_PROCESS = (
 
 
 def corrected(view: Mapping[str, Any], attempt: Attempt | None, *, rebooted: bool | None) -> dict[str, Any]:
-    """A page's view of one program, as far as its process bears it out. `rebooted`: since the newest fact; None: unknown."""
+    """The view of one program, corrected by its process. `rebooted`: since the newest fact; None: unknown."""
     if attempt is None or view["phase"] not in HAS_PROCESS:
         return dict(view)
     if rebooted:
@@ -62,7 +62,7 @@ def without_daemon(view: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has_rebooted(state: State, state_dir: str, environ: Mapping[str, str]) -> bool | None:
-    """Whether the box has restarted since the newest fact; None: the boot cannot be told."""
+    """Whether the box has restarted since the newest fact; None: unknown."""
     paths = Paths(state_dir, "")
     mark = boot.read_mark(Path(paths.alive))
     try:

@@ -1,18 +1,18 @@
-"""Readings of live attempts: the beat record, sd_notify edges, growing logs and files, the process state.
+"""Reads live attempts: the beat record, sd_notify messages, growing logs and files, the process state.
 
-Each program names its source of progress (`model.settings.Progress`), or leaves it open: then the best that speaks is taken
-at each look. A beat is better than notifications; those are better than the steps in its own output (`adapters/figures`),
-and those than the growth of its log or its files. What a better source does not say is taken from that output. The process
-state and the process tree (`trees.py`) are read for all. A reading that
-fails leaves its field None: not known, which is not zero and not "stalled".
+A program names its source of progress (`model.settings.Progress`), or leaves it open: then each reading uses the best
+source that has data at that moment. Beats are better than notifications. Those are better than the steps in the program's
+own output (`adapters/figures`), and those are better than the growth of its log or its files. That output also supplies the
+values that a better source lacks. The process state and the process tree (`trees.py`) are read for all programs. If a
+reading fails, its field is None: unknown, which is neither zero nor "stalled".
 
-A beat record that cannot be read at this moment (its writer was interrupted in the middle) is no sign of a stall either:
-the newest beat that could be read stands until there is another.
+A beat record that cannot be read at this moment (its writer was interrupted in the middle) is no sign of a stall either: the
+last beat that could be read stays valid until there is another.
 
-A beat file can also be removed, replaced or overwritten. Its worker makes it again within a second (`contract.Client`).
-Until then, or where it cannot, the record that the worker still maps is read through /proc. Where even that fails, the
-growth of its log and its CPU time stand in for its beats, with the patience of programs without beats: what cannot be
-read is unknown, and unknown is not stalled (docs/adr/0031-lost-beats.md).
+A beat file can also be removed, replaced or overwritten. Its worker creates it again within a second (`contract.Client`).
+Until then, or if it cannot, the record that the worker still maps is read through /proc. If even that fails, the growth of
+its log and its CPU time replace its beats, with the time limits of programs without beats. Beats that cannot be read are
+unknown, and unknown is not stalled (docs/adr/0031-lost-beats.md).
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ log = structlog.get_logger()
 _MOST_REPORT_BYTES: Final = 64 * 1024  # per look ...
 _MOST_REPORTS: Final = 256  # ... and lines
 _MOST_REPORTS_EVER: Final = 1000  # of one attempt, while it runs
-_REPORTS_S: Final = 5.0  # between two looks for the first report of a program that need not know of them
-_LOAD_S: Final = 10.0  # between two looks at a cgroup: the kernel's own averages move that slowly
-_LOST_S: Final = 5.0  # so long a worker has to make its beat file again; also between two looks at its open files
+_REPORTS_S: Final = 5.0  # between two checks for the first report of a program that may never write one
+_LOAD_S: Final = 10.0  # between two readings of a cgroup: the kernel's own averages change that slowly
+_LOST_S: Final = 5.0  # a worker's time to create its beat file again; also between two checks of its open files
 _FIRST_BEAT_S: Final = 10.0  # an adopted worker may have been started a moment ago
-_FUTURE_S: Final = 1.0  # a stamp that lies further ahead is of another clock
+_FUTURE_S: Final = 1.0  # a time stamp that lies further ahead is from another clock
 
 Reports = tuple[tuple[str, str, Report], ...]
 
 
 @dataclass(slots=True)
 class _Watched:
-    """One attempt under watch, and what was last seen of it."""
+    """One watched attempt and its last readings."""
 
     spec: ProgramSpec
     attempt: int
@@ -73,17 +73,17 @@ class _Watched:
     tree: Tree
     adopted: bool = False
     lost_at_s: float | None = None  # since when its beats cannot be read in any way
-    mapped: str | None = None  # where /proc has the record that it maps
+    mapped: str | None = None  # path in /proc of the record that the worker maps
     mapped_due_s: float = 0.0
     beat: contract.Beat | None = None
     grown: growth.Growth = field(default_factory=growth.Growth)
     known: tuple[object, ...] = ()
-    sample: Sample | None = None  # made of `known`
+    sample: Sample | None = None  # computed from `known`
     failed: bool = False
     load: cgroups.Load | None = None
     load_due_s: float = 0.0
-    shown: tuple[Sample, Sample] | None = None  # without and with load and tree
-    with_seen: tuple[object, ...] = ()  # of the tree and the health checks
+    shown: tuple[Sample, Sample] | None = None  # the sample without and with load and tree
+    with_seen: tuple[object, ...] = ()  # readings of the tree and the health checks in `shown`
     own: OwnCheckpoint | None = None
     reports_at: int = 0
     reports: int = 0
@@ -98,9 +98,9 @@ class LocalProbes:
         own: Callable[[str], OwnCheckpoint | None] = lambda _: None,
         figures: FigureReader | None = None,
     ) -> None:  # fmt: skip
-        """`own` is the newest checkpoint that a program has written itself, as far as it is known; it never blocks.
+        """`own` returns the newest known checkpoint that a program has written itself; it never blocks.
 
-        `figures` reads what programs say in their own output; None: nobody does.
+        `figures` reads figures from the programs' own output; None: no figures.
         """
         self._groups, self._own, self._figures = groups, own, figures
         self._paths, self._clock, self._edges = paths, clock, edges
@@ -111,9 +111,9 @@ class LocalProbes:
         self._forest: procfs.Forest | None = None
 
     def watch(self, spec: ProgramSpec, attempt: int, token: str, pid: int, *, adopted: bool = False) -> None:
-        """Begin to read an attempt; `expect` its edges first (they may come before its pid is known).
+        """Begin to read an attempt. Call `NotifySockets.expect` before: notifications may arrive before the pid is known.
 
-        `adopted`: an earlier daemon had started it, so its beat file must be there.
+        `adopted`: an earlier daemon started it, so its beat file must already exist.
         """
         file = None
         with contextlib.suppress(OSError):
@@ -161,13 +161,13 @@ class LocalProbes:
         try:
             forest = self._forest = self._scans.newest(now_s, again)
         except OSError:
-            return  # no /proc, no descriptor left: what was seen last stands
+            return  # no /proc, no descriptor left: the last readings stay valid
         roots = {pid for item in watched for pid in (item.tree.root, item.tree.worker) if pid is not None}
         changed = set() if forest is before else touched(before, forest, roots)
         self._look_closely(watched, forest, now_s, changed)
 
     def _look_closely(self, watched: list[_Watched], forest: procfs.Forest, now_s: float, changed: set[int] | None) -> None:
-        """Look at the trees with these roots (None: at all), and at those for which it is time."""
+        """Examine the trees with these roots (None: all trees), and those that are due."""
         directories = Counter(item.spec.directory or self._paths.run_dir(item.spec.name) for item in watched)
         for item in watched:
             spec, tree = item.spec, item.tree
@@ -177,12 +177,12 @@ class LocalProbes:
                 record = read_record(self._paths.shim_record(spec.name))
                 tree.root = record.shim_pid if record is not None and record.token == item.token else None
                 tree.directory = own_directory(tree.directory, directories)
-            speaks = "" if item.sample is None else item.sample.source
-            quiet = spec.source(speaks) in SILENT
+            source = "" if item.sample is None else item.sample.source
+            quiet = spec.source(source) in SILENT
             tree.look(forest, now_s, leader=spec.progress is Progress.NONE, witnesses=quiet, tasks=self._tasks)
 
     def doing(self) -> dict[int, tuple[str, int]]:
-        """What each worker that beats is busy with just now: process id -> (phase, environment steps so far)."""
+        """The current activity of each worker that beats: process id -> (phase, environment steps so far)."""
         with self._guard:
             watched = [item for item in self._watched.values() if item.spec.progress in (Progress.BEAT, Progress.AUTO)]
         found = {}
@@ -193,7 +193,7 @@ class LocalProbes:
         return found
 
     def reports(self) -> Reports:
-        """What workers have left in their `reports.jsonl` since the last call."""
+        """The reports that workers have written to their `reports.jsonl` since the last call."""
         with self._guard:
             watched = list(self._watched.values())
         return tuple((item.spec.name, item.token, report) for item in watched for report in self._new_reports(item))
@@ -203,14 +203,14 @@ class LocalProbes:
     def _read_safely(self, item: _Watched) -> Sample:
         try:
             return self._with_load(item, self._read(item))
-        except Exception:  # one program's odd directory must not blind us to the others
+        except Exception:  # one program's odd directory must not stop the readings of the others
             if not item.failed:
                 log.exception("reading_failed", program=item.spec.name)
             item.failed = True
             return Sample(item.token)
 
     def _with_load(self, item: _Watched, sample: Sample) -> Sample:
-        """What the worker's cgroup and its tree tell besides. Nothing new is the same reading again, the very object."""
+        """Add the readings of the worker's cgroup and tree. If nothing is new, this returns the same object again."""
         now_s, tree = self._clock.now_s(), item.tree
         if now_s >= item.load_due_s:
             item.load_due_s, load = now_s + _LOAD_S, self._groups.read(item.token)
@@ -259,10 +259,10 @@ class LocalProbes:
         return None if self._figures is None else self._figures.newest(item.spec.name, item.token)
 
     def _from_best(self, item: _Watched, state: str | None, heard: Heard | None) -> Sample:
-        """The best source that speaks just now. A beat file that was there stays the source: it is lost, not gone.
+        """Read the best source that has data now. After the first beat, beats stay the source: a missing file is only lost.
 
-        Notifications are a source of progress from the second that reports progress on: many programs say READY=1 and no
-        more. Before that, the newest of them counts beside the growth of the log.
+        Notifications become the source with the second message that reports progress: many programs send only READY=1.
+        Before that, the newest notification counts beside the growth of the log.
         """
         if item.beat is None:
             beat = contract.read_beat(self._paths.beat(item.spec.name, item.attempt))
@@ -275,13 +275,13 @@ class LocalProbes:
             return self._unless_known(item, Progress.NOTIFY, state, heard)
         self._note_growth(item, self._logs(item) | (growth.files(self._paths, item.spec) if item.spec.progress_glob else {}))
         told = self._told(item)
-        speaks = told is not None and told.speaks(self._clock.now_s())
-        return self._unless_known(item, Progress.FIGURES if speaks else Progress.LOG, state, heard)
+        has_figures = told is not None and told.speaks(self._clock.now_s())
+        return self._unless_known(item, Progress.FIGURES if has_figures else Progress.LOG, state, heard)
 
     def _without_beat(
         self, item: _Watched, source: Progress, state: str | None, heard: Heard | None, told: Told | None
     ) -> Sample:
-        """Nothing but its arguments and what has grown goes into it: the same again is the same reading."""
+        """A reading that depends only on the arguments and the growth: equal inputs give an equal reading."""
         if item.spec.progress is Progress.AUTO:
             return replace(self._without_beat_of(item, source, state, heard, told), source=source.value)
         return self._without_beat_of(item, source, state, heard, told)
@@ -303,11 +303,11 @@ class LocalProbes:
     def _state(item: _Watched) -> str | None:
         if item.stat is not None:
             return item.stat.state()
-        stat = procfs.read_stat(item.pid)  # no descriptor was left for it: the long way, every time
+        stat = procfs.read_stat(item.pid)  # no descriptor was left for it: open the file every time
         return stat.state if stat is not None and stat.start_ticks == item.start_ticks else None
 
     def beat_defect(self, program: str, token: str) -> str:
-        """What is wrong with an attempt's beat file, as a clause; empty while it is well, or not begun yet."""
+        """The defect of an attempt's beat file, as a clause; empty: the file is good, or does not exist yet."""
         with self._guard:
             item = self._watched.get(program)
         if item is None or item.token != token:
@@ -334,7 +334,7 @@ class LocalProbes:
         return beat or item.beat
 
     def _mapped_beat(self, item: _Watched) -> contract.Beat | None:
-        """A beat from the record that its worker maps, although its path leads there no more."""
+        """A beat from the record that its worker still maps, although the path no longer leads to that record."""
         now_s = self._clock.now_s()
         if item.mapped is None and now_s >= item.mapped_due_s:
             item.mapped_due_s = now_s + _LOST_S
@@ -365,7 +365,7 @@ class LocalProbes:
         return beat_sample(beat, state, self._stamp, deadline_s, heard.status if heard else "")
 
     def _stamp(self, at_ns: int) -> float | None:
-        """A worker's own stamp as journal time; None when it never set it, or took it from another clock."""
+        """A worker's own time stamp as journal time; None when it never set it, or took it from another clock."""
         if at_ns in {0, contract.UNKNOWN}:
             return None
         at_s = self._clock.from_boot_ns(at_ns)
@@ -418,7 +418,7 @@ class LocalProbes:
         return growth.logs(self._paths, item.spec)
 
     def _new_reports(self, item: _Watched) -> list[Report]:
-        if item.reports > _MOST_REPORTS_EVER:  # it reports in a loop: the newest are read again when it has ended
+        if item.reports > _MOST_REPORTS_EVER:  # it writes in a loop: the newest are read when it has ended
             return []
         if item.reports == 0 and item.beat is None and item.spec.progress is not Progress.BEAT:
             now_s = self._clock.now_s()
@@ -439,7 +439,7 @@ class LocalProbes:
             data = b"".join(data.splitlines(keepends=True)[:_MOST_REPORTS])
         whole = data.rfind(b"\n") + 1
         if whole == 0 and len(data) == _MOST_REPORT_BYTES:
-            whole = len(data)  # a line without end: passed over piece by piece
+            whole = len(data)  # a line without end: skipped piece by piece
         item.reports_at += whole
         lines = data[:whole].splitlines()
         item.reports += len(lines)
@@ -458,9 +458,9 @@ _TARGETS: Final = {
 def beat_sample(
     beat: contract.Beat, state: str | None, at: Callable[[int], float | None], deadline_s: float | None, status: str = ""
 ) -> Sample:
-    """A beat as a reading. `at` makes journal time of the worker's stamps."""
-    told = contract.known_figures(beat)
-    own = {name: told.pop(name) for name in _OWN if name in told}
+    """Convert a beat to a sample. `at` converts the worker's time stamps to journal time."""
+    figures = contract.known_figures(beat)
+    own = {name: figures.pop(name) for name in _OWN if name in figures}
     return Sample(
         token=beat.token,
         proc_state=state,
@@ -470,19 +470,19 @@ def beat_sample(
         phase_since_s=at(beat.phase_since_ns),
         phase_deadline_s=deadline_s,
         ready=contract.WorkerPhase.TRAINING <= beat.phase < contract.WorkerPhase.LEAVING,
-        steps=told.pop("env_steps", None),
+        steps=figures.pop("env_steps", None),
         target_kind=_TARGETS[beat.target_kind],
         ckpt_at_s=at(beat.ckpt_ns),
         ckpt_stall_s=beat.ckpt_stall_us / 1e6 if beat.ckpt_count else None,
         ckpt_write_s=beat.ckpt_write_ms / 1e3 if beat.ckpt_count else None,
         **own,
-        figures=told,
+        figures=figures,
         status=status,
     )
 
 
 def completed(sample: Sample, spec: ProgramSpec, told: Told | None) -> Sample:
-    """A reading with what the program's own output says of it, where no better source does."""
+    """The sample, with figures from the program's own output where no better source has a value."""
     wanted = spec.figures.target_steps
     if wanted is not None and sample.target is None:
         sample = replace(sample, target=wanted, target_kind="env_steps")
@@ -499,7 +499,7 @@ def completed(sample: Sample, spec: ProgramSpec, told: Told | None) -> Sample:
 
 
 def _of_figures(found: Figures) -> dict[str, Any]:
-    """By the fields of a sample."""
+    """The figures, by the names of a sample's fields."""
     frames = found.values.get("frames")
     return {
         "steps": found.steps, "steps_per_s": found.rate, "episodes": found.episodes, "nan_count": found.nan_count,

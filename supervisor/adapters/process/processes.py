@@ -1,12 +1,12 @@
 """The local launcher: starts attempts under shims, watches them, ends their trees, and finds them again.
 
-The deciding thread calls; every call that may touch a disk or wait for a process runs in a thread of its own, so that a
-hung directory holds up one program and never the daemon. One watcher thread sleeps on the shims' pidfds.
+The deciding thread calls this module. Every call that may touch a disk or wait for a process runs in its own thread, so that
+a hung directory delays one program and never the daemon. One watcher thread waits on the shims' pidfds.
 
-What an attempt is stands in four places, from the most to the least volatile: this object; the shim's record on tmpfs;
-the lock and the fence in the run directory; the attempt's directory. `survey` puts the truth together from them after a
-daemon's death, and where they say nothing it takes the run directory's lock, which settles it: whoever holds the lock
-lives, and an attempt whose directory was closed under the lock can never start late.
+The state of an attempt is in four places, from the most to the least volatile: this object; the shim's record on tmpfs; the
+lock and the fence in the run directory; the attempt's directory. After a daemon's death `survey` derives the state from
+them. If they are not enough, it takes the run directory's lock, which decides: the holder of the lock is alive, and an
+attempt whose directory was closed under the lock can never start late.
 
 A pid file and kill(2) would be simpler and wrong: pids are reused, files outlive boots, and an orphaned trainer with a
 second one beside it means two writers of one checkpoint.
@@ -56,7 +56,7 @@ log = structlog.get_logger()
 KEPT_ATTEMPTS: Final = 20
 _KILL_PATIENCE_S: Final = 2.0  # a shim needs milliseconds to end its tree; one that is stopped or stuck gets no more
 _MOST_PATIENCE_S: Final = 30.0
-_LOCK_WAIT_S: Final = 5.0  # a predecessor that is just leaving needs milliseconds; a living one will not go
+_LOCK_WAIT_S: Final = 5.0  # a predecessor that is just ending needs milliseconds; a running one keeps the lock
 _HOLDER_PATIENCE_S: Final = 8.0  # more than a shim waits for the lock
 _POLL_S: Final = 0.02
 _REAP_PERIOD_S: Final = 10.0
@@ -81,9 +81,9 @@ class RunningAttempt:
     start_ticks: int
     shim_pid: int
     shim_start_ticks: int
-    stdout_from: int = 0  # sizes of the logs when it began: what lies before is of earlier attempts
+    stdout_from: int = 0  # sizes of the logs when it began: the bytes before are of earlier attempts
     stderr_from: int = 0
-    cgroup: str = ""  # where its shim is
+    cgroup: str = ""  # path of its cgroup; empty: none
 
     @property
     def logs_from(self) -> tuple[int, int]:
@@ -92,7 +92,7 @@ class RunningAttempt:
 
 @dataclass(slots=True)
 class _Live:
-    """What the launcher holds of one attempt. `attempt` is None until its worker runs."""
+    """The launcher's state of one attempt. `attempt` is None until its worker runs."""
 
     program: str
     number: int
@@ -100,17 +100,17 @@ class _Live:
     shim_fd: int
     shim: subprocess.Popen[bytes] | None = None  # None: started by an earlier daemon
     attempt: RunningAttempt | None = None
-    lock_fd: int = -1  # of a run directory that was made again: the shim's lock is on the one before
+    lock_fd: int = -1  # for a run directory that was created again: the shim's lock is on the old one
 
 
 def make_dir(path: str | Path) -> None:
-    """A directory for our eyes only, with its parents."""
+    """Create a directory that only our user can read, with its parents."""
     path = Path(path)
     if path.is_dir():
         return
     make_dir(path.parent)
     try:
-        path.mkdir(mode=0o700, exist_ok=True)  # another start may have made it just now
+        path.mkdir(mode=0o700, exist_ok=True)  # another start may have created it just now
     except FileExistsError:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from None
 
@@ -118,12 +118,12 @@ def make_dir(path: str | Path) -> None:
 def worker_env(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_id: str) -> dict[str, str]:
     """The worker's whole environment: the daemon's without systemd's variables, the program's own, the contract's.
 
-    Decoded as UTF-8 with surrogates whatever the daemon's locale, as the shim encodes it: bytes arrive as they were.
+    It is decoded as UTF-8 with surrogates whatever the daemon's locale, because the shim encodes it so: no byte changes.
     """
     env = {k.decode("utf-8", "surrogateescape"): v.decode("utf-8", "surrogateescape") for k, v in os.environb.items()}
-    for name in (*contract.STRIPPED_ENV, *contract.PLACEHOLDER_ENV):  # the latter: of a program that runs a daemon itself
+    for name in (*contract.STRIPPED_ENV, *contract.PLACEHOLDER_ENV):  # the latter: set if a program runs this daemon
         env.pop(name, None)
-    if spec.builtin:  # RL_* has become flags of its command line (config/programs.py): one truth, the one that ps shows
+    if spec.builtin:  # RL_* became flags of its command line (config/programs.py): the only source, and ps shows it
         env = {name: value for name, value in env.items() if not name.startswith("RL_")}
     login = users.found(spec.user).env if spec.user else {}
     env = {**_PYTHON_DEFAULTS, **env, **login, **dict(spec.env)}
@@ -133,8 +133,8 @@ def worker_env(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_i
         contract.ENV_BOOT_ID: boot_id,
     }  # fmt: skip
     if spec.user and users.is_another(spec.user):
-        # None of our directories is open to it. A client that was told of them would save nothing; without them it saves by
-        # itself, as it does without a daemon.
+        # Another user cannot enter our directories. A client that got their paths could save nothing. Without them it saves
+        # by itself, as it does without a daemon.
         return {key: value for key, value in env.items() if key != contract.ENV_RUN_DIR} | own
     return (
         env
@@ -151,9 +151,9 @@ def worker_env(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_i
 
 
 def filled_in(spec: ProgramSpec, run_dir: str) -> ProgramSpec:
-    """The program with its placeholders filled in. Reads a whole checkpoint where `{resume}` names one of the contract's.
+    """Fill in the program's placeholders. Reads a whole checkpoint if `{resume}` names one of the contract's.
 
-    Raises OSError where nobody knows its checkpoints now: to begin at step 0 would be worse than to begin later.
+    Raises OSError while the program's checkpoints are unknown: a start at step 0 would be worse than a later start.
     """
     if spec.template is None:
         return spec
@@ -168,7 +168,7 @@ def filled_in(spec: ProgramSpec, run_dir: str) -> ProgramSpec:
 
 
 def shim_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_id: str, cgroup: str = "") -> dict[str, Any]:
-    """What the shim reads on its stdin (`supervisor/shim.py`, `Order`). Raises ValueError, or OSError for another time."""
+    """The shim's input on stdin (`supervisor/shim.py`, `Order`). Raises ValueError; OSError if a later try may succeed."""
     name, stdout = spec.name, paths.log_of(spec, "stdout") or ""
     return {
         "program": name, "attempt": attempt, "token": token, "boot_id": boot_id, "argv": list(spec.argv),
@@ -188,14 +188,14 @@ def shim_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_i
 def _user(spec: ProgramSpec) -> dict[str, object] | None:
     if not spec.user:
         return None
-    if said := users.refusal(spec.user):
-        raise ValueError(said)
+    if refusal := users.refusal(spec.user):
+        raise ValueError(refusal)
     user = users.found(spec.user)
     return {"uid": user.uid, "gid": user.gid, "groups": list(user.groups)} if users.is_another(spec.user) else None
 
 
 def read_record(path: str) -> RunningAttempt | None:
-    """The shim record in the file, or None when there is none or it is not one."""
+    """The shim record in the file; None when the file is missing or holds no record."""
     try:
         body = json.loads(files.read_bounded(path, 64 * 1024))
     except (ValueError, RecursionError):
@@ -215,16 +215,16 @@ def _as_attempt(body: Any) -> RunningAttempt | None:
 def sweep(
     token: str, shim: tuple[int, int] | None, spare: int | None = None, more: Callable[[], Iterable[int]] = tuple
 ) -> tuple[str, ...]:
-    """SIGKILL every process of an attempt and wait until all are gone; returns their names, but not of pid `spare`.
+    """SIGKILL every process of an attempt and wait until all are gone; returns their names, but not that of pid `spare`.
 
-    Found by the token in their environment, by the session that the shim had made (`shim` is its pid and start ticks), as
-    descendants of those, and by what `more` finds (its cgroup, orphans that came home). A process in an uninterruptible wait
-    makes this wait too: until it is gone its files and its GPU memory are not free. For trees without a shim only: with one,
-    SIGTERM to the shim is exact.
+    The processes are found by the token in their environment, by the shim's session (`shim` is its pid and start ticks), as
+    descendants of those, and by `more` (the cgroup, and orphans that became our children). This also waits for a process in
+    an uninterruptible wait: until that is gone, its files and its GPU memory are not free. Use this only for trees without a
+    shim: with one, SIGTERM to the shim is exact.
     """
     ended: dict[int, str] = {}
     patience_s = 1.0
-    # A process whose parent ends during a look may be missed by it. All parents have ended before the second empty look.
+    # A scan may miss a process whose parent ends meanwhile. All parents have ended before the second empty scan.
     while (found := _members(token, shim, more)) or (found := _members(token, shim, more)):
         fds = []
         for stat in found:
@@ -238,7 +238,7 @@ def sweep(
         for fd in fds:
             procfs.wait_gone(fd, patience_s)  # returns as soon as it is gone
             os.close(fd)
-        patience_s = min(_MOST_PATIENCE_S, 2 * patience_s)  # in state D for hours: not a scan of /proc a second
+        patience_s = min(_MOST_PATIENCE_S, 2 * patience_s)  # state D can last hours: no scan of /proc every second
     return tuple(f"{name}({pid})" for pid, name in ended.items())
 
 
@@ -250,7 +250,7 @@ def _members(token: str, shim: tuple[int, int] | None, more: Callable[[], Iterab
     found = {stat.pid: stat for stat in procfs.marked(contract.ENV_TOKEN, [token])[token]}
     found |= {stat.pid: stat for stat in map(procfs.read_stat, more()) if stat is not None and stat.alive}
     leader = procfs.read_stat(shim[0]) if shim else None
-    # A session's number stays taken while it has members; a living leader that is not our shim has a later session.
+    # A session's number is not reused while the session has members: a living leader that is not our shim leads a later one.
     if shim and (leader is None or leader.start_ticks == shim[1]):
         found |= {stat.pid: stat for stat in procfs.all_stats().values() if stat.session == shim[0] and stat.alive}
     if found:
@@ -267,12 +267,12 @@ class LocalLauncher:
         come_home: orphans.Orphans = orphans.NONE,
         last_step: Callable[[str, str], int | None] = lambda _program, _token: None,
     ) -> None:  # fmt: skip
-        """`last_step`: the newest step that an attempt's own output shows; it may block for some seconds."""
+        """`last_step` returns the newest step in an attempt's own output; it may block for some seconds."""
         self._groups, self._orphans, self._last_step = groups, come_home, last_step
         self._paths, self._boot_id, self._inbox, self._clock = paths, boot_id, inbox, clock
-        self._guard = threading.Lock()  # over `_live` and the pidfds in it; never held over I/O that can block
+        self._guard = threading.Lock()  # protects `_live` and its pidfds; never held during I/O that can block
         self._live: dict[str, _Live] = {}
-        self._taken: set[str] = set()  # tokens of all that is being started or runs: each takes open files
+        self._taken: set[str] = set()  # tokens of all attempts that start or run: each uses open files
         self._few = threading.BoundedSemaphore(_STARTS_AT_ONCE)
         self._code = ShimCode()
         self._tasks = Tasks("processes")
@@ -284,34 +284,34 @@ class LocalLauncher:
         self._watcher.start()
 
     def start(self) -> None:
-        """Nothing waits for it: an attempt begins when it is spawned."""
+        """Does nothing: an attempt begins when it is spawned."""
 
     # --- starting --------------------------------------------------------------------------------------------------------
 
     def spawn(self, spec: ProgramSpec, attempt: int, token: str, avoid: Sequence[str] = ()) -> None:  # noqa: ARG002
-        """Start one attempt. Outcome: SpawnSucceeded, later Ended; or SpawnBroke. Raises RuntimeError without a thread.
+        """Start one attempt. Outcome: SpawnSucceeded, later Ended; or SpawnBroke. Raises RuntimeError if no thread starts.
 
-        `avoid` names nodes of a cluster, and this is one machine.
+        `avoid` names nodes of a cluster; it has no effect on this single machine.
         """
         self._taken.add(token)
         threading.Thread(target=self._spawn, args=(spec, attempt, token), name=f"spawn-{spec.name}", daemon=True).start()
 
     def refuse(self, program: str, token: str, error: str) -> None:
-        """Nothing was started. Outcome: SpawnBroke."""
+        """Report that the attempt was not started. Outcome: SpawnBroke."""
         self._post_broke(program, token, f"cannot start {program}: {error}")
 
     def no_room(self) -> str | None:
-        """Why no other program can run now; None when one can."""
+        """Why no further program can run now; None when one can."""
         return limits.no_room(len(self._taken))
 
     def _spawn(self, spec: ProgramSpec, attempt: int, token: str) -> None:
-        # A few at once: 200 threads that start 200 interpreters take longer, and ten times the files meanwhile. One that
-        # hangs on its directory holds up the others for a moment only.
-        turn = self._few.acquire(timeout=_HUNG_START_S)
+        # Only a few at once: 200 threads that start 200 interpreters take longer, and use ten times as many files. A start
+        # that hangs on its directory delays the others only for a moment.
+        acquired = self._few.acquire(timeout=_HUNG_START_S)
         try:
             self._spawn_now(spec, attempt, token)
         finally:
-            if turn:
+            if acquired:
                 self._few.release()
 
     def _spawn_now(self, spec: ProgramSpec, attempt: int, token: str) -> None:
@@ -324,7 +324,7 @@ class LocalLauncher:
         except (ValueError, TypeError) as error:
             self._post_broke(spec.name, token, f"cannot start {spec.name}: {error}", permanent=True)
             return
-        except Exception as error:  # noqa: BLE001  a start that nobody hears of would hold up the program for ever
+        except Exception as error:  # noqa: BLE001  a start without an outcome would block the program for ever
             self._post_broke(spec.name, token, f"cannot start {spec.name}: {type(error).__name__}: {error}")
             return
         answer = self._read_answer(live)
@@ -332,7 +332,7 @@ class LocalLauncher:
         if record is None:
             self._give_up(live, answer)
             return
-        if not record.cgroup:  # it was given none, or could not enter it
+        if not record.cgroup:  # the shim got no cgroup, or could not enter it
             cgroups.forget_note(self._paths.attempt_dir(spec.name, attempt, token))
         with self._guard:
             live.attempt = record
@@ -353,12 +353,12 @@ class LocalLauncher:
             make_dir(Path(file).parent)
         cgroup = self._groups.begin(spec.name, token, paths.attempt_dir(spec.name, attempt, token))
         order = json.dumps(shim_order(paths, spec, attempt, token, self._boot_id, cgroup)).encode()
-        # The shim's own environment: its mark, so that it is found like any process of its tree, and what an interpreter
-        # outside of the system's library path needs to start.
+        # The shim's own environment: its mark, so that it is found like any process of its tree, and the variable that an
+        # interpreter outside of the system's library path needs to start.
         env = {contract.ENV_TOKEN: token, contract.ENV_PROGRAM: spec.name}
         if "LD_LIBRARY_PATH" in os.environ:
             env["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
-        # A file in memory instead of a pipe: the whole order is there even if the daemon dies now, and nothing blocks.
+        # A file in memory instead of a pipe: it holds the whole order even if the daemon dies now, and nothing blocks.
         stdin = os.memfd_create("order", os.MFD_CLOEXEC)
         try:
             with open(stdin, "wb", closefd=False) as whole:
@@ -377,7 +377,7 @@ class LocalLauncher:
 
     @staticmethod
     def _read_answer(live: _Live) -> dict[str, Any]:
-        """The shim's one line; empty when it ended without one."""
+        """Read the shim's one line; empty when it ended without one."""
         assert live.shim is not None  # noqa: S101  for the type checker
         assert live.shim.stdout is not None  # noqa: S101
         with live.shim.stdout as stdout:
@@ -392,7 +392,7 @@ class LocalLauncher:
         """No worker was started. Wait until the shim is gone and make sure that it left nothing."""
         assert live.shim is not None  # noqa: S101
         if "spawn_error" not in answer:
-            procfs.send(live.shim_fd, signal.SIGTERM)  # whatever it is doing, we could not watch it
+            procfs.send(live.shim_fd, signal.SIGTERM)  # whatever it does now, we could not watch it
         shim = live.shim.pid, (procfs.read_stat(live.shim.pid) or _NOBODY).start_ticks
         status = live.shim.wait()
         if "spawn_error" not in answer:
@@ -410,9 +410,9 @@ class LocalLauncher:
     # --- ending ----------------------------------------------------------------------------------------------------------
 
     def signal(self, program: str, token: str, signal: str, *, group: bool = False) -> None:
-        """Signal the worker of this attempt, or its whole process group; nothing happens when it is gone.
+        """Signal the worker of this attempt, or its whole process group; does nothing when the worker is gone.
 
-        `signal` is a name such as SIGTERM. Raises ValueError for a name that is none.
+        `signal` is a name such as SIGTERM. Raises ValueError for an unknown name.
         """
         number = signal_number(signal)
         attempt = self.attempt(token)
@@ -432,20 +432,20 @@ class LocalLauncher:
             os.close(fd)
 
     def continue_child(self, program: str, token: str, pid: int, start_ticks: int) -> None:
-        """SIGCONT for one process of the tree of this attempt; nothing happens when either is gone."""
+        """Send SIGCONT to one process in the tree of this attempt; does nothing when either is gone."""
         attempt = self.attempt(token)
         if attempt is not None and attempt.program == program:
             procfs.send_verified(pid, start_ticks, signal.SIGCONT)
 
     def ask_to_leave(self, program: str, token: str) -> None:
-        """The whole tree of this attempt is to save and leave. Its shim signals each process once (`shim.py`, `_Leaving`).
+        """Ask the whole tree of this attempt to save and exit. Its shim signals each process once (`shim.py`, `_Leaving`).
 
-        Asking again changes nothing, so a new daemon may repeat what the one before began.
+        A second request changes nothing, so a new daemon may repeat the request of the previous one.
         """
         attempt = self.attempt(token)
         if attempt is None or attempt.program != program:
             return
-        if procfs.ignores(attempt.shim_pid, signal.SIGUSR1):  # a shim of an older release can only see the worker leave
+        if procfs.ignores(attempt.shim_pid, signal.SIGUSR1):  # a shim of an older release can only watch the worker exit
             self.signal(program, token, "SIGCONT")
             self.signal(program, token, "SIGTERM")
             return
@@ -464,7 +464,7 @@ class LocalLauncher:
             fd = os.dup(live.shim_fd)  # the other one closes when the shim is gone
             shim = (live.attempt.shim_pid, live.attempt.shim_start_ticks) if live.attempt else None
         try:
-            self._groups.kill(token)  # the shim sees it, and writes how it ended
+            self._groups.kill(token)  # the shim notices, and records how the tree ended
             procfs.send(fd, signal.SIGTERM)
             if procfs.wait_gone(fd, _KILL_PATIENCE_S):
                 return
@@ -482,7 +482,7 @@ class LocalLauncher:
             return live.attempt if live is not None else None
 
     def unrecorded(self) -> str:
-        """Whose shim record is gone, as a clause; empty when none is."""
+        """Which programs have lost their shim record, as a clause; empty: none."""
         gone = sorted(each.program for each in self._running() if not Path(self._paths.shim_record(each.program)).exists())
         return f"the record of {', '.join(gone)} was removed" if gone else ""
 
@@ -497,16 +497,16 @@ class LocalLauncher:
                 Path(f"{path}.tmp").rename(path)
 
     def restore_run_dir(self, program: str, token: str) -> None:
-        """Make the run directory of a running attempt again, with its lock and its fence. Raises OSError.
+        """Create the run directory of a running attempt again, with its lock and its fence. Raises OSError.
 
-        The fence comes last: from then on the worker may commit. The lock is held here for as long as the attempt runs,
-        because the shim holds that of the directory that is gone. A directory with another attempt's fence is left alone.
+        The fence comes last: from then on the worker may commit. This daemon holds the lock while the attempt runs, because
+        the shim's lock belongs to the removed directory. A directory with another attempt's fence is left alone.
         """
         with self._guard:
             live = self._live.get(token)
         if live is None or live.attempt is None:
             return
-        if not Path(self._paths.journal).exists():  # a file system that is away: nothing is made below its mount point
+        if not Path(self._paths.journal).exists():  # not mounted: create nothing below the mount point
             raise FileNotFoundError(errno.ENOENT, "the state directory is not in place", self._paths.state_dir)
         run_dir = Path(self._paths.run_dir(program))
         fence = files.read_bounded(f"{run_dir}/{contract.FENCE_FILE}", 256).decode("ascii", "replace").strip()
@@ -519,7 +519,7 @@ class LocalLauncher:
             durable.replace(run_dir / contract.FENCE_FILE, f"{token}\n".encode("ascii"), aside=aside)
 
     def _hold_lock(self, live: _Live, attempt: RunningAttempt) -> None:
-        """Take the lock of a run directory that was made again, in the name of the shim; where the shim has it, nothing."""
+        """Take the lock of a run directory that was created again, for the shim; does nothing if the shim holds it."""
         if live.lock_fd >= 0 or not Path(self._paths.run_dir(live.program)).is_dir():
             return
         lock = self._try_lock(live.program)
@@ -531,7 +531,7 @@ class LocalLauncher:
             if live.token in self._live and live.lock_fd < 0:
                 live.lock_fd = lock
                 return
-        os.close(lock)  # it ended meanwhile: its successor wants it
+        os.close(lock)  # the attempt ended meanwhile: its successor needs the lock
 
     def _running(self) -> list[RunningAttempt]:
         with self._guard:
@@ -556,9 +556,9 @@ class LocalLauncher:
                     self._tasks.begin(f"end-{live.program}", self._finish, live)
 
     def _finish(self, live: _Live) -> None:
-        """The shim is gone: tell how the attempt ended, once nothing of it is left."""
+        """The shim is gone: report how the attempt ended, once no process of it is left."""
         attempt = live.attempt
-        assert attempt is not None  # noqa: S101  only watched with one
+        assert attempt is not None  # noqa: S101  a shim is watched only if it has one
         status = self._reap(live)
         args = self._paths, live.program, live.number, live.token
         try:
@@ -575,14 +575,14 @@ class LocalLauncher:
                 )
             if ending.steps is None:
                 ending = replace(ending, shown_steps=self._last_step(live.program, live.token))
-        except Exception as error:  # noqa: BLE001  an end that nobody hears of would hold up the program for ever
+        except Exception as error:  # noqa: BLE001  an end without a report would block the program for ever
             ending = Ending(fate=f"its end could not be read: {type(error).__name__}: {error}")
         self._forget(live)
         self._inbox.post(Ended(self._clock.now_s(), live.program, live.token, ending))
         self._groups.end(live.token)
 
     def _others(self, token: str, since_ticks: int | None) -> Callable[[], list[int]]:
-        """Processes of an attempt whose shim is gone that have neither its mark nor its session: by cgroup, and orphans."""
+        """Finds processes of an attempt without a shim that have neither mark nor session: by cgroup, and as orphans."""
 
         def found() -> list[int]:
             home = [] if since_ticks is None else self._orphans.since(since_ticks)
@@ -596,16 +596,16 @@ class LocalLauncher:
 
     @staticmethod
     def _reap(live: _Live) -> int | None:
-        """Reap the shim. Its status as Popen has it; None for a shim that is not our child."""
+        """Reap the shim. Returns its status in Popen's form; None for a shim that is not our child."""
         if live.shim is not None:
             return live.shim.wait()
-        with contextlib.suppress(OSError):  # our child only if this daemon had re-executed itself since; else ECHILD
+        with contextlib.suppress(OSError):  # our child only if this daemon re-executed itself since; else ECHILD
             os.waitid(os.P_PIDFD, live.shim_fd, os.WEXITED | os.WNOHANG)
         return None
 
     @staticmethod
     def _reap_orphan(shim_pid: int, start_ticks: int) -> None:
-        """A shim that had been ours before this daemon re-executed itself and ended before we watched it again."""
+        """Reap a shim that was our child before this daemon re-executed itself, and ended before we watched it again."""
         stat = procfs.read_stat(shim_pid)
         if stat is not None and stat.start_ticks == start_ticks:
             with contextlib.suppress(ChildProcessError):
@@ -622,7 +622,7 @@ class LocalLauncher:
     # --- finding again ---------------------------------------------------------------------------------------------------
 
     def adopt(self, program: str, survivor: Survivor) -> None:
-        """Watch an attempt that an earlier daemon had started, as `survey` found it. Later: Ended."""
+        """Watch an attempt that an earlier daemon started, as `survey` found it. Outcome, later: Ended."""
         record = read_record(self._paths.shim_record(program))
         number = self._attempt_number(program, survivor.token)
         pids = survivor.pid, survivor.start_ticks, survivor.shim_pid, survivor.shim_start_ticks
@@ -632,7 +632,7 @@ class LocalLauncher:
             attempt = replace(attempt, stdout_from=record.stdout_from, stderr_from=record.stderr_from)
         fd = procfs.open_verified(shim_pid, shim_ticks)
         live = _Live(program, number, survivor.token, -1 if fd is None else fd, attempt=attempt)
-        if fd is None:  # it ended since the survey: anything that is readable at once will do in place of a pidfd
+        if fd is None:  # it ended since the survey: a descriptor that is readable at once replaces the pidfd
             self._reap_orphan(shim_pid, shim_ticks)
             live.shim_fd = os.eventfd(1, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         with self._guard:
@@ -652,17 +652,17 @@ class LocalLauncher:
         return 0
 
     def survey(self, expected: dict[str, tuple[int, str]]) -> dict[str, Survivor]:
-        """What became of the attempts (program -> (attempt, token)) that the journal believes alive. May block."""
+        """The fate of the attempts (program -> (attempt, token)) that the journal records as alive. May block."""
         return {program: self._survey(program, *attempt) for program, attempt in sorted(expected.items())}
 
     def unrecorded_workers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:
-        """(attempt, Survivor) of each of these programs that runs although nobody expects it.
+        """(attempt, Survivor) of each of these programs that runs although the journal does not record it.
 
-        Its shim holds the lock; or nobody does, because the shim's lock went with a run directory that was removed, and the
-        daemon that made it again, and held the new one, is gone: then the shim's record tells.
+        Usually its shim holds the lock. Or the lock is free: the run directory was removed together with the shim's lock,
+        and the daemon that created it again, and held the new lock, is gone. Then the shim's record identifies the attempt.
 
-        A holder that cannot be adopted is ended: its record is of another boot id, its worker is gone, or it hangs. A held
-        lock is proof that it lives in this kernel, whatever the boot id says, and no attempt could start beside it.
+        A holder that cannot be adopted is ended: its record has another boot id, its worker is gone, or it hangs. A held
+        lock proves that its holder lives in this kernel, whatever the boot id says, and no attempt could start beside it.
         """
         until_s = time.clock_gettime(time.CLOCK_BOOTTIME) + _HOLDER_PATIENCE_S
         found = {program: self._unrecorded(program, until_s) for program in programs}
@@ -679,7 +679,10 @@ class LocalLauncher:
         return None if record is None or alive is None else (record.attempt, alive)
 
     def _holder(self, program: str, until_s: float) -> tuple[int, Survivor] | None:
-        """Who holds a run directory's lock, if it can be adopted. Else the lock is free on return, where it is ours."""
+        """The holder of a run directory's lock, if it can be adopted.
+
+        Otherwise the lock is free on return, unless a foreign process holds it.
+        """
         while True:
             holder = _HOLDER.search(self._lock_text(program))
             alive = self._find_alive(program, holder[2]) if holder else None
@@ -692,7 +695,7 @@ class LocalLauncher:
             if holder is not None and (self._of_another_boot(program, holder[2]) or _passed(until_s)):
                 self._end_unrecorded(program, int(holder[1]), holder[2])
                 return None
-            if _passed(until_s):  # by somebody who is not ours: the start says so, and is tried again
+            if _passed(until_s):  # a foreign process holds it: the start reports that, and is tried again
                 return None
             time.sleep(_POLL_S)  # a shim that is just starting, or just leaving
 
@@ -712,7 +715,7 @@ class LocalLauncher:
                 return alive
             lock = self._try_lock(program)
             if lock is not None or _passed(until_s) or endings.read_exit(self._paths, program, number, token) is not None:
-                # Nobody holds the run directory, or another attempt does, or ours is over: it has no shim to adopt.
+                # No attempt holds the run directory, or another one does, or ours is over: it has no shim to adopt.
                 try:
                     return self._post_mortem(program, number, token)
                 finally:
@@ -721,7 +724,7 @@ class LocalLauncher:
             time.sleep(_POLL_S)  # a shim that is just starting, or just leaving
 
     def _find_alive(self, program: str, token: str) -> Survivor | None:
-        """By the shim record; without one (a runtime directory that was emptied) by the lock and the marks."""
+        """Find a living attempt by its shim record, or by the lock and the marks if the runtime directory was emptied."""
         record = read_record(self._paths.shim_record(program))
         if record is not None and record.token == token:
             if record.boot_id != self._boot_id or not procfs.is_alive(record.shim_pid, record.shim_start_ticks):
@@ -739,7 +742,7 @@ class LocalLauncher:
         return Survivor(token, Survival.ALIVE, worker.pid, worker.start_ticks, shim.pid, shim.start_ticks)
 
     def _post_mortem(self, program: str, number: int, token: str) -> Survivor:
-        """What became of an attempt that has no shim. What it left behind is ended first."""
+        """The fate of an attempt that has no shim. Ends the processes that it left behind first."""
         paths = self._paths
         record = read_record(paths.shim_record(program))
         if record is None or record.token != token:
@@ -756,7 +759,7 @@ class LocalLauncher:
         if ending is not None:
             began = ending.code is not None or ending.signal is not None
             return Survivor(token, Survival.ENDED if began else Survival.NEVER, ending=ending)
-        # The fence names the last attempt that had claimed the run directory.
+        # The fence names the last attempt that claimed the run directory.
         fence = files.read_bounded(f"{paths.run_dir(program)}/{contract.FENCE_FILE}", 256).decode("ascii", "replace")
         if record is None and not leftovers and fence.strip() != token:
             self._close_attempt(program, number, token)
@@ -769,7 +772,7 @@ class LocalLauncher:
         return Survivor(token, Survival.VANISHED, ending=ending)
 
     def _close_attempt(self, program: str, number: int, token: str) -> None:
-        """Leave an exit record that keeps a shim which comes late from starting the worker after all."""
+        """Write an exit record that keeps a late shim from starting the worker after all."""
         record = ExitRecord(
             token, 0, None, None, core_dumped=False, ended_ns=contract.now_ns(), ended_wall_s=self._clock.wall_s(),
             user_s=0.0, system_s=0.0, max_rss_bytes=0, spawn_error="cancelled by a newer daemon before it started",
@@ -785,7 +788,7 @@ class LocalLauncher:
         return files.read_bounded(f"{self._paths.run_dir(program)}/{contract.LOCK_FILE}", 4096).decode(errors="replace")
 
     def _try_lock(self, program: str) -> int | None:
-        """The run directory's lock, or None while a shim holds it or where it can't be had (a read-only disk)."""
+        """Take the run directory's lock; None while a shim holds it, or if it cannot be taken (a read-only disk)."""
         path = f"{self._paths.run_dir(program)}/{contract.LOCK_FILE}"
         try:
             make_dir(Path(path).parent)
@@ -802,7 +805,7 @@ class LocalLauncher:
     # --- leaving ---------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop watching. The attempts go on without us."""
+        """Stop watching. The attempts continue without this daemon."""
         os.eventfd_write(self._wake, 1)
         self._watcher.join()
         self._tasks.close()
@@ -819,10 +822,10 @@ class LocalLauncher:
 
 
 def prune(paths: Paths, program: str, attempt: int) -> None:
-    """Keep the newest attempts' directories and beats; the journal remembers the others."""
+    """Remove all but the newest attempts' directories and beats; the journal still has the others."""
     parent = Path(paths.attempt_dir(program, 0, "")).parent
     numbers: dict[Path, int] = {}
-    if parent.is_symlink():  # it leads to what is not the program's: nothing is removed there
+    if parent.is_symlink():  # it leads to files that are not the program's: remove nothing there
         return
     with contextlib.suppress(OSError):
         for path in parent.iterdir():
@@ -837,7 +840,7 @@ def prune(paths: Paths, program: str, attempt: int) -> None:
 
 
 def _attempt_number(name: str) -> int | None:
-    """Of an attempt's directory, `12-<token>`; None for what else a program has put beside it."""
+    """The number in the name of an attempt's directory, `12-<token>`; None for other files beside it."""
     found = _ATTEMPT_DIR.match(name)
     return None if found is None else int(found[1])
 

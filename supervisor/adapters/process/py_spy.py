@@ -1,7 +1,7 @@
-"""Python stacks of processes that have no handler for them, read from outside by py-spy where it is installed.
+"""Reads the Python stacks of processes without a handler for them, from outside, with py-spy where it is installed.
 
-`pip install 'extralife[stacks]'`, or any `py-spy` in PATH. The process is not stopped for it (`--nonblocking`), and a box
-that allows no look into other processes (ptrace) costs one line of explanation.
+`pip install 'extralife[stacks]'`, or any `py-spy` in PATH. py-spy does not stop the process (`--nonblocking`). If the box
+does not allow a look into other processes (ptrace), the result is one line of explanation.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ MISSING: Final = "py-spy would show them: pip install 'extralife[stacks]' into e
 
 
 def program() -> str | None:
-    """Where py-spy is: beside this interpreter, or in PATH."""
+    """The path of py-spy, beside this interpreter or in PATH; None: not installed."""
     own = Path(sys.executable).parent / "py-spy"
     return str(own) if os.access(own, os.X_OK) else shutil.which("py-spy")
 
 
 def is_python(pid: int) -> bool:
-    """Whether a process runs a Python interpreter of its own name."""
+    """Whether a process runs an executable with the name of a Python interpreter."""
     try:
         return Path(f"/proc/{pid}/exe").readlink().name.startswith(("python", "pypy"))
     except OSError:
@@ -37,17 +37,17 @@ def is_python(pid: int) -> bool:
 
 
 def stacks(found: Iterable[procfs.Stat], timeout_s: float) -> str:
-    """The stacks of these processes, as far as the time goes; a process that cannot be read says why."""
-    spy, until_s, told = program(), time.monotonic() + timeout_s, []
+    """The stacks of these processes, as far as the time allows. For a process that cannot be read there is the reason."""
+    spy, until_s, texts = program(), time.monotonic() + timeout_s, []
     if spy is None:
         return ""
     for stat in [stat for stat in found if is_python(stat.pid)][:_MOST_PROCESSES]:
         left_s = until_s - time.monotonic()
         if left_s <= 0:
-            told.append(f"{stat.name}({stat.pid}): no time was left")
+            texts.append(f"{stat.name}({stat.pid}): no time was left")
             continue
-        told.append(f"{stat.name}({stat.pid}):\n{_dump(spy, stat.pid, left_s)[:_MOST_CHARS]}")
-    return "\n".join(told)
+        texts.append(f"{stat.name}({stat.pid}):\n{_dump(spy, stat.pid, left_s)[:_MOST_CHARS]}")
+    return "\n".join(texts)
 
 
 def _dump(spy: str, pid: int, timeout_s: float) -> str:
@@ -64,7 +64,7 @@ def _dump(spy: str, pid: int, timeout_s: float) -> str:
         return f"  py-spy cannot be run: {error.strerror}"
     if done.returncode:
         return f"  py-spy cannot read it: {_reason(done.stderr)}"
-    return done.stdout.partition("\n\n")[2].strip("\n")  # behind the command line and the version
+    return done.stdout.partition("\n\n")[2].strip("\n")  # after the command line and the version
 
 
 def _reason(stderr: str) -> str:

@@ -1,7 +1,7 @@
-"""The newest whole test of every run in a state directory, from the `results.csv` that its worker wrote.
+"""Reads the newest complete evaluation of every run in a state directory, from the `results.csv` that its worker wrote.
 
-What a worker writes is not trusted: no link is followed, no FIFO waited for, and no more than the end of a file read,
-since that is where the newest test is.
+The worker's file is not trusted: the reader follows no link, waits for no FIFO, and reads only the titles and the end of the
+file, where the newest evaluation is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TAIL_BYTES: Final = 2 * 2**20
 
 
 def survey(programs: Path) -> list[NewestResult]:
-    """One for each run below that has one. A file that can't be read, or makes no sense, is none."""
+    """The newest result of each run below `programs`. A file that can't be read, or makes no sense, is left out."""
     try:
         runs = sorted(programs.iterdir())
     except OSError:
@@ -32,7 +32,7 @@ def survey(programs: Path) -> list[NewestResult]:
 
 
 def newest(program: str, path: Path) -> NewestResult | None:
-    """Of one run. The human-normalised score is that of the mean return, by the table of this version."""
+    """The newest result of one run. The human-normalised score is that of the mean return, by this version's table."""
     try:
         text = _ends(path)
     except OSError:

@@ -1,12 +1,12 @@
-"""The compiled shim, in memory: no file that another process could replace lies between its compilation and its start.
+"""The compiled shim, in memory: it is never a file that another process could replace between its compilation and its start.
 
-It was a file in the runtime directory before. Whoever could write there could put their own code in its place, and a
-damaged file failed every start. A check of the file's owner, mode and content would leave a moment between the check and
+Earlier it was a file in the runtime directory. Anybody who could write there could put their own code in its place, and a
+damaged file made every start fail. A check of the file's owner, mode and content would leave a moment between the check and
 the start of the interpreter. The bytes in a sealed memfd belong to this daemon alone, nobody can change them, and a start
 reads them through an inherited descriptor (docs/adr/0030-shim-started-from-memory.md).
 
-Compiled once, because compiling it at each start costs 4 ms and 1.5 MiB of RSS. It is read when the daemon starts: an
-upgrade that replaces the installation meanwhile cannot make an old daemon start a new shim.
+The shim is compiled once, because compiling it at each start costs 4 ms and 1.5 MiB of RSS. The source is read when the
+daemon starts: an upgrade that replaces the installation later cannot make an old daemon start a new shim.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ShimCode:
             whole.write(importlib.util.MAGIC_NUMBER + _UNCHECKED + marshal.dumps(code))
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
 
-        # Not closed by hand: a start in another thread may still need it, and the number must not become another file's.
+        # Not closed explicitly: a start in another thread may still need it, and its number must not go to another file.
         weakref.finalize(self, os.close, self.fd).atexit = False
 
     @property

@@ -1,11 +1,12 @@
-"""How soon a daemon that keeps ending may begin again under a service manager that starts it again at once, for ever.
+"""Delays the start of a daemon that keeps ending, under a service manager that starts it again at once, for ever.
 
-The unit says Restart=always without a limit: giving up would leave the trainings alone until somebody looks. What ends
-every start (a broken configuration, a disk that is not mounted, a bug) is tried again after 1, 2, 4 ... 60 s. The unit
-itself cannot say that before systemd 254, and while it waits there a stop finds nothing to stop; here the wait is part of
-the start, with a STATUS that says so, and whoever stops or restarts the service ends it: the next start is at once.
+The unit says Restart=always without a limit: giving up would leave the trainings alone until somebody looks. A start that
+fails every time (a broken configuration, a disk that is not mounted, a bug) is repeated after 1, 2, 4 ... 60 s. The
+unit itself cannot say that before systemd 254, and during systemd's own delay a stop finds no process to stop. So the wait
+is part of the start here, with a STATUS that says so. Stopping or restarting the service ends the wait, and the next start
+is at once.
 
-Example: starts 100, 90 and 80 s ago make this one the fourth within ten minutes: it waits for 2 s.
+Example: with starts 100, 90 and 80 s ago, this one is the fourth within ten minutes: it waits for 2 s.
 """
 
 from __future__ import annotations
@@ -24,22 +25,23 @@ from supervisor.adapters.host import known_mount
 from supervisor.adapters.host.systemd import Notifier
 
 WINDOW_S: Final = 600.0
-_FREE: Final = 2  # starts in the window that wait for nothing
+_FREE: Final = 2  # the first starts in the window do not wait
 _MOST_S: Final = 60.0
-_BEGIN_S: Final = 60.0  # what a start itself may take then
+_BEGIN_S: Final = 60.0  # time limit of the start itself after the wait
 _ALERT_AT: Final = 4
 _TELL_S: Final = 20.0
 
 
 def delay_s(earlier: int) -> float:
-    """Seconds that a start waits after `count` others within the window."""
+    """Seconds that a start waits after `earlier` others within the window."""
     return 0.0 if earlier < _FREE else float(min(_MOST_S, 2 ** (min(earlier, 10) - _FREE)))
 
 
 def wait_for_turn(environ: Mapping[str, str], config: str | None = None) -> bool:
-    """Note this start and wait for its turn; False when the service is to be stopped meanwhile.
+    """Record this start and wait for its turn; False when the service is to be stopped meanwhile.
 
-    Without a service manager and its runtime directory: True at once. `config` says who is told of the fourth start.
+    Without a service manager and its runtime directory: True at once. `config` names the targets of the alert at the fourth
+    start.
     """
     runtime = environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
     if not environ.get("NOTIFY_SOCKET") or not runtime:
@@ -48,7 +50,7 @@ def wait_for_turn(environ: Mapping[str, str], config: str | None = None) -> bool
     starts = [at_s for at_s in _read(path) if 0.0 <= now_s - at_s < WINDOW_S]
     wait_s = delay_s(len(starts))
     _write(path, [*starts, now_s + wait_s])
-    tellers = [_alert(environ, config, len(starts) + 1, now_s - starts[0])] if len(starts) + 1 == _ALERT_AT else []
+    alert_threads = [_alert(environ, config, len(starts) + 1, now_s - starts[0])] if len(starts) + 1 == _ALERT_AT else []
     if not wait_s:
         return True
     notifier = Notifier(environ)
@@ -58,20 +60,20 @@ def wait_for_turn(environ: Mapping[str, str], config: str | None = None) -> bool
     ends = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     notifier.busy(status, wait_s + _BEGIN_S)
-    for teller in tellers:  # begun here: a signal that is waited for below must not reach its thread
-        teller.start()
-    told = signal.sigtimedwait(ends, wait_s)
-    for teller in tellers:  # what ends this start too would end it half-way
-        teller.join(_TELL_S)
+    for thread in alert_threads:  # started with the signals blocked: one that is awaited below must not reach its thread
+        thread.start()
+    received = signal.sigtimedwait(ends, wait_s)
+    for thread in alert_threads:  # if this start fails too, its end would interrupt the alert
+        thread.join(_TELL_S)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    if told is None:
+    if received is None:
         return True
     forget(environ)
-    return told.si_signo == signal.SIGHUP
+    return received.si_signo == signal.SIGHUP
 
 
 def forget(environ: Mapping[str, str]) -> None:
-    """An orderly end: the next start has nothing to wait for."""
+    """Forget the starts after an orderly end: the next start does not wait."""
     runtime = environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
     if runtime:
         (Path(runtime) / "starts").unlink(missing_ok=True)
@@ -91,11 +93,11 @@ def _write(path: Path, starts: list[float]) -> None:
         aside.write_text(json.dumps(starts))
         aside.rename(path)
     except OSError:
-        return  # the directory is not there or full: then nobody waits
+        return  # the directory is missing or full: then no start waits
 
 
 def _alert(environ: Mapping[str, str], config: str | None, starts: int, within_s: float) -> threading.Thread:
-    """Log a line at once, and send it to the targets of [alerts] in a thread."""
+    """Log a line at once; return a thread, not started yet, that sends it to the targets of [alerts]."""
     state = environ.get("STATE_DIRECTORY", "").split(":")[0]
     line = alerts.service_line(starts, within_s, time.time())
     if state and _in_place(state, environ):
@@ -104,7 +106,7 @@ def _alert(environ: Mapping[str, str], config: str | None, starts: int, within_s
 
 
 def _in_place(state: str, environ: Mapping[str, str]) -> bool:
-    """Whether the state directory is the one that the last daemon used, and not what lies below a missing mount."""
+    """Whether the state directory is the one that the last daemon used, and not a directory below a missing mount."""
     try:
         known_mount.refuse_if_missing(state, known_mount.cache_dir(environ))
     except OSError:

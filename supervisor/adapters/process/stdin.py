@@ -1,8 +1,8 @@
-"""Writing to the standard input of a worker that has a pipe there (`stdin = true`).
+"""Writes to the standard input of a worker whose standard input is a pipe (`stdin = true`).
 
-The shim keeps the writing end as its own standard input (`shim.py`), where every daemon finds it through /proc, a restarted
-one too; and there is no file that somebody could replace. A worker that does not read never holds up the daemon: what does
-not fit into the pipe within a few seconds is an error.
+The shim keeps the write end of the pipe as its own standard input (`shim.py`). Every daemon, also a restarted one, finds it
+there through /proc, and there is no file that somebody could replace. A worker that does not read never delays the daemon:
+data that does not fit into the pipe within a few seconds is an error.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _PATIENCE_S: Final = 2.0
 
 
 class NoInput(OSError):
-    """The worker's standard input is no pipe of ours, or nobody holds its other end any more."""
+    """The worker's standard input is not our pipe, or no process holds its other end any more."""
 
 
 def send(shim_pid: int, shim_start_ticks: int, data: bytes) -> None:
-    """Write all of it. Raises NoInput, or OSError: of a worker that does not read with how much it was sent."""
+    """Write all data. Raises NoInput or OSError; for a worker that does not read, OSError says how many bytes were sent."""
     fd = _open(shim_pid, shim_start_ticks)
     try:
         _write(fd, data)
@@ -35,7 +35,7 @@ def send(shim_pid: int, shim_start_ticks: int, data: bytes) -> None:
 
 
 def _open(shim_pid: int, shim_start_ticks: int) -> int:
-    holder = procfs.open_verified(shim_pid, shim_start_ticks)  # its pid stays its own until this is closed
+    holder = procfs.open_verified(shim_pid, shim_start_ticks)  # exactly this process, not a later one with its pid
     if holder is None:
         raise NoInput(errno.ESRCH, "it is gone")
     try:

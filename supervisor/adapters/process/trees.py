@@ -1,13 +1,14 @@
-"""Looks at the whole process tree of every attempt: processes that do not run, and whether the tree works.
+"""Examines the whole process tree of every attempt: which processes do not run, and whether the tree works.
 
-One scan of /proc serves all attempts: a file for each process of the box, some 10 us. It is repeated every ten seconds.
-Every two seconds only what is new and what a tree wants to know again is read: its children, and the worker itself where
-its CPU time is due. A scan that would take more than a hundredth of a core comes more rarely. A tree hangs below its shim,
-which is the sub-reaper of all that the worker starts; without a known shim it hangs below the worker.
+One scan of /proc serves all attempts: it reads one file per process of the box, some 10 us each. A full scan is made every
+ten seconds. Every two seconds only new processes are read, and those that a tree wants to read again: its children, and the
+worker itself when its CPU time is due. If a scan takes more than a hundredth of a core, scans become rarer. The root of a
+tree is its shim, which is the sub-reaper of all processes that the worker starts; without a known shim it is the worker.
 
-Only programs that send neither beats nor notifications are asked for witnesses (`policy/worker/witness.py`): the CPU time
-first, that is in the scan; what the tree reads and writes where it uses little CPU; the files below its directory where it
-does neither. The directory may lie on a file system that hangs, so a thread of its own looks at it.
+Witnesses of progress (`policy/worker/witness.py`) are read only for programs that send neither beats nor notifications. The
+first is the CPU time, which is in the scan. If the tree uses little CPU, the bytes that it reads and writes are next. If it
+does neither, the files below its directory are last. The directory may be on a file system that hangs, so a separate thread
+reads it.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ _SCAN_S: Final = 2.0
 _WHOLE_S: Final = 10.0
 _SCAN_SHARE: Final = 0.01  # of a core
 _SCAN_MOST_S: Final = 5.0
-_WEIGH_S: Final = 5.0  # between two counts: a thread that wakes up now and then is averaged away
+_WEIGH_S: Final = 5.0  # between two counts: this averages out a thread that wakes up now and then
 _FILES_S: Final = 30.0
-_HELD_S: Final = 30.0  # in state D without a tick of CPU time: disks make everybody wait for moments
+_HELD_S: Final = 30.0  # in state D without a tick of CPU time: short waits for a disk are normal
 _MOST_ASKED: Final = 64  # processes of one tree whose reads and writes are counted
-_MOST_ENTRIES: Final = 2000  # of a directory that is looked through
+_MOST_ENTRIES: Final = 2000  # read below one directory
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _OURS: Final = frozenset({contract.ATTEMPTS_DIR, contract.LOCK_FILE, contract.FENCE_FILE})
 
@@ -51,11 +52,11 @@ class Scans:
         self._due_s = self._whole_due_s = 0.0
 
     def is_due(self, now_s: float) -> bool:
-        """Whether the next answer is a new scan."""
+        """Whether the next call of `newest` makes a new scan."""
         return self._forest is None or now_s >= self._due_s or self._due_s - now_s > _SCAN_MOST_S
 
     def newest(self, now_s: float, again: Container[int] = ()) -> Forest:
-        """The same object until something has changed. `again`: processes that are read anew in any case."""
+        """The newest scan; the same object until something has changed. `again`: processes to read again in any case."""
         if self._forest is None or self.is_due(now_s):
             began_s = time.thread_time()
             if self._forest is None or not 0.0 < self._whole_due_s - now_s <= _WHOLE_S:
@@ -69,18 +70,18 @@ class Scans:
 
 @dataclass(slots=True)
 class Tree:
-    """What was seen of the tree of one attempt."""
+    """The last readings of the tree of one attempt."""
 
     worker: int  # process id
     start_ticks: int | None  # None: it was gone already
-    directory: str  # below which its own files are; empty: it is not looked at
+    directory: str  # that holds its own files; empty: not examined
     root: int | None = None  # its shim
-    forest: Forest | None = None  # it was last looked at in this scan
+    forest: Forest | None = None  # the scan in which it was last examined
     pids: tuple[int, ...] = ()
     halted: tuple[Halted, ...] = ()
     witness_at_s: float | None = None
     witness: str = ""
-    asked: bool = False  # for witnesses
+    asked: bool = False  # whether witnesses are read
     _still: dict[tuple[int, int], tuple[str, float, int]] = field(default_factory=dict)  # state, since, CPU ticks
     _weighed: TreeUsage | None = None
     _written_ns: int | None = None
@@ -89,21 +90,21 @@ class Tree:
 
     @property
     def seen(self) -> tuple[object, ...]:
-        """All that a sample is made of."""
+        """All values that go into a sample."""
         return self.pids, self.halted, self.witness_at_s, self.witness
 
     def wants(self, now_s: float, state: str | None) -> tuple[int, ...]:
-        """Processes that are to be read again. `state` is the worker's, as it was read last."""
+        """Processes that must be read again. `state` is the worker's last known state."""
         weigh = self._weighed is not None and now_s - self._weighed.at_s >= _WEIGH_S
         return (*self.pids, self.worker) if weigh or state == "T" or self.halted else self.pids
 
     def is_due(self, now_s: float) -> bool:
-        """Whether it has to be looked at although nothing in it has changed."""
+        """Whether the tree must be examined although nothing in it has changed."""
         weigh = self.asked and (self._weighed is None or now_s - self._weighed.at_s >= _WEIGH_S)
         return self.forest is None or weigh or bool(self._still)
 
     def look(self, forest: Forest, now_s: float, *, leader: bool, witnesses: bool, tasks: Tasks) -> None:
-        """Take a scan in. `leader`: the worker's own state is to be judged here too; `witnesses`: it is asked for them."""
+        """Examine the tree in a new scan. `leader`: judge the worker's own state here too; `witnesses`: read them."""
         self.forest, self.asked = forest, witnesses
         members = self._members(forest)
         self.pids = tuple(sorted(process.pid for process in members if process.pid != self.worker))
@@ -149,7 +150,7 @@ class Tree:
         self._weighed = now
 
     def _cpu_s(self, forest: Forest, members: list[Process]) -> float:
-        """With what children had used that have ended. What the shim has inherited and reaped is in the shim's own count."""
+        """The CPU time, with that of ended children. The shim's own count contains orphans that it inherited and reaped."""
         shim = None if self.root is None else forest.processes.get(self.root)
         ticks = sum(process.ticks + process.ended_ticks for process in members)
         return (ticks + (0 if shim is None else shim.ended_ticks)) / _TICKS_PER_S
@@ -167,7 +168,7 @@ class Tree:
 
 
 def touched(before: Forest | None, forest: Forest, roots: Container[int]) -> set[int] | None:
-    """The roots of the trees in which something has changed; None: of all."""
+    """The roots of the trees in which something has changed; None: any may have changed."""
     if before is None or forest.changed is None:
         return None
     found = set()
@@ -190,7 +191,7 @@ def _io_bytes(members: list[Process]) -> int | None:
 def newest_ns(directory: str) -> int | None:
     """The newest modification time below a directory, of its first two thousand entries; None: nothing could be read.
 
-    Links are not followed. Of a run directory what extralife itself writes there is left out.
+    Links are not followed. The files that extralife itself writes to a run directory are left out.
     """
     newest, left, waiting = None, _MOST_ENTRIES, [directory]
     while waiting and left > 0:
@@ -210,7 +211,7 @@ def newest_ns(directory: str) -> int | None:
 
 
 def own_directory(directory: str, others: Mapping[str, int]) -> str:
-    """The directory, if what is written there can only be this program's: no other one's, nobody's home, not the root."""
+    """The directory, if only this program writes there: no other program's, not our home, not near the root; else ""."""
     if not directory or others.get(directory, 0) > 1:
         return ""
     path = Path(directory)

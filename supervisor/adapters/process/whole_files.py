@@ -1,4 +1,4 @@
-"""Whether a file or a directory that a script saved is whole, where its format tells. Nothing is ever unpickled.
+"""Checks whether a file or a directory that a script saved is whole, if its format shows it. Nothing is ever unpickled.
 
 | format | whole if |
 |---|---|
@@ -9,8 +9,9 @@
 | directory of extralife's client | its manifest is whole, and every file of it is there in its size |
 | any other directory | every file in it of a known format is whole |
 
-Anything else is unknown: then time tells (`policy/worker/newest_whole.py`). No file is read whole: a checkpoint of 10 GB
-takes a few reads. A cut anywhere in a zip is seen, because the central directory is its end; a byte that flipped is not.
+Any other format is unknown: then the file's age decides (`policy/worker/newest_whole.py`). No file is read completely: a
+checkpoint of 10 GB takes a few reads. The check finds a cut anywhere in a zip, because the central directory is at the end.
+It does not find a flipped byte.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class File:
 
 
 class TooMany(Exception):
-    """More files than anybody would save."""
+    """The checkpoint has more files than a real one would."""
 
 
 def files_of(path: str, went_on: Callable[[], None]) -> tuple[File, ...]:
@@ -86,7 +87,7 @@ def _collect(directory: str, below: str, out: list[File], went_on: Callable[[], 
 
 
 def defect(path: str, files: Iterable[File], needs: str = "") -> str | None:
-    """What is torn, as a clause; empty: it is whole; None: its format does not tell. Raises OSError.
+    """The defect of a checkpoint, as a clause; empty: it is whole; None: its format does not show it. Raises OSError.
 
     `needs` is a file that it must have because the configuration reads the step from there.
     """
@@ -110,7 +111,7 @@ def defect(path: str, files: Iterable[File], needs: str = "") -> str | None:
 
 
 def _manifest_defect(path: str, by_path: dict[str, File]) -> str:
-    """Of what the client saved by itself: it gets its name when all of it is on the disk."""
+    """The defect of a checkpoint that the client saved by itself: it gets its name when all of it is on the disk."""
     try:
         manifest = checkpoints.manifest_of(Path(path))
     except checkpoints.Damaged as error:
@@ -125,7 +126,7 @@ def _manifest_defect(path: str, by_path: dict[str, File]) -> str:
 
 
 def _trainer_defect(path: str, by_path: dict[str, File]) -> str | None:
-    """Of a directory whose files are whole each: the Trainer writes its state after the weights."""
+    """The defect of a directory in which each file is whole: the Trainer writes its state after the weights."""
     for name in by_path:
         if _SHARDS.fullmatch(name):
             missing = _shards_of(read_json(f"{path}/{name}")) - by_path.keys()
@@ -140,7 +141,7 @@ def _shards_of(index: Any) -> set[str]:
 
 
 def file_defect(path: str, name: str) -> str | None:
-    """The same as `defect`, of one file."""
+    """Like `defect`, for one file."""
     fd = open_regular(path)
     try:
         size = os.fstat(fd).st_size
@@ -161,7 +162,7 @@ def file_defect(path: str, name: str) -> str | None:
 
 
 def read_json(path: str) -> Any:
-    """What a JSON file holds; None for what is none, or too large. Raises OSError."""
+    """The content of a JSON file; None if it is not JSON, or too large. Raises OSError."""
     fd = open_regular(path)
     try:
         size = os.fstat(fd).st_size
@@ -216,7 +217,7 @@ def _zip_defect(fd: int, size: int) -> str:
 
 
 def _central_directory(fd: int, size: int) -> tuple[int, int, int] | str:
-    """Where it begins, its length and its number of entries; a string says why there is none."""
+    """The start, length and number of entries of the central directory; a string says why there is none."""
     tail_at = max(0, size - _END.size - _MOST_COMMENT)
     tail = os.pread(fd, size - tail_at, tail_at)
     place = tail.rfind(b"PK\x05\x06")
@@ -260,7 +261,7 @@ def _entry_defect(fd: int, data: bytes, place: int, directory_at: int) -> tuple[
 
 
 def _wide(extra: bytes, wide_size: bool, packed: int, at: int) -> tuple[int, int]:
-    """Sizes of 4 GB and more stand in a field of 64 bits: unpacked, packed, offset, those that do not fit elsewhere."""
+    """Read 64-bit values (4 GB and more) from the extra field: unpacked, packed, offset, if they do not fit elsewhere."""
     place = 0
     while place + 4 <= len(extra):
         kind, length = struct.unpack_from("<2H", extra, place)
