@@ -105,16 +105,27 @@ def directories(who: Patient) -> Iterator[Finding]:
     if who.settings is None:
         return
     state, runtime = Path(who.settings.paths.state_dir), Path(who.settings.paths.runtime_dir)
-    if not state.is_dir():
+    if state.is_dir():
+        owner = state.stat().st_uid
+        yield from _state(state, owner, who)
+    else:
+        owner = os.geteuid()  # a daemon that this user starts
         yield Finding("state", "warn", f"{state} does not exist yet", "the first start creates it")
-        return
+    yield from _runtime(runtime, owner, who.root)
+    yield from _lingering(runtime, owner, who.root)
+    group = who.settings.daemon.socket_group
+    if group and (why := membership.outside(group, owner)):
+        what = f"daemon.socket_group: {why}: only the daemon's own user and root can use the control socket"
+        yield Finding("control socket", "bad", what, f"usermod -aG {group} USER, then restart the daemon; or leave it empty")
+
+
+def _state(state: Path, owner: int, who: Patient) -> Iterator[Finding]:
     kind = kind_of(state, who.root)
-    if why := unsafe(kind, cluster=who.settings.launcher.remote):
+    if why := unsafe(kind, cluster=who.settings is not None and who.settings.launcher.remote):
         yield Finding("state", "bad", f"{state} {why}", "choose a state_dir on a disk of this machine")
     elif os.statvfs(state).f_flag & os.ST_RDONLY:
         yield Finding("state", "bad", f"{state} lies on a read-only file system", "dmesg may say why; mount it writable")
     else:
-        owner = state.stat().st_uid
         strange = [entry.name for entry in state.iterdir() if entry.lstat().st_uid != owner]
         if strange:
             what = f"in {state}, {strange[0]} belongs to another user than the directory itself"
@@ -126,12 +137,6 @@ def directories(who: Patient) -> Iterator[Finding]:
             yield Finding("state", "ok", f"{state} on {kind or 'an unknown file system'}")
         if why := trust.loose(state, owner):
             yield Finding("state", "warn", f"{why}: another user could replace checkpoints in {state}", "chmod go-w")
-    yield from _runtime(runtime, state.stat().st_uid, who.root)
-    yield from _lingering(runtime, state.stat().st_uid, who.root)
-    group = who.settings.daemon.socket_group
-    if group and (why := membership.outside(group, state.stat().st_uid)):
-        what = f"daemon.socket_group: {why}: only the daemon's own user and root can use the control socket"
-        yield Finding("control socket", "bad", what, f"usermod -aG {group} USER, then restart the daemon; or leave it empty")
 
 
 def _runtime(runtime: Path, owner: int, root: str) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import shutil
 import statistics
@@ -157,7 +158,8 @@ def needs_bytes(spec: ProgramSpec) -> int:
     """Most bytes that a built-in program keeps, from its flags. For others the size is unknown and counts as 0."""
     if not spec.builtin:
         return 0
-    flags = dict(zip(spec.argv, spec.argv[1:], strict=False))
+    words = [part for word in spec.argv for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    flags = dict(itertools.pairwise(words))
     replay = 0
     if flags.get("--algo") not in ON_POLICY:
         side = int(flags.get("--resolution", "84"))

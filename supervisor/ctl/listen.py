@@ -100,8 +100,15 @@ def _environment(session: Session) -> dict[str, str]:
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != ours]
     return os.environ | {
         "SUPERVISOR_ENABLED": "1", "SUPERVISOR_SERVER_URL": session.client.url, "SUPERVISOR_PROCESS_NAME": name,
-        "SUPERVISOR_GROUP_NAME": name, "PYTHONPATH": os.pathsep.join(paths),
+        "SUPERVISOR_GROUP_NAME": _groups(session).get(name, name), "PYTHONPATH": os.pathsep.join(paths),
     }  # fmt: skip
+
+
+def _groups(session: Session) -> dict[str, str]:
+    """The group of each program; empty while the daemon does not answer."""
+    with contextlib.suppress(Unreachable, DaemonRefused):
+        return {view["name"]: group_of(view) for view in session.client.get("/api/v1/status")["programs"]}
+    return {}
 
 
 class Listener:
@@ -205,6 +212,7 @@ class Feed:
         self._file = Path(run_dir, "listened") if run_dir else None
         self._groups: dict[str, str] = {}
         self._states: dict[str, str] = {}
+        self._tries: dict[str, int] = {}  # deaths in a row that led to BACKOFF
         self._pids: dict[str, int] = {}
         self._logs: dict[tuple[str, str], tuple[int, str]] = {}
         self._ticked = {name: int(_wall_s()) // period_s for name, period_s in _TICKS.items()}
@@ -276,8 +284,9 @@ class Feed:
         if state is None:
             return []
         before, self._states[name] = self._states.get(name, "UNKNOWN"), state
+        tries = self._tries[name] = _tries_after(state, self._tries.get(name, 0))
         more = {
-            "STARTING": f" tries:{max(0, fields.get('attempt', 1) - 1)}", "BACKOFF": " tries:1",
+            "STARTING": f" tries:{tries}", "BACKOFF": f" tries:{tries}",
             "EXITED": f" expected:{int(fields.get('cause') == 'done')} pid:{self._pids.get(name, 0)}",
         } | dict.fromkeys(("RUNNING", "STOPPING", "STOPPED"), f" pid:{self._pids.get(name, 0)}")  # fmt: skip
         payload = f"processname:{name} groupname:{self._group(name)} from_state:{before}{more.get(state, '')}"
@@ -285,9 +294,7 @@ class Feed:
 
     def _group(self, name: str) -> str:
         if name not in self._groups:
-            with contextlib.suppress(Unreachable, DaemonRefused):
-                views = self._session.client.get("/api/v1/status")["programs"]
-                self._groups |= {view["name"]: group_of(view) for view in views}
+            self._groups |= _groups(self._session)
         return self._groups.get(name, name)
 
     def _tick(self) -> None:
@@ -340,6 +347,16 @@ def state_of(kind: str, fields: dict[str, Any]) -> str | None:
         case "GaveUp":
             return "FATAL"
     return None
+
+
+def _tries_after(state: str, tries: int) -> int:
+    """Supervisor's `tries`: how often the program has failed since it last ran or was stopped."""
+    match state:
+        case "BACKOFF":
+            return tries + 1
+        case "RUNNING" | "STOPPED" | "FATAL":
+            return 0
+    return tries
 
 
 def _now_s() -> float:

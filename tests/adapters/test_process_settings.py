@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,22 @@ def test_without_the_setting_it_reads_an_empty_one_and_nothing_can_be_sent(world
         stdin.send(found.shim_pid, found.shim_start_ticks, b"x")
     with pytest.raises(stdin.NoInput, match="gone"):
         stdin.send(found.shim_pid, found.shim_start_ticks + 1, b"x")
+
+
+def test_the_pid_that_belongs_to_another_process_by_now_gets_no_input(world, monkeypatch):
+    """The process ends between the look at it and the open of its pipe, and its pid is given to another one."""
+    found = world.run(ECHO, stdin=True)
+    ended = subprocess.Popen(["true"])
+    pidfd = os.pidfd_open(ended.pid)
+    ended.wait()
+    monkeypatch.setattr(stdin.procfs, "open_verified", lambda _pid, _ticks: os.dup(pidfd))
+    with pytest.raises(stdin.NoInput, match="gone"):
+        stdin.send(found.shim_pid, found.shim_start_ticks, b"x")
+    monkeypatch.undo()
+    stdin.send(found.shim_pid, found.shim_start_ticks, b"to the right one\n")
+    os.close(pidfd)
+    assert eventually(lambda: "to the right one" in world.stdout())
+    assert "x" not in world.stdout()
 
 
 def test_one_that_does_not_read_costs_its_sender_an_answer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,7 +180,10 @@ def test_a_runtime_directory_that_a_logout_takes_away(patient: Patient) -> None:
 
 def test_a_state_directory_that_is_not_there_yet(patient: Patient, tmp_path: Path) -> None:
     (tmp_path / "state").rmdir()
-    assert levels(checks.directories(patient)) == ["warn"]
+    (tmp_path / "run").chmod(0o777)
+    state, runtime = checks.directories(patient)
+    assert (state.name, state.level) == ("state", "warn")
+    assert (runtime.name, runtime.level) == ("runtime", "bad"), "that is known before the first start"
     assert levels(checks_disk.fsync(patient)) == levels(checks_disk.disk_speed(patient)) == []
 
 

@@ -105,6 +105,8 @@ def test_what_room_the_programs_take(patient: Patient) -> None:
     extra = checks_disk.needs_bytes(pong) - checks_disk.needs_bytes(breakout)
     assert extra == 50_000 * 84 * 84, "ppo keeps no replay"
     assert checks_disk.needs_bytes(replace(pong, builtin=False)) == 0
+    larger = replace(pong, argv=(*pong.argv, "--resolution=96", "--replay-size=60000"))
+    assert checks_disk.needs_bytes(larger) - checks_disk.needs_bytes(breakout) == 60_000 * 96 * 96
     (found,) = checks_disk.room(patient)
     assert "the full state needs" in found.what
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,21 @@ def test_every_fact_once_and_none_lost_over_a_restart(listening: Listening, back
     listening.start()
     until(lambda: len(listening.heard()) >= 5, "the events")
     assert [event for event, _ in listening.heard()[3:]] == [event for event, _ in STORY[2:]], "it was away meanwhile"
+
+
+def test_tries_count_the_failures_since_the_program_last_ran(listening: Listening, backend: FakeBackend) -> None:
+    intended, spawned, ready, exited, backed_off = RUN[1:]
+    stopped = replace(exited, cause="stopped")
+    failures = [intended, exited, backed_off] * 3
+    record(backend, *failures, intended, spawned, ready, exited, backed_off, intended, stopped, intended)
+    listening.begun()
+    listening.start("OK", "PROCESS_STATE_STARTING,PROCESS_STATE_BACKOFF")
+    until(lambda: len(listening.heard()) >= 10, "the events")
+    tries = [(event.rpartition("_")[2], body.rpartition("tries:")[2]) for event, body in listening.heard()]
+    assert tries == [
+        ("STARTING", "0"), ("BACKOFF", "1"), ("STARTING", "1"), ("BACKOFF", "2"), ("STARTING", "2"), ("BACKOFF", "3"), ("STARTING", "3"),
+        ("BACKOFF", "1"), ("STARTING", "1"), ("STARTING", "0"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import signal
 import stat
 import time
 from typing import Final
@@ -41,13 +42,26 @@ def _open(shim_pid: int, shim_start_ticks: int) -> int:
     try:
         fd = os.open(f"/proc/{shim_pid}/fd/0", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise NoInput(error.errno, error.strerror) from None
-    finally:
         os.close(holder)
+        raise NoInput(error.errno, error.strerror) from None
+    if not _is_alive(holder):  # a pidfd does not reserve the pid: the file may be that of a later process
+        os.close(fd)
+        raise NoInput(errno.ESRCH, "it is gone")
     if not stat.S_ISFIFO(os.fstat(fd).st_mode):
         os.close(fd)
         raise NoInput(errno.ENXIO, "it is no pipe")
     return fd
+
+
+def _is_alive(pidfd: int) -> bool:
+    """Closes the descriptor."""
+    try:
+        signal.pidfd_send_signal(pidfd, 0)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(pidfd)
+    return True
 
 
 def _write(fd: int, data: bytes) -> None:
