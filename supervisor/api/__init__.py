@@ -1,1 +1,1 @@
-"""What the daemon serves: JSON over the control socket."""
+"""The daemon's API: JSON, XML-RPC, metrics and the dashboard, over the control socket and TCP."""

@@ -1,8 +1,8 @@
-"""The JSON API: routes, checks of what comes in, and nothing else. It answers from the newest published snapshot.
+"""The JSON API: routes and input checks, nothing else. It answers from the newest published snapshot.
 
-Every answer is JSON (logs are bytes); every refusal is {"error": "one sentence"}. A request can be as broken as it
-likes: it costs its sender an answer, never the daemon anything. Calls that may block run in threads: reads in a few,
-requests of operators in others, so that ten waiting `stop`s do not make `status` wait.
+Every answer is JSON (logs are bytes); every refusal is {"error": "one sentence"}. A broken request gets an error answer,
+and never harms the daemon. Calls that may block run in threads. Reads and operators' requests have separate threads, so
+that ten waiting `stop`s do not delay `status`.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ log = structlog.get_logger()
 MOST_BODY_BYTES: Final = 64 * 1024
 MOST_WAIT_S: Final = 3600.0
 ASK_WAIT_S: Final = 600.0
-MOST_ASKS: Final = 64  # at once, waiting ones included; each is a person or a script
-STALE_S: Final = 30.0  # the loop turns every 5 s at the least
-MOST_TEXT: Final = 100  # of a label
+MOST_ASKS: Final = 64  # at once, waiting ones included; each comes from a person or a script
+STALE_S: Final = 30.0  # the loop turns at least every 5 s
+MOST_TEXT: Final = 100  # characters of a label
 _READERS: Final = 4
-_LONG: Final = "check"  # this query reads every byte of a backup: not in one of the few threads of all other pages
+_LONG: Final = "check"  # this query reads every byte of a backup, so it must not use one of the few reader threads
 _ASKERS: Final = 16
 
-_ASKED_APART: Final = (Verb.BACKUP, Verb.ROLLBACK, Verb.OFFSITE, Verb.PIN, Verb.UNPIN)  # they have pages of their own
+_ASKED_APART: Final = (Verb.BACKUP, Verb.ROLLBACK, Verb.OFFSITE, Verb.PIN, Verb.UNPIN)  # they have their own routes
 _VERBS: Final = {verb.value: verb for verb in Verb if verb not in _ASKED_APART}
 
 _OFFSITE: Final = ("now", "check", "forget", "take-over")
@@ -67,7 +67,7 @@ def answer(value: object, status: int = 200, **headers: str) -> Response:
 
 
 class Api:
-    """The routes over one backend. `wall_s` reads the wall clock, to tell how old the newest snapshot is."""
+    """The routes of one backend. `wall_s` reads the wall clock, to compute the age of the newest snapshot."""
 
     def __init__(self, backend: Backend, wall_s: Callable[[], float]) -> None:
         self._backend, self._wall_s = backend, wall_s
@@ -85,7 +85,7 @@ class Api:
         self._stream.end()
 
     def close(self) -> None:
-        """Let go of the threads; one that still waits for its reply ends with it."""
+        """Shut the threads down without waiting. A thread that still waits for a reply ends when the reply comes."""
         self._readers.shutdown(wait=False, cancel_futures=True)
         self._askers.shutdown(wait=False, cancel_futures=True)
 
@@ -125,17 +125,17 @@ class Api:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def healthz(self, _: Request) -> Response:
-        """503 when the deciding loop has not run for long, and while something that it relies on is in trouble."""
+        """503 if the deciding loop has not run for `STALE_S`, or while something that it depends on is in trouble."""
         snapshot = StatusPage(self._backend)
         age_s = self._wall_s() - snapshot.wall_s
         if age_s > STALE_S:
             return answer({"error": f"the deciding loop has not run for {age_s:.0f} s", "age_s": age_s}, 503)
         wrong = troubles(snapshot.daemon)
-        told = {
+        health = {
             "ok": not wrong, "state": snapshot.daemon["state"], "age_s": age_s, "worst_gap_s": snapshot.worst_gap_s,
             "config": snapshot.daemon["config"],
         }  # fmt: skip
-        return answer({**told, "error": "; ".join(wrong), "troubles": wrong}, 503) if wrong else answer(told)
+        return answer({**health, "error": "; ".join(wrong), "troubles": wrong}, 503) if wrong else answer(health)
 
     async def dashboard(self, request: Request) -> Response:
         if not self._assets.loaded:
@@ -212,15 +212,15 @@ class Api:
         if good or verb in {Verb.SHUTDOWN, Verb.RELOAD}:
             by, uid = who(request.scope)
             done = await self._wait(self._backend.ask, verb, good, signal, by, uid, timeout_s)
-            if verb in {Verb.SHUTDOWN, Verb.RELOAD} and done:  # nothing to say is how these succeed
+            if verb in {Verb.SHUTDOWN, Verb.RELOAD} and done:  # for these verbs, no result means success
                 raise RequestRefused(422 if done[0][1] == CANT_REREAD else 503, done[0][2])
             if verb in {Verb.START, Verb.RESTART} and wait:
                 done = await starting.settled(lambda: StatusPage(self._backend), starting.attempts(snapshot), done)
-        told = {result[0]: result for result in done}
-        return _results([bad.get(name) or told[name] for name in wanted if name in bad or name in told])
+        verb_results = {result[0]: result for result in done}
+        return _results([bad.get(name) or verb_results[name] for name in wanted if name in bad or name in verb_results])
 
     async def backup(self, request: Request) -> Response:
-        """{"names", "label"}; no names: every program. Answered once it is begun: {"name", "code", "text"}."""
+        """{"names", "label"}; no names: every program. Answered once the backup has begun: {"name", "code", "text"}."""
         body = await _body(request, {"names", "label"})
         return await self._backups(request, Verb.BACKUP, _words(body, "label"), body)
 
@@ -233,14 +233,14 @@ class Api:
         return await self._backups(request, Verb.ROLLBACK, name, body)
 
     async def offsite(self, request: Request) -> Response:
-        """{"do": "now", "check", "forget", "take-over"} -> {"name", "code", "text"} once begun; the page has the result."""
+        """{"do": "now", "check", "forget", "take-over"} -> {"name", "code", "text"} at its start; see page `offsite`."""
         body = await _body(request, {"do"})
         do = _words(body, "do")
         if do not in _OFFSITE:
             raise RequestRefused(400, f"do must be one of {', '.join(_OFFSITE)}")
         by, uid = who(request.scope)
-        name, code, said = await self._wait(self._backend.ask_backups, Verb.OFFSITE, do, [], by, uid, ASK_WAIT_S)
-        return answer({"name": name, "code": code, "text": said})
+        name, code, message = await self._wait(self._backend.ask_backups, Verb.OFFSITE, do, [], by, uid, ASK_WAIT_S)
+        return answer({"name": name, "code": code, "text": message})
 
     async def _backups(self, request: Request, verb: Verb, text: str, body: dict[str, Any]) -> Response:
         names, programs = _names(body), StatusPage(self._backend).programs
@@ -250,15 +250,15 @@ class Api:
             if name not in known:
                 raise RequestRefused(404, f"no such program: {name!r}")
         by, uid = who(request.scope)
-        name, code, said = await self._wait(self._backend.ask_backups, verb, text, wanted, by, uid, ASK_WAIT_S)
-        return answer({"name": name, "code": code, "text": said})
+        name, code, message = await self._wait(self._backend.ask_backups, verb, text, wanted, by, uid, ASK_WAIT_S)
+        return answer({"name": name, "code": code, "text": message})
 
     async def reread(self, request: Request) -> Response:
         await _body(request, set())
         return _changes(await self._wait(self._backend.reread))
 
     async def update(self, request: Request) -> Response:
-        """{"names", "dry_run"}; no names or `all`: all of them."""
+        """{"names", "dry_run"}; no names or `all`: all changes."""
         body = await _body(request, {"names", "dry_run"})
         names = [plain(name) for name in _names(body)]
         dry_run = _flag(body, "dry_run", default=False)
@@ -267,7 +267,7 @@ class Api:
         return _changes(await self._wait(_update, self._backend, chosen, dry_run, by, uid))
 
     async def remove(self, request: Request) -> Response:
-        """{"name"}: the program stops in order and is out of use until the next update. {"name", "code", "text"}."""
+        """{"name"} -> {"name", "code", "text"}: the program is stopped, and not supervised until the next update."""
         body = await _body(request, {"name"})
         name = body.get("name")
         if not isinstance(name, str):
@@ -281,19 +281,19 @@ class Api:
         return answer({"name": name, "code": code, "text": text})
 
     async def send_stdin(self, request: Request) -> Response:
-        """{"name", "text"} -> {"name", "code", "text"}: the text goes to the program's standard input; 409: it can't."""
+        """{"name", "text"} -> {"name", "code", "text"}: write to the program's standard input; 409 if that is impossible."""
         body = await _body(request, {"name", "text"})
         name, text = body.get("name"), body.get("text")
         if not isinstance(name, str) or not isinstance(text, str):
             raise RequestRefused(400, "name must be the name of a program, and text a string")
         data = text.encode("utf-8", "surrogatepass")
-        name, code, said = await self._wait(self._backend.send_stdin, plain(name), data)
+        name, code, message = await self._wait(self._backend.send_stdin, plain(name), data)
         if code != SUCCESS:
-            raise RequestRefused(404 if code == BAD_NAME else 409, said)
-        return answer({"name": name, "code": code, "text": said})
+            raise RequestRefused(404 if code == BAD_NAME else 409, message)
+        return answer({"name": name, "code": code, "text": message})
 
     async def pin(self, request: Request) -> Response:
-        """{"pin": level, "for_s"} or {"unpin": true} -> {"name", "code", "text"}; 409 when it is refused."""
+        """{"pin": level, "for_s"} or {"unpin": true} -> {"name", "code", "text"}; 409 if refused."""
         body = await _body(request, {"pin", "for_s", "unpin"})
         level, for_s = _pin(body)
         by, uid = who(request.scope)
@@ -303,7 +303,7 @@ class Api:
         return answer({"name": name, "code": code, "text": text})
 
     async def test_alerts(self, request: Request) -> Response:
-        """{} -> {"tried": [{"target", "ok", "error", "took_s"}]}, once all of them have answered or had their time."""
+        """{} -> {"tried": [{"target", "ok", "error", "took_s"}]}, once all targets have answered or timed out."""
         await _body(request, set())
         return answer({"tried": await self._wait(self._backend.test_alerts)})
 
@@ -331,13 +331,13 @@ def _results(results: list[Result]) -> Response:
 
 
 def _changes(changes: dict[str, Any]) -> Response:
-    """A configuration that is wrong is the operator's to mend: 422 with all that is wrong with it."""
+    """The changes; 422 with every mistake if the configuration is invalid, because only the operator can correct it."""
     if changes.get("errors"):
         return answer({"error": "; ".join(map(str, changes["errors"])), "errors": changes["errors"]}, 422)
     return answer(changes)
 
 
-# --- what comes in -----------------------------------------------------------------------------------------------------
+# --- input -------------------------------------------------------------------------------------------------------------
 
 
 def _guarded(handler: Handler) -> Handler:
@@ -351,7 +351,7 @@ def _guarded(handler: Handler) -> Handler:
         except ClientDisconnect:
             return answer({"error": "the client has gone"}, 400)
         except (OSError, sqlite3.Error) as error:
-            # The disk or the journal, not the code: `status` and the alerts report it, and it may be over in a moment.
+            # The disk or the journal fails, not the code. `status` and the alerts report it, and it may pass soon.
             log.warning("api_request_refused", path=request.url.path, error=str(error))
             return answer({"error": f"this cannot be read now: {error}"}, 503)
         except Exception as error:
@@ -389,7 +389,7 @@ async def _body(request: Request, allowed: set[str]) -> dict[str, Any]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of two values for one key, either could be meant."""
+    """Refuse a key that is given twice: either value could be meant."""
     made = dict(pairs)
     if len(made) != len(pairs):
         raise ValueError("a key is given twice")
@@ -408,7 +408,7 @@ def _verb(body: dict[str, Any]) -> Verb:
 
 
 def _words(body: dict[str, Any], key: str) -> str:
-    """A short text; none is empty."""
+    """A short text; empty if the key is missing."""
     text = body.get(key, "")
     if not isinstance(text, str) or len(text) > MOST_TEXT or not text.isprintable():
         raise RequestRefused(400, f"{key} must be a text of up to {MOST_TEXT} printable characters")

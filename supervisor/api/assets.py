@@ -1,10 +1,10 @@
-"""The dashboard's files, served from memory: `/` is the page, `/assets/STAMP/...` all that it loads.
+"""The dashboard's files, served from memory: `/` is the page, `/assets/STAMP/...` are the files that it loads.
 
-The stamp is made of the files, so a browser keeps an asset for good and asks for it again only after an upgrade. The page
-itself is asked for each time, and answered with 304 where it is the same.
+The stamp is a hash of all files, so a browser caches an asset forever and requests it again only after an upgrade. The
+browser requests the page itself each time, and gets 304 if it has not changed.
 
-The page loads nothing from anywhere else, and the browser is told so (Content-Security-Policy): only scripts and styles of
-this server, connections to this server alone, in no frame of another page, and no text made into HTML (trusted types).
+The page loads nothing from other servers, and the browser enforces this (Content-Security-Policy). It allows scripts,
+styles and connections of this server only, no frame of another page, and no text turned into HTML (trusted types).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from workers.scores import REFERENCES
 
 DIRECTORY: Final = Path(__file__).resolve().parents[1] / "dashboard"
 PAGE: Final = "index.html"
-_REFERENCES: Final = "references.json"  # scores at random play and of a human, by game
+_REFERENCES: Final = "references.json"  # scores of random play and of a human, by game
 _STAMPED: Final = b"/assets/"
 _TYPES: Final = {
     ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
@@ -48,7 +48,7 @@ _HEADERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Asset:
-    """One file. `packed` is the same, gzipped."""
+    """One file. `packed` is the gzipped body."""
 
     media_type: str
     body: bytes
@@ -56,17 +56,20 @@ class _Asset:
 
 
 class Assets:
-    """All files of the dashboard. They are read at the first request and kept, also if the release is removed."""
+    """All files of the dashboard. They are read at the first request, and kept even if the release is removed."""
 
     def __init__(self) -> None:
         self.loaded = False
 
     def load(self) -> None:
-        """Read them all, from a disk that may be slow. Raises OSError."""
+        """Read all files; the disk may be slow. Raises OSError."""
         self.loaded = bool(self._files)
 
     def answer(self, request: Request) -> Response:
-        """The file of `path` with that `stamp`; without a path, the page. Raises Refused."""
+        """The file `path` of the request; without one, the page. The current `stamp` makes it cacheable forever.
+
+        Raises RequestRefused.
+        """
         path = request.path_params.get("path", PAGE)
         asset = self._files.get(path)
         if asset is None:

@@ -1,15 +1,15 @@
-"""Who comes over TCP shows the password; the control socket has the kernel for that.
+"""Checks the password of requests over TCP. The control socket needs none: the kernel identifies its clients.
 
     Authorization: Basic base64(user:password)     stock clients, xmlrpc libraries, browsers, Prometheus
     Authorization: Bearer password
 
-Everything else is answered 401, before anything of the request is looked at. Both halves are compared in constant time, by
-their digests. A wrong password costs its address one of ten guesses, and gets it back after six seconds; with none left the
-address is answered 429, also with the right password: otherwise guessing would go on. Other addresses notice nothing. A
-request without credentials is no guess. The table holds 1,024 addresses; an IPv6 network of 64 bits is one of them.
+Any other request is answered 401 before the rest of it is examined. User and password are compared as digests, in constant
+time. Each address has ten guesses: a wrong password uses one, and one comes back every six seconds. An address without
+guesses is answered 429, even with the right password; otherwise the guessing could go on. Other addresses are not affected.
+A request without credentials is not a guess. The table holds 1,024 addresses; an IPv6 network of 64 bits counts as one.
 
-Example: somebody guesses from 203.0.113.7 as fast as it goes. Ten guesses are answered 401, then one every six seconds; you
-come from 198.51.100.2 and are served.
+Example: a client at 203.0.113.7 guesses as fast as it can. Ten guesses are answered 401, then one every six seconds. A
+client at 198.51.100.2 with the right password is served all the time.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ log = structlog.get_logger()
 GUESSES: Final = 10
 GUESS_S: Final = 6.0
 MOST_ADDRESSES: Final = 1024
-REST_S: Final = 0.3  # a stranger's body is not waited for longer
+REST_S: Final = 0.3  # longest wait for the body of a refused request
 _REPEAT_S: Final = 60.0
 _CHALLENGE: Final = (b"www-authenticate", b'Basic realm="extralife", charset="UTF-8"')
 
 
 class Door:
-    """Knows the password of the newest settings, and who has guessed."""
+    """The password of the newest settings, and the recent wrong guesses of each address."""
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
         self._clock_s = clock_s
         self._user = ""
-        self._basic = self._bearer = b""  # digests; empty: nobody is let in
-        self._debts_s: dict[str, float] = {}  # address -> when all of its guesses are forgotten
+        self._basic = self._bearer = b""  # digests; empty: every request is refused
+        self._debts_s: dict[str, float] = {}  # address -> time at which all its wrong guesses are forgotten
         self._told_s = -_REPEAT_S
 
     def settle(self, http: HttpSettings) -> None:
-        """The password that counts from now on."""
+        """Use this user and password from now on."""
         self._user = http.user
         if http.password:
             self._basic, self._bearer = _digest(f"{http.user}:{http.password}".encode()), _digest(http.password.encode())
@@ -60,7 +60,7 @@ class Door:
             self._basic = self._bearer = b""
 
     def before(self, app: ASGIApp) -> ASGIApp:
-        """`app` for those who may come in."""
+        """`app` behind this check: only authorised requests reach it."""
 
         async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
             refusal = self._refusal(scope) if is_tcp(scope) else None
@@ -100,10 +100,10 @@ class Door:
         return hmac.compare_digest(_digest(shown), wanted)
 
     def _note(self, place: str, now_s: float) -> None:
-        """One guess more from there."""
+        """Count one wrong guess for this address."""
         if place not in self._debts_s and len(self._debts_s) >= MOST_ADDRESSES:
             self._debts_s = {key: end_s for key, end_s in self._debts_s.items() if end_s > now_s}
-            if len(self._debts_s) >= MOST_ADDRESSES:  # the one that has guessed least
+            if len(self._debts_s) >= MOST_ADDRESSES:  # still full: drop the address with the fewest guesses
                 del self._debts_s[min(self._debts_s, key=self._debts_s.__getitem__)]
         self._debts_s[place] = max(self._debts_s.get(place, 0.0), now_s) + GUESS_S
         if self._debts_s[place] - now_s > (GUESSES - 1) * GUESS_S and now_s - self._told_s >= _REPEAT_S:
@@ -123,7 +123,7 @@ def _decoded(text: str) -> bytes:
 
 
 def _place(address: str) -> str:
-    """What counts as one address: somebody who has one of IPv6 has 2^64 of them."""
+    """The key under which guesses are counted. One IPv6 client usually has 2^64 addresses, so its network is the key."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""JSON that every reader can read: NaN and infinity are unknown, so they are null."""
+"""JSON that every parser accepts: NaN and infinity mean unknown, so they become null."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import math
 
 
 def encoded(value: object) -> bytes:
-    """UTF-8, on one line. Half a character (a lone surrogate) becomes a question mark."""
+    """UTF-8, on one line. A lone surrogate (half a character) becomes a question mark."""
     try:
         return _dumps(value)
-    except (ValueError, TypeError):  # rare, and finding such a value takes longer than all the rest
+    except (ValueError, TypeError):  # rare: a search for such values in advance would take longer than the encoding
         return _dumps(_finite(value))
 
 
 class Once:
-    """Pages as bytes, each encoded once for as long as it is the same object."""
+    """A cache of encoded pages: a page is encoded again only when it is another object."""
 
     def __init__(self) -> None:
         self._made: dict[str, tuple[object, bytes]] = {}
 
     def encoded(self, name: str, page: object) -> bytes:
-        """`page` as bytes. `name`: whose place it takes."""
+        """`page` as bytes. `name` is its key in the cache."""
         made = self._made.get(name)
         if made is None or made[0] is not page:
             made = self._made[name] = page, encoded(page)

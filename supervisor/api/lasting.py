@@ -1,7 +1,7 @@
-"""Answers that last: a bounded number of each kind, so that they never use up the connections.
+"""Long-lived answers: a limited number of each kind, so that they never use up the connections.
 
-A follower of a log or of the stream is served for hours, and its connection is never idle. Each kind has a cap of its own
-(`limits.py` has that of all connections), and who comes beyond it is told 503.
+A client that follows a log or the stream is served for hours, and its connection is never idle. So each kind has its own
+limit (`limits.py` has the limit of all connections), and a client beyond it is answered 503.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from starlette.types import Receive, Scope, Send
 from supervisor.api.refused import RequestRefused
 
 _HEADERS: Final = {
-    "x-accel-buffering": "no",  # a proxy in between must not collect it
-    "connection": "close",  # after hours there is no second request
+    "x-accel-buffering": "no",  # a proxy must not buffer the answer
+    "connection": "close",  # no second request follows after hours
 }
 
 
 class Lasting:
-    """All answers of one kind that last now."""
+    """The long-lived answers of one kind that are open now."""
 
     def __init__(self, most: int, too_many: str) -> None:
-        """`too_many` is the sentence for who comes beyond `most`."""
+        """`too_many` is the error message for a client beyond the limit `most`."""
         self._most, self._too_many = most, too_many
         self.count = 0
 
     def answer(self, pieces: AsyncIterator[bytes], media_type: str, headers: Mapping[str, str] | None = None) -> _Lasting:
-        """An answer that sends `pieces` as they come; return it at once. Raises Refused where there are enough."""
+        """An answer that sends `pieces` as they come; return it at once. Raises RequestRefused at the limit."""
         if self.count >= self._most:
             raise RequestRefused(503, self._too_many)
         return _Lasting(self, pieces, 200, {**_HEADERS, **(headers or {})}, media_type)
 
 
 class _Lasting(StreamingResponse):
-    """Counts for as long as it is sent. Nothing else runs between its making and its first line: the cap is exact."""
+    """Counts as open while it is sent. No other task runs between its creation and its first line: the limit is exact."""
 
     def __init__(self, kind: Lasting, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]

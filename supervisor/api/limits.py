@@ -1,18 +1,19 @@
-"""What a client of the control socket may take: time, connections, memory. Whoever takes more is let go, not waited for.
+"""Limits for clients of the control socket: time, connections, memory. A client beyond a limit is disconnected.
 
     the whole head of a request    10 s and 16 KiB, counted from the connection or from its first byte
-    the whole body of a request    20 s (how large it may be is each page's to say: `app.py`)
-    an answer that nobody reads    30 s without a byte taken
-    connections                    384; the next one takes the place of the one that has been idle longest
-    connections over TCP           128 of them, in the same way among themselves
-    answers that nobody reads      64 MiB over all connections; further requests are answered 503
+    the whole body of a request    20 s (each page sets its own size limit: `app.py`)
+    an answer that is not read     30 s without a byte read
+    connections                    384; the next one replaces the one that has been idle longest
+    connections over TCP           128 of these 384; the next one replaces the longest idle TCP connection
+    answers that are not read      64 MiB over all connections; requests of new connections are answered 503
 
-Idle is a connection on which no request is being served: one that has sent nothing, half a head (slowloris), or waits
-between two requests. Refusing the newcomer instead would let 384 sleeping clients keep `status` from answering. Only when
-all 384 are being served is the newcomer told 503. Up to `QUEUE` (`listener.py`) more wait in the kernel for their turn.
+A connection is idle while it serves no request: it has sent nothing, or half a head (slowloris), or it waits between two
+requests. If the server refused new connections instead, 384 sleeping clients could keep `status` from answering. A new
+connection is answered 503 only when all 384 are being served. Up to `QUEUE` (`listener.py`) more connections wait in the
+kernel.
 
-A request body that is still coming when its answer is complete (`rest.py` has waited for it) ends the connection: reading
-on for politeness would let one client send for ever.
+If a request's body is still arriving when its answer is complete, the connection is closed. `rest.py` has waited for the
+body before; reading on would let one client send forever.
 """
 
 from __future__ import annotations
@@ -33,20 +34,22 @@ MOST_HEAD_BYTES: Final = 16 * 1024
 MOST_CONNECTIONS: Final = 384
 MOST_OVER_TCP: Final = 128
 MOST_UNREAD_BYTES: Final = 64 * 2**20
-ACCEPTED_AT_ONCE: Final = 16  # a turn of the loop; an answer takes several: those accepted meanwhile must not count as idle
+# Per loop turn. An answer takes several turns, and connections that are accepted meanwhile must not count as idle.
+ACCEPTED_AT_ONCE: Final = 16
 
 _FULL: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: 45\r\n\r\n"
     b'{"error": "too many connections: try again"}\n'
 )
 
-# No byte of a next request has come: empty lines before it are ignored (RFC 9112, 2.2). Supervisor's client ends each
-# GET with one too many, and h11 takes it for garbage once the answer has said `connection: close`.
+# States in which no byte of the next request has arrived. Empty lines before a request are ignored (RFC 9112, 2.2):
+# Supervisor's client ends each GET with one line end too many, and h11 rejects it once the answer has said
+# `connection: close`.
 _BETWEEN: Final = frozenset({h11.IDLE, h11.DONE, h11.MUST_CLOSE})
 
 
 class BoundedProtocol(PeerProtocol):
-    """uvicorn's HTTP/1.1 with these limits. All of it runs in the server's own loop."""
+    """uvicorn's HTTP/1.1 protocol with these limits. All methods run in the server's own event loop."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -68,7 +71,7 @@ class BoundedProtocol(PeerProtocol):
     def handle_events(self) -> None:
         try:
             super().handle_events()
-        except h11.LocalProtocolError:  # garbage behind a request that is being answered: there is no answer to it
+        except h11.LocalProtocolError:  # garbage after a request that is being answered: it gets no answer
             self.transport.abort()
 
     def on_response_complete(self) -> None:
@@ -76,11 +79,11 @@ class BoundedProtocol(PeerProtocol):
             self.transport.close()
         super().on_response_complete()
         if self.idle:
-            self._enter("head" if self.conn.trailing_data[0] else "between")  # uvicorn ends those that stay idle
+            self._enter("head" if self.conn.trailing_data[0] else "between")  # uvicorn closes connections that stay idle
         self._watch_unread()
 
     def _follow(self) -> None:
-        """Each part of a request has its own deadline, which further bytes of that part do not move."""
+        """Each part of a request has its own deadline. Further bytes of the same part do not extend it."""
         phase = "head" if self.idle else "body" if self.cycle.more_body else "serve"
         if phase != self._phase:
             self._enter(phase)
@@ -98,14 +101,14 @@ class BoundedProtocol(PeerProtocol):
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is None or cycle.response_complete
 
-    # --- answers that nobody reads ---------------------------------------------------------------------------------------
+    # --- unread answers ----------------------------------------------------------------------------------------------
 
     def pause_writing(self) -> None:
         super().pause_writing()
         self._watch_unread()
 
     def _watch_unread(self, before: int | None = None) -> None:
-        """Let go of a reader that has taken nothing of what waits for it since the last look."""
+        """Disconnect a client that has read none of its waiting bytes since the last check."""
         size = self._unread_bytes()
         if self._unread is not None:
             self._unread.cancel()
@@ -132,7 +135,7 @@ class BoundedProtocol(PeerProtocol):
         self._follow()
 
     def _has_room(self) -> bool:
-        """Whether this connection can be served, if need be in the place of an idle one."""
+        """Whether this connection can be served. If necessary, this closes an idle one."""
         all_of_us = [other for other in self.connections if isinstance(other, BoundedProtocol)]
         over_tcp = [other for other in all_of_us if other._over_tcp]
         if self._over_tcp and len(over_tcp) > MOST_OVER_TCP:
@@ -140,7 +143,7 @@ class BoundedProtocol(PeerProtocol):
         return len(all_of_us) <= MOST_CONNECTIONS or self._make_room(all_of_us)
 
     def _make_room(self, among: list[BoundedProtocol]) -> bool:
-        """End the longest idle connection; False when there is none."""
+        """Close the longest idle connection; False if there is none."""
         idle = [other for other in among if other is not self and other.idle]
         if not idle:
             return False

@@ -1,12 +1,12 @@
-"""The control socket: bound, listening, handed on from image to image. Who serves it: `server.py`.
+"""The control socket: bound here, and handed over from one image of the daemon to the next. `server.py` serves it.
 
-It is bound under another name, given its mode and then renamed into place: nobody can connect before the mode is right,
-and a stale socket file is replaced in one step. It listens from the daemon's first moment: who connects before the daemon
-can answer, or while one image of it gives way to the next, waits in the queue and notices nothing.
+The socket is bound under a temporary name, gets its mode and is then renamed into place. So nobody can connect before the
+mode is right, and a stale socket file is replaced in one step. The socket listens from the daemon's start. A client that
+connects before the daemon can answer, or while one image replaces another, waits in the queue and notices nothing.
 
-Mode and group are set in one place, `_give`, whichever way the socket comes about. systemd makes the runtime directory
-0700 again at every start, with everything in it: a socket taken over from its store is given to the group once more. A
-group that the socket cannot be given to keeps nobody from training: the socket is the owner's alone, and `trouble` says so.
+`_give` is the only place that sets mode and group, for a new socket and for one that is taken over. At every start, systemd
+sets the runtime directory and everything in it back to 0700, so a socket from its store must get its group again. If the
+socket cannot get its group, training continues: only the owner can use the socket, and `trouble` gives the reason.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Listener:
     """The listening control socket. Not inheritable until `hand_on`."""
 
     def __init__(self, sock: socket.socket, path: str, trouble: str = "") -> None:
-        """`trouble`: why the group that was asked for has no access; empty when it has."""
+        """`trouble`: why the configured group has no access; empty if it has."""
         self.sock, self.path, self.trouble = sock, path, trouble
         self._file = _identity(path)
         self._seen = Remembered(path)
@@ -45,13 +45,13 @@ class Listener:
         self.renewed: list[Callable[[socket.socket], None]] = []  # called with the new socket of `restore`
 
     def identity(self) -> Identity | None:
-        """Of the socket's file, held open so that its number is not given away; None: there was none from the start."""
+        """Identity of the socket's file, held open so that its inode number is not reused; None: no file has existed."""
         return self._seen()
 
     def restore(self, group: str) -> None:
         """Listen at the path again; clients of the previous socket stay connected. Raises OSError.
 
-        A file that somebody put in our socket's place is kept under another name; a daemon that answers there stays.
+        A foreign file in our socket's place is kept under another name. If a daemon answers there, nothing changes.
         """
         if os.path.lexists(self.path):
             _refuse_if_alive(self.path)
@@ -60,9 +60,9 @@ class Listener:
         old, self.sock, self.trouble, self._file = self.sock, new.sock, new.trouble, new._file
         new._seen.close()
         self._seen.renew()
-        for tell in self.renewed:
-            tell(self.sock)
-        old.close()  # the server has a descriptor of its own, and goes on serving its present clients
+        for callback in self.renewed:
+            callback(self.sock)
+        old.close()  # the server has its own descriptor, and continues to serve its present clients
 
     def hand_on(self) -> int:
         """The descriptor for the next program image, which takes it with `take_over`. The socket file stays."""
@@ -70,7 +70,7 @@ class Listener:
         return self.sock.fileno()
 
     def close(self) -> None:
-        """An orderly end: the file goes too, if it is still ours."""
+        """Close the socket, and remove its file if it is still ours."""
         self._seen.close()
         self.sock.close()
         if self._file is not None and _identity(self.path) == self._file:
@@ -78,9 +78,9 @@ class Listener:
 
 
 def listen(path: str, group: str = "") -> Listener:
-    """Bind the control socket: mode 0600, or 0660 for `group`. Raises SocketTaken, or OSError with what to do.
+    """Bind the control socket: mode 0600, or 0660 for `group`. Raises SocketTaken, or OSError that says what to do.
 
-    A group that cannot be had is no error but the listener's `trouble`.
+    If the socket cannot get its group, nothing is raised: the listener's `trouble` gives the reason.
     """
     if len(os.fsencode(path)) > _LONGEST_PATH:
         raise OSError(
@@ -104,7 +104,7 @@ def listen(path: str, group: str = "") -> Listener:
 
 
 def _give(file: Path, group: str) -> str:
-    """Set mode and group of the socket's file and of its directory. Returns why the group gets nothing, if so."""
+    """Set mode and group of the socket's file and of its directory. Returns why the group has no access, else empty."""
     file.chmod(0o600)
     if not group:
         return ""
@@ -122,7 +122,7 @@ def _give(file: Path, group: str) -> str:
 
 
 def _let_through(directory: Path, group: str) -> None:
-    """The group may pass the socket's directory, not list it: else the socket's own mode would be of no use."""
+    """Let the group enter the socket's directory, but not list it. Otherwise the socket's own mode would have no effect."""
     mode = stat.S_IMODE(directory.stat().st_mode)
     if not mode & stat.S_IXOTH:
         shutil.chown(directory, group=group)
@@ -130,9 +130,9 @@ def _let_through(directory: Path, group: str) -> None:
 
 
 def take_over(fd: int, path: str, group: str = "") -> Listener:
-    """The listening socket that an earlier image of this process handed on. Raises OSError when it is none.
+    """The listening socket that the previous image of this process handed over. Raises OSError if `fd` is no such socket.
 
-    Its file gets its mode and its group anew: the configuration may name another group than before.
+    Mode and group of its file are set again, because the configuration may name another group than before.
     """
     sock = socket.socket(fileno=fd)
     sock.set_inheritable(False)
@@ -147,7 +147,7 @@ def take_over(fd: int, path: str, group: str = "") -> Listener:
 
 
 def _refuse_if_alive(path: str) -> None:
-    """A socket file that nobody listens on is left over from a killed daemon: it may be replaced."""
+    """Raise SocketTaken if a daemon answers at `path`. A file without a listener is left from a killed one: replace it."""
     probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with probe:
         probe.settimeout(5.0)

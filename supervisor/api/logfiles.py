@@ -1,8 +1,8 @@
 """Log files as the API serves them: a tail, or the next bytes after a position that also names the file.
 
-A position is `FILE_ID:OFFSET`. When the file at the path is another one (rotated), or shorter than the position
-(truncated), reading starts again at its beginning and says so. A bare offset would silently read the middle of a new
-file. The programs own their logs, so a log must be a regular file and no link: otherwise it is not opened at all.
+A position is `FILE_ID:OFFSET`. If the path now has another file (rotated), or the file is shorter than the position
+(truncated), reading starts again at its beginning, and a note says so. A bare offset would silently read the middle of a
+new file. The programs own their logs and may replace them, so only a regular file that is not a link is opened.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_BYTES: Final = 1 << 20  # in one answer
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Bytes of a log. `note` says why they do not continue what was read before: "", "rotated" or "truncated"."""
+    """Bytes of a log. `note` is why they do not continue the bytes read before: "", "rotated" or "truncated"."""
 
     data: bytes
     file_id: str
@@ -40,20 +40,20 @@ def read_tail(path: str, size_bytes: int) -> Chunk:
 
 
 def read_part(path: str, part: Callable[[int], tuple[int, int]]) -> tuple[bytes, int]:
-    """(bytes, size of the log). `part` says by that size where to begin and how much to read. Raises OSError."""
+    """(bytes, size of the log). `part` computes from that size where to begin and how much to read. Raises OSError."""
     fd, _, end = _open(path)
     try:
         begin, size_bytes = part(end)
-        begin = min(begin, end)  # beyond the end there is nothing, however far
+        begin = min(begin, end)  # nothing is read beyond the end, however large the offset is
         return os.pread(fd, min(size_bytes, MOST_BYTES), begin), end
     finally:
         os.close(fd)
 
 
 def read_from(path: str, file_id: str, offset: int, limit_bytes: int) -> Chunk:
-    """The bytes after a position. An empty `file_id` is any file. Raises OSError when it cannot be read.
+    """The bytes after a position. An empty `file_id` matches any file. Raises OSError when it cannot be read.
 
-    A file that was rotated away a moment ago is read to its end first: its last lines are why one looks.
+    If the file has just been rotated away, its rest is read first: its last lines are the ones that matter.
     """
     fd, found, end = _open(path)
     try:

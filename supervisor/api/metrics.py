@@ -1,4 +1,4 @@
-"""`GET /metrics`: made once a turn and format, and then the same bytes for everybody who asks."""
+"""`GET /metrics`: encoded once per loop turn and format. All clients get the same bytes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from supervisor.reports.exposition import encoded, wanted
 
 
 class Metrics:
-    """Of one backend."""
+    """The metrics page of one backend."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._made: tuple[object, dict[str, bytes]] = (None, {})
 
     async def get(self, request: Request) -> Response:
-        """On the server's own thread: it waits for no disk, and a reader that hangs must not silence the monitoring."""
+        """Runs in the server's own thread: it reads no disk, and a hanging reader thread must not stop the monitoring."""
         content_type = wanted(request.headers.get("accept", ""))
         turn = self._backend.turn()
         if turn is not self._made[0]:

@@ -1,6 +1,6 @@
-"""The page `report` in about ten lines of text: for the daily report (`[alerts] report_at`), and parts of it for people.
+"""The page `report` in about ten lines of text, for the daily report (`[alerts] report_at`). `supervisorctl` uses parts.
 
-Programs' names and their errors are strangers' texts: they go through `printable`.
+Names and errors of programs are untrusted text: they go through `printable`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from supervisor.api.port import Backend
 
 _MATTERS = 1.05
-_PROGRAMS, _CAUSES, _NEEDS = 4, 3, 3  # lines of each
+_PROGRAMS, _CAUSES, _NEEDS = 4, 3, 3  # most entries of each kind
 _WHY_CHARS = 120
 
 
 def daily_report(backend: Backend) -> str:
-    """The report of the last day, made now."""
+    """The report of the last 24 hours."""
     return "\n".join(lines(backend.page("report", {"since": "86400s"})))
 
 
 def lines(found: dict[str, Any]) -> list[str]:
-    """What trained, how well, what broke, what it cost, what comes next, what needs somebody."""
+    """The lines of the report: headline, training, failures, outlook, levels, and tasks for the operator."""
     trained = [_program(row) for row in found["programs"]]
     broke = [_cause(group) for group in found["broke"]]
     needs = [printable(each)[:_WHY_CHARS] for each in found["needs"]]
@@ -49,7 +49,7 @@ def _program(row: dict[str, Any]) -> str:
 
 
 def returns(row: dict[str, Any]) -> str:
-    """From the first to the newest of the window: `-20.1 -> 18.2`."""
+    """The first and the newest return of the window: `-20.1 -> 18.2`."""
     return UNKNOWN if row["last_return"] is None else f"{row['first_return']:.1f} -> {row['last_return']:.1f}"
 
 
@@ -79,7 +79,7 @@ def _count(many: int, noun: str) -> str:
 
 
 def coming(found: dict[str, Any]) -> str:
-    """The time to the end at the level in force, or why it is not known; then how the level stands."""
+    """The time until all programs are done at the level in force, or why it is unknown; then the state of the level."""
     if found["days"] is None:
         end = f"when all is done is not known: {printable(found['why'])}"
     else:
@@ -89,31 +89,31 @@ def coming(found: dict[str, Any]) -> str:
 
 
 def days(found: dict[str, Any]) -> str:
-    """Such as `3.2 days`, or `3.2 +-0.4 days` where the range of the rate is known."""
-    more = found.get("days_more")  # a daemon before this one has no such key
+    """Such as `3.2 days`, or `3.2 +-0.4 days` if the range of the rate is known."""
+    more = found.get("days_more")  # an older daemon does not send this key
     return f"{found['days']:.1f}{'' if more is None else f' +-{more:.1f}'} days"
 
 
 def would_have(levels: list[dict[str, Any]]) -> list[str]:
-    """What another level would have kept in the same time, if that is a twentieth more; and which ones nobody knows."""
+    """Steps that the best other level would have kept in the same time, if over 5 % more; and levels never measured."""
     here = next((level["kept_steps"] for level in levels if level["in_force"]), None) or 0.0
     others = [level for level in levels if level["kept_steps"] is not None and not level["in_force"]]
     best = max(others, key=lambda level: level["kept_steps"], default=None)
-    told = []
+    parts = []
     if best is not None and best["kept_steps"] > _MATTERS * here:
         least = best["kept_steps_least"]
         bound = "" if least is None else f" (at least {number(round(least))})"
         than = f"; {number(round(here))} are expected of the level in force" if here else ""
-        told.append(
+        parts.append(
             f"{printable(best['name'])} would have kept {number(round(best['kept_steps']))} steps in this time{bound}{than}"
         )
     unknown = [printable(level["name"]) for level in levels if level["why"] == "never measured"]
-    told += [f"never measured: {', '.join(unknown)}"] if unknown else []
-    return [f"levels: {'; '.join(told)}"] if told else []
+    parts += [f"never measured: {', '.join(unknown)}"] if unknown else []
+    return [f"levels: {'; '.join(parts)}"] if parts else []
 
 
 def usd(value: float | None) -> str:
-    """Dollars as one reads them: `$41.20`, `$0.139`, `-`."""
+    """Dollars for people: `$41.20`, `$0.139`, `-`."""
     if value is None:
         return UNKNOWN
     return f"${value:,.2f}" if value >= 1 or value == 0 else f"${value:.3g}"

@@ -1,4 +1,4 @@
-"""Who is at the other end of the control socket, as the kernel knows it (SO_PEERCRED, unix(7))."""
+"""Identifies the client at the other end of the control socket, by the kernel's credentials (SO_PEERCRED, unix(7))."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from supervisor.records import dataclass
 
 PEER_KEY: Final = "extralife.peer"
-BY_KEY: Final = "extralife.by"  # who has shown a password
+BY_KEY: Final = "extralife.by"  # name of the client that sent the right password
 _ADDRESS_KEY: Final = "extralife.address"
 _TRANSPORT_KEY: Final = "extralife.transport"
 _UCRED: Final = struct.Struct("3i")
@@ -26,7 +26,7 @@ _INT: Final = struct.Struct("i")
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Taken when the connection was made: it cannot be forged, and it does not change with a later setuid."""
+    """A client's credentials at connection time. They cannot be forged, and a later setuid does not change them."""
 
     pid: int
     uid: int
@@ -48,11 +48,11 @@ def _peer_of(transport: asyncio.Transport) -> Peer | None:
     try:
         return Peer(*_UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)))
     except OSError:
-        return None  # gone already
+        return None  # the client has disconnected already
 
 
 def tcp_address(transport: asyncio.Transport) -> str | None:
-    """The address at the other end; None: it is a connection of the control socket."""
+    """The client's address; None for a connection of the control socket."""
     sock = transport.get_extra_info("socket")
     if sock is not None and sock.family == socket.AF_UNIX:
         return None
@@ -69,17 +69,17 @@ def _with_peer(app: Any, peer: Peer | None, transport: asyncio.Transport, addres
 
 
 def is_tcp(scope: Scope) -> bool:
-    """Whether the kernel cannot say who asks."""
+    """Whether the request came over TCP, where the kernel cannot identify the client."""
     return scope.get(_ADDRESS_KEY) is not None
 
 
 def address_of(scope: Scope) -> str:
-    """Where a request over TCP comes from."""
+    """The client's address, for a request over TCP."""
     return str(scope[_ADDRESS_KEY])
 
 
 def who(scope: Scope) -> tuple[str, int | None]:
-    """Who asks, by the kernel's word, as a name for people and as a uid; over TCP, who has shown the password."""
+    """The client as (name for people, uid), both from the kernel. Over TCP, the user of the password, without a uid."""
     if BY_KEY in scope:
         return scope[BY_KEY], None
     peer: Peer | None = scope.get(PEER_KEY)
@@ -92,7 +92,7 @@ def who(scope: Scope) -> tuple[str, int | None]:
 
 
 def hung_up(scope: Scope) -> bool:
-    """Has the client closed its end altogether? The kernel knows, also while the server does not read."""
+    """Whether the client has closed the connection. The kernel knows it even while the server does not read."""
     sock = _socket_of(scope)
     if sock is None:
         return False
@@ -105,7 +105,7 @@ def hung_up(scope: Scope) -> bool:
 
 
 def unread_bytes(scope: Scope) -> int:
-    """What of the answer lies in this process and in the kernel, and has not been taken by the client."""
+    """Bytes of the answer, in this process and in the kernel, that the client has not read yet."""
     transport, sock = scope.get(_TRANSPORT_KEY), _socket_of(scope)
     if transport is None or sock is None:
         return 0
@@ -118,7 +118,7 @@ def unread_bytes(scope: Scope) -> int:
 
 
 def abandon(scope: Scope) -> None:
-    """End the connection, and forget what of the answer the client has not taken."""
+    """Close the connection, and discard the unread part of the answer."""
     transport = scope.get(_TRANSPORT_KEY)
     if transport is not None:
         transport.abort()

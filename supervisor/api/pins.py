@@ -1,4 +1,4 @@
-"""How long a level may be pinned: more than nothing, less than ten years; longer than that is until further notice."""
+"""How long a level may be pinned: more than 0 s, at most ten years. A pin without a duration holds until further notice."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ MOST_PIN_S: Final = 10 * 366 * 86_400.0
 
 
 def is_span(value: object) -> bool:
-    """Whether it is a number of seconds that a pin may last."""
+    """Whether `value` is a valid duration of a pin in seconds."""
     return not isinstance(value, bool) and isinstance(value, int | float) and 0 < value <= MOST_PIN_S

@@ -1,7 +1,7 @@
-"""What the API needs of the daemon: its pages, and a few calls that may block.
+"""The interface between the API and the daemon: pages, and a few calls that may block.
 
-The loop publishes what pages are made of at each turn and swaps one reference; readers never take a lock and never see half
-of a turn. Everything that changes the world goes through `Backend.ask` into the inbox, so only one thread decides.
+In each turn, the loop publishes the data of the pages by swapping one reference. Readers never take a lock and never see
+half of a turn. Every request that changes something goes through `Backend.ask` into the inbox, so only one thread decides.
 """
 
 from __future__ import annotations
@@ -31,72 +31,72 @@ class StatusPage:
 
 
 class Backend(Protocol):
-    """The daemon's side. Only an instant page is made on the server's own thread; everything else may block a while."""
+    """The daemon's side. Only instant pages are made in the server's own thread; everything else may block for a while."""
 
     def page(self, name: str, query: Mapping[str, str]) -> Json:
-        """A page of `reports.pages.PAGES`. Raises BadQuery, and what reading its sources raises.
+        """A page of `reports.pages.PAGES`. Raises BadQuery, and any error from reading its sources.
 
-        Until the loop turns, an instant page without a query is one and the same object: nobody may change it.
+        During one loop turn, an instant page without a query is always the same object: callers must not modify it.
         """
         ...
 
     def newest_fact(self) -> int:
-        """The number of the newest fact that the pages are made of."""
+        """The number of the newest fact that the pages contain."""
         ...
 
     def turn(self) -> object:
-        """Another object after each turn of the loop: what was made of the same one is still true."""
+        """An object that each loop turn replaces. Anything computed under the same object is still valid."""
         ...
 
     def metrics(self) -> list[Family]:
-        """What monitoring is shown (`reports/metrics_view.py`). It reads no disk."""
+        """The metrics for monitoring (`reports/metrics_view.py`). Reads no disk."""
         ...
 
     def ask(self, verb: Verb, names: Sequence[str], signal: str, by: str, uid: int | None, timeout_s: float) -> list[Result]:
-        """Post a request and wait for its reply, at most `timeout_s`; then FAILED with a text that says so.
+        """Post a request and wait for its reply, at most `timeout_s`; after that, return FAILED with a text that says so.
 
         `names` are existing program names at the time of the call; `signal` is a full name such as SIGHUP. When the
-        daemon ends, every waiting call returns at once. RELOAD of a configuration that cannot be used is refused with
-        CANT_REREAD and every mistake.
+        daemon ends, every waiting call returns at once. RELOAD of an invalid configuration is refused with CANT_REREAD
+        and every mistake.
         """
         ...
 
     def reread(self) -> Json:
         """What `update` would do: {"added": [..], "changed": [..], "removed": [..]} or {"errors": [sentence, ..]}.
 
-        Besides, what it would change without a restart: `live` programs, and `sections` such as `[level]`.
+        It also lists the changes that need no restart: `live` programs, and `sections` such as `[level]`.
         """
         ...
 
     def update(self, names: Sequence[str], *, dry_run: bool, by: str, uid: int | None) -> Json:
-        """The same, with "applied": bool, once the new settings are in force. No names: all. A section is `[level]`."""
+        """The same with "applied": bool, once the new settings are in force. No names: all. Sections are named `[level]`."""
         ...
 
     def remove(self, name: str, by: str, uid: int | None) -> Result:
-        """Take a program out of what is supervised; the file stays as it is, so an update brings it back."""
+        """Stop supervising a program. The configuration file does not change, so an update adds the program again."""
         ...
 
     def configured(self) -> list[Json]:
-        """Every program of the file (of what is supervised, when the file is wrong): its settings by name."""
+        """The settings by name of every program of the file. If the file is invalid: of every supervised program."""
         ...
 
     def ask_backups(self, verb: Verb, text: str, names: Sequence[str], by: str, uid: int | None, timeout_s: float) -> Result:
-        """BACKUP with a label, ROLLBACK with a backup's name, OFFSITE with what to do; no names: all.
+        """BACKUP with a label, ROLLBACK with a backup's name, OFFSITE with an action. No names: all programs.
 
-        Answered once it is begun, or refused.
+        Returns once the work has begun, or is refused.
 
-        The result's name, and of a rollback its text, is that by which the page of backups tells how it ended.
+        The page of backups later shows the outcome under the result's name; for a rollback, under the result's text.
         """
         ...
 
     def pin(self, level: str | None, for_s: float | None, by: str, uid: int | None, timeout_s: float) -> Result:
-        """Pin a level for so long (None: until further notice), or, with None, end the pin: (level, code, text)."""
+        """Pin a level for `for_s` (None: until further notice); level None ends the pin. Returns (level, code, text)."""
         ...
 
     def send_stdin(self, name: str, data: bytes) -> Result:
-        """Write to a program's standard input: (name, code, text). A program that does not read it may take seconds."""
+        """Write to a program's standard input: (name, code, text). May take seconds if the program does not read."""
         ...
 
     def test_alerts(self) -> list[Json]:
-        """Send one to every target now: {"target", "ok", "error", "took_s"} of each. Takes up to `alerts.timeout_s`."""
+        """Send a test alert to every target: {"target", "ok", "error", "took_s"} of each, within `alerts.timeout_s`."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class RequestRefused(Exception):
-    """The sentence goes to its sender, with an HTTP status."""
+    """A refused request. Its sender gets the sentence, with an HTTP status."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)

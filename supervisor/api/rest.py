@@ -1,8 +1,8 @@
-"""What is left of a request's body is read before the answer goes out, within bounds.
+"""Reads the rest of a request's body before the answer is sent, within limits.
 
-Most HTTP clients send the head and the body apart. An answer that needs no body (no such page, a body too large) would
-often be ready between the two, and the connection closed: such a client fails with EPIPE and never reads why it was
-refused. Reading without bounds instead would let one client send for ever.
+Most HTTP clients send head and body separately. An answer that needs no body (no such page, a body too large) would often
+be ready between the two. If the connection were closed then, the client would fail with EPIPE and never read why it was
+refused. Reading without limits would let one client send forever.
 
 A client that waits for `100 Continue` sends nothing until it has read an answer, so it is answered at once.
 """
@@ -17,11 +17,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MOST_REST_S: Final = 2.0
 MOST_REST_BYTES: Final = 2**20
-REST_KEY: Final = "extralife.rest"  # of a scope: seconds in place of MOST_REST_S
+REST_KEY: Final = "extralife.rest"  # key of a scope: seconds that replace MOST_REST_S
 
 
 def heard_out(app: ASGIApp) -> ASGIApp:
-    """`app`, whose answers wait until the request's body has come: at most `MOST_REST_S` and `MOST_REST_BYTES` more."""
+    """`app`, whose answers wait for the rest of the request's body: at most `MOST_REST_S` and `MOST_REST_BYTES`."""
 
     async def listening(scope: Scope, receive: Receive, send: Send) -> None:
         coming = _has_body(scope)
@@ -38,7 +38,7 @@ def heard_out(app: ASGIApp) -> ASGIApp:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(
                         scope.get(REST_KEY, MOST_REST_S)
-                    ):  # no task of its own: a thousand clients wait for their turns
+                    ):  # it needs no extra task: with a thousand clients, a task waits long for its turn
                         while coming and size_bytes < MOST_REST_BYTES:
                             size_bytes += len((await receiving()).get("body", b""))
             await send(message)

@@ -1,22 +1,24 @@
-"""Pages of other sites cannot act through a browser that reaches the control socket: one check before every route.
+"""Keeps pages of other sites from acting through a browser that reaches the control socket: one check before every route.
 
-The control socket is no TCP port, and the kernel keeps other users away. But `ssh -L 9001:/path/supervisor.sock box` makes
-it one on the operator's own machine, and from then on every page in that operator's browser can send requests to it. A page
-may send `text/plain`, forms and empty bodies to any address without asking. So for everything that acts:
+The control socket is not a TCP port, and the kernel keeps other users away. But `ssh -L 9001:/path/supervisor.sock box`
+forwards a TCP port of the operator's machine to it. From then on, every page in that operator's browser can send requests
+to it. A page may send `text/plain`, forms and empty bodies to any address without asking. So each request that changes
+something must meet these conditions:
 
-* the content type is JSON (text/xml for XML-RPC). A page of another site may not send either without asking first, and
-  that question (a preflight, OPTIONS) is refused here;
-* `Origin`, where a browser sends it, is the very host and port that were asked;
-* `Sec-Fetch-Site`, where a browser sends it, is `same-origin` or `none` (typed by the user). `same-site` is refused: another
-  port of localhost is the same site, and may be anybody's.
+* the content type is JSON (text/xml for XML-RPC). A page of another site must ask before it may send either, and the
+  question (a preflight, OPTIONS) is refused here;
+* `Origin`, if the browser sends it, equals the host and port of the request;
+* `Sec-Fetch-Site`, if the browser sends it, is `same-origin` or `none` (typed by the user). `same-site` is refused: another
+  port of localhost is the same site, and may belong to any user.
 
-Reading is refused across sites too, but for a link that the user follows: verifying a backup takes a disk's time.
+Reads from other sites are refused too, because some are expensive: verifying a backup reads it from the disk. A link that
+the user follows is allowed.
 
-`Host` must be a name of this machine for every request: a page whose own name is made to mean 127.0.0.1 (DNS rebinding)
-passes all of the above, and would read logs and settings as well. Names of a proxy are `daemon.host_names`. Over the TCP
-port of [http] any IP address will do: a page cannot make one mean another machine.
+Every request must have a `Host` that is a name of this machine. A page can make its own name resolve to 127.0.0.1 (DNS
+rebinding): it would pass all checks above, and could read logs and settings as well. `daemon.host_names` adds the names of
+a proxy. The TCP port of [http] accepts any IP address: a page cannot make an IP address resolve to another machine.
 
-Programs send no `Origin` and no `Sec-Fetch-Site`. Stock clients send `Host: localhost`, some an empty one, and text/xml.
+Programs send no `Origin` and no `Sec-Fetch-Site`. Stock clients send text/xml and `Host: localhost`, or an empty `Host`.
 
 Example: `POST /api/v1/ask` with `Origin: http://localhost:8000` and `Host: localhost:9001` is refused with 403.
 """
@@ -42,7 +44,7 @@ _XML: Final = ("text/xml", "application/xml")
 
 
 def same_site(app: ASGIApp, host_names: Iterable[str] = ()) -> ASGIApp:
-    """`app` behind the check. `host_names` are names by which a proxy or a tunnel is reached, besides localhost."""
+    """`app` behind this check. `host_names`: allowed names besides localhost, such as those of a proxy or a tunnel."""
     names = _OURS | {name.lower() for name in host_names}
 
     async def checked(scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,9 +67,9 @@ def same_site(app: ASGIApp, host_names: Iterable[str] = ()) -> ASGIApp:
 def objection(
     method: str, path: str, headers: Headers, names: Iterable[str], *, any_address: bool = False
 ) -> tuple[int, str] | None:
-    """(HTTP status, why) of a request that is refused; None: it is served.
+    """(HTTP status, reason) of a refused request; None: it is served.
 
-    `any_address`: an IP address is as good as a name of ours. No page can make it mean another machine.
+    `any_address`: accept any IP address as Host. No page can make it resolve to another machine.
     """
     hosts = headers.getlist("host")
     host = _name(hosts[0] if hosts else "")

@@ -1,6 +1,6 @@
 """The thread that serves the control socket (`listener.py`): uvicorn on AF_UNIX, and on TCP if [http] says so.
 
-Its libraries are a fifth of what the daemon imports, and no training waits for them: they are imported last.
+Its libraries are a fifth of the daemon's imports, and no training needs them. So they are imported last.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from supervisor.api.tcp import TcpPort
 
 log = structlog.get_logger()
 
-_REPEAT_S: Final = 60.0  # the same warning about clients is told once in that time
+_REPEAT_S: Final = 60.0  # the same warning about clients is logged once in this time
 _START_S: Final = 30.0
 _LAST_ANSWERS_S: Final = 3  # for requests that are being served when the server stops
 _IDLE_S: Final = 600  # tools written for Supervisor keep a connection open and ask once a minute
@@ -36,7 +36,7 @@ _STOP_S: Final = 10.0
 
 
 class Server:
-    """Serves the API on a listener from `start` to `stop`. Stopping leaves the listener open: it may be handed on."""
+    """Serves the API on a listener from `start` to `stop`. `stop` leaves the listener open, for the next image."""
 
     def __init__(
         self, backend: Backend, listener: Listener, wall_s: Callable[[], float], host_names: Iterable[str] = ()
@@ -56,18 +56,18 @@ class Server:
         self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
 
     def start(self) -> None:
-        """Returns once requests are served. Raises RuntimeError when the server could not start."""
+        """Start the thread; return once requests are served. Raises RuntimeError when the server could not start."""
         _log_through_structlog()
         self._thread.start()
         if not self._uvicorn.ready.wait(_START_S) or not self._uvicorn.started:
             raise RuntimeError("the API did not start; the log says why")
 
     def also(self, sock: socket.socket) -> None:
-        """Accept on this listening socket too, from now on. From any thread."""
+        """Accept on this listening socket too, from now on. May be called from any thread."""
         self._uvicorn.also(socket.socket(fileno=os.dup(sock.fileno())))
 
     def stop(self) -> None:
-        """Finish what is being answered (bounded), close the connections and end the thread."""
+        """Finish the running requests within a time limit, close the connections and end the thread."""
         self._api.end()
         self._uvicorn.end()
         self._thread.join(_STOP_S)
@@ -75,7 +75,7 @@ class Server:
 
     def _serve(self) -> None:
         try:
-            # uvicorn closes the sockets that it serves; the listener itself has to survive that.
+            # uvicorn closes the sockets that it serves, but the listener must stay open.
             self._uvicorn.run(sockets=[_Queue(fileno=os.dup(self._listener.sock.fileno()))])
         except Exception:
             log.exception("api_died")
@@ -84,14 +84,17 @@ class Server:
 
 
 class _Queue(socket.socket):
-    """asyncio has one number for how many wait and how many it accepts at once; those who wait already stay in the queue."""
+    """A listening socket with a longer queue: asyncio uses one number for the queue and for what it accepts at once.
+
+    Connections that wait already stay in the queue.
+    """
 
     def listen(self, backlog: int = QUEUE, /) -> None:
         super().listen(max(backlog, QUEUE))
 
 
 class _Uvicorn(uvicorn.Server):
-    """uvicorn that sleeps until it is told to end: its own loop wakes ten times a second to look."""
+    """uvicorn that sleeps until `end` is called: its own main loop wakes ten times a second to check."""
 
     then: Callable[[asyncio.AbstractEventLoop], None]  # called in the loop once it serves
 
@@ -103,22 +106,22 @@ class _Uvicorn(uvicorn.Server):
 
     async def main_loop(self) -> None:
         self._serving, self._ended = asyncio.get_running_loop(), asyncio.Event()
-        await self.on_tick(0)  # the headers that every answer carries
+        await self.on_tick(0)  # sets the headers that every answer has
         self.then(self._serving)
         self.ready.set()
         await self._ended.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Those whose connection was accepted a moment ago may still ask, and are answered.
+        """Clients whose connection has just been accepted can still send a request, and get an answer.
 
-        uvicorn's own shutdown cuts them off unheard. Worse, asyncio loses a connection for good when its server is
-        closed between accept and protocol (`Server._attach` asserts): its client would wait for ever.
+        uvicorn's own shutdown disconnects them before it reads their request. Worse, asyncio loses a connection if its
+        server is closed between accept and protocol (`Server._attach` asserts): that client would wait forever.
         """
         await self._accept_no_more(self.servers)
         await super().shutdown(sockets)
 
     async def leave(self, server: asyncio.Server) -> None:
-        """Close one of the listening sockets; those who have connected stay."""
+        """Close one of the listening sockets; its existing connections stay open."""
         await self._accept_no_more([server])
         server.close()
         self.servers.remove(server)
@@ -132,12 +135,12 @@ class _Uvicorn(uvicorn.Server):
         await asyncio.sleep(_LAST_REQUESTS_S)
 
     def also(self, sock: socket.socket) -> None:
-        """From any thread."""
+        """Accept on this socket too. May be called from any thread."""
         if self._serving is not None:
             asyncio.run_coroutine_threadsafe(self.accept(sock), self._serving)
 
     async def accept(self, sock: socket.socket) -> asyncio.Server:
-        """As uvicorn does with the sockets that it is given at its start. In its loop."""
+        """Accept on this socket, as uvicorn does on the sockets that it starts with. Runs in its loop."""
 
         def protocol() -> asyncio.Protocol:
             made = self.config.http_protocol_class(  # type: ignore[call-arg]
@@ -152,7 +155,7 @@ class _Uvicorn(uvicorn.Server):
         return server
 
     def end(self) -> None:
-        """From any thread."""
+        """End the main loop. May be called from any thread."""
         self.should_exit = True
         if self._serving is not None and self._ended is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended already
@@ -160,21 +163,21 @@ class _Uvicorn(uvicorn.Server):
 
 
 class _ToStructlog(logging.Handler):
-    """uvicorn's own warnings, in the daemon's own log: a client that sends garbage in a loop must not fill it."""
+    """Writes uvicorn's warnings to the daemon's log, without repeats: a client that sends garbage must not fill it."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self._told: dict[str, tuple[float, int]] = {}  # warning -> (when it was told, how often it came since)
+        self._told: dict[str, tuple[float, int]] = {}  # warning -> (when it was logged, number of repeats since)
 
     def emit(self, record: logging.LogRecord) -> None:
         now_s, text = time.clock_gettime(time.CLOCK_BOOTTIME), str(record.msg)
-        told_s, more = self._told.get(text, (-_REPEAT_S, 0))
-        if now_s - told_s < _REPEAT_S:
-            self._told[text] = told_s, more + 1
+        logged_s, repeats = self._told.get(text, (-_REPEAT_S, 0))
+        if now_s - logged_s < _REPEAT_S:
+            self._told[text] = logged_s, repeats + 1
             return
         self._told[text] = now_s, 0
         error = record.exc_info[1] if record.exc_info else None
-        log.warning("uvicorn", text=record.getMessage(), error=repr(error) if error else None, passed_over=more)
+        log.warning("uvicorn", text=record.getMessage(), error=repr(error) if error else None, passed_over=repeats)
 
 
 def _log_through_structlog() -> None:

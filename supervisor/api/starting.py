@@ -1,9 +1,9 @@
-"""Did a start succeed? Watch the published snapshots until that can be said.
+"""Watches the published snapshots until it is known whether a start succeeded.
 
-Used by the API after a `start` or `restart` that the daemon accepted. Supervisor answers once a process has lived for
+The API uses this after a `start` or `restart` that the daemon accepted. Supervisor answers once a process has lived for
 `startsecs` (one second); our STARTING lasts until the first sign of training, which may take minutes. So the answer is
-`started` once the worker's process has lived for half a second, or trains; whether it trains is in `status`. Waiting
-for RUNNING instead would hold every script for as long as torch imports and environments build.
+`started` once the worker's process has lived for half a second, or trains; `status` shows whether it trains. Waiting for
+RUNNING instead would block every script while torch is imported and environments are built.
 
 Worked example: `start Pong` while both slots are taken: Pong stays QUEUED for half a second, and the answer is success
 with the text `queued: starts by itself once a slot is free`.
@@ -24,14 +24,14 @@ _LOOK_S: Final = 0.02
 
 
 def attempts(snapshot: StatusPage) -> dict[str, int]:
-    """How often each program had been started before the request."""
+    """Number of starts of each program before the request."""
     return {view["name"]: view["attempt"] or 0 for view in snapshot.programs}
 
 
 async def settled(
     snapshot: Callable[[], StatusPage], before: Mapping[str, int], results: list[Result], most_s: float = MOST_S
 ) -> list[Result]:
-    """`results`, with what became of each accepted start in place of its mere acceptance."""
+    """`results`, in which the outcome of each accepted start replaces its acceptance."""
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     seen_s: dict[tuple[str, str, int | None], float] = {}
@@ -55,7 +55,7 @@ async def settled(
 
 
 def outcome(name: str, view: Json | None, attempts_before: int, same_for_s: float) -> Result | None:
-    """What can be said now; None: not yet. `same_for_s` is how long the program has been seen in just this condition."""
+    """The result of a start; None: not known yet. `same_for_s`: time since the program has this phase and process."""
     if view is None:
         return (name, BAD_NAME, "no such process") if same_for_s >= SETTLE_S else None
     fresh = (view["attempt"] or 0) > attempts_before

@@ -1,19 +1,20 @@
 """`GET /api/v1/stream`: the page `status`, kept up to date by server-sent events.
 
-    event: whole     the page, at first and to a reader that has missed something
-    event: change    {"daemon": {..}, "programs": {name: {..}}, "gone": [names], ..}: what has changed since, key by key
-    :                a comment every 15 s in which nothing has changed
+    event: whole     the page: the first event, and for a reader that has missed a change
+    event: change    {"daemon": {..}, "programs": {name: {..}}, "gone": [names], ..}: the keys that have changed since
+    :                a comment after 15 s without a change
 
-`id` is the number of the newest fact. A reader that connects anew gets a `whole`, whatever id it has.
+`id` is the number of the newest fact. A reader that reconnects gets a `whole`, regardless of its id.
 
-Readings that are expensive to collect come less often (`policy/upkeep/refresh.py`), so that they take 0.4 % of a core. A new
-fact is sent within half a second all the same.
+Readings that are expensive to collect are sent less often (`policy/upkeep/refresh.py`), so that they take 0.4 % of a core.
+A new fact is still sent within half a second.
 
-The newest state wins. One task looks at the newest page while somebody listens; each event is made once, and all readers
-are sent the same bytes. Nobody waits for a slow reader: while it has not taken an event, it is sent none, and then it gets
-a `whole`. One that takes nothing for 30 s is let go.
+Only the newest state is sent. While there are readers, one task checks for a newer page. It encodes each event once, and
+all readers get the same bytes. A slow reader delays nobody: until it has read its last event it gets no new one, and then
+it gets a `whole`. A reader that reads nothing for 30 s is disconnected.
 
-Example: Pong has 5,000 steps more, a second later: `{"daemon":{"uptime_s":62.0},"programs":{"Pong":{"steps":45000}},...`.
+Example: after one second, Pong has done 5,000 more steps:
+`{"daemon":{"uptime_s":62.0},"programs":{"Pong":{"steps":45000}},...`.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ from supervisor.policy.upkeep import refresh
 log = structlog.get_logger()
 
 MOST_STREAMS: Final = 128  # with 64 followers of logs and 64 waiting requests, 128 of 384 connections are left
-LOOK_S: Final = 0.5  # between two looks for a new fact
-READINGS_SHARE: Final = 0.004  # of a core, for making events that say nothing but new readings
+LOOK_S: Final = 0.5  # between two checks for a new fact
+READINGS_SHARE: Final = 0.004  # of a core, for events that contain only new readings
 HEARTBEAT_S: Final = 15.0
 UNREAD_S: Final = 30.0
-_RETRY: Final = b"retry: 1000\n"  # milliseconds after which a browser connects anew
+_RETRY: Final = b"retry: 1000\n"  # milliseconds after which a browser reconnects
 _HEARTBEAT: Final = b":\n\n"
 _TYPE: Final = "text/event-stream"
 _HEADERS: Final = {"cache-control": "no-store"}
 
 
 class _News:
-    """The page at one moment, and the event that leads to it from the one numbered `before`."""
+    """The page at one moment, and the event `change` that leads to it from the page with the number `before`."""
 
     def __init__(self, number: int, page: Json, seq: int, before: int = 0, change: bytes = b"", took_s: float = 0.0) -> None:
         self.number, self.page, self.seq, self.before, self.change, self.took_s = number, page, seq, before, change, took_s
@@ -59,7 +60,7 @@ class _News:
 
     @property
     def whole(self) -> bytes:
-        """Made when the first reader needs it."""
+        """The event `whole`. It is encoded when the first reader needs it."""
         if not self._whole:
             self._whole = _event(b"whole", self.seq, self.page)
         return self._whole
@@ -79,7 +80,7 @@ class Stream:
         self._ending = False
 
     async def answer(self, request: Request) -> Response:
-        """The stream. Raises Refused, and what making the page raises."""
+        """The stream. Raises RequestRefused, and any error from making the page."""
         if self._ending:
             raise RequestRefused(503, "extralife is stopping")
         if request.method == "HEAD":
@@ -91,7 +92,7 @@ class Stream:
         return self._readers.answer(self._events(request.scope), _TYPE, _HEADERS)
 
     def end(self) -> None:
-        """The server stops: every reader is let go at once. From any thread."""
+        """The server stops: every reader is disconnected at once. May be called from any thread."""
         self._ending = True
         if self._serving is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended already
@@ -114,25 +115,25 @@ class Stream:
             yield _HEARTBEAT if news.number == known else news.change if news.before == known else news.whole
             known = news.number
         if unread_bytes(scope):
-            abandon(scope)  # its last line would wait behind what is not taken
+            abandon(scope)  # otherwise the end of the answer would wait behind the unread bytes
 
     async def _next(self) -> _News | None:
-        """What is newest once there is something to do; None: this reader is let go."""
+        """Waits for a change or a heartbeat; then the newest page. None: this reader is disconnected."""
         await self._stirred.wait()
         return None if self._ending else self._news
 
-    # --- all of them -----------------------------------------------------------------------------------------------------
+    # --- all readers -----------------------------------------------------------------------------------------------------
 
     async def _look(self) -> None:
-        """Renew the page for as long as somebody listens."""
+        """Renew the page while there are readers."""
         clock = asyncio.get_running_loop().time
-        told_s = clock()
+        sent_s = clock()
         try:
             while not self._ending and self._readers.count:
                 await asyncio.sleep(LOOK_S)
-                silent_s = clock() - told_s
+                silent_s = clock() - sent_s
                 if self._renewed(silent_s) or silent_s >= HEARTBEAT_S:
-                    told_s = clock()
+                    sent_s = clock()
                     self._stir()
         except Exception:
             log.exception("stream_failed")
@@ -141,7 +142,7 @@ class Stream:
             self._stir()
 
     def _renewed(self, silent_s: float) -> bool:
-        """Whether there was something to tell, `silent_s` seconds after the last event."""
+        """Make the next event if the page has changed, `silent_s` seconds after the last event; whether it has."""
         last, seq = self._news, self._backend.newest_fact()
         if last is None or (seq == last.seq and silent_s < refresh.period_s(last.took_s, READINGS_SHARE)):
             return False
@@ -159,21 +160,21 @@ class Stream:
 
 
 class _Patience:
-    """Notices a reader that takes nothing."""
+    """Detects a reader that reads nothing."""
 
     def __init__(self) -> None:
         self._left, self._since_s = 0, 0.0
 
     def is_over(self, left: int, now_s: float) -> bool:
-        """`left`: bytes that wait for the reader now. Nothing is added to them while there are any."""
-        if not 0 < self._left <= left:  # it has taken some, or had nothing to take
+        """`left`: unread bytes of this reader. It is sent nothing more while there are any."""
+        if not 0 < self._left <= left:  # it has read some, or had nothing to read
             self._since_s = now_s
         self._left = left
         return left > 0 and now_s - self._since_s >= UNREAD_S
 
 
 def changed(old: Json, new: Json) -> Json:
-    """What `new` has that `old` has not, key by key, as the event `change` has it."""
+    """The keys of `new` that differ from `old`, in the form of the event `change`."""
     before = {each["name"]: each for each in old["programs"]}
     after = {each["name"]: each for each in new["programs"]}
     programs = {name: _fresh(before.get(name, {}), each) for name, each in after.items()}
@@ -191,5 +192,5 @@ def _fresh(old: Json, new: Json) -> Json:
 
 
 def _event(name: bytes, seq: int, data: Any) -> bytes:
-    """JSON has no line ends of its own, so the data is one line."""
+    """One server-sent event. The encoded JSON has no line ends, so the data is one line."""
     return b"event: %b\nid: %d\ndata: %b\n\n" % (name, seq, encoded(data))

@@ -1,6 +1,7 @@
-"""The TCP port of [http], as the newest settings want it: opened, moved, closed, and tried again while it cannot be had.
+"""Opens, moves and closes the TCP port of [http] as the newest settings say, and retries while it cannot be opened.
 
-It is no part of what a reload hands on: between two images of the daemon, some seconds, connections are refused.
+A reload does not hand this port over: for some seconds, while one image of the daemon replaces another, connections are
+refused.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ RETRY_S: Final = 5.0
 
 
 class TcpPort:
-    """At most one listening socket. `want`, `view` and `start` may be called from any thread."""
+    """At most one listening socket. `want` and `view` may be called from any thread."""
 
     def __init__(self, door: Door, accept: Accept, leave: Leave) -> None:
-        """`accept` and `leave` begin and end to accept on a listening socket, in the server's loop."""
+        """`accept` and `leave` start and stop accepting on a listening socket, in the server's loop."""
         self._door, self._accept, self._leave = door, accept, leave
         self._wanted = HttpSettings()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -36,12 +37,12 @@ class TcpPort:
         self._error = ""
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """In the server's loop, once it serves."""
+        """Called in the server's loop, once it serves."""
         self._loop = loop
         self._task = loop.create_task(self._keep())
 
     def want(self, http: HttpSettings) -> None:
-        """By the deciding thread at each turn: nothing is done unless these are other settings."""
+        """Called by the deciding thread in each loop turn. Does nothing if the settings are the same."""
         if http is self._wanted or http == self._wanted:
             return
         self._wanted = http
@@ -81,7 +82,7 @@ class TcpPort:
         except OSError as error:
             why = error.strerror or str(error)
             if why != self._error:
-                log.error(  # noqa: TRY400  the trace says no more
+                log.error(  # noqa: TRY400  a traceback adds nothing
                     "http_port_not_open", listen=listen, error=why, retry_s=RETRY_S
                 )
             self._error = why

@@ -1,4 +1,4 @@
-"""Numbers, durations and times as people are shown them, by daemon and client. `status` must not wait for its imports."""
+"""Formats numbers, durations and times for people, in daemon and client. Keep its imports few: `status` waits for them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import time
 
 from supervisor.policy.box.wall_clock import is_set
 
-UNKNOWN = "-"  # everywhere, never 0
+UNKNOWN = "-"  # for every unknown value, never 0
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def number(value: float | None) -> str:
-    """12,345,678 is `12.3M`, 950 is `950`, 3.14159 is `3.1`: three figures are what one compares at a glance."""
+    """12,345,678 is `12.3M`, 950 is `950`, 3.14159 is `3.1`: people compare up to three digits at a glance."""
     if value is None:
         return UNKNOWN
     size = abs(value)
@@ -25,7 +25,7 @@ def number(value: float | None) -> str:
 
 
 def signed(value: float | None) -> str:
-    """A mean return: -18.2."""
+    """A mean return, such as -18.2."""
     return (
         UNKNOWN
         if value is None
@@ -37,14 +37,14 @@ def signed(value: float | None) -> str:
     )
 
 
-_SKEW_S = 300.0  # of clocks that are both set
+_SKEW_S = 300.0  # largest normal difference between two clocks that are both set
 
 
 def duration(seconds: float | None) -> str:
     """Two units at most: `42s`, `1m 5s`, `3h 5m`, `2d 4h`."""
     if seconds is None:
         return UNKNOWN
-    if seconds < -_SKEW_S:  # since a moment that is yet to come: a clock is wrong, and the span is not known
+    if seconds < -_SKEW_S:  # the start lies in the future: a clock is wrong, so the duration is unknown
         return UNKNOWN
     whole = max(0, round(seconds))
     if whole < 60:
@@ -57,7 +57,7 @@ def duration(seconds: float | None) -> str:
 
 
 def clock(seconds: float | None) -> str:
-    """An uptime as Supervisor writes it: `0:02:35`, `1 day, 2:03:04`. Scripts read it with a pattern."""
+    """An uptime in Supervisor's format: `0:02:35`, `1 day, 2:03:04`. Scripts parse it with a regular expression."""
     if seconds is None:
         return UNKNOWN
     days, rest = divmod(max(0, int(seconds)), 86400)
@@ -74,8 +74,8 @@ def percent(share: float | None) -> str:
 
 
 def when(wall_s: float | None, now_wall_s: float | None = None) -> str:
-    """A moment in local time; only the time of day when it lies less than half a day back."""
-    if wall_s is None or not is_set(wall_s):  # of a boot whose clock is not set yet
+    """A moment in local time. A moment in the last half day is shown without its date."""
+    if wall_s is None or not is_set(wall_s):  # recorded in a boot whose clock was not set yet
         return UNKNOWN
     near = now_wall_s is not None and 0 <= now_wall_s - wall_s < 43200
     return time.strftime("%H:%M:%S" if near else "%Y-%m-%d %H:%M:%S", time.localtime(wall_s))

@@ -1,8 +1,8 @@
-"""The configuration: TOML < `EXTRALIFE_*` and `RL_*` environment < flags, checked whole, into frozen settings.
+"""The configuration: TOML < `EXTRALIFE_*` and `RL_*` environment < flags, checked as a whole, becomes frozen settings.
 
-All errors are reported at once, each as one sentence: what is wrong, where, what to do. Unknown keys are refused with the
-nearest valid one: a typo that vanishes silently is found at the end of a paid night. Nothing is applied before all of it
-is right, so a bad edit leaves the running configuration alone. docs/config.md lists every key.
+All errors are reported at once, each as one sentence: what is wrong, where, what to do. An unknown key is refused with the
+nearest valid one. If typos were ignored, they would be found only at the end of a paid night. Nothing is applied until
+everything is valid, so a bad edit does not change the running configuration. docs/config.md lists every key.
 """
 
 from supervisor.config.changes import Changes, applicable, diff, explain, summary

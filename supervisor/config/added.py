@@ -1,8 +1,8 @@
-"""Programs that `supervisorctl run` has added: a file each in the state directory, read together with the configuration.
+"""Programs that `supervisorctl run` has added. Each has a file in the state directory, read together with the configuration.
 
-So they are there after a restart of the daemon and after a reboot, and `reread`, `update` and the kept last good
-configuration treat them like all others. A section of the same name in the configuration wins. A file that cannot be
-read costs its own program and nothing else: it is a warning.
+So they survive a restart of the daemon and a reboot. `reread`, `update` and the kept last good configuration treat them
+like all others. A section of the same name in the configuration wins. A file that cannot be read is a warning, and affects
+only its own program.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _LARGEST_BYTES: Final = 1 << 18
 
 
 def path_of(state_dir: str, program: str) -> Path:
-    """Where the section of this added program is, or would be."""
+    """The path of the file for this added program. The file need not exist."""
     return Path(state_dir) / DIRECTORY / f"{program}{SUFFIX}"
 
 
 def merged(source: Source, state_dir: str | None) -> tuple[Source, list[str]]:
-    """The configuration with the added programs that it has not itself, and what was left out, a sentence each."""
+    """The configuration with the added programs that it lacks, and one sentence for each program left out."""
     left_out: list[str] = []
     own = source.body.get("program")
     known = set(own) if isinstance(own, dict) else set()
@@ -51,7 +51,7 @@ def merged(source: Source, state_dir: str | None) -> tuple[Source, list[str]]:
 def _files(state_dir: str) -> list[Path]:
     try:
         return sorted(path for path in (Path(state_dir) / DIRECTORY).iterdir() if path.suffix == SUFFIX)
-    except OSError:  # no program was added, or somebody asks who may not look
+    except OSError:  # no program was added, or the caller may not read the directory
         return []
 
 

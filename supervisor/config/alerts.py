@@ -1,8 +1,8 @@
-"""[alerts]: who is told, and of what. Its URLs hold passwords and tokens: no sentence and no page shows them.
+"""[alerts]: the targets and kinds of alerts. Its URLs hold passwords and tokens: no message and no page shows them.
 
-A URL in the configuration file itself can be read by everyone who reads that file; `urls_file` is one of its own that only
-its owner may read. What a URL means is Apprise's business, which is asked when something is sent (`supervisorctl alerts
-test`): importing it takes longer than reading all of this.
+Everyone who can read the configuration file can read the URLs in it; `urls_file` is a separate file that only its owner may
+read. Apprise interprets the URLs only when something is sent (`supervisorctl alerts test`): its import takes longer than
+the whole load of the configuration.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NOBODY: Final = (
 
 
 def complete(sheet: Sheet, made: AlertSettings, *, look: bool = True) -> AlertSettings:
-    """`made` of the plain keys, with the lists. `look` is False for one who may not read the daemon's secrets."""
+    """`made` (the plain keys) with the lists. `look` is False if the caller may not read the daemon's secrets."""
     table = sheet.table("alerts")
     urls = [url for _, url in _urls(sheet, table)]
     if made.urls_file:
@@ -59,7 +59,7 @@ def complete(sheet: Sheet, made: AlertSettings, *, look: bool = True) -> AlertSe
 
 
 def alone(sheet: Sheet) -> AlertSettings:
-    """What can be used of [alerts] in a file that may be wrong elsewhere: somebody has to hear that it is."""
+    """The usable part of [alerts] in a file that may be wrong elsewhere: the operator must be alerted about that."""
     values: dict[str, Any] = {}
     for key, rule in section_keys("alerts").items():
         value = sheet.table("alerts").get(key, rule.option.default)
@@ -90,10 +90,10 @@ def _urls(sheet: Sheet, table: dict[str, Any]) -> list[tuple[int, str]]:
 
 
 def _of_file(sheet: Sheet, path: str) -> list[str]:
-    """One URL a line; empty lines and those that begin with # are passed over.
+    """The URLs of a file, one per line; empty lines and lines that begin with # are left out.
 
-    A kept configuration has no copy of this file, because secrets are not copied. Without the file its URLs are left out:
-    the programs train all the same, and that is what a kept configuration is for.
+    A kept configuration has no copy of this file, because secrets are not copied. If the file is missing, its URLs are left
+    out: the purpose of a kept configuration is that the programs train.
     """
     origin = sheet.at("alerts", "urls_file")
     complain = sheet.warn if sheet.source.is_kept else sheet.error
@@ -107,7 +107,7 @@ def _of_file(sheet: Sheet, path: str) -> list[str]:
 
 
 def urls_in(text: str) -> list[tuple[int, str]]:
-    """(line number, URL or what stands in its place) of a file of URLs."""
+    """(line number, line) of each line in a file of URLs, valid or not. Empty lines and comments are left out."""
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
     return [(number, line) for number, line in lines if line and not line.startswith("#")]
 

@@ -1,4 +1,4 @@
-"""What an update would touch, and the configuration as people read it."""
+"""The effects of an update, and the configuration in a form for people."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from supervisor.config.sheet import Origin
 from supervisor.model.settings import SECTIONS, DaemonSettings, Settings
 from supervisor.records import dataclass
 
-# Of [cgroups], what is settled when the daemon starts.
+# Keys of [cgroups] that take effect only when the daemon starts.
 _AT_START: Final = frozenset({"cgroups.use", "cgroups.parent"})
-# Of [daemon], what is read anew at each use; the rest is wired at the daemon's start.
+# Keys of [daemon] that are read at each use; the others take effect only when the daemon starts.
 _LIVE_DAEMON: Final = frozenset({"log_max_bytes", "log_backups"})
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What an update does: programs by name, other keys by key.
+    """The effects of an update: programs by name, other keys by key.
 
-    `changed` programs restart; `live` ones take their new limits, priority or thread count without it. `settings` apply at
-    once; `restart` lists keys that wait for the daemon's next start.
+    `changed` programs restart; `live` programs take their new limits, priority or thread count without a restart.
+    `settings` apply at once; `restart` lists keys that wait for the daemon's next start.
     """
 
     added: tuple[str, ...] = ()
@@ -33,14 +33,14 @@ class Changes:
 
     @property
     def sections(self) -> tuple[str, ...]:
-        """The sections of `settings` as they stand in the file: `[level]`."""
+        """The sections of `settings` as the file writes them: `[level]`."""
         return tuple(dict.fromkeys(f"[{key.partition('.')[0]}]" for key in self.settings))
 
 
 def diff(old: Settings, new: Settings) -> Changes:
-    """What an update from `old` to `new` touches. Example: one more program and a longer stall limit: added, settings.
+    """The effects of an update from `old` to `new`. Example: one more program is `added`, a longer stall limit `settings`.
 
-    Programs are compared at the level in force: what they are elsewhere changes nothing that runs.
+    Programs are compared at the level in force: their settings at other levels do not affect running processes.
     """
     new = new.at(old.level.name)
     before = {spec.name: spec for spec in old.programs}
@@ -69,7 +69,7 @@ def diff(old: Settings, new: Settings) -> Changes:
 
 
 def _levels(old: Settings, new: Settings) -> list[str]:
-    """The levels that appeared, vanished or changed, or all of them when their order did."""
+    """The levels that were added, removed or changed; all levels if their order changed."""
     before, after = ({rung.level.name: rung.level for rung in each.ladder} for each in (old, new))
     names = list(dict.fromkeys((*after, *before)))
     moved = [name for name in before if name in after] != [name for name in after if name in before]
@@ -77,7 +77,7 @@ def _levels(old: Settings, new: Settings) -> list[str]:
 
 
 def applicable(running: Settings, new: Settings) -> Settings:
-    """`new` as far as a running daemon can take it: its directories and its own habits stay as they were at its start.
+    """The part of `new` that a running daemon can adopt. It keeps its directories and the settings of its start.
 
     Otherwise `status` would look for logs and the journal in a directory that nothing is written to.
     """
@@ -92,7 +92,7 @@ def explain(loaded: Loaded) -> list[tuple[str, object, Origin]]:
 
 
 def summary(settings: Settings) -> str:
-    """One line: `config OK: 10 programs, level light: 3 slots x 32 environments, batch 512`, and what lies above it."""
+    """One line: `config OK: 10 programs, level light: 3 slots x 32 environments, batch 512`, and the levels above."""
     level, count = settings.level, len(settings.programs)
     top, count_of_levels = settings.rungs[-1].level.name, len(settings.rungs)
     climbs = f"; climbs {count_of_levels} levels up to {top}" if count_of_levels > 1 else "; there is no level to climb to"

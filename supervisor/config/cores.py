@@ -1,7 +1,7 @@
 """How many CPU cores this process may use, and how much memory.
 
-os.cpu_count() counts the host's: a rented container with a quota of four cores on a host of 128 would be given 128
-threads. So the smaller of the affinity mask (sched_setaffinity(2)) and the quota of our cgroup (cpu.max, cgroup v2).
+os.cpu_count() counts the cores of the host: a rented container with a quota of four cores on a host of 128 would get 128
+threads. So the affinity mask (sched_setaffinity(2)) and the quota of our cgroup (cpu.max, cgroup v2) are used instead.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def usable_cores(cpu_max: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
-    """The smaller of the two."""
+    """The smaller of the affinity mask and the cgroup's quota."""
     allowed = len(os.sched_getaffinity(0))
     try:
         quota, period = cpu_max.read_text().split()
@@ -22,7 +22,7 @@ def usable_cores(cpu_max: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
 
 
 def usable_memory_mb(memory_max: Path = Path("/sys/fs/cgroup/memory.max")) -> int | None:
-    """The smaller of the host's memory and our cgroup's limit (memory.max), in MB; None: it cannot be told."""
+    """The smaller of the host's memory and our cgroup's limit (memory.max), in MB; None: unknown."""
     host_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if host_bytes <= 0:
         return None

@@ -1,4 +1,4 @@
-"""The configuration of a first try: two real games at a load that two cores and 4 GiB bear."""
+"""The configuration for a first try: two real games, at a load that fits two cores and 4 GiB of memory."""
 
 from typing import Final
 

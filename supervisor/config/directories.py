@@ -1,16 +1,16 @@
-"""Whether the state directory and the runtime directory can be used, before anything is written to them.
+"""Checks whether the state directory and the runtime directory can be used, before anything is written to them.
 
-A state directory whose parent is missing is refused when someone named it: the usual reason is a disk that is not
-mounted, and starting every training from scratch below an empty mount point is the worst answer to that. One that was
-chosen by default is made with its parents. A full disk is refused for a new state directory only: with a journal in it
-there are trainings to look after, and the journal itself says what it could not write.
+A configured state directory whose parent is missing is refused. The usual reason is a disk that is not mounted, and to
+start every training from scratch below an empty mount point would be the worst reaction. The default state directory is
+created with its parents. A full disk is refused for a new state directory only. If the directory has a journal, there are
+trainings to supervise, and the journal itself reports what it could not write.
 
-A runtime directory that another user could change is refused: what lies there is believed. The same of a state directory
-is a warning only. Rented boxes mount their volumes with mode 0777, often on file systems that keep no modes, and have no
+A runtime directory that another user could change is refused, because the daemon trusts its files. For a state directory
+this is only a warning: rented boxes mount their volumes with mode 0777, often on file systems without modes, and have no
 second user (docs/adr/0030-shim-started-from-memory.md).
 
-With jobs of a cluster the state directory must be shared with the nodes; on one machine it must not be. Both are warnings:
-what a file system is called does not say what a site has made of it.
+With jobs of a cluster the state directory must be shared with the nodes; on one machine it must not be. Both are warnings,
+because the name of a file system does not show how a site has configured it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ MOST_SOCKET_BYTES: Final = 107  # sun_path less its closing NUL, unix(7)
 
 
 def user_of(paths: Paths) -> int:
-    """The user that the daemon of this state directory runs as: its owner if root asks, else ourselves.
+    """The user that the daemon of this state directory runs as: the directory's owner if root calls, else the current user.
 
-    Root checks the file of a service that has a user of its own. The obvious alternative, to judge by our own rights, would
-    refuse each directory of that user.
+    Root checks the file of a service that has its own user. The obvious alternative, a check with root's own identity,
+    would refuse each directory of that user.
     """
     uid = os.geteuid()
     try:
@@ -48,9 +48,9 @@ def check(
     sheet: Sheet, paths: Paths, state: Origin, runtime: Origin, programs: Iterable[str], uid: int | None = None,
     *, cluster: bool = False,
 ) -> None:  # fmt: skip
-    """Errors and warnings on both directories, and on the length of the sockets in the second.
+    """Add errors and warnings about both directories, and about the length of the sockets' paths in the second.
 
-    `uid` is the user that the daemon will run as; without it, our own. `cluster`: programs run on other hosts.
+    `uid` is the user that the daemon will run as; without it, the current user. `cluster`: programs run on other hosts.
     """
     uid = os.geteuid() if uid is None else uid
     existing = _writable(sheet, "state_dir", Path(paths.state_dir), state, uid)
@@ -75,17 +75,17 @@ def check(
 
 
 def _place(kind: str, *, cluster: bool) -> str:
-    """What speaks against a file system of this kind, and what to choose; empty: nothing, or it cannot be told."""
+    """Why a file system of this kind is unsuitable, and what to choose; empty if it is suitable or unknown."""
     if cluster and kind and not shared(kind):
         return f"lies on {kind}, which nodes of the cluster do not see; choose a directory that they share"
     why = unsafe(kind, cluster=cluster)
-    if not why or kind in MEMORY:  # a state in memory is for trying things out, and doctor tells
+    if not why or kind in MEMORY:  # a state in memory is for experiments, and `doctor` reports it
         return ""
     return f"{why}; choose a disk of this machine"
 
 
 def _writable(sheet: Sheet, key: str, path: Path, origin: Origin, uid: int) -> Path | None:
-    """The directory, or the nearest one that exists above it, if the user can write there; else None and an error."""
+    """The directory, or its nearest existing parent, if the user can write there; otherwise None and an error."""
     name, flag = f"daemon.{key}", f"--{key.replace('_', '-')}"
     try:
         existing = next(each for each in (path, *path.parents) if os.path.lexists(each))
@@ -109,7 +109,7 @@ def _writable(sheet: Sheet, key: str, path: Path, origin: Origin, uid: int) -> P
 
 
 def _may_use(directory: Path, uid: int, *, exists: bool) -> bool:
-    """Whether the user may read and write there. Root makes what does not exist yet, and gives it to the user."""
+    """Whether the user may read and write there. Root creates a missing directory and gives it to the user."""
     if uid == os.geteuid() or not exists:
         return os.access(directory, os.R_OK | os.W_OK | os.X_OK)
     return directory.stat().st_mode & stat.S_IRWXU == stat.S_IRWXU
@@ -125,7 +125,7 @@ def _loose(path: Path, uid: int) -> str:
 
 
 def refusal(path: str | Path, why: str) -> str:
-    """What to say of a runtime directory that `trust.loose` objects to."""
+    """The message about a runtime directory that `trust.loose` objects to."""
     return (
         f"{path} is not safe: {why}, and the daemon trusts the files in it; "
         f"remove that permission (chmod go-w), or choose another place with --runtime-dir"
@@ -137,9 +137,9 @@ def _room(sheet: Sheet, paths: Paths, existing: Path, origin: Origin) -> None:
     free_bytes = free.f_bavail * free.f_frsize
     if free_bytes >= LEAST_FREE_BYTES and (free.f_favail or not free.f_files):
         return
-    what = f"only {free_bytes >> 20} MiB are free" if free_bytes < LEAST_FREE_BYTES else "no inode is free"
+    shortage = f"only {free_bytes >> 20} MiB are free" if free_bytes < LEAST_FREE_BYTES else "no inode is free"
     sentence = (
-        f"daemon.state_dir: {what} for {paths.state_dir}, at least {LEAST_FREE_BYTES >> 20} MiB are needed; "
+        f"daemon.state_dir: {shortage} for {paths.state_dir}, at least {LEAST_FREE_BYTES >> 20} MiB are needed; "
         f"make room or choose another place with --state-dir"
     )
     if Path(paths.journal).exists():

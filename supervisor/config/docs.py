@@ -1,4 +1,4 @@
-"""docs/config.md from the tables: `python -m supervisor.config.docs > docs/config.md`. A test compares the two."""
+"""Makes docs/config.md from the tables: `python -m supervisor.config.docs > docs/config.md`. A test compares the two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sources of a foreign program's figures, checked: `policy/worker/figures.py` has their meaning."""
+"""Checks the sources of a foreign program's figures. `policy/worker/figures.py` defines their meaning."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_STEPS: Final = 2**63 - 1
 
 
 def sources(sheet: Sheet, name: str, table: Mapping[str, Any], *, service: bool, is_glob: Callable[[str], bool]) -> Sources:
-    """Every mistake is in the sheet; then what is returned is not used."""
+    """The checked sources. Mistakes go into the sheet's errors, and then the result is not used."""
     if service:
         for key in FIGURE_KEYS:
             if key in table:
@@ -45,8 +45,8 @@ def sources(sheet: Sheet, name: str, table: Mapping[str, Any], *, service: bool,
 def _patterns(sheet: Sheet, name: str, value: object) -> tuple[str, ...]:
     given = [value] if isinstance(value, str) else value
     if not isinstance(given, list) or not all(isinstance(each, str) and each for each in given):
-        said = f"must be a regular expression or a list of them, such as 'step=(?P<step>\\d+)', not {shown(value)}"
-        sheet.refuse(name, "log_regex", said, ":")
+        message = f"must be a regular expression or a list of them, such as 'step=(?P<step>\\d+)', not {shown(value)}"
+        sheet.refuse(name, "log_regex", message, ":")
         return ()
     if len(given) > _MOST_PATTERNS:
         sheet.refuse(
@@ -70,8 +70,8 @@ def _check_pattern(sheet: Sheet, name: str, text: str) -> None:
         sheet.refuse(name, "log_regex", f"{shown(text)} is no regular expression: {error}", ":")
         return
     if not pattern.groupindex:
-        said = "has no named group: write the numbers that it finds as (?P<step>...), (?P<return>...), (?P<loss>...)"
-        sheet.refuse(name, "log_regex", f"{shown(text)} {said}", ":")
+        message = "has no named group: write the numbers that it finds as (?P<step>...), (?P<return>...), (?P<loss>...)"
+        sheet.refuse(name, "log_regex", f"{shown(text)} {message}", ":")
     for group in pattern.groupindex:
         if group in OWN:
             sheet.refuse(name, "log_regex", f"{group} is measured by extralife itself; give the group another name", ":")
@@ -84,8 +84,8 @@ def _glob(sheet: Sheet, name: str, key: str, table: Mapping[str, Any], is_glob: 
     if key not in table:
         return ""
     if not isinstance(value, str) or not value or "\0" in value or not is_glob(value):
-        said = f'must be a pattern inside the directory, such as "runs/**/*.jsonl", not {shown(value)}'
-        sheet.refuse(name, key, said, ":")
+        message = f'must be a pattern inside the directory, such as "runs/**/*.jsonl", not {shown(value)}'
+        sheet.refuse(name, key, message, ":")
         return ""
     return value
 
@@ -107,7 +107,7 @@ def _names(sheet: Sheet, name: str, value: object) -> tuple[tuple[str, str], ...
             sheet.refuse(name, "figures", f"{given} says the same as another key of it; remove one of the two", ":")
         else:
             found[figure] = key
-    others = [key for figure, key in found.items() if figure != STEP]  # the curve whose steps count may be the loss
+    others = [key for figure, key in found.items() if figure != STEP]  # `step` may share a curve with another figure
     if len(set(others)) < len(others):
         sheet.refuse(name, "figures", "two figures have the same key or tag; remove one of them", ":")
     return tuple(sorted(found.items()))
@@ -121,7 +121,7 @@ def _target(sheet: Sheet, name: str, value: object) -> int | None:
 
 
 def tells(made: Sources) -> str:
-    """Why these sources cannot be the source of progress; empty: they can."""
+    """Why these sources cannot be the source of progress; empty if they can."""
     if not made.read:
         return 'progress = "figures" needs log_regex, json_lines, csv_glob or events_glob'
     groups = {OTHER_NAMES.get(group, group) for text in made.log_regex for group in _groups(text)}

@@ -1,8 +1,8 @@
-"""Everything that a configuration was made from: its text, variables and flags.
+"""The complete input of a configuration: its text, variables and flags.
 
-A start that finds a bad file goes back to it as a whole. The file's text alone would not do: a bad `RL_LR` in the unit keeps
-a start from its settings just as a bad file does. The text of `alerts.urls_file` is not part of it: it holds secrets, and a
-copy of them in the state directory would go wherever that directory is copied.
+A start that finds a bad file returns to the last good input as a whole. The file's text alone is not enough: a bad `RL_LR`
+in the unit breaks a start just as a bad file does. The text of `alerts.urls_file` is not included. It holds secrets, and a
+copy in the state directory would be copied wherever that directory is copied.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from supervisor.config.tables import DIRECTORIES, section_keys
 from supervisor.records import dataclass
 
 PREFIX: Final = "EXTRALIFE_"
-# Settings that a variable or a flag may give: its name -> (section, key).
+# Settings that a variable or a flag may set: name -> (section, key).
 OVERRIDES: Final = {key: ("daemon", key) for key in (*section_keys("daemon"), *DIRECTORIES)} | {
     "slots": ("level", "slots"), "usd_per_hour": ("cost", "usd_per_hour"),
 }  # fmt: skip
@@ -26,7 +26,7 @@ VARIABLES: Final = {PREFIX + key.upper(): key for key in OVERRIDES}
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What `load` was given. `path` is None for the embedded default; `flags` hold only those that were given.
+    """The input of `load`. `path` is None for the embedded default; `flags` hold only those that were given.
 
     Texts and variables may hold secrets: no `repr` shows them.
     """
@@ -38,7 +38,7 @@ class Given:
 
     @classmethod
     def of(cls, sheet: Sheet, environ: Mapping[str, str], flags: Mapping[str, object]) -> Self:
-        """What this sheet was made from."""
+        """The input that this sheet was made from."""
         return cls(
             sheet.source.path,
             sheet.source.text,
@@ -51,7 +51,7 @@ class Given:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Raises ValueError for anything but what `to_json` has made."""
+        """Parse the output of `to_json`. Raises ValueError for any other text."""
         value: Any = json.loads(text)
         names = ("path", "text", "environ", "flags")
         if not isinstance(value, dict) or set(value) != set(names):
@@ -67,5 +67,5 @@ class Given:
 
 
 def is_override(variable: str) -> bool:
-    """Whether an environment variable may be a setting. Others of our prefix are a worker's, a test's or somebody else's."""
+    """Whether an environment variable may be a setting. Others with our prefix belong to workers, tests or others."""
     return variable in VARIABLES or variable.startswith("RL_")

@@ -1,4 +1,4 @@
-"""[http]: a TCP port beside the control socket. It has a password, always, and the password is in a file of its own."""
+"""[http]: a TCP port beside the control socket. It always needs a password, which is in a separate file."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from supervisor.config import secrets
 from supervisor.config.sheet import Sheet
 from supervisor.model.settings import HttpSettings
 
-_LEAST_LENGTH: Final = 12  # ten guesses a minute for each address: 12 random characters last for ever
+_LEAST_LENGTH: Final = 12  # nobody guesses 12 random characters at ten guesses a minute for each address
 
 
 def complete(sheet: Sheet, made: HttpSettings, *, look: bool = True) -> HttpSettings:
-    """`made` of the plain keys, with the password. `look` is False for one who may not read the daemon's secrets."""
+    """`made` (the plain keys) with the password. `look` is False if the caller may not read the daemon's secrets."""
     if made.password_file:
         made = replace(made, password_file=secrets.beside(sheet, made.password_file))
     if not made.listen:
@@ -38,7 +38,7 @@ def complete(sheet: Sheet, made: HttpSettings, *, look: bool = True) -> HttpSett
 
 
 def _password(sheet: Sheet, made: HttpSettings) -> str:
-    """Empty when it cannot be used. A kept configuration has no copy of the file: it goes without the port."""
+    """The password; empty if it cannot be used. A kept configuration has no copy of the file: then there is no port."""
     origin, path = sheet.origins["http.password_file"], made.password_file
     wrong: list[str] = []
     text = secrets.text(lambda _, what: wrong.append(what), origin, "http.password_file", path, "one password")
@@ -48,8 +48,8 @@ def _password(sheet: Sheet, made: HttpSettings) -> str:
             f"http.password_file: {path} must hold one line of at least {_LEAST_LENGTH} characters; "
             f"make one: head -c 18 /dev/urandom | base64 > {path}"
         )
-    for what in wrong:
-        (sheet.warn if sheet.source.is_kept else sheet.error)(origin, what)
+    for message in wrong:
+        (sheet.warn if sheet.source.is_kept else sheet.error)(origin, message)
     return "" if wrong else password
 
 

@@ -1,13 +1,13 @@
-"""The ladder of levels, lowest first: [levels.NAME] of the file in the order in which they stand, or the built-in one.
+"""The ladder of levels, lowest first: the sections [levels.NAME] in the order of the file, or the built-in ladder.
 
-A file has a ladder when it has [levels], or says `mode = "climb"` in [load]; else [level] is all there is, as ever. What a
-level leaves out is as in the level before it. Every level is at least as heavy as the one before in every respect, and
-heavier in one: the rule that climbs knows no other order, and a reboot must have a "below" to go back to. Resources of jobs
-([levels.NAME.launcher]) have no order: a heavier level may be on another partition, with fewer processors.
+A file has a ladder if it has [levels], or `mode = "climb"` in [load]; otherwise [level] is the only level. A missing key of
+a level has the value of the level before it. Every level is at least as heavy as the one before in every respect, and
+heavier in one. The climbing rule knows no other order, and after a reboot there must be a lower level to return to.
+Resources of jobs ([levels.NAME.launcher]) have no order: a heavier level may use another partition, with fewer processors.
 
 Example: [levels.light] slots = 2, then [levels.wide] num_envs = 16 is refused: light has 32, so wide is not above it.
 
-Why a ladder and not a grid of slots by environments: one more box to explore for each pair, at a reboot a look.
+Why a ladder and not a grid of slots by environments: each pair would be one more level to try, and a try may cost a reboot.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Overrides = Mapping[tuple[str, str], tuple[object, Origin]]
 
 
 def levels(sheet: Sheet, load: LoadSettings, overrides: Overrides) -> tuple[tuple[Level, ...], LoadSettings]:
-    """The ladder (empty: a fixed [level]) and [load] with its mode resolved. What is wrong is in the sheet's errors."""
+    """The ladder (empty: a fixed [level]) and [load] with its mode resolved. Mistakes go into the sheet's errors."""
     body, mode = sheet.source.body, load.mode
     mode = mode or (CLIMB if "levels" in body else FIXED)
     load = replace(load, mode=mode)
@@ -50,8 +50,8 @@ def levels(sheet: Sheet, load: LoadSettings, overrides: Overrides) -> tuple[tupl
             sheet.error(sheet.at("load", "start"), "load.start names a level of [levels], and there is none; remove it")
         return (), load
     if "level" in body:
-        told = "with [levels]" if "levels" in body else 'with mode = "climb" in [load]'
-        sheet.error(sheet.at("level"), f"level: one fixed level makes no sense {told}; remove one of the two")
+        conflict = "with [levels]" if "levels" in body else 'with mode = "climb" in [load]'
+        sheet.error(sheet.at("level"), f"level: one fixed level makes no sense {conflict}; remove one of the two")
     made = _given(sheet, overrides) if "levels" in body else _built_in(sheet, overrides)
     _told_slots(sheet, overrides)
     _check_start(sheet, load, made)
@@ -59,11 +59,12 @@ def levels(sheet: Sheet, load: LoadSettings, overrides: Overrides) -> tuple[tupl
 
 
 def veto(level: Level, *, built_in: bool, remote: bool = False) -> str:
-    """Why this box cannot hold a level, by what is known before it was ever tried; empty: nothing speaks against it.
+    """Why this box cannot run a level, as far as it is known before the first trial; empty if no reason is known.
 
-    Jobs of a cluster run on its nodes (`remote`): cores and memory of the daemon's host limit none of them.
+    Jobs of a cluster run on its nodes (`remote`): cores and memory of the daemon's host do not limit them.
 
-    Of the built-in ladder no level is tried that has more programs than the box has cores; who writes a ladder knows why.
+    A level of the built-in ladder is vetoed if it has more programs than the box has cores. For a ladder in the file, this
+    is the operator's decision.
     """
     if remote:
         return ""
@@ -74,7 +75,7 @@ def veto(level: Level, *, built_in: bool, remote: bool = False) -> str:
 
 
 def memory_short(level: Level) -> str:
-    """That the box has less memory than the level says it needs; empty: it has as much, or nothing is said."""
+    """A message if the box has less memory than the level needs; empty if it has enough, or if the need is unknown."""
     has_mb = usable_memory_mb()
     if level.memory_mb is None or has_mb is None or level.slots * level.memory_mb <= has_mb:
         return ""
@@ -84,8 +85,8 @@ def memory_short(level: Level) -> str:
 def distinct(sheet: Sheet, rungs: tuple[Rung, ...], start: Level) -> tuple[Rung, ...]:
     """The built-in ladder without levels that are the same load as the one below for the programs of this file.
 
-    Example: for two games 3x32 is 2x32 again. Its trial would end as no faster, and the levels above would never be tried.
-    A ladder of the file stays whole: the operator may pin each of its levels.
+    Example: with two games, 3x32 is the same load as 2x32. Its trial would find it no faster, and the levels above it would
+    never be tried. A ladder in the file keeps all levels, because the operator may pin each of them.
     """
     kept: list[Rung] = []
     for rung in rungs:
@@ -97,12 +98,12 @@ def distinct(sheet: Sheet, rungs: tuple[Rung, ...], start: Level) -> tuple[Rung,
 
 
 def _load_of(rung: Rung) -> tuple[int, tuple[str, ...]]:
-    """How many programs run at once, and what each one runs."""
+    """The number of programs that run at once, and the digest of each program."""
     return min(rung.level.slots, len(rung.programs)), tuple(spec.digest for spec in rung.programs)
 
 
 def start_of(made: tuple[Level, ...], load: LoadSettings) -> Level:
-    """Where a box without a record begins."""
+    """The first level of a box without a record."""
     return next((level for level in made if level.name == load.start), made[0])
 
 
@@ -132,7 +133,7 @@ def _given(sheet: Sheet, overrides: Overrides) -> tuple[Level, ...]:
 
 
 def _level(sheet: Sheet, name: str, table: Mapping[str, Any], below: Level | None, overrides: Overrides) -> Level:
-    """One section; a key that it leaves out is as in the level before, one that is wrong too, besides being an error."""
+    """One section. A missing key has the value of the level before; so has a wrong key, which is also an error."""
     rules = ladder_keys()
     values: dict[str, Any] = {}
     jobs = JobResources() if below is None else below.launcher
@@ -155,7 +156,7 @@ def _level(sheet: Sheet, name: str, table: Mapping[str, Any], below: Level | Non
 
 
 def _noted(sheet: Sheet, level: Level, left_out: Mapping[str, Level | None], overrides: Overrides) -> Level:
-    """Note each value with its origin. What `RL_*` says of the load holds at every level: `status` tells the truth."""
+    """Note each value with its origin. `RL_*` overrides the load of every level, so that `status` shows the real load."""
     for key in ladder_keys():
         origin = sheet.at("levels", level.name, key) if "levels" in sheet.source.body else Origin(DEFAULT)
         if key in left_out:
@@ -190,14 +191,14 @@ def _check_order(sheet: Sheet, below: Level, above: Level) -> None:
     for key in _GROWS:
         less, more = getattr(above, key), getattr(below, key)
         if less < more:
-            told = f"{key} {less} is less than the {more} of {below.name} before it, and a level is at least as heavy as the"
+            why = f"{key} {less} is less than the {more} of {below.name} before it, and a level is at least as heavy as the"
             sheet.error(
                 sheet.at("levels", above.name, key),
-                f"{label('levels', above.name)}: {told} one before in every respect; raise it, or move the section",
+                f"{label('levels', above.name)}: {why} one before in every respect; raise it, or move the section",
             )
     if below.shape == above.shape:
-        told = f"is the same load as {below.name} before it ({below.shape}); remove one of the two"
-        sheet.error(sheet.at("levels", above.name), f"{label('levels', above.name)} {told}")
+        why = f"is the same load as {below.name} before it ({below.shape}); remove one of the two"
+        sheet.error(sheet.at("levels", above.name), f"{label('levels', above.name)} {why}")
 
 
 def _check_start(sheet: Sheet, load: LoadSettings, made: tuple[Level, ...]) -> None:

@@ -1,7 +1,7 @@
-"""[launcher]: what a batch script is made of. Every mistake that can be seen without the cluster is found here.
+"""[launcher]: the settings of batch scripts. Every mistake that can be found without the cluster is found here.
 
-Whether the partition, the account and the quality of service exist only the cluster knows: `supervisorctl doctor` asks it,
-and a submission that it refuses is reported in its own words.
+Only the cluster knows whether the partition, the account and the quality of service exist. `supervisorctl doctor` asks it.
+If the cluster refuses a submission, its own message is reported.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _NO_NOTIFICATIONS: Final = (
 
 
 def complete(sheet: Sheet, made: LauncherSettings) -> LauncherSettings:
-    """`made` of the plain keys, checked as a whole. Without [launcher] no page names its keys."""
+    """`made` (the plain keys), checked as a whole. Without [launcher], no page lists its keys."""
     if "launcher" not in sheet.source.body:
         sheet.forget("launcher.")
         return made
@@ -76,7 +76,7 @@ def complete(sheet: Sheet, made: LauncherSettings) -> LauncherSettings:
 
 
 def check_patience(sheet: Sheet, made: LauncherSettings, stall: StallSettings) -> None:
-    """No limit on progress is so short that the way of a job's beats through the shared file system breaks it."""
+    """Refuse limits on progress that are too short for a job's beats, which arrive late through the shared file system."""
     limits: list[tuple[tuple[str, ...], float]] = [(("stall", "floor_s"), stall.floor_s)]
     for name, table in sheet.table("program").items():
         given = table.get("stall_timeout_s") if isinstance(table, dict) else None
@@ -84,13 +84,13 @@ def check_patience(sheet: Sheet, made: LauncherSettings, stall: StallSettings) -
             limits.append((("program", name, "stall_timeout_s"), given))
     for path, given_s in limits:
         if made.remote and given_s < LEAST_PATIENCE_S:
-            told = f"{label(*path)} must be at least {LEAST_PATIENCE_S:g} for jobs of a cluster, not {given_s:g}"
+            message = f"{label(*path)} must be at least {LEAST_PATIENCE_S:g} for jobs of a cluster, not {given_s:g}"
             why = "their beats come through the shared file system, some seconds late"
-            sheet.error(sheet.at(*path), f"{told}: {why}, and training jobs would be called stalled")
+            sheet.error(sheet.at(*path), f"{message}: {why}, and training jobs would be called stalled")
 
 
 def resources(sheet: Sheet, name: str, value: object, below: JobResources) -> JobResources:
-    """[levels.NAME.launcher]; a key that it leaves out is as in the level before it."""
+    """[levels.NAME.launcher]. A missing key has the value of the level before it."""
     path = ("levels", name, "launcher")
     if not isinstance(value, dict):
         sheet.error(sheet.at(*path), f"{label(*path)} must be a section, [{label(*path)}], not {shown(value)}")
@@ -121,9 +121,9 @@ def resources(sheet: Sheet, name: str, value: object, below: JobResources) -> Jo
 
 
 def with_resources(levels: Mapping[str, JobResources], made: dict[str, tuple[ProgramSpec, ...]]) -> None:
-    """Give each training the resources of its level. They are in its digests: a level that changes them moves it.
+    """Give each training the resources of its level. Its digests cover them: a level that changes them restarts it.
 
-    Where no level has any, digests stay what they are without.
+    If no level has resources of its own, the digests do not change.
     """
     if not any(each.given() for each in levels.values()):
         return
@@ -134,12 +134,12 @@ def with_resources(levels: Mapping[str, JobResources], made: dict[str, tuple[Pro
 def _given(spec: ProgramSpec, job: JobResources) -> ProgramSpec:
     body = json.dumps([spec.digest, job.given()], sort_keys=True)
     digest = hashlib.blake2b(body.encode(), digest_size=8).hexdigest()
-    # A script that takes nothing else of the level is another job there all the same.
+    # A script that takes no other value of the level still needs another job there.
     return replace(spec, job=job, digest=digest, own_digest=spec.own_digest or spec.digest)
 
 
 def check_programs(sheet: Sheet, made: LauncherSettings, tables: Mapping[str, Any]) -> None:
-    """What a program on this machine may ask for, and a job of a cluster cannot have: each is refused in a sentence."""
+    """Refuse each key that works for a program on this machine, but not for a job of a cluster."""
     if not made.remote:
         return
     for name, table in tables.items():
@@ -166,10 +166,10 @@ def _on_cluster(sheet: Sheet) -> bool:
 
 
 def _check_words(sheet: Sheet, path: tuple[str, ...], given: Mapping[str, object]) -> None:
-    for key, (form, what) in _WORDS.items():
+    for key, (form, description) in _WORDS.items():
         text = given.get(key)
         if text and not form.fullmatch(str(text)):
-            sheet.error(sheet.at(*path, key), f"{label(*path, key)} must be {what}, not {text!r:.80}")
+            sheet.error(sheet.at(*path, key), f"{label(*path, key)} must be {description}, not {text!r:.80}")
 
 
 def _check_gpus(sheet: Sheet, path: tuple[str, ...], gres: object, gpus: object) -> None:

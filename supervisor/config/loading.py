@@ -1,4 +1,4 @@
-"""From a file, the environment and the flags to checked settings, or to every reason why not."""
+"""Turns a file, the environment and the flags into checked settings, or into the list of all mistakes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Overrides = dict[tuple[str, str], tuple[object, Origin]]  # (section, key) -> a 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Checked settings; every key with its value (secrets masked) and origin; what is odd but no reason to refuse."""
+    """Checked settings; every key with its value (secrets masked) and origin; warnings, which are no reason to refuse."""
 
     settings: Settings
     origins: dict[str, Origin]
@@ -46,12 +46,12 @@ def load(
     starting: bool = False,
     as_owner: bool = False,
 ) -> Loaded:
-    """Read, merge and check everything; nothing is applied before all of it is right. Raises ConfigError.
+    """Read, merge and check everything; nothing is applied until all of it is valid. Raises ConfigError.
 
-    `flags` are [daemon]'s keys and `slots`, as strings or values; None is "not given". `look` is False for one who only
-    wants to know the settings: a client of another user than the daemon's need not own the daemon's directories.
+    `flags` are [daemon]'s keys and `slots`, as strings or values; None is "not given". `look` is False if the caller only
+    reads the settings: a client of another user does not own the daemon's directories.
     `starting` is True for the daemon's own start: mistakes that cost no training are warnings then.
-    `as_owner` checks the directories for the user that the state directory belongs to, if root asks.
+    `as_owner` checks the directories for the owner of the state directory, if root calls.
     """
     file = source.read(path or places.find_config(environ))
     whole, left_out = added.merged(file, _state_dir(file, environ, flags or {}))
@@ -60,16 +60,16 @@ def load(
 
 
 def _state_dir(file: Source, environ: Mapping[str, str], flags: Mapping[str, object]) -> str | None:
-    """Where added programs are; None: a key that says so is wrong, and an error of what is checked next."""
+    """The state directory, which has the added programs. None: its key is wrong, and the next check reports that."""
     sheet = Sheet(file)
     paths = _paths(sheet, environ, _overrides(sheet, environ, flags, {}))
     return None if paths is None else paths.state_dir
 
 
 def load_given(given: Given, environ: Mapping[str, str], where: str) -> Loaded:
-    """The same of everything that an earlier load was given, called `where` in sentences. Raises ConfigError.
+    """The same for the input of an earlier load. Messages call it `where`. Raises ConfigError.
 
-    Of `environ` only what is no setting counts, such as systemd's directories.
+    From `environ`, only variables that are not settings are used, such as systemd's directories.
     """
     others = {key: value for key, value in environ.items() if not is_override(key)}
     sheet = Sheet(source.parsed(where, given.path, given.text, is_kept=True))
@@ -132,7 +132,7 @@ def _checked(
 
 
 def alerts_alone(path: str | None, environ: Mapping[str, str]) -> AlertSettings:
-    """[alerts] of a file, whatever else is wrong with it. Raises ConfigError when it cannot be read at all."""
+    """[alerts] of a file, even if the rest of it is wrong. Raises ConfigError when the file cannot be read at all."""
     return alerts.alone(Sheet(source.read(path or places.find_config(environ))))
 
 
@@ -140,7 +140,7 @@ def alerts_alone(path: str | None, environ: Mapping[str, str]) -> AlertSettings:
 
 
 def _overrides(sheet: Sheet, environ: Mapping[str, str], flags: Mapping[str, object], rl: Options) -> Overrides:
-    """EXTRALIFE_* < flags for [daemon] and slots; `RL_*` of the load for [level], so that `status` tells the truth."""
+    """EXTRALIFE_* < flags for [daemon] and slots; `RL_*` of the load for [level], so that `status` shows the real load."""
     found: Overrides = {("level", key): rl[key] for key in _LEVEL_OPTIONS if key in rl and rl[key][0] != AUTO}
     for variable in sorted(environ):
         if not variable.startswith(PREFIX) or not environ[variable]:
@@ -149,7 +149,7 @@ def _overrides(sheet: Sheet, environ: Mapping[str, str], flags: Mapping[str, obj
             found[OVERRIDES[VARIABLES[variable]]] = environ[variable], Origin(ENVIRONMENT, variable)
         elif not _is_reserved(variable):
             hint = nearest(variable.removeprefix(PREFIX), [key.upper() for key in OVERRIDES])
-            if hint:  # a typo; any other name of the prefix is somebody else's
+            if hint:  # a typo; any other name with the prefix belongs to other software
                 wanted = hint.replace("mean ", f"mean {PREFIX}")
                 sheet.error(Origin(ENVIRONMENT, variable), f"is not a setting{wanted}")
     for key, value in flags.items():
@@ -174,7 +174,7 @@ def _is_reserved(variable: str) -> bool:
 
 
 def _section(sheet: Sheet, section: str, overrides: Overrides) -> Any:
-    """A dataclass from its table, the environment and the flags. What is wrong keeps its default and is an error."""
+    """A dataclass from its table, the environment and the flags. A wrong value is an error, and keeps its default."""
     rules, body = section_keys(section), sheet.table(section)
     known = (*rules, *{"daemon": DIRECTORIES, "alerts": ALERT_LISTS}.get(section, ()))
     for key in body:
@@ -194,7 +194,7 @@ def _section(sheet: Sheet, section: str, overrides: Overrides) -> Any:
 
 
 def _value(sheet: Sheet, section: str, key: str, rule: Key, overrides: Overrides) -> Any:
-    """The value that counts, noted with its origin; None when there is none. The file's is checked even if overridden."""
+    """The effective value, noted with its origin; None if there is none. The file's is checked even if overridden."""
     name, value, origin = label(section, key), rule.option.default, Origin(DEFAULT)
     body = sheet.table(section)
     layers = [(body[key], sheet.at(section, key))] if key in body else []
@@ -223,10 +223,10 @@ def _is_word(text: str) -> bool:
 
 
 def _check_group(sheet: Sheet, group: str, state_dir: str, *, look: bool, starting: bool) -> None:
-    """The group is there, and the daemon's user can give the socket to it.
+    """Check that the group exists, and that the daemon's user can give the socket to it.
 
-    That user is us, or the owner of the state directory when root asks. A start is not refused for it: the socket is then
-    the owner's alone, and training goes on (`api/listener.py`).
+    That user is the current one, or the owner of the state directory if root calls. A wrong group does not prevent a start:
+    then only the owner can use the socket, and training continues (`api/listener.py`).
     """
     uid = os.geteuid()
     if uid == 0 and os.path.isdir(state_dir):  # noqa: PTH112  Path's raises where it cannot look
@@ -235,12 +235,12 @@ def _check_group(sheet: Sheet, group: str, state_dir: str, *, look: bool, starti
     if not why or not (look or why.startswith(membership.NO_GROUP)):
         return
     do = "create it" if why.startswith(membership.NO_GROUP) else f"add the user to it (usermod -aG {group} USER)"
-    tell = sheet.warn if starting else sheet.error
-    tell(sheet.origins["daemon.socket_group"], f"daemon.socket_group: {why}; {do}, or leave it empty")
+    report = sheet.warn if starting else sheet.error
+    report(sheet.origins["daemon.socket_group"], f"daemon.socket_group: {why}; {do}, or leave it empty")
 
 
 def _paths(sheet: Sheet, environ: Mapping[str, str], overrides: Overrides) -> Paths | None:
-    """Where things are; None when a directory is no path, which is an error."""
+    """The daemon's paths; None if a directory is not a path, which is an error."""
     state_dir = _directory(sheet, "state_dir", environ, overrides, None)
     runtime_dir = _directory(sheet, "runtime_dir", environ, overrides, state_dir)
     if state_dir is None or runtime_dir is None:
@@ -284,7 +284,7 @@ def _rungs(
     *,
     remote: bool,
 ) -> tuple[Rung, ...]:
-    """Every program at every level. That of the start is made last: `config` shows the values of there."""
+    """Every program at every level. The start's level is made last, so `config` shows the values of that level."""
     made: dict[str, tuple[ProgramSpec, ...]] = {}
     for level in sorted(levels, key=lambda level: level is start):
         defaults = _defaults(sheet, level, label("levels", level.name), rl, environ, paths)
@@ -297,28 +297,28 @@ def _rungs(
 
 
 def _warn_ladder(sheet: Sheet, rungs: tuple[Rung, ...], specs: tuple[ProgramSpec, ...], *, climbs: bool) -> None:
-    """What a ladder cannot do with these programs."""
+    """Warn of programs that a ladder cannot measure, and of names of levels that are not the operator's own."""
     if climbs and specs and len(rungs) > 1 and not any(spec.own_digest for spec in specs):
-        told = "no program takes a value of the level, such as {num_envs}, so none shows whether a higher level is faster"
-        sheet.warn(sheet.at("program"), f"{told}: the level stays as it is (docs/any-script.md)")
+        message = "no program takes a value of the level, such as {num_envs}, so none shows whether a higher level is faster"
+        sheet.warn(sheet.at("program"), f"{message}: the level stays as it is (docs/any-script.md)")
     named = [spec.name for spec in specs if spec.template is not None and "level" in dict(spec.template.values)]
     if named and "levels" not in sheet.source.body:
         levels = ", ".join(rung.level.name for rung in rungs)
-        told = f"{{level}} is one of {levels} here; for names of your own, add sections such as [levels.light]"
-        sheet.warn(sheet.at("program", named[0]), f"{label('program', named[0])}: {told}")
+        message = f"{{level}} is one of {levels} here; for names of your own, add sections such as [levels.light]"
+        sheet.warn(sheet.at("program", named[0]), f"{label('program', named[0])}: {message}")
 
 
 def _warn_memory(sheet: Sheet, level: Level) -> None:
-    """A fixed level is the operator's word: it is only said that the box has less."""
-    told = ladder.memory_short(level)
-    if told:
-        sheet.warn(sheet.at("level", "memory_mb"), f"level.memory_mb: {told}")
+    """Warn if the box has too little memory. A fixed level is the operator's decision, so it is not refused."""
+    message = ladder.memory_short(level)
+    if message:
+        sheet.warn(sheet.at("level", "memory_mb"), f"level.memory_mb: {message}")
 
 
 def _defaults(
     sheet: Sheet, level: Level, section: str, rl: Options, environ: Mapping[str, str], paths: Paths | None
 ) -> Defaults:
-    """What every built-in program starts from: the level's load, and [training]."""
+    """The values that every built-in program starts from: the level's load, and [training]."""
     load: Options = {}
     given: Options = {}
     for key in ("num_envs", "batch_size"):

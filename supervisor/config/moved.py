@@ -1,7 +1,7 @@
-"""A configuration from another box, with the few settings that name places on this one.
+"""Adapts a configuration from another box: sets the few settings that name paths on this box.
 
-Only the lines of these settings change, so comments and everything else stay as their author wrote them. The result is read
-back: a file in an odd form (an inline table, a value over several lines) is refused rather than guessed at.
+Only the lines of these settings change, so comments and everything else stay as their author wrote them. The result is
+parsed again. A file in an unusual form (an inline table, a value over several lines) is refused rather than guessed at.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _VALUE = re.compile(r"=.*$", re.DOTALL)
 
 
 class NotMoved(ValueError):
-    """The text has a form in which these settings cannot be replaced; one sentence."""
+    """The text has a form in which these settings cannot be replaced. The message is one sentence."""
 
 
 def moved(text: str, wanted: Mapping[tuple[str, str], str | None]) -> str:
-    """`text` with these values, by (section, key); None takes a key out. Raises NotMoved.
+    """`text` with these values, by (section, key); None comments a key out. Raises NotMoved.
 
     Example: `state_dir = "/a"  # mine` below `[daemon]`, with {("daemon", "state_dir"): "/b"}: `state_dir = "/b"`.
     """
@@ -64,9 +64,9 @@ def _must_have(text: str, wanted: Mapping[tuple[str, str], str | None]) -> None:
 def here(
     state_dir: str, runtime_dir: str | None, repository: str, files: Mapping[str, str], sftp_command: str | None = None
 ) -> dict[tuple[str, str], str | None]:
-    """The settings of a restored configuration that name places. `files` are those of [offsite], by key.
+    """The settings of a restored configuration that name paths. `files` are those of [offsite], by key.
 
-    `sftp_command` is this box's; None: the one in the text names a key of the other box, so it goes.
+    `sftp_command` is this box's. None: the one in the text names a key of the other box, so it is removed.
     """
     directories = dict(zip(DIRECTORIES, (state_dir, runtime_dir), strict=True))
     found: dict[tuple[str, str], str | None] = {("daemon", key): value for key, value in directories.items()}

@@ -1,4 +1,4 @@
-"""[notice]: where it is heard that this box ends."""
+"""[notice]: the sources that announce the end of this box."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from supervisor.policy.upkeep.notices import NoticeSettings
 
 
 def complete(sheet: Sheet, made: NoticeSettings) -> NoticeSettings:
-    """`made` of the plain keys, checked."""
+    """`made` (the plain keys), checked."""
     if not _is_endpoint(made.endpoint):
         at = sheet.at("notice", "endpoint")
         sheet.error(at, f"notice.endpoint must be http://HOST or http://HOST:PORT, not {shown(made.endpoint)}")

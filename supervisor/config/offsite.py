@@ -1,8 +1,8 @@
-"""[offsite]: where copies go, and the files with the secrets for it. No sentence and no page shows a secret.
+"""[offsite]: the repository for copies, and the files with its secrets. No message and no page shows a secret.
 
-The password and the backend's credentials are read where restic is started (`adapters/offsite/restic.py`). Here it is only
-checked that they can be read, by nobody else. At the daemon's own start such a mistake is a warning: a password file on a
-disk that is not mounted must not keep the trainings from starting.
+`adapters/offsite/restic.py` reads the password and the backend's credentials when it starts restic. This module only checks
+that we can read them, and that no other user can. At the daemon's own start such a mistake is a warning: a password file on
+a disk that is not mounted must not keep the trainings from starting.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def masked(repository: str) -> str:
 
 
 def complete(sheet: Sheet, made: OffsiteSettings, *, look: bool = True, starting: bool = False) -> OffsiteSettings:
-    """`made` of the plain keys, checked. `look` is False for one who may not read the daemon's secrets."""
+    """`made` (the plain keys), checked. `look` is False if the caller may not read the daemon's secrets."""
     for key in ("forget", "check"):
         if (wrong := calendar_error(getattr(made, key))) is not None:
             sheet.error(sheet.origins[f"offsite.{key}"], f"offsite.{key} {wrong}, not {getattr(made, key)!r:.60}")
@@ -60,8 +60,8 @@ def _check_repository(sheet: Sheet, made: OffsiteSettings) -> None:
         sheet.error(origin, "offsite.repository has spaces at its ends or characters that cannot be printed; remove them")
     elif not where.startswith("/") and (not colon or scheme not in BACKENDS):
         hint = nearest(scheme, BACKENDS) if colon else ""
-        told = hint or f"; it must be an absolute path, or begin with one of {', '.join(f'{each}:' for each in BACKENDS)}"
-        sheet.error(origin, f"offsite.repository, {shown(masked(where))}, is no repository of restic{told}")
+        message = hint or f"; it must be an absolute path, or begin with one of {', '.join(f'{each}:' for each in BACKENDS)}"
+        sheet.error(origin, f"offsite.repository, {shown(masked(where))}, is no repository of restic{message}")
     elif not rest and not where.startswith("/"):
         sheet.error(origin, f"offsite.repository, {shown(where)}, names no place; docs/offsite.md has examples")
     if made.sftp_command and scheme != "sftp":
@@ -88,6 +88,6 @@ def _check_files(sheet: Sheet, files: dict[str, str], *, gently: bool) -> None:
 
 
 def lines_in(text: str) -> list[tuple[int, str]]:
-    """(line number, `NAME=VALUE` or what stands in its place); empty lines and those that begin with # are passed over."""
+    """(line number, line) of each line, valid or not. Empty lines and lines that begin with # are left out."""
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
     return [(number, line) for number, line in lines if line and not line.startswith("#")]

@@ -1,8 +1,8 @@
-"""Whether one file can match two patterns: two programs whose checkpoints do would each resume from those of the other.
+"""Decides whether one file can match two patterns. Programs with such patterns would resume from each other's checkpoints.
 
 Example: `/srv/Pong-*.pt` and `/srv/Pong-s4-*.pt` meet, in `/srv/Pong-s4-100.pt`. `/srv/*.pt` and `/srv/*.ckpt` do not.
-`a-*.pt` and `*-b.pt` meet in a file that perhaps nobody ever writes, so whoever is asked warns and does not refuse. A class
-such as `[0-9]` counts as any character.
+`a-*.pt` and `*-b.pt` meet in a file that may never be written, so callers warn and do not refuse. A class such as `[0-9]`
+counts as any character.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _WILD = re.compile(r"[*?\[]")
 
 
 def may_meet(one: str, other: str) -> bool:
-    """Of two absolute patterns in normal form, with `*`, `?`, `[...]` and, as a whole part of a path, `**`."""
+    """Whether one file can match both patterns. They are absolute and normal, with `*`, `?`, `[...]`, and `**` as a part."""
     fixed, begins = _fixed(one), _fixed(other)
     if not (fixed.startswith(begins) or begins.startswith(fixed)):
         return False  # nearly all pairs of 500 programs end here
@@ -24,7 +24,7 @@ def may_meet(one: str, other: str) -> bool:
 
 
 def _fixed(pattern: str) -> str:
-    """What comes before the first wildcard."""
+    """The part before the first wildcard."""
     return _WILD.split(pattern, maxsplit=1)[0]
 
 
@@ -43,7 +43,7 @@ def _parts_meet(one: str, other: str) -> bool:
     if not _WILD.search(one + other):
         return one == other
     ours, theirs = _TOKENS.findall(one), _TOKENS.findall(other)
-    # meets[j]: whether the rest of ours, from the present token on, meets theirs from token j on.
+    # meets[j]: whether the rest of ours, from the current token on, meets theirs from token j on.
     meets = [all(each == "*" for each in theirs[at:]) for at in range(len(theirs) + 1)]
     for mine in reversed(ours):
         below, meets = meets, [False] * (len(theirs) + 1)

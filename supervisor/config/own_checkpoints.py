@@ -16,7 +16,7 @@ _MOST_PARTS: Final = 16
 
 
 def own_checkpoints(sheet: Sheet, name: str, table: Mapping[str, Any], *, service: bool) -> dict[str, Any]:
-    """Fields of the program's spec; what is wrong is in the sheet's errors."""
+    """Fields of the program's spec. Mistakes go into the sheet's errors."""
     given = [key for key in KEYS if key in table]
     if given and (service or KEYS[0] not in table):
         why = "a service has no checkpoints; remove it, or the kind" if service else _ALONE
@@ -39,7 +39,7 @@ _ALONE: Final = 'has no effect without checkpoint_glob; set it such as "checkpoi
 
 
 def notes(spec: ProgramSpec) -> dict[str, Any]:
-    """What `supervisorctl config` shows of them."""
+    """The values of these keys that `supervisorctl config` shows."""
     if not spec.checkpoint_glob:
         return {}
     return {

@@ -1,7 +1,7 @@
-"""Keys of a command that say how its process runs: whose it is, where its output goes, when it counts as started.
+"""Keys of a command about its process: its user, its logs, when it counts as started.
 
-All of them mean what Supervisor's keys of the same purpose mean (docs/supervisor-compatibility.md), so a supervisord.conf
-moves over without a wrapper around its commands.
+Each key means the same as Supervisor's key of the same purpose (docs/supervisor-compatibility.md). So a supervisord.conf
+can be converted without a wrapper around its commands.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from supervisor.policy.worker.placeholders import uses
 from supervisor.users import UnknownUser, is_another, refusal
 
 _UMASK: Final = re.compile(r"[0-7]{1,4}")
-_LEAST_BYTES: Final = 4096  # as [daemon]'s: a smaller log would be copied with every few lines
+_LEAST_BYTES: Final = 4096  # as in [daemon]: a smaller log would be copied every few lines
 _START_S: Final = 1.0  # Supervisor's startsecs
-# A change of these needs another process; they are in the digest of a program that sets them.
+# A change of these needs a new process, so the digest of a program that sets them covers them.
 _AT_START: Final = ("user", "umask", "stdin", "redirect_stderr", "stdout_log", "stderr_log")
 
 
 def process_settings(sheet: Sheet, name: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a spec that these keys set. What is wrong is in the sheet's errors."""
+    """The fields of a spec that these keys set. Mistakes go into the sheet's errors."""
     values: dict[str, Any] = {}
     for key, rule in process_keys().items():
         value = take(sheet, rule, ("program", name, key), table)
@@ -40,7 +40,7 @@ def process_settings(sheet: Sheet, name: str, table: Mapping[str, Any]) -> dict[
 
 
 def changed_at_start(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What of these settings a running process cannot take over, where it is no default."""
+    """The settings that are not at their default and that a running process cannot adopt."""
     defaults = {key: rule.option.default for key, rule in process_keys().items()}
     return {key: values[key] for key in _AT_START if values[key] != defaults[key]}
 
@@ -58,37 +58,37 @@ def _check_logs(sheet: Sheet, name: str, table: Mapping[str, Any], values: dict[
             values[key] = place.upper()
             continue
         if not place.startswith(("/", "~")) or place.endswith("/") or place.startswith(("/dev/", "/proc/")):
-            said = f"must be {LOG_AUTO}, {LOG_NONE} or the absolute path of a file, not {shown(place)}"
-            sheet.error(sheet.at("program", name, key), f"{label('program', name, key)} {said}")
+            message = f"must be {LOG_AUTO}, {LOG_NONE} or the absolute path of a file, not {shown(place)}"
+            sheet.error(sheet.at("program", name, key), f"{label('program', name, key)} {message}")
         values[key] = os.path.normpath(os.path.expanduser(place))  # noqa: PTH111  Path's raises for ~nobody
     if values["redirect_stderr"] and "stderr_log" in table:
-        said = "has no effect with redirect_stderr = true; remove one of the two"
-        sheet.error(sheet.at("program", name, "stderr_log"), f"{label('program', name, 'stderr_log')} {said}")
+        message = "has no effect with redirect_stderr = true; remove one of the two"
+        sheet.error(sheet.at("program", name, "stderr_log"), f"{label('program', name, 'stderr_log')} {message}")
     if values["log_max_bytes"] is not None and 0 < values["log_max_bytes"] < _LEAST_BYTES:
-        said = f"must be 0 (never rotated) or at least {_LEAST_BYTES}, not {values['log_max_bytes']}"
-        sheet.error(sheet.at("program", name, "log_max_bytes"), f"{label('program', name, 'log_max_bytes')} {said}")
+        message = f"must be 0 (never rotated) or at least {_LEAST_BYTES}, not {values['log_max_bytes']}"
+        sheet.error(sheet.at("program", name, "log_max_bytes"), f"{label('program', name, 'log_max_bytes')} {message}")
 
 
 def warn_of_process(sheet: Sheet, spec: ProgramSpec) -> None:
-    """What may come right by itself, or is so on another box: it is no reason to refuse every other program."""
+    """Warn of problems that may disappear, or that this box alone has: no reason to refuse every other program."""
     for key in ("stdout_log", "stderr_log"):
         place = getattr(spec, key)
         if place not in (LOG_AUTO, LOG_NONE) and not Path(place).parent.is_dir():
-            said = f"the directory of {place} does not exist (yet)"
-            sheet.warn(sheet.at("program", spec.name, key), f"{label('program', spec.name, key)}: {said}")
+            message = f"the directory of {place} does not exist (yet)"
+            sheet.warn(sheet.at("program", spec.name, key), f"{label('program', spec.name, key)}: {message}")
     if spec.user:
         try:
-            said = refusal(spec.user)
+            message = refusal(spec.user)
         except UnknownUser as unknown:
-            said = str(unknown)
-        if said:
-            sheet.warn(sheet.at("program", spec.name, "user"), f"{label('program', spec.name, 'user')}: {said}")
+            message = str(unknown)
+        if message:
+            sheet.warn(sheet.at("program", spec.name, "user"), f"{label('program', spec.name, 'user')}: {message}")
         else:
             _check_reach(sheet, spec)
 
 
 def _check_reach(sheet: Sheet, spec: ProgramSpec) -> None:
-    """What another user's process cannot do, because the daemon's directories are closed to it."""
+    """Refuse settings that another user's process cannot use, because the daemon's directories are closed to it."""
     if not is_another(spec.user):
         return
     whose = f"the daemon's directories are closed to user {spec.user!r}"

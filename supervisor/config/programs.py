@@ -1,12 +1,12 @@
-"""[program.NAME] as a spec that is ready to start: a built-in game, or any command of the user's.
+"""Turns [program.NAME] into a spec that is ready to start: a built-in game, or any command of the user.
 
-A built-in program's settings, the later over the earlier: the table's default < [level] < preset < [training] <
-[program.NAME] < `RL_*` environment. All of them become flags of its command line, so what runs is what `ps` and
-`config` show.
+A built-in program's settings; a later source overrides an earlier one: the table's default < [level] < preset <
+[training] < [program.NAME] < `RL_*` environment. All of them become flags of its command line, so `ps` and `config` show
+the settings that really run.
 
-The digest covers what needs a restart to change, and nothing else: not the interpreter's path nor a default that an
-upgrade brings (an upgrade in place leaves workers untouched), nor the number of threads that follows from the number of
-slots. Those are taken at the next start.
+The digest covers only settings whose change needs a restart. It does not cover the interpreter's path or a default that
+an upgrade brings, because an upgrade in place leaves workers untouched. Nor does it cover a number of threads that is
+computed from the number of slots. Those values take effect at the next start.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Options = dict[str, tuple[Value, Origin]]  # option -> value and where it came f
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What every built-in program starts from, and what overrides it."""
+    """The values that every built-in program starts from, and the values that override them."""
 
     level: Level
     threads: int
@@ -64,11 +64,11 @@ class Defaults:
     given: Options  # [training]
     overrides: Options  # RL_*
     environ: Mapping[str, str]
-    paths: Paths | None = None  # None: they are wrong, which is an error of its own
+    paths: Paths | None = None  # None: they are wrong, and their error is reported elsewhere
 
 
 def programs(sheet: Sheet, tables: Mapping[str, Any], defaults: Defaults) -> tuple[ProgramSpec, ...]:
-    """Every program that is right; the others are in the sheet's errors."""
+    """Every valid program. The others have errors in the sheet."""
     specs = []
     for name, table in expanded(sheet, tables, defaults.overrides).items():
         if not _NAME.fullmatch(name):
@@ -93,27 +93,27 @@ def programs(sheet: Sheet, tables: Mapping[str, Any], defaults: Defaults) -> tup
 
 
 def _check_apart(sheet: Sheet, specs: Sequence[ProgramSpec]) -> None:
-    """Two programs with the same checkpoints would each resume from those of the other."""
+    """Refuse programs with the same checkpoints: each would resume from those of the other."""
     of: dict[str, str] = {}  # the first program of each pattern
     for spec in specs:
         if not spec.checkpoint_glob or not (spec.directory or spec.checkpoint_glob.startswith("/")):
-            continue  # in its run directory, which is its own
+            continue  # in its own run directory
         place = os.path.normpath(str(Path(spec.directory) / spec.checkpoint_glob))
         if place not in of:
             _warn_of_overlap(sheet, spec, place, of)
         other = of.setdefault(place, spec.name)
         if other != spec.name:
-            told = f"{place} are the checkpoints of {other}, too, and each would resume from the other's"
-            sheet.refuse(spec.name, "checkpoint_glob", f"{told}; put {{name}} into it, or give each a directory", ":")
+            message = f"{place} are the checkpoints of {other}, too, and each would resume from the other's"
+            sheet.refuse(spec.name, "checkpoint_glob", f"{message}; put {{name}} into it, or give each a directory", ":")
 
 
 def _warn_of_overlap(sheet: Sheet, spec: ProgramSpec, place: str, of: Mapping[str, str]) -> None:
     known = next((known for known in of if may_meet(known, place)), None)
     if known is not None:
-        told = f"{place} can match checkpoints of {of[known]} ({known}), and each would resume from the other's"
+        message = f"{place} can match checkpoints of {of[known]} ({known}), and each would resume from the other's"
         sheet.warn(
             sheet.at("program", spec.name, "checkpoint_glob"),
-            f"{label('program', spec.name, 'checkpoint_glob')}: {told}; give each a directory of its own",
+            f"{label('program', spec.name, 'checkpoint_glob')}: {message}; give each a directory of its own",
         )
 
 
@@ -132,7 +132,7 @@ def _common(sheet: Sheet, name: str, table: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _seeing(spec: ProgramSpec, environ: Mapping[str, str]) -> ProgramSpec:
-    """With what CUDA lets it see, by its own environment or the daemon's, unless `gpu` has said it already."""
+    """The spec with its visible GPUs, from its own environment or the daemon's, unless `gpu` has set them already."""
     env = dict(spec.env)
     if spec.gpu is not None and (env.get("CUDA_DEVICE_ORDER"), env.get(_VISIBLE)) == ("PCI_BUS_ID", str(spec.gpu)):
         return spec
@@ -158,8 +158,8 @@ def _env(sheet: Sheet, name: str, table: Mapping[str, Any], *, builtin: bool) ->
         elif builtin and variable.startswith("RL_"):
             sheet.error(origin, f"{key}: a built-in program takes no RL_* of its own; set {_setting(variable)} instead")
         elif not isinstance(value, str) or "\0" in value:
-            told = "" if _SECRET.search(variable) else f", not {shown(value)}"
-            sheet.error(origin, f'{key} must be a string without NUL, such as "1"{told}')
+            given_value = "" if _SECRET.search(variable) else f", not {shown(value)}"
+            sheet.error(origin, f'{key} must be a string without NUL, such as "1"{given_value}')
         else:
             path = ("program", name, "env", variable)
             if not builtin and scripts.used_in(sheet, path, value, secret=_SECRET.search(variable) is not None) is None:
@@ -170,25 +170,25 @@ def _env(sheet: Sheet, name: str, table: Mapping[str, Any], *, builtin: bool) ->
 
 
 def _pinned(sheet: Sheet, name: str, common: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, str]:
-    """What makes CUDA see one GPU only. By the order of the bus, as NVML and nvidia-smi count; CUDA's own is by speed."""
+    """Variables that show CUDA a single GPU, counted in bus order like NVML and nvidia-smi. CUDA's own order is by speed."""
     if common["gpu"] is None:
         return {}
     if _VISIBLE in env:
-        said = "says the same as env.CUDA_VISIBLE_DEVICES; remove one of the two"
-        sheet.error(sheet.at("program", name, "gpu"), f"{label('program', name, 'gpu')} {said}")
+        message = "says the same as env.CUDA_VISIBLE_DEVICES; remove one of the two"
+        sheet.error(sheet.at("program", name, "gpu"), f"{label('program', name, 'gpu')} {message}")
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", _VISIBLE: str(common["gpu"])}
 
 
 def _on_device(sheet: Sheet, name: str, device: str, common: dict[str, Any]) -> None:
-    """A program without CUDA waits for no memory of a GPU; one on `cuda:1` waits for that one's."""
+    """A program without CUDA does not wait for GPU memory; a program on `cuda:1` waits for the memory of that GPU."""
     number = device.partition(":")[2]
     if number and not number.isdecimal():
         return  # refused already
     if device == "cpu":
         common["min_free_mb"] = 0
     elif number and common["gpu"] is not None:
-        said = f'says the same as device = "{device}"; remove one of the two'
-        sheet.error(sheet.at("program", name, "gpu"), f"{label('program', name, 'gpu')} {said}")
+        message = f'says the same as device = "{device}"; remove one of the two'
+        sheet.error(sheet.at("program", name, "gpu"), f"{label('program', name, 'gpu')} {message}")
     elif number:
         common["gpu"] = int(number)
 
@@ -204,7 +204,7 @@ def _digest(body: object) -> str:
 
 
 def _caps(threads: int) -> dict[str, str]:
-    """torch, BLAS and OpenMP would each start a thread for every core that they see."""
+    """Limits of threads: without them, torch, BLAS and OpenMP would each start a thread for every core that they see."""
     return dict.fromkeys(_THREAD_CAPS, str(threads))
 
 
@@ -248,7 +248,7 @@ def _builtin(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaul
 
 
 def _loaded(values: Options, defaults: Defaults) -> Options:
-    """With the load that nothing of its own says: a preset's before the level's; and `auto` as a number."""
+    """`values`, completed with the load of the preset, else of the level; and with `auto` as a number."""
     given = {key: value for key, (value, _) in values.items()}
     by_preset = Origin(DERIVED, f"preset {given.get('preset')}")
     preset = {key: (value, by_preset) for key, value in preset_values(given).items()}
@@ -257,13 +257,13 @@ def _loaded(values: Options, defaults: Defaults) -> Options:
         most = batch_limit(given, defaults.level.batch_size)
         plain = {"algo": OPTIONS["algo"].default, "n_steps": OPTIONS["n_steps"].default}
         settled = plain | {key: value for key, (value, _) in values.items()}
-        told = f"auto, at most {most} ({values['batch_size'][1]})"
-        values = values | {"batch_size": (valid_batch(settled, most), Origin(DERIVED, told))}
+        source = f"auto, at most {most} ({values['batch_size'][1]})"
+        values = values | {"batch_size": (valid_batch(settled, most), Origin(DERIVED, source))}
     return values
 
 
 def option(sheet: Sheet, path: tuple[str, ...], value: object, values: Options) -> None:
-    """One option of a built-in program, from [training] or its own section, checked into `values`."""
+    """Check one option of a built-in program, from [training] or its own section, and add it to `values`."""
     name = label(*path)
     try:
         checked = Key(OPTIONS[path[-1]]).check(value, name)
@@ -292,13 +292,13 @@ def _game(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaults)
 
 
 def _check_together(sheet: Sheet, name: str, values: Options) -> None:
-    """Options that are each right on their own. A sentence begins with the option at fault: that one's place is told."""
+    """Check options together that are each valid alone. Each error begins with the wrong option and has its place."""
     resolved: dict[str, object] = {key: option.default for key, option in OPTIONS.items() if option.default is not None}
     resolved |= {key: value for key, (value, _) in values.items()}
     fallback, batch = resolved.get("fallback_batch"), resolved["batch_size"]
     if isinstance(fallback, int) and isinstance(batch, int) and fallback >= batch:
-        told = f"fallback_batch {fallback} is no smaller than batch_size {batch} and has no effect"
-        sheet.warn(values["fallback_batch"][1], f"{label('program', name)}: {told}")
+        message = f"fallback_batch {fallback} is no smaller than batch_size {batch} and has no effect"
+        sheet.warn(values["fallback_batch"][1], f"{label('program', name)}: {message}")
     for sentence in check_together(resolved):
         key = sentence.partition(" ")[0]
         sheet.error(values[key][1] if key in values else sheet.at("program", name), sentence)
@@ -332,7 +332,7 @@ def _word(value: Value) -> str:
 
 
 def _checkout(environ: Mapping[str, str]) -> dict[str, str]:
-    """A worker is started in its run directory: a checkout that nobody installed must still be found from there."""
+    """A worker starts in its run directory, and must find the code there even if the checkout is not installed."""
     if not (_ROOT / "pyproject.toml").is_file():
         return {}
     return {"PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), environ.get("PYTHONPATH")]))}
@@ -365,13 +365,13 @@ def _foreign(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaul
     figures = sources(sheet, name, table, service=service, is_glob=_is_glob)
     progress, glob = _progress(sheet, name, table, service=service)
     own = own_checkpoints(sheet, name, table, service=service)
-    if progress is Progress.FIGURES and (told := tells(figures)):
-        sheet.error(sheet.at("program", name, "progress"), f"{label('program', name, 'progress')}: {told}")
+    if progress is Progress.FIGURES and (message := tells(figures)):
+        sheet.error(sheet.at("program", name, "progress"), f"{label('program', name, 'progress')}: {message}")
     codes = _done_codes(sheet, name, table.get("done_codes", [0]))
     process = process_settings(sheet, name, table)
     health = health_check(sheet, name, table, service=service)
     given, reads = scripts.own(sheet, name, table), scripts.read_by_script(sheet, name, table)
-    # What was said of one level already is not said again of the next, so it raises no count.
+    # An error that another level has reported already is not added again, so it does not raise the count.
     if len(sheet.errors) > before or not command.words or given is None:
         return None
     used = reads | placeholders.uses([*command.words, *env.values(), place])
@@ -420,7 +420,7 @@ def _foreign(sheet: Sheet, name: str, table: Mapping[str, Any], defaults: Defaul
 
 
 def _always(name: str, table: Mapping[str, Any], defaults: Defaults) -> dict[str, str]:
-    """The placeholders whose values are the same at each start: {seed} is another one after a rollback."""
+    """The placeholders whose values are the same at each start. {seed} is not: a rollback changes it."""
     game, gpu = table.get("game", name if name in _KNOWN_GAMES else None), table.get("gpu")
     found = {"name": name} | ({"run_dir": defaults.paths.run_dir(name)} if defaults.paths else {})
     return found | ({"game": game} if isinstance(game, str) else {}) | ({"gpu": str(gpu)} if isinstance(gpu, int) else {})
@@ -441,7 +441,7 @@ def _check_keys(sheet: Sheet, name: str, table: Mapping[str, Any]) -> None:
 
 
 def _digested(spec: ProgramSpec, body: Sequence[object], made: scripts.Values, used: frozenset[str]) -> ProgramSpec:
-    """With its digests. A program that takes nothing of the level has no digest of its own: no level moves it."""
+    """The spec with its digests. A program without values of the level has no `own_digest`: no level restarts it."""
     taken = {key: value for key, value in made.known.items() if key in used and key not in {"name", "run_dir", "gpu"}}
     groups = [spec.template.groups] if spec.template and spec.template.groups else []
     body = [*body, *groups]
@@ -454,7 +454,7 @@ def _digested(spec: ProgramSpec, body: Sequence[object], made: scripts.Values, u
 
 
 def _directory(sheet: Sheet, name: str, value: object) -> str:
-    """Absolute, with its placeholders; a relative one is relative to the configuration file, beside the script."""
+    """The absolute path, with its placeholders. A relative one is relative to the configuration file, beside the script."""
     path = ("program", name, "directory")
     if not isinstance(value, str) or "\0" in value:
         sheet.error(sheet.at(*path), f"{label(*path)} must be the path of a directory, a string, not {shown(value)}")
@@ -496,14 +496,14 @@ def _progress(sheet: Sheet, name: str, table: Mapping[str, Any], *, service: boo
     path = ("program", name, "progress_glob")
     if value != Progress.FILES and (value != Progress.AUTO or "progress_glob" not in table):
         if "progress_glob" in table:
-            told = 'has no effect with this source of progress; set progress = "files" or "auto", or remove it'
-            sheet.error(sheet.at(*path), f"{label(*path)} {told}")
+            message = 'has no effect with this source of progress; set progress = "files" or "auto", or remove it'
+            sheet.error(sheet.at(*path), f"{label(*path)} {message}")
         return Progress(value), ""
     if not isinstance(glob, str) or not glob or not _is_glob(glob):
-        said = "is missing" if "progress_glob" not in table else f"cannot be {shown(glob)}"
+        fault = "is missing" if "progress_glob" not in table else f"cannot be {shown(glob)}"
         sheet.error(
             sheet.at(*path),
-            f'{label(*path)} {said}: progress = "{value}" needs a pattern inside the directory, such as "checkpoints/*.pt"',
+            f'{label(*path)} {fault}: progress = "{value}" needs a pattern inside the directory, such as "checkpoints/*.pt"',
         )
         return Progress(value), ""
     return Progress(value), glob
@@ -511,7 +511,7 @@ def _progress(sheet: Sheet, name: str, table: Mapping[str, Any], *, service: boo
 
 def _is_glob(pattern: str) -> bool:
     try:
-        next(Path("/proc/self/fdinfo").glob(pattern), None)  # pathlib refuses at the first look
+        next(Path("/proc/self/fdinfo").glob(pattern), None)  # pathlib refuses a wrong pattern at the first match
     except (ValueError, NotImplementedError, IndexError):
         return False
     return ".." not in Path(pattern).parts
@@ -529,7 +529,7 @@ def _done_codes(sheet: Sheet, name: str, value: object) -> tuple[int, ...]:
 
 
 def _warn(sheet: Sheet, spec: ProgramSpec, env: Mapping[str, str], environ: Mapping[str, str]) -> None:
-    """What may come right by itself (a disk that is mounted later) is no reason to refuse every other program."""
+    """Warn of problems that may disappear (a disk is mounted later): they are no reason to refuse every other program."""
     warn_of_process(sheet, spec)
     key = label("program", spec.name)
     if spec.directory and not Path(spec.directory).is_dir():

@@ -1,7 +1,7 @@
-"""The command of a user's own script: its words, its placeholders, and the values that they stand for at one level.
+"""The command of a user's own script: its words, its placeholders, and the values of the placeholders at one level.
 
-What the command takes of the level is known here, so a mistake at the highest level is found when the file is read. The
-command itself is filled in at each start (`policy/worker/placeholders.py`).
+This module knows which values a command takes from a level, so a mistake at the highest level is found when the file is
+read. Each start fills in the command itself (`policy/worker/placeholders.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from supervisor.policy.worker.placeholders import OF_LEVEL, RESUME, Template
 from supervisor.records import dataclass
 from workers.options import AUTO, EXTRA_GAMES, GAMES, OPTIONS, Value, nearest
 
-OWN_KEYS: Final = ("game", "seed", "num_envs", "batch_size", "fallback_batch", "threads")  # of a built-in game's options
+# Options of a built-in game that a script may have too.
+OWN_KEYS: Final = ("game", "seed", "num_envs", "batch_size", "fallback_batch", "threads")
 PATTERN_KEYS: Final = ("progress_glob", "checkpoint_glob", "json_lines", "csv_glob", "events_glob")
 _BASH: Final = "/bin/bash"
 _GAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@+-]{0,99}")
@@ -43,11 +44,11 @@ class Command:
 
 
 def command(sheet: Sheet, name: str, table: Mapping[str, Any]) -> Command:
-    """The command of a section. Without words: something is wrong with it, and is in the sheet's errors."""
+    """The command of a section. A command without words is wrong, and the sheet has the error."""
     value, shell = table["command"], _shell(sheet, name, table)
     if shell and not isinstance(value, str):
-        said = f'must be one string where shell = true, such as "python train.py | tee log", not {shown(value)}'
-        sheet.refuse(name, "command", said)
+        message = f'must be one string where shell = true, such as "python train.py | tee log", not {shown(value)}'
+        sheet.refuse(name, "command", message)
         return Command()
     if shell:
         found = Command((*_shell_words(), value), (), True) if str(value).strip() else Command()
@@ -75,7 +76,7 @@ def _shell(sheet: Sheet, name: str, table: Mapping[str, Any]) -> bool:
 
 
 def _shell_words() -> tuple[str, ...]:
-    """bash, where it is: then `python train.py | tee log` has failed when train.py has."""
+    """Bash if it exists: with its pipefail, `python train.py | tee log` fails when train.py fails."""
     return (_BASH, "-o", "pipefail", "-c") if Path(_BASH).exists() else ("/bin/sh", "-c")
 
 
@@ -89,8 +90,8 @@ def _split(sheet: Sheet, name: str, value: str) -> tuple[str, ...]:
         return words
     operators, replaced = shell_syntax.in_text(value)
     if operators:
-        told = "no shell reads it: set shell = true, or quote what is meant as an argument"
-        sheet.refuse(name, "command", f"holds {' '.join(operators[:5])}, which is for a shell, and {told}")
+        message = "no shell reads it: set shell = true, or quote what is meant as an argument"
+        sheet.refuse(name, "command", f"holds {' '.join(operators[:5])}, which is for a shell, and {message}")
         return ()
     if replaced:
         _warn(sheet, name, replaced, "set shell = true, or quote what is meant as it stands")
@@ -117,19 +118,19 @@ def _listed(sheet: Sheet, name: str, value: object) -> Command:
 
 
 def _fits(sheet: Sheet, name: str, found: Command) -> bool:
-    """Whether its placeholders are some, and none leaves half an option behind when it is empty."""
-    wrong = [told for at in range(len(found.words)) if (told := _wrong_word(found, at))]
+    """Whether all placeholders of the command exist, and none leaves half an option behind when it is empty."""
+    wrong = [message for at in range(len(found.words)) if (message := _wrong_word(found, at))]
     if not wrong:
         empty = [found.words[first:end] for first, end in found.groups if not placeholders.uses(found.words[first:end])]
-        told = "a list in it vanishes where its placeholder is empty, and this one has none; write its words without it"
-        wrong = [f"{told}: {shown(list(words))}" for words in empty]
-    for told in wrong:
-        sheet.refuse(name, "command", told)
+        message = "a list in it vanishes where its placeholder is empty, and this one has none; write its words without it"
+        wrong = [f"{message}: {shown(list(words))}" for words in empty]
+    for message in wrong:
+        sheet.refuse(name, "command", message)
     return not wrong
 
 
 def _wrong_word(found: Command, at: int) -> str:
-    """What is wrong with one word of a command; empty: nothing."""
+    """The mistake in one word of a command; empty if there is none."""
     word = found.words[at]
     try:
         used = placeholders.uses([word])
@@ -142,27 +143,27 @@ def _wrong_word(found: Command, at: int) -> str:
     flag = found.words[at - 1]
     if word != "{resume}" or not flag.startswith("-"):
         return ""
-    told = f'leaves {flag} alone at a first start, when {{resume}} is empty; write "{flag}={{resume}}", which vanishes whole'
-    return f'{told}, or ["{flag}", "{{resume}}"] as a list in the list'
+    why = f'leaves {flag} alone at a first start, when {{resume}} is empty; write "{flag}={{resume}}", which vanishes whole'
+    return f'{why}, or ["{flag}", "{{resume}}"] as a list in the list'
 
 
 def _warn(sheet: Sheet, name: str, words: list[str], do: str) -> None:
-    said = f"{label('program', name, 'command')}: no shell reads it, so {' '.join(words[:5])} stays as it is; {do}"
-    sheet.warn(sheet.at("program", name, "command"), said)
+    message = f"{label('program', name, 'command')}: no shell reads it, so {' '.join(words[:5])} stays as it is; {do}"
+    sheet.warn(sheet.at("program", name, "command"), message)
 
 
 def used_in(sheet: Sheet, path: tuple[str, ...], text: str, *, secret: bool = False) -> frozenset[str] | None:
-    """The placeholders of another text of a program; None: some are none. A secret never reaches a message."""
+    """The placeholders of another text of a program; None if one is unknown. A secret never appears in a message."""
     try:
         return placeholders.uses([text])
     except ValueError as error:
-        told = "has braces that are no placeholder; write {{ and }} for braces" if secret else str(error)
-        sheet.error(sheet.at(*path), f"{label(*path)}: {told}")
+        problem = "has braces that are no placeholder; write {{ and }} for braces" if secret else str(error)
+        sheet.error(sheet.at(*path), f"{label(*path)}: {problem}")
         return None
 
 
 def filled_patterns(sheet: Sheet, name: str, table: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any]:
-    """The section with the placeholders of its patterns filled in: those whose values are the same at each start."""
+    """The section with the placeholders of its patterns filled in. `known`: those with the same value at each start."""
     filled: dict[str, Any] = {}
     for key in PATTERN_KEYS:
         text = table.get(key)
@@ -171,8 +172,8 @@ def filled_patterns(sheet: Sheet, name: str, table: Mapping[str, Any], known: Ma
             continue
         if unknown := sorted(used - known.keys()):
             may = ", ".join(f"{{{each}}}" for each in sorted(known))
-            told = f"{{{unknown[0]}}} is not known here, or not the same at each start; a pattern may hold {may}"
-            sheet.refuse(name, key, told, ":")
+            message = f"{{{unknown[0]}}} is not known here, or not the same at each start; a pattern may hold {may}"
+            sheet.refuse(name, key, message, ":")
         else:
             filled[key] = placeholders.fill(text, {each: glob.escape(value) for each, value in known.items()})
     return {**table, **filled}
@@ -183,10 +184,10 @@ def filled_patterns(sheet: Sheet, name: str, table: Mapping[str, Any], known: Ma
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What the placeholders of a program stand for at one level."""
+    """The values of a program's placeholders at one level."""
 
     known: dict[str, str]
-    of_level: frozenset[str]  # those that the level gives
+    of_level: frozenset[str]  # placeholders whose values come from the level
     num_envs: int | None = None
     batch_size: int | None = None
     fallback_batch: int | None = None
@@ -220,7 +221,7 @@ def _checked(key: str, value: object, name: str) -> Value:
 
 
 def read_by_script(sheet: Sheet, name: str, table: Mapping[str, Any]) -> frozenset[str]:
-    """`level_values`: what the script reads of the level from its environment by itself."""
+    """`level_values`: the values of the level that the script itself reads from its environment."""
     value, path = table.get("level_values", []), ("program", name, "level_values")
     if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
         sheet.error(sheet.at(*path), f'{label(*path)} must be a list such as ["num_envs", "batch_size"], not {shown(value)}')
@@ -236,15 +237,15 @@ def values(
     sheet: Sheet, name: str, given: Options, used: frozenset[str], *, load: Options, level: str, more: Mapping[str, str],
     service: bool,
 ) -> Values | None:  # fmt: skip
-    """The values of a program at one level; None: some have none. `used` are its placeholders, `more` are no options."""
+    """The values of a program at one level; None if a placeholder has none. `used`: its placeholders; `more`: no options."""
     own_game = given["game"][0] if "game" in given else name if name in (*GAMES, *EXTRA_GAMES) else ""
     at_level = {key: value for key, (value, _) in load.items()} | {"level": level}
     mine = {key: value for key, (value, _) in given.items() if key != "fallback_batch"}
     known: dict[str, Value] = {key: at_level[key] for key in OF_LEVEL if key in used}
     known |= {**({"game": own_game} if own_game else {}), **mine, **more}
     wrong = _missing(used, known, given, service=service)
-    for told in wrong:
-        sheet.error(sheet.at("program", name), f"{label('program', name)}: {told}")
+    for message in wrong:
+        sheet.error(sheet.at("program", name), f"{label('program', name)}: {message}")
     _warn_unused(sheet, name, given, used)
     if wrong:
         return None
@@ -258,7 +259,7 @@ def values(
 
 
 def _missing(used: frozenset[str], known: Mapping[str, Value], given: Options, *, service: bool) -> list[str]:
-    """What the placeholders ask for and the program does not have."""
+    """An error message for each placeholder without a value."""
     needs = (("seed", "seed = 1, or seeds = [1, 2, 3]"), ("game", 'game = "Pong"'), ("gpu", "gpu = 0"))
     found = [f"{{{key}}} has no value here; set {do}" for key, do in needs if key in used and key not in known]
     at_level = [key for key in OF_LEVEL if key in used and key not in given]
@@ -276,8 +277,8 @@ def _warn_unused(sheet: Sheet, name: str, given: Options, used: frozenset[str]) 
     for option in given:
         wanted = "batch_size" if option == "fallback_batch" else option
         if wanted not in used:
-            told = f"only a script that reads {placeholders.variable(wanted)} takes it, because {{{wanted}}} stands nowhere"
-            sheet.warn(given[option][1], f"{key}.{option}: {told}")
+            why = f"only a script that reads {placeholders.variable(wanted)} takes it, because {{{wanted}}} stands nowhere"
+            sheet.warn(given[option][1], f"{key}.{option}: {why}")
     fallback, batch = given.get("fallback_batch"), given.get("batch_size")
     if fallback is not None and batch is not None and int(fallback[0]) >= int(batch[0]):
         sheet.warn(
@@ -287,5 +288,5 @@ def _warn_unused(sheet: Sheet, name: str, given: Options, used: frozenset[str]) 
 
 
 def template(found: Command, made: Values) -> Template:
-    """What a start is filled in from."""
+    """The template from which each start fills in the command."""
     return Template(tuple(sorted(made.known.items())), found.groups, found.shell)

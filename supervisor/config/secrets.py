@@ -1,4 +1,4 @@
-"""Files with secrets that the configuration names: only their owner may read them, and no sentence quotes them."""
+"""Reads files with secrets that the configuration names. Only their owner may read them, and no message quotes them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _LARGEST_BYTES: Final = 1 << 16
 
 
 def text(complain: Callable[[Origin, str], None], origin: Origin, name: str, path: str, content: str) -> str:
-    """The text of the file that the setting `name` names; empty when it cannot be used, which is complained about."""
+    """The text of the file that the setting `name` names. If it cannot be used: `complain` is called, and it is empty."""
     try:
-        # O_NONBLOCK: a FIFO in its place would be waited for. It means nothing to a file.
+        # O_NONBLOCK: otherwise a FIFO at this path would block. It has no effect on a regular file.
         with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123  of a descriptor
             mode = os.fstat(file.fileno()).st_mode
             data = file.read(_LARGEST_BYTES + 1) if stat.S_ISREG(mode) else b""
@@ -33,6 +33,6 @@ def text(complain: Callable[[Origin, str], None], origin: Origin, name: str, pat
 
 
 def beside(sheet: Sheet, path: str) -> str:
-    """Absolute; a relative one is relative to the configuration file."""
+    """The absolute path. A relative one is relative to the configuration file."""
     base = Path(sheet.source.path).parent if sheet.source.path else Path.cwd()
     return os.path.normpath(base / os.path.expanduser(path))  # noqa: PTH111  Path's raises for ~nobody

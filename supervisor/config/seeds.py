@@ -1,8 +1,8 @@
-"""`seeds = [4, 6, 8]`: a program of its own for each, so that each has its log, checkpoints and restarts.
+"""`seeds = [4, 6, 8]`: a separate program for each seed, with its own log, checkpoints and restarts.
 
-[program.Pong] with those seeds is read as [program.Pong-s4], [program.Pong-s6] and [program.Pong-s8], each with
-everything else that stands in [program.Pong]; a program Pong there is not. An update that takes 6 away removes Pong-s6 and
-leaves the others alone. `seeds = [4]` is one program, Pong-s4. A script takes its seed as `{seed}`.
+[program.Pong] with those seeds is read as [program.Pong-s4], [program.Pong-s6] and [program.Pong-s8], each with all other
+keys of [program.Pong]; there is no program Pong. An update that drops 6 removes Pong-s6 and does not touch the others.
+`seeds = [4]` is one program, Pong-s4. A script takes its seed as `{seed}`.
 
 Why not one program that trains all seeds in turn: a seed that diverges would hold up the rest, and two could not run at
 once.
@@ -24,7 +24,7 @@ _EXAMPLE: Final = "such as seeds = [4, 6, 8]"
 def expanded(
     sheet: Sheet, tables: Mapping[str, Any], overrides: Mapping[str, tuple[Value, Origin]]
 ) -> dict[str, Any]:  # fmt: skip
-    """The program tables with every `seeds` spelled out; what is wrong with one is an error, and it is left out."""
+    """The program tables with every `seeds` expanded. A wrong `seeds` is an error, and its programs are left out."""
     found: dict[str, Any] = {}
     for name, table in tables.items():
         if not isinstance(table, dict) or "seeds" not in table:
@@ -35,8 +35,8 @@ def expanded(
         for seed in seeds:
             one = f"{name}-s{seed}"
             if one in tables:
-                said = f"makes a program {one}, and there is a section of that name; rename one of the two"
-                sheet.refuse(name, "seeds", said)
+                message = f"makes a program {one}, and there is a section of that name; rename one of the two"
+                sheet.refuse(name, "seeds", message)
                 continue
             found[one] = {"game": name} if _is_game(name) else {}
             found[one] |= {"group": name, **rest, "seed": seed}
@@ -49,7 +49,7 @@ def expanded(
 def _seeds(
     sheet: Sheet, name: str, table: Mapping[str, Any], overrides: Mapping[str, tuple[Value, Origin]]
 ) -> tuple[int, ...]:  # fmt: skip
-    """The seeds, or nothing and a sentence on why not."""
+    """The seeds; empty after an error that gives the reason."""
     value, limit = table["seeds"], OPTIONS["seed"].high or 0
     if "seed" in table:
         sheet.refuse(name, "seeds", "and seed cannot both be given; put that seed into the list")
@@ -74,7 +74,7 @@ def _is_game(name: str) -> bool:
 
 
 def _place(sheet: Sheet, name: str, one: str) -> None:
-    """The keys of the program that was made stand where those of the section stand that it was made of."""
+    """Give the keys of the expanded program the line numbers of the section that it comes from."""
     sheet.made_of[label("program", one)] = label("program", name)
     lines = dict(sheet.source.lines)
     path = ("program", name)

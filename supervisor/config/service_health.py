@@ -1,4 +1,4 @@
-"""`health = { http = "http://127.0.0.1:6006/" }` of a service, as the rule takes it."""
+"""Checks `health = { http = "http://127.0.0.1:6006/" }` of a service, and makes the settings of the rule from it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EXAMPLE: Final = '{ http = "http://127.0.0.1:6006/" }'
 
 
 def health_check(sheet: Sheet, name: str, table: Mapping[str, Any], *, service: bool) -> HealthCheck | None:
-    """The check that is configured; what is wrong with it is in the sheet's errors."""
+    """The configured health check. Mistakes go into the sheet's errors."""
     key, given = label("program", name, "health"), table.get("health")
     origin = sheet.at("program", name, "health")
     if given is None:
@@ -51,7 +51,7 @@ def health_check(sheet: Sheet, name: str, table: Mapping[str, Any], *, service: 
 
 
 def _mistake(key: str, value: object) -> str:
-    """What the value must be, if it is not; else empty."""
+    """The requirement that the value breaks; empty if the value is valid."""
     if key == "http":
         return "" if isinstance(value, str) and _is_url(value) else "must be a URL such as http://127.0.0.1:6006/"
     if key == "tcp":

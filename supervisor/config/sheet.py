@@ -1,6 +1,6 @@
-"""What one load collects: every error, every warning, and where each value came from.
+"""Collects the results of one load: every error, every warning, and the origin of each value.
 
-All errors are reported at once: whoever edits a config at midnight wants one list, not a game of one error per try.
+All errors are reported at once: an operator who edits a configuration at midnight needs one list, not one error per try.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Origin:
 
     @property
     def place(self) -> str:
-        """How an error sentence begins."""
+        """The beginning of an error message."""
         if self.kind == FILE and self.line is not None:
             return f"{self.name}, line {self.line}"
         return f"environment variable {self.name}" if self.kind == ENVIRONMENT else str(self)
@@ -61,7 +61,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One parsed configuration file, or the embedded default. `is_kept`: it is the last good one, in place of a bad one."""
+    """One parsed configuration file, or the embedded default. `is_kept`: the last good one replaces a bad one."""
 
     where: str
     path: str | None
@@ -74,14 +74,14 @@ class Source:
 
 @dataclass(slots=True)
 class Sheet:
-    """What one load has found so far. A value that was refused leaves its default behind, so that the check goes on."""
+    """The results of one load so far. The default replaces a refused value, so that the check can continue."""
 
     source: Source
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     origins: dict[str, Origin] = field(default_factory=dict)
     values: dict[str, object] = field(default_factory=dict)
-    made_of: dict[str, str] = field(default_factory=dict)  # a program that is not in the file -> the section that made it
+    made_of: dict[str, str] = field(default_factory=dict)  # a program without its own section -> the section that made it
 
     def at(self, *path: str) -> Origin:
         """The place of a key in the file: its own line, or that of the nearest table around it."""
@@ -96,12 +96,12 @@ class Sheet:
         self.add(f"{origin.place}: {what}")
 
     def refuse(self, name: str, key: str, what: str, mark: str = "") -> None:
-        """An error about a key of a program, with which the sentence begins; `mark` stands behind the key."""
+        """Add an error about a key of a program. The message begins with the key, followed by `mark`."""
         path = ("program", name, key)
         self.error(self.at(*path), f"{label(*path)}{mark} {what}")
 
     def add(self, sentence: str) -> None:
-        """An error that already says where it is. What is wrong with a section is told once, whatever was made of it."""
+        """Add an error that already has its place. A section's mistake is reported once, not for each of its programs."""
         for made in sorted(self.made_of, key=len, reverse=True):
             sentence = sentence.replace(made, self.made_of[made])
         sentence = _cut(printable(sentence))
@@ -110,19 +110,19 @@ class Sheet:
 
     def warn(self, origin: Origin, what: str) -> None:
         sentence = _cut(printable(f"{origin.place}: {what}"))
-        if sentence not in self.warnings:  # the same of a program at every level
+        if sentence not in self.warnings:  # each level repeats the warnings of a program
             self.warnings.append(sentence)
 
     def note(self, key: str, value: object, origin: Origin) -> None:
         self.origins[key], self.values[key] = origin, value
 
     def forget(self, prefix: str) -> None:
-        """Notes on keys that turned out to count for nothing."""
+        """Remove the notes on keys that turn out to have no effect."""
         for key in [key for key in self.origins if key.startswith(prefix)]:
             del self.origins[key], self.values[key]
 
     def table(self, *path: str) -> dict[str, Any]:
-        """A table of the file; empty when it is absent, or when it is something else, which is an error."""
+        """A table of the file; empty if it is absent, or if the value is not a table, which is an error."""
         value: Any = self.source.body
         for part in path:
             value = value.get(part, {})
@@ -143,7 +143,7 @@ def _part(name: str) -> str:
 
 
 def shown(value: object) -> str:
-    """A value in a sentence: short, on one line, whatever it is."""
+    """Any value for a message: short, on one line."""
     if isinstance(value, dict):
         return "a table"
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:

@@ -1,8 +1,8 @@
-"""What in a command is meant for a shell, although no shell reads it: `|`, `2>&1`, `$HOME`, `~/x`, `*.pt`.
+"""Finds syntax for a shell in a command that no shell reads: `|`, `2>&1`, `$HOME`, `~/x`, `*.pt`.
 
-In a command that is one string, operators are mistakes: `python train.py 2>&1 | tee log` would hand three odd arguments to
-the script. The rest may be meant as it is, and is a warning; quotation marks end it. In a list of words everything may be
-meant, so operators are warnings too, and patterns are said nothing of.
+In a command that is one string, operators are errors: `python train.py 2>&1 | tee log` would pass `2>&1`, `|`, `tee` and
+`log` to the script. Other syntax may be meant literally, so it is a warning, which quotation marks silence. In a list of
+words everything may be meant literally: operators are warnings too, and patterns are not reported.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _OPERATOR: Final = re.compile(r"\|\|?&?|&&?|;;?|\(|\)|\d?(>>?|<<?)|\d?>>?&(\d|-)
 _EXPANDED: Final = re.compile(r"\$[A-Za-z_{(]|`")
 _HOME: Final = re.compile(r"(.*=)?~(/.*)?")
 _PATTERN: Final = re.compile(r".*[*?].*")
-_QUOTED: Final = "\x01"  # stands for what a shell would not read
+_QUOTED: Final = "\x01"  # replaces characters that a shell would not interpret
 
 
 def runs_shell(words: Sequence[str]) -> bool:
@@ -29,14 +29,14 @@ def _has_c(word: str) -> bool:
 
 
 def in_text(text: str) -> tuple[list[str], list[str]]:
-    """(operators, what a shell would replace) in a command that is one string."""
+    """(operators, words that a shell would expand) in a command that is one string."""
     words = _bare(text).split()
     operators = [word for word in words if _OPERATOR.fullmatch(word)]
     return operators, [_shown(word) for word in words if word not in operators and _replaced(word, patterns=True)]
 
 
 def in_words(words: Sequence[str]) -> list[str]:
-    """The words of a list that look as if a shell were to read them."""
+    """The words of a list that look like syntax for a shell."""
     return [word for word in words if _OPERATOR.fullmatch(word) or _replaced(word, patterns=False)]
 
 
@@ -48,7 +48,7 @@ def _replaced(word: str, *, patterns: bool) -> bool:
 
 
 def _bare(text: str) -> str:
-    """The text with what stands in quotation marks, or behind a backslash, made unreadable."""
+    """The text with `_QUOTED` in place of the characters that quotation marks or a backslash hide from a shell."""
     return "".join(_readable(text))
 
 

@@ -1,7 +1,7 @@
-"""Reading a configuration file: TOML with the line of each key, or one sentence on why it cannot be read.
+"""Reads a configuration file: TOML with the line of each key, or one sentence that says why it cannot be read.
 
-tomllib tells no positions, and every library that does is one more dependency of the daemon. A look at the text of a file
-that tomllib has accepted finds the lines of its keys: strings, comments and brackets are all that can mislead.
+tomllib reports no positions, and any library that does would be one more dependency of the daemon. So the text of a file
+that tomllib has accepted is searched for the lines of its keys. Only strings, comments and brackets can mislead that search.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from supervisor.config.sheet import ConfigError, Source
 DEFAULT_NAME: Final = "the embedded default"
 _LARGEST_BYTES: Final = 1 << 20
 _PIECE: Final = re.compile(
-    r'"""(?:\\.|[^\\])*?"{3,5}' r"|'''.*?'{3,5}"  # multi-line strings; up to two quotes may stand before the closing ones
+    r'"""(?:\\.|[^\\])*?"{3,5}' r"|'''.*?'{3,5}"  # multi-line strings; up to two quotes may precede the closing ones
     r'|"(?:\\.|[^"\\\n])*"' r"|'[^'\n]*'"  # strings
     r"|#[^\n]*|\n|[\[\]{}=]|[^\"'#\n\[\]{}=]+",
     re.DOTALL,
@@ -32,7 +32,7 @@ def read(path: str | None) -> Source:
 
 
 def parsed(where: str, path: str | None, text: str, *, is_kept: bool = False) -> Source:
-    """A configuration's text as `where`, which sentences name."""
+    """A configuration's parsed text. Messages call it `where`. Raises ConfigError."""
     try:
         body = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -42,7 +42,7 @@ def parsed(where: str, path: str | None, text: str, *, is_kept: bool = False) ->
         raise ConfigError([_sentence(where, text, str(error))]) from None
     except RecursionError:
         raise ConfigError([f"{where}: not valid TOML: it is nested too deeply; remove the extra brackets"]) from None
-    except ValueError as error:  # a number of more digits than Python reads
+    except ValueError as error:  # a number with more digits than Python parses
         raise ConfigError([f"{where}: not valid TOML: {error}; write a smaller number"]) from None
     absolute = None if path is None else str(Path(path).absolute())
     return Source(where, absolute, body, lines(text), text, is_kept)
@@ -59,7 +59,7 @@ def _text(path: str) -> str:
     if len(data) > _LARGEST_BYTES:
         raise ConfigError([f"{path}: is larger than 1 MiB and no configuration; name another file with -c"])
     try:
-        return data.decode("utf-8-sig")  # editors on Windows leave a mark in front that TOML does not allow
+        return data.decode("utf-8-sig")  # editors on Windows write a byte order mark, which TOML does not allow
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise ConfigError([f"{path}, line {line}: is not UTF-8 text; save the file as UTF-8"]) from None
@@ -82,7 +82,7 @@ def lines(text: str) -> dict[tuple[str, ...], int]:
     number, depth, statement, began, in_value = 1, 0, "", 1, False
     for piece in _PIECE.findall(text.replace("\r\n", "\n")):
         if piece == "\n" and not depth:
-            if not in_value and statement.strip():  # a header: keys are taken at their "="
+            if not in_value and statement.strip():  # the header of a table; keys are noted at their "="
                 table = _note(found, (), statement.strip().strip("[]"), began)
             statement, in_value = "", False
         elif in_value:
@@ -100,7 +100,7 @@ def lines(text: str) -> dict[tuple[str, ...], int]:
 
 
 def _note(found: dict[tuple[str, ...], int], table: tuple[str, ...], key: str, line: int) -> tuple[str, ...]:
-    """The whole path of `key` inside `table`, noted with all the tables that it opens on its way."""
+    """The whole path of `key` inside `table`. It is noted together with all tables that it opens."""
     path = table + _path(key)
     for end in range(len(table) + 1, len(path) + 1):
         found.setdefault(path[:end], line)
@@ -108,7 +108,7 @@ def _note(found: dict[tuple[str, ...], int], table: tuple[str, ...], key: str, l
 
 
 def _path(key: str) -> tuple[str, ...]:
-    """`program."my run".lr` as its parts, by TOML's own rules."""
+    """The parts of a key such as `program."my run".lr`, by TOML's own rules."""
     try:
         value: Any = tomllib.loads(f"{key.strip()} = 0")
     except (tomllib.TOMLDecodeError, RecursionError):

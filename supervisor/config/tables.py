@@ -1,8 +1,8 @@
-"""Every key of the configuration, in tables: type, default, bounds, meaning. The checks and docs/config.md read the same.
+"""Every key of the configuration, in tables: type, default, bounds, meaning. The checks and docs/config.md use these tables.
 
-Names, types and defaults of [daemon], [level], [restart], [stall] and [checkpoint] are those of their dataclasses, so a
-field that a policy gains is a key of the configuration at once. Only what a type cannot say stands here: bounds and
-meanings. Where no bound is given: times are more than 0 and at most a year, whole numbers at least 1.
+Names, types and defaults of [daemon], [level], [restart], [stall] and [checkpoint] come from their dataclasses, so a new
+field of a policy is a key of the configuration at once. This module adds only what a type cannot express: bounds and
+meanings. Without an explicit bound, times are more than 0 and at most a year, and whole numbers are at least 1.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _MOST: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key: an `Option` (type, bounds, meaning), and what that cannot say: more than zero, may be left out."""
+    """One key: an `Option` (type, bounds, meaning), and two properties that an `Option` lacks."""
 
     option: Option
     positive: bool = False  # 0 itself is refused
-    unset: str = ""  # what holds when it is not given, where there is no plain default
+    unset: str = ""  # description of the default, where there is no plain one
 
     def check(self, value: object, name: str, *, text: bool = False) -> Value:
-        """The value, checked; `text` when it came as a string. Raises ValueError with one sentence that begins `name`."""
+        """The checked value. `text`: it came as a string. Raises ValueError with one sentence that begins with `name`."""
         option = replace(self.option, name=name)
         if isinstance(value, int) and abs(value) > _MOST:
             raise ValueError(f"{name} does not fit into 64 bits; write a smaller number")
@@ -59,7 +59,7 @@ class Key:
 
 _KIND_NAMES: Final = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
 
-_BOUNDS: Final[dict[str, tuple[float | None, float | None]]] = {  # inclusive; None: none
+_BOUNDS: Final[dict[str, tuple[float | None, float | None]]] = {  # inclusive; None: no bound
     "daemon.sample_period_s": (0.01, 60.0),
     "journal.keep_days": (1, 36_500),
     "journal.max_mb": (1, 1_000_000),
@@ -139,7 +139,7 @@ _CHOICES: Final = {
     "notice.provider": PROVIDERS,
 } | dict.fromkeys(("health.on_exploding", "health.on_collapsed", "health.on_falling", "program.on_sick"), ACTIONS)
 
-# At or above another key of the same section; the sentence names both.
+# (section, low, high): `low` must not be more than `high`. The error message names both.
 ORDERED: Final = (
     ("checkpoint", "min_s", "max_s"), ("restart", "base_delay_s", "max_delay_s"),
     ("restart", "slow_retry_s", "slow_retry_max_s"), ("load", "cool_s", "cool_max_s"),
@@ -418,7 +418,7 @@ COMMON_KEYS: Final = (
     "on_sick", "gpu", "min_free_mb", "gate_poll_s", "gate_timeout_s", "cpu_weight", "env",
 )  # fmt: skip
 ALERT_LISTS: Final = ("urls", "command", "kinds")  # of [alerts]: `config/alerts.py` checks them
-HTTP_MADE: Final = ("host", "port", "password")  # of [http]: `config/http.py` makes them of its keys
+HTTP_MADE: Final = ("host", "port", "password")  # of [http]: `config/http.py` computes them from its keys
 PROCESS_KEYS: Final = (
     "start_s", "start_retries", "user", "umask", "stdin", "redirect_stderr", "stdout_log", "stderr_log", "log_max_bytes",
     "log_backups",
@@ -442,23 +442,23 @@ def section_keys(section: str) -> dict[str, Key]:
 
 @functools.cache
 def program_keys() -> dict[str, Key]:
-    """The plain keys of any program (`env` is a table and is checked on its own)."""
+    """The plain keys of any program (`env` is a table and is checked separately)."""
     return _keys_of(ProgramSpec, "program", [key for key in COMMON_KEYS if key != "env"])
 
 
 @functools.cache
 def process_keys() -> dict[str, Key]:
-    """The plain keys of a command that say how its process runs."""
+    """The plain keys of a command about its process."""
     return _keys_of(ProgramSpec, "program", list(PROCESS_KEYS))
 
 
 def ladder_keys() -> dict[str, Key]:
-    """The keys of one level of [levels]: those of [level] but its name, which is that of its section."""
+    """The keys of one level of [levels]: those of [level] without `name`, because its section has the name."""
     return {key: rule for key, rule in section_keys("level").items() if key != "name"}
 
 
 def resource_keys() -> dict[str, Key]:
-    """The keys of [levels.NAME.launcher]: those of [launcher] that a level may have of its own."""
+    """The keys of [levels.NAME.launcher]: those of [launcher] that a level may override."""
     return {each.name: section_keys("launcher")[each.name] for each in fields(JobResources)}
 
 
@@ -469,7 +469,7 @@ def directory_keys() -> dict[str, Key]:
 
 
 def unset(name: str) -> str:
-    """What holds for a key without a plain default when it is not given."""
+    """The description of the default, for a key without a plain one."""
     return _UNSET[name]
 
 

@@ -1,4 +1,4 @@
-// The page: what is known, when each part of it is asked for again, and which panel shows it.
+// The page: its state, the schedule of requests for each part, and the panel that shows each part.
 
 import { page } from "./api.js";
 import { Live } from "./live.js";
@@ -18,18 +18,18 @@ import { openProgram } from "./view/program.js";
 import { shownPrograms, trained } from "./view/trained.js";
 import { Charts, choices, shownGames, well } from "./view/well.js";
 
-const OLD_MS = 10_000; // news older than this greys the page
-const SOON_MS = 1_500; // from a change of a program's state to new reports
+const OLD_MS = 10_000; // status older than this turns the page grey
+const SOON_MS = 1_500; // from a change of a program's state to the request for new reports
 const WINDOWS = { "1h": [3600, "1 hour"], "12h": [43_200, "12 hours"], "24h": [86_400, "24 hours"], "7d": [604_800, "7 days"], "30d": [2_592_000, "30 days"], all: [null, "all"] };
-const FORTNIGHT_S = 14 * 86_400; // of days, at the least
+const FORTNIGHT_S = 14 * 86_400; // shortest window of the page `days`
 const AT_ONCE = 2;
 const POINTS = 300;
 const MOST_SUBJECTS = 72; // of charts: six seeds of each of twelve games
 const LEAST_SEEDS = 3;
 const RETURN = "mean_return";
-const MOST_ROWS = 24; // with a line in the table
+const MOST_ROWS = 24; // rows of the table with a sparkline
 
-// What the reader has chosen is kept in the address, so that a link shows the same.
+// The reader's choices are kept in the address, so that a link shows the same page.
 const given = new URLSearchParams(location.hash.slice(1));
 const choice = {
   window: given.get("window") in WINDOWS ? given.get("window") : "12h",
@@ -42,10 +42,10 @@ const choice = {
 
 const state = { status: null, seen_ms: null, how: "", references: {}, pages: {}, errors: {}, open: new Set(), bands: [], all_causes: false };
 
-// --- pages that are asked for again and again ----------------------------------------------------------------------------
+// --- pages that are requested periodically -------------------------------------------------------------------------------
 
 const since = () => (WINDOWS[choice.window][0] === null ? "all" : `${WINDOWS[choice.window][0]}s`);
-const PAGES = { // what is seen first is asked for first
+const PAGES = { // the most visible page is requested first
   curves: {
     every_ms: () => Math.max(10, Math.min(60, state.pages.curves?.period_s ?? 10)) * 1000,
     query: () => ({ since: since(), subjects: subjects().join(), series: series().join(), points: POINTS }),
@@ -61,7 +61,7 @@ const PAGES = { // what is seen first is asked for first
 const due_ms = Object.fromEntries(Object.keys(PAGES).map((name) => [name, 0]));
 const asking = new Set();
 
-/** Ask for what is due, two pages at a time: the daemon has more to do than to draw. */
+/** Request the pages that are due, two at a time: the daemon has other work as well. */
 async function ask() {
   if (document.hidden || !state.status) return;
   const due = Object.keys(PAGES).find((name) => Date.now() >= due_ms[name] && !asking.has(name) && (PAGES[name].ready?.() ?? true));
@@ -79,7 +79,7 @@ async function askFor(name) {
   if (data) state.pages[name] = data;
   if (data && name === "timeline") state.bands = bandsOf(data);
   state.errors[name] = error ?? "";
-  if (due_ms[name] === Infinity) due_ms[name] = Date.now() + every_ms(); // else it was called for meanwhile
+  if (due_ms[name] === Infinity) due_ms[name] = Date.now() + every_ms(); // otherwise `renew` has made it due again meanwhile
   draw();
   await ask();
 }
@@ -89,7 +89,7 @@ function renew(...names) {
   return ask();
 }
 
-/** Programs of which a curve can be seen: of each game on the page an equal share of its seeds, and the first rows. */
+/** Programs whose curves are visible: the same number of seeds for each game on the page, and the first rows. */
 function subjects() {
   const { shown } = shownGames(state.status, choice);
   const most = Math.max(LEAST_SEEDS, Math.floor(MOST_SUBJECTS / Math.max(1, shown.length)));
@@ -98,12 +98,12 @@ function subjects() {
   return [...new Set([...drawn, ...rows.slice(0, MOST_ROWS)])];
 }
 
-/** The choice, as far as there is such a figure now: a script's own is gone with the script. */
+/** The choice, with the mean return if the chosen figure no longer exists: a script's own figure is gone with the script. */
 const present = () => (choices(state.status).has(choice.series) ? choice : { ...choice, series: RETURN });
 
 const series = () => [...new Set([RETURN, "steps_per_s", present().series])];
 
-// --- news ------------------------------------------------------------------------------------------------------------------
+// --- updates from the daemon -----------------------------------------------------------------------------------------------
 
 let soon = 0;
 
@@ -125,7 +125,7 @@ function told(status) {
   if (!before) ask();
 }
 
-/** What makes reports out of date. A quick restart shows in the number of the attempt alone. */
+/** A key whose change makes reports out of date. A quick restart changes only the number of the attempt. */
 const phases = ({ programs, daemon }) =>
   `${programs.map(({ name, phase, attempt }) => `${name} ${phase} ${attempt}`)} ${daemon.level?.name} ${daemon.reboots_total}`;
 
@@ -139,7 +139,7 @@ const charts = new Charts(() => ({
   window: window_s(),
 }));
 
-/** The time that is shown, in wall time. */
+/** The window that is shown, in wall time. */
 function window_s() {
   const { curves, timeline: events } = state.pages;
   const { since_s, until_s, until_wall_s } = curves ?? events ?? { since_s: 0, until_s: 1, until_wall_s: 1 };
@@ -176,7 +176,7 @@ const on = {
 const at = (id) => document.querySelector(`#${id} .body`) ?? document.getElementById(id);
 let drawing = 0;
 
-/** At most one drawing a frame. */
+/** Draw at most once per frame. */
 function draw() {
   drawing ||= requestAnimationFrame(() => {
     drawing = 0;
@@ -211,7 +211,7 @@ const controls = () => html`<label>Since <select @change=${(event) => on.choose(
 
 let said = "";
 
-/** How old the newest news is: old news greys the page. */
+/** Show the age of the newest status; an old status turns the page grey. */
 function drawAge() {
   const age_ms = state.seen_ms === null ? null : Date.now() - state.seen_ms;
   const old = age_ms !== null && age_ms > OLD_MS;
@@ -236,8 +236,8 @@ fetch(new URL("references.json", import.meta.url)).then((answer) => answer.json(
   state.references = found;
   draw();
 });
-for (const id of ["sentence", "live"]) at(id).replaceChildren(); // what stood there while the page was loaded
+for (const id of ["sentence", "live"]) at(id).replaceChildren(); // remove the placeholders of the loading page
 new Live(heard, () => state.status);
 draw();
 
-export { charts, renew }; // for tests: a page has no other way in
+export { charts, renew }; // for tests: they have no other access to the page

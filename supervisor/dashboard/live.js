@@ -1,8 +1,9 @@
-// News of the daemon, by one stream a browser: a browser has six connections to a server, and a seventh tab would hang.
+// Receives the daemon's status by one stream per browser: a browser opens six connections to a server, so a seventh tab would
+// hang.
 //
-// Of all visible tabs one holds a lock and the stream, and hands its events on. A hidden tab holds neither. Where a browser
-// has no locks (a page that is neither of localhost nor encrypted), each tab has a stream of its own. Where the server has
-// no stream to give, the tab asks every two seconds.
+// One of the visible tabs holds a lock and the stream, and passes the events on to the others. A hidden tab holds neither. If
+// the browser has no locks (the page is neither from localhost nor encrypted), each tab has its own stream. If the server
+// refuses a stream, the tab polls every two seconds.
 
 import { page } from "./api.js";
 import { cleaned } from "./text.js";
@@ -18,7 +19,7 @@ export class Live {
   #leads = false;
   #ended = new AbortController();
 
-  /** `tell(kind, data)` is called with "whole", "change" and "how" (stream, poll); `current()` is all that is known. */
+  /** `tell(kind, data)` is called with "whole", "change" and "how" (stream, poll); `current()` is the newest status. */
   constructor(tell, current) {
     this.#tell = tell;
     this.#current = current;
@@ -44,7 +45,7 @@ export class Live {
     }
   }
 
-  /** Wait to be the one, then lead until hidden. */
+  /** Wait for the lock, then lead until this tab is hidden. */
   async #take(signal) {
     if (!navigator.locks) return this.#lead(signal);
     try {
@@ -71,7 +72,7 @@ export class Live {
     this.#channel.postMessage({ kind, data });
   }
 
-  /** Until the tab is hidden or the server refuses the stream. A browser connects anew by itself after a break. */
+  /** Read the stream until the tab is hidden or the server refuses it. After a break, the browser reconnects by itself. */
   #stream(signal) {
     return new Promise((ended) => {
       const source = new EventSource("/api/v1/stream");

@@ -4,7 +4,7 @@ export const UNKNOWN = "–";
 
 const UNPRINTABLE = /[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu;
 
-/** Text of strangers, as `supervisor/printable.py` prints it: ESC becomes the four characters \x1b, U+202E becomes \u202e. */
+/** Untrusted text, as `supervisor/printable.py` prints it: ESC becomes the four characters \x1b, U+202E becomes \u202e. */
 export function visible(text, { lines = false } = {}) {
   return String(text).replace(UNPRINTABLE, (char) => {
     if ("\n\t\r".includes(char)) return lines && char !== "\r" ? char : " ";
@@ -14,7 +14,7 @@ export function visible(text, { lines = false } = {}) {
   });
 }
 
-/** JSON values whose every text is visible. What comes from the server goes through here, once. */
+/** A JSON value in which every text is visible. Each answer of the server goes through here, once. */
 export function cleaned(value) {
   if (typeof value === "string") return visible(value, { lines: true });
   if (Array.isArray(value)) return value.map(cleaned);
@@ -26,7 +26,7 @@ export const known = (value) => value !== null && value !== undefined && !Number
 
 const when = (value, words) => (known(value) ? words(value) : UNKNOWN);
 
-/** 980, 12.3 k, 41 M: three figures at the most. */
+/** 980, 12.3 k, 41 M: at most three digits. */
 export function count(value) {
   return when(value, (number) => {
     const size = Math.abs(number);
@@ -55,7 +55,7 @@ export function span(seconds) {
   });
 }
 
-/** How far off a date of the end may be, nine times in ten: ` ± 5 h`; nothing where nobody knows. */
+/** The uncertainty of an end date, with 90 % confidence: ` ± 5 h`; empty if it is unknown. */
 export const around = ({ days_more: days }) => (known(days) ? ` ± ${span(days * 86400)}` : "");
 
 export const ago = (seconds) => when(seconds, (time) => (time < 2 ? "now" : `${span(time)} ago`));
@@ -84,7 +84,7 @@ const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "
 
 export const date = (wall_s) => when(wall_s, (time) => `${new Date(time * 1000).getDate()} ${MONTHS[new Date(time * 1000).getMonth()]}`);
 
-/** A moment as one says it: 04:12 of the last or next hours, Thursday 14:00, 12 Dec 14:00, in more than a week 21 Dec, Mar 2031. */
+/** A moment for people: 04:12 within 12 hours, Thursday 14:00 within six days, 12 Dec 14:00 past, 21 Dec future, Mar 2031. */
 export function moment(wall_s, now_s) {
   return when(wall_s, (time) => {
     const far = Math.abs(time - now_s);

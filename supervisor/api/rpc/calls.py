@@ -1,4 +1,4 @@
-"""What a method is, what it is called with, and how it is found: a table, no attribute of anything is ever looked up.
+"""Methods, calls, and the dispatch from a name to a method. A table holds every method; no attribute is ever looked up.
 
 (Supervisor looked methods up by walking attributes of its objects; that was CVE-2017-11610.)
 """
@@ -22,7 +22,7 @@ ASK_WAIT_S: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a method. Its type is XML-RPC's, or `signal`, which is sent as a string or as an int."""
+    """One parameter of a method. Its type is an XML-RPC type, or `signal`: sent as a string or as an int."""
 
     type: str
     name: str
@@ -32,7 +32,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One method: what it does in words, its parameters, the type of its result and what the result is."""
+    """One method: its help text, its parameters, the type and the meaning of its result."""
 
     perform: Callable[..., Awaitable[Any]]
     text: str
@@ -42,12 +42,12 @@ class Method:
 
     @property
     def signature(self) -> list[str]:
-        """What system.methodSignature answers: the type of the result, then those of the parameters."""
+        """The answer of system.methodSignature: the type of the result, then the types of the parameters."""
         return [self.returns, *(_shown(each.type) for each in self.parameters)]
 
     @property
     def help(self) -> str:
-        """What system.methodHelp answers: Supervisor's form, which its clients print as it is."""
+        """The answer of system.methodHelp, in Supervisor's format: its clients print it unchanged."""
         lines = [f"{f'@param {_shown(each.type)} {each.name}':<25}{each.meaning}" for each in self.parameters]
         lines.append(f"{f'@return {self.returns} result':<25}{self.result}")
         return "\n".join([self.text, "", *(fill(line, 110, subsequent_indent=" " * 25) for line in lines)])
@@ -63,10 +63,10 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call: who calls (`by` for people, `uid` from the kernel), and what it may use.
+    """One call: the caller (`by` is a name for people, `uid` comes from the kernel), and what the call may use.
 
-    `read` and `wait` run a function in a thread, reads in a few, requests of operators in others; `later` does one that
-    nobody waits for.
+    `read` and `wait` run a function in a thread; reads and operators' requests have separate threads. `later` runs a
+    coroutine whose result the client does not wait for.
     """
 
     backend: Backend
@@ -81,7 +81,7 @@ class Call:
         return StatusPage(self.backend)
 
     def changing(self) -> StatusPage:
-        """The snapshot, for a call that changes something: refused while the daemon ends. Reads go on being answered."""
+        """The snapshot, for a call that changes something: refused while the daemon stops. Reads are still answered."""
         snapshot = StatusPage(self.backend)
         if snapshot.daemon["state"] == "stopping":
             raise Fault(codes.SHUTDOWN_STATE)
@@ -98,9 +98,10 @@ class Call:
 def method(
     table: Table, /, *names: str, result: str, text: str = "", **meanings: str
 ) -> Callable[[Callable[Concatenate[Call, P], Awaitable[Any]]], Callable[Concatenate[Call, P], Awaitable[Any]]]:
-    """Enter a function into a table under its name and its older names.
+    """Add a function to a table under its name and its older names.
 
-    Its docstring (or `text`) says what it does, its annotations the types, `meanings` the names and senses of parameters.
+    Its docstring (or `text`) is the help text, its annotations give the types. `meanings` has the names and the
+    descriptions of the parameters.
     """
 
     def enter(perform: Callable[Concatenate[Call, P], Awaitable[Any]]) -> Callable[Concatenate[Call, P], Awaitable[Any]]:
@@ -110,8 +111,8 @@ def method(
             Parameter(_type(each.annotation), name, meaning, each.default is each.empty)
             for each, (name, meaning) in zip(takes, meanings.items(), strict=True)
         )
-        what = text or inspect.getdoc(perform) or ""
-        entry = Method(perform, what, parameters, _type(signature.return_annotation), result)
+        help_text = text or inspect.getdoc(perform) or ""
+        entry = Method(perform, help_text, parameters, _type(signature.return_annotation), result)
         table.update(dict.fromkeys(names, entry))
         return perform
 
@@ -119,12 +120,12 @@ def method(
 
 
 def _type(annotation: Any) -> str:
-    """Its name in XML-RPC."""
+    """The XML-RPC name of an annotated type."""
     return {str: "string", int: "int", bool: "boolean", list: "array", dict: "struct"}[get_origin(annotation) or annotation]
 
 
 async def dispatch(call: Call, name: str, params: tuple[Any, ...]) -> Any:
-    """The value that a method answers with. Raises Fault."""
+    """Call a method and return its value. Raises Fault."""
     found = call.table.get(name)
     if found is None:
         raise Fault(codes.UNKNOWN_METHOD)
@@ -137,7 +138,7 @@ async def dispatch(call: Call, name: str, params: tuple[Any, ...]) -> Any:
 
 
 def _checked(value: Any, wanted: str) -> Any:
-    """A parameter as its type. Clients in other languages send 1 for true, and a number for a signal."""
+    """A parameter, converted to its type. Clients in other languages send 1 for true, and a number for a signal."""
     match wanted, value:
         case "string", str():
             return value
@@ -154,7 +155,7 @@ def _checked(value: Any, wanted: str) -> Any:
 
 
 def named(snapshot: StatusPage, spec: str) -> tuple[list[Json], bool]:
-    """The programs that a name means, and whether the name means a whole group. Raises Fault.
+    """The programs that `spec` names, and whether it names a whole group. Raises Fault.
 
     `Pong` and `Pong:Pong` name a program, `Pong:*` and `Pong:` the group of that name: its seeds, or Pong alone.
     """
@@ -174,7 +175,7 @@ def of_group(snapshot: StatusPage, group: str) -> list[Json]:
 
 
 def one(spec: str, snapshot: StatusPage) -> Json:
-    """The program that a name means; a group will not do. Raises Fault."""
+    """The program that `spec` names. A group is refused. Raises Fault."""
     views, whole = named(snapshot, spec)
     if whole:
         raise Fault(codes.BAD_NAME, spec)

@@ -1,4 +1,4 @@
-"""supervisor.* methods that are about the daemon itself: what it is, its configuration, its end."""
+"""supervisor.* methods about the daemon itself: identity, state, configuration, shutdown."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from supervisor.model.names import group_of
 
 TABLE: Final[Table] = {}
 
-API_VERSION: Final = "3.0"  # the stock client talks to no other
-SPEAKS: Final = "4.3.0"  # the Supervisor whose interface this is
+API_VERSION: Final = "3.0"  # the stock client accepts no other version
+SPEAKS: Final = "4.3.0"  # the Supervisor release whose interface this is
 
 
 @method(TABLE, "supervisor.getAPIVersion", "supervisor.getVersion", result="'3.0'")
@@ -93,7 +93,7 @@ async def get_all_config_info(call: Call) -> list[dict[str, Any]]:
 
 
 def _config_info(row: Json) -> dict[str, Any]:
-    """Supervisor's 29 keys. What has no counterpart here has the value that behaves as ours does."""
+    """Supervisor's 29 keys. A key without a counterpart here gets the value that matches our behaviour."""
     return {
         "autostart": row["autostart"], "directory": row["directory"] or "none", "uid": row["user"] or "none",
         "command": shlex.join(row["argv"]), "exitcodes": row["done_codes"], "group": group_of(row),
@@ -119,8 +119,8 @@ async def reload_config(call: Call) -> list[list[list[str]]]:
     whose limits or priority changed. So a client that adds all that is `added` has applied the whole file.
     """
     call.changing()
-    told = await _reread(call)
-    return [[[*told["added"], *_live(told)], told["changed"], told["removed"]]]
+    planned = await _reread(call)
+    return [[[*planned["added"], *_live(planned)], planned["changed"], planned["removed"]]]
 
 
 @method(TABLE, "supervisor.addProcessGroup", name="the group", result="true if successful")
@@ -129,8 +129,8 @@ async def add_process_group(call: Call, name: str) -> bool:
     snapshot = call.changing()
     if snapshot.program(name) is not None:
         raise Fault(codes.ALREADY_ADDED, name)
-    told = await _reread(call)
-    if name not in told["added"] and name not in _live(told):
+    planned = await _reread(call)
+    if name not in planned["added"] and name not in _live(planned):
         raise Fault(codes.BAD_NAME, name)
     program = name.removeprefix("[program.").removesuffix("]") if name.startswith("[program.") else name
     applied = await call.wait(_update, call, program)
@@ -161,7 +161,7 @@ def _live(told: Json) -> list[str]:
 
 
 async def _reread(call: Call) -> Json:
-    told: Json = await call.wait(call.backend.reread)
-    if told.get("errors"):
-        raise Fault(codes.CANT_REREAD, "; ".join(map(str, told["errors"])))
-    return told
+    planned: Json = await call.wait(call.backend.reread)
+    if planned.get("errors"):
+        raise Fault(codes.CANT_REREAD, "; ".join(map(str, planned["errors"])))
+    return planned

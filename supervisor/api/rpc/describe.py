@@ -1,16 +1,16 @@
-"""A program as Supervisor's clients are told of it: one of Supervisor's eight states, and our own words after it.
+"""A program in the terms of Supervisor's clients: one of Supervisor's eight states, then a description in our own terms.
 
 | ours | theirs | why |
 |---|---|---|
-| QUEUED, GATED, STOPPED | STOPPED | no process; whether it waits for a slot or for the operator is in the description |
+| QUEUED, GATED, STOPPED | STOPPED | no process; the description says whether it waits for a slot or for the operator |
 | DONE | EXITED | it ended by itself, as it should |
-| BACKOFF with an open breaker | FATAL | it is tried again in half an hour or in six; monitoring is to see it now |
+| BACKOFF with an open breaker | FATAL | the next try is half an hour to six hours away; monitoring must see it now |
 | STARTING, RUNNING, BACKOFF, STOPPING, FATAL | the same | |
 
 Worked example: Pong trains as process 4242 for 155 s: RUNNING, `pid 4242, uptime 0:02:35, step 12.3M, 1.2k steps/s,
-checkpoint 42s old, training`. Clients and plugins read `pid N, uptime H:MM:SS` with a pattern anchored at the beginning,
-so it stands there and ours goes on. Showing QUEUED as STARTING instead would have every plugin that waits for STARTING to
-end wait for hours.
+checkpoint 42s old, training`. Clients and plugins parse `pid N, uptime H:MM:SS` with a pattern anchored at the beginning,
+so that part comes first and our own text follows. If QUEUED were shown as STARTING, every plugin that waits for the end of
+STARTING would wait for hours.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _STATE_OF: Final = {
 
 
 def state_of(view: Json) -> str:
-    """Supervisor's word for a program's phase."""
+    """Supervisor's state for a program's phase."""
     if view["phase"] == "BACKOFF" and view["slow_retry"]:
         return "FATAL"
     return _STATE_OF.get(view["phase"], "UNKNOWN")
 
 
 def info(view: Json, snapshot: StatusPage) -> dict[str, Any]:
-    """The struct of getProcessInfo. Moments that are unknown are 0, as Supervisor's `never`."""
+    """The struct of getProcessInfo. As in Supervisor, a moment that is unknown or never happened is 0."""
     state = state_of(view)
     failed = state in {"BACKOFF", "FATAL"}
     stdout = view["stdout_log"] or ""
@@ -63,7 +63,7 @@ def info(view: Json, snapshot: StatusPage) -> dict[str, Any]:
 
 
 def _exit_status(view: Json) -> int:
-    """Of the last end: -1 stands for a signal, as with Supervisor; 0 while it runs, and before it ever ended."""
+    """Exit status of the last process: -1 for a signal, as in Supervisor; 0 while it runs, and before its first end."""
     if view["pid"] is not None or view["ended_wall_s"] is None:
         return 0
     return -1 if view["exit_code"] is None else view["exit_code"]
@@ -80,7 +80,7 @@ def describe(view: Json, state: str) -> str:
             since = "Not started" if not view["attempt"] or view["ended_wall_s"] is None else _moment(view["ended_wall_s"])
             return f"{since}, {view['phase']}" + (f": {why}" if why else "")
         case "BACKOFF" | "FATAL":
-            word = [] if view["phase"] == state else [view["phase"]]  # our own, where Supervisor has another one
+            word = [] if view["phase"] == state else [view["phase"]]  # our own phase, where Supervisor's state differs
             error = view["spawn_error"] or why or f'unknown error (try "tail {view["name"]}")'
             slow, retry_in_s = "slow " * view["slow_retry"], view["retry_in_s"]
             return ", ".join([*word, error, *([] if retry_in_s is None else [f"{slow}retry in {duration(retry_in_s)}"])])
@@ -90,21 +90,21 @@ def describe(view: Json, state: str) -> str:
 
 
 def _training(view: Json) -> list[str]:
-    """What is known of the training itself."""
-    told = []
+    """The known figures of the training."""
+    parts = []
     if view["steps"] is not None:
-        told.append(f"step {number(view['steps'])}")
+        parts.append(f"step {number(view['steps'])}")
     if view["steps_per_s"] is not None:
-        told.append(f"{number(view['steps_per_s'])} steps/s")
+        parts.append(f"{number(view['steps_per_s'])} steps/s")
     if view["mean_return"] is not None:
-        told.append(f"return {signed(view['mean_return'])}")
+        parts.append(f"return {signed(view['mean_return'])}")
     if view["ckpt_age_s"] is not None:
-        told.append(f"checkpoint {duration(view['ckpt_age_s'])} old")
-    return told
+        parts.append(f"checkpoint {duration(view['ckpt_age_s'])} old")
+    return parts
 
 
 def _why(view: Json) -> list[str]:
-    """The newest reason, after the phase that the worker says it is in."""
+    """The phase that the worker reports, then the newest reason."""
     return [word for word in dict.fromkeys((view["worker_phase"] or "", view["why"])) if word]
 
 

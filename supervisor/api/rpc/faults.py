@@ -1,4 +1,4 @@
-"""A refused XML-RPC call: clients and plugins decide by the code and show the text, which begins with the code's name."""
+"""A refused XML-RPC call. Clients and plugins act on the code, and show the text, which begins with the code's name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from supervisor.model import codes
 
 
 class Fault(Exception):
-    """A call that is refused. `NAME: detail` is its text."""
+    """A refused call. Its text is `NAME: detail`."""
 
     def __init__(self, code: int, detail: str = "") -> None:
         name = codes.NAMES[code]

@@ -1,7 +1,7 @@
 """The HTTP side: POST /RPC2, and the two pages that the stock client's `tail -f` and `maintail -f` follow.
 
-Those clients send one line end too many after a GET. uvicorn takes it for the beginning of another request and stops
-reading the connection, so it never hears that the client has gone: the kernel is asked instead, at each look at the log.
+Those clients send one line end too many after a GET. uvicorn takes it for the start of another request and stops reading
+the connection, so it does not notice that the client has disconnected. Instead, the kernel is asked at each read of the log.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TABLE: Final[Table] = {**daemon.TABLE, **programs.TABLE, **logs.TABLE, **levels.
 
 MOST_BODY_BYTES: Final = 64 * 1024
 MOST_FOLLOWERS: Final = 64
-_BEFORE_BYTES: Final = 1024  # of what is there already, as Supervisor
+_BEFORE_BYTES: Final = 1024  # of the existing log, sent before new lines, as in Supervisor
 _PIECE_BYTES: Final = 64 * 1024
 _LOOK_S: Final = 0.2
 
@@ -39,7 +39,7 @@ Thread = Callable[..., Coroutine[Any, Any, Any]]
 
 
 class Rpc:
-    """The pages over one backend. `read` and `wait` run a function in a thread of the API's."""
+    """The XML-RPC pages of one backend. `read` and `wait` run a function in one of the API's threads."""
 
     def __init__(self, backend: Backend, read: Thread, wait: Thread) -> None:
         self._backend, self._read, self._wait = backend, read, wait
@@ -48,11 +48,11 @@ class Rpc:
         self._ending = False
 
     def end(self) -> None:
-        """The server stops: those who follow a log are let go at their next look."""
+        """The server stops: clients that follow a log are disconnected at the next read of the log."""
         self._ending = True
 
     async def post(self, request: Request) -> Response:
-        """One call. A fault is a response like any other; only a body that is no call at all is an HTTP error."""
+        """One call. A fault is a normal response; only a body that is not an XML-RPC call is an HTTP error."""
         body = await _body(request)
         try:
             name, params = wire.parse(body)
@@ -82,7 +82,7 @@ class Rpc:
     # --- following a log ---------------------------------------------------------------------------------------------
 
     async def log_tail(self, request: Request) -> Response:
-        """GET /logtail/NAME[/CHANNEL]: the end of a program's log, and what is added to it, until the client goes."""
+        """GET /logtail/NAME[/CHANNEL]: the end of a program's log, then new lines until the client disconnects."""
         name, _, channel = request.path_params["spec"].partition("/")
         try:
             views, whole = named(StatusPage(self._backend), name)
@@ -92,7 +92,7 @@ class Rpc:
         return await self._follow(request, path)
 
     async def main_log_tail(self, request: Request) -> Response:
-        """GET /mainlogtail: the same of the daemon's own log."""
+        """GET /mainlogtail: the same for the daemon's own log."""
         return await self._follow(request, StatusPage(self._backend).daemon["main_log"])
 
     async def _follow(self, request: Request, path: str | None) -> Response:
@@ -106,13 +106,13 @@ class Rpc:
         return self._followers.answer(pieces, "text/plain;charset=utf-8")
 
     async def _pieces(self, path: str, chunk: logfiles.Chunk, over: Callable[[], bool]) -> AsyncIterator[bytes]:
-        """Each piece is whole UTF-8 by itself: the stock client decodes piece by piece."""
-        text = codecs.getincrementaldecoder("utf-8")("replace")
+        """The log in pieces. Each piece is complete UTF-8, because the stock client decodes each one separately."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
         while not over():
             if chunk.note == "truncated":
                 yield b"==> File truncated <==\n"
-            if told := wire.readable(text.decode(chunk.data)):
-                yield told.encode()
+            if text := wire.readable(decoder.decode(chunk.data)):
+                yield text.encode()
             if not chunk.data:
                 await asyncio.sleep(_LOOK_S)
             chunk = await self._next(path, chunk)
@@ -123,7 +123,7 @@ class Rpc:
         )
         try:
             return await reading
-        except OSError:  # between a rotation's two renames, or removed: it may come back
+        except OSError:  # the log is removed, or between a rotation's two renames: it may come back
             return logfiles.Chunk(b"", last.file_id, last.next_offset)
 
 

@@ -18,8 +18,8 @@ TABLE: Final[Table] = {}
 )  # fmt: skip
 async def get_level(call: Call) -> dict[str, Any]:
     """Return the ladder, what each level has shown, and where the box stands. What is not known is left out."""
-    told: dict[str, Any] = _known(await call.read(call.backend.page, "level", {}))
-    return told
+    found: dict[str, Any] = _known(await call.read(call.backend.page, "level", {}))
+    return found
 
 
 @method(
@@ -49,7 +49,7 @@ async def _pin(call: Call, level: str | None, for_s: float | None) -> str:
 
 
 def _known(value: Any) -> Any:
-    """Without what is None: XML-RPC has no word for it."""
+    """`value` without the keys whose value is None: XML-RPC cannot express None."""
     if isinstance(value, dict):
         return {key: _known(item) for key, item in value.items() if item is not None}
     return [_known(item) for item in value] if isinstance(value, list) else value

@@ -1,6 +1,6 @@
-"""supervisor.* methods that read logs. Offsets count bytes; what is not UTF-8 is replaced, never an error.
+"""supervisor.* methods that read logs. Offsets count bytes. Bytes that are not UTF-8 are replaced and cause no error.
 
-At most one MiB is read at a time, counted from where the caller wants to begin.
+One call reads at most one MiB, counted from the caller's offset.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ async def clear_log(call: Call) -> bool:
 
 
 def _enter(channel: str, *, older: bool = False) -> None:
-    """The two methods that read one log of a program; `older`: under their older names too, which do not say which log."""
+    """Add the two methods that read one log of a program. `older`: also under older names, which do not name the log."""
     log = f"Process{channel.capitalize()}Log"
     program, begin = "the program (or 'group:name')", "offset to start reading from"
 
@@ -104,8 +104,8 @@ async def _tail(call: Call, path: str | None, offset: int, length: int) -> list[
 def window(size: int, offset: int, length: int) -> tuple[int, int, bool]:
     """(begin, length, overflow) as Supervisor's `tailFile` computes them.
 
-    Example: of a log of 100 bytes, (90, 20) is its last 20 and no overflow, (0, 20) its last 20 and an overflow, (100, 20)
-    nothing: the caller has seen it all.
+    Example, (offset, length) in a log of 100 bytes: (90, 20) gives its last 20 bytes and no overflow, (0, 20) its last 20
+    bytes and an overflow, (100, 20) nothing, because the caller has read everything.
     """
     overflow = size > offset + length
     if overflow:

@@ -1,7 +1,7 @@
-"""supervisor.* methods that are about programs: start, stop, signal, and what is known of them.
+"""supervisor.* methods about programs: status, start, stop, signal, logs, standard input.
 
-A request for several programs is one request to the daemon: it stops them in parallel, and none of the queue takes the
-place of one that has just been stopped.
+A request for several programs goes to the daemon as one request. So the daemon stops them in parallel, and no queued
+program takes the slot of one that has just stopped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Structs = list[dict[str, Any]]
 _STRUCTS: Final = "structs {name, group, status, description}"
 
 
-# --- what is known -------------------------------------------------------------------------------------------------------
+# --- status --------------------------------------------------------------------------------------------------------------
 
 
 @method(
@@ -60,10 +60,10 @@ Perform = Callable[[Call, StatusPage, list[str], Any], Awaitable[list[Result]]]
 def request(
     verb: str, option: Parameter, *, group_text: str, all_text: str, idle: Callable[[Json], bool]
 ) -> Callable[[Perform], Perform]:
-    """Enter the three methods of a verb: for a program (the docstring says what it does), its group, and all programs.
+    """Add a verb's three methods to the table: for a program (help text: the docstring), for a group, for all programs.
 
-    `option` is the last parameter of each. A group and `all` leave out the programs that are `idle`, as Supervisor does:
-    there is nothing to do for them.
+    `option` is the last parameter of each method. As in Supervisor, the methods for a group and for all programs skip
+    `idle` programs, because these need no action.
     """
 
     def enter(perform: Perform) -> Perform:
@@ -77,7 +77,7 @@ def request(
         async def group(call: Call, name: str, value: Any = True) -> Structs:
             snapshot = call.changing()
             if verb == "stop" and name.startswith("["):
-                return []  # a section of the settings, as reloadConfig names it
+                return []  # a section of the configuration, in the form that reloadConfig lists
             return await each(call, snapshot, of_group(snapshot, name), value)
 
         async def every(call: Call, value: Any = True) -> Structs:
@@ -119,7 +119,7 @@ async def _start(call: Call, snapshot: StatusPage, names: list[str], wait: bool)
 
 
 def start_code(code: int, text: str) -> int:
-    """What Supervisor calls it; the stock client knows no other codes for a start.
+    """Supervisor's code for the result of a start; the stock client knows no other codes.
 
     Example: `spawn error: no such file: '/x'` is NO_FILE (exit code 1), other spawn errors are SPAWN_ERROR (7).
     """
@@ -142,7 +142,7 @@ async def _stop(call: Call, snapshot: StatusPage, names: list[str], wait: bool) 
     """Stop a program: it saves and leaves, and stays down over restarts of daemon and host until it is started."""
     stopped = {view["name"] for view in snapshot.programs if view["phase"] == "STOPPED"}
     if stopped.issuperset(names):
-        return [(name, codes.NOT_RUNNING, "not running") for name in names]  # no request: the journal would record it
+        return [(name, codes.NOT_RUNNING, "not running") for name in names]  # the journal would record a request
     if wait:
         return await call.ask(Verb.STOP, names)
     call.later(call.ask(Verb.STOP, names))
@@ -198,7 +198,7 @@ async def send_process_stdin(call: Call, name: str, chars: str) -> bool:
 
 
 def _true(spec: str, results: list[Result]) -> bool:
-    """A result about one program as Supervisor answers it: true, or a fault."""
+    """Supervisor's answer for one program: true, or a fault."""
     for _, code, text in results:
         if code != codes.SUCCESS:
             raise Fault(code, spec if code != codes.FAILED else f"{spec}: {text}")

@@ -1,4 +1,4 @@
-"""system.*: what methods there are, and several calls in one."""
+"""system.* methods: they list and describe all methods, and run several calls in one request."""
 
 from __future__ import annotations
 

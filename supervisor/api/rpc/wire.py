@@ -1,11 +1,12 @@
 """XML-RPC bodies: from bytes to (method, params), and from a value to bytes. No I/O, no state.
 
-The parser is the standard library's (expat and `xmlrpc.client.Unmarshaller`) with less freedom: no DTD, so no entities
-that grow a kilobyte into gigabytes, and bounded nesting. The body's size is bounded by whoever reads it. Whatever is
-wrong with a body, the one error is `Malformed`.
+The parser is the standard library's (expat and `xmlrpc.client.Unmarshaller`) with restrictions: no DTD, so no entities
+that expand a kilobyte into gigabytes, and limited nesting. The caller limits the size of the body. Every mistake in a
+body raises the same error, `Malformed`.
 
-What goes out may hold a worker's last words. XML 1.0 has no way to write most control characters (Supervisor sends them
-as they are, and its client dies of `not well-formed`), and a terminal would obey the others: they become visible ones.
+A response may contain a worker's last output. XML 1.0 cannot express most control characters: Supervisor sends them
+unchanged, and its client fails with `not well-formed`. A terminal would execute the others. So all of them are replaced by
+visible characters.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from xml.parsers import expat
 
 from supervisor.api.rpc.faults import Fault
 
-MOST_DEPTH: Final = 64  # of elements; a value in an array in a struct in a call is nine deep
+MOST_DEPTH: Final = 64  # nested elements; a value in an array in a struct in a call has nine levels
 _MOST_NAME: Final = 200
 
 _PICTURES: Final = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n\r"}
@@ -24,7 +25,7 @@ _UNWRITABLE: Final = _PICTURES | {0x7F: 0x2421} | dict.fromkeys([*range(0x80, 0x
 
 
 class Malformed(Exception):
-    """The body is no XML-RPC call; the text says why."""
+    """The body is not an XML-RPC call; the message gives the reason."""
 
 
 def parse(body: bytes) -> tuple[str, tuple[Any, ...]]:
@@ -41,7 +42,7 @@ def parse(body: bytes) -> tuple[str, tuple[Any, ...]]:
         raise
     except (
         xmlrpc.client.Error, expat.ExpatError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError
-    ) as error:  # fmt: skip  # the reader trusts its sender: it meets a strange document with whatever goes wrong first
+    ) as error:  # fmt: skip  # the reader expects valid input: otherwise it raises whatever fails first
         raise Malformed(f"this is no XML-RPC call: {type(error).__name__}: {error}") from None
     if not isinstance(name, str) or not 0 < len(name) <= _MOST_NAME:
         raise Malformed("this is no XML-RPC call: it names no method")
@@ -74,12 +75,12 @@ def _feed(body: bytes, reader: xmlrpc.client.Unmarshaller) -> None:
 
 
 def answer(value: object) -> bytes:
-    """The response that carries a value. None is not in XML-RPC: the caller has none to send."""
+    """The response for a value. XML-RPC has no None, so `value` must not contain it."""
     return _document((_writable(value),))
 
 
 def refusal(fault: Fault) -> bytes:
-    """The response that carries a fault."""
+    """The response for a fault."""
     return _document(xmlrpc.client.Fault(fault.code, readable(fault.text)))
 
 
@@ -88,8 +89,8 @@ def _document(value: Any) -> bytes:
 
 
 def readable(text: str) -> str:
-    """Text that XML can carry and a terminal does not obey. Example: ESC [31m is shown as ␛[31m."""
-    if text.isascii() and text.isprintable():  # nearly all of them; the rest takes ten times as long
+    """`text` with visible control characters: XML can carry it, no terminal executes it. Example: ESC [31m becomes ␛[31m."""
+    if text.isascii() and text.isprintable():  # nearly all texts; the lines below take ten times as long
         return text
     return text.encode("utf-8", "replace").decode().translate(_UNWRITABLE)
 

@@ -1,7 +1,7 @@
 // Levels, trials, reboots, stalls and rollbacks as bands: {kind, from_s, to_s, label, why, seq} in wall time; to_s is null
-// for a moment. Made of the page `timeline`.
+// for a moment. They are made from the page `timeline`.
 
-/** How each kind is told: its word, its lane of the timeline, and whether it is drawn behind curves. */
+/** How each kind is shown: its word, its lane of the timeline, and whether it is drawn behind curves. */
 export const KINDS = {
   level: { word: "level", lane: 0, behind: true },
   trial: { word: "trial of a heavier level", lane: 0, behind: true },
@@ -14,9 +14,9 @@ export const LANES = ["level", "box", "stalls, deaths", "rollbacks"];
 
 const MARKS = { stall: "stall", death: "stall", divergence: "stall", illness: "stall", slow: "stall", rollback: "rollback" };
 
-/** Bands of a timeline, those that lie behind others first. */
+/** The bands of a timeline. Bands that are drawn behind others come first. */
 export function bandsOf({ levels, box, marks, until_s, until_wall_s }) {
-  const wall = (at_s) => at_s + until_wall_s - until_s; // as curves do: no step of the clock tears them apart
+  const wall = (at_s) => at_s + until_wall_s - until_s; // as for curves: a step of the clock moves both alike
   return [
     ...levels.map(({ from_s, to_s, level, trial, why, seq }) => ({
       kind: trial ? "trial" : "level", from_s: wall(from_s), to_s: wall(to_s), label: trial ? `${level}, trial` : level, why, seq,
@@ -34,9 +34,9 @@ export function bandsOf({ levels, box, marks, until_s, until_wall_s }) {
 /** Bands that lie in a window at least in part, also those that began before it. */
 export const within = (bands, from_s, to_s) => bands.filter((band) => (band.to_s ?? band.from_s) >= from_s && band.from_s <= to_s);
 
-/** Bands that lie behind the curve of these programs: those of the box, and their own. */
+/** Bands that are drawn behind the curve of these programs: those of the box, and their own. */
 export const behind = (bands, names) => bands.filter(({ kind, program }) => KINDS[kind].behind && (!program || names.includes(program)));
 
-/** What begins in a window, in time order: the places of the timeline's cursor. */
+/** The bands that begin in a window, in time order: the positions of the timeline's cursor. */
 export const events = (bands, from_s, to_s) =>
   bands.filter((band) => band.from_s >= from_s && band.from_s <= to_s).sort((one, other) => one.from_s - other.from_s);

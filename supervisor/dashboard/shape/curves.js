@@ -1,7 +1,7 @@
-// What a chart draws, made of the page `curves`: lines over a chosen axis, with gaps, lost stretches and a band over seeds.
+// Makes the lines of a chart from the page `curves`: over a chosen axis, with gaps, lost stretches and a band over seeds.
 //
-// A point that a resume took back is not kept: it is part of no curve, and is drawn faintly. Where nothing was recorded for
-// more than two periods and a half there is a gap. Nothing is smoothed.
+// A point after the checkpoint from which a program resumed is not kept: it is drawn faintly, outside the curve. If nothing
+// was recorded for more than two and a half periods, the line has a gap. Nothing is smoothed.
 
 import { known } from "../text.js";
 
@@ -16,7 +16,7 @@ export const AXES = {
   dollars: { word: "dollars", unit: "$" },
 };
 
-/** What all curves of an answer have in common. `slots` has the number of slots by level. */
+/** The values that all curves of an answer share. `slots` has the number of slots by level. */
 export function frame(answer, slots, usd_per_hour) {
   return { period_s: answer.period_s, offset_s: answer.until_wall_s - answer.until_s, slots, usd_per_hour };
 }
@@ -45,7 +45,7 @@ export function points(subject, name, axis, about, scale = (value) => value) {
   return found;
 }
 
-/** A total has its newest values alone, and what is recorded without bounds its means. */
+/** A total has only its newest values, and a series without bounds only its means: they replace the missing values. */
 const measured = ({ newest, mean = newest, least = mean, most = mean }) => ({ least, mean, most });
 
 /** The kept points as one line, broken at gaps and where a stretch was lost. */
@@ -81,8 +81,8 @@ export function lostLines(list) {
 }
 
 /**
- * Mean and standard error over lines, where at least half of them are known: {xs, mean, low, high}. A line counts inside its
- * own gap too, by its neighbours: else the mean would jump whenever one of them pauses.
+ * Mean and standard error over lines, where at least half of them are known: {xs, mean, low, high}. A line also counts inside
+ * its own gap, by interpolation: otherwise the mean would jump whenever a line pauses.
  */
 export function average(lines) {
   const drawn = lines.filter(({ xs }) => xs.length > 1);
@@ -180,13 +180,13 @@ function placeAt(lists) {
 /** The human-normalised score: 0 is random play, 1 a professional human tester. */
 export const normalised = ([random, human]) => (value) => (known(value) ? (value - random) / (human - random) : value);
 
-/** The usual speed of a program: the median of what it trained at. */
+/** The usual speed of a program: the median of its recorded speeds. */
 export function usual(subject) {
   const rates = (subject?.series.steps_per_s?.mean ?? []).filter((rate) => known(rate) && rate > 0).sort((one, other) => one - other);
   return rates.length ? rates[rates.length >> 1] : null;
 }
 
-/** A line of a few pixels: the path of an SVG, empty where there are no two points. */
+/** A line of a few pixels: the path of an SVG, empty with fewer than two points. */
 export function sparkline(subject, name, width, height) {
   const values = measured(subject.series[name]).mean.map((value, place) => (subject.kept[place] ? value : null));
   const found = values.filter(known);
@@ -210,7 +210,7 @@ export function sparkline(subject, name, width, height) {
 
 const TABLE = 40;
 
-/** The chart's mean line (of one program: the line) in at most 40 rows, for those who cannot see it: [x, mean, low, high]. */
+/** The chart's mean line (of one program: the line) in about 40 rows, for readers who cannot see it: [x, mean, low, high]. */
 export function asTable({ data, kinds }) {
   const place = (kind) => kinds.indexOf(kind) + 1;
   const [xs, mean, low, high] = [data[0], data[place("mean")] ?? [], data[place("low")] ?? [], data[place("high")] ?? []];

@@ -1,8 +1,8 @@
-// The sentence at the top of the page: what trained, how much was kept, what broke, what it cost, when all is done.
+// The sentence at the top of the page: programs that trained, steps kept, reboots, cost, and the expected end.
 
 import { around, count, dollars, known, moment, percent, plural } from "../text.js";
 
-/** Of the page `report`. Parts that nobody knows are left out. */
+/** The sentence for the page `report`. Unknown parts are left out. */
 export function sentence(report) {
   const trained = report.programs.filter(({ trained_s }) => trained_s > 0).length;
   const kept = `${count(report.kept_steps)} steps kept`;

@@ -1,4 +1,4 @@
-// The status of the daemon and its programs: changes applied, words and shapes of states, what is shown first.
+// The status of the daemon and its programs: how changes are applied, words and shapes of states, the order of programs.
 
 /** `status` with a change of the stream: changed keys of the daemon and of programs, gone programs, other keys as they are. */
 export function applied(status, { daemon, programs = {}, gone = [], ...rest }) {
@@ -8,7 +8,7 @@ export function applied(status, { daemon, programs = {}, gone = [], ...rest }) {
   return { ...status, ...rest, daemon: { ...status.daemon, ...daemon }, programs: sorted };
 }
 
-// word, shape, whether it is shown first (lower: earlier; none: healthy or on purpose) and its tone.
+// The word, shape and tone of a state, and its rank `first` (lower: shown earlier; none: healthy or intended).
 const PHASES = {
   FATAL: { word: "given up", shape: "cross", first: 0, tone: "act" },
   BACKOFF: { word: "restarts soon", shape: "triangle", first: 2, tone: "watch" },
@@ -52,7 +52,7 @@ export function arranged(programs) {
   return { first, groups: [...groups].sort(), single: programs.length <= MOST_SINGLE };
 }
 
-/** Programs by state's word, most frequent first: [["training", 4], ["done", 1]]. */
+/** Number of programs by the word of their state, most frequent first: [["training", 4], ["done", 1]]. */
 export function tally(programs) {
   const found = new Map();
   for (const view of programs) found.set(stateOf(view).word, (found.get(stateOf(view).word) ?? 0) + 1);

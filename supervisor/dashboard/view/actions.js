@@ -1,4 +1,4 @@
-// What the page can ask of the daemon. Each asks first, in a sentence that names what will happen.
+// The requests that the page can send to the daemon. Each first asks the reader, in a sentence that says what will happen.
 
 import { act } from "../api.js";
 import { figures } from "../text.js";

@@ -1,4 +1,4 @@
-// What broke: the timeline over the curves' own time, and incidents by cause. A click opens the evidence.
+// What broke: the timeline over the same window as the curves, and incidents by cause. A click opens the evidence.
 
 import { events, KINDS } from "../shape/bands.js";
 import { count, known, moment, plural, span } from "../text.js";
@@ -36,7 +36,7 @@ function cause(group, now_s, on) {
 
 const few = (names) => (names.length > 4 ? `${names.slice(0, 3).join(", ")} and ${names.length - 3} more` : names.join(", "));
 
-/** The timeline, drawn into the place that `broke` has made. */
+/** The timeline, drawn into the element that `broke` has rendered. */
 export class Timeline {
   #chart = null;
   #place = null;
@@ -44,7 +44,7 @@ export class Timeline {
   #shown = [];
 
   constructor(open) {
-    this.open = open; // (band) of the event that was chosen
+    this.open = open; // called with the band of the chosen event
   }
 
   sync(root, bands, window) {
@@ -57,7 +57,7 @@ export class Timeline {
       if (place) this.#said("");
       place?.addEventListener("keydown", (event) => {
         if (event.key !== "Enter") return;
-        event.preventDefault(); // else the same key presses the button that the dialog opens with
+        event.preventDefault(); // otherwise the same key press activates the focused button of the new dialog
         this.#choose();
       });
       place?.addEventListener("click", () => this.#choose());

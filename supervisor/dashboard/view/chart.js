@@ -1,4 +1,4 @@
-// A chart: uPlot with bands behind the lines, keys, a readout, and zoom that an update never moves.
+// A chart: uPlot with bands behind the lines, keyboard control, a readout, and a zoom that updates never change.
 
 import { KINDS, LANES, within } from "../shape/bands.js";
 import { clock, count, date, figures, known, moment } from "../text.js";
@@ -20,7 +20,7 @@ const LINES = {
   mean: { stroke: "accent", width: 2 },
 };
 
-/** x of an axis in words. */
+/** The text for a value of each x axis. */
 const placeWords = { wall: clock, steps: count, hours: (x) => `${figures(x)} h`, dollars: (x) => `$${figures(x)}` };
 
 export class Chart {
@@ -32,7 +32,7 @@ export class Chart {
   #zoomed = false;
   #place = null;
 
-  /** Draws into `element`; `tell(text)` is given the words for what is under the cursor. */
+  /** Draws into `element`; `tell(text)` gets the text for the point under the cursor. */
   constructor(element, tell = () => {}) {
     this.#element = element;
     this.tell = tell;
@@ -42,7 +42,7 @@ export class Chart {
     this.#size.observe(element);
   }
 
-  /** The place of the cursor among the points; null before it was moved. */
+  /** The index of the point under the cursor; null before the cursor is moved. */
   get place() {
     return this.#place;
   }
@@ -57,7 +57,7 @@ export class Chart {
     return [min, max];
   }
 
-  /** What is drawn: {data, kinds, axis, bands, toX, range, words, lanes}. A zoom stays where it is. */
+  /** Draw the model {data, kinds, axis, bands, toX, range, words, lanes}. A zoom does not change. */
   update(model) {
     this.#model = model;
     const shape = `${model.kinds} ${model.axis}`;
@@ -297,11 +297,11 @@ export class Chart {
     let place = Math.min(last, Math.max(first, from + by));
     while (line && !known(line[place]) && place + Math.sign(by) >= first && place + Math.sign(by) <= last) place += Math.sign(by);
     plot.setCursor({ left: plot.valToPos(xs[place], "x"), top: 10 });
-    this.#at(place); // of points on the same pixel, the plot knows the first alone
+    this.#at(place); // of several points on the same pixel, the plot reports only the first
   }
 }
 
-const NEAR = 12; // points of other lines between two of one's own
+const NEAR = 12; // most points of other lines between two points of the same line
 
 /** The place nearest to `place` at which a line is known. */
 function nearest(line, place) {
@@ -312,7 +312,7 @@ function nearest(line, place) {
   return place;
 }
 
-/** A little air above and below; a flat line lies in the middle. */
+/** A small margin above and below; a flat line lies in the middle. */
 function padded(_, low, high) {
   if (!known(low) || !known(high)) return [0, 1];
   const room = (high - low || Math.abs(high) || 1) * 0.06;

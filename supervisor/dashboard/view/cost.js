@@ -1,4 +1,4 @@
-// Cost: what was paid, what for, and what was kept and lost by day.
+// Cost: the price, its shares by purpose, and the steps kept and lost by day.
 
 import { count, dollars, figures, known, percent, UNKNOWN } from "../text.js";
 import { html, nothing, svg } from "../vendor/lit-html/lit-html.js";
@@ -22,7 +22,7 @@ export function cost({ cost: bill, days }) {
     ${days?.days.length ? byDay(days.days.slice(-MOST_DAYS)) : nothing}`;
 }
 
-/** One bar of all shares; the table below says the same. */
+/** One bar of all shares; the table below shows the same. */
 function shares(causes) {
   let from = 0;
   return html`<svg class="shares" width="100%" height="12" aria-hidden="true">${causes.map(({ name, share }) => {
@@ -32,7 +32,7 @@ function shares(causes) {
   })}</svg>`;
 }
 
-/** Steps that were kept and lost, a row a day, the newest first. */
+/** Steps that were kept and lost, one row per day, the newest first. */
 function byDay(days) {
   const most = Math.max(...days.map(({ computed_steps }) => computed_steps), 1);
   return html`<table class="days"><caption>Steps by day</caption>

@@ -1,4 +1,4 @@
-// One dialog for everything that opens: evidence, a program, a question before something is done, and the answer.
+// One dialog for everything that opens: evidence, a program, a question before an action, and the answer.
 
 import { html, nothing, render } from "../vendor/lit-html/lit-html.js";
 
@@ -9,9 +9,9 @@ dialog.addEventListener("close", () => {
   draw = null;
   render(nothing, dialog);
 });
-dialog.addEventListener("click", (event) => event.target === dialog && dialog.close()); // beside it
+dialog.addEventListener("click", (event) => event.target === dialog && dialog.close()); // a click outside closes it
 
-/** Show what `content()` makes, under a title; made again at each `refresh`. */
+/** Show the result of `content()` under a title. Each `refresh` calls `content()` again. */
 export function open(title, content) {
   draw = () => html`<header><h2 id="dialog-title">${title}</h2>
     <button class="plain close" aria-label="Close" @click=${close}>✕</button></header>
@@ -27,8 +27,8 @@ export function refresh() {
 }
 
 /**
- * Ask before something is done: `what` is a sentence that says what will happen, `word` the word on the button. `act()`
- * answers {data} or {error}; `answered(data)` are the words for it.
+ * Ask before an action: `what` is a sentence that says what will happen, `word` is the label of the button. `act()` returns
+ * {data} or {error}; `answered(data)` returns the message to show.
  */
 export function confirm({ title, what, word, more = () => nothing, act, answered }) {
   const asked = { at: "asked", text: "" };

@@ -1,4 +1,4 @@
-// The evidence of an incident: what was measured and seen, in the order in which it was recorded, and what was decided and why.
+// The evidence of an incident: measurements, observations and decisions with their reasons, in the order of their records.
 
 import { page } from "../api.js";
 import { clockSeconds, count, figures, known, moment, plural, span } from "../text.js";
@@ -9,7 +9,7 @@ const CHARS = 6_000; // of each text
 const FIRST = 1;
 const MORE = 20;
 
-/** The incidents of a cause, the newest open; older ones are asked for when they are opened. */
+/** Show the incidents of a cause, with the newest one open. A button requests the older ones. */
 export function openCause({ what, count: number }, since, now_s) {
   const found = { incidents: null, error: "" };
   const ask = async (limit) => {
@@ -25,7 +25,7 @@ export function openCause({ what, count: number }, since, now_s) {
       ? html`<p><button @click=${() => ask(MORE)}>Show ${number > MORE ? `the newest ${MORE}` : `all ${number}`}</button></p>` : nothing}`);
 }
 
-/** What a band of the timeline stands for: the reason of a level, or the incident that its fact is of. */
+/** Show the meaning of a band of the timeline: the reason for a level, or the incident that contains the band's fact. */
 export function openBand({ kind, label, why, seq, from_s }, now_s) {
   if (["level", "trial"].includes(kind) || !seq) {
     open(`Level ${label}`, () => html`<p>${moment(from_s, now_s)}: ${why}.</p>`);

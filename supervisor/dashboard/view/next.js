@@ -1,4 +1,4 @@
-// Next: what needs a person, when all is done at each level and for how much, and what each level has been measured to bear.
+// Next: tasks for the operator, the expected end and cost at each level, and the measured stability of each level.
 
 import { around, count, dollars, known, moment, span, UNKNOWN } from "../text.js";
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
@@ -36,7 +36,7 @@ const pinned = ({ pin }, on) => (pin
 
 const named = (list, { name }) => list?.find((each) => each.name === name);
 
-/** A level: what it bears, what it would have kept in the window (measured, never guessed), when all would be done. */
+/** A level: its stability, the steps that it would have kept in the window (measured, never guessed), the expected end. */
 function rung(each, bill, would, on) { // no `on`: there is no other level to choose
   const load = known(each.slots) ? `${each.slots} × ${each.num_envs}` : "";
   const speed = known(each.steps_per_min) ? `${count(each.steps_per_min)} steps/min` : "";
@@ -61,7 +61,7 @@ function made(would) {
   return html`${count(would.kept_steps)} steps<span class="eta">${least}</span>`;
 }
 
-/** The mean time between reboots, and the least that it is with 90 % confidence. */
+/** The mean time between reboots, and its lower bound with 90 % confidence. */
 function stability({ up_s, reboots, mtbf_s, mtbf_bound_s }) {
   if (!up_s) return html`<span class="muted">never measured</span>`;
   const bound = known(mtbf_bound_s) ? html`<span class="eta">at least ${span(mtbf_bound_s)}</span>` : nothing;

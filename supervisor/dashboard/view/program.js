@@ -1,4 +1,4 @@
-// One program: its figures, what can be done with it, and the end of its log.
+// One program: its figures, the actions on it, and the end of its logs.
 
 import { tail } from "../api.js";
 import { stateOf } from "../shape/status.js";

@@ -1,4 +1,4 @@
-// A state as a shape and a word: never as a colour alone.
+// A state is shown as a shape and a word, never only as a colour.
 
 import { html, svg } from "../vendor/lit-html/lit-html.js";
 

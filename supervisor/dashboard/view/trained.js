@@ -1,4 +1,4 @@
-// Trained: a row a program, broken ones first; many healthy ones are collapsed by game.
+// Trained: one row per program, broken ones first; many healthy ones are collapsed by game.
 
 import { arranged, stateOf, tally } from "../shape/status.js";
 import { sparkline, usual } from "../shape/curves.js";
@@ -8,7 +8,7 @@ import { repeat } from "../vendor/lit-html/directives/repeat.js";
 import { shape, state } from "./shapes.js";
 
 const MOST_GROUPS = 12;
-const ALL = ""; // in place of a game: all of them are shown
+const ALL = ""; // in place of a game's name: all games are shown
 const WIDTH = 96;
 const HEIGHT = 22;
 
@@ -72,13 +72,13 @@ function programRow(view, subject, on) {
   ${why ? html`<tr class="why"><td colspan="7">${why}</td></tr>` : nothing}`;
 }
 
-/** Why, where the word alone does not say it. */
+/** The reason for a state, if its word alone does not explain it. */
 function told(view, { tone }) {
   const why = tone === "quiet" && view.phase === "RUNNING" ? "" : view.why;
   return known(view.retry_in_s) ? `${why}. Next start in ${span(view.retry_in_s)}` : why;
 }
 
-/** Steps a second, and how much of the usual speed that is where it is less. */
+/** Steps per second, with their share of the usual speed if it is clearly lower. */
 function rate({ steps_per_s: now }, often) {
   if (!known(now)) return UNKNOWN;
   const share = often ? now / often : null;
@@ -89,7 +89,7 @@ function rate({ steps_per_s: now }, often) {
 const progress = ({ steps, target, target_kind: kind }) =>
   html`${count(steps)}${kind === "env_steps" && target && known(steps) ? html`<span class="muted"> of ${count(target)}</span>` : nothing}`;
 
-/** The programs whose rows are shown: of these, curves are worth asking for. */
+/** The programs whose rows are shown; their curves are requested. */
 export function shownPrograms(status, open) {
   const { first, groups, single } = arranged(status.programs);
   return [...first, ...groups.filter(([game]) => single || open.has(game)).flatMap(([, views]) => views)];

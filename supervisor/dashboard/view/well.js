@@ -1,4 +1,4 @@
-// How well: small multiples, a chart a game, drawn only while they can be seen.
+// How well: small multiples, one chart per game, drawn only while they are visible.
 
 import { behind } from "../shape/bands.js";
 import { AXES, asTable, chartOf, frame, normalised } from "../shape/curves.js";
@@ -14,7 +14,7 @@ const SERIES = {
   grad_norm: "gradient norm", memory_bytes: "memory",
 };
 
-/** What a chart can show, in words: what any training may report, then figures of the scripts' own names. */
+/** The figures that a chart can show, with their labels: those of any training, then those that scripts name themselves. */
 export function choices({ programs }) {
   const own = programs.flatMap((view) => Object.keys(view.figures ?? {})).filter((name) => !name.includes(",")).sort();
   return new Map([...Object.entries(SERIES), ...own.map((name) => [name, name])]);
@@ -27,14 +27,14 @@ export function games(programs) {
   return [...found].sort();
 }
 
-/** The games of the present page of charts. */
+/** The games of the current page of charts. */
 export function shownGames(status, choice) {
   const all = games(status.programs);
   const page = Math.min(choice.page, Math.max(0, Math.ceil(all.length / MOST_CHARTS) - 1));
   return { all, page, shown: all.slice(page * MOST_CHARTS, (page + 1) * MOST_CHARTS) };
 }
 
-/** The panel. `charts` keeps what is drawn; `on.choose(part)` changes axis, series, human, page or tables. */
+/** The panel. `charts` keeps the drawn charts; `on.choose(part)` changes axis, series, human, page or tables. */
 export function well({ status, curves, choice, error, charts, on }) {
   if (!status) return html`<p class="muted">Waits for news …</p>`;
   const { all, page, shown } = shownGames(status, choice);
@@ -63,7 +63,7 @@ const radios = (title, name, choices, chosen, choose) => html`<fieldset class="c
   Object.entries(choices).map(([key, { word }]) => html`<label><input type="radio" name=${name} value=${key}
     .checked=${key === chosen} @change=${() => choose(key)}><span>${word}</span></label>`)}</fieldset>`;
 
-/** What lies behind the curves, as far as anything does. */
+/** The legend of the bands behind the curves, for the kinds that occur. */
 function legend(charts) {
   const kinds = new Set(charts.about().bands.map(({ kind }) => kind));
   const rows = [["trial", "trial of a level"], ["level", "change of level"], ["reboot", "reboot"], ["rollback", "rollback"]];
@@ -115,7 +115,7 @@ export class Charts {
     this.about = about;
   }
 
-  /** The games that are on the page; others are let go. */
+  /** Keep the charts of these games, which are on the page, and destroy all others. */
   keep(games) {
     for (const [game, { chart }] of this.#drawn) {
       if (games.includes(game)) continue;
@@ -124,7 +124,7 @@ export class Charts {
     }
   }
 
-  /** What a chart of a game shows; made once an answer and choice. */
+  /** The model of a game's chart, made once per answer and choice. */
   model(game, names, curves, choice) {
     const key = [curves.until_s, choice.axis, choice.series, choice.human].join();
     const made = this.#models.get(game);
@@ -138,7 +138,7 @@ export class Charts {
     return this.#models.get(game).model;
   }
 
-  /** After the panel is rendered: watch new places, and update what can be seen. */
+  /** After the panel is rendered: watch new elements, and update the visible charts. */
   sync(root) {
     for (const place of root.querySelectorAll(".plot")) {
       if (this.#watched.has(place)) continue;
@@ -185,13 +185,13 @@ export class Charts {
     for (const { chart } of this.#drawn.values()) chart.recolour();
   }
 
-  /** Of a game: for tests and the timeline. */
+  /** The chart of a game: for tests and the timeline. */
   of(game) {
     return this.#drawn.get(game)?.chart;
   }
 }
 
-/** The words for what is under the cursor, for those who see and those who hear. */
+/** Show the text for the point under the cursor, on the screen and for screen readers. */
 function said(place, text) {
   place.parentElement.querySelector(".readout").textContent = text;
   if (text && document.activeElement === place) place.setAttribute("aria-valuetext", text);
