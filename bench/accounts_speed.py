@@ -1,9 +1,9 @@
-"""How long the accounts of three weeks take: 100,000 facts of ten programs, read from a real journal and folded.
+"""Speed of the accounts for three weeks: 100,000 facts of ten programs, read from a real journal and folded.
 
     python bench/accounts_speed.py [FACTS]
 
-Prints one JSON object: seconds to read the rows, to fold them, to draw the figures of everything and of the last hour,
-and the facts and bytes that the journal has. Best of three.
+Prints one JSON object: seconds to read the rows, to fold them, to compute the figures of the whole time and of the last
+hour, and the number of facts and bytes in the journal. Times are the best of three.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PERIOD_S = 600.0
 
 
 def written(count: int) -> Iterator[tuple[float, list[facts.Fact]]]:
-    """(journal time, facts): each program saves and is tallied every ten minutes and dies every six hours."""
+    """(journal time, facts): each program saves and has a time record every ten minutes, and dies every six hours."""
     yield 0.0, [facts.DaemonStarted("first start", 1, "1", clean=True, salt="s"), facts.LevelChosen("set", "light", 8)]
     names = [f"P{number}" for number in range(PROGRAMS)]
     yield 0.0, [facts.ProgramConfigured("new", name, "d") for name in names]
@@ -39,24 +39,24 @@ def written(count: int) -> Iterator[tuple[float, list[facts.Fact]]]:
     while made < count:
         turn += 1
         at_s += PERIOD_S
-        told: list[facts.Fact] = []
+        batch: list[facts.Fact] = []
         for number, name in enumerate(names):
             steps[name] += int(PERIOD_S * 500)
             token = tokens[name]
-            told.append(facts.Checkpointed("durable", name, token, steps[name], 0.004, 0.2))
+            batch.append(facts.Checkpointed("durable", name, token, steps[name], 0.004, 0.2))
             seconds = {"training": PERIOD_S - 12.0, "evaluating": 12.0}
-            told.append(
+            batch.append(
                 facts.Tallied("told", name, token, at_s - PERIOD_S, at_s, seconds, 0.1, "training", steps[name], 500.0)
             )
             if (turn + number) % 36 == 0:
-                told.append(facts.Exited("killed", name, token, "killed", None, 9, steps[name] + 9000, None, counted=True))
-                told.append(facts.BackedOff("at once", name, at_s, 0.0, slow=False))
+                batch.append(facts.Exited("killed", name, token, "killed", None, 9, steps[name] + 9000, None, counted=True))
+                batch.append(facts.BackedOff("at once", name, at_s, 0.0, slow=False))
                 tokens[name] = f"{name}-{turn}"
-                told.append(facts.SpawnIntended("start", name, tokens[name], turn, "d", "light"))
-                told.append(facts.Resumed("resumed", name, tokens[name], steps[name], 9000, 18.0, "killed", 0.01))
-                told.append(facts.BecameReady("trains", name, tokens[name], 5.0))
-        made += len(told)
-        yield at_s, told
+                batch.append(facts.SpawnIntended("start", name, tokens[name], turn, "d", "light"))
+                batch.append(facts.Resumed("resumed", name, tokens[name], steps[name], 9000, 18.0, "killed", 0.01))
+                batch.append(facts.BecameReady("trains", name, tokens[name], 5.0))
+        made += len(batch)
+        yield at_s, batch
 
 
 def best(call) -> tuple[float, object]:  # type: ignore[no-untyped-def]  # noqa: ANN001
@@ -74,8 +74,8 @@ def main() -> None:
         path = Path(directory) / "journal.sqlite"
         journal = Journal(path)
         last_s = 0.0
-        for at_s, told in written(count):
-            journal.append(told, at_s=at_s, wall_s=1.8e9 + at_s, boot_id="b" * 32)
+        for at_s, batch in written(count):
+            journal.append(batch, at_s=at_s, wall_s=1.8e9 + at_s, boot_id="b" * 32)
             last_s = at_s
         journal.close()
 

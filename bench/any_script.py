@@ -1,23 +1,23 @@
-"""A script that knows nothing of its supervisor, through two hours of faults: the share of its work that is kept.
+"""The share of kept work of a script that does not know its supervisor, in two hours of faults.
 
     sudo python bench/any_script.py                # eight minutes; installs the others into bench/.envs the first time
     python bench/any_script.py --minutes 2 --sides extralife "supervisor 4.3.0"
 
 Two hours are scaled to six minutes: the script saves every 3 s instead of every minute, and extralife's limit for silence is
-30 s instead of ten minutes. All sides run at once on the same seeded list of faults, four programs each, with their own
-default policies. Where the machine's own init is not systemd, that side runs in a box of tests/lab (a container with a
-systemd of its own, over this machine's files; it says what it needs). pm2 needs npm. The faults:
+30 s instead of ten minutes. All sides run at once with the same seeded list of faults, four programs each, with their own
+default policies. If the machine's own init is not systemd, the side "systemd" runs in a box of tests/lab (a container with
+its own systemd, over this machine's files; it prints what it needs). pm2 needs npm. The faults:
 
     kill       SIGKILL of the trainer
-    exit       it ends with 1
+    exit       it exits with 1
     suspend    SIGSTOP
-    hang       it waits for ever and uses no CPU time
-    torn       its newest checkpoint loses its end, and it is killed: what a power cut leaves of a file without fsync
-    outage     it is killed, and each start fails at once for the next 3 s: a mount that is away for a minute
+    hang       it waits forever and uses no CPU time
+    torn       its newest checkpoint is truncated, and it is killed: the effect of a power cut on a file without fsync
+    outage     it is killed, and each start fails at once for the next 3 s: like a mount that is missing for a minute
 
-*Kept* is the step of each program at the end over the steps that an undisturbed one makes. The script takes the newest
-checkpoint, or the one that it is given: extralife's `{resume}` names the newest whole one. Prints a table and writes
-bench/results/any_script.json.
+*Kept* is each program's step at the end, divided by the steps of an undisturbed program. The script resumes from the newest
+checkpoint, or from the one on its command line: extralife's `{resume}` names the newest whole one. Prints a table and
+writes bench/results/any_script.json.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from sides import Box, Ours, Programs, Supervisor, end, pids_of, script, table, 
 KINDS = ("kill", "exit", "suspend", "hang", "torn", "outage")
 PROGRAMS = 4
 FAULTS_EACH = 6
-PYTHON = box_python() or sys.executable  # one that a box has, too
+PYTHON = box_python() or sys.executable  # one that also exists in a box
 STEPS_PER_S, SAVES_S, OUTAGE_S, SILENCE_S = 20.0, 3.0, 3.0, 30.0
 TRAINER = """
 import json, os, signal, sys, time
@@ -98,7 +98,7 @@ def own_init() -> bool:
 
 
 class Systemd(Box):
-    """Services with `Restart=always`, without a limit of starts: of the machine's own systemd, or of one in a box."""
+    """Services with `Restart=always` and no limit of starts, under the machine's own systemd or under one in a box."""
 
     name = "systemd"
     box: LabBox | None = None
@@ -168,7 +168,7 @@ class Pm2(Box):
 
 
 class Torchrun(Box):
-    """An agent for each program, as its manual has it, with as many restarts as it takes."""
+    """An agent for each program, as in its manual, with a practically unlimited number of restarts."""
 
     name = "torchrun"
 
@@ -196,7 +196,7 @@ SIDES: dict[str, type[Box]] = {each.name: each for each in (Extralife, Superviso
 
 
 class Run:
-    """One side, its programs in directories of their own, and what was done to them."""
+    """One side, with a separate directory for each program; `harm` injects a fault."""
 
     def __init__(self, side: type[Box], directory: Path, tag: str) -> None:
         self.directory = directory
@@ -219,7 +219,7 @@ class Run:
             return 0
 
     def harm(self, program: str, kind: str) -> bool:
-        """False: there was no trainer to harm."""
+        """Inject a fault; False: no trainer was running."""
         where = self.directory / program
         if kind == "outage":
             (where / "away").write_text(str(time.time() + OUTAGE_S))
@@ -228,9 +228,9 @@ class Run:
                 os.truncate(newest, newest.stat().st_size // 2)
         number = {"exit": signal.SIGUSR2, "suspend": signal.SIGSTOP, "hang": signal.SIGUSR1}.get(kind, signal.SIGKILL)
         with contextlib.suppress(OSError, ValueError):
-            its_own = (where / "pid").read_text()
+            own_pid = (where / "pid").read_text()
             for pid in pids_of(str(where)):
-                if its_own == _number_inside(pid):
+                if own_pid == _number_inside(pid):
                     os.kill(pid, number)
                     return True
         return False
@@ -241,17 +241,17 @@ class Run:
 
 
 def _number_inside(pid: int) -> str:
-    """The number that a process has for itself: another one in a box."""
+    """The pid of a process in its own namespace: it differs for a process in a box."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(line.split()[-1] for line in lines if line.startswith("NSpid:"))
 
 
 def faults(seed: int, length_s: float) -> list[tuple[float, str, str]]:
-    """(when, program, kind) for all sides: each kind once a program, at random moments of the middle nine tenths."""
-    chance = random.Random(seed)
+    """(seconds, program, kind) for all sides: each kind once per program, at random times in the middle nine tenths."""
+    generator = random.Random(seed)
     found = [
-        (chance.uniform(0.05, 0.95) * length_s, f"p{number}", kind)
-        for number in range(PROGRAMS) for kind in chance.sample(KINDS, FAULTS_EACH)
+        (generator.uniform(0.05, 0.95) * length_s, f"p{number}", kind)
+        for number in range(PROGRAMS) for kind in generator.sample(KINDS, FAULTS_EACH)
     ]  # fmt: skip
     return sorted(found)
 
@@ -282,10 +282,10 @@ def measure(names: list[str], seed: int, length_s: float) -> dict[str, dict[str,
         began_s = time.monotonic()
         struck = dict.fromkeys(runs, 0)
         for at_s, program, kind in faults(seed, length_s):
-            time.sleep(max(0.0, began_s + at_s - time.monotonic()))  # the moment of the next fault
+            time.sleep(max(0.0, began_s + at_s - time.monotonic()))  # until the next fault
             for name, run in runs.items():
                 struck[name] += run.harm(program, kind)
-        time.sleep(max(0.0, began_s + length_s - time.monotonic()))  # the rest of the time, for all sides alike
+        time.sleep(max(0.0, began_s + length_s - time.monotonic()))  # the rest of the time, the same for all sides
         passed_s = time.monotonic() - began_s
         return {
             name: shares([run.step(f"p{number}") - before[name][number] for number in range(PROGRAMS)], passed_s)
@@ -295,7 +295,7 @@ def measure(names: list[str], seed: int, length_s: float) -> dict[str, dict[str,
 
 
 def shares(steps: list[int], passed_s: float) -> dict[str, Any]:
-    """What each program kept of the steps that an undisturbed one makes."""
+    """The kept share of the steps of an undisturbed program: the mean over the programs, and the worst."""
     kept = [each / (passed_s * STEPS_PER_S) for each in steps]
     return {"kept": statistics.mean(kept), "kept by the worst program": min(kept)}
 

@@ -1,7 +1,7 @@
-"""What a beat costs the training thread: `python bench/beat_cost.py [--json FILE]`. The target is 2 us with four counters.
+"""The cost of a beat for the training thread: `python bench/beat_cost.py [--json FILE]`. Target: 2 us with four counters.
 
-Each figure is the cost of one call inside a plain loop, the loop's own cost taken off: the best and the median of 30 rounds
-of 20,000 calls, with the live thread running as it does in a worker. Records lie on tmpfs where there is one.
+Each figure is the cost of one call in a plain loop, without the cost of the loop itself: the best and the median of 30
+rounds of 20,000 calls, with the live thread running as in a worker. Records lie on tmpfs if there is one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TOKEN = "ab" * 16
 
 
 def cost_us(call: Callable[[int], object], rounds: int = ROUNDS, calls: int = CALLS) -> list[float]:
-    """Microseconds a call, round by round."""
+    """Microseconds per call, one value per round."""
     took = []
     for _ in range(rounds):
         began = time.perf_counter_ns()

@@ -1,12 +1,12 @@
 """Random faults under two real games; ground truth from /proc and from the checkpoints themselves (docs/chaos.md).
 
     python bench/chaos.py --minutes 10               # a seed is drawn and printed
-    python bench/chaos.py --seed 7 --faults 150      # until so many faults were injected
+    python bench/chaos.py --seed 7 --faults 150      # until 150 faults were injected
     python bench/chaos.py --kinds smoke --minutes 1 --json FILE
     python bench/chaos.py --list                     # the kinds and how each must be reported
 
-Ends with 1 when an invariant broke or less than 98 % of the faults that were not masked were reported right. As root the
-state directory is a small file system of its own, in a mount namespace that goes with the run.
+The exit code is 1 if an invariant broke or if less than 98 % of the unmasked faults were reported right. As root the state
+directory is a small separate file system, in a mount namespace that ends with the run.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def options() -> argparse.Namespace:
 
 
 def in_namespace() -> bool:
-    """Whether mounts of ours are nobody else's: this process was started again in a namespace of its own."""
-    if os.environ.pop(INSIDE, ""):  # the daemon would ask what setting it is
+    """Whether this process has its own mount namespace. If possible, it starts itself again in a new one."""
+    if os.environ.pop(INSIDE, ""):  # removed, because the daemon would reject it as an unknown setting
         return True
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         return False
@@ -90,7 +90,7 @@ def main() -> int:
     again = [Path(sys.executable).name, "bench/chaos.py", "--seed", str(seed), "--minutes", f"{args.minutes:g}"]
     again += ["--faults", str(args.faults)] if args.faults else []
     again += ["--programs", str(args.programs), "--kinds", *args.kinds]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a run that is ended leaves no processes either
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a terminated run must not leave processes behind
     print(f"seed {seed}; again: {shlex.join(again)}", flush=True)
     directory = Path(tempfile.mkdtemp(prefix="xl-chaos-"))
     began_s = time.monotonic()
@@ -102,7 +102,7 @@ def main() -> int:
     finally:
         run.close()
         found = report.result(run, seed=seed, took_s=time.monotonic() - began_s)
-        print(report.text(found, shlex.join(again)), flush=True)  # also of a run that was ended before its time
+        print(report.text(found, shlex.join(again)), flush=True)  # also after an early end of the run
         out = Path(args.json)
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(found, indent=1) + "\n")
@@ -111,9 +111,9 @@ def main() -> int:
 
 
 def put_away(world: World, disk: Path | None, *, keep: bool) -> None:
-    """Remove the run's directory, or leave it with a copy of the state and what happened when."""
+    """Remove the run's directory, or keep it with a copy of the state and a log of the events."""
     if keep:
-        (world.directory / "events.txt").write_text("".join(f"{at:9.1f} {what}\n" for at, what in world.events))
+        (world.directory / "events.txt").write_text("".join(f"{at:9.1f} {text}\n" for at, text in world.events))
         if disk is not None:
             shutil.copytree(disk / "state", world.directory / "state.copy", ignore=shutil.ignore_patterns("replay"))
         print(f"kept: {world.directory}")

@@ -1,10 +1,10 @@
-"""What checkpoints and replay commits cost the training thread. Run: python bench/checkpoint_stall.py [directory]
+"""The cost of checkpoints and replay commits for the training thread. Run: python bench/checkpoint_stall.py [directory]
 
-A state of the real size (Nature CNN online, target and Adam: 27 MB), a replay of 84x84 frames with 64 environments, on
-a real disk (not tmpfs, where nothing is synced). Prints a table and writes bench/results/checkpoint_stall.json.
+It uses a state of the real size (Nature CNN online, target and Adam: 27 MB), a replay of 84x84 frames with 64 environments,
+and a real disk (not tmpfs, which does not sync). Prints a table and writes bench/results/checkpoint_stall.json.
 
-Blocked = clone + `save` on the training thread. Worst gap = the longest single turn of a busy training thread (a small
-matrix product a turn) while the checkpoint or the commit is written beside it; compare with the gap without a writer.
+Blocked = clone + `save` on the training thread. Worst gap = the longest single turn of a busy training thread (small matrix
+products) while another thread writes the checkpoint or the commit; compare with the gap without a writer.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def nature_state() -> dict[str, torch.Tensor]:
 
 
 class Turns:
-    """A busy training thread in miniature: turns of about a millisecond, the longest one noted."""
+    """A simplified busy training thread: turns of about a millisecond, of which it measures the longest."""
 
     def __init__(self) -> None:
         self.a, self.b = torch.rand(64, 512), torch.rand(512, 512)
@@ -85,7 +85,7 @@ def summary(values: list[float]) -> dict[str, float]:
 
 
 class Noting(Client):
-    """A client without a supervisor that keeps the write times it is told."""
+    """A client without a supervisor that stores the reported write times."""
 
     def __init__(self) -> None:
         super().__init__(environ={})

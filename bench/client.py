@@ -1,9 +1,9 @@
-"""What the client costs a script: `python bench/client.py [--json FILE]`.
+"""The client's cost for a script: `python bench/client.py [--json FILE]`.
 
-Targets: a `step()` in 2 us, an import in 30 ms, a wheel of 40 kB. A call's figure is the least of 200 rounds of 2,000 calls,
-with the loop's own cost left in: what other processes do can only add to it. The median is printed beside it, and the load.
-The calls take turns, so that they meet the same noise. The import's figure is the median of 20 fresh interpreters that have
-compiled it before, without the start of the interpreter.
+Targets: a `step()` in 2 us, an import in 30 ms, a wheel of 40 kB. A call's figure is the minimum of 200 rounds of 2,000
+calls, including the cost of the loop: other processes can only increase it. The median and the machine's load are printed
+too. The calls take turns, so that all have the same noise. The import's figure is the median of 20 fresh interpreters with
+compiled bytecode, without the start of the interpreter.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _IMPORT = "import time; a = time.perf_counter(); {}; print((time.perf_counter() 
 def costs_us(
     measured: dict[str, Callable[[int], object]], rounds: int = 200, calls: int = 2_000
 ) -> dict[str, tuple[float, float]]:
-    """(least, median) of the rounds of each."""
+    """(minimum, median) over the rounds, for each call."""
     took: dict[str, list[float]] = {name: [] for name in measured}
     for _ in range(rounds):
         for name, call in measured.items():

@@ -1,12 +1,13 @@
-"""From the start of a resumed worker to its first update, beside what can not be had for less.
+"""Time from the start of a resumed worker to its first update, compared with a lower bound.
 
     python bench/cold_start.py [--num-envs 32] [--rounds 3] [--threads N] [--cold]
 
-Double DQN on Pong, 84x84, batch 32 (the update itself shall cost nothing), a replay of 20,000 frames on disk. Below it lies
-imports + environments + reading checkpoint and replay: each measured in a process of its own, one after the other, in the
-same rounds. Target: at most 1.2 times their sum. `--cold` drops the libraries and the run's files from the page cache before
-each measurement, as after a reboot (as far as no other process has them mapped). Seconds, and CPU seconds, which hardly
-change on a busy machine. Prints where the time goes by the worker's phases; results also in bench/results/cold_start.json.
+Double DQN on Pong, 84x84, batch 32 (so that the update itself costs almost nothing), a replay of 20,000 frames on disk.
+The lower bound is imports + environments + reading checkpoint and replay: each is measured in a separate process, one after
+the other, in the same rounds. Target: at most 1.2 times their sum. `--cold` drops the libraries and the run's files from
+the page cache before each measurement, as after a reboot (unless another process has them mapped). It prints seconds and
+CPU seconds (which hardly change on a busy machine), and the time per phase of the worker; results also in
+bench/results/cold_start.json.
 """
 
 from __future__ import annotations
@@ -72,12 +73,12 @@ def worker(run_dir: Path, options: argparse.Namespace, number: int) -> subproces
 
 
 def until(process: subprocess.Popen[bytes], run_dir: Path, updates: int) -> dict[str, float]:
-    """Seconds until more than `updates` updates were made, and in which phase they went."""
+    """Seconds until more than `updates` updates are made, in total and per phase."""
     begun = since = time.perf_counter()
     spent: dict[str, float] = {}
     phase = "STARTING"
     while process.poll() is None:
-        time.sleep(0.002)  # what is told is as fine as this; a beat is a record in memory, nothing to wait on
+        time.sleep(0.002)  # the resolution of the result; a beat is a record in memory, so it can only be polled
         beat = contract.read_beat(run_dir / "beat")
         if beat is None:
             continue
@@ -108,16 +109,16 @@ def floor(run_dir: Path, options: argparse.Namespace) -> dict[str, dict[str, flo
         ("environments", _BUILD, [options.num_envs, options.threads]),
         ("reading", _READ, [path for path in run_dir.rglob("*") if path.is_file() and path.stat().st_size]),
     ):
-        told = subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-c", program, *map(str, words)], env=env, check=True, stdout=subprocess.PIPE, text=True
         )
-        wall, cpu = map(float, told.stdout.split())
+        wall, cpu = map(float, done.stdout.split())
         found[name] = {"wall_s": wall, "cpu_s": cpu}
     return found
 
 
 def drop(run_dir: Path) -> None:
-    """Out of the page cache, what nobody else has mapped."""
+    """Drop the files from the page cache, except those that another process has mapped."""
     os.sync()
     for path in (*prefetch.files(None), *(path for path in run_dir.rglob("*") if path.is_file())):
         with path.open("rb") as file:
@@ -144,7 +145,7 @@ def main() -> None:
                 drop(run_dir)
             process = worker(run_dir, options, number + 2)
             try:
-                # Each continues from the same checkpoint: the one before was killed before it saved anything.
+                # Each worker resumes from the same checkpoint: the previous one was killed before it saved.
                 resumed.append(until(process, run_dir, saved_updates(run_dir)))
             finally:
                 process.kill()

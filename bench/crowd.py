@@ -1,10 +1,10 @@
-"""Two hundred programs at once: started, the daemon killed and started again, all stopped.
+"""Two hundred programs at once: start them, kill and restart the daemon, stop all.
 
     python bench/crowd.py                     # about a minute
     python bench/crowd.py --programs 500 --files 1024
 
-Prints how long each took and what it cost, and writes bench/results/crowd.json. `--files` is the soft limit of open
-files that the daemon is started with.
+Prints the duration and cost of each part, and writes bench/results/crowd.json. `--files` is the soft limit of open
+files for the daemon.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def timed(act: Callable[[], object], until: Callable[[], object], timeout_s: flo
 
 
 def crowd(count: int) -> dict[str, Any]:
-    tag = f".{os.getpid()}"  # the fraction of the seconds that they sleep for
+    tag = f".{os.getpid()}"  # the fraction of their sleep times: it marks our processes
     with tempfile.TemporaryDirectory() as name:
         began = time.perf_counter()
         box = Ours({f"p{i:03}": ["sleep", f"{10**8 + i}{tag}"] for i in range(count)}, Path(name))
@@ -66,9 +66,9 @@ def crowd(count: int) -> dict[str, Any]:
 
 
 def _all_run(box: Ours, count: int) -> bool:
-    """By the daemon's own word: without one `status` tells what the journal says."""
-    said = box.ctl("status").stdout
-    return f"daemon pid {box.daemon.pid} " in said and said.count("RUNNING") >= count
+    """Whether the daemon itself reports that all run. Without a daemon `status` would read the journal: check the pid."""
+    output = box.ctl("status").stdout
+    return f"daemon pid {box.daemon.pid} " in output and output.count("RUNNING") >= count
 
 
 def main() -> None:

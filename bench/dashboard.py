@@ -1,16 +1,16 @@
-"""What the dashboard costs a browser, beside TensorBoard on the same curves.
+"""The dashboard's cost in a browser, compared with TensorBoard on the same curves.
 
     python bench/dashboard.py              # a minute or two
-    python bench/dashboard.py --day        # also a simulated day of news in one open page: some minutes more
+    python bench/dashboard.py --day        # also a simulated day of updates in one open page: some minutes more
 
-A simulated box with 500 programs (50 games of ten seeds) has trained for some time; the real API serves it. The page is
-opened five times in Chromium, each time with an empty cache: time to the first contentful paint, and until the table and six
-charts are drawn. Besides: its weight; with `--day`, how much the page's memory grows over 86,400 changes of the stream
-and 1,440 refreshed curves.
+A simulated box with 500 programs (50 games with ten seeds) has trained for some time; the real API serves its data. The page
+is opened five times in Chromium, each time with an empty cache. Times are measured until the first contentful paint, and
+until the table and six charts are drawn. It also measures the page's transfer size and, with `--day`, the growth of its
+memory over 86,400 changes of the stream and 1,440 refreshed curves.
 
-TensorBoard is installed into bench/.envs/tensorboard and is given the same curves as event files: of those six games as many
-programs as our charts draw. It is timed to its first paint and until six of its charts are drawn. Memory is that of the page
-(JavaScript's heap after a collection), and of TensorBoard's processes; our server is the daemon, which runs anyway.
+TensorBoard is installed into bench/.envs/tensorboard and reads the same curves from event files: as many programs of those
+six games as our charts draw. It is timed until its first paint and until six of its charts are drawn. Memory is the page's
+(JavaScript's heap after a collection) and that of TensorBoard's processes; our server is the daemon, which runs anyway.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PORT = 16_016
 RESULTS = ROOT / "bench" / "results" / "dashboard.json"
 ENV = ROOT / "bench" / ".envs" / "tensorboard"
 
-# Notes when the page has what is waited for, by its own clock.
+# Stores the time at which the page is complete, by its own clock.
 WATCH = """
   const look = () => {
     if (!window.complete && document.body && (READY)) window.complete = performance.now();
@@ -66,7 +66,7 @@ OURS = (
     "document.querySelectorAll('#trained tbody tr').length"
 )
 THEIRS = f"document.querySelectorAll('line-chart canvas, line-chart svg path').length >= {CHARTS}"
-# A stream that a test feeds, in place of the browser's.
+# Replaces the browser's EventSource by a stream that this benchmark feeds.
 FED = """
   window.EventSource = class extends EventTarget {
     static CLOSED = 2;
@@ -128,7 +128,7 @@ def heap_mb(page: Page) -> float:
 
 
 def opened(browser: Browser, url: str, ready: str, *first: str) -> tuple[Page, float, float]:
-    """(page, first contentful paint, complete) in ms of a page with an empty cache."""
+    """Open a page with an empty cache: (page, ms until the first contentful paint, ms until it is complete)."""
     page = browser.new_context(viewport={"width": 1440, "height": 1600}).new_page()
     for script in (WATCH.replace("READY", ready), *first):
         page.add_init_script(script)
@@ -143,7 +143,7 @@ def opened(browser: Browser, url: str, ready: str, *first: str) -> tuple[Page, f
 
 
 def timed(browser: Browser, url: str, ready: str) -> dict[str, Any]:
-    """Medians and ranges of some openings."""
+    """Median, minimum and maximum over ROUNDS openings of the page."""
     paints, completes, heaps = [], [], []
     for _ in range(ROUNDS):
         page, paint_ms, complete_ms = opened(browser, url, ready)
@@ -156,7 +156,7 @@ def timed(browser: Browser, url: str, ready: str) -> dict[str, Any]:
 
 
 def weight_bytes(browser: Browser, url: str) -> int:
-    """All that the page loads, as it is sent."""
+    """Size of all files that the page loads, as transferred."""
     page = browser.new_context().new_page()
     sizes: list[int] = []
     page.on(
@@ -188,7 +188,7 @@ def install() -> Path:
 
 
 def write_events(application: Any, where: Path) -> None:
-    """The curves that our page draws, as event files: a run a program, the same points."""
+    """Write the curves of our page as event files: one run per program, the same points."""
     names = [f"{game}-s{seed}" for game in sorted(REFERENCES)[:12] for seed in range(1, 7)]
     query = {"subjects": ",".join(names), "series": "mean_return,steps_per_s,loss", "since": "all", "points": "300"}
     found = application.host.backend.page("curves", query)

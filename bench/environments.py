@@ -1,6 +1,6 @@
-"""Environments of their own for what extralife is compared with, under bench/.envs (which git ignores).
+"""Separate Python environments for the packages that extralife is compared with, under bench/.envs (ignored by git).
 
-`supervisor` is both a distribution of the index and our own package: the two never share an environment.
+`supervisor` is both a distribution on PyPI and our own package, so the two never share an environment.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ STOCK = ("supervisor==4.3.0", "setuptools<81")  # it imports pkg_resources, whic
 
 
 class NotInstallable(Exception):
-    """An environment could not be made; the sentence says why."""
+    """An environment could not be made; the message is one sentence with the reason."""
 
 
 def stock_supervisor() -> Path:
@@ -24,9 +24,10 @@ def stock_supervisor() -> Path:
 
 
 def environment(name: str, *requirements: str, own: bool = False) -> Path:
-    """The bin directory of an environment with these. Made once, by one process at a time. Raises NotInstallable.
+    """The bin directory of an environment with these requirements. Raises NotInstallable.
 
-    `own`: the packages of this interpreter are in it, too: no other torch is installed.
+    The environment is made once, by one process at a time. `own`: it also contains this interpreter's packages, so that no
+    second torch is installed.
     """
     place, done = ENVS / name, ENVS / name / "complete"
     wanted = "\n".join(requirements)

@@ -1,12 +1,12 @@
-"""What looking costs: `/api/v1/status`, and dashboards that follow the stream, with 20 and 500 programs.
+"""The cost of observing: `/api/v1/status`, and dashboards that follow the stream, with 20 and 500 programs.
 
     python bench/eyes.py                       # about 12 minutes
     python bench/eyes.py --programs 20 --window 20 --settle 10
 
-The programs are `sleep`. `status` is asked on one connection. An answer of another moment than the one before was made for
-this request (cold); the others are the same bytes (cached). CPU is the daemon's own clock, all threads, so a busy machine
-does not matter. The readers are another process. The worst gap is the longest time between two turns of the loop.
-A fact is a request's: the time from its answer to its event. Prints a table and writes bench/results/eyes.json.
+The programs are `sleep`. `status` is requested on one connection. An answer with a new time stamp was made for this request
+(cold); the others repeat the same bytes (cached). CPU is the daemon's CPU time over all threads, so a busy machine does not
+matter. The readers are another process. The worst gap is the longest time between two turns of the loop. For facts it
+measures the time from a request's answer to the event of its fact. Prints a table and writes bench/results/eyes.json.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ while True:
 
 
 class Connection(http.client.HTTPConnection):
-    """To the control socket."""
+    """An HTTP connection to the control socket."""
 
     def __init__(self, path: Path) -> None:
         super().__init__("localhost", timeout=60)
@@ -76,7 +76,7 @@ def asked(path: Path, count: int) -> dict[str, float]:
         moment = body[body.rindex(b'"wall_s":') :]
         took_s["cached" if moment == before else "cold"].append(passed_s)
         before = moment
-        time.sleep(0.02)  # so that the daemon turns now and then
+        time.sleep(0.02)  # so that the daemon's loop has new turns
     connection.close()
     found = {"status_kb": len(body) / 1e3}
     for kind, each in took_s.items():
@@ -101,9 +101,9 @@ def readers(path: Path, count: int) -> Iterator[None]:
 
 
 def watched(box: Ours, path: Path, count: int, window_s: float) -> dict[str, float]:
-    """CPU of the daemon and the loop's worst gap while so many follow the stream."""
+    """CPU of the daemon and the loop's worst gap while `count` readers follow the stream."""
     with readers(path, count):
-        time.sleep(2.0)  # the whole pages are sent
+        time.sleep(2.0)  # until the initial complete pages are sent
         spent_s, began_s = cpu_s(box.daemon.pid), time.monotonic()
         time.sleep(window_s)
         percent = 100 * (cpu_s(box.daemon.pid) - spent_s) / (time.monotonic() - began_s)
@@ -112,7 +112,7 @@ def watched(box: Ours, path: Path, count: int, window_s: float) -> dict[str, flo
 
 
 def fact_to_stream(path: Path, repetitions: int) -> float:
-    """The longest of several, in milliseconds."""
+    """The longest of several delays from answer to event, in milliseconds."""
     sock = socket.socket(socket.AF_UNIX)
     sock.connect(str(path))
     sock.sendall(STREAM)
@@ -130,14 +130,14 @@ def fact_to_stream(path: Path, repetitions: int) -> float:
 
 
 def measure(count: int, window_s: float, settle_s: float, crowd: list[int]) -> dict[str, dict[str, float]]:
-    tag = f".{os.getpid()}{count:04}"  # the fraction of the seconds that they sleep for
+    tag = f".{os.getpid()}{count:04}"  # the fraction of their sleep times: it marks our processes
     programs = {f"p{i:03}": ["sleep", f"{10**8 + i}{tag}"] for i in range(count)}
     with tempfile.TemporaryDirectory() as name:
         box = Ours(programs, Path(name))
         path = box.runtime / "supervisor.sock"
         try:
             wait_for(lambda: len(pids_of(tag, "sleep\0")) >= count, 300, 0.2)
-            time.sleep(settle_s)  # starting is over, and its gaps are forgotten
+            time.sleep(settle_s)  # until all are started, and the gaps of that time are no longer reported
             found = {f"{number} streams": watched(box, path, number, window_s) for number in crowd}
             none = found[f"{crowd[0]} streams"]["cpu_percent"]
             for each in found.values():

@@ -1,15 +1,15 @@
-"""Three faults beside PyPI supervisor 4.3.0 and circus 0.19.0: children of crashed workers, a 2-second crasher, SIGSTOP.
+"""Three faults, compared with PyPI supervisor 4.3.0 and circus 0.19.0: children of crashed workers, a crash loop, SIGSTOP.
 
     python bench/faults.py                # about 9 minutes: three daemons in turn
     python bench/faults.py --watch 30 --stopped 20 --sides supervisor    # shorter, to try it out
 
-* leftovers: 5 programs, each a main process with a grandchild in a session of its own; the mains are killed (-9) three
-  times each. What of the crashed ones still lives two seconds after the last crash?
-* crasher: a program that lives two seconds and exits 1. How often was it started, and how often in the last 30 s?
-* stopped: a worker that counts, is stopped (SIGSTOP). How long until it counts again? extralife knows its progress from
-  beats; its limit is what it has learned, at least 30 s.
+* leftovers: 5 programs, each a main process with a grandchild in its own session; the mains are killed (-9) three times
+  each. How many of their grandchildren are still alive two seconds after the last crash?
+* crasher: a program that lives two seconds and exits with 1. How often is it started, in total and in the last 30 s?
+* stopped: a counting worker is suspended (SIGSTOP). How long until it counts again? extralife sees its progress in beats;
+  the time limit is the learned one, at least 30 s.
 
-Ground truth is what the programs write and /proc. Prints a table and writes bench/results/faults.json.
+Ground truth is /proc and the files that the programs write. Prints a table and writes bench/results/faults.json.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FAMILIES, CRASHES = 5, 3
 
 
 def leftovers(side: type[Box]) -> dict[str, Any]:
-    """Grandchildren of crashed mains that are still there."""
+    """Count grandchildren of crashed main processes that are still alive."""
     tag = f"family{os.getpid()}"
     with tempfile.TemporaryDirectory() as name:
         born = Path(name) / "born"
@@ -43,15 +43,15 @@ def leftovers(side: type[Box]) -> dict[str, Any]:
         box = side({f"f{i}": ["sh", "-c", family, "sh", str(i)] for i in range(FAMILIES)}, Path(name))
         crashed: list[int] = []
         try:
-            with contextlib.suppress(TimeoutError):  # circus was seen not to start one again: then the crashes are fewer
+            with contextlib.suppress(TimeoutError):  # circus sometimes fails to restart one: then there are fewer crashes
                 for crash in range(1, CRASHES + 1):
                     for number in range(FAMILIES):
                         main = _mains(born, number, crash)[-1]
-                        time.sleep(1.2)  # past supervisord's startsecs: none of these is a failed start
+                        time.sleep(1.2)  # longer than supervisord's startsecs: no crash counts as a failed start
                         crashed.append(int((born / f"{main}.{number}").read_text()))
                         os.kill(main, signal.SIGKILL)
                 _mains(born, FAMILIES - 1, CRASHES + 1)
-            time.sleep(2.0)  # whoever ends leftovers may take a moment to
+            time.sleep(2.0)  # ending leftovers may take a moment
             left = sum(_lives(pid) for pid in crashed)
         finally:
             box.close()
@@ -63,7 +63,7 @@ def leftovers(side: type[Box]) -> dict[str, Any]:
 
 
 def _mains(born: Path, number: int, lives: int) -> list[int]:
-    """The main processes of a program, oldest first, once it has had so many lives."""
+    """The main processes of a program, oldest first; waits until there have been `lives` of them."""
 
     def look() -> list[int] | None:
         found = [path for path in born.glob(f"*.{number}") if not path.name.endswith(".tmp")]
@@ -80,29 +80,29 @@ def _lives(pid: int) -> bool:
 
 
 def crasher(side: type[Box], watch_s: float) -> dict[str, Any]:
-    """Starts of a program that always lives two seconds."""
+    """Count the starts of a program that always lives two seconds."""
     tag = f"crasher{os.getpid()}"
     with tempfile.TemporaryDirectory() as name:
         log = Path(name) / "starts"
         box = side({"crasher": ["sh", "-c", f"date +%s.%N >> {log}; sleep 2; exit 1 # {tag}"]}, Path(name))
         try:
             wait_for(log.exists, 60, 0.05)
-            time.sleep(watch_s)  # what is counted are the starts in this time
+            time.sleep(watch_s)  # the starts in this time are counted
             now = time.time()
             starts = [float(line) for line in log.read_text().split()]
-            said = box.ctl("status").stdout.splitlines()
+            lines = box.ctl("status").stdout.splitlines()
         finally:
             box.close()
             end(tag)
     return {
         "crasher_watched_s": watch_s, "crasher_starts": len(starts),
         "crasher_starts_in_last_30_s": sum(now - start_s < 30 for start_s in starts),
-        "crasher_said": next((line for line in said if line.startswith("crasher")), ""),
+        "crasher_said": next((line for line in lines if line.startswith("crasher")), ""),
     }  # fmt: skip
 
 
 class Beating(Ours):
-    """With the worker's own beats as its signs of progress."""
+    """extralife with the worker's beats as the source of progress."""
 
     def options(self, _name: str) -> str:
         return 'progress = "beat"'
@@ -124,7 +124,7 @@ while True:
 
 
 def stopped(side: type[Box], watch_s: float) -> dict[str, Any]:
-    """SIGSTOP to a counting worker -> it (or its successor) counts again. None: not within `watch_s`."""
+    """Seconds from SIGSTOP until the worker or its successor counts again. None: not within `watch_s`."""
     tag = f"stopped{os.getpid()}"
     with tempfile.TemporaryDirectory() as name:
         counter = Path(name) / "counter"
@@ -134,9 +134,9 @@ def stopped(side: type[Box], watch_s: float) -> dict[str, Any]:
             (pid,) = pids_of(tag)
             os.kill(pid, signal.SIGSTOP)
             wait_for(lambda: state(pid) == "T", 5)
-            began, stood = time.monotonic(), _count(counter)
+            began, previous = time.monotonic(), _count(counter)
             try:
-                wait_for(lambda: _count(counter) != stood, watch_s, 0.02)
+                wait_for(lambda: _count(counter) != previous, watch_s, 0.02)
                 healed: float | None = time.monotonic() - began
             except TimeoutError:
                 healed = None

@@ -1,11 +1,11 @@
-"""What supervising costs while nothing happens: memory and CPU of an idle daemon, and `status`, with 10 and 200 programs.
+"""The cost of supervision while nothing happens: memory and CPU of an idle daemon, and `status`; 10 and 200 programs.
 
     python bench/footprint.py                  # about 9 minutes: three daemons in turn, 10 and 200 programs, 60 s idle each
     python bench/footprint.py --idle 20 --sides extralife --programs 200
 
-The programs are `sleep`. CPU is the process's own clock (all threads, nanoseconds), so a busy machine does not
-matter; memory is /proc/PID/smaps_rollup. `status` is the wall time of each side's own client, and of Supervisor's 4.3.0
-(stock) where it works: that wants a quiet machine; its CPU time, of client and daemon together, does so less.
+The programs are `sleep`. CPU is the process's CPU clock (all threads, nanoseconds), so a busy machine does not matter;
+memory is /proc/PID/smaps_rollup. `status` is the wall time of each side's own client, and of Supervisor's client 4.3.0
+(stock) where it works. Wall time needs a quiet machine; the CPU time of client and daemon together is less sensitive.
 Prints a table and writes bench/results/footprint.json.
 """
 
@@ -29,12 +29,12 @@ SIDES = {"extralife": Ours, "supervisor": Supervisor, "circus": Circus}
 
 
 def cpu_s(pid: int) -> float:
-    """CPU time of a whole process, its ended threads included (the kernel's numbering of process clocks)."""
+    """CPU time of a whole process, including its ended threads (by the kernel's numbers for process clocks)."""
     return time.clock_gettime((~pid << 3) | 2)
 
 
 def memory_mib(pid: int) -> dict[str, float]:
-    """RSS, PSS (shared pages divided by who shares them) and what is the process's alone."""
+    """RSS, PSS (each shared page divided by its number of users) and private memory, in MiB."""
     found: dict[str, float] = {}
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
         name, _, size = line.partition(":")
@@ -43,7 +43,7 @@ def memory_mib(pid: int) -> dict[str, float]:
 
 
 def ask(command: list[str], daemon: int, repetitions: int) -> tuple[list[float], list[float]]:
-    """Wall seconds of a client's `status`, and CPU seconds of client and daemon together; shortest first."""
+    """Wall seconds of a client's `status`, and CPU seconds of client and daemon together, each sorted."""
     wall, cpu = [], []
     for _ in range(repetitions):
         began, spent = time.perf_counter(), cpu_s(daemon)
@@ -56,8 +56,8 @@ def ask(command: list[str], daemon: int, repetitions: int) -> tuple[list[float],
 
 
 def measure(side: type[Box], count: int, idle_s: float, settle_s: float, repetitions: int) -> dict[str, Any]:
-    """One daemon with `count` programs: started, left alone, asked for its status, stopped."""
-    tag = f".{os.getpid()}{count:04}"  # the fraction of the seconds that they sleep for
+    """One daemon with `count` programs: start it, leave it idle, request its status, stop it."""
+    tag = f".{os.getpid()}{count:04}"  # the fraction of their sleep times: it marks our processes
     programs = {f"p{i:03}": ["sleep", f"{10**8 + i}{tag}"] for i in range(count)}
     with tempfile.TemporaryDirectory() as name:
         began = time.perf_counter()
@@ -65,7 +65,7 @@ def measure(side: type[Box], count: int, idle_s: float, settle_s: float, repetit
         try:
             wait_for(lambda: len(pids_of(tag, "sleep\0")) >= count, 120, 0.1)
             started_s = time.perf_counter() - began
-            time.sleep(settle_s)  # starting is over; what is measured is the idle daemon
+            time.sleep(settle_s)  # until the start is over: only the idle daemon is measured
             return {"started_s": started_s} | idle(box, idle_s) | _status(box, repetitions, count)
         finally:
             box.close()
@@ -73,10 +73,10 @@ def measure(side: type[Box], count: int, idle_s: float, settle_s: float, repetit
 
 
 def idle(box: Box, idle_s: float) -> dict[str, Any]:
-    """CPU and memory while nobody asks for anything."""
+    """CPU and memory while there are no requests."""
     daemon, helpers = box.daemon.pid, box.helpers()
     before, helpers_before, began = cpu_s(daemon), [cpu_s(pid) for pid in helpers], time.monotonic()
-    time.sleep(idle_s)  # the window that the CPU time is of
+    time.sleep(idle_s)  # the window of the CPU measurement
     passed = time.monotonic() - began
     spent, helpers_spent = cpu_s(daemon) - before, sum(cpu_s(pid) for pid in helpers) - sum(helpers_before)
     memory = memory_mib(daemon)
@@ -98,17 +98,17 @@ def idle(box: Box, idle_s: float) -> dict[str, Any]:
 
 
 def _status(box: Box, repetitions: int, count: int) -> dict[str, float]:
-    """By each side's own client, and by Supervisor's where it works."""
+    """The times of `status`, by each side's own client, and by Supervisor's where it works."""
     found = {}
-    for what, command in (("status", box.client("status")), ("stock_status", box.stock_client("status"))):
+    for kind, command in (("status", box.client("status")), ("stock_status", box.stock_client("status"))):
         if command is None:
             continue
         shown = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT).stdout
         if sum(f"p{i:03}" in shown for i in range(count)) != count:
-            raise AssertionError(f"{box.name}: {what} does not show all {count} programs:\n{shown[:2000]}")
+            raise AssertionError(f"{box.name}: {kind} does not show all {count} programs:\n{shown[:2000]}")
         wall, cpu = ask(command, box.daemon.pid, repetitions)
-        found |= {f"{what}_min_s": wall[0], f"{what}_median_s": statistics.median(wall), f"{what}_max_s": wall[-1]}
-        found[f"{what}_cpu_median_s"] = statistics.median(cpu)
+        found |= {f"{kind}_min_s": wall[0], f"{kind}_median_s": statistics.median(wall), f"{kind}_max_s": wall[-1]}
+        found[f"{kind}_cpu_median_s"] = statistics.median(cpu)
     return found
 
 

@@ -1,14 +1,14 @@
-"""What only a GPU can show, in ten minutes: python bench/gpu.py [--minutes 10] [--only PART ...]
+"""All tests that need a GPU, in ten minutes: python bench/gpu.py [--minutes 10] [--only PART ...]
 
-Speed of the three trainers beside Stable-Baselines3, with torch.compile and with CUDA graphs; a real CUDA out-of-memory
-error under a real daemon, answered by a smaller batch; the memory gate against another process that holds the memory;
-NVML's readings by what the worker does; a resumed run that has the bits of one that never stopped.
+Speed of the three trainers compared with Stable-Baselines3, with torch.compile and with CUDA graphs; a real CUDA
+out-of-memory error under a real daemon, solved by a smaller batch; the memory gate against another process that holds the
+memory; NVML's readings by the worker's activity; a resumed run that is bit-identical to one that never stopped.
 
-Each part is a process of its own (bench/gpu_parts.py) with its own time limit: its share of the time that is left, by the
-weights below. A part that hangs or crashes is one row that says so. It ends with one table and the list of what was not
-there; the same goes to bench/results/gpu.json. Exit status: 0 every part passed, 1 one did not, 77 there is no GPU.
+Each part is a separate process (bench/gpu_parts.py) with its own time limit: its share of the time that is left, by the
+weights below. A part that hangs or crashes becomes a row with its error. At the end it prints one table and the list of
+missing features, and writes both to bench/results/gpu.json. Exit status: 0 every part passed, 1 one did not, 77 no GPU.
 
-SB3 takes part if bench/throughput.py has made its environment before (bench/.envs/peers: minutes of downloads).
+SB3 is included if bench/throughput.py has made its environment before (bench/.envs/peers: minutes of downloads).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RESULTS = BENCH / "results" / "gpu.json"
 NO_GPU = 77
 ALGORITHMS, DTYPES = ("dqn", "ppo", "pqn"), ("bf16", "fp32")
 ENVS = {"full": (32, 64, 256), "tiny": (2, 4)}
-_LEAST_S = 20.0  # less is not enough for a part to begin
+_LEAST_S = 20.0  # minimum for one part
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Part:
 
 @dataclass
 class Outcome:
-    """How a part ended: its figures, what it did not find here, or why it failed."""
+    """The result of a part: its figures, features that are missing here, or the reason of a failure."""
 
     name: str
     took_s: float = 0.0
@@ -58,7 +58,7 @@ class Outcome:
 
 
 def parts(size: str) -> list[Part]:
-    """First what is most in doubt on a new GPU, then the speeds."""
+    """First the parts that are most likely to fail on a new GPU, then the speeds."""
     found = [
         Part("out of memory", ("oom",), 4),
         Part("gate", ("gate",), 3),
@@ -78,13 +78,13 @@ def parts(size: str) -> list[Part]:
 
 
 def play(part: Part, limit_s: float, device: str, size: str) -> Outcome:
-    """Run a part; whatever it does, this returns soon after the limit, and no process of the part lives on."""
+    """Run a part. This always returns soon after the limit, and ends all processes of the part."""
     outcome, began_s = Outcome(part.name), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="extralife-gpu-", ignore_cleanup_errors=True) as scratch:
-        said, complaint = Path(scratch, "said"), Path(scratch, "complaint")
+        output, errors = Path(scratch, "said"), Path(scratch, "complaint")
         command = [sys.executable, BENCH / "gpu_parts.py", device, size, f"{limit_s:.0f}", scratch, *part.words]
-        # To files: a process that a part leaves behind would hold a pipe open, and this would wait for it.
-        with said.open("w") as out, complaint.open("w") as error:
+        # Output goes to files: a process that a part leaves behind would hold a pipe open, and this would wait for it.
+        with output.open("w") as out, errors.open("w") as error:
             process = subprocess.Popen(
                 command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL, stdout=out,
                 stderr=error, start_new_session=True,
@@ -95,19 +95,19 @@ def play(part: Part, limit_s: float, device: str, size: str) -> Outcome:
             outcome.failed = f"not done after {limit_s:.0f} s"
         _end(process, scratch)
         if not outcome.failed and process.returncode:
-            last = (complaint.read_text(errors="replace").strip().splitlines() or ["no message"])[-1]
+            last = (errors.read_text(errors="replace").strip().splitlines() or ["no message"])[-1]
             outcome.failed = f"exit status {process.returncode}: {last[:300]}"
         if not outcome.failed:
-            told = json.loads(said.read_text().splitlines()[-1])
-            outcome.figures, outcome.absent, outcome.failed = told["figures"], told["absent"], told["failed"]
+            result = json.loads(output.read_text().splitlines()[-1])
+            outcome.figures, outcome.absent, outcome.failed = result["figures"], result["absent"], result["failed"]
     outcome.took_s = time.monotonic() - began_s
     return outcome
 
 
 def _end(process: subprocess.Popen[bytes], scratch: str) -> None:
-    """A part ends its own children on SIGTERM. Whatever of it is left after ten seconds is killed.
+    """Send SIGTERM to a part, which then ends its own children. After ten seconds kill all of its remaining processes.
 
-    Its own session is not enough: a daemon's workers have sessions of their own. Their command lines name the directory.
+    Killing its session is not enough: a daemon's workers have their own sessions. Their command lines name the directory.
     """
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -119,7 +119,7 @@ def _end(process: subprocess.Popen[bytes], scratch: str) -> None:
 
 
 def play_all(chosen: list[Part], budget_s: float, device: str, size: str) -> list[Outcome]:
-    """Time that a part does not use goes to those after it."""
+    """Run the parts one after another. Time that a part does not use goes to the later ones."""
     until_s, outcomes = time.monotonic() + budget_s, []
     for number, part in enumerate(chosen):
         left_s = until_s - time.monotonic()
@@ -144,7 +144,7 @@ def _shown(value: Any) -> str:
 
 
 def gpu_name() -> str | None:
-    """As torch names the first GPU; None when it sees none. In a process of its own: this one holds no GPU memory."""
+    """The first GPU's name from torch; None without a GPU. A separate process asks torch, so this one uses no GPU memory."""
     program = "import torch; print(torch.cuda.get_device_name(0) if torch.cuda.is_available() else '')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     return done.stdout.strip() or None
@@ -165,7 +165,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="for all parts together")
     parser.add_argument("--only", action="append", metavar="PART", help="the parts whose name begins so; may be repeated")
     parser.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="where the results go")
-    # For the bench's own test: every part's code, on a box without a GPU, in small.
+    # For this benchmark's own test: it runs every part's code at a small size, on a box without a GPU.
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help=argparse.SUPPRESS)
     parser.add_argument("--size", choices=list(ENVS), default="full", help=argparse.SUPPRESS)
     options = parser.parse_args()

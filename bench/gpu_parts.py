@@ -1,8 +1,8 @@
-"""One part of bench/gpu.py, in a process of its own: gpu_parts.py DEVICE SIZE SECONDS SCRATCH PART [WORDS]; prints JSON.
+"""One part of bench/gpu.py, in a separate process: gpu_parts.py DEVICE SIZE SECONDS SCRATCH PART [WORDS]; prints JSON.
 
-figures: what was measured; absent: what this machine does not have, a sentence each; failed: what should hold and does not.
-With DEVICE `cpu` the same code runs in small. Only what needs CUDA or NVML says that it is not there; the error is then
-one of the host's memory, under a limit of address space.
+figures: the measurements; absent: missing features of this machine, a sentence each; failed: an expectation that is not met.
+With DEVICE `cpu` the same code runs at a small size. Only parts that need CUDA or NVML are absent there. The out-of-memory
+error then concerns the host's memory, under a limit of address space.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ sys.stdin.read()
 
 
 class Absent(Exception):
-    """This machine lacks what the part measures; the sentence says what."""
+    """This machine lacks a feature that the part needs; the message is one sentence that names it."""
 
 
 class Wrong(Exception):
-    """What should hold does not; the sentence says what was found."""
+    """An expectation is not met; the message is one sentence that describes the actual result."""
 
 
 class Asked:
-    """What the command line asks for, and the time that is left."""
+    """The parsed command line, and the time that is left."""
 
     def __init__(self, words: list[str]) -> None:
         self.device, self.size, seconds, scratch, self.part, *self.words = words
@@ -67,11 +67,11 @@ class Asked:
         return self.until_s - time.monotonic()
 
     def wait(self, look: Callable[[], Any], what: str, keep_s: float = 8.0) -> Any:
-        """The first true answer; Wrong once there is just enough time left to end everything in order."""
+        """The first true result of `look`. Raises Wrong when only the time for an orderly end (`keep_s`) is left."""
         while not (found := look()):
             if self.left_s() < keep_s:
                 raise Wrong(f"waited in vain for {what}")
-            time.sleep(0.1)  # another process, which tells nobody
+            time.sleep(0.1)  # the change is in another process, so it can only be polled
         return found
 
 
@@ -110,7 +110,7 @@ def graphs(asked: Asked) -> dict[str, Any]:
 
 
 def sb3(asked: Asked) -> dict[str, Any]:
-    """Stable-Baselines3 with the same load: `sb3 ALGO ENVS`. Its networks compute in fp32."""
+    """Stable-Baselines3 with the same load: `sb3 ALGO ENVS`. Its networks use fp32."""
     import throughput
     from environments import ENVS
 
@@ -121,12 +121,12 @@ def sb3(asked: Asked) -> dict[str, Any]:
     command = [ENVS / "peers" / "bin" / "python", "-W", "ignore", ROOT / "bench" / "peer_sb3.py", algo, envs]
     command += [_batch(int(envs)), _RATIO if algo == "dqn" else _EPOCHS, settle_s, seconds]
     done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=True)
-    told: throughput.Measured = json.loads(done.stdout.strip().splitlines()[-1])
-    return {"steps/s": told["steps_per_s"], "steps/CPU s": told["steps_per_cpu_s"]}
+    result: throughput.Measured = json.loads(done.stdout.strip().splitlines()[-1])
+    return {"steps/s": result["steps_per_s"], "steps/CPU s": result["steps_per_cpu_s"]}
 
 
 def _batch(envs: int) -> int:
-    """For SB3's dqn a batch has to divide what a vector step owes, 8 transitions an environment."""
+    """The batch size. For SB3's dqn it must divide the transitions due per vector step, 8 per environment."""
     return min(_RATIO * envs, 2048)
 
 
@@ -138,7 +138,7 @@ class Daemon:
 
     def __init__(self, asked: Asked, tables: str, *, address_space: int = 0) -> None:
         self.state = asked.scratch / "state"
-        # Sockets need a short path; the daemon's own mark on the command line is the scratch directory.
+        # Sockets need a short path. The daemon's processes are found by the scratch directory on their command lines.
         self.runtime = tempfile.TemporaryDirectory(prefix="xlb-", ignore_cleanup_errors=True)
         self.config = asked.scratch / "x.toml"
         level = "num_envs = 4\nbatch_size = 64\nthreads = 1\n" if asked.tiny else "num_envs = 64\nbatch_size = 512\n"
@@ -162,7 +162,7 @@ class Daemon:
     def status(self) -> dict[str, Any]:
         try:
             found: dict[str, Any] = json.loads(self.ctl("status", "--json"))
-        except json.JSONDecodeError:  # it does not serve yet
+        except json.JSONDecodeError:  # the daemon does not serve yet
             found = {}
         return found if found.get("daemon", {}).get("pid") else {}
 
@@ -171,7 +171,7 @@ class Daemon:
         return found
 
     def trains(self) -> dict[str, Any] | None:
-        """The program, once it makes updates."""
+        """The program's status, once it makes updates; else None."""
         found = self.program()
         return found if found.get("phase") == "RUNNING" and found.get("updates") else None
 
@@ -202,7 +202,7 @@ def daemon(asked: Asked, tables: str, *, address_space: int = 0) -> Iterator[Dae
 
 @contextlib.contextmanager
 def hog(leave_mib: int) -> Iterator[subprocess.Popen[str]]:
-    """Another process that holds the GPU's memory, but for so much."""
+    """Another process that holds the GPU's memory, except `leave_mib`."""
     command = [sys.executable, "-c", _HOG, str(leave_mib)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as held:
         assert held.stdout is not None
@@ -215,8 +215,8 @@ def hog(leave_mib: int) -> Iterator[subprocess.Popen[str]]:
 
 
 def oom(asked: Asked) -> dict[str, Any]:
-    """A batch that cannot fit: the worker dies of a real out-of-memory error, and gets smaller batches until one fits."""
-    # The first update comes after batch / ratio environment steps: a high ratio, and it comes at once.
+    """A batch that is too large: the worker dies of a real out-of-memory error, and gets smaller batches until one fits."""
+    # The first update comes after batch / ratio environment steps: with a high ratio it comes soon.
     batch, ratio = (16_384, 256.0) if asked.tiny else (65_536, 64.0)
     network = "small" if asked.tiny else "auto"
     tables = f'replay_ratio = {ratio}\nnetwork = "{network}"\n[gate]\nmin_free_mb = 0\n'
@@ -255,12 +255,12 @@ def gate(asked: Asked) -> dict[str, Any]:
 
 
 def nvml(asked: Asked) -> dict[str, Any]:
-    """What the driver says of the GPU while the worker acts, updates and so on."""
+    """The driver's readings of the GPU, by the worker's activity (acting, updating and so on)."""
     if not asked.cuda:
         raise Absent(NO_NVML)
     with daemon(asked, "[program.Pong]\n") as box:
         asked.wait(box.trains, "it to train")
-        time.sleep(max(2.0, min(20.0, asked.left_s() - 15.0)))  # of readings, five a second
+        time.sleep(max(2.0, min(20.0, asked.left_s() - 15.0)))  # collect readings, five a second
         gpus = (box.status().get("daemon", {}).get("gpu") or {}).get("gpus") or []
     if not gpus:
         raise Wrong("the daemon has no reading of the GPU")
@@ -284,7 +284,7 @@ _TRAINER = {"dqn": {"learning_starts": 256, "replay_ratio": 2.0, "target_period"
 
 
 def resume(asked: Asked) -> dict[str, Any]:
-    """`resume ALGO`: a learner that never stopped, and one that loads its checkpoint from disk, end with the same bits."""
+    """`resume ALGO`: a learner that never stopped, and one that loads its checkpoint from disk, must end bit-identical."""
     import torch
 
     from workers import args as args_module
@@ -318,12 +318,12 @@ def resume(asked: Asked) -> dict[str, Any]:
     saved = saver.save(whole.env_steps, *whole.snapshot(), mean_return=whole.mean_return, stall_s=0.0)
     if not (saved and saver.wait(60)) or saver.failure:
         raise Wrong(f"the checkpoint could not be saved: {saver.failure}")
-    if (asked.scratch / "whole").exists():  # its replay, as it is now
+    if (asked.scratch / "whole").exists():  # copy its replay as of now
         shutil.copytree(asked.scratch / "whole", stores)
-    run(whole, 2, after)  # games cannot be saved: both begin new ones here
+    run(whole, 2, after)  # games cannot be saved: both learners begin new ones here
 
     resumed = learner("stores")
-    torch.manual_seed(99)  # what the checkpoint does not restore shows
+    torch.manual_seed(99)  # so that state which the checkpoint does not restore shows up
     loaded = Checkpointer(checkpoints, Client({}), {"game": game}).load_newest()
     if loaded is None:
         raise Wrong("the checkpoint could not be read back")
@@ -336,7 +336,7 @@ def resume(asked: Asked) -> dict[str, Any]:
 
 
 def _differing(one: Any, other: Any) -> set[str]:
-    """Names of what differs between two learners, tensors by their bits."""
+    """Names of the values that differ between two learners; tensors are compared bit by bit."""
     import torch
 
     def bits(tensors: dict[str, torch.Tensor]) -> dict[str, bytes]:
@@ -359,16 +359,16 @@ PARTS: dict[str, Callable[[Asked], dict[str, Any]]] = {
 
 def main() -> None:
     sys.path.insert(0, str(ROOT / "bench"))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # daemons and hogs are ended on the way out
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `finally` blocks end daemons and hogs
     asked = Asked(sys.argv[1:])
-    told: dict[str, Any] = {"figures": {}, "absent": [], "failed": ""}
+    result: dict[str, Any] = {"figures": {}, "absent": [], "failed": ""}
     try:
-        told["figures"] = PARTS[asked.part](asked)
+        result["figures"] = PARTS[asked.part](asked)
     except Absent as error:
-        told["absent"] = [str(error)]
+        result["absent"] = [str(error)]
     except Wrong as error:
-        told["failed"] = str(error)
-    print(json.dumps(told))
+        result["failed"] = str(error)
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,16 @@
-"""What play that learns nothing earns in each game, and what a step of it costs: where a learning test has a chance.
+"""Rewards of play without learning in each game, and CPU cost of a step: to choose a game for learning tests.
 
     python bench/habits.py [Krull RoadRunner ...] [--steps 700] [--coins]
 
-A game is a proof of learning only where no habit scores: a network whose weights never move, or move at random, ends as
-one action for ever, or nearly so. So, as clipped rewards a thousand steps of one environment: play at random, each action
-for ever (the best one, and which), and the greedy play of freshly initialised networks (the best of 8), 42x42 pixels, lives
-as games. The last column is CPU time a thousand steps, the games alone. Results also in bench/results/habits.json.
+A game can prove learning only if no habit scores: a network whose weights never change, or change at random, repeats
+almost always one action. So this prints the clipped rewards per thousand steps of one environment for random play, for each
+single action forever (the best reward, and its action), and for the greedy play of freshly initialised networks (the best
+of 8). Frames have 42x42 pixels, and a lost life ends a game. The last column is the CPU time of a thousand steps, for the
+games alone. Results also in bench/results/habits.json.
 
-`--coins`: habits with chance in them, a coin thrown between two actions at each step, and one action with three in ten at
-random. Each is tried in two environments, and the best three then in 32, where the best 256 steps in a row count, as they do
-in bench/learning.py (8,192 steps of one environment): the best of many short tries is mostly luck.
+`--coins` tests random habits: a coin toss between two actions at each step, and one action with 30 % random actions. Each
+is tried in two environments. The best three are repeated in 32 environments, where the best 256 consecutive steps count,
+as in bench/learning.py (8,192 steps of one environment): the best of many short tries is mostly luck.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 RANDOM = 8  # environments with random actions
-FEW_STEPS, MANY_STEPS, WINDOW = 300, 640, 256  # of each environment, for `--coins`
-FRESH = 8  # networks, half of them with LayerNorm, an environment each
+FEW_STEPS, MANY_STEPS, WINDOW = 300, 640, 256  # steps of each environment, for `--coins`
+FRESH = 8  # networks, half of them with LayerNorm; one environment each
 GAMES = """
     AirRaid Alien Amidar Assault Asterix Atlantis BankHeist BattleZone BeamRider Boxing Breakout Carnival Centipede
     ChopperCommand CrazyClimber DemonAttack Enduro FishingDerby Freeway Frostbite Galaxian Gopher Hero IceHockey Jamesbond
     Kaboom Kangaroo KeystoneKapers Krull KungFuMaster MsPacman NameThisGame Phoenix Pong Pooyan Qbert Riverraid RoadRunner
     Seaquest SpaceInvaders StarGunner Tennis TimePilot Tutankham UpNDown VideoPinball WizardOfWor
-""".split()  # rich in early reward, by what is published after 100,000 steps
+""".split()  # games with much early reward, by published results after 100,000 steps
 
 
 def earned(game: str, steps: int) -> dict[str, float | int]:
-    """Clipped rewards a thousand steps of each kind of play, all side by side in one set of environments."""
+    """Clipped rewards per thousand steps for each kind of play; all kinds run together in one set of environments."""
     spec = envs.spec_of(game, 42)
     count = spec.actions + RANDOM + FRESH
     games = envs.make(spec, envs.env_seeds(1, 1, 0, count), 1)
@@ -74,22 +75,22 @@ def earned(game: str, steps: int) -> dict[str, float | int]:
 
 
 def thrown(game: str, habits: list[NDArray[np.float64]], each: int, steps: int, seed: int) -> NDArray[np.float64]:
-    """Clipped rewards [steps, habits] of all `each` environments of each habit, which is a probability of each action."""
+    """Clipped rewards [steps, habits], summed over `each` environments per habit. A habit is a probability per action."""
     spec = envs.spec_of(game, 42)
     games = envs.make(spec, envs.env_seeds(seed, 1, 0, each * len(habits)), 1)
     drawn, rows = np.random.default_rng(seed), []
     up_to = np.repeat(np.cumsum(np.array(habits), axis=1), each, axis=0)
     games.reset()
     for _ in range(steps):
-        chance = drawn.random((len(up_to), 1)) * (1.0 - 1e-9)
-        games.send((chance > up_to[:, :-1]).sum(1))
+        draw = drawn.random((len(up_to), 1)) * (1.0 - 1e-9)
+        games.send((draw > up_to[:, :-1]).sum(1))
         rows.append(games.recv().rewards.reshape(len(habits), each).sum(1))
     games.close()
     return np.array(rows, dtype=np.float64)
 
 
 def coins(game: str) -> None:
-    """Says what the best three habits with chance in them earn."""
+    """Print the rewards of the best three random habits."""
     one = np.eye(envs.spec_of(game, 42).actions)
     named = {f"a coin between {a} and {b}": (one[a] + one[b]) / 2 for a, b in itertools.combinations(range(len(one)), 2)}
     named |= {f"{a}, three in ten at random": 0.7 * one[a] + 0.3 / len(one) for a in range(len(one))}

@@ -1,6 +1,6 @@
-"""What one durable commit costs on this disk: `python bench/journal_commit.py [DIRECTORY] [COMMITS]`.
+"""The cost of one durable commit on this disk: `python bench/journal_commit.py [DIRECTORY] [COMMITS]`.
 
-One fact a transaction, WAL with synchronous=FULL, as the daemon does it. The directory decides the disk.
+One fact per transaction, WAL with synchronous=FULL, like the daemon. The directory determines the disk.
 """
 
 import json

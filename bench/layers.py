@@ -1,15 +1,15 @@
-"""Where an update's time goes: each operation of Nature's network on a minibatch, forward and both gradients.
+"""Time per operation of an update: each operation of Nature's network on a minibatch, forward and both gradients.
 
     python bench/layers.py [--rows 256] [--threads N] [--repeat 11] [--dtype auto|bf16|fp32]
 
-On the CPU, channels last, in the format that our workers choose there. CPU milliseconds of all threads and milliseconds by
-the clock, the least of the repetitions, taken in turns: on a machine that others use, CPU time hardly changes where the
-clock's does. What a row loses from one thread to two is what sharing out the operation costs; run it with GOMP_SPINCOUNT=0
-for CPU time, else threads that wait are counted as working.
+It runs on the CPU, channels last, in the format that our workers choose there. It prints CPU milliseconds of all threads
+and wall milliseconds, each the minimum of the repetitions, which take turns: on a shared machine CPU time changes much less
+than wall time. The increase of a row from one thread to two is the cost of splitting the operation. Use GOMP_SPINCOUNT=0
+for CPU time; otherwise waiting threads count as working.
 
-The last lines are how many steps a second `ppo` and `pqn` (8 environments x 128 steps, 4 epochs) could make that spend their
-time on the library's operations at their best and on nothing else at all, games that cost nothing included: `ppo` on its
-layers one by one, `pqn` on a whole pass, with its norms. Also in bench/results/layers.json.
+The last lines are upper bounds of the steps a second of `ppo` and `pqn` (8 environments x 128 steps, 4 epochs). They assume
+the library's operations at their best speed and no other cost, not even for games. For `ppo` the layers are added one by
+one, for `pqn` a whole pass with its norms is measured. Also in bench/results/layers.json.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-CONVOLUTIONS = {  # as a CPU computes them at 84x84: channels in (conv2: of pairs), size, channels out, kernel, stride
+CONVOLUTIONS = {  # as computed on a CPU at 84x84: input channels (conv2: of pairs), size, output channels, kernel, stride
     "conv1": (16, (4, 21, 21), 32, (4, 2, 2), (1, 1, 1)), "conv2": (64, (20, 10), 64, (4, 2), (2, 1)),
     "conv3": (64, (9, 9), 64, (3, 3), (1, 1)),
 }  # fmt: skip
 
-ENOUGH_S = 0.06  # ticks come every 4 ms
+ENOUGH_S = 0.06  # CPU time is counted in ticks of 4 ms
 
-Operations = dict[str, tuple[float, Callable[[], Any]]]  # by name: floating point operations, and what does it
+Operations = dict[str, tuple[float, Callable[[], Any]]]  # name -> (floating point operations, function)
 
 
 def operations(rows: int, dtype: Any) -> Operations:
@@ -56,7 +56,7 @@ def operations(rows: int, dtype: Any) -> Operations:
 
         found[f"{name} forward"] = flop, lambda f=forward, x=x, w=weight, b=bias, s=stride: f(x, w, b, s)  # type: ignore[misc]
         found[f"{name} weights"] = flop, lambda g=gradients: g([False, True, True])  # type: ignore[misc]
-        if name != "conv1":  # nobody asks for the gradient of the frames
+        if name != "conv1":  # the gradient of the frames is not needed
             found[f"{name} input"] = flop, lambda g=gradients: g([True, False, False])  # type: ignore[misc]
     x, weight, above = (torch.randn(*shape, dtype=dtype) for shape in ((rows, 3136), (512, 3136), (rows, 512)))
     flop = 2.0 * rows * weight.numel()
@@ -69,7 +69,7 @@ def operations(rows: int, dtype: Any) -> Operations:
 
 
 def _whole(rows: int, dtype: Any) -> Operations:
-    """The network around them; `ppo` has no LayerNorm, `pqn` has."""
+    """The rest of the network, and whole passes; `ppo` has no LayerNorm, `pqn` has."""
     import torch
 
     from workers import networks
@@ -107,7 +107,7 @@ def _whole(rows: int, dtype: Any) -> Operations:
 
 
 def most_steps_per_s(wall_s: dict[str, float], rows: int) -> dict[str, float]:
-    """By layers, frames and optimizer alone: a rollout is acted on once, in rows of 8, and learned from 4 times."""
+    """Upper bounds from layers, frames and optimizer only: each step is acted on once, in rows of 8, and learned 4 times."""
     layers_s = sum(s for name, s in wall_s.items() if name.startswith(("conv", "linear")))
     update_s = {
         "ppo": layers_s + wall_s["frames to numbers"] + wall_s["Adam"],
@@ -117,7 +117,7 @@ def most_steps_per_s(wall_s: dict[str, float], rows: int) -> dict[str, float]:
 
 
 def timed(do: Callable[[], Any]) -> tuple[float, float]:
-    """(wall, CPU) seconds of one call, over many calls: what a second thread has used is booked at the next tick."""
+    """(wall, CPU) seconds of one call, averaged over many: the kernel counts a second thread's CPU time only at ticks."""
     begun, begun_cpu, calls = time.perf_counter(), time.process_time(), 0
     while time.perf_counter() - begun < ENOUGH_S:
         do()
@@ -144,7 +144,7 @@ def main() -> None:
     for turn in range(options.repeat + 1):
         for name, (_, do) in todo.items():
             took_wall_s, took_cpu_s = timed(do)
-            if turn:  # the first is a rehearsal
+            if turn:  # the first turn is a warm-up
                 cpu_s[name], wall_s[name] = min(cpu_s[name], took_cpu_s), min(wall_s[name], took_wall_s)
     table = {
         name: {"cpu_ms": 1e3 * cpu_s[name], "wall_ms": 1e3 * wall_s[name], "gflops": flop / cpu_s[name] / 1e9}

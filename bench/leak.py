@@ -1,16 +1,16 @@
-"""Whether training leaks: the slope of its memory over minutes, over 20 tests, and over 20 restarts of its environments.
+"""Memory leaks of training: the slope of its memory over minutes, over 20 tests, and over 20 restarts of its environments.
 
     python bench/leak.py [--minutes 30] [--tests 20] [--restarts 20] [--algo dqn] [--game Breakout] [--num-envs 16]
 
 One process trains (42x42, the small network, a replay in memory that is filled before the clock starts), and its resident
 memory is read once a second. Then its test games are played 20 times, as between two stretches of training, in environments
-that are built once. Then its environments are closed and built anew, 20 times, a few steps in each. A slope is
-told with its 95 % confidence interval; neighbouring readings depend on each other, so they are averaged in 20 blocks
-first. It passes when the interval contains 0 or what the slope adds up to in a day is less than 1 % of the memory.
+that are built once. Then its environments are closed and rebuilt 20 times, with a few steps each time. A slope is
+printed with its 95 % confidence interval. Neighbouring readings depend on each other, so they are averaged in 20 blocks
+first. A slope passes if its interval contains 0, or if its growth in a day is less than 1 % of the memory.
 
-Beside it stands what the allocator has given out and not got back, of all its arenas (malloc_info(3)): a leak is in both,
-while gaps that are used again are in the resident memory alone. They grow over some forty restarts, in steps: each arena up
-to the most that it ever held at once. Ends with 1 when the resident memory of one does not pass. Results also in
+The second figure is the memory that the allocator has handed out and not got back, over all arenas (malloc_info(3)). A leak
+shows in both figures; reusable gaps show only in the resident memory. The gaps grow in steps over about forty restarts,
+until each arena has reached its maximum use. The exit code is 1 if any resident memory does not pass. Results also in
 bench/results/leak.json.
 """
 
@@ -50,13 +50,13 @@ RESIDENT, GIVEN_OUT = 1, 2
 
 
 class Readings:
-    """When, or after how many; bytes that are resident; bytes that the allocator has given out.
+    """Rows of (time or count, resident bytes, bytes that the allocator has handed out).
 
-    In memory that is there from the beginning: a list of them would grow by 0.15 KiB a reading, most of what is looked for.
+    The memory is allocated at the beginning: a list would grow by 0.15 KiB per reading, which is most of a typical leak.
     """
 
     def __init__(self, most: int) -> None:
-        self._rows = np.ones((most, 3))  # ones: zeros would be given no memory before they are written
+        self._rows = np.ones((most, 3))  # ones: zeros would get no physical memory before they are written
         self._count = 0
 
     def __len__(self) -> int:
@@ -67,7 +67,7 @@ class Readings:
         self._count += 1
 
     def of(self, place: int) -> list[tuple[float, float]]:
-        """(when, bytes): RESIDENT or GIVEN_OUT."""
+        """(time or count, bytes) of each reading; `place` is RESIDENT or GIVEN_OUT."""
         return [(row[0], row[place]) for row in self._rows[: self._count].tolist()]
 
 
@@ -76,21 +76,21 @@ def rss_bytes() -> int:
 
 
 def given_out_bytes() -> int:
-    """Of all arenas and mappings of glibc's allocator, less what is free in them (malloc_info(3))."""
+    """Size of all arenas and mappings of glibc's allocator, minus the free memory in them (malloc_info(3))."""
     text, size = ctypes.c_void_p(), ctypes.c_size_t()
     stream = ctypes.c_void_p(LIBC.open_memstream(ctypes.byref(text), ctypes.byref(size)))
     LIBC.malloc_info(0, stream)
     LIBC.fclose(stream)
-    whole = ET.fromstring(ctypes.string_at(text, size.value))
+    report = ET.fromstring(ctypes.string_at(text, size.value))
     LIBC.free(text)
-    totals = {part.get("type"): int(part.get("size", 0)) for part in [*whole.findall("total"), *whole.findall("system")]}
+    totals = {part.get("type"): int(part.get("size", 0)) for part in [*report.findall("total"), *report.findall("system")]}
     return totals["current"] + totals["mmap"] - totals["fast"] - totals["rest"]
 
 
 def slope(readings: list[tuple[float, float]]) -> tuple[float, float]:
     """(slope, half of its 95 % interval) by least squares through the means of 20 blocks.
 
-    Worked example: readings that rise by 1 a second give (1.0, 0.0); readings that are all the same (0.0, 0.0).
+    Worked example: readings that rise by 1 a second give (1.0, 0.0); equal readings give (0.0, 0.0).
     """
     size = len(readings) // BLOCKS
     if size == 0:
@@ -125,7 +125,7 @@ def trained(made: algorithms.Learner, games: envs.Envs, minutes: float) -> Readi
 
 
 def restarted(made: algorithms.Learner, count: int) -> Readings:
-    """Readings by number of the restart; the first are not counted: the allocator's arenas still grow to what is needed."""
+    """Readings by number of the restart. The first restarts do not count: the allocator's arenas still grow to full size."""
     readings = Readings(count)
     for number in range(count + SETTLING_RESTARTS):
         games = envs.make(made.spec, envs.env_seeds(1, number + 2, made.env_steps, made.args.num_envs), made.args.threads)
@@ -140,14 +140,14 @@ def restarted(made: algorithms.Learner, count: int) -> Readings:
 
 
 def tested(made: algorithms.Learner, count: int) -> Readings:
-    """Readings by number of the test; the first are not counted, as above. Games are cut short: 100 steps each."""
+    """Readings by number of the test; the first tests do not count, as above. Games are cut after 100 steps."""
     readings = Readings(count)
     envs.MOST_GAME_FRAMES = 400  # type: ignore[misc]
     with tempfile.TemporaryDirectory() as directory:
         before = rss_bytes()
         trials = EvaluationGames(made, Path(directory))
         for number in range(count + SETTLING_TESTS):
-            made.env_steps += made.args.num_envs  # a test of its own
+            made.env_steps += made.args.num_envs  # else it would be the same test again
             if trials.play(lambda: True) is None:
                 raise SystemExit("a test was not played to its end")
             if number == 0:
@@ -197,10 +197,10 @@ def main() -> int:
     minutes = trained(made, games, options.minutes)
     games.close()
     trains, body = told(f"{options.minutes:g} minutes of {options.algo}", minutes, 86_400.0, "second")
-    # A test every quarter of an hour, as often as the restarts below.
+    # Assumed: a test every quarter of an hour, as often as the restarts below.
     fine, tests = told(f"{options.tests} tests", tested(made, options.tests), 96.0, "test")
     fine = fine and trains
-    # A worker that is started again every quarter of an hour: 96 times a day.
+    # Assumed: a worker restarts every quarter of an hour, 96 times a day.
     name = f"{options.restarts} restarts of {options.num_envs} games"
     also, restarts = told(name, restarted(made, options.restarts), 96.0, "restart")
     out = ROOT / "bench" / "results" / "leak.json"

@@ -1,20 +1,23 @@
-"""How fast each algorithm learns a real Atari game, and what a broken one reaches in its place.
+"""Learning speed of each algorithm on a real Atari game, compared with deliberately broken learners.
 
     python bench/learning.py [ppo] [pqn] [dqn] [--game CrazyClimber] [--steps 24576] [--seeds 1 2 3]
                              [--broken none lr shuffled sign blind] [--threads N] [--set gamma=0.95]
 
-42x42 pixels, the small network, 32 environments. A row for each 4,096 steps: rewards, clipped to their sign, a thousand
-steps of one environment, and the best that any 8,192 steps in a row have brought so far. A threshold for a test has to lie
-above all that the broken ones reach, on every seed: `lr` takes no step, `shuffled` puts each reward into a pack of 2,048 and
-deals another one out of it (dealt among the environments of one step alone, they would still tell what most of them did),
-`sign` punishes what it should praise, `blind` shows black frames, so that only habits can be learned.
+42x42 pixels, the small network, 32 environments. It prints a row for each 4,096 steps: the rewards, clipped to their sign,
+per thousand steps of one environment, and the best rate of any 8,192 consecutive steps so far. The threshold of a test must
+be above the results of all broken learners, on every seed:
 
-Crazy Climber was found by `bench/habits.py`: each action for ever earns nothing at all, because a climber's arms have to be
-moved up and down in turn, at random 28, and the best habit with chance in it, a coin thrown between two actions, 49 in the
-best 8,192 steps of 20,480 (`--coins`). In other games a habit is worth
-more than what the first minutes teach: in Road Runner always left earns 14 a thousand steps, which is what DQN learned in
-40,000 steps, with shuffled rewards as well; in Breakout a network that learns nothing has reached a mean return of 2.2.
-Results also in bench/results/learning.json.
+* `lr` has a learning rate of 0;
+* `shuffled` puts each reward into a pool of 2,048 and draws another one from it (if rewards were only exchanged among the
+  environments of one step, they would still show what most environments did);
+* `sign` inverts the rewards;
+* `blind` shows black frames, so that only habits can be learned.
+
+`bench/habits.py` selected Crazy Climber. There any single action forever earns nothing, because the climber's arms must
+move up and down in turn. Random play earns 28. The best random habit, a coin toss between two actions, earns 49 in the
+best 8,192 steps of 20,480 (`--coins`). In other games a habit earns more than a learner in its first minutes. In Road
+Runner always moving left earns 14 per thousand steps; DQN reached the same in 40,000 steps, even with shuffled rewards. In
+Breakout a network that learns nothing has reached a mean return of 2.2. Results also in bench/results/learning.json.
 """
 
 from __future__ import annotations
@@ -38,8 +41,8 @@ from workers import algorithms, args, envs, precision
 
 ROOT = Path(__file__).resolve().parents[1]
 ROW = 4_096  # environment steps
-WINDOW = 8_192  # environment steps whose rewards are averaged: what a threshold is for
-DEALT = 2_048  # rewards that lie in the pack
+WINDOW = 8_192  # environment steps whose rewards are averaged; thresholds refer to this average
+DEALT = 2_048  # rewards in the pool of `shuffled`
 GAME = "CrazyClimber"
 COMMON: dict[str, Any] = {"num_envs": 32, "resolution": 42}
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -53,7 +56,7 @@ BROKEN = ("none", "lr", "shuffled", "sign", "blind")
 
 
 class Told:
-    """Environments whose true rewards are counted; what the learner is told of them may be something else."""
+    """Environments that count the true rewards, while the learner may get changed rewards or frames."""
 
     def __init__(self, inner: envs.Envs, broken: str) -> None:
         self._inner, self._broken, self._drawn = inner, broken, np.random.default_rng(1)
@@ -64,9 +67,9 @@ class Told:
 
     @property
     def rate(self) -> float:
-        """Clipped rewards a thousand steps over the last WINDOW steps; 0 before there were as many."""
-        whole = len(self._recent) == self._recent.maxlen
-        return 1_000.0 * sum(self._recent) / WINDOW if whole else 0.0
+        """Clipped rewards per thousand steps over the last WINDOW steps; 0 before that many steps."""
+        full = len(self._recent) == self._recent.maxlen
+        return 1_000.0 * sum(self._recent) / WINDOW if full else 0.0
 
     def reset(self) -> envs.Step:
         return self._shown(self._inner.reset())
@@ -91,7 +94,7 @@ class Told:
 def made_for(
     game: str, algo: str, seed: int, broken: str, threads: int, **changes: Any
 ) -> tuple[algorithms.Learner, Told, envs.Envs]:
-    """(learner, what it plays, the games to be closed)."""
+    """(learner, environments for its `train`, the underlying environments, to be closed)."""
     chosen = COMMON | SETTINGS[algo] | ({"lr": 0.0} if broken == "lr" else {}) | changes
     settings = args.make(game, algo=algo, seed=seed, threads=threads, **chosen)
     spec = envs.spec_of(settings.game, settings.resolution)
@@ -102,28 +105,28 @@ def made_for(
 
 def curve(options: argparse.Namespace, algo: str, seed: int, broken: str) -> list[dict[str, float]]:
     changes = dict(options.set)
-    made, told, games = made_for(options.game, algo, seed, broken, options.threads, **changes)
+    made, tracked, games = made_for(options.game, algo, seed, broken, options.threads, **changes)
     rows: list[dict[str, float]] = []
     used_s = time.process_time()
 
     def boundary() -> bool:
         if made.env_steps >= ROW * (len(rows) + 1):
             spent_s = time.process_time() - used_s
-            rows.append({"steps": made.env_steps, "rewards": told.rate, "best": told.best, "cpu_s": spent_s})
+            rows.append({"steps": made.env_steps, "rewards": tracked.rate, "best": tracked.best, "cpu_s": spent_s})
             print(
                 f"{algo} seed {seed} broken: {broken:9s} {made.env_steps:9,} steps {spent_s:6.0f} CPU s  "
-                f"rewards a thousand steps {told.rate:6.1f}  best {told.best:6.1f}",
+                f"rewards a thousand steps {tracked.rate:6.1f}  best {tracked.best:6.1f}",
                 flush=True,
             )
         return made.env_steps < options.steps
 
-    made.train(told, boundary, lambda: None)  # type: ignore[arg-type]
+    made.train(tracked, boundary, lambda: None)  # type: ignore[arg-type]
     games.close()
     return rows
 
 
 def setting(text: str) -> tuple[str, int | float | str]:
-    """`gamma=0.95`: an option in place of SETTINGS'."""
+    """Parse `gamma=0.95`: an option that replaces the one in SETTINGS."""
     name, _, value = text.partition("=")
     for kind in (int, float):
         try:

@@ -1,9 +1,9 @@
-"""The load policy against an oracle: `python bench/load.py [--seeds 200] [--fresh 100] [--days 30] [--jobs 2]`.
+"""The load policy compared with an oracle: `python bench/load.py [--seeds 200] [--fresh 100] [--days 30] [--jobs 2]`.
 
-Plays `policy/level/load.py` and its rivals on the ten archetypes of `supervisor/simulation/hosts.py` (and, with --fresh N,
-on N boxes drawn at random, one seed each, on which nothing was tuned). Prints kept work, less five minutes of training a
-reboot, as a share of an oracle that knows every speed and rate and changes level at once; then the sensitivities and the
-time that a decision takes. Everything is seeded. Writes bench/results/load.json.
+It plays `policy/level/load.py` and its rivals on the ten archetypes of `supervisor/simulation/hosts.py` (and, with
+--fresh N, on N random boxes, one seed each, that were not used for tuning). It prints the kept work, minus five minutes of
+training per reboot, as a share of an oracle's. The oracle knows every speed and rate and changes the level at once. Then it
+prints the sensitivities and the time of a decision. All random numbers are seeded. Writes bench/results/load.json.
 """
 
 import argparse
@@ -58,7 +58,7 @@ WORLDS = {
     "GPU readings: missing for hours": World(),
     "GPU readings: missing for ever": World(),
 }
-SENSORS = {  # the policy has its pre-checks (`supervisor/simulation/watched.py`) in these worlds
+SENSORS = {  # in these worlds the policy uses its pre-checks (`supervisor/simulation/watched.py`)
     "GPU readings: all there, vetoes where it is hot": Sensors(),
     "GPU readings: a third missing": Sensors(missing=1 / 3),
     "GPU readings: missing for hours": Sensors(gap_h=6.0, between_h=6.0),
@@ -71,7 +71,7 @@ def host_of(name: str) -> BoxModel:
 
 
 def one(job: Job) -> Cell:
-    """Means over the seeds: share of the oracle at each mark, and reboots a week."""
+    """Means over the seeds: percentage of the oracle at each mark, and reboots a week."""
     policy, world_name, name, seeds, days = job
     world, host = WORLDS[world_name], host_of(name)
     marks_s = tuple(day * DAY_S for day in DAYS if day <= days)
@@ -108,7 +108,7 @@ def jobs_keys(jobs: list[Job]) -> list[tuple[str, str]]:
 
 
 def summary(row: Row) -> dict[str, Any]:
-    """Mean over hosts at each mark, the worst host (at 7 d), hosts under 90 %, reboots a week."""
+    """Mean over hosts at each mark, the worst host (at 7 d), share of hosts under 90 %, reboots a week."""
     marks = list(zip(*(shares for shares, _ in row.values()), strict=True))
     week = marks[min(1, len(marks) - 1)]
     return {
@@ -128,15 +128,15 @@ def show(title: str, rows: dict[str, Row], *, hosts: bool = True) -> None:
     print("| policy | " + " | ".join([*names, *heads, "worst", "hosts < 90 %", "reboots a week"]) + " |")
     print("|---" * (len(names) + len(heads) + 4) + "|")
     for policy, row in rows.items():
-        told = summary(row)
+        figures = summary(row)
         week = min(1, marks - 1)
-        cells = [f"{row[name][0][week]:.1f}" for name in names] + [f"{each:.1f}" for each in told["mean"]]
-        cells += [f"{told['worst']:.1f}", f"{100 * told['under_90']:.0f} %", f"{told['reboots']:.0f}"]
+        cells = [f"{row[name][0][week]:.1f}" for name in names] + [f"{each:.1f}" for each in figures["mean"]]
+        cells += [f"{figures['worst']:.1f}", f"{100 * figures['under_90']:.0f} %", f"{figures['reboots']:.0f}"]
         print(f"| {policy} | " + " | ".join(cells) + " |", flush=True)
 
 
 def speed() -> dict[str, float]:
-    """Seconds of the slowest decision in a hundred, of a mean one, and of a year of one box."""
+    """Seconds of a decision (mean and 99th percentile), and of a year of one box."""
     took = []
 
     class Timed(PolicyPlayer):
@@ -156,7 +156,7 @@ def speed() -> dict[str, float]:
     return {
         "mean_s": statistics.mean(took),
         "p99_s": took[int(0.99 * len(took))],
-        "year_s": min(years_s),  # of three: what a busy machine adds is not the policy's
+        "year_s": min(years_s),  # minimum of three: a busy machine only adds time
         "slowest_year_s": max(years_s),
     }
 
@@ -205,11 +205,11 @@ def main() -> None:
             result["fresh"] = {policy: summary(row) for policy, row in rows.items()}
             show(f"{args.fresh} boxes drawn at random, nothing was tuned on them", rows, hosts=False)
         if not args.no_sensitivity:
-            few, told = seeds if args.only_sensitivity else seeds[: max(1, args.seeds // 2)], {}
+            few, by_world = seeds if args.only_sensitivity else seeds[: max(1, args.seeds // 2)], {}
             for world_name in args.worlds:
-                told[world_name] = table(pool, [OURS], world_name, args.hosts, lambda _: few, 7)[OURS]
-            result["sensitivity"] = {name: summary(row) for name, row in told.items()}
-            show(f"Sensitivity, {len(few)} seeds", told)
+                by_world[world_name] = table(pool, [OURS], world_name, args.hosts, lambda _: few, 7)[OURS]
+            result["sensitivity"] = {name: summary(row) for name, row in by_world.items()}
+            show(f"Sensitivity, {len(few)} seeds", by_world)
     result["speed"] = speed()
     show_speed(result["speed"])
     args.json.parent.mkdir(exist_ok=True)

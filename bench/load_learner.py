@@ -1,10 +1,10 @@
-"""An oracle that must learn (a row of `bench/load.py`): it knows ten boxes by heart, and not which of them it is on.
+"""An oracle that must learn (a row of `bench/load.py`): it knows the ten boxes exactly, but not which of them it runs on.
 
-Speeds, reboots, wear and the hours at which they change of every archetype are known to it; it begins with one chance in ten
-for each, and weighs them by every reading, every reboot and every quiet ten minutes (Bayes). It runs at the level whose
-kept work is greatest on the mean over what is left, at once and from any level to any other. The load policy knows none of
-that; what parts this one from the oracle is what even such knowledge has to pay for finding out, and what parts the policy
-from this one is, at most, what is left to gain without knowing the very boxes of the test.
+It knows every archetype's speeds, reboot rates, wear and the hours at which they change. It starts with a probability of
+one in ten for each box, and updates the probabilities with every reading, every reboot and every quiet ten minutes (Bayes).
+It runs at the level with the greatest expected kept work, and changes at once between any two levels. The load policy knows
+none of this. The gap between this learner and the oracle is the cost of identifying the box, even with such knowledge. The
+gap between the policy and this learner is an upper bound of what the policy could gain without knowing the test's boxes.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from dataclasses import dataclass, field
 from supervisor.simulation.hosts import ARCHETYPES, LEVELS, NEVER, BoxModel
 from supervisor.simulation.play import World, rates
 
-_LEAST = 1e-6  # no box is ever quite ruled out: the wear of a warm one is only roughly known here
-_DRIFTS = 0.3  # of each reading's weight: readings share a drift, and ten of them do not say ten times as much
+_LEAST = 1e-6  # minimum probability of a box: none is excluded, because the wear of a warm box is only approximate here
+_DRIFTS = 0.3  # weight of each reading: readings share a drift, so ten of them have less than ten times the information
 
 
 @dataclass
 class Learner:
-    """`play.Chooser`."""
+    """Implements `play.Chooser`."""
 
     world: World = field(default_factory=World)
     level: int = 0
     at_s: float = 0.0
-    run_s: float = 0.0  # at this level since the last change or reboot: what wear goes by
+    run_s: float = 0.0  # time at this level since the last change or reboot: it determines the wear
 
     def begin(self) -> int:
         self.hosts = list(ARCHETYPES.values())
@@ -68,12 +68,12 @@ class Learner:
         return regime.mtbf_h[self.level] * 3600.0, regime.wear_min[self.level] * 60.0
 
     def _survives(self, host: BoxModel, up_s: float) -> float:
-        """The chance of this much more training without a reboot."""
+        """The probability of `up_s` more seconds of training without a reboot."""
         mtbf_s, wear_s = self._rates(host)
         return math.exp(-up_s / mtbf_s) * _lives(self.run_s + up_s, wear_s) / max(1e-9, _lives(self.run_s, wear_s))
 
     def _hazard(self, host: BoxModel, up_s: float) -> float:
-        """How likely a reboot was just then, a second."""
+        """The reboot rate per second at that moment."""
         mtbf_s, wear_s = self._rates(host)
         if wear_s == NEVER:
             return 1.0 / mtbf_s
@@ -82,5 +82,5 @@ class Learner:
 
 
 def _lives(run_s: float, wear_s: float) -> float:
-    """The chance that a level which wears out after 0.86 to 1.14 of this time lives for so long."""
+    """The probability that a level lives for `run_s` if it wears out after 0.86 to 1.14 times `wear_s`."""
     return 1.0 if wear_s == NEVER else min(1.0, max(1e-9, (1.14 * wear_s - run_s) / (0.28 * wear_s)))

@@ -1,4 +1,4 @@
-"""The ladders and bandits that the load policy is compared with (`bench/load.py`). Levels are indexes, times seconds."""
+"""The ladders and bandits that `bench/load.py` compares with the load policy. Levels are indexes, times are seconds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOP = LEVELS - 1
 
 @dataclass
 class ManualLadder:
-    """A careful person: up a level after a quiet hour; at the first reboot one down, and never up again."""
+    """A careful person: one level up after a quiet hour; one down at each reboot, and never up again after the first."""
 
     after_s: float = 3600.0
     level: int = 0
@@ -38,7 +38,7 @@ class ManualLadder:
 
 @dataclass
 class RetryLadder:
-    """Down at a reboot, up again after an hour, which doubles for that level up to eight."""
+    """One level down at a reboot, up again after an hour. The wait doubles for that level, up to eight hours."""
 
     first_s: float = 3600.0
     most_s: float = 8 * 3600.0
@@ -70,7 +70,7 @@ class RetryLadder:
 
 @dataclass
 class ProbeCycle:
-    """Down at a reboot; every four hours one level up is probed, and kept if it lives for half an hour."""
+    """One level down at a reboot. Every four hours it probes one level up, and keeps climbing after a quiet half hour."""
 
     cycle_s: float = 4 * 3600.0
     level: int = 0
@@ -96,7 +96,10 @@ class ProbeCycle:
 
 @dataclass
 class Bandit:
-    """Bayesian records of each level, faded with a half-life; the hour's level by lot (Thompson) or by upper bound."""
+    """Bayesian estimates for each level, which fade with a half-life.
+
+    Each hour it chooses the level by a random draw (Thompson sampling) or by the upper confidence bound.
+    """
 
     seed: int = 0
     by_lot: bool = True

@@ -1,8 +1,8 @@
-"""What a scrape of /metrics costs with 500 running programs: cold (made in a new turn), cached, and by prometheus-client.
+"""The cost of a scrape of /metrics with 500 running programs: cold (in a new loop turn), cached, and by prometheus-client.
 
-Usage: .venv/bin/python bench/metrics.py [--programs 500] [--rounds 30]. A real server on a real unix socket; its state is a
-real fold, and every program trains and reports its figures. Least, median and most of the rounds. prometheus-client encodes
-the same families for comparison. Prints a table and writes bench/results/metrics.json.
+Usage: .venv/bin/python bench/metrics.py [--programs 500] [--rounds 30]. It uses a real server on a real unix socket; its
+state is a real fold, and every program trains and reports its figures. Minimum, median and maximum of the rounds.
+prometheus-client encodes the same families for comparison. Prints a table and writes bench/results/metrics.json.
 """
 
 from __future__ import annotations
@@ -43,19 +43,22 @@ _FIGURES = (
 
 
 def night(count: int) -> FakeSources:
-    """So many programs that train."""
+    """A state in which `count` programs train."""
     names = [f"Game{number:03}" for number in range(count)]
     core = Core(settings(*names, slots=count), checks=10**9).running(*names)
-    told = {"frames": 40_000, "episodes": 12, "ckpt_count": 3, "ckpt_step": 9_000, "ckpt_at_s": 0.5, "steps_per_s": 812.5}
-    told |= {"rss_bytes": 2**30, "num_envs": 64, "batch_size": 512, "memory_bytes": 2**30}
+    shared = {"frames": 40_000, "episodes": 12, "ckpt_count": 3, "ckpt_step": 9_000, "ckpt_at_s": 0.5, "steps_per_s": 812.5}
+    shared |= {"rss_bytes": 2**30, "num_envs": 64, "batch_size": 512, "memory_bytes": 2**30}
     core.look(
-        **{name: {"steps": 10_000 + place, **told, **dict.fromkeys(_FIGURES, place / 7)} for place, name in enumerate(names)}
+        **{
+            name: {"steps": 10_000 + place, **shared, **dict.fromkeys(_FIGURES, place / 7)}
+            for place, name in enumerate(names)
+        }
     )
     return FakeSources(core.state, core.settings, core.memory, core.journal, core.now_s)
 
 
 class Backend(FakeBackend):
-    """`new_turn` makes the next scrape a cold one."""
+    """A backend whose `new_turn` makes the next scrape cold."""
 
     def __init__(self, sources: FakeSources) -> None:
         super().__init__()
@@ -141,9 +144,9 @@ def main() -> None:
     print(f"{given.programs} running programs, {given.rounds} rounds, milliseconds as least / median / most")
     for title, each in found.items():
         print(f"\n{title}: {each['series']:,} series, {each['bytes']:,} bytes")
-        for what in ("cold", "cached", "made", "by_prometheus_client"):
-            row = each[what]
-            print(f"  {what.replace('_', ' '):22} {row['least_ms']:7.1f} / {row['median_ms']:.1f} / {row['most_ms']:.1f}")
+        for kind in ("cold", "cached", "made", "by_prometheus_client"):
+            row = each[kind]
+            print(f"  {kind.replace('_', ' '):22} {row['least_ms']:7.1f} / {row['median_ms']:.1f} / {row['most_ms']:.1f}")
     out = ROOT / "bench" / "results"
     out.mkdir(exist_ok=True)
     about = {"machine": platform.machine(), "cores": os.cpu_count(), "load": os.getloadavg()[0], "programs": given.programs}

@@ -1,14 +1,14 @@
-"""What copies off the box cost and gain, with two real games: from a notice to a copy, slower training, a new box.
+"""Cost and benefit of off-site copies, with two real games: time from a notice to a copy, slower training, a new box.
 
     python bench/offsite.py                          # 4 minutes; as root with systemd-nspawn 3 more: boxes are installed
     python bench/offsite.py --rounds 1 --no-install  # about one minute
 
-* From a notice (a file that appears, asked for every 2 s) to the copy that is made because of it: everybody saves first.
-* Steps a second while copies are made one after the other, and while none is made, in turns of the same run. Other load
-  meets both alike; the lowest and the highest turn say how much it moves. On a busy machine, look at the copies' part of the
-  processor time that games and copies got.
-* From `deploy/install.sh` to both games training, plain and `--from-offsite`, on boxes of tests/lab. Reading the data alone
-  is `offsite restore` of the same copy.
+* Time from a notice (a file that appears; it is polled every 2 s) to the resulting copy: all programs save first.
+* Steps a second with continuous copies and without copies, in alternating turns of the same run. Other load affects both
+  alike; the lowest and the highest turn show its variation. On a busy machine, look at the copies' share of the CPU time
+  of games and copies.
+* Time from `deploy/install.sh` until both games train, plain and `--from-offsite`, on boxes of tests/lab. The time for
+  reading the data alone is that of `offsite restore` of the same copy.
 
 restic writes into a directory of the same disk. Prints a table and writes bench/results/offsite.json.
 """
@@ -87,12 +87,12 @@ class Trained:
         return found
 
     def steps(self) -> tuple[float, int]:
-        """(when, steps of both games together)."""
+        """(time, steps of both games together)."""
         found = self.status()
         return time.monotonic(), sum(each["steps"] or 0 for each in found["programs"])
 
     def processor_s(self) -> tuple[float, float]:
-        """Processor time of both games, and of the daemon with the children that have ended."""
+        """(CPU seconds of both games, CPU seconds of the daemon and its ended children)."""
         found = self.status()
         return sum(_processor_s(each["pid"]) for each in found["programs"]), _processor_s(
             found["daemon"]["pid"], children=True
@@ -122,7 +122,7 @@ def _processor_s(pid: int, *, children: bool = False) -> float:
 
 
 def from_notice_to_copy(box: Trained) -> dict[str, float]:
-    """Seconds until everybody has saved, and until the copy is in the repository."""
+    """Seconds from a notice until it is noticed, until all programs have saved, and until the copy is in the repository."""
     copied, announced = len(box.facts("OffsiteCopied")), len(box.facts("EndAnnounced"))
     saved = dict.fromkeys(GAMES, 0)
     began_wall_s, began_s = time.time(), time.monotonic()
@@ -140,9 +140,12 @@ def from_notice_to_copy(box: Trained) -> dict[str, float]:
 
 
 def turns(box: Trained, turn_s: float, pairs: int) -> dict[str, Any]:
-    """Steps a second in turns without and with copies, how many copies were made, and their part of the processor time."""
+    """Steps a second in turns without and with copies, the number of copies, and their share of the CPU time."""
     rates: dict[bool, list[float]] = {False: [], True: []}
-    spent: dict[bool, list[tuple[float, float, float]]] = {False: [], True: []}  # seconds, of the games, of the daemon
+    spent: dict[bool, list[tuple[float, float, float]]] = {
+        False: [],
+        True: [],
+    }  # (wall s, the games' CPU s, the daemon's CPU s)
     made = 0
     for number in range(2 * pairs):
         copying = number % 2 == 1
@@ -154,7 +157,7 @@ def turns(box: Trained, turn_s: float, pairs: int) -> dict[str, Any]:
                 made += 1
             else:
                 time.sleep(0.2)
-                box.status()  # the command that asks for a copy looks as often
+                box.status()  # the command that requests a copy polls as often
         ended_s, after = box.steps()
         rates[copying].append((after - before) / (ended_s - began_s))
         games_after_s, daemon_after_s = box.processor_s()
@@ -170,7 +173,7 @@ def turns(box: Trained, turn_s: float, pairs: int) -> dict[str, Any]:
 
 
 def installed(here: Path) -> dict[str, Any]:
-    """Seconds from install.sh to both games training: plain, from a copy, and reading that copy alone."""
+    """Seconds from install.sh until both games train: plain, from a copy; and seconds for reading that copy alone."""
     sys.path[:0] = [str(ROOT / "tests" / "lab"), str(ROOT / "tests"), str(ROOT)]
     from installed import CONFIG as LAB_CONFIG
     from installed import Installed

@@ -1,11 +1,11 @@
-"""An orderly reboot of the host while two games train: how long the service holds it up, beside its slowest save.
+"""An orderly reboot of the host while two games train: the delay by the service, compared with its slowest save.
 
     sudo python bench/orderly_reboot.py [--rounds 3] [--json FILE]
 
-On the box of tests/lab (a real systemd and logind; it says what it needs). Each round reboots the box twice, once with
-the service stopped and once while Pong and Breakout train. Held up is the difference of the two. The slowest save is the
-time from the announcement to the last worker's end, from the facts in the journal. Target: held up for at most the
-slowest save and one second. Without polkit on this machine the daemon may not delay a shutdown, and the table says so.
+It uses the box of tests/lab (a real systemd and logind; it prints what it needs). Each round reboots the box twice, once
+with the service stopped and once while Pong and Breakout train. The delay ("held up") is the difference. The slowest save
+is the time from the announcement to the last worker's end, from the facts in the journal. Target: a delay of at most the
+slowest save plus one second. Without polkit on this machine the daemon may not delay a shutdown; the table shows that.
 """
 
 from __future__ import annotations

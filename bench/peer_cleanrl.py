@@ -2,9 +2,9 @@
 
     peer_cleanrl.py DIRECTORY dqn_atari|ppo_atari_envpool|pqn_atari_envpool SETTLE_S SECONDS [arguments of the script]
 
-The scripts were written for older libraries (gym, envpool 0.8, gymnasium 0.29). What has been renamed since is put back
-under its old name here, and TensorBoard's writer is replaced by our clock, which each script reaches through its own
-"charts/SPS"; the scripts themselves run as they are.
+The scripts were written for older libraries (gym, envpool 0.8, gymnasium 0.29). This file restores the old names of renamed
+objects. It replaces TensorBoard's writer by our clock, which each script calls with its own "charts/SPS". The scripts
+themselves run unchanged.
 """
 
 import json
@@ -18,7 +18,7 @@ SETTLE_S = SECONDS = 0.0
 
 
 class Clock:
-    """Stands in for SummaryWriter: ends the script once enough was measured."""
+    """Replaces SummaryWriter: ends the script once the measurement is complete."""
 
     def __init__(self, *_args, **_kwargs):
         self.begun = self.first = None
@@ -33,8 +33,8 @@ class Clock:
                 self.first = now
         elif now[0] - self.first[0] >= SECONDS:
             wall_s, cpu_s, steps = (after - before for before, after in zip(self.first, now, strict=True))
-            told = {"steps_per_s": steps / wall_s, "steps_per_cpu_s": steps / cpu_s}
-            sys.__stdout__.write("\n" + json.dumps(told) + "\n")
+            figures = {"steps_per_s": steps / wall_s, "steps_per_cpu_s": steps / cpu_s}
+            sys.__stdout__.write("\n" + json.dumps(figures) + "\n")
             sys.__stdout__.flush()
             os._exit(0)
 
@@ -55,7 +55,7 @@ def put_back_what_was_renamed():
         if not hasattr(wrappers, old):
             setattr(wrappers, old, getattr(wrappers, new))
     sync = gymnasium.vector.SyncVectorEnv
-    if hasattr(gymnasium.vector, "AutoresetMode"):  # the scripts know resets within the step, and `final_observation`
+    if hasattr(gymnasium.vector, "AutoresetMode"):  # the scripts expect resets within the step, and `final_observation`
 
         class SameStep(sync):
             def __init__(self, env_fns):
@@ -65,7 +65,7 @@ def put_back_what_was_renamed():
                 obs, rewards, ended, cut, infos = super().step(actions)
                 if "final_obs" in infos:
                     infos["final_observation"] = infos["final_obs"]
-                infos.pop("final_info", None)  # episodes are counted by nobody here
+                infos.pop("final_info", None)  # this benchmark does not count episodes
                 return obs, rewards, ended, cut, infos
 
         gymnasium.vector.SyncVectorEnv = SameStep
@@ -73,7 +73,7 @@ def put_back_what_was_renamed():
 
 
 def put_back_gym():
-    """envpool's old gym interface, (obs, reward, done, info), over the new one."""
+    """Restore envpool's old gym interface, (obs, reward, done, info), on top of the new one."""
     import envpool
     import gymnasium
 

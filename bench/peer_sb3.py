@@ -2,8 +2,8 @@
 
     peer_sb3.py dqn|ppo NUM_ENVS BATCH RATIO_OR_EPOCHS SETTLE_S SECONDS
 
-Its own AtariWrapper, its own defaults (those of rl-zoo3 where they matter for time); only the clock is ours. DQN is timed
-from any step to any step, PPO from the start of one rollout to the start of another.
+It uses SB3's own AtariWrapper and defaults (those of rl-zoo3 where they affect the speed); only the clock is ours. DQN is
+timed between any two steps, PPO from the start of one rollout to the start of another.
 """
 
 import json
@@ -67,8 +67,8 @@ def main():
     wall_s, cpu_s, steps, updates = (after - before for before, after in zip(clock.first, clock.last, strict=True))
     # PPO counts an epoch as one update.
     samples = updates * batch if algo == "dqn" else updates * 128 * num_envs
-    told = {"steps_per_s": steps / wall_s, "steps_per_cpu_s": steps / cpu_s, "samples_per_step": samples / steps}
-    print(json.dumps(told))
+    figures = {"steps_per_s": steps / wall_s, "steps_per_cpu_s": steps / cpu_s, "samples_per_step": samples / steps}
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":

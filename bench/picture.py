@@ -1,11 +1,11 @@
-"""The picture in README: a real daemon and two real games after four faults, as `status` and `history` print it.
+"""The picture in README: `status` and `history` of a real daemon with two real games, after four faults.
 
     python bench/picture.py            # records (about three minutes) and draws
     python bench/picture.py --draw     # draws docs/pictures/night.svg from the recording docs/pictures/night.txt
 
-The faults: a worker killed, a worker suspended, the daemon killed, and a power cut (everything killed at once, under another
-boot id). The recording is the output of the two commands. Of `history` it has the lines about the faults alone, less the
-date; longer lines are wrapped.
+The faults: a worker killed, a worker suspended, the daemon killed, and a power cut (everything killed at once, then another
+boot id). The recording is the output of the two commands. From `history` it keeps only the lines about the faults, without
+dates; longer lines are wrapped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PICTURES = ROOT / "docs" / "pictures"
 KINDS = ("exited", "stalled", "revived", "daemon started", "host rebooted", "resumed")
 COLUMNS = 160
 NO_BREAK = "\u00a0"  # browsers collapse ordinary spaces
-SAVES_S = 25.0  # several checkpoints, each at most 10 s after the one before
+SAVES_S = 25.0  # enough for several checkpoints, which are at most 10 s apart
 PATIENCE_S = 240.0
 CONFIG = """\
 [daemon]
@@ -57,7 +57,7 @@ learning_starts = 2_000
 
 
 class Box:
-    """A daemon in a directory of its own, with a boot id of its own."""
+    """A daemon with its own directory and its own boot id."""
 
     def __init__(self, directory: Path, config: str = CONFIG) -> None:
         self.directory, self.config, self.boot = directory, directory / "extralife.toml", directory / "boot"
@@ -88,7 +88,7 @@ class Box:
         return int(self.ctl("pid", *([name] if name else [])))
 
     def processes(self) -> Iterator[int]:
-        """Daemon, shims and workers: all that name the directory in their command lines or environments."""
+        """Daemon, shims and workers: all processes with the directory in their command line or environment."""
         for each in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 text = (each / "cmdline").read_bytes() + (each / "environ").read_bytes()
@@ -111,7 +111,7 @@ def until(holds: Callable[[], bool], what: str) -> None:
 
 
 def record() -> str:
-    """What the two commands print after the four faults."""
+    """The output of the two commands after the four faults."""
     with tempfile.TemporaryDirectory(prefix="extralife-picture-") as name:
         box = Box(Path(name))
         try:
@@ -144,7 +144,7 @@ def trains(box: Box) -> bool:
 
 
 def chosen(history: str) -> str:
-    """The lines about the faults, without the date: of the first start there is nothing to show."""
+    """The lines about the faults, without the date; lines about the first start are left out."""
     lines = [line[11:] for line in history.splitlines() if any(f"  {kind} " in line for kind in KINDS)]
     first = next(number for number, line in enumerate(lines) if "  exited " in line)
     lines = [line for line in lines[first:] if not line.endswith("ended by the host's reboot")]

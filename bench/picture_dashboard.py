@@ -1,11 +1,11 @@
-"""The picture of the dashboard in README: real games through four faults, as Chromium shows it, light and dark.
+"""The pictures of the dashboard in README: real games with four faults, in Chromium, light and dark.
 
     python bench/picture_dashboard.py      # an hour; writes docs/pictures/dashboard-light.png and dashboard-dark.png
     python bench/picture_dashboard.py --minutes 5 --out DIRECTORY
 
-A real daemon trains four games, on a ladder that two cores bear, and climbs it. The faults: a worker killed, a worker
-suspended, a power cut (everything killed at once, a minute of nothing, another boot id), the daemon killed. Nothing on the
-page is invented but the price of an hour.
+A real daemon trains four games, on a ladder that two cores can carry, and climbs it. The faults: a worker killed, a worker
+suspended, a power cut (everything killed at once, a minute of downtime, another boot id), the daemon killed. All data on
+the page is real except the price of an hour.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from tools import BROWSER_ARGS, browser_path
 from tunnels import tunnel
 
 WIDTH, HEIGHT = 1280, 900
-COLOURS = 128  # the page has few, and the file is a third
-MOST_BYTES = 300_000  # of both
-FAULTS = {0.2: "kill", 0.35: "suspend", 0.5: "cut", 0.7: "daemon"}  # by the part of the time that has passed
+COLOURS = 128  # enough for this page, and the file has a third of the size
+MOST_BYTES = 300_000  # of both files together
+FAULTS = {0.2: "kill", 0.35: "suspend", 0.5: "cut", 0.7: "daemon"}  # share of the time -> fault
 DOWN_S = 60.0
 CONFIG = """\
 [daemon]
@@ -65,7 +65,7 @@ usd_per_hour = 1.2
 
 
 def night(box: Box, minutes: float) -> None:
-    """The hour itself; prints each fault."""
+    """Train for `minutes` with the faults; prints each fault."""
     began_s = time.monotonic()
     box.power_on()
     for share, fault in FAULTS.items():
@@ -99,7 +99,7 @@ def running(box: Box) -> list[str]:
 
 
 def shoot(socket: Path, out: Path) -> int:
-    """The page in both schemes; the bytes of both files."""
+    """Save the page in both colour schemes; returns the size of both files in bytes."""
     total = 0
     with tunnel(socket) as port, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=browser_path(), args=BROWSER_ARGS)

@@ -1,13 +1,13 @@
-"""After a power cut: from the start of the service to every program's first new update, beside bare workers; and to READY.
+"""After a power cut: time from the service's start to each program's first new update, compared with bare workers.
 
     sudo python bench/power_cut.py [--rounds 3] [--json FILE]
 
-On the box of tests/lab (a real systemd, a real loss of power; it says what it needs), with Pong and Breakout. Each round
-cuts the power twice while both train. After one cut extralife.service is started and resumes them; after the other the
-same two command lines are started at the same moment by nobody else, on the same kind of checkpoints. Neither starts
-before the box has come up, so that the boot itself is not counted. Targets: READY within 1 s; at most 1.3 times as long
-as the bare workers. Besides the seconds, the CPU seconds of all of them until then: those hardly change on a busy
-machine.
+It also measures the time to READY. It uses the box of tests/lab (a real systemd, a real loss of power; it prints what it
+needs), with Pong and Breakout. Each round cuts the power twice while both train. After one cut extralife.service is started
+and resumes them. After the other cut the same two command lines are started at the same time without a supervisor, on the
+same kind of checkpoints. Both start only after the box has booted, so that the boot itself does not count. Targets: READY
+within 1 s; at most 1.3 times as long as the bare workers. It also prints the CPU seconds of all processes until then, which
+hardly change on a busy machine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ print(json.dumps(found))
 
 
 def train(box: Installed) -> list[dict]:
-    """Both train and have saved in this life; returns how each was started."""
+    """Wait until both train and have saved since this start; returns the command and environment of each."""
     box.wait_until_trains()
     since = {name: program["ckpt_step"] or 0 for name, program in box.programs().items()}
     until(lambda: all((p["ckpt_step"] or 0) > since[n] for n, p in box.programs().items()), 120, "a checkpoint of each")

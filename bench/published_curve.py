@@ -1,21 +1,23 @@
-"""Whether PPO learns as fast as a published run of PPO with the same settings, from the first step on.
+"""Learning speed of PPO, compared with a published run of PPO with the same settings, from the first step on.
 
     python bench/published_curve.py [RoadRunner] [Breakout] [--steps 500000] [--seed 1] [--threads N] [--anew]
 
-Published are SB3's trained agents (github.com/DLR-RM/rl-trained-agents, commit cd35bde610f4), with the score and the length
-of every game that they were trained on, ppo/<game>NoFrameskip-v4_1/{0...7}.monitor.csv: RL Zoo's settings, one seed a game,
-trained in March 2021 for 10 million steps. `PUBLISHED` is made of those files: the mean score of the games that ended within
-each 25,000 steps, and how many did (a step is four frames of one of the 8 environments; `l` counts frames).
+The published runs are SB3's trained agents (github.com/DLR-RM/rl-trained-agents, commit cd35bde610f4). They include the
+score and the length of every training game, ppo/<game>NoFrameskip-v4_1/{0...7}.monitor.csv: RL Zoo's settings, one seed
+per game, trained in March 2021 for 10 million steps. `PUBLISHED` is computed from those files: the mean score and the
+number of the games that ended within each 25,000 steps (a step is four frames of one of the 8 environments; `l` counts
+frames).
 
-Ours has the same settings: 84x84, 8 environments x 128 steps, 4 epochs of minibatches of 256, learning rate 2.5e-4 falling
-to 0 at 10 million steps, entropy 0.01, gamma 0.99, lambda 0.95, no sticky actions, a life as an episode, clipped rewards.
-Different are: the clip of 0.1, which falls there as well (to 0.095 at 500,000 steps), the value's loss, which only ours
-clips, and the emulator's version. Scores are those of whole games.
+Our run has the same settings: 84x84, 8 environments x 128 steps, 4 epochs of minibatches of 256, learning rate 2.5e-4
+falling to 0 at 10 million steps, entropy 0.01, gamma 0.99, lambda 0.95, no sticky actions, a life as an episode, clipped
+rewards. The differences are: their clip of 0.1 also falls (to 0.095 at 500,000 steps), only ours clips the value loss, and
+the emulator's version. Scores are those of whole games.
 
-A row for each 25,000 steps, as soon as they are done. It may be ended at any moment and goes on from its last checkpoint,
-one each 6,144 steps, under bench/results/published_curve/; the games that were running then are lost. `--anew` begins again.
-Ends with 1 where ours has gained less than half of what the published run has, above its first row and over all that follow:
-more than that two seeds may well differ by. Results also in bench/results/published_curve.json.
+It prints a row after each 25,000 steps. It may be interrupted at any moment and then resumes from its last checkpoint under
+bench/results/published_curve/, one every 6,144 steps; the games that were running are lost. `--anew` begins again.
+The exit code is 1 if our gain is less than half of the published gain, both measured above the published first row and
+summed over all later rows: two seeds may well differ by up to this much. Results also in
+bench/results/published_curve.json.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ PUBLISHED: Final[dict[str, list[tuple[float, int]]]] = {  # (mean score, games) 
 
 
 class Recorded:
-    """Environments of which every whole game is noted: (environment steps at its end, score)."""
+    """Environments that record every whole game: (environment steps at its end, score)."""
 
     def __init__(self, inner: envs.Envs, begun_at: int, games: list[tuple[int, float]]) -> None:
         self._inner, self._steps, self.games = inner, begun_at, games
@@ -82,7 +84,7 @@ class Recorded:
 
 
 def rows_of(games: list[tuple[int, float]], steps: int) -> list[dict[str, float | None]]:
-    """Mean score and number of the games that ended within each ROW that is wholly done; None: none ended."""
+    """Mean score and number of the games that ended within each complete ROW; None: none ended."""
     found: list[dict[str, float | None]] = []
     for end in range(ROW, steps + 1, ROW):
         scores = [score for at, score in games if end - ROW < at <= end]
@@ -94,9 +96,9 @@ def rows_of(games: list[tuple[int, float]], steps: int) -> list[dict[str, float 
 
 
 def share_of_gain(game: str, rows: list[dict[str, float | None]]) -> float | None:
-    """What ours has gained over the rows, as a share of what the published one has; above its first row, both.
+    """Our gain over the rows, as a share of the published gain; both are measured above the published first row.
 
-    Worked example: published 1, 3, 5 and ours 1, 2, 3: gained are 6 and 3, so 0.5. None: too few rows to tell.
+    Worked example: published 1, 3, 5 and ours 1, 2, 3: the gains are 6 and 3, so the share is 0.5. None: too few rows.
     """
     pairs = [
         (row["mean"], mean) for row, (mean, _) in zip(rows, PUBLISHED[game], strict=False) if row["mean"] is not None
@@ -115,7 +117,7 @@ def told(game: str, row: dict[str, float | None], spent_s: float | None) -> str:
 
 
 def curve(game: str, options: argparse.Namespace) -> list[dict[str, float | None]]:
-    """Trains until `--steps`, from where the last call was ended, and says each row."""
+    """Train until `--steps`, resuming where the last call ended, and print each row."""
     directory = RESULTS / "published_curve" / f"{game}-s{options.seed}"
     if options.anew:
         shutil.rmtree(directory, ignore_errors=True)

@@ -1,17 +1,18 @@
-"""How large the recorder's file is, and what its largest questions cost: 20 programs that have run for 30 days.
+"""The size of the recorder's file, and the cost of its largest queries: 20 programs that have run for 30 days.
 
-The same for 20 scripts that report steps, returns, losses and as many figures of their own names as are kept; and 8 GPUs.
+It measures the same for 20 scripts that report steps, returns, losses and the maximum number of custom figures, and for 8
+GPUs.
 
-Usage: .venv/bin/python bench/recorder.py [--programs 20] [--rounds 9]. Every tier is filled as far back as it is kept with
-numbers that do not repeat: of a worker's figures all but those that its algorithm cannot know. Each program begins a new
-attempt every six hours, and one row in seven is of a checkpoint being saved. The newest day is over in ten seconds, so that
-every tier lacks as much as it can: a reader folds it from the finer tiers.
+Usage: .venv/bin/python bench/recorder.py [--programs 20] [--rounds 9]. Every tier is filled over its whole retention time
+with numbers that do not repeat. A worker reports all figures except those that its algorithm does not have. Each program
+begins a new attempt every six hours, and one row in seven belongs to a checkpoint being saved. The newest day ends in ten
+seconds, so that the unfinished period of every tier is as long as possible: a reader folds it from the finer tiers.
 
-A question is a page of the API (`reports/pages.py`), made and encoded as the server does. Each is asked for every window of
-WINDOWS_S; the table shows the window that took longest. Of `recorded`, which `export` reads page by page, one page is a
-question. CPU time of the page and of its JSON, least, median and most of the rounds: a busy box does not count. Also: the
-commit of one moment's rows, and what the event files of a worker give that has drawn 300,000 scalars. Prints a table and
-writes bench/results/recorder.json.
+A query is a page of the API (`reports/pages.py`), made and encoded as by the server. Each query runs for every window of
+WINDOWS_S; the table shows the slowest window. For `recorded`, which `export` reads page by page, one page is a query. Times
+are CPU times of the page and of its JSON (minimum, median and maximum of the rounds), so a busy box does not matter. It
+also measures the commit of one moment's rows, and the reading of a worker's event files with 300,000 scalars. Prints a
+table and writes bench/results/recorder.json.
 """
 
 from __future__ import annotations
@@ -60,16 +61,16 @@ from supervisor.reports.pages import PAGES  # noqa: E402
 from supervisor.reports.report_view import first_and_newest  # noqa: E402
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
-END_S = 30 * DAY_S - 10.0  # ten seconds before a day is over
+END_S = 30 * DAY_S - 10.0  # ten seconds before the end of a day
 ATTEMPT_S = 6 * HOUR_S
 WALL_S = 1.8e9
 TARGET_BYTES, TARGET_MS = 64 << 20, 50.0
-# Whatever the tiers are and the bound of an answer is: each window is at most a fifth longer than the one before.
+# Each window is a fifth longer than the previous one: this covers any tiers and any limit of an answer's size.
 WINDOWS_S = [600.0 * 1.2**power for power in range(46) if 600.0 * 1.2**power < END_S] + [END_S]
-_UNKNOWN = {"entropy", "entropy_share", "test_return"}  # of the usual algorithm
+_UNKNOWN = {"entropy", "entropy_share", "test_return"}  # figures that the usual algorithm does not report
 
 
-# --- what was recorded ---------------------------------------------------------------------------------------------------
+# --- recorded data -------------------------------------------------------------------------------------------------------
 
 
 def values(sheet: Sheet, at_s: float, place: int, *, folded: bool) -> dict[str, float | Spread]:
@@ -84,7 +85,7 @@ def values(sheet: Sheet, at_s: float, place: int, *, folded: bool) -> dict[str, 
 
 
 def moments(tier: Tier) -> Iterator[float]:
-    """Of its rows: as far back as it is kept, up to the last period that is over."""
+    """The times of a tier's rows: over its whole retention time, up to the last complete period."""
     until_s = bucket_of(END_S, tier.period_s)
     begun_s = max(0.0, bucket_of(END_S - tier.keep_s, tier.period_s) + tier.period_s)
     return (begun_s + number * tier.period_s for number in range(int((until_s - begun_s) / tier.period_s)))
@@ -95,12 +96,12 @@ def rows(tier: Tier, names: list[str]) -> Iterator[Row]:
         phase = "saving" if number % 7 == 0 else "training"
         for place, name in enumerate(names):
             token = f"{int(at_s // ATTEMPT_S):016x}{place:016x}"
-            told = values(PROGRAMS, at_s, place, folded=tier is not TIERS[0])
-            yield Row(at_s, WALL_S + at_s, (name, token), ("RUNNING", phase, "heavy"), told)
+            row_values = values(PROGRAMS, at_s, place, folded=tier is not TIERS[0])
+            yield Row(at_s, WALL_S + at_s, (name, token), ("RUNNING", phase, "heavy"), row_values)
 
 
 def rows_of_scripts(tier: Tier, names: list[str]) -> Iterator[tuple[Row, Row]]:
-    """Rows of scripts that know nothing of the recorder: few known figures, and all that are kept of other names."""
+    """Rows of scripts: a few known figures, and the maximum number of custom ones."""
     for row in rows(tier, names):
         known = {name: row.values[name] for name in ("mean_return", "loss", "env_steps", "steps_per_s", "memory_bytes")}
         own = {name: random.random() for name in OWN}
@@ -112,7 +113,7 @@ OWN = [f"train/figure_{number:02}" for number in range(MOST_OF_ITS_OWN)]
 
 
 def rows_of_gpus(tier: Tier) -> Iterator[Row]:
-    """Eight, each as a whole and in three phases of its workers."""
+    """Rows of eight GPUs, each in total and by three phases of its workers."""
     folded = tier is not TIERS[0]
     for at_s in moments(tier):
         for gpu in range(8):
@@ -126,7 +127,7 @@ def rows_of_host(tier: Tier) -> Iterator[Row]:
 
 
 def recorded(path: Path, *sheets: tuple[Sheet, Callable[[Tier], Iterable[Row]]]) -> int:
-    """Its size in bytes."""
+    """Fill a recording; returns its size in bytes."""
     recording = Recording(path, now_s=END_S)
     for sheet, rows_of in sheets:
         for tier in TIERS:
@@ -137,7 +138,7 @@ def recorded(path: Path, *sheets: tuple[Sheet, Callable[[Tier], Iterable[Row]]])
 
 
 def committed(path: Path, names: list[str], rounds: int) -> list[float]:
-    """Milliseconds of CPU for the rows of one moment."""
+    """Milliseconds of CPU to commit the rows of one moment, per round."""
     recording = Recording(path, now_s=END_S)
     moment = [
         Row(END_S, WALL_S, (name, "t"), ("RUNNING", "training", "heavy"), values(PROGRAMS, 0.0, 0, folded=False))
@@ -148,11 +149,11 @@ def committed(path: Path, names: list[str], rounds: int) -> list[float]:
     return took_ms
 
 
-# --- questions -----------------------------------------------------------------------------------------------------------
+# --- queries -------------------------------------------------------------------------------------------------------------
 
 
 class Recorded:
-    """`reports.sources.Sources`, as far as the recorder's pages ask."""
+    """The part of `reports.sources.Sources` that the recorder's pages use."""
 
     def __init__(self, path: Path, names: list[str]) -> None:
         self.path, self.state = path, SimpleNamespace(programs=dict.fromkeys(names))
@@ -195,7 +196,7 @@ class Answer(NamedTuple):
 
 
 def most(names: list[str]) -> str:
-    """As many series as one answer has, those first that have a least and a most."""
+    """The maximum number of series in one answer; series with minimum and maximum come first."""
     series = sorted(PROGRAMS.series, key=lambda each: (not each.ends, each.counted))
     return ",".join([*names, *(each.name for each in series)][:MOST_SERIES])
 
@@ -232,13 +233,13 @@ def questions(workers: Recorded, scripts: Recorded, gpus: Recorded, name: str) -
 
 def answer(question: Question, window_s: float) -> Any:
     query = {**question.query, "since": f"{window_s}s"} if question.by_window else question.query
-    if question.page == "report":  # the part of it that the recorder answers
+    if question.page == "report":  # only the part that reads the recorder
         return first_and_newest(question.sources, END_S - window_s, END_S)  # type: ignore[arg-type]
     return PAGES[question.page].of(question.sources, query)  # type: ignore[arg-type]
 
 
 def longest(question: Question, rounds: int) -> Answer:
-    """Of the window that takes longest."""
+    """The measurements for the slowest window."""
     windows = WINDOWS_S if question.by_window else [END_S]
     window_s = max(windows, key=lambda window_s: min(timed(lambda: answer(question, window_s))[0] for _ in range(2)))
     page_ms, json_ms = [], []
@@ -252,7 +253,7 @@ def longest(question: Question, rounds: int) -> Answer:
 
 
 def numbers(page: Any) -> int:
-    """Values of all kinds in an answer."""
+    """The number of values of any kind in an answer."""
     if isinstance(page, dict | list | tuple):
         return sum(map(numbers, page.values() if isinstance(page, dict) else page))
     return 1
@@ -276,8 +277,8 @@ def drawn(directory: Path) -> None:
         begun = Event(wall_time=1.8e9, step=file * 5000 + 1, session_log=SessionLog(status=SessionLog.START))
         writer.write(begun.SerializeToString())
         for step in range(file * 5000, file * 5000 + 5000):
-            told = Summary(value=[Summary.Value(tag=tag, simple_value=step / 3) for tag in tags])
-            writer.write(Event(wall_time=1.8e9 + 30 * step, step=step, summary=told).SerializeToString())
+            points = Summary(value=[Summary.Value(tag=tag, simple_value=step / 3) for tag in tags])
+            writer.write(Event(wall_time=1.8e9 + 30 * step, step=step, summary=points).SerializeToString())
         writer.close()
 
 
@@ -302,7 +303,7 @@ def main() -> None:
     )
     given = parser.parse_args()
     random.seed(1)
-    gc.freeze()  # as the daemon does once its code is loaded: a collection looks through what questions make
+    gc.freeze()  # as the daemon does once its code is loaded: then a collection scans only the objects of queries
     names = [f"Game{number:02}" for number in range(given.programs)]
     found: dict[str, Any] = {"programs": given.programs, "target_bytes": TARGET_BYTES, "target_ms": TARGET_MS}
     with tempfile.TemporaryDirectory() as made:

@@ -1,11 +1,11 @@
-"""How fast the replay is sampled, beside a naive gather. Run: python bench/replay.py [directory] [--transitions N]
+"""Sampling speed of the replay, compared with a naive gather. Run: python bench/replay.py [directory] [--transitions N]
 
-84x84 frames, stacks of 4, 3-step returns, batch 512. The naive peer keeps what most do, the whole observation and the
-next one of each transition, and picks a batch of both by numpy's fancy indexing: no episode to look out for, no return to
-sum, four times the memory. "The same bytes, copied in one piece" is what no sampling can beat: eight frames a transition,
-read from a random place of the ring in order, written into the same buffer. All are timed in turn, in one process. A
-second ring has rows of two widths, as changes of level leave it. Bytes a transition and the cost of a commit: also
-`bench/checkpoint_stall.py`.
+84x84 frames, stacks of 4, 3-step returns, batch 512. The naive peer does what most implementations do: it stores the whole
+observation and the next one of each transition, and gathers a batch of both with numpy's fancy indexing. It handles no
+episode ends, sums no returns, and needs four times the memory. "The same bytes, copied in one piece" is an upper bound for
+any sampling: eight frames a transition, read in order from a random position of the ring, written into the same buffer.
+All are timed in turn, in one process. A second ring has rows of two widths, as after changes of level. It also measures
+bytes per transition and the cost of a commit; see also `bench/checkpoint_stall.py`.
 Prints tables and writes bench/results/replay.json.
 """
 
@@ -36,7 +36,7 @@ COMMIT_FRAMES = 10_000
 
 
 def filled(directory: Path, size: int, widths: tuple[int, ...]) -> Replay:
-    """A full ring, made by one process after another with these numbers of environments."""
+    """A full ring, opened and filled once for each of these numbers of environments, as by successive processes."""
     rng, memory = np.random.default_rng(0), None
     for width in widths:
         if memory is not None:
@@ -57,11 +57,11 @@ def append(memory: Replay, frames: int, rng: np.random.Generator) -> None:
 
 
 def naive(size: int) -> Callable[[], Any]:
-    """Two arrays of whole observations; as many transitions as fit into the same memory, which favours it."""
+    """The naive peer: two arrays of whole observations. They hold fewer transitions in the same memory, which favours it."""
     rng = np.random.default_rng(0)
     obs, following = (np.zeros((size // 8, 4, 84, 84), np.uint8) for _ in range(2))
-    for place in range(len(obs)):
-        obs[place] = following[place] = place % 251
+    for index in range(len(obs)):
+        obs[index] = following[index] = index % 251
     rest = np.zeros((len(obs), 3), np.float32)
 
     def sample() -> Any:
@@ -72,7 +72,7 @@ def naive(size: int) -> Callable[[], Any]:
 
 
 def copied(frames: Path) -> Callable[[], Any]:
-    """The bytes of a batch without looking anything up: the memory's own speed."""
+    """Copy the bytes of a batch without any lookup: the speed of the memory itself."""
     rng, ring = np.random.default_rng(0), torch.from_numpy(np.memmap(frames, np.uint8, "r+"))
     into = torch.empty(BATCH * 2 * 4 * 84 * 84, dtype=torch.uint8)
 
@@ -103,7 +103,7 @@ def rates(peers: dict[str, Callable[[], Any]]) -> dict[str, dict[str, float]]:
 
 
 def commits(memory: Replay) -> dict[str, float]:
-    """What a commit of 10,000 new frames costs: the caller, and the thread that writes it."""
+    """The cost of a commit of 10,000 new frames, for the caller and for the writing thread."""
     rng, blocked_ms, written_ms = np.random.default_rng(1), [], []
     for _ in range(6):
         append(memory, COMMIT_FRAMES, rng)

@@ -1,10 +1,10 @@
-"""From the kill of a trivial worker to its replacement running, with the launcher alone; and ten workers stopped at once.
+"""Time from the kill of a trivial worker until its replacement runs, with the launcher alone; and ten parallel stops.
 
     python bench/restart_latency.py [--rounds 200] [--json FILE]
 
-Each round kills the worker with SIGKILL, waits for `Ended` (its whole tree is gone), makes two durable commits as the
-journal does (the exit, the intent to start), starts the next attempt and stops the clock when the new program's image
-runs. State lies in a temporary directory on disk, the runtime directory on tmpfs where there is one.
+Each round kills the worker with SIGKILL, waits for `Ended` (its whole tree is gone), makes two durable commits like the
+journal (the exit, the intent to start), starts the next attempt and stops the clock when the new program's image runs.
+The state directory is a temporary directory on disk, the runtime directory is on tmpfs if there is one.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def spread_ms(values_s: list[float]) -> dict[str, float]:
 
 
 class Durable:
-    """Commits as the journal's: SQLite, WAL, synchronous=FULL."""
+    """Commits like the journal's: SQLite, WAL, synchronous=FULL."""
 
     def __init__(self, path: Path) -> None:
         self.db = sqlite3.connect(path, isolation_level=None)

@@ -1,7 +1,7 @@
-"""The three that are compared, each a daemon in an environment of its own: extralife, PyPI supervisor 4.3.0, circus.
+"""The three compared daemons, each in a separate environment: extralife, PyPI supervisor 4.3.0, circus.
 
-Ground truth is /proc, never the daemon under test. All get the same programs and their own default policies; only what
-keeps them from running the bench at all is set (descriptors for 200 programs, the place of a socket).
+Ground truth is /proc, never the daemon under test. All run the same programs with their own default policies. Only settings
+without which the benchmark cannot run are changed (descriptors for 200 programs, the path of a socket).
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ SUPERVISOR = ("supervisor", "supervisor==4.3.0", "setuptools<81")
 
 Programs = dict[str, list[str]]
 
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a bench that is ended closes its daemons on the way out
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `finally` blocks close the daemons
 
 
 def wait_for(look: Callable[[], Any], timeout_s: float, period_s: float = 0.005) -> Any:
-    """What `look` gives once it is true; TimeoutError when it stays false."""
+    """The first true result of `look`; TimeoutError when it stays false."""
     deadline = time.monotonic() + timeout_s
     while not (found := look()):
         if time.monotonic() > deadline:
             raise TimeoutError
-        time.sleep(period_s)  # files and processes of programs that tell nobody when they change
+        time.sleep(period_s)  # files and processes can only be polled
     return found
 
 
 def pids_of(mark: str, program: str = "") -> list[int]:
-    """Live processes (of a program) one of whose arguments contains the mark."""
+    """Live processes (of a program) with the mark in their command line."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -59,17 +59,17 @@ def state(pid: int) -> str:
 
 
 def end(mark: str) -> None:
-    """Whatever a side has left behind."""
+    """Kill all processes that a side has left behind."""
     for _ in range(5):
         for pid in pids_of(mark):
             if pid != os.getpid():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        time.sleep(0.05)  # looked for again: some are being forked while others are killed
+        time.sleep(0.05)  # search again: some may be forked while others are killed
 
 
 class Box(ABC):
-    """One daemon with its programs. Subclasses write the configuration and know the commands."""
+    """One daemon with its programs. Subclasses write the configuration and define the commands."""
 
     name = ""
 
@@ -100,11 +100,11 @@ class Box(ABC):
         self.ctl("stop", "all")
 
     def stock_client(self, *_args: str) -> list[str] | None:
-        """Supervisor's own supervisorctl 4.3.0 on this daemon."""
+        """The command of Supervisor's own supervisorctl 4.3.0 for this daemon; None if it does not work."""
         return None
 
     def helpers(self) -> list[int]:
-        """Processes that this side keeps beside the programs' own."""
+        """Extra processes of this side, besides the programs' own."""
         return []
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class Box(ABC):
             self.daemon.terminate()
         try:
             self.daemon.wait(60)
-        except subprocess.TimeoutExpired:  # circusd was seen to; its session is its own, so nothing else is hit
+        except subprocess.TimeoutExpired:  # circusd sometimes does not end; it has its own session, so only it is killed
             print(f"{self.name}: still there 60 s after SIGTERM, killed", flush=True)
             os.killpg(self.daemon.pid, signal.SIGKILL)
             self.daemon.wait()
@@ -216,7 +216,7 @@ class Circus(Box):
 
 
 def script(directory: Path, name: str, command: list[str]) -> Path:
-    """A file that becomes the command: neither Supervisor's nor circus' own quoting stands in the way."""
+    """A script that executes the command. It avoids the quoting rules of Supervisor and circus."""
     path = directory / f"{name}.sh"
     path.write_text("#!/bin/sh\nexec " + " ".join(_quote(part) for part in command) + "\n")
     path.chmod(0o755)
@@ -228,7 +228,7 @@ def _quote(part: str) -> str:
 
 
 def table(rows: dict[str, dict[str, Any]], keys: list[str] | None = None) -> str:
-    """Sides as columns, figures as rows; `-` is not known."""
+    """Sides as columns, figures as rows; `-` means unknown."""
     keys = keys or list(dict.fromkeys(key for row in rows.values() for key in row))
     head = f"{'':36}" + "".join(f"{name:>20}" for name in rows)
     return "\n".join([head, *(f"{key:36}" + "".join(f"{_cell(row.get(key)):>20}" for row in rows.values()) for key in keys)])

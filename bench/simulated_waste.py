@@ -1,16 +1,17 @@
-"""What reboots every 18 minutes cost: `python bench/simulated_waste.py [--seeds 10] [--reboots 100] [--json FILE]`.
+"""The cost of reboots every 18 minutes: `python bench/simulated_waste.py [--seeds 10] [--reboots 100] [--json FILE]`.
 
-The simulated box (tests/sim) with one program at full speed, a restart of R = 20 s from power cut to training, and saves
-that block training for C. Waste is the share of wall time that is not kept training: work lost after the last checkpoint,
-restarts, and checkpoint stalls. Reboots come 15-21 min apart (a box that wears out, uniform) or 18 min apart on average
-without memory (exponential, at least 15 s).
+It uses the simulated box (tests/sim) with one program at full speed, a restart of R = 20 s from power cut to training, and
+saves that block training for C. Waste is the share of wall time without kept training: work lost after the last
+checkpoint, restarts, and checkpoint stalls. Reboots come 15-21 min apart (a box that wears out, uniform distribution) or
+18 min apart on average and independent of uptime (exponential distribution, at least 15 s).
 
-* adaptive: the interval that the daemon itself sets, `policy/worker/checkpointing.py` through `decide`, which begins by
-  knowing nothing of the box, learns its rate, and after five reboots its hazard by uptime;
-* fixed: one save in 10 minutes;
-* Daly: his constant interval for an MTBF that is known beforehand, without the policy's bounds of 5 s and 300 s.
+* adaptive: the interval that the daemon itself sets, `policy/worker/checkpointing.py` through `decide`. It starts without
+  any knowledge of the box, learns its reboot rate, and after five reboots its hazard by uptime;
+* fixed: one save every 10 minutes;
+* Daly: Daly's constant interval for an MTBF known in advance, without the policy's limits of 5 s and 300 s.
 
-All three meet the same reboots. The mean and its standard error over the seeds; a seed is `--reboots` reboots, about 30 h.
+All three have the same reboots. It prints the mean and its standard error over the seeds; a seed is `--reboots` reboots,
+about 30 h.
 """
 
 import argparse
@@ -35,7 +36,7 @@ KINDS = {"wear-out": "reboots 15-21 min apart", "exponential": "reboots 18 min a
 
 
 class Box(World):
-    """A box on which the checkpoint interval is the daemon's, or one that never changes."""
+    """A box whose checkpoint interval is the daemon's, or a constant one."""
 
     interval_s: float | None = None
 
@@ -46,14 +47,14 @@ class Box(World):
 
 
 def gap_s(world: World, kind: str, number: int) -> float:
-    """From one reboot to the next."""
+    """Seconds from one reboot to the next."""
     if kind == "wear-out":
         return world.chance.between(MTBF_S - SPREAD_S, MTBF_S + SPREAD_S, kind, number)
     return max(15.0, world.chance.wait_s(MTBF_S, kind, number))
 
 
 def waste(seed: int, kind: str, cost_s: float, interval_s: float | None, reboots: int) -> dict[str, float]:
-    """Shares of wall time: in all, and by what they went to."""
+    """Wasted shares of wall time: the total, and by cause."""
     look_s = 10.0 if interval_s is None else 60.0
     world = Box(seed, programs=1, slots=1, odds=CALM, look_s=look_s, save_cost_s=cost_s)
     world.interval_s = interval_s

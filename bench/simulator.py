@@ -1,10 +1,10 @@
-"""How long a simulated year of ten programs takes: `python bench/simulator.py [--days 365] [--programs 10] [--seed 1]`.
+"""Duration of a simulated year of ten programs: `python bench/simulator.py [--days 365] [--programs 10] [--seed 1]`.
 
-The real loop, core and policies with all invariants after every step (tests/sim, docs/simulator.md), on the box "year":
-each program crashes every 6 h and stalls every 12 h, the host reboots and the daemon is killed every 12 h, and so on. Looks
-come every 10 min while nothing happens, and every 15 s for 90 s after anything has: in a quiet hour each says the same.
-After the year come seven calm hours, in which everything must train again. It uses one core; the target is for that core's
-time, which is wall time where nothing else wants the core. Both are printed.
+It runs the real loop, core and policies with all invariants after every step (tests/sim, docs/simulator.md), on the box
+"year": each program crashes every 6 h and stalls every 12 h, the host reboots and the daemon is killed every 12 h, and so
+on. The simulator samples every 10 min while nothing happens, and every 15 s for 90 s after each event, because in a quiet
+hour all samples are equal. After the year come seven calm hours, in which all programs must train again. It uses one core.
+The target is CPU time, which equals wall time on an otherwise idle core. Both are printed.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""Seeds on Slurm, each a job of its own and as one array: seconds to submit them, and seconds and calls of one poll.
+"""Seeds on Slurm, as separate jobs and as one array: seconds to submit them, and seconds and calls of one poll.
 
     .venv/bin/python bench/slurm.py [--seeds 1000] [--polls 20]
 
-As root, with Debian's slurmctld, slurmd and slurm-client (`tests/run slurm` installs them). For each way it brings up a
-Slurm of its own on this machine (tests/slurm/cluster.py) and lets `adapters/slurm/launcher.py` submit the seeds of one game,
-held, so that what is measured is what the queue costs. A poll is that launcher's own. JSON is read where the text of a
-version is not understood. Writes bench/results/slurm.json.
+Run it as root, with Debian's slurmctld, slurmd and slurm-client (`tests/run slurm` installs them). For each way it starts a
+new Slurm on this machine (tests/slurm/cluster.py) and lets `adapters/slurm/launcher.py` submit the seeds of one game. The
+jobs are held, so that only the cost of the queue is measured. A poll is the launcher's own. The launcher reads JSON if it
+does not understand the text of a Slurm version; both are measured. Writes bench/results/slurm.json.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Calls(Slurm):
 
 
 class Newest:
-    """An inbox that keeps the newest look at the queue."""
+    """An inbox that stores the number of jobs in the newest poll."""
 
     jobs: int = 0
 
@@ -77,7 +77,7 @@ class Newest:
 
 
 def ways(seeds: int, polls: int, *, arrays: bool) -> Iterator[dict[str, object]]:
-    """The figures of one way to submit."""
+    """Submit the seeds in one way; the figures of polls by text and by JSON."""
     with one_machine() as where:
         slurm, inbox = Calls(), Newest()
         settings = LauncherSettings(
@@ -109,7 +109,7 @@ def ways(seeds: int, polls: int, *, arrays: bool) -> Iterator[dict[str, object]]
 
 @contextlib.contextmanager
 def one_machine() -> Iterator[str]:
-    """A Slurm with an empty queue; its directory."""
+    """Start a Slurm with an empty queue; yields its directory."""
     with tempfile.TemporaryDirectory(prefix="s") as where:
         made = Cluster(Path(where))
         try:

@@ -1,9 +1,9 @@
-"""extralife beside PyPI supervisor 4.3.0 and circus, in one run: restart latency, parallel stop, a killed daemon.
+"""extralife compared with PyPI supervisor 4.3.0 and circus, in one run: restart latency, parallel stop, a killed daemon.
 
     python bench/supervision.py            # about 4 minutes; installs the others into bench/.envs the first time
 
-Ground truth is /proc, never the daemon under test. Each side gets the same trivial workers (`sleep` with an argument of
-its own) and its default restart policy: 40 programs are killed once each, so no backoff is in the figures.
+Ground truth is /proc, never the daemon under test. Each side has the same trivial workers (`sleep` with a unique argument)
+and its default restart policy. 40 programs are killed once each, so the figures contain no backoff.
 Prints a table and writes bench/results/supervision.json.
 """
 
@@ -26,10 +26,10 @@ from sides import Box, Circus, Ours, Supervisor, end, pids_of, table, wait_for, 
 
 
 def restart_latency(side: type[Box], kills: int) -> dict[str, float]:
-    """kill -9 of a trivial worker -> its replacement's own program image runs, in ms.
+    """Milliseconds from kill -9 of a trivial worker until its replacement's own program image runs.
 
-    The replacement itself notes the moment (bash's EPOCHREALTIME, its first act): a harness that searches /proc all the
-    time would compete with what it measures for the two cores.
+    The replacement itself records the time first (bash's EPOCHREALTIME). A harness that polls /proc all the time would
+    compete with the measured processes for the two cores.
     """
     tag = f"restart{os.getpid()}"
     with tempfile.TemporaryDirectory() as directory:
@@ -43,7 +43,7 @@ def restart_latency(side: type[Box], kills: int) -> dict[str, float]:
         )
         try:
             wait_for(lambda: all(_noted(mark) for mark in marks.values()), 60, 0.2)
-            time.sleep(3.0)  # supervisord calls a program running only after its startsecs
+            time.sleep(3.0)  # supervisord regards a program as running only after its startsecs
             taken = [_one_restart(mark) for mark in marks.values()]
         finally:
             box.close()
@@ -55,7 +55,7 @@ def restart_latency(side: type[Box], kills: int) -> dict[str, float]:
 
 
 def _noted(mark: Path) -> tuple[float, int] | None:
-    """(moment, pid) that the newest start has noted."""
+    """(time, pid) recorded by the newest start."""
     with contextlib.suppress(OSError, ValueError):
         at_s, pid = mark.read_text().split()
         return float(at_s), int(pid)
@@ -68,12 +68,12 @@ def _one_restart(mark: Path) -> float:
     began_s = time.time()
     os.kill(noted[1], signal.SIGKILL)
     again = wait_for(lambda: (found := _noted(mark)) and found[1] != noted[1] and found, 30, 0.002)
-    time.sleep(0.05)  # not of what is timed: the new one finishes its start before it is killed too
+    time.sleep(0.05)  # not timed: the new process finishes its start before it is killed too
     return (again[0] - began_s) * 1e3
 
 
 def parallel_stop(side: type[Box]) -> dict[str, float]:
-    """`stop all` of ten workers that take 0.1 to 1.0 s to leave: wall seconds until the last is gone."""
+    """Wall seconds of `stop all` until the last of ten workers is gone; the workers take 0.1 to 1.0 s to leave."""
     tag = f"stop{os.getpid()}"
     programs = {
         f"w{i}": ["sh", "-c", f"trap 'sleep 0.{i}; exit 0' TERM; while :; do sleep 0.02; done # {tag}"] for i in range(1, 10)
@@ -82,7 +82,7 @@ def parallel_stop(side: type[Box]) -> dict[str, float]:
         box = side(programs, Path(directory))
         try:
             wait_for(lambda: len(pids_of(tag)) >= 10, 60, 0.2)
-            time.sleep(3.0)  # past startsecs
+            time.sleep(3.0)  # longer than startsecs
             began = time.perf_counter()
             box.stop_all()
             wait_for(lambda: not pids_of(tag), 60, 0.01)
@@ -94,7 +94,7 @@ def parallel_stop(side: type[Box]) -> dict[str, float]:
 
 
 def killed_daemon(side: type[Box]) -> dict[str, float]:
-    """kill -9 of the daemon under ten training workers, then a new daemon: who was adopted, who was doubled."""
+    """kill -9 of the daemon of ten training workers, then a new daemon: numbers of adopted and of duplicated workers."""
     tag = f"adopt{os.getpid()}"
     programs = {f"t{i}": [sys.executable, "-c", _COUNT, tag, f"t{i}"] for i in range(10)}
     with tempfile.TemporaryDirectory() as directory:
@@ -102,14 +102,14 @@ def killed_daemon(side: type[Box]) -> dict[str, float]:
         box = side(programs, Path(directory))
         try:
             wait_for(lambda: len(list(Path(directory).glob("count-*"))) >= 10, 60, 0.1)
-            time.sleep(3.0)  # past startsecs, and every counter has something to lose
+            time.sleep(3.0)  # longer than startsecs, and every counter is above zero
             before = set(pids_of(tag))
             box.daemon.kill()
             box.daemon.wait()
-            time.sleep(1.0)  # the workers train on without a daemon
+            time.sleep(1.0)  # the workers continue without a daemon
             steps = {p.name: int(p.read_text()) for p in Path(directory).glob("count-*")}
             box.start()
-            time.sleep(5.0)  # long enough for a new daemon to start every duplicate that it is going to start
+            time.sleep(5.0)  # long enough for a new daemon to start all of its duplicates
             after = set(pids_of(tag))
             later = {p.name: int(p.read_text() or 0) for p in Path(directory).glob("count-*")}
             lost = sum(1 for name, count in steps.items() if later[name] < count)

@@ -1,10 +1,10 @@
-"""Environment steps a second of each algorithm beside Stable-Baselines3 and CleanRL, in one run, one at a time, interleaved.
+"""Environment steps a second of each algorithm, compared with Stable-Baselines3 and CleanRL; one at a time, interleaved.
 
     python bench/throughput.py [dqn] [ppo] [pqn] [--rounds 2] [--seconds 40] [--threads N] [--cleanrl DIR] [--dtype fp32]
 
 Pong, Nature's network, 84x84. Ours is the real worker, `python -m workers`, with its beats, prints and checkpoints (one
-every 10 s, on disk), read from outside through its beat. The peers have no checkpoints on and run in an environment of
-their own (bench/.envs/peers, made at first use, with the same torch). CleanRL's scripts run unchanged from DIR, a checkout.
+every 10 s, on disk); its beat is read from outside. The peers save no checkpoints and run in a separate environment
+(bench/.envs/peers, made at first use, with the same torch). CleanRL's scripts run unchanged from DIR, a checkout.
 
 | algorithm | ours | SB3, as it stands | SB3, with the allocator settings that our worker gives itself | CleanRL |
 |---|---|---|---|---|
@@ -12,11 +12,11 @@ their own (bench/.envs/peers, made at first use, with the same torch). CleanRL's
 | ppo, 4 epochs | 8 x 128, batch 256 | the same | the same | ppo_atari_envpool |
 | pqn, 4 epochs | 8 x 128, batch 256 | has none | | pqn_atari_envpool |
 
-A row is the median over the rounds; from a whole block to a whole block (a vector step, a rollout), so that no half
-rollout is counted. Steps a CPU second count too: they hardly change when the machine has other work to do. The bound is 1
-/ (arithmetic of a step / this machine's matrix product rate + 1 / rate of the environments alone), both measured in the
-same run; it is that of the format that ours computes in (`--dtype`; the peers always compute in fp32). A ratio to a peer
-can not exceed bound / peer, which is printed.
+A row is the median over the rounds. Times begin and end at whole blocks (a vector step, a rollout), so that no partial
+rollout is counted. Steps per CPU second are printed too: they hardly change when the machine has other work. The bound is
+1 / (arithmetic of a step / this machine's matrix product rate + 1 / rate of the environments alone), both measured in the
+same run. It holds for the format of our worker (`--dtype`; the peers always compute in fp32). A ratio to a peer cannot
+exceed bound / peer, which is printed.
 Results also in bench/results/throughput.json.
 """
 
@@ -41,10 +41,10 @@ ROOT = Path(__file__).resolve().parents[1]
 BENCH = ROOT / "bench"
 PEERS = ("stable-baselines3==2.9.2", "ale-py==0.12.1", "opencv-python-headless==5.0.0.93", "envpool==1.2.5", "tyro==1.0.5")
 RATIO, EPOCHS = 8, 4
-SETTLE_S = 8.0  # of learning before the clock starts
-POLL_S = 0.02  # what looks more often takes a few per cent from the worker that it looks at
-FORWARD_GFLOP = 0.0187  # of Nature's network, an observation; backward is twice that, less conv1's input
-GFLOP_PER_STEP = {  # acting, and what is learned for each step
+SETTLE_S = 8.0  # seconds of learning before the measurement starts
+POLL_S = 0.02  # more frequent polling takes a few per cent from the polled worker
+FORWARD_GFLOP = 0.0187  # Nature's network, per observation; backward is twice that, minus the gradient of conv1's input
+GFLOP_PER_STEP = {  # acting, plus learning for each step
     "dqn": FORWARD_GFLOP + RATIO * 0.0868,
     "plain": FORWARD_GFLOP + RATIO * 0.0682,
     "ppo": FORWARD_GFLOP + EPOCHS * 0.0495,
@@ -81,7 +81,7 @@ def ours(
     block: int = 0,
     settle_s: float = SETTLE_S,
 ) -> Measured:
-    """`block` environment steps are a vector step or a rollout; 0: those of OURS."""
+    """Measure our worker. `block` is the environment steps of a vector step or a rollout; 0: the value in BLOCK."""
     from workers import contract
 
     with tempfile.TemporaryDirectory(prefix="throughput-") as scratch:
@@ -116,7 +116,7 @@ def _watched(
 
 
 def _blocks(process: subprocess.Popen[bytes], read: Callable[[], Any], block: int) -> Iterator[tuple[float, ...]]:
-    """(seconds, CPU seconds, steps, updates) at each moment at which the worker has begun another block."""
+    """(seconds, CPU seconds, steps, updates) each time the worker begins another block."""
     before = -1
     while process.poll() is None:
         beat = read()
@@ -149,8 +149,8 @@ def theirs(script: str, words: list[object], seconds: float, threads: int, *, tu
         done = subprocess.run(
             [str(word) for word in command], env=env, cwd=scratch, stdout=subprocess.PIPE, text=True, check=True
         )
-    told: Measured = json.loads(done.stdout.strip().splitlines()[-1])
-    return told
+    result: Measured = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
 
 
 @functools.cache
@@ -191,18 +191,18 @@ print(steps / (time.perf_counter() - begun))
 
 
 def _alone(program: str, *words: object) -> float:
-    """The number that a program prints, in a process of its own: threads are set once in a process."""
+    """Run a program in a separate process (threads are set once per process); returns the number that it prints."""
     done = subprocess.run(
         [sys.executable, "-c", program, *map(str, words)], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
     )
     return float(done.stdout)
 
 
-# --- what is measured, and the table -----------------------------------------------------------------------------------
+# --- measurements and table --------------------------------------------------------------------------------------------
 
 
 def rows(algorithms: list[str], cleanrl: Path | None, dtype: str) -> dict[tuple[str, str], Callable[[float, int], Measured]]:
-    """By (algorithm, name of the row): how to measure it, ours in this format."""
+    """(algorithm, name of the row) -> function that measures it; ours use the format `dtype`."""
     mine = [f"--dtype={dtype}"]
     sb3 = {"dqn": ["dqn", 8, 32, RATIO, "TIMES"], "ppo": ["ppo", 8, 256, EPOCHS, "TIMES"]}
     scripts = {
@@ -236,7 +236,7 @@ def rows(algorithms: list[str], cleanrl: Path | None, dtype: str) -> dict[tuple[
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    # No `choices`: argparse would hold the empty list, which stands for all, against them.
+    # No `choices`: argparse would reject the empty list, which means all algorithms.
     parser.add_argument("algorithms", nargs="*", metavar="{dqn,ppo,pqn}")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=40.0)

@@ -1,9 +1,9 @@
-"""What `supervisorctl top` costs: time to the first frame, CPU while it runs, memory; with 20 and 500 programs.
+"""The cost of `supervisorctl top`: time to the first frame, CPU while it runs, memory; with 20 and 500 programs.
 
-Usage: .venv/bin/python bench/top.py [--programs 20 500] [--watch 60] [--starts 10]. A real process on a real
-pseudo-terminal of 160x50, and a server of its own whose programs change with each look. The first frame counts from the
-start of the process until its last line has come out of the terminal; bare is a Python that does nothing. Prints a table
-and writes bench/results/top.json.
+Usage: .venv/bin/python bench/top.py [--programs 20 500] [--watch 60] [--starts 10]. It runs a real process on a real
+pseudo-terminal of 160x50, and a separate server whose programs change with each request. The first frame is timed from the
+start of the process until the terminal has its last line; "bare" is a Python that does nothing. Prints a table and writes
+bench/results/top.json.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SETTLE_S = 3.0
 
 
 def backend(count: int) -> FakeBackend:
-    """Its speeds change with each look, as those of a real night."""
+    """A backend whose speeds change with each request, as in reality."""
 
     class Night(FakeBackend):
         looks = 0
@@ -44,8 +44,8 @@ def backend(count: int) -> FakeBackend:
             return super().page_status()
 
     made = Night()
-    told = {"steps": 4_000_000, "target": 10**7, "target_kind": "env_steps", "mean_return": 21.5, "ckpt_age_s": 33.0}
-    made.add(*(program(f"Game{n:03}", **told, memory_bytes=2**31, eta_s=7200.0) for n in range(count)))
+    progress = {"steps": 4_000_000, "target": 10**7, "target_kind": "env_steps", "mean_return": 21.5, "ckpt_age_s": 33.0}
+    made.add(*(program(f"Game{n:03}", **progress, memory_bytes=2**31, eta_s=7200.0) for n in range(count)))
     return made
 
 

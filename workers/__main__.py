@@ -1,7 +1,7 @@
 """`python -m workers --program Pong --algo dqn ...`: one training, alone or under the supervisor.
 
-What is cheap comes first: mistakes in the settings are told, signals are answered and the first beat is out before
-torch, which takes its seconds, is imported.
+Cheap steps come first: mistakes in the settings are printed, signal handlers are installed and the first beat is written
+before the import of torch, which takes seconds.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 
     from workers.args import Args
 
-# glibc gives large blocks back to the kernel at once and asks for them again: at batch 2048 that is millions of page
-# faults. Keeping them is worth 1.1-3.2x there (measured), less at small batches. Read only when a process starts.
+# glibc returns large blocks to the kernel at once and allocates them again: at batch 2048 that is millions of page
+# faults. Keeping the blocks is 1.1-3.2x as fast there (measured), less at small batches. glibc reads this variable only
+# when a process starts.
 _TUNABLES: Final = (
     "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=268435456"
 )
 _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-# For how many turns torch's threads spin for each other before they sleep, some sixty times an update (GNU's OpenMP has
-# 300,000). On cores that others want too, who spins takes the time of the one that is waited for (docs/speed.md).
+# Number of turns that torch's threads spin while they wait for each other, before they sleep; they wait about sixty times
+# an update (GNU's OpenMP has 300,000 turns). On shared cores a spinning thread takes CPU time from the thread that it waits
+# for (docs/speed.md).
 _SPINS: Final = ("GOMP_SPINCOUNT", "10000")
 
 
@@ -56,7 +58,7 @@ def _trained(args: Args) -> int:
     prefetch.begin(client.run_dir)
     client.phase(WorkerPhase.IMPORTING, num_envs=args.num_envs, batch_size=args.batch_size)
     _set_threads(args, os.environ)
-    gc.disable()  # torch's import makes half a million objects that stay: looking through them takes a sixth of its time
+    gc.disable()  # torch's import creates half a million permanent objects: collecting takes a sixth of its time
     from workers.run import run
 
     gc.freeze()
@@ -65,13 +67,13 @@ def _trained(args: Args) -> int:
 
 
 def _set_threads(args: Args, environ: MutableMapping[str, str]) -> None:
-    """Before torch is imported: each library reads its own once. How long to spin may be set by whoever starts us."""
+    """Call it before torch is imported: each library reads its variable once. The user may set the spin count."""
     environ.update(dict.fromkeys(_THREADS, str(args.threads)))
     environ.setdefault(*_SPINS)
 
 
 def _set_allocator(args: Args) -> None:
-    """Start again with the allocator's settings, once. The pid, and with it the supervisor's hold on us, stays."""
+    """Re-execute this program once, with the allocator's settings. The pid stays the same, so supervision continues."""
     on_cpu = args.device == "cpu" or (args.device == "auto" and not Path("/dev/nvidiactl").exists())
     if on_cpu and "GLIBC_TUNABLES" not in os.environ:
         os.execve(sys.executable, sys.orig_argv, {**os.environ, "GLIBC_TUNABLES": _TUNABLES})  # noqa: S606  no shell wanted
@@ -82,6 +84,6 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Everything durable is on disk. Tearing down torch and envpool takes a second and has been seen to crash, which
-    # would turn a finished training into a failed one.
+    # All durable data is on disk. Tearing down torch and envpool takes a second and sometimes crashes, which would turn
+    # a finished training into a failed one.
     os._exit(code)

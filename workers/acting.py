@@ -1,7 +1,7 @@
-"""A network to act with: its weights in the format that it computes in, cast once after each update and not for each action.
+"""A copy of a network for acting: its weights are cast to the compute format once per update, not for each action.
 
-Autocast casts every weight each time that a network is asked, which for the few rows of a vector step takes a quarter of the
-time (measured, bf16). The copy says the same, to the bit, because the casts are the same.
+Autocast casts every weight at each call of a network. For the few rows of a vector step this takes a quarter of the time
+(measured, bf16). The copy gives bit-identical results, because the casts are the same.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Actor:
-    """Called as the network is, under the same autocast. It notices by itself when the weights have changed."""
+    """Call it like the network, under the same autocast. It detects changed weights by itself."""
 
     def __init__(
         self, net: nn.Module, precision: Precision, optimizer: torch.optim.Optimizer, *, compiled: bool = False
@@ -32,7 +32,7 @@ class Actor:
     def __call__(self, frames: torch.Tensor) -> Any:
         if self._copy is None:
             return self._net(frames)
-        # torch counts what is written into a tensor, except what a fused optimizer writes.
+        # torch counts the writes into a tensor, except those of a fused optimizer.
         versions = tuple(parameter._version for parameter in self._net.parameters())
         if versions != self._versions:
             self._refresh(self._copy)
@@ -49,7 +49,7 @@ class Actor:
 
 
 def _cast(net: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """A copy of which all is cast that autocast casts, and whose first weights `_refresh` scales, so that it need not."""
+    """A copy with every layer cast that autocast casts. `_refresh` scales its first weights, so `forward` does not."""
     copied: Any = copy.deepcopy(net).requires_grad_(requires_grad=False)
     for module in copied.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):

@@ -1,8 +1,8 @@
 """The worker's command line: flags over `RL_*` environment over defaults, all from the table in `options.py`.
 
 `python -m workers --program Pong --num-envs 32` and `RL_NUM_ENVS=32 python -m workers --program Pong` mean the same.
-Every mistake is found before anything heavy is imported, and all of them are told at once, a sentence each: correcting
-one typo a start, with seconds of imports in between, is no way to spend a paid hour.
+Every mistake is found before any slow import, and all mistakes are reported at once, one sentence each. Otherwise each
+typo would cost another start with seconds of imports, in hours that are paid for.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class BadArguments(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What somebody asked for, before anything was put in the place of what nobody did.
+    """The settings that were given explicitly, before defaults fill in the others.
 
     `most_batch` is the supervisor's limit for this attempt: an earlier one ran out of memory with more.
     """
@@ -63,10 +63,10 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Args:
-    """Every setting of one training, resolved. A field for each option, with what it means in `options.py`.
+    """Every setting of one training, resolved. It has one field for each option; `options.py` describes them.
 
-    `algo` may still be `auto`: what the box can hold is known only at the start (`auto.py`), and `with_algorithm` makes
-    of `given` what the settings are then.
+    `algo` may still be `auto`: the box's disk and memory are known only at the start (`auto.py`). Then `with_algorithm`
+    resolves `given` again.
     """
 
     program: str
@@ -137,7 +137,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Args:
 
 
 def _with_its_chance(values: dict[str, Value], environ: Mapping[str, str]) -> dict[str, Value]:
-    """Another seed after each rollback."""
+    """The values, with another random seed after each rollback."""
     rollbacks = environ.get(ENV_ROLLBACKS, "0")
     if not rollbacks.isdecimal() or not int(rollbacks):
         return values
@@ -151,9 +151,9 @@ def make(program: str, **values: Value | None) -> Args:
 
 
 def with_algorithm(args: Args, algo: str) -> Args:
-    """The same wishes with this algorithm in the place of `auto`; the batch is then the largest valid one up to its own.
+    """The same given settings with this algorithm in place of `auto`; the batch is the largest valid one up to the old one.
 
-    Raises BadArguments with what does not go with it.
+    Raises BadArguments with the settings that do not fit the algorithm.
     """
     given = args.given
     values = {**given.values, "algo": algo}
@@ -162,7 +162,7 @@ def with_algorithm(args: Args, algo: str) -> Args:
 
 
 def default_lr(algo: str, batch_size: int) -> float:
-    """The algorithm's own; one that was tuned for a batch grows with the square root of the batch."""
+    """The algorithm's learning rate; if it was tuned for a batch, it grows with the square root of the batch."""
     row = defaults_of(algo)
     return row.lr if row.lr_batch is None else min(MOST_LR, row.lr * math.sqrt(batch_size / row.lr_batch))
 
@@ -187,7 +187,7 @@ def _resolve(given: Given, errors: list[str]) -> Args:
     algo, batch = str(values["algo"]), int(values["batch_size"] or 0)
     if given.most_batch is not None and given.most_batch < batch:
         batch = values["batch_size"] = valid_batch(values, given.most_batch)
-    if values["lr"] is None:  # by the batch that it is in the end
+    if values["lr"] is None:  # depends on the final batch
         values["lr"] = default_lr(algo, batch)
     if values["max_grad_norm"] is None:
         values["max_grad_norm"] = defaults_of(algo).max_grad_norm
@@ -195,7 +195,7 @@ def _resolve(given: Given, errors: list[str]) -> Args:
 
 
 def _loaded(given: Given) -> dict[str, Value | None]:
-    """Every option: default < preset < given, with the load settled; nothing is checked yet."""
+    """Every option: default < preset < given, including environments, batch and threads; nothing is checked yet."""
     values: dict[str, Value | None] = {name: option.default for name, option in OPTIONS.items()}
     values |= given.values
     values |= preset_values(given.values)
@@ -226,7 +226,7 @@ def _read_flags(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    # Every value may be missing as far as argparse can see: it would leave at the first one, and hide the other mistakes.
+    # For argparse every value is optional: otherwise it would exit at the first missing one and hide the other mistakes.
     parser = argparse.ArgumentParser(
         prog="python -m workers",
         usage="python -m workers --program NAME [--setting VALUE ...]",

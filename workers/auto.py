@@ -1,22 +1,22 @@
-"""`algo = "auto"`: which algorithm, by what the box can hold and by the level's environments; and why.
+"""`algo = "auto"`: chooses the algorithm by the box's disk and memory and by the level's environments, with a reason.
 
-The first that applies:
+The first row that applies:
 
-| what is found | algorithm | because |
+| condition | algorithm | because |
 |---|---|---|
-| a checkpoint | its own | another one could not go on from it: a change of level must not refuse what was learned |
+| a checkpoint exists | its own | another algorithm could not resume from it: a change of level must not lose the training |
 | no room for the replay, on disk or in memory | pqn | it keeps one rollout and no replay |
 | no room for the rollout on the GPU | dqn | its replay is in the host's memory |
 | 64 environments or more | pqn | made for many environments: no replay, a seventh of the learning for each step |
-| fewer | dqn | few environments bring few steps: a replay learns from each of them several times |
+| fewer | dqn | few environments make few steps: a replay learns from each of them several times |
 
-What is not known (the memory of a GPU that nobody can ask) speaks against nothing. ppo is never chosen by itself: it
-is the choice of a preset. Worked example: level heavy has 256 environments: pqn. Level light has 32, and the replay of
+An unknown value (the memory of a GPU that cannot be queried) excludes no algorithm. `auto` never chooses ppo: only a
+preset does. Worked example: level heavy has 256 environments: pqn. Level light has 32, and the replay of
 1,000,000 transitions needs 7.1 GB of which 74 GB are free on disk and 20 GB in memory: dqn. With 5 GB free: pqn. Later
-the level is raised to heavy: the checkpoint is dqn's, and dqn it stays.
+the level is raised to heavy: the checkpoint is dqn's, so the algorithm stays dqn.
 
-Why not by the level alone: a replay that does not fit ends the run in its first second. Why not at every start anew:
-free disk changes from hour to hour, and what was learned with one algorithm is lost to the other.
+Why not by the level alone: a replay that does not fit ends the run in its first second. Why not again at every start:
+free disk space changes from hour to hour, and another algorithm cannot use what the first one has learned.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from dataclasses import dataclass
 from typing import Final
 
 MANY_ENVS: Final = 64
-_KEEP_FREE: Final = 0.95  # of what is free, as the replay itself demands
+_KEEP_FREE: Final = 0.95  # largest share of the free space that may be used; the replay has the same limit
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What there is, and what each algorithm would take; None: not known."""
+    """The available resources, and the needs of each algorithm; None: unknown."""
 
     checkpoint_algo: str | None  # of the newest whole checkpoint
     num_envs: int
     replay_bytes: int
     rollout_bytes: int
-    disk_bytes: int | None  # free, with what this run's own replay holds already
+    disk_bytes: int | None  # free space, plus the size of this run's existing replay
     memory_bytes: int | None  # of the host
     gpu_bytes: int | None  # of the GPU; also None on a CPU
 

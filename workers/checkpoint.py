@@ -1,13 +1,13 @@
-"""Checkpoints that can be trusted: written aside, synced, renamed, verified on load, never silently lost.
+"""Reliable checkpoints: written aside, synced, renamed, verified on load, never silently lost.
 
-One directory a checkpoint, `checkpoints/ckpt-<env steps>.<token>/`, with `tensors.safetensors`, `state.json` and
-`manifest.json` (size and digest of the other two, and of itself). How one is
-committed, verified and pruned is said and done in `workers/store.py`, whatever it holds.
+Each checkpoint is a directory, `checkpoints/ckpt-<env steps>.<token>/`, with `tensors.safetensors`, `state.json` and
+`manifest.json` (size and digest of the other two, and its own digest). `workers/store.py` commits, verifies and prunes
+checkpoints of any content.
 
-Neither `torch.load` nor safetensors notices a flipped bit: hence the digests, checked over the very bytes that are then
+Neither `torch.load` nor safetensors notices a flipped bit: hence the digests, checked over the same bytes that are then
 parsed. Nothing is ever unpickled.
 
-The training thread only clones its tensors and calls `save`; a thread of its own writes, one save at a time.
+The training thread only clones its tensors and calls `save`; a separate thread writes, one save at a time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 TENSORS_FILE: Final = "tensors.safetensors"
 STATE_FILE: Final = "state.json"
 
-# safetensors' names of the types (its file format, "dtype").
+# Type names in safetensors' file format ("dtype").
 _DTYPES: Final = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
     torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
@@ -64,9 +64,9 @@ class _Job:
 class Checkpointer(Store):
     """Saves and loads the checkpoints of one run directory, for one attempt.
 
-    `identity` (JSON-able) says of what they are: game, algorithm, network shape, resolution. All methods are for the
-    training thread. What goes wrong in the writing thread is reported, not raised, with two exceptions that the next
-    call raises: `Fenced`, and errors in our own code.
+    `identity` (JSON-able) describes the training: game, algorithm, network shape, resolution. All methods are for the
+    training thread. Errors in the writing thread are reported, not raised, with two exceptions that the next call raises:
+    `Fenced`, and errors in our own code.
     """
 
     def __init__(self, run_dir: Path, client: Client, identity: Mapping[str, Any]) -> None:
@@ -85,11 +85,11 @@ class Checkpointer(Store):
         mean_return: float | None,
         stall_s: float,
     ) -> bool:
-        """Begin to write a checkpoint; False when the one before is still being written.
+        """Begin to write a checkpoint; False when the previous one is still being written.
 
-        `tensors` must be clones that nobody changes any more (any device); `state` is JSON. Raises TypeError for what
-        can't be stored, `Fenced` once another attempt owns the directory. A step that this attempt has committed already
-        is not written again.
+        `tensors` must be clones (on any device) that do not change any more; `state` is JSON. Raises TypeError for data
+        that can't be stored, and `Fenced` once another attempt owns the directory. A step that this attempt has already
+        committed is not written again.
         """
         self._raise_pending()
         if self._thread is not None and self._thread.is_alive():
@@ -100,8 +100,8 @@ class Checkpointer(Store):
         for name, tensor in tensors.items():
             if tensor.dtype not in _DTYPES:
                 raise TypeError(f"tensor {name!r} has type {tensor.dtype}, which checkpoints do not hold")
-        # Serialised here: a state that is no JSON is an error of the caller, and the caller may go on changing it.
-        # NaN is let through for the writer to refuse, because a diverged learner is no error of the program.
+        # Serialise here, for two reasons: a state that is not JSON is the caller's error, and the caller may change the
+        # state later. NaN passes here, and the writer refuses it: a diverged learner is not an error of the program.
         text = json.dumps(state).encode()
         score = mean_return if mean_return is not None and math.isfinite(mean_return) else None
         job = _Job(env_steps, dict(tensors), text, score, stall_s)
@@ -109,7 +109,7 @@ class Checkpointer(Store):
         return True
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """True once no save is under way any more (`failure` says how it went); raises `Fenced` like `save`."""
+        """Wait for a running save; True once none is running (`failure` has its error). Raises `Fenced` like `save`."""
         if self._thread is not None:
             self._thread.join(timeout_s)
             if self._thread.is_alive():
@@ -118,7 +118,7 @@ class Checkpointer(Store):
         return True
 
     def close(self, timeout_s: float = 60.0) -> None:
-        """Wait for a save under way. A disk that hangs longer is left behind: an unfinished save harms nothing."""
+        """Wait for a running save. If the disk hangs longer, give up: an unfinished save does no harm."""
         if self._thread is not None:
             self._thread.join(timeout_s)
 
@@ -155,7 +155,7 @@ class Checkpointer(Store):
             files[STATE_FILE] = write_file(aside / STATE_FILE, [job.state_text])
 
     def _refuse_unfit(self, job: _Job) -> None:
-        """Not-finite numbers would push the good checkpoints out one by one; a lower step is a stray attempt's."""
+        """Refuse non-finite numbers, which would replace good checkpoints one by one, and a stray attempt's lower step."""
         for name, tensor in job.tensors.items():
             if not _finite(tensor):
                 raise Unfit(f"tensor {name!r} holds numbers that are not finite")
@@ -168,9 +168,9 @@ class Checkpointer(Store):
     # loading
 
     def load_newest(self) -> Loaded | None:
-        """The newest whole checkpoint, or None when there never was one; how is said at `Store._newest`.
+        """The newest whole checkpoint, or None when there never was one; see `Store._newest`.
 
-        Raises `WrongIdentity` when the newest whole manifest is of something else.
+        Raises `WrongIdentity` when the newest whole manifest has another identity.
         """
         return self._newest(self._load)
 
@@ -200,10 +200,10 @@ class Checkpointer(Store):
 def _safetensors(tensors: Mapping[str, torch.Tensor]) -> Iterable[bytes | memoryview]:
     """The file in pieces: length, JSON header, then the tensors' bytes as they lie in memory.
 
-    By hand, because `safetensors.torch.save` copies everything twice and holds the interpreter meanwhile, which is
-    time of the training thread. A test reads the outcome with safetensors itself.
+    Our own code writes it, because `safetensors.torch.save` copies everything twice and holds the GIL meanwhile, which
+    stops the training thread. A test reads the result with safetensors itself.
     """
-    # Wide types first keeps every tensor aligned to its own size.
+    # With wide types first, every tensor is aligned to its item size.
     order = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
     header: dict[str, Any] = {}
     offset = 0

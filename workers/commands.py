@@ -1,7 +1,7 @@
-"""The installed commands: extralife's own package is imported even where PyPI's `supervisor` hides it.
+"""The installed commands. They import extralife's own package even if PyPI's `supervisor` hides it.
 
-Both packages are called `supervisor`. `workers` lies beside ours, so the directory that it was imported from is the one to
-look into first. No worker imports this module.
+Both packages are called `supervisor`. Ours lies beside `workers`, so the directory that `workers` was imported from is
+searched first. No worker imports this module.
 """
 
 from __future__ import annotations

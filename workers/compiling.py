@@ -1,14 +1,14 @@
-"""torch.compile and CUDA graphs, both off unless asked for: what they gain, and why the start pays for them.
+"""torch.compile and CUDA graphs, both off by default: their gain, and their cost at each start.
 
 | setting | what it does | measured |
 |---|---|---|
 | `compile` | each network is compiled for the shapes that training uses | CPU: 0.85-1.0x at 20 s and more a start: off |
 | `cuda_graphs` | compiles too; launches are recorded once and replayed (`reduce-overhead`) | no figure of ours: off |
 
-Compiling happens before training, in a phase of its own, on frames that nobody saw: else the first update would look like
-a stall, and the accounts would book its minutes as training. A network is compiled in place, so that names in checkpoints
-stay what they are, and a run may switch either way between two attempts. It then computes the same function with other
-roundings: bits are comparable only between attempts of one setting.
+Networks are compiled before training, in a separate phase, on dummy frames. Otherwise the first update would look like a
+stall, and the accounts would count its minutes as training. A network is compiled in place, so that names in checkpoints
+do not change, and a run may switch either way between two attempts. It then computes the same function with different
+rounding: results are bit-identical only between attempts with the same setting.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class CannotCompile(Exception):
 
 
 def wanted(args: Args) -> bool:
-    """Whether a phase of compiling comes before the training."""
+    """Whether the networks are to be compiled before the training."""
     return args.compile or args.cuda_graphs
 
 
 def warm_up(learner: Learner) -> None:
-    """Compile every network of this learner for every shape of its training; weights and chance stay as they are.
+    """Compile every network of this learner for every shape of its training; weights and random state do not change.
 
     Raises CannotCompile, for instance without a C++ compiler on a CPU.
     """
@@ -45,20 +45,23 @@ def warm_up(learner: Learner) -> None:
             _run_once(learner, net)
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # each backend has exceptions of its own, and compilers fail in as many ways
+    except Exception as error:  # each backend has its own exceptions, and compilers fail in many ways
         setting = "cuda_graphs" if args.cuda_graphs else "compile"
         first = str(error).strip().partition("\n")[0][:200]
         raise CannotCompile(f"the networks can't be compiled here ({first}): set {setting} to false") from error
 
 
 def begin_step(args: Args) -> None:
-    """Before each act and each update: results that CUDA graphs keep in place may be written over from here on."""
+    """Call it before each act and each update: from here on CUDA graphs may overwrite their earlier results."""
     if args.cuda_graphs:
         torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
 
 
 def _run_once(learner: Learner, net: nn.Module) -> None:
-    """Acting and bootstrapping need no gradients, learning does; PyTorch compiles both, and each batch, for itself."""
+    """Run the network once with gradients (for learning) and once without (for acting and bootstrapping).
+
+    PyTorch compiles both cases, and each batch size, separately.
+    """
     args, spec, precision = learner.args, learner.spec, learner.precision
     for rows in sorted({args.num_envs, args.batch_size}):
         begin_step(args)

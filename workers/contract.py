@@ -1,14 +1,14 @@
-"""What a worker and its supervisor agree on: environment names, beats, controls, edges, exit codes, manifests.
+"""The contract of a worker and its supervisor: environment names, beats, controls, edges, exit codes, manifests.
 
-Both sides import this file; pyproject.toml lists what else the daemon imports. It is standard library only, so that a
+Both sides import this file; pyproject.toml lists the daemon's other imports. It is standard library only, so that a
 foreign script can copy it, and so that the daemon stays free of torch. The distribution `extralife-client` ships it as
 `extralife.contract`, for Python from 3.8 on: hence no `slots=True`, no `zip(strict=)` and no `|` of dicts in here.
-`docs/contract.md` is the same agreement for people.
+`docs/contract.md` is the same contract for people.
 
 Three channels, each with one direction and no locks:
 
-* **beat** (worker -> daemon): one fixed record in a memory-mapped file on tmpfs. It outlives the daemon, can be read
-  after the worker's death and is gone after a reboot. The body is guarded by a sequence number and a CRC.
+* **beat** (worker -> daemon): one fixed record in a memory-mapped file on tmpfs. It outlives the daemon and the
+  worker, and disappears on a reboot. A sequence number and a CRC guard the body.
 * **control** (daemon -> worker): the same kind of record the other way: checkpoint interval, save-now, leave-by.
 * **edge** (worker -> daemon): one non-blocking datagram in sd_notify(3)'s format. It only wakes the daemon early.
   It may be lost; the record is the truth. It must never block: a datagram queue holds about ten.
@@ -52,12 +52,12 @@ ENV_ATTEMPT: Final = "EXTRALIFE_ATTEMPT"  # 1, 2, 3 ...
 ENV_RUN_DIR: Final = "EXTRALIFE_RUN_DIR"  # the program's own directory, kept over attempts and boots
 ENV_BEAT: Final = "EXTRALIFE_BEAT"  # path of this attempt's beat record (tmpfs)
 ENV_CONTROL: Final = "EXTRALIFE_CONTROL"  # path of this attempt's control record (tmpfs)
-ENV_LEAVE_BY: Final = "EXTRALIFE_LEAVE_BY"  # file that is there once the end of the box is announced (`read_leave_by`)
+ENV_LEAVE_BY: Final = "EXTRALIFE_LEAVE_BY"  # file that exists once the end of the box is announced (`read_leave_by`)
 ENV_BOOT_ID: Final = "EXTRALIFE_BOOT_ID"  # 32 hex digits: the boot as the daemon sees it
 ENV_STACKS: Final = "EXTRALIFE_STACKS"  # file that faulthandler dumps to when the daemon sends STACKS_SIGNAL
-ENV_BATCH_SIZE: Final = "EXTRALIFE_BATCH_SIZE"  # at most this batch: an earlier attempt ran out of memory with more
-ENV_ROLLBACKS: Final = "EXTRALIFE_ROLLBACKS"  # how often the program was rolled back: a new number asks for new chance
-# What the placeholders of a script's command stand for, each only where it has a value.
+ENV_BATCH_SIZE: Final = "EXTRALIFE_BATCH_SIZE"  # largest batch: an earlier attempt ran out of memory with more
+ENV_ROLLBACKS: Final = "EXTRALIFE_ROLLBACKS"  # rollbacks of the program: a new number asks for another seed
+# Values of the placeholders in a script's command; each is set only if it has a value.
 ENV_NUM_ENVS: Final = "EXTRALIFE_NUM_ENVS"  # environments
 ENV_THREADS: Final = "EXTRALIFE_THREADS"
 ENV_LEVEL: Final = "EXTRALIFE_LEVEL"  # the level's name
@@ -82,9 +82,9 @@ STRIPPED_ENV: Final = (
 
 EXIT_DONE: Final = 0  # the target is reached; do not start again
 EXIT_FAILED: Final = 1  # any other failure, printed as one sentence or a traceback; start again
-EXIT_DIVERGED: Final = 65  # EX_DATAERR: the losses are not finite any more; an older checkpoint and other chance may help
+EXIT_DIVERGED: Final = 65  # EX_DATAERR: losses are not finite any more; an older checkpoint and another seed may help
 EXIT_NO_MEMORY: Final = 71  # EX_OSERR: out of memory, of the host or of the GPU; a smaller batch may fit
-EXIT_LEFT: Final = 75  # EX_TEMPFAIL: left because it was asked to, with a checkpoint; may be started again
+EXIT_LEFT: Final = 75  # EX_TEMPFAIL: left on request, with a checkpoint; may be started again
 EXIT_FENCED: Final = 77  # EX_NOPERM: another attempt owns the run directory; this one wrote nothing
 EXIT_CONFIG: Final = 78  # EX_CONFIG: can never work as configured; do not start again before the config changes
 
@@ -99,15 +99,15 @@ CHECKPOINTS_DIR: Final = "checkpoints"
 REPLAY_DIR: Final = "replay"
 ATTEMPTS_DIR: Final = "attempts"  # attempts/<number>-<token>/ with exit.json, reports.jsonl and stacks.txt
 EXIT_FILE: Final = "exit.json"
-BACKUPS_DIR: Final = "backups"  # an entry in it that is named like a checkpoint pins that one: nobody prunes it
-REPORTS_FILE: Final = "reports.jsonl"  # what the worker reports once and the daemon must not miss
+BACKUPS_DIR: Final = "backups"  # an entry that is named like a checkpoint pins it: it is never pruned
+REPORTS_FILE: Final = "reports.jsonl"  # one-time reports that the daemon must not miss
 
 UNKNOWN: Final = 2**64 - 1
 NO_DEADLINE: Final = 0
 
 
 class WorkerPhase(enum.IntEnum):
-    """What a worker is busy with; each phase has its own deadline (`policy/worker/stall.py`)."""
+    """A worker's current activity; each phase has its own deadline (`policy/worker/stall.py`)."""
 
     IMPORTING = 1
     BUILDING = 2  # environments: 75-80 ms of CPU each with envpool Atari
@@ -120,24 +120,24 @@ class WorkerPhase(enum.IntEnum):
 
 
 class TargetKind(enum.IntEnum):
-    """What `Beat.target` counts."""
+    """The unit of `Beat.target`."""
 
     NONE = 0
     ENV_STEPS = 1
     EPISODES = 2
-    SECONDS_LEFT = 3  # of training: the one that counts down
+    SECONDS_LEFT = 3  # of training: it alone counts down
 
 
 # --- clocks and identity -------------------------------------------------------------------------------------------------
 
 
 def now_ns() -> int:
-    """CLOCK_BOOTTIME in ns: unlike CLOCK_MONOTONIC it goes on during suspend, so an age is an age."""
+    """CLOCK_BOOTTIME in ns: unlike CLOCK_MONOTONIC it counts suspend, so ages are correct."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 def read_boot_id() -> str:
-    """This boot's id as 32 hex digits (`/proc/sys/kernel/random/boot_id`, random(4)), or the daemon's if it gave one."""
+    """This boot's id as 32 hex digits (`/proc/sys/kernel/random/boot_id`, random(4)), or the daemon's if it set one."""
     given = os.environ.get(ENV_BOOT_ID)
     if given:
         return given
@@ -147,7 +147,7 @@ def read_boot_id() -> str:
 def start_ticks(pid: int | str = "self") -> int:
     """Field 22 of /proc/PID/stat: clock ticks from boot to the process's start (proc(5)).
 
-    With the boot id it names a process for good. psutil's create_time() does not: it moves with the wall clock.
+    With the boot id it identifies a process uniquely. psutil's create_time() does not: it moves with the wall clock.
     Raises FileNotFoundError or ProcessLookupError when there is no such process.
     """
     stat = Path(f"/proc/{pid}/stat").read_bytes()
@@ -156,7 +156,7 @@ def start_ticks(pid: int | str = "self") -> int:
 
 
 def seed_after(seed: int, rollbacks: int) -> int:
-    """Another seed after each rollback. Example: seed 1 is 1 until the first one, then 1,366,043,461."""
+    """Another seed after each rollback. Example: 1 stays 1 until the first, then 1,366,043,461."""
     if not rollbacks:
         return seed
     drawn = hashlib.blake2b(f"{seed}/{rollbacks}".encode(), digest_size=4)
@@ -164,9 +164,9 @@ def seed_after(seed: int, rollbacks: int) -> int:
 
 
 def next_token(token: str) -> str:
-    """The token of the attempt that a cluster starts after this one by itself, when it puts a job back into its queue.
+    """The token of the next attempt, which a cluster starts by itself when it requeues a job.
 
-    The node must know it without the daemon, which may be down just then.
+    The node must compute it without the daemon, which may be down then.
     """
     return hashlib.blake2b(f"{token}/next".encode(), digest_size=16).hexdigest()
 
@@ -185,9 +185,9 @@ _READ_TRIES: Final = 64  # a writer holds the record for under 2 us: more torn r
 
 _BEAT_MAGIC: Final = b"XLBEAT01"
 _WHO: Final = struct.Struct("<HHII16s16sQ")  # version, padding, attempt, pid, boot id, token, start ticks
-_MORE_HEADER: Final = struct.Struct("<II")  # crc32 of what follows, its length
+_MORE_HEADER: Final = struct.Struct("<II")  # crc32 and length of the data behind it
 _TOKEN_AT: Final = 28  # in `_WHO`
-_MORE_AT: Final = 256  # beyond the body, where a reader that doesn't know of it does not look
+_MORE_AT: Final = 256  # beyond the body, where older readers do not look
 _MORE_BODY_AT: Final = _MORE_AT + _MORE_HEADER.size
 _CONTROL_MAGIC: Final = b"XLCTRL01"
 _CONTROL: Final = struct.Struct("<HHI16s QQ Q")
@@ -201,7 +201,7 @@ class Figure:
     code: str  # its format in the record, one of struct's: I, Q or d
     unknown: float | None  # the value that says "not known"; None: it is always known
     unit: str
-    title: str  # its words on a page; empty: pages that show it have their own
+    title: str  # its label on a page; empty: each page has its own
     help: str
 
 
@@ -219,11 +219,11 @@ def _measured(meaning: str, unit: str = "", *, title: str = "") -> Any:
 class Beat:
     """One progress report of a worker. Counters are totals over all attempts; times are CLOCK_BOOTTIME ns.
 
-    `live_ns` is stamped by a side thread, `progress_ns` only by the training loop: a beating thread alone proves
-    nothing, because a blocked envpool `recv` releases the GIL and lets it beat on over a hung job.
+    A side thread stamps `live_ns`, only the training loop stamps `progress_ns`. The side thread alone proves nothing:
+    a blocked envpool `recv` releases the GIL, so the thread goes on while the job hangs.
 
-    The fields from `env_steps` on are the table of figures. The record, the daemon's samples, the JSON of `status`, the
-    page of `explain` and the table in `docs/contract.md` are made of it. A new figure is a row at its end, and a writer.
+    The fields from `env_steps` on are the table of figures. It defines the record, the daemon's samples, the JSON of
+    `status`, the page of `explain` and the table in `docs/contract.md`. A new figure is a row at its end, and a writer.
     """
 
     phase: WorkerPhase
@@ -257,7 +257,7 @@ class Beat:
     num_envs: int = _count("environments in force; 0: not known", "environments", code="I", unknown=0)
     rss_bytes: int = _count("resident memory", "bytes")
     cuda_bytes: int = _count("reserved GPU memory", "bytes")
-    # From here on beyond the body (`_MORE_FROM`): measurements alone.
+    # The fields below lie beyond the body (`_MORE_FROM`): only measurements.
     q_mean: float = _measured("mean Q of the newest batch (V, for what learns that)", title="mean Q")
     q_max_abs: float = _measured("largest absolute Q of the newest batch", title="largest |Q|")
     q_bound: float = _measured("largest absolute Q that is possible: 1 / (1 - gamma), with rewards clipped to [-1, 1]")
@@ -277,11 +277,11 @@ class Beat:
 
 
 FIGURES: Final[dict[str, Figure]] = {each.name: each.metadata["figure"] for each in fields(Beat) if each.metadata}
-_TOTALS: Final = ("env_steps", "frames", "updates", "episodes")  # of the training: 0 says nothing before it has begun
+_TOTALS: Final = ("env_steps", "frames", "updates", "episodes")  # of the training: before it begins, 0 means nothing
 
 
 def known_figures(beat: Beat) -> dict[str, Any]:
-    """The figures of one beat by name, without those that are not known."""
+    """The known figures of one beat, by name."""
     begun = beat.phase >= WorkerPhase.TRAINING or beat.env_steps > 0
     found = ((name, getattr(beat, name)) for name in FIGURES if begun or name not in _TOTALS)
     return {name: value for name, value in found if value != FIGURES[name].unknown and math.isfinite(value)}
@@ -289,10 +289,10 @@ def known_figures(beat: Beat) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Control:
-    """What the daemon asks of a worker, read at step boundaries.
+    """The daemon's requests to a worker, read at step boundaries.
 
     The worker saves whenever CLOCK_BOOTTIME passes `offset_ms + k * interval_ms`: the offsets of the programs differ,
-    so that their saves do not meet on one disk.
+    so that they do not save at once on one disk.
     """
 
     token: str
@@ -302,8 +302,8 @@ class Control:
     leave_by_ns: int = UNKNOWN  # checkpoint and leave before this moment
 
 
-# What came later than the body lies beyond it, with a length and a sum of its own, so that an older daemon reads a newer
-# worker and the other way round: what one side does not write is not known to the other.
+# Newer fields lie beyond the body, with their own length and CRC, so that an older daemon reads a newer worker and the
+# other way round: a field that one side does not write is unknown to the other.
 _MORE_FROM: Final = "q_mean"
 _NAMES: Final = tuple(FIGURES)
 _BODY: Final = _NAMES[: _NAMES.index(_MORE_FROM)]
@@ -317,7 +317,7 @@ assert _MORE_AT + _MORE_HEADER.size + _MORE.size <= RECORD_BYTES, "the table of 
 
 
 def _places() -> dict[str, tuple[str, int]]:
-    """Field name -> (format, index): where it lies in `_WHAT`, seen as an array of items of that format."""
+    """Field name -> (format, index): its position in `_WHAT`, seen as an array of that format."""
     formats = _WHAT.format.lstrip("<")
     packed = struct.Struct("<" + formats)
     places, at = {}, 0
@@ -333,12 +333,12 @@ _PLACES: Final = _places()
 
 
 def pack_measured(beat: Beat) -> bytes:
-    """What lies beyond the body of a beat record."""
+    """The part beyond the body of a beat record."""
     return _MORE.pack(*(getattr(beat, name) for name in _MEASURED))
 
 
 def unpack_measured(data: bytes) -> dict[str, float]:
-    """Of a whole record: what lies beyond its body, as far as its writer and we both know it."""
+    """The fields beyond the body of a whole record, as far as writer and reader know them."""
     if len(data) < _MORE_AT + _MORE_HEADER.size:
         return {}
     crc, length = _MORE_HEADER.unpack_from(data, _MORE_AT)
@@ -380,7 +380,7 @@ def unpack_beat(body: bytes, live_ns: int, measured: Mapping[str, float] | None 
 class _Record:
     """One mapped record: the writer's side of the seqlock. One thread at a time may call `write`.
 
-    `head` is the part of the body that never changes: it is neither copied nor summed again with every beat.
+    `head` is the part of the body that never changes: a beat neither copies it nor checksums it again.
     """
 
     def __init__(self, path: str | os.PathLike[str], magic: bytes, head: bytes, rest_bytes: int) -> None:
@@ -399,7 +399,7 @@ class _Record:
         self._rest_at, self._end = _BODY_AT + len(head), _BODY_AT + len(head) + rest_bytes
         self._all_end = _MORE_BODY_AT + _MORE.size
         self._head_crc = zlib.crc32(head)
-        # Odd: nothing to read before the first write. Below any overflow, whatever somebody has written there.
+        # Odd: nothing to read before the first write. The shift prevents an overflow, whatever the file held.
         self._seq = _SEQ.unpack_from(self._map, _SEQ_AT)[0] >> 1 | 1
         _HEADER.pack_into(self._map, 0, magic, self._seq, 0, 0, len(head) + rest_bytes)
         self._map[_BODY_AT : self._rest_at] = head
@@ -422,7 +422,7 @@ class _Record:
                 return
 
     def write_all(self, image: bytearray, rest: memoryview, more: memoryview) -> None:
-        """Also what lies beyond the body. `image` is all from `rest` on: one copy of both takes less time than two."""
+        """Write also the part beyond the body. `image` holds `rest` and `more`: one copy is faster than two."""
         words = self._words
         while True:
             before = self._seq
@@ -430,13 +430,13 @@ class _Record:
             self._map[self._rest_at : self._all_end] = image
             crc = zlib.crc32(rest, self._head_crc)
             self._more_head[0] = zlib.crc32(more)
-            if self._seq == before:  # as there
+            if self._seq == before:  # as in `write`
                 self._halves[_CRC_HALF] = crc
                 self._seq = words[_SEQ_WORD] = odd + 1
                 return
 
     def in_place(self) -> bool:
-        """Whether a reader of the path finds this record, whole. Costs one stat(2)."""
+        """Whether the path still holds this record, undamaged. Costs one stat(2)."""
         try:
             if _which(self._path.lstat()) != self._file:
                 return False
@@ -447,7 +447,7 @@ class _Record:
         return (magic, length) == (self._magic, size) and self._map[_BODY_AT : self._rest_at] == self._head
 
     def stamp_live(self, at_ns: int) -> None:
-        """Eight aligned bytes outside of sequence and CRC: another thread than `write`'s may call this."""
+        """Eight aligned bytes outside of sequence and CRC: a thread other than `write`'s may call this."""
         self._words[_LIVE_WORD] = at_ns
 
     def close(self) -> None:
@@ -461,7 +461,7 @@ def _which(found: os.stat_result) -> tuple[int, int]:
 
 
 def _make_private(directory: Path) -> None:
-    """Make a directory for our eyes only, with its parents; one of another user is refused. Raises OSError."""
+    """Make a private directory, with its parents; refuse one of another user. Raises OSError."""
     if not directory.is_dir():
         _make_private(directory.parent)
         with contextlib.suppress(FileExistsError):
@@ -484,7 +484,7 @@ def read_record(data: bytes, magic: bytes) -> tuple[int, int, bytes] | None:
 def read_beat(path: str | os.PathLike[str], *, follow: bool = False) -> Beat | None:
     """The newest whole beat in the file, or None when there is none: absent, torn by a death in mid-write, damaged.
 
-    `follow` is for links of /proc, which no worker can make. A reader that meets a write in progress looks again, a bounded
+    `follow` is for links of /proc, which no worker can make. While a write is in progress, it reads again, a bounded
     number of times.
     """
     for _ in range(_READ_TRIES):
@@ -500,7 +500,7 @@ def read_beat(path: str | os.PathLike[str], *, follow: bool = False) -> Beat | N
 
 
 def beat_defect(path: str | os.PathLike[str], token: str) -> str:
-    """What is wrong with an attempt's beat file, as a clause; empty when it is whole, or in the middle of a write."""
+    """The defect of an attempt's beat file, as a clause; empty when it is whole, or being written."""
     data = _read_mapped(path)
     if not data:
         return "it is gone"
@@ -515,9 +515,9 @@ def beat_defect(path: str | os.PathLike[str], token: str) -> str:
 
 
 def _read_mapped(path: str | os.PathLike[str], *, follow: bool = False) -> bytes:
-    """One record's bytes, or none: whatever a worker has put in its place costs the reader neither time nor memory.
+    """One record's bytes, or none. No file that a worker puts in its place costs the reader time or memory.
 
-    A link is not followed, a FIFO does not block (`O_NONBLOCK`), a file of gigabytes is read no further than a record.
+    It follows no link, waits for no FIFO (`O_NONBLOCK`) and reads no more than a record of a file of gigabytes.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
@@ -563,7 +563,7 @@ class ControlWriter:
 
 
 class ControlReader:
-    """The worker's side: `read` costs one 8-byte look unless the daemon wrote something new."""
+    """The worker's side: `read` reads only 8 bytes unless the daemon wrote a new record."""
 
     def __init__(self, path: str | os.PathLike[str], token: str) -> None:
         self._path, self._token, self._seq = Path(path), token, -1
@@ -572,7 +572,7 @@ class ControlReader:
         self._last = Control(token)
 
     def read(self) -> Control:
-        """The newest whole control record that carries our token; otherwise what we last knew."""
+        """The newest whole control record that carries our token; otherwise the last one."""
         if self._map is None and not self._open():
             return self._last
         assert self._map is not None  # noqa: S101  for the type checker; _open() has just said so
@@ -586,7 +586,7 @@ class ControlReader:
         return self._last
 
     def look_again(self) -> None:
-        """Read the file that is at the path now: a daemon writes a removed record anew. Another thread may call this."""
+        """Open the path again if its file is another: the daemon replaces a lost record. Another thread may call this."""
         with contextlib.suppress(OSError):
             if self._file not in {None, _which(self._path.lstat())} and self._open():
                 self._seq = -1
@@ -606,7 +606,7 @@ class ControlReader:
 # --- the small client ----------------------------------------------------------------------------------------------------
 
 
-# Where `progress` stores what moves with every step.
+# Where `progress` stores the fields that change at each step.
 _PROGRESS_NS: Final = _PLACES["progress_ns"][1]
 _ENV_STEPS: Final = _PLACES["env_steps"][1]
 _FRAMES: Final = _PLACES["frames"][1]
@@ -616,7 +616,7 @@ _LOSS: Final = _PLACES["loss"][1]
 
 
 class Client:
-    """A worker's end of the contract. Without a supervisor's environment every call is a harmless no-op.
+    """A worker's side of the contract. Without a supervisor's environment every call is a harmless no-op.
 
     Worked example, a script of the user's own::
 
@@ -650,17 +650,17 @@ class Client:
         at_ns = now_ns()
         blank = Beat(WorkerPhase.IMPORTING, self.attempt, os.getpid(), read_boot_id(), self.token, start_ticks(),
                      at_ns, at_ns, at_ns)  # fmt: skip
-        # The next beat is put together here, field by field, and copied into the record as a whole.
-        who, what, more = pack_beat(blank)[: _WHO.size], pack_beat(blank)[_WHO.size :], pack_measured(blank)
-        gap = bytes(_MORE_AT - _BODY_AT - len(who) - len(what))
-        self._image = bytearray(what + gap + _MORE_HEADER.pack(0, len(more)) + more)
-        self._next, self._more = memoryview(self._image)[: len(what)], memoryview(self._image)[-len(more) :]
+        # The next beat is assembled here, field by field, and copied into the record as a whole.
+        who, moving, more = pack_beat(blank)[: _WHO.size], pack_beat(blank)[_WHO.size :], pack_measured(blank)
+        gap = bytes(_MORE_AT - _BODY_AT - len(who) - len(moving))
+        self._image = bytearray(moving + gap + _MORE_HEADER.pack(0, len(more)) + more)
+        self._next, self._more = memoryview(self._image)[: len(moving)], memoryview(self._image)[-len(more) :]
         views = {code: self._next.cast(code) for code in "HIQd"}  # type: ignore[call-overload]
         self._fields = {name: (views[code], index) for name, (code, index) in _PLACES.items()}
         self._words, self._doubles = views["Q"], views["d"]
         doubles = self._more.cast("d")
         self._fields.update({name: (doubles, index) for index, name in enumerate(_MEASURED)})
-        # Phases and commits may come from other threads; reentrant, because they may come from a signal handler too.
+        # Other threads report phases and commits too; reentrant, because signal handlers may do so as well.
         self._lock = threading.RLock()
         self._acquire, self._release = self._lock.acquire, self._lock.release
         self._record = _Record(env[ENV_BEAT], _BEAT_MAGIC, who, _WHAT.size) if self.supervised else None
@@ -683,9 +683,9 @@ class Client:
         loss: float | None = None,
         **counters: float | None,
     ) -> None:
-        """Say that the training loop has moved on; `counters` are fields of `Beat` (totals, not differences).
+        """Report progress of the training loop; `counters` are fields of `Beat` (totals, not differences).
 
-        None leaves a field as it was. The five that move with every step have names of their own because that is
+        None leaves a field as it was. The five fields that change at each step are named parameters because that is
         faster: 1.4 us a beat instead of 2.0.
         """
         words = self._words
@@ -701,7 +701,7 @@ class Client:
                     words[_EPISODES] = episodes
                 if loss is not None:
                     self._doubles[_LOSS] = loss
-            except (TypeError, ValueError):  # `_set` says which of them
+            except (TypeError, ValueError):  # `_set` says which one
                 self._set({"env_steps": env_steps, "frames": frames, "updates": updates, "episodes": episodes, "loss": loss})
             if counters:
                 self._set(counters)
@@ -720,12 +720,12 @@ class Client:
     def progress_at(
         self, env_steps: int, loss: float | None, places: Mapping[str, Place], figures: Mapping[str, float]
     ) -> int:
-        """As `progress`, for figures whose offsets the caller has kept: twice as fast, for a report with every step.
+        """Like `progress`, for figures whose places the caller keeps: twice as fast, for a report at each step.
 
-        Returns the time (`now_ns`), so that the caller need not ask for it again. Raises KeyError, TypeError, ValueError.
+        Returns the time (`now_ns`), so that the caller need not read it again. Raises KeyError, TypeError, ValueError.
         """
         words = self._words
-        self._acquire()  # as `with self._lock`, in half of the time
+        self._acquire()  # like `with self._lock`, in half the time
         try:
             words[_ENV_STEPS] = env_steps
             if loss is not None:
@@ -745,7 +745,7 @@ class Client:
         return at_ns
 
     def phase(self, phase: WorkerPhase, *, deadline_s: float | None = None, **counters: float | None) -> None:
-        """Enter a phase; `deadline_s` from now is how long it may take (the daemon caps it)."""
+        """Enter a phase that may take `deadline_s` from now (the daemon caps it)."""
         at_ns = now_ns()
         until_ns = NO_DEADLINE if deadline_s is None else at_ns + int(deadline_s * 1e9)
         moved = {"phase": phase, "phase_since_ns": at_ns, "progress_ns": at_ns, "phase_deadline_ns": until_ns}
@@ -755,7 +755,7 @@ class Client:
         self.edge(f"{ready}{stopping}STATUS={phase.name.lower()}\n")
 
     def committed(self, step: int, *, stall_s: float, write_s: float) -> None:
-        """Say that a checkpoint at `step` is durable. May be called from the thread that wrote it."""
+        """Report that a checkpoint at `step` is durable. The thread that wrote it may call this."""
         view, index = self._fields["ckpt_count"]
         with self._lock:
             self._publish({"ckpt_step": step, "ckpt_ns": now_ns(), "ckpt_stall_us": int(stall_s * 1e6),
@@ -763,10 +763,10 @@ class Client:
         self.edge(f"X_EXTRALIFE_CHECKPOINT={step}\n")
 
     def report(self, kind: str, **fields: Any) -> None:
-        """Leave a durable note for the daemon: `resumed`, `checkpoint_bad`, `config` ... one JSON line.
+        """Append a durable report for the daemon: `resumed`, `checkpoint_bad`, `config` ... one JSON line.
 
-        For what must not be missed even if the daemon is away: the file is read again when the attempt ends. A disk that
-        refuses it costs the note, not the training.
+        For events that the daemon must not miss even if it is down: it reads the file again when the attempt ends.
+        A disk error costs the report, not the training.
         """
         if not self.supervised or self.run_dir is None:
             return
@@ -779,7 +779,7 @@ class Client:
         self.edge(f"X_EXTRALIFE_REPORT={kind}\n")
 
     def edge(self, text: str) -> None:
-        """One sd_notify(3) datagram, never blocking; losing it is allowed."""
+        """Send one sd_notify(3) datagram without blocking; it may be lost."""
         if not self.supervised or not self._notify:
             return
         address = "\0" + self._notify[1:] if self._notify.startswith("@") else self._notify
@@ -788,14 +788,14 @@ class Client:
                 self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
             self._socket.sendto(text.encode(), address)
 
-    # being asked
+    # requests
 
     def control(self) -> Control:
-        """The daemon's newest wishes."""
+        """The daemon's newest requests."""
         return self._control.read() if self._control is not None else Control(self.token)
 
     def save_wanted(self) -> bool:
-        """True once for each moment at which a checkpoint is due: the interval passed, or the daemon asked now."""
+        """True once for each checkpoint that is due: the interval has passed, or the daemon asked for one."""
         control = self.control()
         at_ns = now_ns()
         if control.save_now != self._saves_seen:
@@ -820,7 +820,7 @@ class Client:
             return False
 
     def close(self) -> None:
-        """Stop the live thread and let the socket go. The record stays for the daemon to read."""
+        """Stop the live thread and close the socket. The record stays for the daemon to read."""
         self._closing.set()
         if self._socket is not None:
             self._socket.close()
@@ -851,13 +851,13 @@ class Client:
             assert self._record is not None  # noqa: S101  only started with a record
             self._record.stamp_live(now_ns())
             if not self._record.in_place():
-                with contextlib.suppress(OSError):  # the directory cannot be made now: the next look tries again
+                with contextlib.suppress(OSError):  # the directory cannot be made now: the next turn tries again
                     self._beat_anew()
             if self._control is not None:
                 self._control.look_again()
 
     def _beat_anew(self) -> None:
-        """The beat record was removed, replaced or overwritten: write it again with all of its fields.
+        """Write all of the beat record again: it was removed, replaced or overwritten.
 
         The supervisor cannot do that: only this process can write to the memory that it maps. Raises OSError.
         """
@@ -865,7 +865,7 @@ class Client:
         fresh = _Record(self._beat_path, _BEAT_MAGIC, self._who, _WHAT.size)
         fresh.stamp_live(now_ns())
         with self._lock:
-            self._record = fresh  # the old mapping is let go when its last user has returned
+            self._record = fresh  # the old mapping is freed when its last user has returned
             self._record.write_all(self._image, self._next, self._more)
 
 
@@ -878,19 +878,19 @@ def _next_save_ns(control: Control, at_ns: int) -> int:
 
 @dataclass(frozen=True)
 class LeaveBy:
-    """The announced end of the box. `wall_s` is seconds since the epoch, None: nobody knows when; `why` in a few words."""
+    """The announced end of the box. `wall_s` is seconds since the epoch, None: unknown; `why` is a short reason."""
 
     wall_s: float | None
     why: str
 
 
 def leave_by_text(wall_s: float | None, why: str) -> str:
-    """The file's content: the time in whole seconds since the epoch, or `unknown`, then why."""
+    """The file's content: the time in whole seconds since the epoch, or `unknown`, then `why`."""
     return f"{'unknown' if wall_s is None else int(wall_s)}\n{why}\n"
 
 
 def read_leave_by(path: str | os.PathLike[str]) -> LeaveBy | None:
-    """What the file that ENV_LEAVE_BY names says. None: no end is announced, or nothing can be understood."""
+    """The content of the file that ENV_LEAVE_BY names. None: no end is announced, or it is malformed."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123  a plain read
             when, _, why = file.read(4096).partition("\n")
@@ -906,12 +906,12 @@ _MOST_DEPTH: Final = 16
 
 
 def checked_name(name: object) -> str:
-    """One component of a path, as it may be joined to a directory. Raises ValueError for any other.
+    """The name, if it is one safe component of a path. Raises ValueError for any other.
 
-    Every name that was read from a file goes through here, or through `checked_path`, before it becomes part of a path. A
-    manifest or a list is written by a program that nobody has checked, and `directory / "../../x"` is a path like others.
+    Every name that was read from a file passes this function, or `checked_path`, before it becomes part of a path: the
+    program that wrote a manifest or a list is not trusted, and `directory / "../../x"` is a valid path.
 
-    Example: "model.pt" and "..." are names. "", "..", "a/b", 256 letters and whatever has a NUL are none.
+    Example: "model.pt" and "..." are names. "", "..", "a/b", 256 letters and any text with a NUL are not.
     """
     if not isinstance(name, str) or name in {"", ".", ".."} or "/" in name or "\0" in name:
         raise ValueError(_no_name(name))
@@ -925,7 +925,7 @@ def checked_name(name: object) -> str:
 
 
 def checked_path(path: object) -> str:
-    """A relative path of such names, such as `shards/rank-0.pt`: what it names lies below its directory."""
+    """A relative path of such names, for example `shards/rank-0.pt`: it stays below its directory."""
     names = path.split("/") if isinstance(path, str) else []
     if not 0 < len(names) <= _MOST_DEPTH:
         raise ValueError(_no_name(path))
@@ -937,9 +937,9 @@ def _no_name(name: object) -> str:
 
 
 def open_below(directory: str | os.PathLike[str], path: str, flags: int = os.O_RDONLY) -> int:
-    """A descriptor of the regular file `path` below `directory`. No link in `path` is followed, and no FIFO waited for.
+    """A descriptor of the regular file `path` below `directory`. Follows no link in `path`, waits for no FIFO.
 
-    Raises ValueError for a path that is none, and OSError: also for a link (ELOOP) and for no regular file (EINVAL).
+    Raises ValueError for a wrong path, and OSError: also for a link (ELOOP) and a file that is not regular (EINVAL).
     """
     *parents, name = checked_path(path).split("/")
     below = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -964,7 +964,7 @@ MANIFEST_VERSION: Final = 1
 CHECKPOINT_PREFIX: Final = "ckpt-"
 BAD_SUFFIX: Final = ".bad"
 TMP_SUFFIX: Final = ".tmp"
-_YEAR_10000_S: Final = 253_402_300_800  # from there on no calendar can show a time
+_YEAR_10000_S: Final = 253_402_300_800  # `datetime` cannot show later times
 DIGEST: Final = "blake2b-256"  # hashlib.blake2b(digest_size=32): standard library, about 1 GB/s, releases the GIL
 _CHECKPOINT_NAME: Final = re.compile(re.escape(CHECKPOINT_PREFIX) + r"(0|[1-9][0-9]{0,18})\.([0-9a-f]{1,64})", re.ASCII)
 
@@ -984,9 +984,9 @@ def parse_checkpoint_name(name: str) -> tuple[int, str] | None:
 class Manifest:
     """`manifest.json` of one committed checkpoint directory `ckpt-<env steps>.<token>/`.
 
-    `identity` says what the checkpoint is of (game, algorithm, network shape, resolution ...): a worker refuses one
+    `identity` describes the training (game, algorithm, network shape, resolution ...): a worker refuses a checkpoint
     whose identity differs from its own. `files` maps each file, by its path below the directory (`model.pt`,
-    `shards/rank-0.pt`), to (size in bytes, hex digest). `self_digest` is that of the manifest without it: a flipped bit in
+    `shards/rank-0.pt`), to (size in bytes, hex digest). `self_digest` covers all other fields: a flipped bit in
     `identity` must read as damage, not as another game's checkpoint.
     """
 
@@ -1042,7 +1042,7 @@ class Manifest:
 
 
 def _check_apart(paths: Iterable[str]) -> None:
-    """No file is the manifest itself, or the directory of another one."""
+    """Raises ValueError if a file is the manifest, or a parent of another."""
     known = {MANIFEST_FILE, *paths}
     for path in paths:
         parents = {path[:at] for at, letter in enumerate(path) if letter == "/"}
@@ -1052,7 +1052,7 @@ def _check_apart(paths: Iterable[str]) -> None:
 
 
 def _finite(text: str) -> float:
-    """A number as JSON means it: `1e999` and the words NaN and Infinity are none."""
+    """A JSON number; ValueError for `1e999` and the words NaN and Infinity."""
     number = float(text)
     if not math.isfinite(number):
         msg = f"{text} is not a finite number"
@@ -1061,5 +1061,5 @@ def _finite(text: str) -> float:
 
 
 def _digest_of(body: dict[str, Any]) -> str:
-    """Of a JSON object, whatever its layout: sorted keys, no spaces, ASCII."""
+    """The digest of a JSON object, written with sorted keys, no spaces, ASCII."""
     return hashlib.blake2b(json.dumps(body, sort_keys=True, separators=(",", ":")).encode(), digest_size=32).hexdigest()

@@ -1,4 +1,4 @@
-"""What `workers` needs of durable writes. It never imports the supervisor, which has its own (`adapters/durable.py`)."""
+"""Durable writes of `workers`. It never imports the supervisor, which has its own (`adapters/durable.py`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in it last through a power cut."""
+    """Make its entries survive a power cut."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

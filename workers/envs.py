@@ -1,16 +1,16 @@
-"""envpool's games behind one small interface: uint8 frames, checked actions, and no surprise at an episode's end.
+"""envpool's games behind one small interface: uint8 frames, checked actions, and a defined end of each episode.
 
-What one has to know of envpool (1.2.5, measured):
+Behaviour of envpool (1.2.5, measured):
 
 * After a done the *next* call resets: its action is ignored, its reward 0. `Step` passes that on; the replay marks it.
-* Actions are not range-checked: 10**6 segfaults, -100000 never returns. `send` checks.
-* `make` holds the interpreter for as long as it builds (75-80 ms of CPU an environment): nobody else runs meanwhile.
-* Environments can't be saved. After a resume they are new, so their seeds must be new too (`env_seeds`), or every
+* envpool does not check the range of actions: 10**6 segfaults, -100000 never returns. `send` checks them.
+* `make` holds the GIL while it builds (75-80 ms of CPU an environment): no other thread runs meanwhile.
+* Environments can't be saved. After a resume they are new, so their seeds must be new too (`env_seeds`). Otherwise every
   restart would play the same first minutes again.
 
 **Lives.** A lost life ends an episode for the learner (terminated, as in Nature's DQN, CleanRL and rl-zoo: fast credit
-for dying), but not the game: frames stack on, and returns are counted over whole games. Rewards are clipped to their
-sign for learning only; what is reported is the game's own score.
+for dying), but not the game: the frame stack continues, and returns are counted over whole games. Rewards are clipped to
+their sign only for learning; reports show the game's own score.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MOST_GAME_FRAMES: Final = 108_000  # 30 minutes of play, as in the literature; e
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a network and a replay need to know of a game."""
+    """The properties of a game that networks and replays need."""
 
     game: str
     actions: int
@@ -45,15 +45,15 @@ class Spec:
 
     @property
     def atari(self) -> bool:
-        """Whether it is one of Atari's games: action 0 does nothing there. The toys have no such action."""
+        """Whether it is an Atari game. There action 0 does nothing; the toys have no such action."""
         return self.game not in _TOYS
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What all environments answered to one vector of actions; arrays are [num_envs, ...].
+    """The result of one vector of actions in all environments; arrays are [num_envs, ...].
 
-    `obs` comes after the action; `starts` says that it is the first of a game. After a reset the rest is zero.
+    `obs` comes after the action; `starts` marks the first observation of a game. After a reset the rest is zero.
     """
 
     obs: NDArray[np.uint8]  # [N, stack, H, W]
@@ -62,11 +62,11 @@ class Step:
     scores: NDArray[np.float32]  # the game's own points
     terminated: NDArray[np.bool_]  # no future to bootstrap from
     truncated: NDArray[np.bool_]  # cut by the time limit
-    game_over: NDArray[np.bool_]  # a whole game has ended, one way or the other
+    game_over: NDArray[np.bool_]  # a whole game has ended, by termination or truncation
 
 
 def spec_of(game: str, resolution: int) -> Spec:
-    """Of a game, without building it."""
+    """The `Spec` of a game, without building its environments."""
     made = envpool.make_spec(_task(game))
     actions = int(made.action_space.n)
     if game in _TOYS:
@@ -81,7 +81,7 @@ def env_seeds(seed: int, attempt: int, env_steps: int, num_envs: int) -> list[in
 
 
 def make(spec: Spec, seeds: list[int], threads: int, *, learning: bool = True) -> Envs:
-    """Build them, one for each seed: 75-80 ms of CPU each. `learning` False: whole games, nothing clipped, no no-ops."""
+    """Build one environment for each seed: 75-80 ms of CPU each. `learning` False: whole games, no clipping, no no-ops."""
     options: dict[str, Any] = {}
     if spec.atari:
         height, width = spec.frame_shape
@@ -108,7 +108,7 @@ def _task(game: str) -> str:
 
 
 class Envs:
-    """`num_envs` games that step together. `send`, then `recv`: what lies between runs while they step."""
+    """`num_envs` games that step together: `send`, then `recv`. Code between the two calls runs while they step."""
 
     def __init__(self, pool: Any, spec: Spec, num_envs: int, *, clip: bool) -> None:
         self.spec, self.num_envs = spec, num_envs
@@ -116,7 +116,7 @@ class Envs:
         self._over = np.ones(num_envs, bool)  # the next observation may begin a game
 
     def reset(self) -> Step:
-        """The first observations of new games: at the beginning, or in place of those that were being played."""
+        """Begin new games in all environments, also in place of running ones; returns their first observations."""
         obs, _ = self._pool.reset()
         nothing, no = np.zeros(self.num_envs, np.float32), np.zeros(self.num_envs, bool)
         self._over = no
@@ -130,7 +130,7 @@ class Envs:
     def recv(self) -> Step:
         obs, scores, terminated, truncated, info = self._pool.recv()
         done = terminated | truncated
-        # Whole games: Atari's info tells them from lost lives; a game without lives ends with every done.
+        # The end of a whole game: Atari's info distinguishes it from a lost life; without lives every done is one.
         game_over = (info["terminated"] != 0) | truncated if "lives" in info else done
         starts = self._over & (info["elapsed_step"] == 0)
         self._over = done

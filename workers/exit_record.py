@@ -1,6 +1,6 @@
-"""How an attempt ended, as its shim writes it: `exit.json`. The shim runs without this module, the daemon reads by it.
+"""The exit record `exit.json`: how an attempt ended. The shim writes it without this module; the daemon reads it with it.
 
-It is no part of `contract.py`: a worker neither reads nor writes it.
+It is not part of `contract.py`, because a worker neither reads nor writes it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from workers.contract import UNKNOWN
 class ExitRecord:
     """`exit.json` of one attempt, written by its shim. Exactly one of `code` and `signal` is set.
 
-    `leftovers` names the processes of the attempt's tree that outlived the worker and were ended by the shim.
+    `leftovers` names the processes of the attempt's tree that outlived the worker and that the shim ended.
     """
 
     token: str
@@ -32,11 +32,11 @@ class ExitRecord:
     max_rss_bytes: int
     leftovers: tuple[str, ...] = ()
     spawn_error: str | None = None
-    oom_kills: tuple[int, int] | None = None  # of the kernel's OOM killer in its cgroup: before it began, when it had ended
+    oom_kills: tuple[int, int] | None = None  # the kernel's OOM kills in its cgroup: before its start, after its end
 
     @classmethod
     def from_json(cls, text: str | bytes) -> ExitRecord:
-        """Raises ValueError for anything else than an exit record."""
+        """Parse an exit record. Raises ValueError for any other text."""
         try:
             body = json.loads(text)
             body["leftovers"] = tuple(str(item) for item in body.get("leftovers", ()))
@@ -53,14 +53,14 @@ class ExitRecord:
 
 
 def _pair(value: object) -> tuple[int, int] | None:
-    """Two counts, or None for anything else: what says why a worker was killed must not cost how it ended."""
+    """Two counts, or None for any other value: a wrong detail must not make the whole exit record unreadable."""
     if isinstance(value, list) and len(value) == 2 and all(type(item) is int and 0 <= item <= UNKNOWN for item in value):
         return value[0], value[1]
     return None
 
 
 def _check_exit(record: ExitRecord) -> None:
-    """Raises ValueError for a field of another type, or a number that no kernel gives."""
+    """Raises ValueError for a field with a wrong type, or a number that no kernel returns."""
     whole: list[tuple[Any, int]] = [(record.pid, UNKNOWN), (record.ended_ns, UNKNOWN), (record.max_rss_bytes, UNKNOWN)]
     whole += [(value, most) for value, most in ((record.code, 255), (record.signal, 128)) if value is not None]
     times: tuple[Any, ...] = (record.ended_wall_s, record.user_s, record.system_s)

@@ -1,8 +1,8 @@
-"""How a training does, as numbers with names: what a line of the log, the beat and the curves tell of one learner.
+"""Named figures of a training: the numbers for the log line, the beat and the curves of one learner.
 
-A rate is measured between two marks by the wall clock, with all that happened in between: saves and tests cost their time
-whatever they are for. The replay ratio is what was achieved (transitions learned from for each environment step made), not
-what is set: below it something holds learning up, above it a debt is being paid.
+A rate is measured between two marks by the wall clock, and includes the time of saves and tests in between. The replay
+ratio is the measured one (transitions learned per environment step), not the setting. If it is lower than the setting,
+something delays learning; if it is higher, the learner is catching up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Where a learner stood at one moment."""
+    """The counters of a learner at one moment."""
 
     at_s: float
     env_steps: int
@@ -35,7 +35,7 @@ def mark(learner: Learner, at_s: float) -> Mark:
 
 
 def rates(before: Mark, after: Mark, batch_size: int) -> dict[str, float]:
-    """Between two marks; nothing when no time has passed.
+    """Rates between two marks; empty when no time has passed.
 
     Example: in 60 s 120,000 steps, 960 updates of 1,000 transitions and 30 games: 2,000 steps/s, 16 updates/s, 1,800
     games/hour, replay ratio 8.
@@ -57,7 +57,7 @@ def rates(before: Mark, after: Mark, batch_size: int) -> dict[str, float]:
 def point(
     learner: Learner, figures: Mapping[str, float | None], measured: Mapping[str, float], shares: Mapping[str, float]
 ) -> dict[str, float | None]:
-    """All numbers of one point of the curves, by their names there."""
+    """All numbers of one point, by their names in the curves."""
     found: dict[str, float | None] = {**measured}
     found |= {f"learn/{name}": value for name, value in figures.items()}
     found |= {f"time/{name}": share for name, share in shares.items()}
@@ -68,19 +68,19 @@ def point(
 
 
 def line(measured: Mapping[str, float], shares: Mapping[str, float]) -> str:
-    """`2,000 steps/s  16.0 updates/s ...  of the time: learn 72 %, env 18 %, act 6 %` with what matters of the shares."""
+    """`2,000 steps/s  16.0 updates/s ...  of the time: learn 72 %, env 18 %, act 6 %`; shares below 0.1 % are left out."""
     names = {
         "speed/steps_per_s": "{:,.0f} steps/s", "speed/updates_per_s": "{:.1f} updates/s",
         "speed/episodes_per_hour": "{:,.0f} games/hour", "learn/replay_ratio": "replay ratio {:.2f}",
     }  # fmt: skip
-    told = [text.format(measured[name]) for name, text in names.items() if math.isfinite(measured.get(name, math.nan))]
+    rate_texts = [text.format(measured[name]) for name, text in names.items() if math.isfinite(measured.get(name, math.nan))]
     largest = sorted(shares.items(), key=lambda item: -item[1])
     parts = [f"{name} {share:.1%}".replace("%", " %") for name, share in largest if share >= 0.001]
-    return "  ".join(told) + (f"  of the time: {', '.join(parts)}" if parts else "")
+    return "  ".join(rate_texts) + (f"  of the time: {', '.join(parts)}" if parts else "")
 
 
 def of_test(found: Evaluation) -> dict[str, float | None]:
-    """The point that an evaluation is in the curves."""
+    """The point of an evaluation in the curves."""
     lengths = [row.length for row in found.rows if row.length is not None]
     return {
         "test/return": found.mean_return,

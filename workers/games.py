@@ -2,8 +2,8 @@
 
 `import envpool` imports the registrations of 17 families (MuJoCo, Jumanji with matplotlib, ...): 0.63-0.75 s of CPU at
 each start of a worker. Registering two families takes 0.15 s (1.2.5, measured). The registrations are listed in one
-module, `envpool.entry`, which the package imports first. An empty module in its place keeps it from running.
-A version of envpool that is built otherwise is imported whole.
+module, `envpool.entry`, which the package imports first. An empty module in its place prevents them.
+A version of envpool with another structure is imported completely.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def envpool() -> Any:
         _forget()
         return importlib.import_module("envpool")
     finally:
-        sys.modules.pop(_LIST, None)  # whoever imports it later gets the real one
+        sys.modules.pop(_LIST, None)  # a later import gets the real module
 
 
 def _registered() -> ModuleType:
@@ -41,6 +41,6 @@ def _registered() -> ModuleType:
 
 
 def _forget() -> None:
-    """Nothing of an import that failed half-way stays behind."""
+    """Remove all modules of an import that failed half-way."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "envpool"]:
         del sys.modules[name]

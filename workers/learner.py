@@ -1,10 +1,9 @@
-"""What every algorithm's learner has in common: the counters, and a snapshot from which it goes on to the bit.
+"""The base class of all learners: the counters, and a snapshot for a bit-identical resume.
 
 An algorithm is a module of `workers/algorithms` with a `Learner`, a subclass of this one, and a row of
-`options.ALGORITHMS`.
-Everything that changes over time is a function of environment steps (`schedules.py`), so a resumed run goes on where it
-stood. `Learner.snapshot` is all that a resumed learner needs to be equal, bit for bit, to one that was never interrupted
-(on the same machine, with the same number of threads, from a moment at which both begin with new environments).
+`options.ALGORITHMS`. All values that change over time are functions of environment steps (`schedules.py`), so a resumed
+run continues where it stopped. With `Learner.snapshot` a resumed learner equals, bit for bit, one that was never
+interrupted (on the same machine, with the same number of threads, if both begin with new environments at that moment).
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ if TYPE_CHECKING:
     from workers.precision import Precision
 
 GAMES_AVERAGED: Final = 100  # the mean return is over this many last games
-_MOMENTS: Final = ("step", "exp_avg", "exp_avg_sq")  # what Adam and RAdam keep of each parameter
+_MOMENTS: Final = ("step", "exp_avg", "exp_avg_sq")  # the state of Adam and RAdam for each parameter
 
 
-LOST_UPDATES: Final = 100  # in a row not finite: no bad batch, and no fp16 scale that is being found
+LOST_UPDATES: Final = 100  # non-finite updates in a row: more than a bad batch or fp16's search for a loss scale explains
 
 
 class Diverged(Exception):
-    """Losses or weights are not finite any more: nothing can be learned from here on. All was well at `fine_step`."""
+    """Losses or weights are not finite any more: the learner cannot recover. Everything was finite at `fine_step`."""
 
     def __init__(self, message: str, fine_step: int) -> None:
         super().__init__(message)
@@ -47,10 +46,10 @@ class Diverged(Exception):
 
 
 class Learner(ABC):
-    """Networks, what trains them, and every counter. The first of `networks()` is the one that acts and learns."""
+    """Networks, their optimizer, and every counter. The first of `networks()` is the one that acts and learns."""
 
     optimizer: torch.optim.Optimizer
-    recovered = ""  # what came back beside the checkpoint, for the log
+    recovered = ""  # describes data that was recovered besides the checkpoint, for the log
 
     def __init__(self, args: Args, spec: Spec, precision: Precision) -> None:
         torch.manual_seed(args.seed)
@@ -62,14 +61,14 @@ class Learner(ABC):
         self.trained_s = 0.0  # wall clock in the training loop, over all attempts; counted by the loop
         self.recent: deque[float] = deque(maxlen=GAMES_AVERAGED)
         self.first_mean_return: float | None = None
-        self.best_spread: float | None = None  # standard deviation of the games of the best mean return
+        self.best_spread: float | None = None  # standard deviation of the 100 games with the best mean return
         self.best_mean_return: float | None = None
-        self._running = np.zeros(args.num_envs)  # score of the game that each environment is in
-        # On the device, and looked at seldom: reading them each time would make the CPU wait for the GPU.
+        self._running = np.zeros(args.num_envs)  # score so far of each environment's current game
+        # These stay on the device and are read rarely: reading them each time would make the CPU wait for the GPU.
         self._loss = torch.full((), math.nan, device=precision.device)
         self._not_finite = torch.zeros((), dtype=torch.int64, device=precision.device)
         self._in_a_row = torch.zeros((), dtype=torch.int64, device=precision.device)
-        self._seen_bad = self._fine_step = 0  # at the last look, and at the last one before which nothing was bad
+        self._seen_bad = self._fine_step = 0  # non-finite updates at the last look; step of the last look without new ones
         # The newest update's batch, by reference: figures are computed only when they are read.
         self._grad_norm, self._policy_entropy = (torch.full((), math.nan, device=precision.device) for _ in range(2))
         self._estimates = torch.full((1,), math.nan, device=precision.device)
@@ -77,7 +76,7 @@ class Learner(ABC):
         self.watch = stopwatch.timed_on(precision.device.type)
 
     def reserve(self) -> None:
-        """Memory for the snapshots, as soon as the networks are there: the first save must not be slower than the rest."""
+        """Allocate the memory of the snapshots once the networks exist: the first save must not be slower than others."""
         for part, net in self.networks():
             self._aside |= {f"{part}.{name}": p.detach().clone() for name, p in net.named_parameters()}
         for key in ("exp_avg", "exp_avg_sq"):
@@ -87,12 +86,12 @@ class Learner(ABC):
     # learning
 
     def set_learning_rate(self) -> None:
-        """The rate of the next updates, by how far the training is."""
+        """Set the rate of the next updates, by the training's progress."""
         for group in self.optimizer.param_groups:
             group["lr"] = schedules.learning_rate(self.args, self.env_steps)
 
     def descend(self, loss: torch.Tensor) -> None:
-        """One step of the optimizer; none where the loss or its gradient is not finite, and that is counted."""
+        """One step of the optimizer. If the loss or its gradient is not finite, the step is skipped and counted."""
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         self.scaler.unscale_(self.optimizer)
@@ -107,60 +106,60 @@ class Learner(ABC):
         self._in_a_row = (self._in_a_row + 1) * bad.long()
 
     def look(self) -> tuple[float, int]:
-        """(last loss, updates that were not finite, so not applied). Waits for the device. Raises Diverged when lost."""
+        """(last loss, number of non-finite, skipped updates). Waits for the device. Raises Diverged if training is lost."""
         loss, not_finite, in_a_row = self._loss.item(), int(self._not_finite.item()), int(self._in_a_row.item())
         if not_finite == self._seen_bad:
             self._fine_step = self.env_steps
         self._seen_bad = not_finite
         at = f"diverged at step {self.env_steps}"
         if in_a_row >= LOST_UPDATES:
-            told = f"{at}: the last {in_a_row} updates were not finite (loss {loss:g}) and none was applied"
-            raise Diverged(told, self._fine_step)
+            message = f"{at}: the last {in_a_row} updates were not finite (loss {loss:g}) and none was applied"
+            raise Diverged(message, self._fine_step)
         if in_a_row and not all(p.isfinite().all() for p in self.networks()[0][1].parameters()):
             raise Diverged(f"{at}: after {self.updates} updates the weights are not finite", self._fine_step)
         return loss, not_finite
 
     def figures(self) -> dict[str, float]:
-        """The newest update in numbers, NaN where one is not known or not finite. Waits for the device, once.
+        """The figures of the newest update; NaN if unknown or not finite. Waits for the device once.
 
-        `q_mean` and `q_max_abs` are of what the network thought its batch to be worth: Q of the actions taken, or V (ppo).
-        `entropy` is the policy's in nats and `entropy_share` its share of the most it can be, ln(actions): ppo alone has
-        one. `grad_norm` is that before clipping.
+        `q_mean` and `q_max_abs` are of the network's value estimates for its batch: Q of the actions taken, or V (ppo).
+        `entropy` is the policy's entropy in nats, and `entropy_share` its share of the maximum, ln(actions); only ppo has
+        them. `grad_norm` is the norm before clipping.
         """
         values = self._estimates.float()
-        told = torch.stack(
+        figures = torch.stack(
             [self._loss.float(), values.mean(), values.abs().max(), self._policy_entropy, self._grad_norm.float()]
         )
         names = ("loss", "q_mean", "q_max_abs", "entropy", "grad_norm")
-        found = {name: x if math.isfinite(x) else math.nan for name, x in zip(names, told.tolist(), strict=True)}
+        found = {name: x if math.isfinite(x) else math.nan for name, x in zip(names, figures.tolist(), strict=True)}
         most = math.log(self.spec.actions) if self.spec.actions > 1 else math.nan
         return {**found, "entropy_share": found["entropy"] / most}
 
     @property
     def value_bound(self) -> float:
-        """The most that |Q| or |V| can truly be, with rewards clipped to [-1, 1]: 1 / (1 - gamma); NaN: no bound is known.
+        """The largest possible |Q| or |V|, with rewards clipped to [-1, 1]: 1 / (1 - gamma); NaN: no bound is known.
 
         Example: gamma 0.99: 100.
         """
         return 1.0 / (1.0 - self.args.gamma) if self.args.gamma < 1.0 else math.nan
 
     def suspect(self) -> bool:
-        """Whether the newest update was not finite: no moment for a checkpoint. Waits for the device."""
+        """Whether the newest update was not finite: then no checkpoint may be saved. Waits for the device."""
         return bool(self._in_a_row.item())
 
     def must_be_fine(self) -> None:
-        """Before a last checkpoint: raises Diverged when the newest update was not finite."""
+        """Call it before the last checkpoint. Raises Diverged when the newest update was not finite."""
         if self.suspect():
             raise Diverged(f"diverged at step {self.env_steps}: the newest updates were not finite", self._fine_step)
 
-    # what an algorithm brings
+    # for each algorithm to implement
 
     @classmethod
     @abstractmethod
     def make(
         cls, args: Args, spec: Spec, precision: Precision, directory: Path | None, *, only_tests: bool = False
     ) -> Learner:
-        """A new learner. `directory` is where a replay is kept (None: in memory); `only_tests`: it will learn no more.
+        """A new learner. `directory` holds a replay (None: in memory); `only_tests`: the learner will not learn any more.
 
         Raises ReplayError or RolloutTooLarge, in one sentence, when this box can't hold the experience.
         """
@@ -168,7 +167,7 @@ class Learner(ABC):
     @staticmethod
     @abstractmethod
     def settings_that_matter(args: Args) -> str:
-        """What the first printed line says beyond what all algorithms have."""
+        """The algorithm's own settings for the first printed line."""
 
     @staticmethod
     def identity(args: Args) -> dict[str, Any]:  # noqa: ARG004  most have nothing more
@@ -177,49 +176,49 @@ class Learner(ABC):
 
     @abstractmethod
     def train(self, envs: Envs, boundary: Callable[[], bool], after_update: Callable[[], object]) -> None:
-        """Act and learn until `boundary`, asked between any two vector steps, says stop.
+        """Act and learn until `boundary`, called between any two vector steps, returns False.
 
-        `after_update` is called after each update. What it answers, if anything true, tells an algorithm that learns from
-        rollouts to learn no more from this one.
+        `after_update` is called after each update. If it returns a true value, an algorithm that learns from rollouts
+        stops learning from the current one.
         """
 
     @abstractmethod
     def networks(self) -> tuple[tuple[str, nn.Module], ...]:
-        """(name in the checkpoint, network)."""
+        """(name in the checkpoint, network) of each network."""
 
     @abstractmethod
     def greedy(self, step: Step) -> NDArray[np.int64]:
-        """The actions that it thinks best: what a test game is played with."""
+        """The actions with the highest estimates: test games use them."""
 
     @abstractmethod
     def describe(self) -> str:
-        """What the printed line says beyond what all algorithms have."""
+        """The algorithm's own figures for the printed line."""
 
     def extra_state(self) -> dict[str, Any]:
-        """More that a resumed learner needs; JSON."""
+        """More state that a resumed learner needs; JSON."""
         return {}
 
     def restore_extra(self, state: Mapping[str, Any]) -> None:  # noqa: B027  most have nothing more
-        """The inverse."""
+        """Restore the result of `extra_state`."""
 
     def at_rest(self) -> bool:
-        """Whether a checkpoint now would lose nothing that was computed and not yet learned from."""
+        """Whether a checkpoint now would lose no experience that is not learned from yet."""
         return True
 
     def unlearned(self) -> str:
-        """What a checkpoint now would forget, for the log; empty: nothing."""
+        """The experience that a checkpoint now would lose, for the log; empty: none."""
         return ""
 
     def commit(self) -> None:  # noqa: B027  most keep nothing beside it
-        """A checkpoint is being written: whatever is kept beside it may follow."""
+        """Called while a checkpoint is being written: commit the data stored beside it, such as a replay."""
 
     def close(self) -> None:  # noqa: B027  the same
-        """The last checkpoint is written."""
+        """Called when the last checkpoint is written: commit and close the data stored beside it."""
 
     # counting
 
     def count(self, step: Step) -> int:
-        """One vector step is done: counters and whole games. Returns the environment steps before it."""
+        """Count one vector step and the games that end in it. Returns the environment steps before it."""
         before = self.env_steps
         self.env_steps += self.args.num_envs
         self._running += step.scores
@@ -238,7 +237,7 @@ class Learner(ABC):
         return before
 
     def new_games(self) -> None:
-        """All environments are new: what was running in the old ones is neither counted nor learned across the seam."""
+        """All environments are new: unfinished games of the old ones do not count, and no transition joins old and new."""
         self._running[:] = 0.0
 
     @property
@@ -250,13 +249,13 @@ class Learner(ABC):
     def frames(self) -> int:
         return self.env_steps * self.spec.frames_per_step
 
-    # keeping
+    # snapshots
 
     def snapshot(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         """(tensors, JSON) of everything but stored experience, which a replay keeps.
 
-        The tensors are copies that the next snapshot writes over. New memory for each would take longer than the copying:
-        27 MB are 6,600 page faults, 20 to 90 ms on a busy machine instead of 2 (measured).
+        The tensors are copies that the next snapshot overwrites. New memory for each snapshot would take longer than the
+        copying: 27 MB are 6,600 page faults, 20 to 90 ms on a busy machine instead of 2 (measured).
         """
         tensors = {f"{part}.{name}": tensor for part, net in self.networks() for name, tensor in net.state_dict().items()}
         for name, parameter in self.networks()[0][1].named_parameters():
@@ -280,18 +279,18 @@ class Learner(ABC):
             self._aside[name] = tensor.clone()
         copy = self._aside[name]
         if tensor.device.type == "cpu":
-            # On this thread alone: torch's own copy waits for all of its threads, which on a busy machine takes 3 times as
-            # long (measured), and is hardly faster on a quiet one.
+            # Copy on this thread alone: torch's own copy waits for all of its threads. That takes 3 times as long on a busy
+            # machine (measured), and is hardly faster on a quiet one.
             np.copyto(copy.numpy(), tensor.numpy())
             return copy
         return copy.copy_(tensor)
 
     def restore(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
-        """The inverse; settings (rates, batch) stay those of the config."""
+        """Restore a snapshot; settings (rates, batch) still come from the config."""
         for part, net in self.networks():
             prefix = f"{part}."
             net.load_state_dict({name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)})
-        # Only a fused optimizer reads its count of steps on the device: another would wait for a GPU 70 times an update.
+        # Only a fused optimizer reads its step counters on the device: any other would wait for the GPU 70 times an update.
         counts_on = self.precision.device if self.optimizer.defaults.get("fused") else torch.device("cpu")
         for name, parameter in self.networks()[0][1].named_parameters():
             kept = {key: tensors.get(f"adam.{key}.{name}") for key in _MOMENTS}
@@ -302,14 +301,14 @@ class Learner(ABC):
             }  # fmt: skip
             if not self.optimizer.state[parameter]:
                 del self.optimizer.state[parameter]
-        if state.get("seed", self.args.seed) == self.args.seed:  # else other chance is wanted: that of the new seed
+        if state.get("seed", self.args.seed) == self.args.seed:  # else the new seed must give other random numbers
             torch.set_rng_state(tensors["rng.torch"])
             for stream, name in ((self._explore, "explore"), (self._draw, "draw")):
                 stream.bit_generator.state = state["rng"][name]
         self.scaler.load_state_dict(state["scaler"])
         self.env_steps, self.updates, self.episodes = state["env_steps"], state["updates"], state["episodes"]
         self.best_mean_return = state["best_mean_return"]
-        # A checkpoint from before they were kept has none.
+        # Older checkpoints lack these fields.
         self.first_mean_return, self.best_spread = state.get("first_mean_return"), state.get("best_spread")
         self.trained_s = state.get("trained_s", 0.0)
         self.recent.extend(state["recent_returns"])

@@ -1,4 +1,4 @@
-"""What others ask of a worker by signal, from its first moment on. Standard library only: it comes before torch.
+"""Signal handlers of a worker, active from its first moment. Standard library only: it is imported before torch.
 
 | signal | answer |
 |---|---|
@@ -6,7 +6,7 @@
 | SIGUSR2 | save at the next step boundary |
 | SIGUSR1 | the Python stacks of all threads, into the file named by EXTRALIFE_STACKS; works inside a C call that hangs |
 
-The handlers only set a flag: a checkpoint taken in the middle of an update would be of no learner that ever was.
+The handlers only set a flag: a checkpoint in the middle of an update would hold an inconsistent state.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Asked:
-    """What was asked for and is not done yet."""
+    """Requests that are not fulfilled yet."""
 
     save: bool = False
 
 
 def listen(client: Client) -> Asked:
-    """Install the handlers; a wish to leave is kept in `client.leave_wanted`."""
+    """Install the handlers; a request to leave sets `client.leave_wanted`."""
     asked = Asked()
 
     def leave(number: int, _frame: FrameType | None) -> None:
@@ -56,13 +56,13 @@ def listen(client: Client) -> Asked:
 
 
 def _stacks_file(environ: Mapping[str, str]) -> TextIO:
-    """Kept open for the life of the process: the dump happens inside the signal handler, where nothing can be opened.
+    """The file for stacks. It stays open: the signal handler writes the dump, and a handler cannot open files.
 
-    Standard error if it can't be opened: a disk that is away or read-only for a moment must not fail the start.
+    Standard error if it can't be opened: a disk that is missing or read-only for a moment must not fail the start.
     """
-    if where := environ.get(ENV_STACKS):
+    if path := environ.get(ENV_STACKS):
         try:
-            return Path(where).open("a", encoding="utf-8")
+            return Path(path).open("a", encoding="utf-8")
         except OSError as error:
             print(f"workers: stacks are written to standard error: {error}", file=sys.stderr, flush=True)
     return sys.stderr

@@ -1,15 +1,15 @@
-"""Curves for people: TensorBoard event files in the run directory's `tensorboard/`, one file a start.
+"""Curves: TensorBoard event files in the run directory's `tensorboard/`, one file per start.
 
-Written by a thread of its own through tensorboardX's records: a disk that is slow, full or gone costs points of a curve
-and one sentence in the log, never a step of the training. A point is some 20 numbers twice a minute.
+A separate thread writes them through tensorboardX's records: a disk that is slow, full or missing costs points of a curve
+and one sentence in the log, never a step of the training. A point is about 20 numbers, twice a minute.
 
-**Resuming.** A file begins by saying at which step the run resumed. TensorBoard then forgets what older files have beyond
-it, so that steps which a crash has rolled back do not show twice. What was tested beyond it stays true and is not tested
-again (`evaluate.py`), so those points are written once more.
+**Resuming.** A file begins with the step at which the run resumed. TensorBoard then discards the points of older files
+beyond this step, so that steps which a crash has rolled back do not show twice. Tests beyond this step remain valid and
+are not repeated (`evaluate.py`), so their points are written again.
 
 **Order and size.** TensorBoard reads the files of a directory by name: they are numbered, not named after a clock that may
-be wrong after a reboot. Beyond `MOST_BYTES` or `MOST_FILES` the oldest go: 64 MB are about a month of points, 4,096
-starts a month of one every ten minutes.
+be wrong after a reboot. Beyond `MOST_BYTES` or `MOST_FILES` the oldest files are deleted. 64 MB are about a month of
+points; 4,096 files are about a month of one start every ten minutes.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 METRICS_DIR: Final = "tensorboard"
 MOST_BYTES: Final = 64 * 2**20
 MOST_FILES: Final = 4096
-FILE_BYTES: Final = 4 * 2**20  # then the next one begins, so that dropping the oldest drops little
-_WAITING: Final = 64  # points that a slow disk may be behind; more are dropped
+FILE_BYTES: Final = 4 * 2**20  # then the next file begins, so that deleting the oldest one loses little
+_WAITING: Final = 64  # points that may wait for a slow disk; further ones are dropped
 _CLOSE_S: Final = 2.0
 _NAME: Final = re.compile(r"events\.out\.tfevents\.(\d{10})\.extralife")
 
 
 class Metrics:
-    """`offer` a point, at any time and without waiting; `close` gives the thread a moment for what is left."""
+    """`offer` adds a point at any time, without waiting; `close` gives the thread a moment to write the rest."""
 
     def __init__(self, run_dir: Path, resumed_step: int, *, file_bytes: int = FILE_BYTES) -> None:
         self._directory, self._step, self._file_bytes = run_dir / METRICS_DIR, resumed_step, file_bytes
@@ -47,13 +47,13 @@ class Metrics:
         self._thread.start()
 
     def offer(self, step: int, values: Mapping[str, float | None]) -> None:
-        """Numbers that are not known, or not finite, are left out."""
+        """Add a point. Numbers that are unknown or not finite are left out."""
         known = {name: float(value) for name, value in values.items() if value is not None and abs(value) < float("inf")}
         with contextlib.suppress(queue.Full):
             self._points.put_nowait((step, time.time(), known))
 
     def close(self) -> None:
-        """Waits a few seconds at most."""
+        """Write the remaining points; wait a few seconds at most."""
         with contextlib.suppress(queue.Full):
             self._points.put(None, timeout=_CLOSE_S)
         self._thread.join(_CLOSE_S)
@@ -81,7 +81,7 @@ class Metrics:
             self._let_go()
             self._directory.mkdir(exist_ok=True)
             number = _make_room(self._directory)
-            # A later file of the same start drops nothing of the earlier ones.
+            # `_step` is the newest step, so a later file of the same start hides no points of the earlier ones.
             self._file = _File(self._directory / f"events.out.tfevents.{number:010d}.extralife", self._step)
         self._step = max(self._step, step)
         self._file.add(step, wall_s, values)
@@ -94,7 +94,7 @@ class Metrics:
                 file.close()
 
     def _lost(self, why: str) -> None:
-        self._let_go()  # a record may be torn: nothing may follow it in that file
+        self._let_go()  # the last record may be torn: no other may follow it in that file
         if not self._told:
             self._told = True
             print(f"workers: the curves under {self._directory} were not written: {why}", file=sys.stderr, flush=True)
@@ -111,10 +111,10 @@ class _File:
         self._event: Any = Event
         self._summary: Any = Summary
         self._path = path
-        path.touch(exist_ok=False)  # never over one that is there: RecordWriter would empty it
+        path.touch(exist_ok=False)  # an existing file is an error: RecordWriter would truncate it
         self._writer: Any = RecordWriter(str(path))
         now_s = time.time()
-        # Of older files everything from this step on is forgotten; the step that was resumed at is true, so one more.
+        # TensorBoard discards the points of older files from this step on. The resumed step itself is valid: hence + 1.
         begins = Event(wall_time=now_s, step=resumed_step + 1, session_log=SessionLog(status=SessionLog.START))
         try:
             self._put(Event(wall_time=now_s, file_version="brain.Event:2"))
@@ -130,9 +130,9 @@ class _File:
         return self._path.stat().st_size
 
     def add(self, step: int, wall_s: float, values: Mapping[str, float]) -> None:
-        told = [self._summary.Value(tag=name, simple_value=value) for name, value in values.items()]
-        self._put(self._event(wall_time=wall_s, step=step, summary=self._summary(value=told)))
-        self._writer.flush()  # it syncs too
+        points = [self._summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+        self._put(self._event(wall_time=wall_s, step=step, summary=self._summary(value=points)))
+        self._writer.flush()  # it also syncs
 
     def close(self) -> None:
         self._writer.close()
@@ -142,13 +142,13 @@ class _File:
 
 
 def _make_room(directory: Path) -> int:
-    """Drops the oldest files beyond the bounds; the number of the next one."""
+    """Delete the oldest files beyond the limits; returns the number of the next file."""
     found = sorted((int(name[1]), path) for path in directory.iterdir() if (name := _NAME.fullmatch(path.name)))
     sizes = {path: path.stat().st_size for _, path in found}
-    whole, count = sum(sizes.values()), len(found)
+    size_bytes, count = sum(sizes.values()), len(found)
     for _, path in found:
-        if whole <= MOST_BYTES and count < MOST_FILES:
+        if size_bytes <= MOST_BYTES and count < MOST_FILES:
             break
-        whole, count = whole - sizes[path], count - 1
+        size_bytes, count = size_bytes - sizes[path], count - 1
         path.unlink(missing_ok=True)
     return found[-1][0] + 1 if found else 1

@@ -1,8 +1,8 @@
-"""The networks: Mnih et al.'s body (Nature 2015) for Atari frames, a smaller one, a toy's, each with one of three heads.
+"""The networks: Mnih et al.'s body (Nature 2015) for Atari frames, a smaller one, one for toys; each has one of three heads.
 
-All take uint8 frames [B, stack, H, W], or what `to_blocks` or `to_input` make of them. A Q network gives values [B, heads],
-a policy network logits [B, heads] and state values [B]; entries that are no actions are masked. The head is as wide as the
-next multiple of 8: that is the tile of tensor cores and AMX.
+All accept uint8 frames [B, stack, H, W], or the output of `to_blocks` or `to_input`. A Q network returns values [B, heads],
+a policy network logits [B, heads] and state values [B]; entries beyond the actions are masked. The head's width is a
+multiple of 8, the tile size of tensor cores and AMX.
 
 The layers of body and head lie side by side in the network: `conv1`, ..., `out` are their names in checkpoints.
 """
@@ -27,29 +27,29 @@ _HEAD_MULTIPLE: Final = 8
 _PIXEL: Final = 1.0 / 255.0
 _IMAGE_DIM: Final = 4  # [B, C, H, W]
 _BLOCKS_DIM: Final = 5  # [B, S, rows, columns, pixels], and as numbers [B, pixels, S, rows, columns]
-_LAST_IMAGE: Final = 2  # the layer after which there are features and no image
-_LEAST_SIDE: Final = 32  # what three convolutions need at least
-SMALL_BELOW: Final = 60  # pixels: frames so small make Nature's network more than they can fill
+_LAST_IMAGE: Final = 2  # index of the last convolution: later layers have features, not images
+_LEAST_SIDE: Final = 32  # pixels that three convolutions need at least
+SMALL_BELOW: Final = 60  # pixels: for smaller frames Nature's network is too large
 
 
 class Head:
-    """What a network says of features [B, width]. It keeps nothing: its layers are the network's."""
+    """The output part of a network, on features [B, width]. It has no state: the network holds its layers."""
 
-    streams = 1  # by how much the last convolutional features are wider for it
+    streams = 1  # the factor by which it widens the features
 
     @abstractmethod
     def layers(self, width: int, heads: int) -> dict[str, nn.Module]:
-        """By the name that they have in the network."""
+        """The layers, by their names in the network."""
 
     @abstractmethod
     def answer(self, net: Any, features: torch.Tensor) -> Any: ...
 
     def begin(self, net: nn.Module) -> None:
-        """First weights, where torch's own are not wanted."""
+        """Set the initial weights, if they differ from torch's defaults."""
 
 
 class Network(nn.Module):
-    """A body, which makes features of frames, and a head."""
+    """A body, which turns frames into features, and a head."""
 
     valid: torch.Tensor  # bool [heads]: which entries are actions
 
@@ -59,15 +59,15 @@ class Network(nn.Module):
 
     @abstractmethod
     def to_blocks(self, frames: torch.Tensor) -> torch.Tensor:
-        """uint8 [B, S, H, W] -> uint8 [B, S, ...], each frame for itself: who keeps frames does it once, as they come."""
+        """uint8 [B, S, H, W] -> uint8 [B, S, ...], frame by frame: a store of frames does this once, when it gets them."""
 
     @abstractmethod
     def to_input(self, frames: torch.Tensor) -> torch.Tensor:
-        """uint8 frames as the first layer takes them: the same for all networks of a kind, so once is enough for two."""
+        """uint8 frames as input of the first layer. All networks of a kind can share the result, so it is computed once."""
 
     @abstractmethod
     def features(self, frames: torch.Tensor) -> torch.Tensor:
-        """Frames, or what `to_blocks` or `to_input` make of them, to [B, width]."""
+        """Features [B, width] of frames, or of the output of `to_blocks` or `to_input`."""
 
     def forward(self, frames: torch.Tensor) -> Any:
         return self.head.answer(self, self.features(frames))
@@ -80,7 +80,7 @@ class Network(nn.Module):
         head.begin(self)
 
     def _numbers(self, frames: torch.Tensor) -> torch.Tensor:
-        """0 ... 255 as floats of the autocast format: exact in all of them, and half the memory in two."""
+        """0 ... 255 as floats of the autocast format: exact in every format, and half the memory in bf16 and fp16."""
         kind = frames.device.type
         return frames.to(torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32)
 
@@ -88,14 +88,14 @@ class Network(nn.Module):
 class ConvNetwork(Network):
     """Three convolutions, 8x8/4, 4x4/2, 3x3/1, and a linear layer; with `normed` each followed by a LayerNorm over channels.
 
-    The first convolution is computed over blocks of 4x4 pixels (space to depth), channels last: the same function of the
-    same number of weights (a test holds it against the 8x8/4 one), which CPUs and tensor cores do 1.2 times as fast over the
-    whole update. On a CPU it is one of 4x2x2 over frames, rows and columns, 16 channels: the frames of a stack stay where
-    they lie. On a GPU, whose libraries are made for two dimensions, 2x2 with the 64 channels of all frames. The division by
-    255 is folded into its weights.
+    The first convolution is computed over blocks of 4x4 pixels (space to depth), channels last. It is the same function with
+    the same number of weights (a test compares it with the 8x8/4 one), and makes the whole update 1.2 times as fast on CPUs
+    and tensor cores. On a CPU its kernel is 4x2x2 over frames, rows and columns, with 16 channels: the frames of a stack
+    need not be moved. On a GPU, whose libraries are made for two dimensions, it is 2x2 with the 64 channels of all frames.
+    The division by 255 is folded into its weights.
     """
 
-    pixel_scale = _PIXEL  # 1: it is in the weights already (`acting.py`)
+    pixel_scale = _PIXEL  # 1: the weights already include it (`acting.py`)
 
     def __init__(self, spec: Spec, head: Head, channels: tuple[int, int, int], width: int, *, normed: bool = False) -> None:
         super().__init__(width * head.streams)
@@ -136,9 +136,9 @@ class ConvNetwork(Network):
         return F.conv3d(x, weight, self.conv1.bias)
 
     def _second(self, x: torch.Tensor) -> torch.Tensor:
-        """4x4/2 over pairs of columns, whose channels lie together, as 4x2 with twice the channels: the same function.
+        """The 4x4/2 convolution, computed as 4x2 with twice the channels over pairs of columns: the same function.
 
-        The gradients of a convolution with strides in both directions take a CPU a third more time.
+        On a CPU the gradients of a convolution with strides in both directions take a third more time.
         """
         weight, bias = self.conv2.weight, self.conv2.bias
         batch, channels, rows, columns = x.shape
@@ -149,12 +149,12 @@ class ConvNetwork(Network):
         return F.conv2d(pairs, weight, bias, (2, 1))
 
     def _activated(self, x: torch.Tensor, layer: int) -> torch.Tensor:
-        """Normalised, if it is to be, flat after the last convolution, and rectified.
+        """Apply the norm (if the network has norms), flatten after the last convolution, and apply ReLU.
 
-        In channels-last memory the channels lie together: no copy is made for the norm. Flat before it is rectified: its
-        gradient comes back flat, and what is laid out otherwise costs twenty times as much to compare with it. In place:
-        neither a convolution nor a norm needs its own result for its gradient, and the first layer's is the largest thing in
-        memory after the frames. But never in place on a view: autograd would copy the whole.
+        In channels-last memory the channels of a pixel are adjacent, so the norm needs no copy. `x` is flattened before
+        ReLU because its gradient arrives flat, and ReLU's backward is twenty times slower if the two layouts differ. ReLU
+        works in place: neither a convolution nor a norm needs its own result for its gradient, and the first layer's result
+        is the largest tensor after the frames. But never in place on a view: autograd would copy the whole tensor.
         """
         last_image = layer == _LAST_IMAGE
         if not self.norms:
@@ -166,7 +166,7 @@ class ConvNetwork(Network):
 
 
 class ToyNetwork(Network):
-    """Two layers of 128: enough for Catch's 10x5 pixels. Two streams have 64 each."""
+    """Two layers of 128: enough for Catch's 10x5 pixels. With two streams each has 64."""
 
     def __init__(self, spec: Spec, head: Head, *, normed: bool = False) -> None:
         super().__init__(128)
@@ -204,10 +204,10 @@ class _QHead(Head):
 
 
 class _DuelingHead(_QHead):
-    """Wang et al. 2016: Q(s, a) = V(s) + A(s, a) - mean_a A(s, a), V and A from a half of the features each.
+    """Wang et al. 2016: Q(s, a) = V(s) + A(s, a) - mean_a A(s, a). V and A each use one half of the features.
 
-    The mean is over actions alone: entries that are none would shift it. The halves are the two hidden layers of the paper,
-    computed as one of twice the width. Its rescaling of the gradient by 1/sqrt(2) is left out, as in Rainbow.
+    The mean is over real actions only: padded entries would shift it. The halves are the two hidden layers of the paper,
+    computed as one layer of twice the width. The paper's gradient rescaling by 1/sqrt(2) is left out, as in Rainbow.
     """
 
     streams = 2
@@ -223,7 +223,7 @@ class _DuelingHead(_QHead):
 
 
 class _PolicyHead(Head):
-    """Logits [B, heads] and state values [B], from one linear layer each; weights as PPO's authors begin."""
+    """Logits [B, heads] and state values [B], from one linear layer each; initial weights as PPO's authors choose them."""
 
     def layers(self, width: int, heads: int) -> dict[str, nn.Module]:
         return {"actor": nn.Linear(width, heads), "critic": nn.Linear(width, 1)}
@@ -235,7 +235,7 @@ class _PolicyHead(Head):
         gains = {"actor": 0.01, "critic": 1.0}
         for name, module in net.named_modules():
             if isinstance(module, nn.Linear | nn.Conv2d):
-                # Aside: torch's orthogonal_ can't fill a weight whose memory is channels last.
+                # In a temporary tensor: torch's orthogonal_ can't fill a weight in channels-last memory.
                 weight = nn.init.orthogonal_(torch.empty(module.weight.shape), gains.get(name, math.sqrt(2.0)))
                 module.weight.data.copy_(weight)
                 if module.bias is not None:
@@ -245,19 +245,19 @@ class _PolicyHead(Head):
 Q: Final = _QHead()
 DUELING: Final = _DuelingHead()
 POLICY: Final = _PolicyHead()
-# Channels of the convolutions, and width. The small one takes a tenth of the arithmetic, and is as good on small frames.
+# Channels of the convolutions, and width. The small one needs a tenth of the arithmetic and is as good on small frames.
 _SIZES: Final = {"nature": ((32, 64, 64), 512), "small": ((16, 32, 32), 128)}
 
 
 def padded(actions: int) -> int:
-    """The width of the head: 6 actions take 8."""
+    """The width of the head: the next multiple of 8. 6 actions need 8."""
     return -(-actions // _HEAD_MULTIPLE) * _HEAD_MULTIPLE
 
 
 def blocks(frames: torch.Tensor, crop: tuple[int, int]) -> torch.Tensor:
-    """uint8 [B, S, H, W] -> [B, S, H/4, W/4, 16]: a block's pixels side by side, row by row.
+    """uint8 [B, S, H, W] -> [B, S, H/4, W/4, 16]: the pixels of a block are adjacent, row by row.
 
-    The four pixels of a block's row are moved as one 32-bit word: four times fewer, wider moves.
+    The four pixels of a block's row move as one 32-bit word: a quarter of the moves.
     """
     rows, columns = crop[0] // _BLOCK, crop[1] // _BLOCK
     words = frames[:, :, : crop[0], : crop[1]].contiguous().view(torch.int32)
@@ -279,9 +279,9 @@ def build(spec: Spec, network: str, head: Head = Q, *, normed: bool = False) -> 
 
 
 def kind_of(spec: Spec, network: str) -> str:
-    """Which network: the toy's for what no convolution can take, else what is set; auto is by the size of the frames.
+    """The kind of network: "toy" for frames too small for convolutions, else the setting; "auto" depends on the frame size.
 
-    Example: auto at 84x84 is "nature", at 42x42 "small"; Catch's 10x5 are always the toy's.
+    Example: auto at 84x84 is "nature", at 42x42 "small"; Catch's 10x5 is always "toy".
     """
     if min(spec.frame_shape) < _LEAST_SIDE:
         return "toy"

@@ -1,4 +1,4 @@
-"""What algorithms that learn from rollouts share: the loop, and that a checkpoint loses nothing between two rollouts."""
+"""Common code of algorithms that learn from rollouts: the loop. Between two rollouts a checkpoint loses nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Learner(common.Learner):
-    """A learner that keeps one rollout and nothing else."""
+    """A learner that stores one rollout and no other experience."""
 
     rollout: Rollout
 
@@ -46,7 +46,7 @@ class Learner(common.Learner):
 
     @abstractmethod
     def improve(self, last: Step, after_update: Callable[[], object]) -> None:
-        """Learn from the rollout that has just become full; `last` is the observation after it."""
+        """Learn from the rollout, which is now full; `last` is the observation after it."""
 
     def minibatches(self, columns: dict[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:
         """Every row of `columns` once, in random order, `batch_size` at a time."""
@@ -66,7 +66,7 @@ class Learner(common.Learner):
         self.rollout.filled = 0
 
     def train(self, envs: Envs, boundary: Callable[[], bool], after_update: Callable[[], object]) -> None:
-        """Act until the rollout is full, learn from it, begin the next."""
+        """Act until the rollout is full, learn from it, begin the next one."""
         now = envs.reset()
         self.new_games()
         rollout, turn = self.rollout, self.watch.to

@@ -1,8 +1,8 @@
-"""PyTorch's optimizers without their provisions for `torch.compile`.
+"""PyTorch's optimizers without their support for `torch.compile`.
 
-Making one, and its first step, import `torch._dynamo`: 800 modules, nearly half of what the start of a worker computes. They
-serve a step inside of a compiled function, and no step of ours is in one: networks are compiled, optimizers are not
-(`compiling.py`). What computes is PyTorch's own code, so the bits are the same.
+Creating an optimizer, and its first step, import `torch._dynamo`: 800 modules, nearly half of a worker's CPU time at its
+start. They are needed only for a step inside a compiled function. We have none: networks are compiled, optimizers are not
+(`compiling.py`). PyTorch's own code does the computing, so the results are bit-identical.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _Kind = TypeVar("_Kind", bound=torch.optim.Optimizer)
 
 
 def _plain(kind: type[_Kind]) -> type[_Kind]:
-    """The methods below their decorators; where a later PyTorch has none, the methods themselves."""
+    """The class with undecorated methods; if a later PyTorch has no decorators, the methods stay as they are."""
     methods = {name: inspect.unwrap(getattr(kind, name)) for name in ("add_param_group", "zero_grad")}
     return type(kind.__name__, (kind,), {**methods, "step": torch.no_grad()(inspect.unwrap(kind.step))})
 

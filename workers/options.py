@@ -1,7 +1,7 @@
 """Every setting of a built-in worker, in one table: name, type, default, bounds, environment name, meaning.
 
 Standard library only: the daemon's config, the worker's command line, `supervisord --check` and the docs read this same
-table, so an option cannot exist in one of them only. Precedence: default < TOML < `RL_*` environment < flag.
+table, so an option cannot exist in only one of them. Precedence: default < TOML < `RL_*` environment < flag.
 
 An option `num_envs` is `num_envs` in TOML, `--num-envs` on the command line and `RL_NUM_ENVS` in the environment.
 """
@@ -33,7 +33,7 @@ GAMES: Final = tuple(
     """.split()
 )
 EXTRA_GAMES: Final = ("Catch",)  # envpool's Catch-v0: a 10x5 toy that a learner solves in seconds; for checks
-FRAMES_PER_STEP: Final = 4  # of an Atari game; the toys show each of theirs
+FRAMES_PER_STEP: Final = 4  # game frames per step of an Atari game; a toy has 1
 
 AUTO: Final = "auto"
 SCHEDULERS: Final = ("none", "linear", "cosine", "step")
@@ -45,11 +45,11 @@ Value = int | float | bool | str
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """What both sides must know of an algorithm. The rest is in its module, `workers/algorithms/NAME.py`."""
+    """The properties of an algorithm that worker and daemon need. The rest is in `workers/algorithms/NAME.py`."""
 
     replay: bool = False  # it learns from a replay; else from rollouts
     lr: float = 2.5e-4
-    lr_batch: int | None = None  # the batch that `lr` was tuned for: it grows with the square root, to `MOST_LR`
+    lr_batch: int | None = None  # the batch that `lr` was tuned for; `lr` grows with the batch's square root up to `MOST_LR`
     max_grad_norm: float = 10.0
 
 
@@ -65,12 +65,12 @@ _ALGORITHMS_TOLD: Final = f"{' or '.join(_WITH_REPLAY)} (replay), {' or '.join(O
 
 
 def defaults_of(algo: str) -> Algorithm:
-    """The row of an algorithm; of `auto`, which the worker settles at its start, that of one that says nothing."""
+    """The row of an algorithm. For `auto`, which the worker replaces at its start, a row of defaults."""
     return ALGORITHMS.get(algo, Algorithm())
 
 
 def _own(told: Callable[[Algorithm], str]) -> str:
-    """A default that is the algorithm's: `10, for ppo 0.5`."""
+    """The text of a default that depends on the algorithm: `10, for ppo 0.5`."""
     usual = told(Algorithm())
     return ", for ".join((usual, *(f"{name} {told(row)}" for name, row in ALGORITHMS.items() if told(row) != usual)))
 
@@ -91,7 +91,7 @@ class Option:
     high: float | None = None
     choices: tuple[str, ...] = ()
     env: str = ""  # the RL_* name when it is not simply RL_ + NAME
-    words: tuple[str, ...] = ()  # what may stand in place of a number
+    words: tuple[str, ...] = ()  # words that are allowed in place of a number
 
     @property
     def env_name(self) -> str:
@@ -127,7 +127,7 @@ class Option:
         return value
 
     def _check_bounds(self, value: float) -> None:
-        if isinstance(value, int) and abs(value) >= 2**63:  # comparing and converting a longer one may raise
+        if isinstance(value, int) and abs(value) >= 2**63:  # comparing or converting a longer integer may raise
             msg = f"{self.name} does not fit into 64 bits; write a smaller number"
             raise ValueError(msg)
         if not isinstance(value, int) and not math.isfinite(value):
@@ -252,7 +252,7 @@ OPTIONS: Final[dict[str, Option]] = {option.name: option for option in _TABLE}
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean X?` for the nearest known word, or nothing. Case counts for little."""
+    """`; did you mean X?` for the nearest known word, or nothing. Case is ignored."""
     lower = {item.lower(): item for item in known}
     found = difflib.get_close_matches(word.lower(), list(lower), n=1, cutoff=0.6)
     return f"; did you mean {lower[found[0]]}?" if found else ""
@@ -277,11 +277,11 @@ def from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Value], list
     return values, errors
 
 
-BATCH_MULTIPLE: Final = 8  # tensor cores and AMX tiles work on rows of 8; any other batch pays for the next one
+BATCH_MULTIPLE: Final = 8  # tensor cores and AMX tiles work on rows of 8; any other batch costs as much as the next multiple
 
 
 def largest_valid_divisor(rows: int, at_most: int) -> int | None:
-    """The largest batch up to `at_most` that is a multiple of 8 and makes up `rows` in whole minibatches; None: none does.
+    """The largest batch up to `at_most` that is a multiple of 8 and divides `rows`; None: there is none.
 
     Example: 8 environments x 128 steps are 1,024 rows: at most 500 gives 256. 12 x 20 are 240: at most 56 gives 48.
     """
@@ -290,7 +290,7 @@ def largest_valid_divisor(rows: int, at_most: int) -> int | None:
 
 
 def valid_batch(values: Mapping[str, object], at_most: int) -> int:
-    """The largest valid batch up to `at_most` for these settings; `at_most` itself, to be refused, where none is."""
+    """The largest valid batch up to `at_most` for these settings. Without one it is `at_most`, which is refused later."""
     envs, steps = values.get("num_envs"), values.get("n_steps")
     if values.get("algo") in ON_POLICY and isinstance(envs, int) and isinstance(steps, int):
         return largest_valid_divisor(envs * steps, at_most) or at_most
@@ -298,9 +298,9 @@ def valid_batch(values: Mapping[str, object], at_most: int) -> int:
 
 
 def check_together(values: Mapping[str, object]) -> list[str]:
-    """What is wrong with options that are each right on their own; a sentence each. Missing ones are not checked.
+    """Conflicts between options that are valid on their own; one sentence each. Missing options are not checked.
 
-    Of `algo = "auto"` only what holds for every algorithm; the worker checks the rest once it has chosen.
+    For `algo = "auto"` it checks only the rules of all algorithms; the worker checks the rest after its choice.
     Example: batch_size 33 -> "batch_size 33 does not divide by 8; the nearest that do are 32 and 40".
     """
     errors = [
@@ -336,7 +336,7 @@ def _check_replay(values: Mapping[str, object]) -> list[str]:
 
 
 def _check_rollout(values: Mapping[str, object]) -> list[str]:
-    """Minibatches of one size must make up the rollout; else some of it would be learned from more than the rest.
+    """The batch must divide the rollout. Otherwise some steps would be learned from more often than others.
 
     Example: 8 environments x 128 steps and batch 240 -> "batch_size 240 does not divide the 1024 steps of a rollout (8
     environments x 128); the nearest that do are 128 and 256".

@@ -1,9 +1,10 @@
-"""Out of memory, told apart from every other failure: of the host, or of the GPU.
+"""Detects out-of-memory errors, of the host or of the GPU, among all other failures.
 
 Python raises MemoryError, numpy a subclass of it, torch a plain RuntimeError for the host and torch.OutOfMemoryError for
-the GPU, and a system call says ENOMEM. oneDNN, which computes convolutions on a CPU, says only what it could not do: after
-it accepted an operation (refusals say "primitive descriptor") what is left to fail is memory for its code and buffers, or
-a service that may not make code, which a small mapping tells apart. All but that have the same answer, a smaller batch.
+the GPU, and a system call returns ENOMEM. oneDNN, which computes convolutions on a CPU, reports only which operation
+failed, not the cause. Once it has accepted an operation (refusals mention a "primitive descriptor"), two causes remain:
+no memory for its code and buffers, or a process that may not create machine code. A small executable mapping
+distinguishes them. For all causes except the second the remedy is the same: a smaller batch.
 """
 
 from __future__ import annotations
@@ -21,17 +22,20 @@ _GPU = ("cuda out of memory", "cuda error: out of memory", "cublas_status_alloc_
 
 
 def is_out(error: BaseException) -> bool:
-    """Whether this says that memory ran out."""
+    """Whether this error means that memory ran out."""
     return _where(error) is not None
 
 
 def is_refused_code(error: BaseException) -> bool:
-    """Whether oneDNN failed as this process may not make machine code (systemd's MemoryDenyWriteExecute=, PR_SET_MDWE)."""
+    """Whether oneDNN failed because this process may not create machine code.
+
+    Causes: systemd's MemoryDenyWriteExecute=, PR_SET_MDWE.
+    """
     return _is_onednns(error) and not _may_make_code()
 
 
 def describe(error: BaseException, batch_size: int) -> dict[str, Any]:
-    """What the supervisor is told: where, with which batch, and the most that was held."""
+    """The report for the supervisor: host or GPU, the batch, and the peak memory use."""
     found: dict[str, Any] = {"where": _where(error) or "host", "batch_size": batch_size, "error": _line(error)}
     found["peak_rss_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     if found["where"] == "gpu" and torch.cuda.is_available():
@@ -58,7 +62,7 @@ def _is_onednns(error: BaseException) -> bool:
 
 
 def _may_make_code() -> bool:
-    """Whether a page may be written and executed; too little memory for one page is no refusal."""
+    """Whether a page may be both writable and executable. A lack of memory for one page does not count as a refusal."""
     try:
         mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC).close()
     except PermissionError:

@@ -1,9 +1,9 @@
 """Standard output and error for a training that must not end because a line of its log cannot be written.
 
-The log lies on the disk that the checkpoints lie on. When that disk is full, a save fails and is tried again, and training
+The log and the checkpoints lie on the same disk. When that disk is full, a save fails and is tried again, and training
 goes on; an unhandled error of `print` would end it. So a line that cannot be written is dropped.
 
-`sys.stdout.write` in a `try` would not do: the text stays in the buffer, and each later flush fails for it.
+`sys.stdout.write` in a `try` is not enough: the text stays in the buffer, and each later flush fails because of it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import io
 import sys
 from typing import Any, TextIO
 
-_CLOSED = BrokenPipeError  # nobody reads any more: `python -m workers | head` ends, as every command does
+_CLOSED = BrokenPipeError  # the reader is gone: `python -m workers | head` must end, like any command
 
 
 class _Dropping(io.FileIO):
-    """A file whose errors of writing are not reported: what cannot be written is dropped."""
+    """A file that does not report write errors: it drops the data that it cannot write."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -28,7 +28,7 @@ class _Dropping(io.FileIO):
 
 
 def drop_unwritable() -> None:
-    """From now on `print` never raises for a full disk. For the process's own start only: it replaces `sys.stdout`."""
+    """From now on `print` never raises for a full disk. Call it only when the process starts: it replaces `sys.stdout`."""
     sys.stdout, sys.stderr = _dropping(sys.stdout), _dropping(sys.stderr)
 
 

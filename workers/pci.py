@@ -1,4 +1,4 @@
-"""Is there an NVIDIA GPU in this box, whether or not a driver has it? Asked by the trainers and by doctor."""
+"""Detects an NVIDIA GPU in this box, with or without a driver. The trainers and doctor use it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pathlib import Path
 
-_NVIDIA: Final = "0x10de"  # its number on the PCI bus, and the class of what can show a picture or compute one
-_DISPLAY: Final = "0x03"
+_NVIDIA: Final = "0x10de"  # PCI vendor id
+_DISPLAY: Final = "0x03"  # prefix of the PCI classes of display controllers
 
 
 def has_nvidia_gpu(root: Path) -> bool:
-    """By its device file or, where a driver that is not loaded has made none, by the PCI bus, of the system under `root`."""
+    """Whether the system under `root` has one: by its device file or, without a loaded driver, by the PCI bus."""
     return any(root.glob("dev/nvidia[0-9]*")) or any(map(_is_nvidia, root.glob("sys/bus/pci/devices/*")))
 
 

@@ -1,4 +1,4 @@
-"""Number formats: which one to compute in, loss scaling where it needs it, and masking that fits every format.
+"""Number formats: the choice of the format, loss scaling where it is needed, and masking that works in every format.
 
 | device | auto | because |
 |---|---|---|
@@ -29,12 +29,12 @@ _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class NoSuchDevice(Exception):
-    """The device that was asked for is not here; the message is one sentence for the user."""
+    """The requested device does not exist; the message is one sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """On what and in which format to compute. Parameters stay fp32."""
+    """The device and the number format for computing. Parameters stay fp32."""
 
     device: torch.device
     dtype: torch.dtype
@@ -69,7 +69,7 @@ def cpu_has_bf16() -> bool:
 
 
 def use_fast_matmul(device: torch.device) -> None:
-    """TF32 for what stays in fp32 on CUDA, and let cuDNN pick its algorithm: shapes never change here."""
+    """Use TF32 for fp32 operations on CUDA, and let cuDNN benchmark its algorithms: shapes never change here."""
     torch.set_float32_matmul_precision("high")
     if device.type == "cuda":
         torch.backends.cudnn.allow_tf32 = True
@@ -77,10 +77,10 @@ def use_fast_matmul(device: torch.device) -> None:
 
 
 def use_deterministic(device: torch.device) -> None:
-    """The same bits from the same data, each time: algorithms that add up in a fixed order, and none picked by a race.
+    """Make results bit-identical: use algorithms that add in a fixed order, and no benchmark that chooses among them.
 
-    cuBLAS reads its workspace setting when it is first used, so this comes before any work on the device. Whatever has no
-    such algorithm raises. Memory that is not written yet is not filled: nothing here reads it.
+    cuBLAS reads its workspace setting at its first use, so call this before any work on the device. An operation without
+    a deterministic algorithm raises. Uninitialised memory is not filled: nothing here reads it.
     """
     torch.set_float32_matmul_precision("high")
     if device.type == "cuda":
@@ -92,10 +92,10 @@ def use_deterministic(device: torch.device) -> None:
 
 
 def only_if_finite(optimizer: torch.optim.Optimizer, *signs: torch.Tensor) -> torch.Tensor:
-    """Let the optimizer's next step pass by unless all of these are finite; returns 1.0 if it does, else 0.0.
+    """Make the optimizer skip its next step unless all `signs` are finite; returns 1.0 if it will skip, else 0.0.
 
-    One step on a NaN makes every weight NaN for good. A fused optimizer skips on the device, as for GradScaler: to look
-    at each loss before each step would make the CPU wait for the GPU. Any other is left without gradients.
+    One step on a NaN makes every weight NaN permanently. A fused optimizer skips on the device, as for GradScaler: reading
+    each loss before each step would make the CPU wait for the GPU. For any other optimizer the gradients are removed.
     """
     found_inf = 1.0 - torch.stack([sign.detach().isfinite() for sign in signs]).all().float()
     if getattr(optimizer, "_step_supports_amp_scaling", False):
@@ -106,16 +106,16 @@ def only_if_finite(optimizer: torch.optim.Optimizer, *signs: torch.Tensor) -> to
 
 
 def mask_invalid(values: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
-    """`values` with the lowest finite number of their own format where not `valid`, for an argmax or a softmax.
+    """`values`, but the lowest finite number of their format where not `valid`, for an argmax or a softmax.
 
-    A constant such as -1e9 overflows fp16, whose lowest number is -65504, and -inf turns a softmax over nothing valid
-    into NaN.
+    A constant such as -1e9 overflows fp16, whose lowest number is -65504. With -inf a softmax without any valid entry
+    would be NaN.
     """
     return values.masked_fill(~valid, torch.finfo(values.dtype).min)
 
 
 def idle_gpu(chosen: Precision, device: str, environ: Mapping[str, str], root: Path = Path("/")) -> str:
-    """One sentence where `auto` came to the CPU although the box has an NVIDIA GPU that was not hidden; else empty."""
+    """One sentence if `auto` chose the CPU although the box has an NVIDIA GPU that is not hidden; else empty."""
     if chosen.device.type != "cpu" or device != "auto" or environ.get("CUDA_VISIBLE_DEVICES", "0") in {"", "-1"}:
         return ""
     if not has_nvidia_gpu(root):
@@ -127,7 +127,7 @@ def idle_gpu(chosen: Precision, device: str, environ: Mapping[str, str], root: P
 
 
 def _device(name: str) -> torch.device:
-    with warnings.catch_warnings():  # a driver that is too old is a warning there, and a sentence here
+    with warnings.catch_warnings():  # torch warns about an old driver; `idle_gpu` reports it
         warnings.simplefilter("ignore")
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "auto":
@@ -137,7 +137,7 @@ def _device(name: str) -> torch.device:
         have = f"{count} CUDA device{'s' if count > 1 else ''}" if count else "no CUDA device"
         raise NoSuchDevice(f"device is {name}, but this machine has {have} that torch can use: set device to auto or cpu")
     if device.index is not None:
-        # Events are recorded on the current GPU's stream, and questions about formats are asked of it: with another one
-        # current, an event would not wait for the copy out of a pinned buffer, and the next batch be written into it.
+        # Events are recorded on the current GPU's stream, and format queries refer to the current GPU. With another one
+        # current, an event would not wait for the copy from a pinned buffer, and the next batch would overwrite it.
         torch.cuda.set_device(device)
     return device

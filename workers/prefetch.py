@@ -1,7 +1,7 @@
-"""After a reboot nothing is in memory: have the disk read what a start needs while Python still reads its first modules.
+"""Read-ahead after a reboot: the disk reads the large files of a start while Python still imports its first modules.
 
-An import asks for a page at a time and waits for each; libtorch alone is hundreds of megabytes. The kernel reads ahead in
-the background instead (posix_fadvise), and what is already in memory costs nothing.
+The page cache is empty then. An import requests one page at a time and waits for each; libtorch alone is hundreds of
+megabytes. With posix_fadvise the kernel reads ahead in the background; pages that are already in memory cost nothing.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _LIBRARIES: Final = {"torch": "lib/*.so*", "envpool": "atari/*.so*"}
-_LEAST_BYTES: Final = 1 << 20  # smaller files come with the directory's other reads
+_LEAST_BYTES: Final = 1 << 20  # smaller files are not worth a call: other reads of the directory bring them in
 
 
 def begin(run_dir: Path | None) -> threading.Thread:
-    """Read ahead, in a thread; failing is no loss, so nothing is said of it."""
+    """Read ahead, in a thread. A failure only costs speed, so it is not reported."""
     thread = threading.Thread(target=_read_ahead, args=(run_dir,), name="prefetch", daemon=True)
-    with contextlib.suppress(RuntimeError):  # no thread can be begun just now
+    with contextlib.suppress(RuntimeError):  # no thread can be started now
         thread.start()
     return thread
 
@@ -34,8 +34,8 @@ def files(run_dir: Path | None) -> Iterator[Path]:
     """The large libraries, in the order in which they are imported, then the newest checkpoint."""
     for package, pattern in _LIBRARIES.items():
         found = importlib.util.find_spec(package)
-        for place in (found.submodule_search_locations or ()) if found is not None else ():
-            large = [path for path in Path(place).glob(pattern) if path.stat().st_size >= _LEAST_BYTES]
+        for directory in (found.submodule_search_locations or ()) if found is not None else ():
+            large = [path for path in Path(directory).glob(pattern) if path.stat().st_size >= _LEAST_BYTES]
             yield from sorted(large, key=lambda path: -path.stat().st_size)
     if run_dir is not None:
         saved = [path for path in (run_dir / CHECKPOINTS_DIR).glob("*") if parse_checkpoint_name(path.name)]

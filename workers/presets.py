@@ -1,4 +1,4 @@
-"""Presets: one word for the load and the effort of PPO, from a laptop to a large GPU.
+"""Presets: one word that sets the load and the effort of PPO, from a laptop to a large GPU.
 
 | preset | environments | steps of a rollout | batch | epochs, at most |
 |---|---|---|---|---|
@@ -6,8 +6,8 @@
 | heavy | 32 | 256 | 4,096 | 20 |
 | beast | 64 | 512 | 8,192 | 30 |
 
-A preset gives defaults: whatever is given itself wins. So many epochs over one rollout would carry a policy of pixels far
-away from the one that played it, so each preset ends a rollout's epochs once the policy has moved by a KL of 0.02.
+A preset gives defaults: explicit settings win. So many epochs over one rollout would move a pixel policy far away from
+the policy that played it. Therefore each preset ends a rollout's epochs once the policy has moved by a KL of 0.02.
 Worked example: preset = "heavy" and epochs = 4: 32 environments x 256 steps, batch 4,096, 4 epochs.
 
 Standard library only, like the table of options beside it.
@@ -31,9 +31,9 @@ PRESETS: Final[dict[str, dict[str, int | float]]] = {
 
 
 def preset_values(given: Mapping[str, object]) -> dict[str, int | float | str]:
-    """What the preset in `given` adds to what is given; nothing without a (known) one.
+    """The settings that the preset in `given` adds to `given`; empty without a (known) preset.
 
-    An algorithm that is given stays, to be refused by `check_together` if it is another one; `auto` is settled by it.
+    A given algorithm stays, and `check_together` refuses it if it does not fit; the preset replaces `auto`.
     """
     preset = PRESETS.get(str(given.get("preset")))
     if preset is None:

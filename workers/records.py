@@ -1,4 +1,4 @@
-"""What is recorded of a training beside its checkpoints: a point of the curves twice a minute, a line each minute."""
+"""Records of a training beside its checkpoints: a point of the curves twice a minute, a log line each minute."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ POINTS_A_LINE: Final = 2
 
 
 class Records:
-    """`begin` with the training, then `look` now and then. Nothing here waits for a disk."""
+    """Call `begin` when the training begins, then `look` regularly. No method waits for a disk."""
 
     def __init__(self, learner: Learner, run_dir: Path) -> None:
         self.learner, self.run_dir = learner, run_dir
         self._metrics: Metrics | None = None
         self._before: figures.Mark | None = None
         self._points = 0
-        self.shares: dict[str, float] = {}  # of the time, by what it was spent on, as of the newest point
+        self.shares: dict[str, float] = {}  # of the time by activity, as of the newest point
         self.test_return: float | None = None
 
     def begin(self, now_s: float, beyond: Iterable[Evaluation], newest: Evaluation | None) -> None:
-        """`beyond`: tests of later steps, from before a crash. They are not played again, so that their points stay."""
+        """`beyond`: tests at later steps, from before a crash. They are not played again, so their points are kept."""
         self.test_return = None if newest is None else newest.mean_return
         self._before = figures.mark(self.learner, now_s)
-        self.learner.watch.shares()  # what was before the training is none of it
+        self.learner.watch.shares()  # resets: the time before the training does not count
         self._open()
         for found in beyond:
             self._show(found)
 
     def look(self, now_s: float, told: Mapping[str, float | None]) -> str:
-        """A line for people when it is time for one; `told` is what the learner says of itself."""
+        """A log line when one is due, else empty; `told` holds the learner's own figures."""
         learner, before = self.learner, self._before
         if before is None or now_s - before.at_s < POINT_S:
             return ""
@@ -51,9 +51,9 @@ class Records:
         return "" if self._points % POINTS_A_LINE else figures.line(measured, self.shares)
 
     def for_the_beat(self) -> dict[str, float]:
-        """Fields of the beat, as of the newest point and the newest test; none before there are any."""
-        told = {f"share_{part}": share for part, share in self.shares.items() if part != "rest"}
-        return told if self.test_return is None else {**told, "test_return": self.test_return}
+        """Fields of the beat from the newest point and the newest test; empty before the first of either."""
+        shares = {f"share_{part}": share for part, share in self.shares.items() if part != "rest"}
+        return shares if self.test_return is None else {**shares, "test_return": self.test_return}
 
     def tested(self, found: Evaluation) -> None:
         self.test_return = found.mean_return

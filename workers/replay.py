@@ -1,39 +1,39 @@
-"""The replay memory: a ring of single frames, on disk by mapping, that comes back after a kill and after a power cut.
+"""The replay memory: a memory-mapped ring of single frames on disk, which survives a kill and a power cut.
 
-**What a cell is.** One step of one environment is one cell,
+**Cells.** One step of one environment is one cell,
 
     frame of o_t, the observation that was acted on | action a_t | reward r_t and done_t, which a_t brought | start_t | N
 
-and one vector step of N environments is a *row*: N cells side by side. Cells are numbered in the order in which they
-were appended, for ever; cell c lies at place c modulo the size of the ring. The same environment's next step is cell
-c + N, so the next observation is the frame of cell c + N, and a frame is stored once (7 kB at 84x84) instead of eight
-times. Observations are rebuilt on sampling: frame c - min(k, age_c) N for k = stack - 1 ... 0, `age` being the frames
-since the game began. That is what envpool does: after a reset all frames of its stack are the first one.
+and one vector step of N environments is a *row*: N adjacent cells. Cells are numbered in the order in which they were
+appended, and the numbers never restart; cell c lies at index c modulo the ring's size. The same environment's next step
+is cell c + N, so the next observation is the frame of cell c + N, and a frame is stored once (7 kB at 84x84) instead of
+eight times. Observations are rebuilt on sampling: frame c - min(k, age_c) N for k = stack - 1 ... 0, where `age` is the
+number of frames since the game began. envpool does the same: after a reset all frames of its stack are the first one.
 
-**Another number of environments.** N is kept with each cell, so a run that comes back with more or fewer of them goes on
-in the same ring, and what rows of another width hold is sampled like any other. The first row of a process begins a game
-in each environment. If it is narrower than those before it, then the step after one of their last cells would be a cell
-behind that first row: it bears another N, and the transition is cut there.
+**Another number of environments.** Each cell stores N. So a run that resumes with more or fewer environments continues in
+the same ring, and rows of another width are sampled like any others. The first row of a process begins a game in each
+environment. If it is narrower than the rows before it, the step after one of their last cells would lie beyond that first
+row. That cell stores another N, and the transition is cut there.
 
 **envpool resets on the next call.** With done at row t, the next `recv` still shows the last frame of the game that
 ended; the action sent then is ignored and brings reward 0; only the call after that shows the new game. So step t + 1
 is a *fake step*: it is stored (its frame is the final observation, needed after a truncation), but no transition
-starts there and none sums its reward. `append` finds fake steps by itself: the row after a done that is not a start.
+starts there or includes its reward. `append` detects fake steps by itself: the row after a done that is not a start.
 A life lost under `episodic_life` is a done with a fake step but without a start: the stack goes on, as in envpool.
 
-**What a transition is** (from step t, n steps): the sum runs over r_t ... r_{t+n-1} and stops at the first done step j.
+**Transitions** (from step t, n steps): the sum runs over r_t ... r_{t+n-1} and stops at the first done step j.
 Terminated: no bootstrap (discount 0). Truncated: the game was cut, not lost, so the value of the final observation
 counts: next_obs is the fake step j + 1, discount gamma^(j - t + 1). Otherwise next_obs is step t + n, discount gamma^n.
-A transition is never drawn when it would need a frame or a reward that is not there: past the newest cell, older than
-the oldest whole one, or across the seam where one process ended and the next one began with fresh environments.
+A transition is never drawn if it needs a missing frame or reward: newer than the newest cell, older than the oldest
+complete one, or across the boundary where one process ended and the next one began with new environments.
 
-**What survives.** `append` writes to the page cache, so a killed process loses nothing but the row in hand. A power
-cut loses what was not synced: `commit` (its own thread) computes a CRC for each new row, kept at the place of its first
-cell, syncs rows and sums, and only then writes one of two alternating header slots. On opening in the same boot
-everything appended is trusted; after a reboot only what the newest whole slot covers, row by row against its CRC, so a
-row that was overwritten after the commit is found out as well. Rows are written by `pwrite`, not by stores into the
-mapping: a store stalls for 20-40 ms while the file system commits (measured on ext4), and a full disk would be a SIGBUS
-instead of an OSError.
+**Durability.** `append` writes to the page cache, so a killed process loses only the row that it is writing. A power cut
+loses all data that was not synced. `commit` (in its own thread) computes a CRC for each new row, stored at the index of
+its first cell, syncs rows and sums, and only then writes one of two alternating header slots. On opening in the same boot
+all appended rows are trusted. After a reboot only the rows that the newest valid slot covers are trusted, and each row is
+checked against its CRC. This also detects a row that was overwritten after the commit. Rows are written by `pwrite`, not
+by stores into the mapping: a store stalls for 20-40 ms while the file system commits (measured on ext4), and on a full
+disk it raises SIGBUS instead of OSError.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ STEP: Final = np.dtype({
     "names": ["action", "reward", "flags", "age", "width"], "formats": ["<i4", "<f4", "u1", "u1", "<u2"],
     "offsets": [0, 4, 8, 9, 10], "itemsize": 12,
 })  # fmt: skip
-# At the place of a row's first cell: that cell's number + 1, and the CRC of it and the cells behind it, `cells` in all.
+# At the index of a row's first cell: that cell's number + 1, and the CRC of `cells` cells from it on.
 SUM: Final = np.dtype([("serial", "<u8"), ("crc", "<u4"), ("cells", "<u4")])
 
 HEADER_FILE: Final = "header.bin"
@@ -83,7 +83,7 @@ STEPS_FILE: Final = "steps.bin"
 SUMS_FILE: Final = "sums.bin"
 _FILES: Final = (HEADER_FILE, FRAMES_FILE, STEPS_FILE, SUMS_FILE)
 
-_PAGE: Final = 4096  # each header record has a page of its own: a torn page spoils one record only
+_PAGE: Final = 4096  # each header record has its own page: a torn page damages only one record
 _SLOTS_AT: Final = (_PAGE, 2 * _PAGE)
 _LIVE_AT: Final = 3 * _PAGE
 _HEADER_BYTES: Final = 4 * _PAGE
@@ -93,33 +93,33 @@ _SLOT: Final = struct.Struct("<QQQ")  # epoch (0: never written), total, low
 _LIVE: Final = struct.Struct("<16sQQ")  # boot id, total, low
 _CRC: Final = struct.Struct("<I")
 _ROUNDS: Final = 16  # draws of a batch before the valid transitions are listed one by one
-_KEEP_FREE: Final = 0.95  # of the free disk or memory, at most
-_MOST_ENVS: Final = 65535  # what fits into `width`
-_PIECE: Final = 4096  # cells that a commit sums up before it writes the sums
+_KEEP_FREE: Final = 0.95  # largest share of the free disk or memory that a replay may use
+_MOST_ENVS: Final = 65535  # the largest value of `width`
+_PIECE: Final = 4096  # cells whose CRCs a commit computes before it writes them
 
 
 class ReplayError(Exception):
-    """The replay can't be had as asked; the message is one sentence for the user."""
+    """The replay can't be created with these settings; the message is one sentence for the user."""
 
 
 class ReplayTooLarge(ReplayError):
-    """More than the disk or the memory holds."""
+    """The replay does not fit on the disk or into memory."""
 
 
 class ReplayInUse(ReplayError):
-    """Another process writes these files."""
+    """Another process is using these files."""
 
 
 class NothingToSample(ReplayError):
-    """No whole transition is stored yet."""
+    """No complete transition is stored yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Transitions. y = returns + discounts * value(next_obs).
 
-    The tensors are buffers that the second-next `sample` uses again: copy what must live longer. Fresh memory for
-    every batch costs more than gathering it (29 MB of page faults at batch 512).
+    The tensors are buffers that the second-next `sample` reuses: copy data that must live longer. New memory for every
+    batch costs more time than gathering the batch (29 MB of page faults at batch 512).
     """
 
     obs: torch.Tensor  # uint8 [B, stack, H, W]
@@ -131,7 +131,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """What the files look like, and of what. Files of another geometry are never read."""
+    """The layout and the identity of the files. Files with another geometry are never read."""
 
     cells: int
     frame_shape: tuple[int, int]
@@ -156,7 +156,7 @@ class Geometry:
 
     def to_json(self) -> dict[str, Any]:
         body = {"cells": self.cells, "frame_shape": self.frame_shape, "identity": self.identity}
-        return dict(json.loads(json.dumps(body)))  # tuples become lists, as they will read back
+        return dict(json.loads(json.dumps(body)))  # tuples become lists, as in JSON that is read back
 
 
 def _print_note(note: str) -> None:
@@ -164,12 +164,12 @@ def _print_note(note: str) -> None:
 
 
 class Replay:
-    """The ring. One thread appends and samples; commits run in a thread of their own.
+    """The ring. One thread appends and samples; commits run in their own thread.
 
-    `directory` None keeps it in memory. `identity` says of what the experience is (game ...): files of another one are
-    removed with a loud `report`, as are files of another size; a replay refills, a misread one poisons the learner.
-    Another `num_envs` than before is none of that: the ring is of cells, and it goes on.
-    `recovered` is one sentence on what came back, for the log.
+    `directory` None keeps it in memory. `identity` describes the experience (game ...): files with another identity or
+    size are removed and `report` is called, because a replay can be refilled but wrong data would spoil the learner.
+    A changed `num_envs` does not remove files: the ring consists of cells, and it continues.
+    `recovered` describes the recovered data in one sentence, for the log.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class Replay:
             self._files = _Files(Path(directory), self._geometry, report)
             self._frames, self._steps = self._files.frames, self._files.steps
             self._recover(self._files, boot_id or read_boot_id())
-        self._newest: NDArray[Any] | None = None  # the row before; None: environments can't be saved, what comes is new
+        self._newest: NDArray[Any] | None = None  # the previous row; None: the environments are new (they can't be saved)
         self._flat = torch.from_numpy(self._frames)
         self._powers = gamma ** np.arange(n_step + 1, dtype=np.float64)
         self._buffers: dict[int, list[torch.Tensor]] = {}
@@ -217,7 +217,7 @@ class Replay:
 
     @property
     def total(self) -> int:
-        """Environment steps ever appended (rewound ones not counted); what a checkpoint notes for `rewind`."""
+        """Environment steps ever appended, without rewound ones; checkpoints store this number for `rewind`."""
         return self._total
 
     def __len__(self) -> int:
@@ -226,7 +226,7 @@ class Replay:
 
     @property
     def capacity(self) -> int:
-        """The most that `len` can be: one row less than the files hold, since the next append overwrites one."""
+        """The largest possible `len`: one row less than the files hold, because the next append overwrites one."""
         return self._size - self.num_envs
 
     def append(
@@ -238,12 +238,12 @@ class Replay:
         truncated: ArrayLike,
         starts: ArrayLike,
     ) -> None:
-        """Store one vector step; call it after `step`, with the frames that were acted on.
+        """Store one vector step; call it after `step`, with the frames that the policy acted on.
 
-        frames [N, H, W] uint8: the newest frame of each observation given to the policy; the others: [N], what the
-        environment answered; starts [N]: that frame was the first of a game (with envpool: the call before was done
+        frames [N, H, W] uint8: the newest frame of each observation given to the policy; the others: [N], the results
+        of the step; starts [N]: whether that frame was the first of a game (with envpool: the previous call was done
         and info["elapsed_step"] is 0 now, or the environments are new). The first row after opening or `rewind` is
-        a start whatever the caller says, because its environments are new.
+        always a start, whatever the caller passes, because its environments are new.
         """
         pixels = np.ascontiguousarray(frames)
         if pixels.dtype != np.uint8 or pixels.shape != (self.num_envs, *self._geometry.frame_shape):
@@ -255,8 +255,8 @@ class Replay:
         cells["action"], cells["reward"], cells["width"] = actions, rewards, self.num_envs
         fake = np.zeros(self.num_envs, bool)
         if before is not None:
-            # After a done comes a fake step, unless that row begins a game: an environment that resets within the call,
-            # or a game that was over within envpool's reset, whose successor begins one too and so cuts it off by itself.
+            # After a done comes a fake step, unless that row begins a game. It does if the environment resets within the
+            # call, or if a game was over within envpool's reset: the next row begins a game too and so cuts that one off.
             fake = (before["flags"] & (TERMINATED | TRUNCATED) != 0) & ~begins
             cells["age"] = np.where(begins, 0, np.minimum(before["age"].astype(np.int64) + 1, 255))
         bits = ((terminated, TERMINATED), (truncated, TRUNCATED), (begins, START), (fake, FAKE))
@@ -267,7 +267,7 @@ class Replay:
 
     def _put(self, pixels: NDArray[np.uint8], cells: NDArray[Any]) -> None:
         at = self._total % self._size
-        upto_end = min(self.num_envs, self._size - at)  # a row may go on at the beginning of the ring
+        upto_end = min(self.num_envs, self._size - at)  # a row may wrap around to the beginning of the ring
         for first, last, place in ((0, upto_end, at), (upto_end, self.num_envs, 0)):
             if first == last:
                 continue
@@ -277,14 +277,14 @@ class Replay:
             else:
                 self._files.put(place, pixels[first:last], cells[first:last])
         if self._files is not None:
-            # With the oldest that stays whole while the next row is written: a kill in the middle of it costs nothing more.
+            # Store the oldest cell that stays complete while the next row is written: a kill meanwhile loses no other row.
             self._files.write_live(self._total + self.num_envs, self._oldest(self._total + self.num_envs))
 
     def rewind(self, total: int) -> int:
-        """Drop what was appended after `total`, a number that `total` has had; returns how many environment steps.
+        """Drop the steps appended after `total`, an earlier value of `self.total`; returns the number of dropped steps.
 
-        For a resume that shall equal the uninterrupted run: the rows after the checkpoint were never seen by it.
-        Rows that the dropped ones had overwritten stay lost. A replay that ends before `total` stays as it is.
+        A resumed run must equal an uninterrupted one: the checkpoint does not know the rows that came after it.
+        Rows that the dropped ones had overwritten stay lost. A replay that ends before `total` does not change.
         """
         dropped = max(0, self._total - total)
         if dropped:
@@ -292,8 +292,8 @@ class Replay:
             self._low = min(self._oldest(), total)
             self._total, self._committed = total, min(self._committed, total)
             if self._files is not None:
-                # On disk before the first new row: else an older header would vouch for rows that are no more.
-                # Both slots: the one to fall back to must not tell of them either.
+                # Write the slots before the first new row: an older header would cover rows that do not exist any more.
+                # Write both slots: the fallback slot must not cover them either.
                 for _ in range(2):
                     self._epoch += 1
                     self._files.write_slot(self._epoch, self._committed, min(self._low, self._committed))
@@ -304,7 +304,7 @@ class Replay:
     # sampling
 
     def sample(self, batch_size: int, generator: torch.Generator | np.random.Generator) -> Batch:
-        """`batch_size` transitions, uniformly with replacement from all whole ones. Raises NothingToSample."""
+        """`batch_size` transitions, uniformly with replacement from all complete ones. Raises NothingToSample."""
         cells, boots, returns, discounts = self._draw(batch_size, generator)
         steps = self._steps[cells % self._size]
         index = np.empty((2, batch_size, self.stack), np.int64)
@@ -336,7 +336,7 @@ class Replay:
         return self._draw_from_list(count, generator)
 
     def _draw_from_list(self, count: int, generator: torch.Generator | np.random.Generator) -> tuple[NDArray[Any], ...]:
-        """The same when whole transitions are rare: right after the start, or none at all."""
+        """Like `_draw`, for few or no complete transitions, as right after the start."""
         valid, *columns = self._resolve(np.arange(self._oldest(), self._total))
         found = np.flatnonzero(valid)
         if not len(found):
@@ -357,10 +357,10 @@ class Replay:
             returns += np.where(running, self._powers[step] * now["reward"], 0.0)
             over = running & ((flags & TERMINATED) != 0)
             running &= ~over
-            # Any whole observation will do as the next one of a terminal step: it counts with weight 0.
+            # Any complete observation may stand for the next one of a terminal step: its weight is 0.
             boots[over] = at[over]
             discounts[over] = 0.0
-            # The step after: the state to go on from, or to bootstrap from.
+            # The next step: the state to continue from, or to bootstrap from.
             at = at + width
             now = self._steps[np.minimum(at, self._total - 1) % self._size]
             broken = running & ((at >= self._total) | ((now["flags"] & START) != 0) | (now["width"] != width))
@@ -382,28 +382,28 @@ class Replay:
         if pair is None:
             shape = (2 * batch_size * self.stack, self._geometry.frame_bytes)
             pair = [torch.empty(shape, dtype=torch.uint8, pin_memory=self._pin) for _ in range(2)]
-            self._buffers = {batch_size: pair}  # one size at a time: a batch that changed for good frees the old one
+            self._buffers = {batch_size: pair}  # only one size: a changed batch size frees the old buffers
         pair.reverse()
         return pair[0]
 
     def _oldest(self, total: int | None = None) -> int:
-        """The oldest cell to trust: those that the next append overwrites never are, they may be torn by a kill."""
+        """The oldest valid cell. Cells that the next append overwrites are not valid: a kill may tear them."""
         return max(self._low, (self._total if total is None else total) - (self._size - self.num_envs))
 
-    # keeping
+    # durability
 
     def commit(self) -> bool:
-        """Make everything appended so far survive a power cut, in the background. False: the last one still runs.
+        """Make all appended rows survive a power cut, in the background. False: the previous commit is still running.
 
-        Costs the caller about 0.1 ms; the work is proportional to what is new. A failure (EIO, ENOSPC) is reported
-        and the next commit tries again: it never stops the training.
+        Costs the caller about 0.1 ms; the work is proportional to the number of new rows. A failure (EIO, ENOSPC) is
+        reported, and the next commit tries again: it never stops the training.
         """
         if self._files is None or self._total == self._committed:
             return True
         if self._commit_thread is not None and self._commit_thread.is_alive():
             return False
         low = self._oldest()
-        # Which rows there are is read now, while they are: the ring may come round before they are summed up.
+        # List the rows now, while they exist: the ring may wrap around before their CRCs are computed.
         args = (self._files, _rows(self._steps, max(self._committed, low), self._total), self._total, low)
         self._commit_thread = begun_or_done("replay-commit", self._commit, *args)
         return True
@@ -414,14 +414,14 @@ class Replay:
         return self._committed
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """True once no commit runs any more."""
+        """Wait for a running commit; True once none is running."""
         if self._commit_thread is not None:
             self._commit_thread.join(timeout_s)
             return not self._commit_thread.is_alive()
         return True
 
     def close(self) -> None:
-        """Commit what is new, wait for it and let go of the files."""
+        """Commit the new rows, wait for the commit and close the files."""
         if self._files is not None:
             self.wait()
             self.commit()
@@ -432,10 +432,10 @@ class Replay:
         try:
             for piece in _pieces(rows, self._size):
                 begun, ended = piece[0][0], piece[-1][0] + piece[-1][1]
-                sums = np.zeros(ended - begun, SUM)  # zeros within a row, and over whatever was there
+                sums = np.zeros(ended - begun, SUM)  # zeros within a row; they overwrite old sums
                 for cell, count in piece:
                     crc = files.crc(cell % self._size, count)
-                    # The ring may have come round meanwhile: then a later row lies here, not yet committed.
+                    # The ring may have wrapped around meanwhile: then a later, uncommitted row lies here.
                     whole = self._total + self.num_envs <= cell + self._size
                     sums[cell - begun] = (cell + 1 if whole else 0, crc, count)
                 files.put_sums(begun % self._size, sums)
@@ -513,7 +513,7 @@ class _Files:
             os.fdatasync(fd)
 
     def first_trusted(self, low: int, total: int) -> int:
-        """The oldest cell from which on every one up to `total` is the one that was committed."""
+        """The oldest cell from which on all cells up to `total` match their committed CRCs."""
         trusted = cell = low
         while cell < total:
             place = cell % self._geometry.cells
@@ -530,7 +530,7 @@ class _Files:
         os.fdatasync(self._header)
 
     def read_slot(self) -> tuple[int, int, int]:
-        """(epoch, total, low) of the newest whole slot; zeros when there is none."""
+        """(epoch, total, low) of the newest valid slot; zeros when there is none."""
         found = [(0, 0, 0)]
         for at in _SLOTS_AT:
             body = _checked(os.pread(self._header, _SLOT.size + _CRC.size, at), _SLOT.size)
@@ -563,7 +563,7 @@ def _open(stack: contextlib.ExitStack, path: Path, flags: int) -> int:
 
 
 def _write_at(fd: int, data: bytes | memoryview, at: int) -> None:
-    """All of it: pwrite may stop short, at 2 GB or at a full disk."""
+    """Write all of `data`: pwrite may write only a part, at 2 GB or on a full disk."""
     done = 0
     while done < len(data):
         done += os.pwrite(fd, data[done:], at + done)
@@ -577,7 +577,7 @@ def _checked(data: bytes, size: int) -> bytes | None:
 
 
 def _mismatch(directory: Path, geometry: Geometry) -> str | None:
-    """None: the files fit. "": there are none. Else what is wrong with them."""
+    """None: the files fit. "": there are none. Else a clause that names the mismatch."""
     present = [name for name in _FILES if (directory / name).exists()]
     if not present:
         return ""
@@ -603,7 +603,7 @@ def _mismatch(directory: Path, geometry: Geometry) -> str | None:
 
 
 def _create(directory: Path, geometry: Geometry) -> None:
-    """New files, with their space reserved so that a disk that fills up later can't strike; the header comes last."""
+    """Create new files, the header last. Their space is reserved, so a disk that fills up later does no harm."""
     for name in _FILES:
         (directory / name).unlink(missing_ok=True)
     _refuse_disk(directory, geometry)
@@ -632,7 +632,7 @@ def _refuse_disk(directory: Path, geometry: Geometry) -> None:
 
 
 def _refuse_memory(geometry: Geometry) -> None:
-    """Refuse a ring that can't stay in memory: a mapped one would still work, at the speed of the disk."""
+    """Refuse a ring that does not fit into memory: a mapped one would still work, but only at the speed of the disk."""
     available_bytes = available_memory_bytes()
     if available_bytes is not None:
         _refuse(geometry, available_bytes, "in memory")
@@ -652,7 +652,7 @@ def _refuse(geometry: Geometry, free_bytes: int, where: str) -> None:
 
 
 def available_memory_bytes() -> int | None:
-    """What this process may still use: MemAvailable, or less where a cgroup (v2) says so. None: unknown."""
+    """Memory that this process may still use: MemAvailable, or less if a cgroup (v2) limits it. None: unknown."""
     found: list[int] = []
     with contextlib.suppress(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text().splitlines()
@@ -670,14 +670,14 @@ def available_memory_bytes() -> int | None:
 
 
 def _rows(steps: NDArray[Any], start: int, stop: int) -> list[tuple[int, int]]:
-    """(first cell, cells) of each row in [start, stop), by the widths that the cells bear; one that wraps counts as two.
+    """(first cell, cells) of each row in [start, stop), by the widths stored in the cells; a row that wraps counts as two.
 
-    `start` may lie within a row whose beginning is gone: then the pieces of that width are no rows, but as good as any
-    others for a sum. From the next width on they are rows again.
+    `start` may lie within a row whose beginning is overwritten. Then the pieces of that width are not true rows, but any
+    division works for CRCs. From the next width on they are rows again.
     """
     size, found = len(steps), []
     if start >= stop:
-        return []  # rewound to a moment of which the ring holds nothing any more: there is nothing to sum up
+        return []  # rewound to a moment that the ring does not hold any more: no CRCs to compute
     widths = steps["width"][np.arange(start, stop) % size]
     borders = [0, *(np.flatnonzero(np.diff(widths)) + 1).tolist(), stop - start]
     for begin, end in itertools.pairwise(borders):
@@ -692,7 +692,7 @@ def _rows(steps: NDArray[Any], start: int, stop: int) -> list[tuple[int, int]]:
 
 
 def _pieces(rows: list[tuple[int, int]], size: int) -> Iterator[list[tuple[int, int]]]:
-    """The same in pieces that don't wrap and are small enough to give others the interpreter."""
+    """The same rows in pieces that don't wrap and are small enough to let other threads run between them."""
     piece: list[tuple[int, int]] = []
     for cell, count in rows:
         if piece and (cell % size == 0 or cell - piece[0][0] >= _PIECE):

@@ -1,13 +1,13 @@
-"""`results.csv` of a run directory: one row for each test game that was played, oldest first.
+"""`results.csv` of a run directory: one row for each finished test game, oldest first.
 
 Standard library only: the worker writes it, the daemon and `supervisorctl` read it.
 
-An *evaluation* is the rows, next to each other, of one seed at one number of environment steps; `games` says how many it
-was to have. One that was interrupted has fewer so far. It goes on with the games that are missing if the run comes
-back at the very same step, and is dropped otherwise: its games were those of a learner that no longer exists.
+An *evaluation* is the adjacent rows of one seed at one number of environment steps; `games` is the planned number of
+games. An interrupted evaluation has fewer rows. If the run resumes at exactly the same step, the missing games are played.
+Otherwise the evaluation is dropped, because the learner that played its games no longer exists.
 
-The file is written as a whole: aside, synced, renamed. It is bounded: beyond `MOST_ROWS` rows the oldest evaluations go.
-Cells that nobody knows are empty. Files of before there were periodic tests have fewer columns and are read as well.
+The whole file is replaced at each write: written aside, synced, renamed. Beyond `MOST_ROWS` rows the oldest evaluations
+are removed. Unknown values are empty cells. Older files, from before periodic tests, have fewer columns and are readable.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ COLUMNS: Final = (
     "hns", "games",
 )  # fmt: skip
 MOST_ROWS: Final = 50_000  # 5 MB
-_MOST: Final = 1e15  # more is no score and no time: squares and sums of it must stay finite for the page of all programs
-MOST_BYTES: Final = 16 * 2**20  # what a reader reads at most
+_MOST: Final = 1e15  # larger values are invalid: squares and sums must stay finite for the page of all programs
+MOST_BYTES: Final = 16 * 2**20  # a reader reads no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ _FIELDS: Final = {column: "score" if column == "return" else column for column i
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The test games of one learner at one moment; at least one."""
+    """The test games (at least one) of one learner at one step."""
 
     rows: tuple[Row, ...]
 
@@ -80,12 +80,12 @@ class Evaluation:
 
 
 def evaluations(rows: Iterable[Row]) -> list[Evaluation]:
-    """Oldest first."""
+    """The rows grouped into evaluations, oldest first."""
     return [Evaluation(tuple(group)) for _, group in groupby(rows, lambda row: (row.env_steps, row.seed))]
 
 
 def parse(text: str) -> list[Row]:
-    """Every row that makes sense; one that does not is left out, whatever it is."""
+    """All valid rows; any invalid row is left out."""
     rows = []
     reader = csv.DictReader(io.StringIO(text, newline=""), restval="")
     while True:
@@ -99,7 +99,7 @@ def parse(text: str) -> list[Row]:
 
 
 def read(path: Path) -> list[Row]:
-    """The rows of a file; none when there is none. Raises OSError for one that can't be read."""
+    """The rows of a file; empty when there is no file. Raises OSError if it can't be read."""
     try:
         with path.open("rb") as file:
             return parse(file.read(MOST_BYTES).decode("utf-8", "replace"))
@@ -112,14 +112,17 @@ def text_of(rows: Iterable[Row]) -> str:
 
 
 def _line(cells: Iterable[object]) -> str:
-    """One line of the file. The writer quotes only what is in the end of its lines, so that has to be both characters."""
+    """One line of the file.
+
+    `csv.writer` quotes a cell with CR or LF only if its line terminator contains that character: hence CR and LF here.
+    """
     out = io.StringIO(newline="")
     csv.writer(out, lineterminator="\r\n").writerow(cells)
     return out.getvalue().removesuffix("\r\n") + "\n"
 
 
 def bounded(rows: list[Row], most: int = MOST_ROWS) -> list[Row]:
-    """The newest whole evaluations that make up at most so many rows; the newest of all in any case."""
+    """The newest evaluations with at most `most` rows in total; always at least the newest one."""
     kept: list[Row] = []
     for evaluation in reversed(evaluations(rows)):
         if kept and len(kept) + len(evaluation.rows) > most:
@@ -168,7 +171,7 @@ def _whole(text: str) -> int:
 
 def _finite(text: str) -> float:
     number = float(text)
-    if not abs(number) <= _MOST:  # NaN is not either
+    if not abs(number) <= _MOST:  # also true for NaN
         msg = f"{text} is no figure of a game"
         raise ValueError(msg)
     return number

@@ -1,14 +1,14 @@
-"""What just happened: T vector steps of N environments, for the algorithms that learn from it once and forget it.
+"""A rollout: the last T vector steps of N environments, for algorithms that learn from them once and discard them.
 
-Row t of environment n holds the observation o_t that was acted on, the action a_t, and what it brought: reward r_t,
-whether the game went on. Observations are kept as single frames, 7 kB instead of 28 kB each at 84x84, and stacked again
-on reading, as in `replay.py`: T + stack frames an environment, on the learner's device. They are kept as the network
-arranges them (`arrange`): each is learned from several times.
+Row t of environment n holds the observation o_t that was acted on, the action a_t, and its result: the reward r_t and
+whether the game went on. Observations are stored as single frames (7 kB instead of 28 kB each at 84x84) and stacked on
+reading, as in `replay.py`: T + stack frames an environment, on the learner's device. They are stored in the layout that
+the network needs (`arrange`), because each is learned from several times.
 
 **The fake step.** envpool resets on the call *after* a done: the row after a done shows the final observation, its action
-is ignored and brings nothing. It is kept, because its observation is what a truncated game is valued by, but it is not
-`real`: nothing is learned from it, and nothing is summed over it. (Learning from it is a known flaw of published envpool
-scripts: the policy is pushed towards actions that did nothing.)
+is ignored and has no reward. The row is kept, because the value of a truncated game comes from its observation. But it is
+not `real`: nothing is learned from it, and no sum includes it. (Learning from it is a known flaw of published envpool
+scripts: it pushes the policy towards actions that did nothing.)
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 
 
 class RolloutTooLarge(Exception):
-    """More than memory holds; the message is one sentence for the user."""
+    """The rollout does not fit into memory; the message is one sentence for the user."""
 
 
 class Rollout:
-    """`begin`, then `put` until it is `full`, then read; then `begin` again with the newest observation."""
+    """Call `begin`, then `put` until it is `full`, then read it; then `begin` again with the newest observation."""
 
     def __init__(
         self, steps: int, num_envs: int, spec: Spec, device: torch.device, arrange: Callable[[torch.Tensor], torch.Tensor]
     ) -> None:
         self.steps, self.num_envs, self.spec, self.device = steps, num_envs, spec, device
         self._arrange = arrange
-        self._shape = arrange(torch.zeros((1, 1, *spec.frame_shape), dtype=torch.uint8)).shape[2:]  # of a kept frame
+        self._shape = arrange(torch.zeros((1, 1, *spec.frame_shape), dtype=torch.uint8)).shape[2:]  # of a stored frame
         self._by_row = torch.zeros((steps + spec.stack, num_envs, *self._shape), dtype=torch.uint8, device=device)
         self._frames = self._by_row.view((steps + spec.stack) * num_envs, -1)
-        self._age = np.zeros((steps + 1, num_envs), np.int64)  # frames since the game began, as far as they matter
+        self._age = np.zeros((steps + 1, num_envs), np.int64)  # frames since the game began, at most stack - 1
         self.actions = np.zeros((steps, num_envs), np.int64)
         self.rewards = np.zeros((steps, num_envs), np.float32)
         self.terminated = np.zeros((steps, num_envs), bool)
@@ -56,18 +56,18 @@ class Rollout:
         return self.filled == self.steps
 
     def forgotten(self) -> str:
-        """What is lost of it when it ends here, in words; empty: nothing."""
+        """The part of the rollout that would be lost if the run ended now, as a clause; empty: nothing."""
         return f", but the {self.filled * self.num_envs:,} steps of a rollout that was not full" if self.filled else ""
 
     def begin(self, now: Step) -> None:
-        """Forget what was; `now` is the observation that is acted on first."""
+        """Discard all rows; `now` is the first observation to act on."""
         self.filled = 0
         self._by_row[: self.spec.stack] = self._arranged(now.obs).transpose(0, 1)
-        self._age[0] = self.spec.stack - 1  # the stack itself is stored, repeated frames and all
+        self._age[0] = self.spec.stack - 1  # the whole stack is stored, including repeated frames
         self.real[0] = _is_real(now)
 
     def put(self, actions: NDArray[np.int64], after: Step) -> None:
-        """One vector step more: `actions` on the newest observation led to `after`."""
+        """Add one vector step: `actions` on the newest observation led to `after`."""
         row = self.filled
         self.actions[row], self.rewards[row] = actions, after.rewards
         self.terminated[row], self.done[row] = after.terminated, after.terminated | after.truncated
@@ -77,7 +77,7 @@ class Rollout:
         self.filled = row + 1
 
     def stacks(self) -> torch.Tensor:
-        """int64 [(steps + 1) * N, stack]: where the frames of each observation are, for `observations`."""
+        """int64 [(steps + 1) * N, stack]: the indexes of each observation's frames, for `observations`."""
         stack, count = self.spec.stack, self.num_envs
         rows = np.arange(self.steps + 1)[:, None, None] + stack - 1
         back = np.minimum(np.arange(stack - 1, -1, -1), self._age[:, :, None])
@@ -85,31 +85,31 @@ class Rollout:
         return torch.from_numpy(cells.reshape(-1, stack)).to(self.device)
 
     def observations(self, stacks: torch.Tensor) -> torch.Tensor:
-        """uint8 [B, stack, ...], arranged, of some rows of `stacks()`."""
+        """The observations for some rows of `stacks()`: uint8 [B, stack, ...], in the network's layout."""
         found = torch.index_select(self._frames, 0, stacks.reshape(-1))
         return found.view(len(stacks), self.spec.stack, *self._shape)
 
     def _arranged(self, frames: NDArray[np.uint8]) -> torch.Tensor:
-        """[N, S, H, W] -> [N, S, ...] on the device, to which they go as they came: 7 kB each."""
+        """[N, S, H, W] -> [N, S, ...] on the device. The frames are copied there unchanged: 7 kB each."""
         return self._arrange(torch.from_numpy(frames).to(self.device, non_blocking=True))
 
     def moved(self, array: NDArray[Any]) -> torch.Tensor:
-        """An array of a row each, flat, on the device."""
+        """An array with one item per row, flat, on the device."""
         return torch.from_numpy(np.ascontiguousarray(array.reshape(-1))).to(self.device)
 
 
 def _is_real(now: Step) -> NDArray[np.bool_]:
-    """Whether an action on this observation does anything: not after a done that no new game has followed yet."""
+    """Whether an action on this observation has an effect: not after a done until a new game has begun."""
     return ~(now.terminated | now.truncated) | now.starts
 
 
 def rollout_bytes(steps: int, num_envs: int, spec: Spec) -> int:
-    """What the frames of a rollout take on the device."""
+    """Size of a rollout's frames on the device."""
     return (steps + spec.stack) * num_envs * spec.frame_shape[0] * spec.frame_shape[1]
 
 
 def refuse_too_large(steps: int, num_envs: int, spec: Spec, device: torch.device) -> None:
-    """Raise RolloutTooLarge for what memory can't hold, before minutes are spent on building environments."""
+    """Raise RolloutTooLarge if memory can't hold the rollout, before minutes are spent on building environments."""
     needed = rollout_bytes(steps, num_envs, spec)
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_memory_bytes()
     if free is not None and needed > free:

@@ -1,11 +1,11 @@
-"""One attempt from its first import to its exit code: restore, build, train, and what happens between two steps.
+"""One attempt from its first import to its exit code: restore, build, train, and the work between two steps.
 
     IMPORTING -> RESTORING (-> COMPILING) -> BUILDING -> TRAINING -> SAVING -> EVALUATING -> 0      the target is reached
                                                          TRAINING -> LEAVING -> 75                  asked to leave
 
-Restoring comes before building because it is quick to fail: a checkpoint of another game, or a run that is done
-already, should not first cost a minute of building environments. (Both at once gain nothing: envpool holds the
-interpreter while it builds.)
+Restoring comes before building because it fails quickly: a checkpoint of another game, or a run that is already done,
+must not cost a minute of building environments first. (Doing both at once gains nothing: envpool holds the GIL while it
+builds.)
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ if TYPE_CHECKING:
     from workers.listen import Asked
 
 RUNS_DIR: Final = "runs"
-ALONE_SAVE_S: Final = 60.0  # without a supervisor nobody chooses a better interval
+ALONE_SAVE_S: Final = 60.0  # interval between saves without a supervisor, which would choose a better one
 PRINT_S: Final = 5.0
 LOOK_S: Final = 1.0
 RATE_WINDOW_S: Final = 10.0
-HALF_DONE_S: Final = 5.0  # asked to leave, a rollout is finished if that takes no longer: else it is forgotten
-LAST_SAVE_S: Final = 100.0  # a disk may be slow, but the supervisor's patience ends at two minutes
+HALF_DONE_S: Final = 5.0  # after a request to leave, a rollout is finished if that takes no longer, else discarded
+LAST_SAVE_S: Final = 100.0  # a disk may be slow, but the supervisor waits only two minutes
 _NO_CODE: Final = (
     "torch may not make machine code here: take MemoryDenyWriteExecute= out of the service's unit (systemctl edit extralife)"
 )
@@ -75,14 +75,14 @@ class InUse(Exception):
 
 
 class Unusable(Exception):
-    """It can never work as configured; the message is one sentence for the user."""
+    """This configuration can never work; the message is one sentence for the user."""
 
 
 def run(args: Args, client: Client, asked: Asked) -> int:
-    """The exit code of this attempt; whatever goes wrong in a known way is one sentence on stderr."""
+    """The exit code of this attempt; every known error is one sentence on stderr."""
     try:
         return _run(args, client, asked)
-    except BadArguments as mistakes:  # of the algorithm that `auto` has chosen
+    except BadArguments as mistakes:  # mistakes for the algorithm that `auto` has chosen
         return max(_told(mistake, EXIT_CONFIG) for mistake in mistakes.errors)
     except (Unusable, precision.NoSuchDevice, WrongIdentity, compiling.CannotCompile) as error:
         return _told(error, EXIT_CONFIG)
@@ -100,11 +100,11 @@ def run(args: Args, client: Client, asked: Asked) -> int:
             if out_of_memory.is_refused_code(error):
                 return _told(_NO_CODE, EXIT_CONFIG)
             raise
-        what = out_of_memory.describe(error, args.batch_size)
-    # Only here, where what the failed attempt held is free again, is there memory to tell of it.
-    client.report("out_of_memory", **what)
+        report = out_of_memory.describe(error, args.batch_size)
+    # Report only here: the memory of the failed attempt is free again, and a report needs some.
+    client.report("out_of_memory", **report)
     print(
-        f"workers: out of memory ({what['where']}) with batch {args.batch_size}: {what['error']}",
+        f"workers: out of memory ({report['where']}) with batch {args.batch_size}: {report['error']}",
         file=sys.stderr,
         flush=True,
     )
@@ -139,7 +139,7 @@ def _run(args: Args, client: Client, asked: Asked) -> int:
 
 
 def _with_an_algorithm(args: Args, chosen: precision.Precision, run_dir: Path, client: Client) -> Args:
-    """`auto` replaced by an algorithm, with the reason printed; other values are kept."""
+    """Replace `auto` by an algorithm and print the reason; keep other values."""
     if args.algo != AUTO:
         return args
     algo, why = auto.choose(algorithms.found(args, envs.spec_of(args.game, args.resolution), chosen, run_dir))
@@ -162,7 +162,7 @@ def _trained(args: Args, chosen: precision.Precision, run_dir: Path, client: Cli
                 compiling.warm_up(learner)
             client.phase(WorkerPhase.BUILDING, num_envs=args.num_envs)
             session.say(f"building {args.num_envs} environments")
-            # Else each attempt plays games of its own: whatever killed the one before need not come again.
+            # Otherwise each attempt has its own seeds: a game that killed the previous attempt may not occur again.
             attempt = 1 if args.deterministic else client.attempt
             seeds = envs.env_seeds(args.seed, attempt, learner.env_steps, args.num_envs)
             games = envs.make(learner.spec, seeds, args.threads)
@@ -178,7 +178,7 @@ def _trained(args: Args, chosen: precision.Precision, run_dir: Path, client: Cli
 
 @contextlib.contextmanager
 def _alone(run_dir: Path, client: Client) -> Iterator[None]:
-    """Without a supervisor, whose shim holds this lock for its attempt, we hold it: two writers would mix two runs."""
+    """Hold the run directory's lock: two writers would mix two runs. Under a supervisor the attempt's shim holds it."""
     if client.supervised:
         yield
         return
@@ -202,7 +202,7 @@ def _unwritable(run_dir: Path, error: OSError) -> Unusable:
 
 
 def restore(args: Args, chosen: precision.Precision, run_dir: Path, client: Client) -> tuple[Learner, Checkpointer]:
-    """A learner as the newest whole checkpoint has it, or a new one; loudly when there were only damaged ones."""
+    """A learner from the newest whole checkpoint, or a new one. Prints and reports it if all checkpoints are damaged."""
     spec = envs.spec_of(args.game, args.resolution)
     identity = identity_of(args, spec)
     try:
@@ -217,14 +217,14 @@ def restore(args: Args, chosen: precision.Precision, run_dir: Path, client: Clie
         loaded, damaged = None, error
     try:
         over = loaded is not None and is_reached(args, loaded.state)
-        # The files of a finished run are nobody's business any more.
+        # A finished run needs no replay files.
         learner = algorithms.kind(args.algo).make(
             args, spec, chosen, None if over else run_dir / REPLAY_DIR, only_tests=over
         )
     except ReplayInUse:
         raise
     except (ReplayError, RolloutTooLarge) as error:
-        # Too large for this box. At a first start that is the config; later it is the box, and may pass.
+        # Too large for this box. At a first start the configuration is the cause; later it is the box, perhaps temporarily.
         raise Unusable(str(error)) if loaded is None else error from error
     if loaded is not None:
         learner.restore(loaded.tensors, loaded.state)
@@ -241,9 +241,10 @@ def restore(args: Args, chosen: precision.Precision, run_dir: Path, client: Clie
 
 
 def identity_of(args: Args, spec: envs.Spec) -> dict[str, Any]:
-    """Of what a checkpoint must be for this run to go on from it.
+    """Settings that must match between a checkpoint and the run that resumes from it.
 
-    What older checkpoints do not tell is told only where it is not what it was then: they stay good.
+    Older checkpoints lack newer fields. Such a field is written only when it differs from the old default, so older
+    checkpoints stay usable.
     """
     identity = {
         "game": spec.game, "algo": args.algo, "actions": spec.actions, "stack": spec.stack,
@@ -255,12 +256,12 @@ def identity_of(args: Args, spec: envs.Spec) -> dict[str, Any]:
 
 
 def is_reached(args: Args, state: Mapping[str, Any]) -> bool:
-    """Whether these counters are at the target; with two targets, the first to be reached counts."""
+    """Whether these counters have reached the target; with several targets, the first one counts."""
     return any(done >= limit for _, done, limit in _targets(args, state))
 
 
 def _targets(args: Args, state: Mapping[str, Any]) -> list[tuple[TargetKind, float, float]]:
-    """(kind, done, wanted) of each limit that is set. A checkpoint of before there was a clock has trained no time."""
+    """(kind, done, limit) of each limit that is set. Old checkpoints without a training clock count as 0 s."""
     hours_s = None if args.hours is None else args.hours * 3600.0
     limits = (
         (TargetKind.EPISODES, state["episodes"], args.episodes), (TargetKind.ENV_STEPS, state["env_steps"], args.steps),
@@ -270,9 +271,9 @@ def _targets(args: Args, state: Mapping[str, Any]) -> list[tuple[TargetKind, flo
 
 
 def nearest_target(args: Args, state: Mapping[str, Any]) -> tuple[TargetKind, int]:
-    """The limit of which the largest share is done, for the beat: at the present rate, that limit ends the training.
+    """The limit with the largest completed share, for the beat: at the present rate, this limit ends the training.
 
-    Example: 300 of 1,000 episodes and 5 of 10 hours: the hours, and 18,000 s of them are left.
+    Example: with 300 of 1,000 episodes and 5 of 10 hours it is the hours; 18,000 s are left.
     """
     ahead = max(_targets(args, state), key=lambda target: target[1] / target[2], default=None)
     if ahead is None:
@@ -282,7 +283,7 @@ def nearest_target(args: Args, state: Mapping[str, Any]) -> tuple[TargetKind, in
 
 
 class Session:
-    """What happens between two steps: report, save, print, and stop when it is time."""
+    """The work between two steps: report, save, print, test, and stop when it is time."""
 
     def __init__(self, learner: Learner, saver: Checkpointer, client: Client, asked: Asked, run_dir: Path) -> None:
         self.learner, self.saver, self.client, self.asked, self.run_dir = learner, saver, client, asked, run_dir
@@ -309,7 +310,7 @@ class Session:
     # between two steps
 
     def boundary(self) -> bool:
-        """Called by the training loop between two vector steps; False ends it. What happens in here is not training."""
+        """The training loop calls this between two vector steps; False ends the loop. Time in here is not training time."""
         learner, now_s = self.learner, time.monotonic()
         learner.trained_s += now_s - self._training_since_s
         learner.watch.to(REST)
@@ -330,12 +331,12 @@ class Session:
         return not self._trials.is_due() or self._test_between()
 
     def updated(self) -> bool:
-        """Called after each update. True: it is time to leave, whatever more could be learned from this rollout."""
+        """The training loop calls this after each update. True: leave now, even if the rollout is not fully learned."""
         self.client.progress()
         return self._leave_wanted() and self._late(time.monotonic())
 
     def close(self) -> None:
-        """The last lines are written, as far as a slow disk allows it in a moment."""
+        """Write the last points of the curves, but wait only briefly for a slow disk."""
         self._trials.close()
         self._records.close()
 
@@ -351,11 +352,11 @@ class Session:
         return self.client.leave_wanted or self.client.control().leave_by_ns != UNKNOWN
 
     def _must_leave(self, now_s: float) -> bool:
-        """Asked to, and nothing is half done, or what is would take too long."""
+        """Whether to leave now: a request exists, and either no work is unfinished or finishing it would take too long."""
         return self._leave_wanted() and (self.learner.at_rest() or self._late(now_s))
 
     def _late(self, now_s: float) -> bool:
-        """Whether the time is over in which something half done may be finished: a third of what is left, at most."""
+        """Whether the time for finishing a rollout is over: `HALF_DONE_S`, but at most a third of the time left."""
         if self._finish_by_s is None:
             by_ns = self.client.control().leave_by_ns
             left_s = math.inf if by_ns == UNKNOWN else (by_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) / 1e9
@@ -363,7 +364,7 @@ class Session:
         return now_s >= self._finish_by_s
 
     def _look(self, now_s: float) -> None:
-        """Work that is too expensive for every step: waiting for the device, reading /proc, printing."""
+        """Once a second: work that is too expensive for every step (waiting for the device, reading /proc, printing)."""
         self._look_at_s = now_s + LOOK_S
         self._loss, not_finite = self.learner.look()
         self._figures = self.learner.figures()
@@ -376,10 +377,10 @@ class Session:
         if now_s >= self._print_at_s:
             self._print_at_s = now_s + PRINT_S
             self.say(self._line())
-        told = self._records.look(now_s, self._figures)
-        if told:
-            self.say(told)
-        if self.saver.is_gone():  # what was computed since the start is only in memory now
+        line = self._records.look(now_s, self._figures)
+        if line:
+            self.say(line)
+        if self.saver.is_gone():  # the progress since the start is now only in memory
             self.asked.save = True
 
     def counters(self) -> dict[str, Any]:
@@ -423,19 +424,19 @@ class Session:
         if not self.client.supervised and now_s >= self._save_at_s:
             self._save_at_s = now_s + ALONE_SAVE_S
             self.asked.save = True
-        # While one is being written the wish stays; so it does in the middle of a rollout, which a save would forget.
+        # The request stays while another save is running, and in the middle of a rollout, which a save would not include.
         return self.asked.save and self.learner.at_rest() and self.saver.wait(0)
 
     def _save(self) -> None:
-        """Only while no save is under way: the one that is being written owns the learner's snapshot."""
+        """Begin a save. Call it only while no save is running: a running save uses the learner's snapshot."""
         if self.learner.suspect():
-            return  # the wish stays: saved is what is finite again
+            return  # the request stays until the updates are finite again
         self.learner.watch.to(SAVE)
         begun_s = time.perf_counter()
         tensors, state = self.learner.snapshot()
         stall_s = time.perf_counter() - begun_s
         if self.learner.env_steps > self._began_at:
-            full = len(self.learner.recent) == GAMES_AVERAGED  # the mean of three games is no record
+            full = len(self.learner.recent) == GAMES_AVERAGED  # a mean of few games is not comparable
             score = self.learner.mean_return if full else None
             self.saver.save(self.learner.env_steps, tensors, state, mean_return=score, stall_s=stall_s)
             self.learner.commit()
@@ -443,7 +444,7 @@ class Session:
         self.learner.watch.to(REST)
 
     def save_last(self) -> None:
-        """The last checkpoint of this attempt, with all experience, before anything is allowed to end well."""
+        """Save the last checkpoint of this attempt, with all experience. Raises if it fails: then the attempt fails too."""
         reached = self.target_reached()
         self.client.phase(WorkerPhase.SAVING if reached else WorkerPhase.LEAVING, **self.counters())
         hangs = f"the disk under {self.run_dir} hangs: the checkpoint at step {self.learner.env_steps} was not written"
@@ -462,7 +463,7 @@ class Session:
     # testing
 
     def test(self) -> int:
-        """The last test games, when they are asked for and not played yet."""
+        """Play the final test games, if they are configured and not played yet; returns the exit code."""
         if not self.learner.args.num_test_episodes or self._trials.is_done():
             return EXIT_DONE
         self.client.phase(WorkerPhase.EVALUATING, **self.counters())
@@ -473,7 +474,7 @@ class Session:
         return EXIT_DONE
 
     def _test_between(self) -> bool:
-        """A test in the middle of the training; False when it had to make room for leaving."""
+        """A test in the middle of the training; False when a request to leave interrupted it."""
         watch = self.learner.watch
         watch.to(TEST)
         self.client.phase(WorkerPhase.EVALUATING, **self.counters())
@@ -490,7 +491,7 @@ class Session:
             return False
         self._records.tested(found)
         now_s = time.monotonic()
-        self._marks.clear()  # the rate is that of training
+        self._marks.clear()  # the rate covers only training
         self._marks.append((now_s, self.learner.env_steps))
         self._look_at_s = now_s + LOOK_S
         self.client.phase(WorkerPhase.TRAINING, **self.counters())

@@ -1,8 +1,7 @@
-"""Everything that changes over a training, as plain functions of environment steps.
+"""All values that change during a training, as plain functions of environment steps.
 
-Nothing here has state. A schedule that counts its own calls starts again after a resume (exploration back to 1, the
-learning rate back at its top: the commonest resume bugs there are); one that is a function of the step counter in the
-checkpoint cannot.
+Nothing here has state. A schedule that counts its own calls starts again after a resume (exploration back at 1, the
+learning rate back at its maximum: the most common resume bugs). A function of the checkpoint's step counter cannot.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ def epsilon(args: Args, env_steps: int) -> float:
 def learning_rate(args: Args, env_steps: int) -> float:
     """Constant; a line or a half cosine from `lr` to `min_lr` in `scheduler_tmax`, then flat; `step_lr_gamma` per step size.
 
-    torch's CosineAnnealingLR climbs again after T_max; a rate that is back at its top after a week of training is
-    never what was meant.
+    torch's CosineAnnealingLR rises again after T_max; nobody wants a rate that is back at its maximum after a week of
+    training.
     """
     if args.lr_scheduler == "linear":
         return args.lr + (args.min_lr - args.lr) * min(1.0, env_steps / args.scheduler_tmax)
@@ -42,9 +41,9 @@ def crossed(period: int, before: int, after: int) -> bool:
 
 
 def owed_updates(owed: float, *, replay_ratio: float, num_envs: int, batch_size: int) -> float:
-    """What is owed after one more vector step, in updates; whole ones are to be paid now.
+    """The number of updates that are due after one more vector step; whole ones are to be made now.
 
-    Each vector step brings num_envs transitions, each to be learned from replay_ratio times, batch_size at a time.
-    32 environments and a batch of 512 at ratio 8 owe half an update: one every second step.
+    Each vector step adds num_envs transitions. Each is to be learned from replay_ratio times, batch_size at a time.
+    32 environments and a batch of 512 at ratio 8 need half an update per step: one update every second step.
     """
     return owed + replay_ratio * num_envs / batch_size

@@ -2,15 +2,15 @@
 
     hns = (score - random) / (human - random)
 
-The references are those of Mnih et al. 2015 ("Human-level control through deep reinforcement learning", 49 games) with
-the eight that later work added, as tabled by Wang et al. 2016 ("Dueling network architectures", arXiv 1511.06581, the
-"30 no-ops" columns): games begin after up to 30 no-ops and end after 108,000 frames at the latest, which is how
-`evaluate.py` plays them. One table for all: papers differ in a few human scores, and a mean over games is worth nothing
-when two of them are measured differently.
+The references are those of Mnih et al. 2015 ("Human-level control through deep reinforcement learning", 49 games) and
+eight games that later work added, from the table of Wang et al. 2016 ("Dueling network architectures", arXiv 1511.06581,
+the "30 no-ops" columns). There, as in `evaluate.py`, games begin after up to 30 no-ops and end after at most 108,000
+frames. All references come from one table: papers differ in a few human scores, and a mean over games is meaningless if
+its references are measured differently.
 
 Worked example: Breakout, random 1.7, human 30.5. A score of 401.2 is (401.2 - 1.7) / (30.5 - 1.7) = 13.87.
 
-Why not the mean score over games: one game with scores of 100,000 would be all that it shows.
+Why not the mean score over games: one game with scores of 100,000 would dominate it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ REFERENCES: Final[dict[str, tuple[float, float]]] = {
 
 
 def human_normalised(game: str, score: float) -> float | None:
-    """0 at random play, 1 at the human reference; None for a game that nobody has measured a human on."""
+    """0 at random play, 1 at the human reference; None for a game without a measured human score."""
     found = REFERENCES.get(game)
     if found is None:
         return None

@@ -1,6 +1,6 @@
-"""The directories of checkpoints: written aside, synced, renamed, verified, pruned, set aside. Whatever they hold.
+"""Checkpoint directories with any content: written aside, synced, renamed, verified, pruned, set aside.
 
-`workers/checkpoint.py` keeps tensors in them, and `extralife-client` the files of anybody's script: it ships this file too,
+`workers/checkpoint.py` stores tensors in them, and `extralife-client` the files of any script: it ships this file too,
 for Python from 3.8 on. Standard library only. A checkpoint is committed in this order:
 
     <name>.tmp, in the same directory -> write, hashing what is written -> fsync each file -> manifest, fsync ->
@@ -11,9 +11,9 @@ a marker file beside it does not help. No common format notices a flipped bit: h
 
 The fence, the file `fence` in the run directory, names the attempt that may commit; the shim of each attempt writes it. A
 worker that comes back after its successor started (frozen for minutes, its shim killed) therefore commits nothing more.
-Example: attempt 3 stands still at step 80,000, attempt 4 resumes and is at 95,000; attempt 3 moves again and saves: the
-fence names attempt 4, so the save is not renamed. Trusting "its process was killed" instead is what makes two writers of
-one directory.
+Example: attempt 3 freezes at step 80,000, attempt 4 resumes and is at 95,000. Attempt 3 wakes up and saves: the fence
+names attempt 4, so the save is not renamed. Trusting "its process was killed" instead leads to two writers in one
+directory.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class Fenced(Exception):
 
 
 class WrongIdentity(Exception):
-    """The newest checkpoint is of another game, algorithm or shape; it was left as it is."""
+    """The newest checkpoint has another game, algorithm or shape; it stays unchanged."""
 
 
 class AllDamaged(Exception):
-    """There were checkpoints and none of them is whole. They stay beside, as `.bad`."""
+    """There are checkpoints, but all are damaged. They are kept as `.bad`."""
 
 
 class Damaged(Exception):
@@ -78,7 +78,7 @@ class Unfit(Exception):
 
 @dataclass(frozen=True)
 class Entry:
-    """What the keep rule needs to know of a checkpoint."""
+    """The fields of a checkpoint for the keep rule."""
 
     name: str
     env_steps: int
@@ -88,14 +88,14 @@ class Entry:
 
 
 def kept(checkpoints: Iterable[Entry], now_wall_s: float) -> set[str]:
-    """Names of the checkpoints to keep: the last 3, one an hour for a day, the best, the last of the boot before.
+    """Names of the checkpoints to keep: the last 3, one an hour for a day, the best, the last of the previous boot.
 
-    Called after each commit; what is not kept is pruned. "Last" is by environment steps, then by time. The one of an
-    hour is the newest of it, so that it is never pruned while its hour goes on. A checkpoint from the future (the wall
-    clock went back) has age 0; not more than 24 hours are kept whatever the clock did. Example: a save every minute
+    Called after each commit; the others are pruned. "Last" is by environment steps, then by time. Of each hour it keeps
+    the newest, which is therefore never pruned during its hour. A checkpoint from the future (the wall clock went
+    back) has age 0; at most 24 hours are kept, whatever the clock does. Example: a save every minute
     from 10:00 to 12:00 keeps 11:58, 11:59, 12:00 and 10:59, besides the best one.
 
-    Keeping only the last few would be wrong: one hour of silent divergence, and every one of them is of no use.
+    Keeping only the last few would be wrong: after one hour of silent divergence, none of them is of use.
     """
     order = sorted(checkpoints, key=lambda entry: (entry.env_steps, entry.created_wall_s, entry.name), reverse=True)
     names = {entry.name for entry in order[:KEEP_NEWEST]}
@@ -113,9 +113,9 @@ def kept(checkpoints: Iterable[Entry], now_wall_s: float) -> set[str]:
 
 
 class Store:
-    """The checkpoints of one run directory, for one attempt. `identity` (JSON-able) says of what they are.
+    """The checkpoints of one run directory, for one attempt. `identity` (JSON-able) describes them.
 
-    Not for two threads at once. Every method may raise OSError when the disk refuses.
+    Only one thread at a time may use it. Every method may raise OSError.
     """
 
     def __init__(self, run_dir: Path, client: Client, identity: Mapping[str, Any]) -> None:
@@ -123,29 +123,29 @@ class Store:
         self._client = client
         self._identity: dict[str, Any] = json.loads(json.dumps(identity))
         self._boot_id = read_boot_id()
-        self._reported: str | None = None  # cause of the failure that was reported last
+        self._reported: str | None = None  # cause of the last reported failure
         self._known: dict[str, Entry] = {}
-        self._doomed: set[Path] = set()  # renamed to be removed; kept over an error of the disk
+        self._doomed: set[Path] = set()  # renamed, to be removed; retried after a disk error
         self.bad_count = 0  # set aside by this attempt
-        self.committed_step: int | None = None  # newest that this attempt made durable
+        self.committed_step: int | None = None  # newest durable step of this attempt
         self.failure: str | None = None  # why the last save failed; None after one that succeeded
         if not self._dir.is_dir():
             self._dir.mkdir(parents=True, exist_ok=True)
             sync_directory(self._run_dir)
-        if client.fence_holds():  # else somebody else's save may be under way
+        if client.fence_holds():  # else another attempt may be saving
             self._remove_leftovers()
 
     def is_gone(self) -> bool:
-        """Somebody has removed all checkpoints; this attempt may still commit, and the next save makes the directory."""
+        """Whether the directory was removed while this attempt may commit; the next save makes it again."""
         return not self._dir.is_dir() and self._client.fence_holds()
 
     # saving
 
     @contextlib.contextmanager
     def _committing(self, env_steps: int, mean_return: float | None) -> Iterator[tuple[Path, dict[str, tuple[int, str]]]]:
-        """An empty directory, and the list of its durable files for the caller to fill; after the block it is a checkpoint.
+        """Yields an empty directory and a dict, which the caller fills with its durable files; the block's end commits it.
 
-        Raises `Fenced` when another attempt owns the run directory. After any error nothing is left of it.
+        Raises `Fenced` when another attempt owns the run directory. After any error it is removed.
         """
         name = checkpoint_name(env_steps, self._client.token)
         aside = self._dir / (name + TMP_SUFFIX)
@@ -174,10 +174,10 @@ class Store:
         self._known[name] = _entry(name, manifest)
 
     def _make_place(self) -> None:
-        """The directory of checkpoints, again if somebody has removed it.
+        """Make the directory of checkpoints again if it was removed.
 
-        Only where the fence says that this attempt may commit. Without its run directory it waits: the daemon makes that
-        again with the fence, and a run directory that a worker made by itself could be beside the one that counts.
+        Only if the fence lets this attempt commit. Raises OSError without it: the daemon makes a lost run directory again,
+        with the fence. A worker that made its own could write beside the real one.
         """
         if self._dir.is_dir():
             return
@@ -187,14 +187,14 @@ class Store:
         sync_directory(self._run_dir)
 
     def _refuse_lower(self, env_steps: int) -> None:
-        """A lower step is a stray attempt's."""
+        """Only a stray attempt has a lower step."""
         for name in self._names():
             step = _step_of(name)
             if step > env_steps:
                 raise Unfit(f"step {step} is there already, and a lower step never replaces a higher one")
 
     def _fail(self, env_steps: int, what: str, error: Exception) -> None:
-        """Say it once, not at each interval: a disk may stay full for days."""
+        """Report it once, not at each interval: a disk may stay full for days."""
         self.failure = f"checkpoint at step {env_steps} {what}: {error}"
         cause = str(error.errno if isinstance(error, OSError) else error)
         if cause != self._reported:
@@ -215,7 +215,7 @@ class Store:
                 self._set_aside(name, str(error))
         self._known = {entry.name: entry for entry in entries}
         for name in set(self._known) - kept(entries, time.time()) - pinned:
-            # Off the list first, in one step: a checkpoint with half of its files would read as damaged.
+            # Rename first, in one step: a checkpoint with half of its files would read as damaged.
             aside = self._dir / (name + TMP_SUFFIX)
             (self._dir / name).rename(aside)
             self._doomed.add(aside)
@@ -261,11 +261,11 @@ class Store:
     # loading
 
     def _newest(self, load: Callable[[str], _Found]) -> _Found | None:
-        """What `load` makes of the newest whole checkpoint, or None when there never was one.
+        """The result of `load` for the newest whole checkpoint, or None when there never was one.
 
-        From newest to oldest; a damaged one (`load` raises `Damaged`) is renamed `.bad`, reported and passed over. Raises
-        `AllDamaged` when nothing whole is left, and OSError when the disk can't tell (EIO, a directory that vanishes):
-        that says nothing about the checkpoint, so it stays, and the attempt should fail and be tried again.
+        From newest to oldest; a damaged one (`load` raises `Damaged`) is renamed `.bad`, reported and skipped. Raises
+        `AllDamaged` when none is whole, and OSError for a disk error (EIO, a directory that vanishes): that proves
+        nothing about the checkpoint, so it stays, and the attempt should fail and be tried again.
         """
         damaged: list[str] = []
         for name in self._newest_first():
@@ -301,7 +301,7 @@ class Store:
 
 
 def newest_identity(run_dir: Path) -> dict[str, Any]:
-    """What the newest checkpoint with a whole manifest says that it is of; empty without one. Nothing is set aside."""
+    """The identity of the newest checkpoint with a whole manifest; empty without one. Sets nothing aside."""
     directory = run_dir / CHECKPOINTS_DIR
     if not directory.is_dir():
         return {}
@@ -318,7 +318,7 @@ def newest_identity(run_dir: Path) -> dict[str, Any]:
 
 
 def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> tuple[int, str]:
-    """A new, durable file; returns its size and the digest of what was meant to be written."""
+    """Write a new, durable file; returns the size and the digest of the given data."""
     digest, size = hashlib.blake2b(digest_size=32), 0
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
@@ -339,7 +339,7 @@ def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> tuple[int, s
 
 
 def _free_bytes(path: Path) -> int | None:
-    """Room for us on that disk, for a person who wonders why a save failed."""
+    """Free bytes for us on that disk, to explain a failed save."""
     with contextlib.suppress(OSError):
         disk = os.statvfs(path)
         return disk.f_bavail * disk.f_frsize
@@ -347,7 +347,7 @@ def _free_bytes(path: Path) -> int | None:
 
 
 def read_file(directory: Path, name: str) -> bytes:
-    """All bytes. `Damaged` when the file is not there or no file, although its directory is; else OSError."""
+    """All bytes. `Damaged` if the file is missing or no file, but its directory exists; else OSError."""
     try:
         fd = open_below(directory, name)
     except FileNotFoundError:
@@ -397,7 +397,7 @@ def _list(path: Path) -> list[str]:
 
 
 def remove(path: Path) -> None:
-    """A file, or a directory with all that is in it."""
+    """Remove a file, or a directory and its content."""
     if path.is_dir() and not path.is_symlink():
         for item in path.iterdir():
             remove(item)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# The end-to-end tests have a box with directories of its own, and a library that steps clocks: both are used here.
+# This package uses two helpers of the end-to-end tests: a box with separate directories, and a library that steps clocks.
 for place in (ROOT / "tests" / "e2e", ROOT / "tests", ROOT):
     if str(place) not in sys.path:
         sys.path.insert(0, str(place))

@@ -1,6 +1,6 @@
-"""The faults, one function each: what it does, to whom, and which invariants it may break for how long (`table.py`).
+"""The faults, one function each: the action, its target, and the invariants that it may break, with durations (`table.py`).
 
-A sleep is how long a fault lasts: it is part of the fault. What follows from a fault is awaited (`Scene.wait`).
+A sleep in a fault is the fault's duration and so a part of it. For effects of a fault use `Scene.wait`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from chaos.world import WATCHDOG_S, World, configuration
 
 
 class NotPossible(Exception):
-    """The world is not in the state that the fault needs: it is left out, and counted as left out."""
+    """The world is not in the state that the fault needs: the fault is skipped and counted as left out."""
 
 
 @dataclass(slots=True)
 class Scene:
-    """What a fault works on. `dice` is its own, so that what it does depends on the seed and its place in the plan."""
+    """The context of a fault. It has its own `dice`, so its actions depend only on the seed and its place in the plan."""
 
     world: World
     board: Scoreboard
@@ -44,10 +44,10 @@ class Scene:
     dice: random.Random
     program: str
     said: list[str] = field(default_factory=list)
-    later: list[tuple[float, Callable[[], None]]] = field(default_factory=list)  # (seconds from now, what)
+    later: list[tuple[float, Callable[[], None]]] = field(default_factory=list)  # (seconds from now, action)
 
     def main(self) -> int:
-        """The pid of the program's worker, as /proc has it."""
+        """The pid of the program's worker, from /proc."""
         program = self.checker.seen.get(self.program)
         if program is None or not program.mains or program.steps is None:
             raise NotPossible(f"no worker of {self.program} trains")
@@ -66,7 +66,7 @@ class Scene:
         return int(life.process.pid)
 
     def order(self, fault: str) -> None:
-        """The worker does it itself at its next step (`hooks/sitecustomize.py`)."""
+        """Order the worker to cause the fault itself at its next step (`hooks/sitecustomize.py`)."""
         self.main()
         aside = self.world.orders / f".{self.program}"
         aside.write_text(fault)
@@ -82,12 +82,12 @@ class Scene:
         return found
 
     def ask(self, verb: str, *names: str) -> bool:
-        done, said = self.world.ask(verb, *names)
-        self.said.append(said)
+        done, answer = self.world.ask(verb, *names)
+        self.said.append(answer)
         return done
 
     def wait(self, look: Callable[[], Any], timeout_s: float) -> bool:
-        """Whether it came true in time."""
+        """Wait until `look` returns a true value; False after the timeout."""
         deadline_s = time.monotonic() + timeout_s
         while not look():
             if time.monotonic() > deadline_s:
@@ -150,9 +150,9 @@ def shim_killed(scene: Scene) -> None:
 
 
 def save_fails(scene: Scene) -> None:
-    """Nothing can be written beyond the first 4 KiB of a file for a few seconds: what a bad disk does.
+    """For a few seconds no write beyond the first 4 KiB of a file succeeds, as with a bad disk.
 
-    That hits also the rows of a replay, whose room is reserved against a full disk: its worker ends, with this error.
+    This also affects the rows of a replay, whose space is reserved against a full disk: its worker ends with this error.
     """
     pid = scene.main()
     if not scene.checker.training(scene.program):
@@ -165,7 +165,7 @@ def save_fails(scene: Scene) -> None:
 
 
 def _damage(scene: Scene, how: Callable[[Path], None]) -> None:
-    """The newest checkpoint, while its worker stands still; then the worker is killed, so that it is loaded."""
+    """Damage the newest checkpoint while its worker is suspended; then kill the worker, so that the checkpoint is loaded."""
     pid = scene.main()
     whole = scene.checker.seen[scene.program].whole
     if len(whole) < 2:
@@ -215,7 +215,10 @@ def daemon_terminated(scene: Scene) -> None:
 
 
 def daemon_frozen(scene: Scene) -> None:
-    """Shorter than the watchdog allows. One that still starts has watched nothing yet, so its absence is no news."""
+    """Suspend the daemon for less time than the watchdog allows.
+
+    A daemon that is still starting would not report the suspension, because it does not measure its loop yet.
+    """
     pid = scene.daemon()
     try:
         scene.world.request("GET", "/api/v1/status", timeout_s=5.0 * PATIENCE)
@@ -229,7 +232,7 @@ def daemon_frozen(scene: Scene) -> None:
 
 
 def daemon_hangs(scene: Scene) -> None:
-    """Until the service manager's watchdog ends it."""
+    """Suspend the daemon until the service manager's watchdog ends it."""
     pid = scene.daemon()
     scene.board.exempt("status", "daemon", WATCHDOG_S + 8.0 * PATIENCE)
     _kill(pid, signal.SIGSTOP)
@@ -238,7 +241,7 @@ def daemon_hangs(scene: Scene) -> None:
 
 def daemon_reloaded(scene: Scene) -> None:
     scene.daemon()
-    scene.board.exempt("status", "daemon", 8.0 * PATIENCE)  # who asks meanwhile waits for the new image
+    scene.board.exempt("status", "daemon", 8.0 * PATIENCE)  # requests during the reload wait for the new image
     scene.ask("reload")
 
 
@@ -253,14 +256,14 @@ def second_daemon(scene: Scene) -> None:
 
 
 def second_daemon_without_lock(scene: Scene) -> None:
-    """The lock file is removed, and another daemon is started right after."""
+    """Remove the lock file, and start another daemon right after."""
     scene.daemon()
     _removed(scene.world.state / "lock")
     second_daemon(scene)
 
 
 def journal_not_writable(scene: Scene) -> None:
-    """No file of the daemon may grow for a few seconds, and there is something to record."""
+    """For a few seconds no file of the daemon can grow, and a killed worker is an event to record."""
     pid, worker = scene.daemon(), scene.main()
     before = resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
     _kill(worker, signal.SIGKILL)
@@ -270,7 +273,7 @@ def journal_not_writable(scene: Scene) -> None:
 
 
 def journal_flipped(scene: Scene) -> None:
-    """One bit of a recorded fact, between two daemons."""
+    """Flip one bit of a recorded fact while no daemon runs."""
     pid = scene.daemon()
     with scene.world.systemd.held():
         _kill(pid, signal.SIGKILL)
@@ -279,13 +282,13 @@ def journal_flipped(scene: Scene) -> None:
         with contextlib.closing(sqlite3.connect(path)) as db:
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         data = bytearray(path.read_bytes())
-        places, at = [], -1
+        offsets, at = [], -1
         while (at := data.find(b"a slot of level", at + 1)) >= 0:
-            places.append(at)
-        if places:
-            data[scene.dice.choice(places)] ^= 1
+            offsets.append(at)
+        if offsets:
+            data[scene.dice.choice(offsets)] ^= 1
             path.write_bytes(data)
-    if not places:
+    if not offsets:
         raise NotPossible("the journal holds no start")
 
 
@@ -306,7 +309,7 @@ def forks_refused(scene: Scene) -> None:
     preload.no_forks(scene.world.directory, refused=True)
     try:
         _kill(pid, signal.SIGKILL)
-        time.sleep(4.0)  # the length of the fault: the first attempts to start it again are refused
+        time.sleep(4.0)  # the duration of the fault: the first restarts are refused
     finally:
         preload.no_forks(scene.world.directory, refused=False)
 
@@ -319,7 +322,7 @@ def box_cut_off(scene: Scene) -> None:
 
 
 def disk_full(scene: Scene) -> None:
-    """The state directory's file system, to its last byte; and there is something to record."""
+    """Fill the state directory's file system to its last byte; a killed worker is an event to record."""
     if scene.world.disk is None:
         raise NotPossible("the state directory is on no file system of its own (that needs root)")
     scene.daemon()
@@ -335,17 +338,17 @@ def disk_full(scene: Scene) -> None:
         _kill(pid, signal.SIGKILL)
         deadline_s = time.monotonic() + scene.dice.uniform(4.0, 8.0)
         while time.monotonic() < deadline_s:
-            with contextlib.suppress(OSError):  # what is pruned makes room
+            with contextlib.suppress(OSError):  # fill it again: pruned files free space
                 while os.write(file.fileno(), bytes(4096)) == 4096:
                     pass
-            time.sleep(0.1)  # between two looks for room
+            time.sleep(0.1)  # between two checks for free space
     ballast.unlink()
 
 
 def state_read_only(scene: Scene) -> None:
-    """For some seconds nothing can be opened for writing in it, as after an error of its disk.
+    """For some seconds no file in the state directory can be opened for writing, as after an error of its disk.
 
-    A read-only mount over it: the kernel refuses to remount a file system while files on it are open for writing.
+    A read-only mount covers it: the kernel refuses to remount a file system while files on it are open for writing.
     """
     if scene.world.disk is None:
         raise NotPossible("there is no mount namespace for it (that needs root)")
@@ -356,7 +359,7 @@ def state_read_only(scene: Scene) -> None:
     aside.mkdir(exist_ok=True)
     state = str(scene.world.state)
     _run("mount", "--bind", state, str(aside))
-    _run("mount", "-o", "remount,bind,ro", str(aside))  # aside, where no file is open for writing
+    _run("mount", "-o", "remount,bind,ro", str(aside))  # on the second path, where no file is open for writing
     _run("mount", "--bind", str(aside), state)
     try:
         _run("umount", str(aside))
@@ -373,12 +376,12 @@ def _run(*command: str) -> None:
 
 
 def _killed_after(scene: Scene, pid: int) -> None:
-    time.sleep(scene.dice.choice((0.0, 0.0, 0.02, 0.2)))  # before, while and after the daemon does what it has promised
+    time.sleep(scene.dice.choice((0.0, 0.0, 0.02, 0.2)))  # before, during and after the acknowledged action
     _kill(pid, signal.SIGKILL)
 
 
 def stopped_by_operator(scene: Scene) -> None:
-    """An acknowledged stop, the daemon killed right after; the same with the start some seconds later."""
+    """Kill the daemon right after it acknowledged a stop; some seconds later do the same with a start."""
     pid = scene.daemon()
     scene.main()
     program, world, board = scene.program, scene.world, scene.board
@@ -397,7 +400,7 @@ def stopped_by_operator(scene: Scene) -> None:
                 _kill(life.process.pid, signal.SIGKILL)
                 board.cause("daemon", "killed after the start was acknowledged")
                 return
-            time.sleep(1.0)  # nobody answers until the daemon runs again, and it may refuse while it starts
+            time.sleep(1.0)  # no answer until the daemon runs again, and it may refuse requests while it starts
         board.breaks("acknowledged", program, "no start was accepted for 20 s")
         board.want(program, True)
 
@@ -416,7 +419,7 @@ def restarted_by_operator(scene: Scene) -> None:
     def runs() -> bool:
         return any(each.token == token for each in checker.seen[program].mains)
 
-    scene.wait(lambda: not runs(), ACKNOWLEDGED_S)  # what hits an attempt that leaves anyway is observed by nobody
+    scene.wait(lambda: not runs(), ACKNOWLEDGED_S)  # a fault in an attempt that is already leaving would not be reported
 
     def look() -> None:
         if runs():
@@ -426,7 +429,7 @@ def restarted_by_operator(scene: Scene) -> None:
 
 
 def bad_update(scene: Scene) -> None:
-    """A mistake in the configuration, applied as a client does."""
+    """Write a mistake into the configuration, and request an update as a client does."""
     scene.daemon()
     good = scene.world.config_file.read_text()
     scene.world.config_file.write_text(configuration(scene.world, slots=-7))
@@ -437,7 +440,7 @@ def bad_update(scene: Scene) -> None:
 
 
 def hostile_clients(scene: Scene) -> None:
-    """Half requests, garbage, huge heads, connections that say nothing and stay for some seconds."""
+    """Send incomplete requests, garbage and huge headers, and hold silent connections open for some seconds."""
     scene.daemon()
     path, held = str(scene.world.runtime / "supervisor.sock"), []
     noise = [
@@ -453,13 +456,13 @@ def hostile_clients(scene: Scene) -> None:
                 client.settimeout(2.0)
                 client.connect(path)
                 client.sendall(scene.dice.choice(noise))
-        time.sleep(2.0)  # the length of the fault: all of them are connected, and none of them reads
+        time.sleep(2.0)  # the duration of the fault: all clients are connected, and none of them reads
     finally:
         for client in held:
             client.close()
 
 
-# --- things that are taken away ------------------------------------------------------------------------------------------
+# --- removed files -------------------------------------------------------------------------------------------------------
 
 
 def _removed(*paths: Path) -> None:
@@ -476,7 +479,7 @@ def journal_removed(scene: Scene) -> None:
 
 
 def journal_replaced(scene: Scene) -> None:
-    """By an empty file of another identity."""
+    """Replace the journal by an empty file with another identity."""
     scene.daemon()
     path = scene.world.state / "journal.sqlite"
     aside = path.with_name("other")
@@ -495,7 +498,7 @@ def main_log_removed(scene: Scene) -> None:
 
 
 def alert_log_removed(scene: Scene) -> None:
-    """And the box is cut off, so that there is something to write into it."""
+    """Remove the alert log, and cut the power, so that the daemon has an alert to write."""
     scene.daemon()
     path = scene.world.state / "reboot_alerts.log"
     _removed(path)
@@ -514,7 +517,7 @@ def socket_removed(scene: Scene) -> None:
 
 
 def runtime_dir_removed(scene: Scene) -> None:
-    """As logind does at the logout of an ordinary user."""
+    """Remove the runtime directory, as logind does at the logout of an ordinary user."""
     scene.daemon()
     scene.board.exempt("status", "daemon", 12.0 * PATIENCE)
     _removed(scene.world.runtime)
@@ -535,7 +538,7 @@ def checkpoints_removed(scene: Scene) -> None:
 
 
 def _forget_checkpoints(scene: Scene) -> None:
-    """All of them are gone by the fault itself; from the next one on the invariant holds again."""
+    """The fault itself removes all checkpoints; the invariant holds again from the next checkpoint on."""
     scene.board.exempt("checkpoint", scene.program, 10.0)
     scene.board.exempt("steps", scene.program, 90.0)
 
@@ -555,12 +558,12 @@ def beat_overwritten(scene: Scene) -> None:
     scene.daemon()
     scene.main()
     for path in (scene.world.runtime / "beats").glob(f"{scene.program}.*.beat"):
-        with path.open("r+b") as record:  # not cut short first: the worker has it in its memory
+        with path.open("r+b") as record:  # without truncating: the worker has mapped the file
             record.write(scene.dice.randbytes(4096))
 
 
 def state_dir_renamed(scene: Scene) -> None:
-    """Away, and back after some seconds."""
+    """Rename the state directory, and rename it back after some seconds."""
     scene.daemon()
     for name in scene.world.programs:
         scene.board.exempt("checkpoint", name, 20.0)
@@ -575,7 +578,7 @@ def state_dir_renamed(scene: Scene) -> None:
 
 
 def bad_reload(scene: Scene) -> None:
-    """`supervisorctl reload` with a mistake in the file."""
+    """Run `supervisorctl reload` with a mistake in the configuration file."""
     scene.daemon()
     good = scene.world.config_file.read_text()
     scene.world.config_file.write_text(configuration(scene.world, slots=-7))
@@ -587,7 +590,7 @@ def bad_reload(scene: Scene) -> None:
 
 
 def bad_hangup(scene: Scene) -> None:
-    """SIGHUP with a mistake in the file."""
+    """Send SIGHUP with a mistake in the configuration file."""
     pid = scene.daemon()
     good = scene.world.config_file.read_text()
     scene.world.config_file.write_text(configuration(scene.world, slots=-7))
@@ -606,12 +609,12 @@ def _serves(scene: Scene) -> bool:
 
 
 def bad_boot(scene: Scene) -> None:
-    """A mistake in the file, and then the box is cut off: the next daemon starts with the last good configuration."""
+    """Cut the power with a mistake in the configuration file: the next daemon starts with the last good configuration."""
     scene.daemon()
     good = scene.world.config_file.read_text()
     scene.world.config_file.write_text(configuration(scene.world, slots=-7))
     try:
         scene.world.power_cut()
-        scene.wait(lambda: _serves(scene), 30.0 * PATIENCE)  # by then it has read its configuration
+        scene.wait(lambda: _serves(scene), 30.0 * PATIENCE)  # it serves only after it has read its configuration
     finally:
         scene.world.config_file.write_text(good)

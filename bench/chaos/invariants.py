@@ -1,7 +1,7 @@
-"""What must hold at every moment, checked five times a second against ground truth.
+"""The invariants that must hold at every moment, checked five times a second against ground truth.
 
-A fault names the invariants that it may break, and for how long after its end (`Scene.exempt`). Everything else that
-breaks is a finding: it is written down once, with the injections just before it.
+A fault names the invariants that it may break, and for how long after its end (`Scoreboard.exempt`). Any other broken
+invariant is a finding: it is recorded once, with the last injections before it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ UNSUPERVISED_S = 25.0 * PATIENCE
 ASTRAY_S = 10.0 * PATIENCE
 TRAINS_AGAIN_S = 60.0 * PATIENCE
 STATUS_S = 2.0 * PATIENCE
-ACKNOWLEDGED_S = 12.0 * PATIENCE  # stop_grace_s of the configuration, and a moment
-INTERVAL_S = (3 * CHECKPOINT_MAX_S + 6.0) * PATIENCE  # an interval, the save itself, and a busy machine
+ACKNOWLEDGED_S = 12.0 * PATIENCE  # stop_grace_s of the configuration, and a margin
+INTERVAL_S = (3 * CHECKPOINT_MAX_S + 6.0) * PATIENCE  # an interval, the save itself, and a margin for a busy machine
 WARM_UP_S = 45.0
 MORE_RSS_KIB, MORE_DESCRIPTORS, MORE_THREADS = 40 * 1024, 24, 12
 TRACEBACKS = ("Traceback (most recent call last)", "--- Logging error ---")
@@ -53,7 +53,7 @@ class Broken:
     invariant: str
     subject: str
     text: str
-    before: tuple[str, ...]  # the injections just before
+    before: tuple[str, ...]  # the last injections before it
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -64,7 +64,7 @@ class Broken:
 
 @dataclass(slots=True)
 class _Track:
-    """What the checker remembers of one program."""
+    """The checker's state for one program."""
 
     newest: int | None = None  # step of the newest whole checkpoint
     token: str = ""
@@ -75,12 +75,12 @@ class _Track:
     several_s: float | None = None
     astray_s: float | None = None
     none_whole: int = 0
-    behind: list[tuple[float, int]] = field(default_factory=list)  # (time, steps), for a minute
+    behind: list[tuple[float, int]] = field(default_factory=list)  # (time, steps), for about a minute
 
 
 @dataclass(slots=True)
 class Scoreboard:
-    """Shared by driver and checker: what is wanted, exempt, injected and broken."""
+    """Shared by driver and checker: wanted states, exemptions, injected causes and broken invariants."""
 
     world: World
     wanted: dict[str, bool] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Scoreboard:
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def exempt(self, invariant: str, subject: str, for_s: float) -> None:
-        """`subject` is a program, "daemon", or "" for everything."""
+        """Ignore an invariant for `for_s` seconds; `subject` is a program, "daemon", or "" for all subjects."""
         with self.lock:
             key = invariant, subject
             self.exempt_until_s[key] = max(self.exempt_until_s.get(key, 0.0), time.monotonic() + for_s)
@@ -109,7 +109,7 @@ class Scoreboard:
             self.causes.append((time.monotonic(), subject, name))
 
     def last_cause_s(self, program: str) -> float:
-        """Of this program, of the daemon, or of the whole box."""
+        """Time of the last cause that affects this program, the daemon, or the whole box."""
         return max((at_s for at_s, subject, _ in self.causes if subject in {program, "daemon", "box"}), default=0.0)
 
     def breaks(self, invariant: str, subject: str, text: str) -> None:
@@ -126,7 +126,7 @@ class Scoreboard:
 
 
 class Checker(threading.Thread):
-    """Five looks a second."""
+    """Checks the invariants five times a second."""
 
     def __init__(self, board: Scoreboard) -> None:
         super().__init__(name="checker", daemon=True)
@@ -157,7 +157,7 @@ class Checker(threading.Thread):
         self.join()
 
     def training(self, program: str) -> bool:
-        """Its steps have moved within three seconds."""
+        """Whether its steps have increased within the last three seconds."""
         track = self._tracks[program]
         return track.steps is not None and time.monotonic() - track.moved_s < 3.0
 
@@ -187,8 +187,8 @@ class Checker(threading.Thread):
         lost = bool(program.processes) and not program.shims
         track.several_s = (track.several_s or now_s) if lost or len(program.tokens) > 1 else None
         if track.several_s is not None and now_s - track.several_s > UNSUPERVISED_S:
-            what = "has no shim" if lost else f"has {len(program.tokens)} tokens"
-            self._board.breaks("supervised", name, f"its tree {what} for {now_s - track.several_s:.0f} s")
+            defect = "has no shim" if lost else f"has {len(program.tokens)} tokens"
+            self._board.breaks("supervised", name, f"its tree {defect} for {now_s - track.several_s:.0f} s")
 
     def _checkpoint(self, name: str, program: Program, track: _Track) -> None:
         if program.whole:
@@ -201,7 +201,7 @@ class Checker(threading.Thread):
                     )
             track.newest = program.whole[0]
         elif track.newest is not None:
-            track.none_whole += 1  # a listing may fall between a commit and a pruning: look again before it counts
+            track.none_whole += 1  # a listing may fall between a commit and a pruning: check again before it counts
             if track.none_whole >= 3:
                 self._board.breaks("checkpoint", name, f"no whole checkpoint is left; {track.newest} was there")
                 track.newest = None
@@ -229,7 +229,7 @@ class Checker(threading.Thread):
 
     @staticmethod
     def _interval_before(track: _Track) -> float:
-        """An interval of training before its last sign of progress."""
+        """The moment one interval (INTERVAL_S) before its last progress."""
         return track.behind[-1][0] - INTERVAL_S if track.behind else 0.0
 
     def _trains(self, name: str, program: Program, track: _Track) -> None:
@@ -261,7 +261,7 @@ class Checker(threading.Thread):
                 self._board.breaks("traceback", subject, f"{path.name}: {text[at : at + 1500]}")
 
     def _new_text(self, path: Path) -> str:
-        """What a log holds beyond the look before. One that was replaced or emptied is read from its beginning."""
+        """The new text of a log since the previous call. A replaced or truncated log is read from its beginning."""
         try:
             with path.open("rb") as file:
                 inode, at = self._read.get(str(path), (0, 0))
@@ -284,7 +284,7 @@ class Checker(threading.Thread):
         base.append(found)
         first = {key: max(each[key] for each in base[:10]) for key in found}
         for key, more in (("rss_kib", MORE_RSS_KIB), ("descriptors", MORE_DESCRIPTORS), ("threads", MORE_THREADS)):
-            recent = min(each[key] for each in base[-10:])  # for ten looks in a row: a burst of clients is no leak
+            recent = min(each[key] for each in base[-10:])  # minimum of ten samples: a burst of clients is not a leak
             if len(base) >= 20 and recent > first[key] + more:
                 self._board.breaks("flat", "daemon", f"{key} was {first[key]}, is {recent}")
 
@@ -295,7 +295,7 @@ class Checker(threading.Thread):
 
 
 class StatusProbe(threading.Thread):
-    """Asks for `status` once a second, and compares the daemon's pids with those of /proc."""
+    """Requests `status` once a second, and compares the daemon's pids with those of /proc."""
 
     def __init__(self, board: Scoreboard, checker: Checker) -> None:
         super().__init__(name="status", daemon=True)
@@ -315,7 +315,7 @@ class StatusProbe(threading.Thread):
         self.join()
 
     def since(self, at_s: float) -> list[str]:
-        """The answers to requests after `at_s`, as JSON. A trouble may be over when the fault that caused it returns."""
+        """The answers to requests after `at_s`, as JSON. A problem may be over before its fault function returns."""
         return [text for asked_s, text in tuple(self._answers) if asked_s > at_s]
 
     def _turn(self) -> None:
@@ -348,14 +348,14 @@ class StatusProbe(threading.Thread):
 
     def _compare(self, status: dict[str, Any]) -> None:
         now_s = time.monotonic()
-        told = {each["name"]: each.get("pid") for each in status.get("programs", [])}
+        pids = {each["name"]: each.get("pid") for each in status.get("programs", [])}
         for name, program in self._checker.seen.items():
             main = program.mains[0].pid if program.mains else None
-            if main is None or main == told.get(name):
+            if main is None or main == pids.get(name):
                 self._unknown.pop(name, None)
                 continue
             pid, since_s = self._unknown.setdefault(name, (main, now_s))
             if pid != main:
                 self._unknown[name] = main, now_s
             elif now_s - since_s > UNSUPERVISED_S:
-                self._board.breaks("supervised", name, f"{main} runs, the daemon knows {told.get(name)}")
+                self._board.breaks("supervised", name, f"{main} runs, the daemon knows {pids.get(name)}")

@@ -1,4 +1,4 @@
-"""The table injected cause -> reported cause, the broken invariants, and the JSON."""
+"""The table of injected and reported causes, the broken invariants, and the JSON."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def result(run: Run, *, seed: int, took_s: float) -> dict[str, Any]:
 
 
 def kinds(run: Run) -> list[dict[str, Any]]:
-    """One row a kind that was injected."""
+    """One row for each injected kind."""
     rows = []
     for fault in dict.fromkeys(each.planned.fault for each in run.injections):
         mine = [each for each in run.injections if each.planned.fault is fault]
@@ -68,9 +68,9 @@ def text(found: dict[str, Any], again: str) -> str:
     lines = [f"{'injected':<24}{'times':>6}{'right':>7}{'wrong':>7}{'masked':>8}{'after':>8}  reported"]
     for row in sorted(found["kinds"], key=lambda row: row["kind"]):
         after = "" if row["median_after_s"] is None else f"{row['median_after_s']:.1f} s"
-        said = (row["example"] or row["expected"] or "no report is due")[:110]
+        report = (row["example"] or row["expected"] or "no report is due")[:110]
         lines.append(
-            f"{row['kind']:<24}{row['injected']:>6}{row['right']:>7}{row['wrong']:>7}{row['masked']:>8}{after:>8}  {said}"
+            f"{row['kind']:<24}{row['injected']:>6}{row['right']:>7}{row['wrong']:>7}{row['masked']:>8}{after:>8}  {report}"
         )
         lines += [f"{'':<24}  wrong: {instead[:140]}" for instead in row["reported_instead"]]
     share = found["right_share"]

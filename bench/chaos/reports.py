@@ -1,4 +1,4 @@
-"""What the daemon reports: facts over its API, its log, its status. Only to compare with what was injected."""
+"""Reports of the daemon: facts over its API, its log, its status. They are only compared with the injected faults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NEWEST = 400
 
 
 class Reports(threading.Thread):
-    """Collects every fact once, as it becomes readable. A journal that begins anew is read from its beginning."""
+    """Collects every fact once, as soon as it is readable. A new journal is read from its beginning."""
 
     def __init__(self, world: World) -> None:
         super().__init__(name="reports", daemon=True)
@@ -51,7 +51,7 @@ class Reports(threading.Thread):
 
 @dataclass(slots=True)
 class View:
-    """What has been reported since one injection about its subject."""
+    """The reports about an injection's subject since that injection."""
 
     world: World
     reports: Reports
@@ -59,11 +59,11 @@ class View:
     from_row: int
     from_byte: int
     claimed: set[int]  # ids of rows that are the report of an earlier injection
-    said: list[str] = field(default_factory=list)  # answers that the fault itself was given
-    statuses: list[str] = field(default_factory=list)  # answers of `status` since then
+    said: list[str] = field(default_factory=list)  # answers to the fault's own requests
+    statuses: list[str] = field(default_factory=list)  # answers of `status` since the injection
 
     def fact(self, kind: str, *, why: str = "", of_program: bool = True, **fields: Any) -> str | None:
-        """The first fact of that kind with these fields; its text, and it is claimed."""
+        """The text of the first unclaimed fact of that kind with these fields; the fact is then claimed."""
         for row in self.reports.rows[self.from_row :]:
             if row["kind"] != kind or (of_program and row["program"] != self.program) or id(row) in self.claimed:
                 continue
@@ -73,7 +73,7 @@ class View:
         return None
 
     def log(self, pattern: str) -> str | None:
-        """A line of the daemon's log."""
+        """The first matching line of the daemon's log since the injection."""
         with self.world.daemon_log.open("rb") as file:
             file.seek(self.from_byte)
             text = file.read().decode(errors="replace")
@@ -81,17 +81,17 @@ class View:
         return None if found is None else f"log: {found[0][:300]}"
 
     def answered(self, pattern: str) -> str | None:
-        """What the request or process that caused it was told."""
+        """The first matching answer to the fault's own requests, or output of its process."""
         found = next((text for text in self.said if re.search(pattern, text)), None)
         return None if found is None else f"answer: {found[:300]}"
 
     def shown(self, pattern: str) -> str | None:
-        """Somewhere in an answer of `status`."""
+        """The first match in an answer of `status`."""
         found = next((each for text in self.statuses if (each := re.search(f'[^"]*(?:{pattern})[^"]*', text))), None)
         return None if found is None else f"status: {found[0][:300]}"
 
     def anywhere(self, pattern: str) -> str | None:
-        """A fact about the daemon or the program, the log, an answer or `status`."""
+        """The first match in a fact about the daemon or the program, in the log, in an answer or in `status`."""
         for row in self.reports.rows[self.from_row :]:
             if re.search(pattern, f"{row['kind']} {row['why']}") and row["program"] in {None, self.program}:
                 return f"{row['kind']}: {row['why']}"

@@ -1,4 +1,4 @@
-"""One run: a plan drawn from a seed, its faults injected one after another, and what came of each."""
+"""One run: a plan drawn from a seed, its faults injected one after another, and the verdict on each report."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from chaos.reports import Reports, View
 from chaos.table import FAULTS, Fault
 from chaos.world import World
 
-OVERLAPS = 0.2  # of all faults come before the one before is healed
-HEALED_S = 75.0 * PATIENCE  # a fault is not waited for longer: what has not healed by then has broken an invariant
+OVERLAPS = 0.2  # share of faults that are injected before the previous one is healed
+HEALED_S = 75.0 * PATIENCE  # longest wait for a fault to heal: after that an invariant is broken anyway
 SETTLE_S = 6.0
-MASKED_S = 12.0  # a fault that another one may have hidden is not waited for longer
+MASKED_S = 12.0  # longest wait for the report of a fault that another one may have hidden
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The n-th fault: what, to whom, how long after, and whether the one before must be healed."""
+    """The n-th fault: its kind, target and delay, and whether it may overlap the previous fault."""
 
     number: int
     fault: Fault
@@ -36,7 +36,7 @@ class Planned:
 
 
 def plan(seed: int, faults: list[Fault], programs: tuple[str, ...]) -> Any:
-    """Endless; the same for the same seed, kinds and programs. Every kind comes once before any comes again by weight."""
+    """An endless plan, determined by seed, kinds and programs. First every kind comes once, then kinds come by weight."""
     dice = random.Random(seed)
     first = dice.sample(faults, len(faults))
     number = 0
@@ -50,7 +50,7 @@ def plan(seed: int, faults: list[Fault], programs: tuple[str, ...]) -> Any:
 
 @dataclass(slots=True)
 class Injection:
-    """One fault that was injected, and what became of its report."""
+    """One injected fault, and the verdict on its report."""
 
     planned: Planned
     program: str
@@ -68,7 +68,7 @@ class Injection:
 
 @dataclass(slots=True)
 class Run:
-    """Everything of one run."""
+    """The state and the results of one run."""
 
     world: World
     board: Scoreboard
@@ -96,7 +96,7 @@ class Run:
         return run
 
     def drive(self, planned: Any, *, minutes: float, faults: int | None) -> None:
-        """Inject for so long, or so many faults; the time begins when both games train and have saved."""
+        """Inject faults for `minutes`, or until `faults` are injected. Time starts when all games train and have saved."""
         self._await(self._healthy, 120.0 * PATIENCE)
         self._await_checkpoints()
         until_s = time.monotonic() + 60.0 * minutes
@@ -148,7 +148,7 @@ class Run:
         return self._healthy() and all(each.outcome for each in self.injections)
 
     def _ready_for(self, planned: Planned) -> bool:
-        """What came before has been reported, and the target is up: the other program may still be healing."""
+        """All earlier faults are reported, and the target is up; the other program may still be healing."""
         if self.world.systemd.alive() is None or not all(each.outcome for each in self.injections):
             return False
         wanted = self.board.wanted.get(planned.program, True)
@@ -187,7 +187,7 @@ class Run:
         try:
             fault.run(scene)
         finally:
-            self.board.cause(about, fault.name)  # it may have lasted
+            self.board.cause(about, fault.name)  # again, because the fault may have taken long
         now_s = time.monotonic()
         self._later += [(now_s + after_s, self._logged(fault.name, do)) for after_s, do in scene.later]
         self.injections.append(Injection(planned, program, at_s, now_s, view))
@@ -235,7 +235,7 @@ class Run:
         return "; ".join(f"{row['kind']}: {row['why']}" for row in about[:3])[:400] or "nothing"
 
     def _ends(self) -> None:
-        """Ends of the daemon that nothing has caused."""
+        """Report ends of the daemon that no fault has caused."""
         lives = self.world.systemd.lives
         while self._lives_seen < len(lives):
             ended = lives[self._lives_seen - 1]
@@ -246,7 +246,7 @@ class Run:
                 self.board.breaks("restarts", "daemon", f"it ended with {ended.process.returncode}; recent faults: {recent}")
 
     def _deaths(self) -> None:
-        """Attempts that died without a cause of ours."""
+        """Report attempts that died although no fault was injected."""
         for row in self.reports.rows:
             if row["kind"] == "Exited" and row["fields"].get("counted"):
                 near = [

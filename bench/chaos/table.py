@@ -1,4 +1,4 @@
-"""The table of faults: whom each hits, how it must be reported, and within how many seconds."""
+"""The table of faults: for each its target, the expected report, and the time limit of the report in seconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Expected = Callable[[View], "str | None"]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One kind. `subject`: program, daemon or box. `reported` finds the report in all that was reported since.
+    """One kind of fault. `subject`: program, daemon or box. `reported` finds the expected report among all reports since.
 
     None: no report is due. `smoke`: quick and stable enough for the ordinary tests. `ends_daemon`: it may end the daemon.
     """
@@ -50,7 +50,7 @@ def _answer(pattern: str) -> Expected:
 
 
 def _in_status(pattern: str) -> Expected:
-    """History has the same trouble once in ten minutes; `status` shows it every time."""
+    """History records the same problem once in ten minutes; `status` shows it every time."""
     return lambda view: view.shown(pattern)
 
 
@@ -63,7 +63,7 @@ def _first(*expected: Expected) -> Expected:
 
 
 def _taken_away(where: Callable[[View], Path]) -> Expected:
-    """Reported as lost, or there again."""
+    """Reported as lost, or restored."""
 
     def reported(view: View) -> str | None:
         path = where(view)
@@ -74,7 +74,7 @@ def _taken_away(where: Callable[[View], Path]) -> Expected:
 
 
 def _beats_again(view: View) -> str | None:
-    """A worker's record can be read again, or its loss was reported."""
+    """A worker's beat record is readable again, or its loss was reported."""
     paths = (view.world.runtime / "beats").glob(f"{view.program}.*.beat")
     if any(contract.read_beat(path) for path in paths):
         return "restored: its beat"
@@ -83,7 +83,7 @@ def _beats_again(view: View) -> str | None:
 
 _JOURNAL = _first(_of_box("JournalRestored"), _of_box("JournalSalvaged"))
 _RESTORED = "FoundationLost, or restored"
-_SOON_S = 10.0  # anything removed is restored or reported within it
+_SOON_S = 10.0  # a removed file must be restored or reported within this time
 
 FAULTS: tuple[Fault, ...] = (
     Fault(
@@ -414,7 +414,7 @@ BY_NAME = {fault.name: fault for fault in FAULTS}
 
 
 def chosen(kinds: Iterable[str]) -> list[Fault]:
-    """By name; `smoke` and `all` stand for sets. Raises KeyError for a name that is none."""
+    """The faults with these names; `smoke` and `all` stand for sets. Raises KeyError for an unknown name."""
     found: dict[str, Fault] = {}
     for kind in kinds or ("all",):
         sets = {"all": FAULTS, "smoke": [fault for fault in FAULTS if fault.smoke]}

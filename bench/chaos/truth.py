@@ -1,7 +1,7 @@
 """Ground truth: processes from /proc, checkpoints from their own files, steps from the worker's own beat record.
 
-Nothing here asks the daemon. Checkpoints are verified by digest, with `workers.contract` for the manifest and hashlib for
-the files; torch is not imported.
+Nothing here queries the daemon. Checkpoints are verified by digest, with `workers.contract` for the manifest and hashlib
+for the files; torch is not imported.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from chaos.world import World
 from workers import contract
 
-_YOUNG_S = 5.0  # a process this young may still execute another image, with another environment
+_YOUNG_S = 5.0  # seconds; a younger process may still replace its image and environment by an exec
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One program at one moment."""
+    """The state of one program at one moment."""
 
     processes: tuple[Process, ...]
     shims: tuple[Process, ...]
@@ -70,7 +70,7 @@ class _Verdict:
 
 @dataclass(slots=True)
 class Truth:
-    """Reads the world. One thread at a time."""
+    """Reads the state of the world. Only one thread at a time may use it."""
 
     world: World
     _known: dict[tuple[int, int], tuple[str, str, int] | None] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class Truth:
         age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - key[1] / os.sysconf("SC_CLK_TCK")
         if age_s > _YOUNG_S or (
             found is not None and found[1]
-        ):  # a shim's child is another shim until it executes the worker
+        ):  # a shim's child looks like a shim until it executes the worker
             self._known[key] = found
         return found
 
@@ -142,7 +142,7 @@ class Truth:
         return ""
 
     def _beat(self, program: str, workers: tuple[Process, ...]) -> contract.Beat | None:
-        """Of the live worker; None without one, or when its record cannot be read."""
+        """The beat of the live worker; None without one, or when its record cannot be read."""
         for attempt in sorted({each.attempt for each in workers}, reverse=True):
             beat = contract.read_beat(self.world.runtime / "beats" / f"{program}.{attempt}.beat")
             if beat is not None and beat.token in {each.token for each in workers}:
@@ -150,7 +150,7 @@ class Truth:
         return None
 
     def checkpoints(self, program: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Steps of the whole ones and of the damaged ones, newest first."""
+        """(steps of the whole checkpoints, steps of the damaged ones), newest first."""
         where = self.world.run_dir(program) / contract.CHECKPOINTS_DIR
         whole, damaged = [], []
         names = []
@@ -166,7 +166,10 @@ class Truth:
         return tuple(sorted(whole, reverse=True)), tuple(sorted(damaged, reverse=True))
 
     def _verify(self, path: Path) -> bool | None:
-        """None: it was pruned or renamed meanwhile. Digests are computed again only when a file has changed."""
+        """Whether a checkpoint is whole; None: it was pruned or renamed meanwhile.
+
+        Digests are computed again only when a file has changed.
+        """
         try:
             stats = {each.name: each.stat() for each in path.iterdir()}
         except OSError:

@@ -40,7 +40,7 @@ OPTIONS = {
 
 
 def configuration(world: World, *, slots: int | None = None) -> str:
-    """Limits that let one hour hold as many faults as a year: nothing here is what an operator would choose."""
+    """Limits so short that one hour can hold as many faults as a year: no operator would choose these values."""
     text = f"""
 [daemon]
 state_dir = "{world.state}"
@@ -83,7 +83,7 @@ env = {{ PYTHONPATH = "{HOOKS}:{ROOT}", CHAOS_DIR = "{world.orders}" }}
 
 @dataclass(slots=True)
 class Life:
-    """One process of the daemon, as its service manager knows it."""
+    """One process of the daemon, as its service manager sees it."""
 
     process: subprocess.Popen[bytes]
     began_s: float  # time.monotonic(), as everywhere in this package
@@ -114,13 +114,13 @@ class Systemd(threading.Thread):
         return self.lives[-1] if self.lives else None
 
     def alive(self) -> Life | None:
-        """The present daemon, once it has said READY."""
+        """The present daemon, once it has sent READY."""
         life = self.life
         return life if life is not None and life.ready_s is not None and life.process.poll() is None else None
 
     @contextlib.contextmanager
     def held(self) -> Any:
-        """As between a power cut and the boot: nothing is started."""
+        """Start no daemon in this block, as between a power cut and the boot."""
         with self._lock:
             self._held += 1
         try:
@@ -170,7 +170,7 @@ class Systemd(threading.Thread):
         world.event(f"systemd: started the daemon {process.pid}")
 
     def _hear(self) -> None:
-        """Notifications of the present daemon for the next 50 ms."""
+        """Read notifications of the present daemon for 50 ms."""
         until_s = time.monotonic() + 0.05
         while (left_s := until_s - time.monotonic()) > 0 and select.select([self._socket], [], [], left_s)[0]:
             message, fds, _, _ = socket.recv_fds(self._socket, 8192, 8)
@@ -197,7 +197,7 @@ class Systemd(threading.Thread):
             self._stored[name] = kept[0]
 
     def forget(self, name: str) -> None:
-        """A stored descriptor is dropped: by the daemon's word, or because the box went down."""
+        """Drop a stored descriptor: the daemon requests it, or the box went down."""
         with self._lock:
             if name in self._stored:
                 os.close(self._stored.pop(name))
@@ -222,7 +222,7 @@ class World:
     box: Any = None
     systemd: Any = None
     short: Path = Path()
-    disk: Path | None = None  # a file system of its own that can be filled; the state directory lies on it
+    disk: Path | None = None  # a separate file system that can be filled; it holds the state directory
     verbose: bool = False
 
     def __post_init__(self) -> None:
@@ -264,7 +264,7 @@ class World:
         if self.verbose:
             print(f"{at_s:7.1f}  {text}", flush=True)
 
-    # what a client does
+    # requests of a client
 
     def request(self, method: str, path: str, body: Any = None, timeout_s: float = 30.0) -> tuple[int, Any]:
         """One request on the control socket. Raises OSError, or http.client.HTTPException."""
@@ -281,19 +281,19 @@ class World:
         return answer.status, data.decode(errors="replace")
 
     def ask(self, verb: str, *names: str, timeout_s: float = 30.0) -> tuple[bool, str]:
-        """(acknowledged, what was said). No answer is no acknowledgement."""
+        """(acknowledged, answer or error). A missing answer is not an acknowledgement."""
         body = {"verb": verb, "names": list(names), "wait": False, "timeout_s": 25.0}
         try:
-            status, said = self.request("POST", "/api/v1/ask", body, timeout_s)
+            status, answer = self.request("POST", "/api/v1/ask", body, timeout_s)
         except (OSError, http.client.HTTPException) as error:
             return False, str(error)
-        results = said.get("results", []) if isinstance(said, dict) else []
-        return status == 200 and bool(results) and all(each["code"] == 80 for each in results), str(said)
+        results = answer.get("results", []) if isinstance(answer, dict) else []
+        return status == 200 and bool(results) and all(each["code"] == 80 for each in results), str(answer)
 
-    # what happens to the box
+    # faults of the box
 
     def power_cut(self) -> None:
-        """Every process and the tmpfs are gone; the next boot has another id."""
+        """Remove all processes and the tmpfs; the next boot has another id."""
         with self.systemd.held():
             life = self.systemd.life
             if life is not None and life.process.poll() is None:

@@ -1,4 +1,4 @@
-"""Say how far a training is, save when it is worth it, leave when asked: the client of extralife for any script.
+"""The client of extralife for any script: report progress, save when it is due, leave when asked.
 
     import extralife
 
@@ -17,7 +17,7 @@
                 torch.save(model.state_dict(), directory / "model.pt")
     run.leave()
 
-Without a daemon of extralife around it the script runs, saves and resumes by itself. Standard library only.
+Without a daemon of extralife the script runs, saves and resumes by itself. Standard library only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["Restored", "Run", "init"]
 
 
 def __getattr__(name: str) -> Any:
-    """What is imported at first use: a script that never calls `init` pays a millisecond."""
+    """Import at first use: a script that never calls `init` pays a millisecond."""
     if name in __all__:
         from extralife import run
 

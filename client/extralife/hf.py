@@ -1,7 +1,7 @@
 """Hugging Face: `Trainer(callbacks=[hf.saver(run)])` and `train(resume_from_checkpoint=hf.resume(run))`.
 
-Steps are optimizer steps (`global_step`). The trainer writes its own `checkpoint-N`; what is kept as a checkpoint are its
-copies of its files, which outlive `save_total_limit`. (Not hard links: the trainer writes a step's files again in place.)
+Steps are optimizer steps (`global_step`). The trainer writes its own `checkpoint-N`; the checkpoints are
+copies of those files, which outlive `save_total_limit`. (Not hard links: the trainer writes a step's files again in place.)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MODEL_DIR = "trainer"
 
 
 def resume(run: Run) -> str | None:
-    """The path for `train(resume_from_checkpoint=...)`: that of the newest whole checkpoint, or None."""
+    """The path for `train(resume_from_checkpoint=...)`: the newest whole checkpoint, or None."""
     found = run.restore()
     return None if found is None else str(found.path / MODEL_DIR)
 
@@ -27,7 +27,7 @@ def saver(run: Run) -> Any:
     from transformers import TrainerCallback
 
     class Saver(TrainerCallback):  # type: ignore[misc, unused-ignore]
-        """`should_save` of the trainer's control is obeyed right after each step."""
+        """The trainer obeys `should_save` of its control right after each step."""
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:  # noqa: ARG002
             run.step(state.global_step)

@@ -14,7 +14,7 @@ MODEL_FILE = "lightning.ckpt"
 
 
 def resume(run: Run) -> str | None:
-    """The path for `fit(ckpt_path=...)`: that of the newest whole checkpoint, or None."""
+    """The path for `fit(ckpt_path=...)`: the newest whole checkpoint, or None."""
     found = run.restore()
     return None if found is None else str(found.path / MODEL_FILE)
 
@@ -27,7 +27,7 @@ def saver(run: Run) -> Any:
         from pytorch_lightning.callbacks import Callback
 
     class Saver(Callback):  # type: ignore[misc, unused-ignore]
-        """Saving is a matter of all ranks in Lightning, so rank 0 decides for all."""
+        """In Lightning all ranks save together, so rank 0 decides for all."""
 
         def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002
             loss = trainer.callback_metrics.get("loss", _loss(outputs))

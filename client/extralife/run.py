@@ -1,6 +1,6 @@
-"""One training as its script sees it: `init` makes it, and every call below is safe in a training loop.
+"""One training, as seen by its script: `init` makes it, and every call below is safe in a training loop.
 
-Nothing here raises into the loop: what goes wrong is one line on stderr, and the training goes on. Three things end the
+Nothing here raises into the loop: an error is one line on stderr, and the training goes on. Three things end the
 process, all at its beginning or its end: `restore` refuses another identity (exit code 78), a directory that another process
 uses is refused (1), and `leave` exits with the code that tells the daemon why.
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, MutableMapping
     from types import FrameType, TracebackType
 
-ENV_SPEAKER = "EXTRALIFE_SPEAKER"  # which process speaks for the attempt: its children inherit the name, and stay silent
+ENV_SPEAKER = "EXTRALIFE_SPEAKER"  # the process that reports for the attempt: its children inherit it, and stay silent
 
 _RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "LOCAL_RANK")  # the first that is set counts
 _ALONE_SAVE_S = 600.0
@@ -45,8 +45,8 @@ _RATE_WINDOW_S = 10.0
 _LEAST, _MOST = -math.inf, math.inf
 _SAVING_S = 900.0
 _SILENCE_S = 600.0
-_BAD_IN_A_ROW = 100  # losses: then it has diverged
-_GAMES = 100  # of which the mean is a record
+_BAD_IN_A_ROW = 100  # bad losses: it has diverged
+_GAMES = 100  # in the mean for a record
 _OTHER_NAMES = {"reward": "mean_return", "mean_reward": "mean_return", "ep_rew_mean": "mean_return"}
 _Handler = Any  # what signal.signal returns
 
@@ -62,9 +62,9 @@ def init(
 ) -> Run:
     """The training of this process; a second call returns the same one.
 
-    total: the step at which the training is done. identity: what a checkpoint must be of to be resumed, as JSON (game,
+    total: the step at which the training is done. identity: what must match to resume a checkpoint, as JSON (game,
     network, ...). save_every_s: the longest time between two checkpoints; without it the daemon chooses, and without a
-    daemon it is ten minutes. directory: where the checkpoints lie without a daemon; with one, in its run directory.
+    daemon it is ten minutes. directory: for checkpoints without a daemon; with one, they lie in its run directory.
     silence_s: the longest time between two calls of `step`, an evaluation included; after that it counts as hung.
     """
     global _the_run  # noqa: PLW0603  one process has one beat
@@ -86,7 +86,7 @@ class Run:
         silence_s: float = _SILENCE_S,
     ) -> None:
         self.total, self.at, self.pid = total, 0, os.getpid()
-        self._is_child = False  # by fork: `_in_child` says so, because getpid(2) in every step would be half of its time
+        self._is_child = False  # by fork; set by `_in_child`, because getpid(2) in every step would be half of its time
         self.speaks = _rank(environ) == 0 and _is_first(environ)
         self._client = _client(environ, Path(directory), speaks=self.speaks)
         self.supervised = self._client.supervised
@@ -101,16 +101,16 @@ class Run:
         self._save_due = self._last_save_due = False
         self._saves_asked = self._waited = False
         self._stop = False
-        self._why: int | None = None  # the exit code, where it is not for the request to leave
+        self._why: int | None = None  # the exit code for any other reason than a request to leave
         self._bad = self._bad_row = self._fine = 0
-        self._away = True  # from the phase of training
+        self._away = True  # not in phase TRAINING
         self._look_at_ns = 0
         self._marks: deque[tuple[float, int]] = deque()
         self._returns: deque[float] = deque(maxlen=_GAMES)
         self._episodes = 0
         self._mean = math.nan
         self._best = self._first = math.nan
-        self._places: dict[str, contract.Place] = {}  # of the figures of `step`, by the names that it is given
+        self._places: dict[str, contract.Place] = {}  # of the figures of `step`, by their names there
         self._told: set[str] = set()
         self._earlier: dict[int, _Handler] = {}
         self._listen()
@@ -118,11 +118,11 @@ class Run:
     # reporting
 
     def step(self, n: int, loss: float | None = None, **figures: float) -> None:
-        """The training has come to step `n`. Figures are the newest ones, and all of them are optional.
+        """Report that the training is at step `n`. All figures are optional; give the newest values.
 
-        `loss` that is not finite counts as a bad update: many in a row are a divergence. `episode_return` is that of an
-        episode that has just ended: the mean of the last 100 is shown. `mean_return` (or `reward`) is your own mean of
-        them. Others: episodes, updates, frames, entropy, grad_norm, q_mean and what else docs/contract.md lists.
+        A `loss` that is not finite is a bad update: many in a row are a divergence. `episode_return` is the return of an
+        episode that has just ended: the mean of the last 100 is shown. `mean_return` (or `reward`) is your own mean.
+        Others: episodes, updates, frames, entropy, grad_norm, q_mean and more, listed in docs/contract.md.
         """
         if self._is_child:
             return
@@ -139,7 +139,7 @@ class Run:
                 self._to_training()
             try:
                 at_ns = self._client.progress_at(n, loss, self._places, figures)
-            except (KeyError, TypeError, ValueError):  # not kept yet, computed here, or wrong: the long way says which
+            except (KeyError, TypeError, ValueError):  # not cached, computed here, or wrong: the slow path says which
                 self._client.progress(env_steps=n, loss=loss, **self._known(figures))
                 at_ns = contract.now_ns()
             if at_ns >= self._look_at_ns:
@@ -148,9 +148,9 @@ class Run:
             self._tell(f"step({n!r}) was not reported: {error}")
 
     def phase(self, name: str, deadline_s: float | None = None) -> _Away:
-        """Something other than training begins: "building", "compiling", "evaluating", "saving", "restoring".
+        """Begin a phase other than training: "building", "compiling", "evaluating", "saving", "restoring".
 
-        `deadline_s` is how long it may take. The next `step` ends it, and so does leaving the block as `with`.
+        It may take `deadline_s` seconds. The next `step` ends it, and so does the end of a `with` block.
         """
         try:
             phase = WorkerPhase[name.upper()]
@@ -216,7 +216,7 @@ class Run:
                 self._client.report("diverged", step=self._fine, error=error)
 
     def _look(self, at_ns: int) -> None:
-        """Once a second: what is too dear for every step."""
+        """Once a second: too slow for every step."""
         now_s = time.monotonic()
         self._look_at_ns = at_ns + _LOOK_NS
         marks = self._marks
@@ -233,9 +233,9 @@ class Run:
     # checkpoints
 
     def restore(self) -> Restored | None:
-        """The newest whole checkpoint, checked to the last bit; None when the training begins.
+        """The newest whole checkpoint, checked to the last bit; None if there is none.
 
-        A damaged one is set aside and the one before it is taken. Exits with 78 when it is of another identity.
+        A damaged one is set aside and the one before it is used. Exits with 78 if its identity differs.
         """
         self._enter(WorkerPhase.RESTORING)
         saver = self._opened()
@@ -257,7 +257,7 @@ class Run:
         return found
 
     def should_save(self) -> bool:
-        """Whether a checkpoint is due: by the time, as the daemon asks, before leaving, and at the end. On rank 0 alone."""
+        """Whether a checkpoint is due: by time, on the daemon's request, before leaving, at the end. Only on rank 0."""
         if not self.speaks or self._is_child:
             return False
         self._saves_asked = True
@@ -265,17 +265,17 @@ class Run:
             self._save_due = True
         if not self._last_save_due and (self._leaving() or (self.total is not None and self.at >= self.total)):
             self._save_due = self._last_save_due = True
-        if not self._save_due or self._bad_row:  # while the loss is not finite, the wish stays
+        if not self._save_due or self._bad_row:  # due until the loss is finite again
             return False
         self._save_due, self._save_at_s = False, time.monotonic() + self._every_s
         return True
 
     @contextlib.contextmanager
     def checkpoint(self, n: int, mean_return: float | None = None, deadline_s: float = _SAVING_S) -> Iterator[Path]:
-        """A directory to write the files of step `n` into; after the block they are a durable, checked checkpoint.
+        """A directory for the files of step `n`; after the block they are a durable, checked checkpoint.
 
-        An error of the disk is reported and the training goes on with the checkpoint before; an error of the block's own
-        code is raised. On other ranks than 0, and in children, whatever the block writes is thrown away.
+        A disk error is reported, and the training goes on with the previous checkpoint; an error of the block's own
+        code is raised. On ranks other than 0, and in children, the block's files are deleted.
         """
         saver = self._opened() if self.speaks and not self._is_child else None
         if saver is None:
@@ -304,12 +304,12 @@ class Run:
                     self._to_training(saved=True)
 
     def _score(self, mean_return: float | None) -> float | None:
-        """That of three games is no record."""
+        """A mean of few games is no record."""
         mean = self._mean if mean_return is None and len(self._returns) == _GAMES else mean_return
         return mean if mean is not None and math.isfinite(mean) else None
 
     def _opened(self) -> Saver | None:
-        """The checkpoints; None where they cannot be read. Exits when another process uses them."""
+        """The checkpoints; None if they cannot be read. Exits when another process uses them."""
         if self._saver is None:
             run_dir = self._client.run_dir or Path()
             try:
@@ -333,7 +333,7 @@ class Run:
     def should_stop(self) -> bool:
         """Whether to leave now: after SIGTERM, when the daemon asks, or when the training has diverged.
 
-        A script that asks `should_save` gets one more chance to do that first.
+        A script that calls `should_save` gets one chance to save first.
         """
         if not self._leaving():
             return False
@@ -344,16 +344,16 @@ class Run:
         return True
 
     def seconds_left(self) -> float | None:
-        """How long this box is still there, as its provider has announced; None: no end is announced, or not when."""
+        """Seconds until this box ends, as its provider announced; None: no end is announced, or no time."""
         path = self._environ.get(contract.ENV_LEAVE_BY)
         found = contract.read_leave_by(path) if path else None
         return None if found is None or found.wall_s is None else max(0.0, found.wall_s - time.time())
 
     def leave(self) -> NoReturn:
-        """End the process with the code that fits: 0 when `total` is reached, 75 when asked to leave, 65, 77."""
+        """End the process with an exit code: 0 when `total` is reached, 75 when asked to leave, 65, 77."""
         self._enter(WorkerPhase.LEAVING)
         with contextlib.suppress(ValueError, OSError):  # not the main thread
-            # While Python ends, SIGTERM has its default again: one that comes now would make a death of a leave.
+            # While Python exits, SIGTERM has its default again: a signal now would turn the exit into a kill.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         code = contract.EXIT_LEFT
         if self._why is not None:
@@ -365,7 +365,7 @@ class Run:
     def _leaving(self) -> bool:
         return self._stop or self._client.control().leave_by_ns != contract.UNKNOWN
 
-    # being told
+    # settings
 
     def batch_size(self, default: int) -> int:
         """The batch to use: `default`, or less when an earlier attempt ran out of memory or the level says so."""
@@ -428,7 +428,7 @@ class Run:
                 self._client.report(kind, **fields)
 
     def _tell(self, text: str) -> None:
-        """Once each: a training loop repeats its mistakes."""
+        """Print each once: a loop repeats its mistakes."""
         if text not in self._told and len(self._told) < 100:
             self._told.add(text)
             with contextlib.suppress(OSError, ValueError, AttributeError):
@@ -463,7 +463,7 @@ def _rank(environ: Mapping[str, str]) -> int:
 
 
 def _is_first(environ: MutableMapping[str, str]) -> bool:
-    """Whether no parent of this process speaks already. The name outlives an exec(2), and is that of no child."""
+    """Whether no parent of this process reports. The value survives an exec(2), and differs in each child."""
     own = f"{os.getpid()}.{contract.start_ticks()}"
     return environ.setdefault(ENV_SPEAKER, own) == own
 

@@ -1,4 +1,4 @@
-"""The checkpoints of a script: whatever files it writes into a directory, made durable and checked like all others."""
+"""Checkpoints of a script: any files that it writes into a directory, made durable and checked like all others."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["AllDamaged", "Fenced", "Restored", "Saver", "Unfit", "WrongIdentity"]
 
 _CHUNK_BYTES = 1 << 20
-_FULL_BYTES = 8 << 20  # with less room than this, any error of a writer is the disk's
+_FULL_BYTES = 8 << 20  # with less space, any error of a writer counts as a full disk
 
 
 class _Dropped(Exception):
-    """Nothing is to be kept of this block."""
+    """Discard the files of this block."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Saver(Store):
     """Saves and finds the checkpoints of one run directory."""
 
     def newest(self, *, change: bool) -> Restored | None:
-        """The newest whole one. Without `change` a damaged one is passed over and stays where it is.
+        """The newest whole one. Without `change` a damaged one is skipped and stays as it is.
 
-        Raises AllDamaged, WrongIdentity, and OSError when the disk cannot tell.
+        Raises AllDamaged, WrongIdentity, and OSError for a disk error.
         """
         if change:
             return self._newest(self._load)
@@ -65,9 +65,9 @@ class Saver(Store):
 
     @contextlib.contextmanager
     def saving(self, step: int, mean_return: float | None, refusal: str) -> Iterator[Path]:
-        """A directory to write into. What the disk refuses is reported; an error of the writer's own code is raised.
+        """A directory to write into. A disk error is reported; an error of the writer's own code is raised.
 
-        With a `refusal` nothing is kept of it, and neither if this attempt has one of this step. Raises Fenced.
+        It is discarded with a `refusal`, or if this attempt already saved this step. Raises Fenced.
         """
         entered, there = False, (self._dir / checkpoint_name(step, self._client.token)).is_dir()
         try:
@@ -91,7 +91,7 @@ class Saver(Store):
             self._failed(step, error)
         else:
             self.failure, self.committed_step = None, step
-        if not entered:  # there is no way to leave out the block: whatever it writes goes nowhere
+        if not entered:  # the block cannot be skipped: its writes fail, silently
             with contextlib.suppress(Exception):
                 yield self._dir / (checkpoint_name(step, self._client.token) + TMP_SUFFIX)
 
@@ -99,7 +99,7 @@ class Saver(Store):
         self._fail(step, "was not written", error)
 
     def tidy(self) -> None:
-        """Remove what the rule of keeping does not keep."""
+        """Remove checkpoints that the keep rule drops."""
         try:
             self._prune()
         except OSError as error:
@@ -109,7 +109,7 @@ class Saver(Store):
 
 
 def _durable(directory: Path) -> dict[str, tuple[int, str]]:
-    """Every file below it, synced: path -> (size, digest). Raises Unfit for what no checkpoint can hold."""
+    """Sync every file below it: path -> (size, digest). Raises Unfit if no checkpoint can hold one."""
     found: dict[str, tuple[int, str]] = {}
     for parent, directories, names in os.walk(directory, topdown=False):
         for name in (*names, *directories):
@@ -132,7 +132,7 @@ def _durable(directory: Path) -> dict[str, tuple[int, str]]:
 
 
 def _digest(directory: Path, name: str, *, sync: bool = False) -> tuple[int, str]:
-    """(size, digest) of one file. Raises Damaged for what is no file, OSError when the disk refuses."""
+    """(size, digest) of one file. Raises Damaged if it is no file, OSError for a disk error."""
     try:
         fd = open_below(directory, name)
     except FileNotFoundError:

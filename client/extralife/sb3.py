@@ -23,10 +23,10 @@ NORMALIZE_FILE = "vecnormalize.pkl"
 def load(
     algorithm: Any, make: Callable[[], Any], total: int, *, identity: Mapping[str, Any] | None = None, **given: Any
 ) -> tuple[Any, Run]:
-    """(model, run): the model as the newest checkpoint has it, else `make()`, a new one with its environment.
+    """(model, run): the model of the newest checkpoint, else a new one by `make()`, with its environment.
 
     The identity is the algorithm, the policy and the spaces; `identity` adds to it. `save_every_s` and `directory` are those
-    of `init`. Hyperparameters come from the checkpoint, as `algorithm.load` does it; that unpickles, so load your own alone.
+    of `init`. Hyperparameters come from the checkpoint, by `algorithm.load`, which unpickles: load only your own files.
     """
     run = init(total, **given)  # before the environments: their processes stay silent
     run.phase("building", 900.0)
@@ -50,7 +50,7 @@ def load(
 
 
 def learn(model: Any, run: Run, callback: Any = None, **given: Any) -> None:
-    """`model.learn` up to the run's total, with checkpoints; ends the process with the code that fits."""
+    """`model.learn` up to the run's total, with checkpoints; ends the process with the right code."""
     left = (run.total or 0) - model.num_timesteps
     if left > 0 and not run.should_stop():
         mine = saver(run)
@@ -64,9 +64,9 @@ def saver(run: Run, *, replay: bool = True) -> Any:
     from stable_baselines3.common.callbacks import BaseCallback
 
     class Saver(BaseCallback):  # type: ignore[misc, unused-ignore]
-        """Saves between two rollouts, where the model is whole; on the way out at once."""
+        """Saves between two rollouts, when the model is whole; at once when it leaves."""
 
-        _updates = 0  # of which the loss was reported: each counts once
+        _updates = 0  # updates with a reported loss: each counts once
 
         def _on_training_start(self) -> None:
             run.num_envs(self.model.n_envs)

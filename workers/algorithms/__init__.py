@@ -1,6 +1,6 @@
-"""The algorithms, a module each, with a `Learner` (`learner.py` says what it must bring). `options.ALGORITHMS` lists them.
+"""The algorithms: each module has a `Learner` (`learner.py` defines its interface). `options.ALGORITHMS` lists them.
 
-A new algorithm is a module here and a row there.
+To add an algorithm, add a module here and a row there.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ def kind(algo: str) -> type[Learner]:
 
 
 def found(args: Args, spec: Spec, precision: Precision, run_dir: Path) -> auto.Found:
-    """What `auto` chooses by: what each algorithm would take, what there is, and what the newest checkpoint is of."""
+    """The input of `auto.choose`: each algorithm's needs, the free resources, and the newest checkpoint's algorithm."""
     replay_dir, frame_bytes = run_dir / REPLAY_DIR, spec.frame_shape[0] * spec.frame_shape[1]
     held = sum(path.stat().st_size for path in replay_dir.iterdir()) if replay_dir.is_dir() else 0
-    place = next(path for path in (run_dir, *run_dir.parents) if path.is_dir())
+    directory = next(path for path in (run_dir, *run_dir.parents) if path.is_dir())
     cuda = precision.device.type == "cuda"
     return auto.Found(
         checkpoint_algo=newest_identity(run_dir).get("algo"), num_envs=args.num_envs,
         replay_bytes=args.replay_size * (frame_bytes + STEP.itemsize),
         rollout_bytes=rollout_bytes(args.n_steps, args.num_envs, spec),
-        disk_bytes=shutil.disk_usage(place).free + held, memory_bytes=available_memory_bytes(),
+        disk_bytes=shutil.disk_usage(directory).free + held, memory_bytes=available_memory_bytes(),
         gpu_bytes=torch.cuda.mem_get_info(precision.device)[0] if cuda else None,
     )  # fmt: skip

@@ -4,13 +4,13 @@
 * van Hasselt et al. 2016 (`use_double_dqn`): the online network chooses the action that the target network values.
 * Wang et al. 2016 (`dueling`): the value of a state and the advantages of its actions, in two streams.
 * n-step returns (Sutton 1988; Hessel et al. 2018).
-* Stooke & Abbeel 2018 (rlpyt) for many environments and large batches: what is fixed is the *replay ratio*, how often
-  each transition is learned from; updates follow from it. Adam's epsilon is 0.01 / batch.
+* Stooke & Abbeel 2018 (rlpyt) for many environments and large batches: the *replay ratio*, the number of times that each
+  transition is learned from, is fixed, and the number of updates follows from it. Adam's epsilon is 0.01 / batch.
 
     y = sum_{k<n} gamma^k r_{t+k} + gamma^n (1 - done) Q_target(s_{t+n}, argmax_a Q(s_{t+n}, a))
 
-Conventions: one *vector step* is one action in each of the N environments, and N environment steps. Everything that
-changes over time is a function of environment steps (`schedules.py`); counters and snapshots are in `learner.py`.
+Conventions: one *vector step* is one action in each of the N environments, and N environment steps. All values that
+change over time are functions of environment steps (`schedules.py`); counters and snapshots are in `learner.py`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Learner(common.Learner):
-    """The networks, what trains them, and the replay. `train`, at the end, is how it is used."""
+    """The networks, their optimizer, and the replay. `train`, at the end, shows how they work together."""
 
     def __init__(self, args: Args, spec: Spec, precision: Precision, replay: Replay) -> None:
         super().__init__(args, spec, precision)
@@ -99,9 +99,9 @@ class Learner(common.Learner):
     # learning
 
     def improve(self, after_update: Callable[[], object]) -> None:
-        """The updates that one more vector step has made due; none before `learning_starts` steps are stored.
+        """Make the updates that are due after one more vector step; none before `learning_starts` steps are stored.
 
-        By what is *stored*, not by the step counter: a run that comes back with an empty replay fills it first again.
+        The number of *stored* steps counts, not the step counter: a run that resumes with an empty replay refills it first.
         """
         args, replay = self.args, self.replay
         if len(replay) < min(args.learning_starts, replay.capacity):
@@ -115,7 +115,7 @@ class Learner(common.Learner):
             try:
                 batch = self._sample()
             except NothingToSample:
-                self.owed = min(self.owed, 1.0)  # a replay that was long without a whole transition: no burst after it
+                self.owed = min(self.owed, 1.0)  # without complete transitions: prevent a burst of updates later
                 return
             self.watch.to(LEARN)
             self.update(batch)
@@ -126,12 +126,12 @@ class Learner(common.Learner):
         """One step of Adam on the Huber loss between Q(s, a) and the n-step Double DQN target y."""
         compiling.begin_step(self.args)
         with torch.no_grad(), self.precision.autocast():
-            # A compiled network was compiled for frames as they are to_blocks.
+            # A compiled network was compiled for the output of `to_blocks`.
             prepare = self.target.to_blocks if compiling.wanted(self.args) else self.target.to_input
             ahead = prepare(batch.next_obs)
             next_q = self.target(ahead)
             chooser = self.online(ahead) if self.args.use_double_dqn else next_q
-            del ahead  # four times the frames: not to be held while the gradients need the room
+            del ahead  # four times the size of the frames: free it, because the gradients need the memory
             next_value = next_q.gather(1, chooser.argmax(1, keepdim=True)).squeeze(1)
             y = batch.returns + batch.discounts * next_value.float()
         with self.precision.autocast():
@@ -141,7 +141,7 @@ class Learner(common.Learner):
         self.descend(loss)
 
     def _sample(self) -> Batch:
-        """A batch on the device. The replay's pinned buffers are used in turn: wait until this one has been copied."""
+        """A batch on the device. The replay alternates between two pinned buffers: wait until the other one is copied."""
         batch = self.replay.sample(self.args.batch_size, self._draw)
         if not self._copied:
             return batch
@@ -152,17 +152,17 @@ class Learner(common.Learner):
         )  # fmt: skip
         self._copied.reverse()
         self._copied[0].record()
-        self._copied[1].synchronize()  # the copy before this one: the next sample writes into its buffer
+        self._copied[1].synchronize()  # wait for the previous copy: the next sample overwrites its buffer
         return moved
 
-    # counting and keeping
+    # counters and snapshots
 
     def new_games(self) -> None:
         super().new_games()
         self.replay.rewind(self.replay.total)
 
     def count(self, step: Step) -> int:
-        """Counters, and a new target network when its time has come."""
+        """Update the counters, and copy the online network to the target network when it is due."""
         before = super().count(step)
         if schedules.crossed(self.args.target_period, before, self.env_steps):
             self.target.load_state_dict(self.online.state_dict())
@@ -172,7 +172,7 @@ class Learner(common.Learner):
         return {"owed": self.owed, "replay_total": self.replay.total}
 
     def restore_extra(self, state: Mapping[str, Any]) -> None:
-        """Experience newer than the snapshot is dropped. What is owed are transitions: more updates of a smaller batch."""
+        """Drop experience newer than the snapshot. Convert `owed` to the new batch: a smaller batch needs more updates."""
         self.owed = state["owed"] * state["batch_size"] / self.args.batch_size
         self.replay.rewind(state["replay_total"])
 

@@ -9,12 +9,12 @@
     A_t     = delta_t + gamma lambda (1 - done_t) A_{t+1}
     L       = -min(rho A, clip(rho, 1 - c, 1 + c) A) + c_v L_value - c_e entropy,   rho = pi(a|o) / pi_old(a|o)
 
-A truncated game is cut, not lost: its last step is valued by the final observation, which envpool shows in the row after
-it. That row is a fake step (`rollout.py`) and takes no part in the loss or in the normalisation.
+A truncated game is cut, not lost: the value of its last step comes from the final observation, which envpool shows in the
+next row. That row is a fake step (`rollout.py`) and takes no part in the loss or in the normalisation.
 
 Conventions: a *rollout* is `n_steps` vector steps of all N environments; an *update* is one minibatch. A checkpoint in
-the middle of a rollout forgets what is in it: a save waits for its end, and so does leaving, if that takes no longer than
-there is time for; its steps stay counted.
+the middle of a rollout would lose the rollout, so a save waits for its end. Leaving waits too, if there is enough time; if
+not, the rollout is lost but its steps stay counted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Learner(on_policy.Learner):
-    """One network with two heads, what it saw in this rollout, and what trains it."""
+    """One network with two heads, the current rollout, and the optimizer."""
 
     def __init__(self, args: Args, spec: Spec, precision: Precision) -> None:
         super().__init__(args, spec, precision)
@@ -50,7 +50,7 @@ class Learner(on_policy.Learner):
         self.rollout = Rollout(args.n_steps, args.num_envs, spec, precision.device, self.policy.to_blocks)
         self._log_probs = np.zeros((args.n_steps, args.num_envs), np.float32)
         self._values = np.zeros((args.n_steps + 1, args.num_envs), np.float32)
-        self._entropy = self._kl = self._clipped = float("nan")  # of the last rollout, for people
+        self._entropy = self._kl = self._clipped = float("nan")  # of the last rollout, for the log line
         self.reserve()
 
     def networks(self) -> tuple[tuple[str, nn.Module], ...]:
@@ -62,11 +62,11 @@ class Learner(on_policy.Learner):
     # acting
 
     def act(self, step: Step) -> NDArray[np.int64]:
-        """Actions drawn from the policy; what it thought of them is kept with the row."""
+        """Actions drawn from the policy; their log-probabilities and the values are stored with the row."""
         logits, values = self._look_at(step)
         row = self.rollout.filled
-        # Gumbel's trick: the argmax of log-probabilities plus this noise is a draw. From a generator of our own, so that
-        # a resumed run draws what an uninterrupted one would, on any device.
+        # Gumbel's trick: the argmax of log-probabilities plus this noise is a sample. It uses our own generator, so that a
+        # resumed run draws the same actions as an uninterrupted one, on any device.
         noise = self._explore.gumbel(size=logits.shape).astype(np.float32)
         actions: NDArray[np.int64] = (logits + noise).argmax(1)
         self._log_probs[row] = np.take_along_axis(logits, actions[:, None], 1)[:, 0]
@@ -89,9 +89,9 @@ class Learner(on_policy.Learner):
     # learning
 
     def improve(self, last: Step, after_update: Callable[[], object]) -> None:
-        """`epochs` passes over the rollout that has just become full; `last` is the observation after it.
+        """Make `epochs` passes over the full rollout; `last` is the observation after it.
 
-        What `after_update` answers, if anything true, ends it: it is asked to leave, and a rollout can take minutes.
+        If `after_update` returns a true value, learning stops: it is a request to leave, and a rollout can take minutes.
         """
         args, rollout = self.args, self.rollout
         self._values[-1] = self._look_at(last)[1]
@@ -106,13 +106,13 @@ class Learner(on_policy.Learner):
         }  # fmt: skip
         self.set_learning_rate()
         for _ in range(args.epochs):
-            told, late = [], False
+            statistics, late = [], False
             for batch in self.minibatches(data):
-                told.append(self.update(batch))
+                statistics.append(self.update(batch))
                 if late := bool(after_update()):
                     break
-            # One look at the device an epoch.
-            self._entropy, self._kl, self._clipped = torch.stack(told).mean(0).tolist()
+            # Read the device once per epoch.
+            self._entropy, self._kl, self._clipped = torch.stack(statistics).mean(0).tolist()
             if late or (args.target_kl and self._kl > args.target_kl):
                 break
 
@@ -127,7 +127,7 @@ class Learner(on_policy.Learner):
         advantages = (advantages - mean) / (spread + 1e-8)
         with self.precision.autocast():
             logits, values = self.policy(self.rollout.observations(batch["stacks"]))
-        self._estimates = values.detach().clone()  # of its own: CUDA graphs write over what a network has returned
+        self._estimates = values.detach().clone()  # a copy: CUDA graphs overwrite the output of a network
         log_all = logits.float().log_softmax(1)
         log_ratio = log_all.gather(1, batch["actions"].unsqueeze(1)).squeeze(1) - batch["log_probs"]
         ratio = log_ratio.exp()
@@ -140,12 +140,12 @@ class Learner(on_policy.Learner):
             # Schulman's k3 estimator (joschu.net/blog/kl-approx.html): never negative, and of low variance.
             kl = ((ratio - 1.0) - log_ratio).detach()
             outside = ((ratio.detach() - 1.0).abs() > args.clip).float()
-            told = torch.stack([(weight * part).sum() for part in (entropy.detach(), kl, outside)])
-        self._policy_entropy = told[0]
-        return told
+            statistics = torch.stack([(weight * part).sum() for part in (entropy.detach(), kl, outside)])
+        self._policy_entropy = statistics[0]
+        return statistics
 
     def _value_loss(self, values: torch.Tensor, before: torch.Tensor, returns: torch.Tensor) -> torch.Tensor:
-        """Half the squared error; where the value moved by more than `clip`, that of the clipped one if it is worse."""
+        """Half the squared error of the value, or of the value clipped to a move of `clip`, whichever is larger."""
         kept = before + (values - before).clamp(-self.args.clip, self.args.clip)
         return 0.5 * torch.max((values - returns).square(), (kept - returns).square())
 
@@ -159,11 +159,11 @@ def gae(
     gamma: float,
     lambda_: float,
 ) -> NDArray[np.float32]:
-    """Advantages [T, N]; `values` [T + 1, N] ends with that of the observation after the last row.
+    """Advantages [T, N]; the last row of `values` [T + 1, N] belongs to the observation after the last row.
 
-    Worked example: one environment, gamma = lambda = 1, rewards 0, 0, 1, the third terminated, values 0.5 throughout:
-    deltas 0, 0, 0.5, so all three advantages are 0.5. Had the third been truncated with a final value of 0.5, its delta,
-    and with it every advantage, would be 1.0.
+    Worked example: one environment, gamma = lambda = 1, rewards 0, 0, 1, the third terminated, all values 0.5: the deltas
+    are 0, 0, 0.5, so all three advantages are 0.5. If the third step is truncated with a final value of 0.5, its delta and
+    every advantage are 1.0.
     """
     advantages = np.zeros_like(rewards)
     following = np.zeros_like(rewards[0])

@@ -1,16 +1,16 @@
 """Parallelised Q-learning, to be read from top to bottom: no replay, no target network, lambda returns, LayerNorm.
 
 Gallici et al. 2024 ("Simplifying deep temporal difference learning"): with a normalised network, online Q-learning from
-many environments at once is stable, so nothing but the last rollout has to be kept. That makes it the modern fit for a
-box that reboots: a checkpoint is 20 MB, and nothing has to be refilled.
+many environments at once is stable, so only the last rollout has to be stored. Therefore it suits a box that reboots: a
+checkpoint is 20 MB, and there is no replay to refill.
 
     R_t = r_t + gamma [lambda R_{t+1} + (1 - lambda) max_a Q(o_{t+1}, a)]        the game goes on
     R_t = r_t + gamma max_a Q(o_{t+1}, a)                                        truncated: valued by the final observation
     R_t = r_t                                                                    terminated
     L   = (Q(o_t, a_t) - R_t)^2 / 2
 
-RAdam, LayerNorm over the channels of every layer, exploration that falls over environment steps; the rollout, its fake
-steps and the loop around it are those of `on_policy.py`.
+It uses RAdam, LayerNorm over the channels of every layer, and exploration that falls over environment steps. The rollout,
+its fake steps and the loop come from `on_policy.py`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Learner(on_policy.Learner):
-    """One Q network, what it saw in this rollout, and what trains it."""
+    """One Q network, the current rollout, and the optimizer."""
 
     def __init__(self, args: Args, spec: Spec, precision: Precision) -> None:
         super().__init__(args, spec, precision)
@@ -56,7 +56,7 @@ class Learner(on_policy.Learner):
     # acting
 
     def act(self, step: Step) -> NDArray[np.int64]:
-        """Epsilon-greedy; what the best action was thought to be worth is kept with the row."""
+        """Epsilon-greedy actions; the estimated value of the best action is stored with the row."""
         best, worth = self._look_at(step)
         self._best[self.rollout.filled] = worth
         exploring = self._explore.random(len(best)) < schedules.epsilon(self.args, self.env_steps)
@@ -76,7 +76,7 @@ class Learner(on_policy.Learner):
     # learning
 
     def improve(self, last: Step, after_update: Callable[[], object]) -> None:
-        """`epochs` passes over the rollout that has just become full; `last` is the observation after it."""
+        """Make `epochs` passes over the full rollout; `last` is the observation after it."""
         args, rollout = self.args, self.rollout
         self._best[-1] = self._look_at(last)[1]
         returns = lambda_returns(
@@ -115,13 +115,13 @@ def lambda_returns(
     gamma: float,
     lambda_: float,
 ) -> NDArray[np.float32]:
-    """Returns [T, N]; `best` [T + 1, N] is max_a Q of each observation, the last one that after the last row.
+    """Returns [T, N]; `best` [T + 1, N] is max_a Q of each observation, including the one after the last row.
 
     Worked example: one environment, gamma = 1, lambda = 0.5, rewards 0, 1, best 0.2, 0.4, 0.6, nothing done:
     R_1 = 1 + 0.6 = 1.6, R_0 = 0 + (0.5 * 1.6 + 0.5 * 0.4) = 1.0.
     """
     returns = np.zeros_like(rewards)
-    following = best[-1]  # nothing is known beyond the last row: its return is one step of bootstrap
+    following = best[-1]  # the rollout ends here: the last row's return is a one-step bootstrap
     for row in reversed(range(len(rewards))):
         ahead = np.where(done[row], best[row + 1], lambda_ * following + (1.0 - lambda_) * best[row + 1])
         following = rewards[row] + gamma * ahead * ~terminated[row]

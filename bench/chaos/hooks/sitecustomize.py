@@ -1,8 +1,8 @@
-"""Lets a chaos run spoil the ordinary worker from the inside: envpool's own crash and hang, the GIL, memory, children.
+"""Injects faults of a chaos run inside an ordinary worker: envpool's own crash and hang, the GIL, memory, children.
 
-Python imports this file at start because its directory is the first in the program's PYTHONPATH. Every vector step asks
-for the file `$CHAOS_DIR/<program>`; its content names the fault. The worker's own code stays as it is. A step also waits
-a few milliseconds, so that two games leave room on two cores; tests that wait for something else let it wait longer.
+Python imports this file at start because its directory is the first in the program's PYTHONPATH. Every vector step checks
+for the file `$CHAOS_DIR/<program>`; its content names the fault. The worker's own code is not changed. A step also sleeps
+a few milliseconds, so that two games do not use both cores fully; tests that wait for other events set a longer sleep.
 """
 
 import importlib.abc
@@ -19,7 +19,12 @@ STEP_PAUSE_S = float(os.environ.get("CHAOS_STEP_PAUSE_S", "0.004"))
 def _segfault(envs: Any) -> None:
     import numpy as np
 
-    for action in (10**6, 10**7, 10**8, 2**31 - 1):  # envpool does not check actions; some addresses happen to be readable
+    for action in (
+        10**6,
+        10**7,
+        10**8,
+        2**31 - 1,
+    ):  # unchecked by envpool; some of these addresses may be readable
         envs._pool.send(np.array([action] + [0] * (envs.num_envs - 1), dtype=np.int32))
         envs._pool.recv()
     os.kill(os.getpid(), signal.SIGSEGV)
@@ -68,7 +73,7 @@ def _spoil(module: Any) -> None:
         if os.path.exists(order):
             with open(order) as file:
                 fault = file.read()
-            os.unlink(order)  # before it happens: the next attempt must not meet it again
+            os.unlink(order)  # before the fault: the next attempt must not repeat it
             FAULTS[fault](self)
         send(self, actions)
 
