@@ -99,7 +99,9 @@ class EvaluationGames:
         """Whether the results of this learner exist already, with the configured number of games."""
         learner = self.learner
         return any(
-            evaluation.first.env_steps == learner.env_steps and len(evaluation.rows) == learner.args.num_test_episodes
+            evaluation.first.env_steps == learner.env_steps
+            and len(evaluation.rows) == learner.args.num_test_episodes
+            and evaluation.first.seed in {None, learner.args.seed}
             for evaluation in results.evaluations(self.rows)
         )
 
