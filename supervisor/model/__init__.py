@@ -1,1 +1,1 @@
-"""What happened, what is true, what to do: records without behaviour of their own."""
+"""Facts (events that happened), state (what follows from them) and commands (what to do): records without behaviour."""

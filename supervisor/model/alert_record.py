@@ -1,4 +1,4 @@
-"""What the journal says of alerts: what went out, what waits for whom, what is held back."""
+"""The alerts in the journal's record: sent ones, ones that wait for a target, and held ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEYS_KEPT: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """An alert that went out, until each of its targets has taken it (`owed`: those that have not)."""
+    """A sent alert, until each of its targets has accepted it (`owed`: targets that have not accepted it yet)."""
 
     id: str
     kind: str
@@ -30,7 +30,7 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Alerts of one kind and program that are told as one later."""
+    """Held alerts of one kind and program, which will be sent as one alert."""
 
     kind: str
     program: str
@@ -42,7 +42,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """That a target has taken an alert."""
+    """A target has accepted an alert, `after_s` after it was raised."""
 
     id: str
     kind: str
@@ -54,7 +54,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Failing:
-    """A target that does not take what it is owed."""
+    """A target that does not accept its alerts."""
 
     error: str
     since_wall_s: float
@@ -68,11 +68,11 @@ class AlertRecord:
     held: dict[str, Holding] = field(default_factory=dict)  # by `policy.alerting.same`
     deliveries: tuple[Delivery, ...] = ()  # the newest
     failing: dict[str, Failing] = field(default_factory=dict)  # by target
-    dropped: dict[str, int] = field(default_factory=dict)  # by target: what its next alert has to tell
-    report_due_wall_s: float | None = None  # the newest time of the daily report that was answered
+    dropped: dict[str, int] = field(default_factory=dict)  # by target: number of dropped alerts, for its next alert
+    report_due_wall_s: float | None = None  # the newest time of the daily report for which a report was made
 
     def owed(self, target: str) -> tuple[Queued, ...]:
-        """What waits for a target, oldest first."""
+        """The alerts that wait for a target, oldest first."""
         return tuple(each for each in self.queue if target in each.owed)
 
 

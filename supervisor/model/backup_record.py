@@ -1,4 +1,4 @@
-"""What the journal says of backups that are being made, and of going back to one. Which ones exist, the disk says."""
+"""The backups in progress and the rollbacks in the journal's record. Which backups exist is read from the disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ENDS_KEPT: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """A backup that was intended and of which no outcome is known yet."""
+    """A backup that was intended, and whose outcome is not recorded yet."""
 
     name: str
     label: str
@@ -23,7 +23,7 @@ class Making:
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """The way back to a backup, from the intent to its end. `begun`: it was verified, `programs` stop or are stopped."""
+    """A rollback to a backup, from intent to end. `begun`: the backup was verified; `programs` stop or are stopped."""
 
     backup: str
     programs: tuple[str, ...]
@@ -34,7 +34,7 @@ class Rollback:
 
 @dataclass(frozen=True, slots=True)
 class BackupEnd:
-    """What became of a backup, or of a rollback (by the name of the backup that it keeps)."""
+    """The outcome of a backup, or of a rollback. A rollback's `name` is the backup of the state before it (`kept_as`)."""
 
     name: str
     ok: bool
@@ -46,16 +46,16 @@ class BackupRecord:
     making: tuple[Making, ...] = ()
     rollback: Rollback | None = None
     ends: tuple[BackupEnd, ...] = ()  # the newest
-    due_wall_s: float | None = None  # the newest time of the calendar that was answered
-    tried: tuple[str, ...] = ()  # labels of whole backups before a level: its next trial needs no other
+    due_wall_s: float | None = None  # the newest calendar time for which a backup was intended
+    tried: tuple[str, ...] = ()  # labels of complete backups before a level: the next trial of that level needs no other
 
     def holds(self, program: str) -> bool:
-        """Whether a program must not start now: its checkpoints are being exchanged."""
+        """Whether a program must not start now: its checkpoints are being replaced."""
         return self.rollback is not None and self.rollback.begun and program in self.rollback.programs
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names that are in use or were lately."""
+        """Names that are in use or were used recently."""
         rollback = () if self.rollback is None else (self.rollback.kept_as,)
         return (*(each.name for each in self.making), *(end.name for end in self.ends), *rollback)
 

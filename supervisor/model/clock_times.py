@@ -1,4 +1,4 @@
-"""Times of day in a state: every field whose name ends in `wall_s`, at any depth."""
+"""Wall-clock times in a state: every field whose name ends in `wall_s`, at any depth."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def with_times(value: T, change: Callable[[float], float]) -> T:
-    """The same value with each known time of day changed. By name, so that a new field needs no line here."""
+    """The same value with each known wall-clock time changed. It finds fields by name, so a new field needs no line here."""
     changed: Any = value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}

@@ -1,4 +1,4 @@
-"""What the record says of a cluster that runs programs as jobs: jobs of live attempts, nodes, GPU time by account."""
+"""The record of a cluster that runs programs as jobs: jobs of live attempts, nodes, GPU time by account."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_ACCOUNT = "default"
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """The job of a program's attempt. Empty and None: it has no node yet."""
+    """The job of a program's attempt. Empty and None: the job has no node yet."""
 
     job: str
     token: str
@@ -29,22 +29,22 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What jobs have used of an account, as far as their ends are on record."""
+    """The use of an account by jobs whose end is on record."""
 
     jobs: int = 0
     job_s: float = 0.0
-    gpu_s: float = 0.0  # of jobs whose GPUs are known
-    unknown_s: float = 0.0  # of jobs whose GPUs are not
+    gpu_s: float = 0.0  # of jobs whose number of GPUs is known
+    unknown_s: float = 0.0  # seconds of jobs whose number of GPUs is unknown
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterRecord:
-    """All of it. Empty without a cluster."""
+    """The whole record. Empty without a cluster."""
 
     jobs: dict[str, JobRecord] = field(default_factory=dict)  # by program
-    next_tokens: dict[str, str] = field(default_factory=dict)  # by program: Slurm starts its job again by itself
+    next_tokens: dict[str, str] = field(default_factory=dict)  # by program: next attempt in a job that Slurm restarts itself
     faults: dict[str, tuple[float, ...]] = field(default_factory=dict)  # by node, in journal time
-    excluded: dict[str, float] = field(default_factory=dict)  # node -> until then
+    excluded: dict[str, float] = field(default_factory=dict)  # by node: end of the exclusion, in journal time
     nodes: dict[str, Stability] = field(default_factory=dict)
     partitions: dict[str, Stability] = field(default_factory=dict)
     usage: dict[str, Usage] = field(default_factory=dict)  # by account
@@ -52,11 +52,11 @@ class ClusterRecord:
     error: str = ""
 
     def avoid(self, now_s: float) -> tuple[str, ...]:
-        """The nodes that a job submitted now does not want."""
+        """The nodes that a job submitted now avoids."""
         return tuple(sorted(node for node, until_s in self.excluded.items() if until_s > now_s))
 
     def stability(self, now_s: float) -> tuple[dict[str, Stability], dict[str, Stability]]:
-        """(nodes, partitions) up to now: with the time of jobs that still run."""
+        """(nodes, partitions) up to now, including the time of jobs that still run."""
         nodes, partitions = dict(self.nodes), dict(self.partitions)
         for job in self.jobs.values():
             if job.begun_at_s is not None:
@@ -65,20 +65,20 @@ class ClusterRecord:
         return nodes, partitions
 
     def against_others(self, node: str, now_s: float) -> tuple[Stability, Stability]:
-        """(this node, all others as one)."""
+        """(this node, the sum of all other nodes)."""
         nodes, _ = self.stability(now_s)
         return nodes.pop(node, Stability()), total(nodes.values())
 
 
 def _ran(records: dict[str, Stability], name: str, ran_s: float, at_s: float) -> None:
-    """One more job; what has no name is in no record."""
+    """Add one more job to a node or partition; without a name there is no record."""
     if name:
         before = records.get(name, Stability())
         records[name] = replace(before, up_s=before.up_s + ran_s, jobs=before.jobs + 1, last_s=at_s)
 
 
 def recorded(record: ClusterRecord, stamped: Stamped) -> ClusterRecord:
-    """The record after one more fact; the very object where the fact is not about it."""
+    """The record after one more fact; the same object if the fact does not concern it."""
     fact, at_s = stamped.fact, stamped.at_s
     match fact:
         case facts.SpawnIntended(program=name):
@@ -124,7 +124,7 @@ def _cluster(record: ClusterRecord, at_s: float, fact: facts.Fact) -> ClusterRec
 
 
 def _submitted_anew(record: ClusterRecord, name: str) -> ClusterRecord:
-    """The job that Slurm starts again has the order of before the change: nobody goes on with it."""
+    """The job that Slurm restarts has the settings from before the change, so no attempt continues in it."""
     return replace(record, next_tokens={key: value for key, value in record.next_tokens.items() if key != name})
 
 
@@ -137,7 +137,7 @@ def _without(record: ClusterRecord, name: str) -> ClusterRecord:
 
 
 def _ended(record: ClusterRecord, name: str, ended_at_s: float, *, preempted: bool) -> ClusterRecord:
-    """Its time is booked on its account and its partition."""
+    """Book the job's time on its account, its node and its partition."""
     job, after = record.jobs[name], _without(record, name)
     if job.begun_at_s is None:
         return after

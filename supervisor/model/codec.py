@@ -1,22 +1,22 @@
 """Facts to and from what the journal stores: a kind, a version and a JSON body.
 
-The kind is the class's name, the body its fields by name. Called by the journal for every fact that is written and for
-every row that is read, and by `supervisorctl journal`, whose lines are these same bodies.
+The kind is the class's name, the body its fields by name. The journal calls this module for every fact that it writes and
+for every row that it reads. `supervisorctl journal` prints these same bodies as its lines.
 
-The rule, field by field and from the annotations alone: str, int, float, bool, None, tuples and dicts with string keys.
+The annotations alone decide the conversion, field by field: str, int, float, bool, None, tuples, dicts with string keys.
 The same check runs in both directions, so a fact that could not be read back is refused before it is written.
 
 * A field that the body lacks gets its default: an older daemon wrote the row before the field existed.
-* A field that the class lacks is passed over: a newer daemon wrote it, and by the rules of `facts.py` it has a default,
-  so what it says is optional. The row itself keeps it.
-* An unknown kind or another version raises `UnknownFact`. Folding around it would make a state that never was.
-* Anything else that does not fit raises `MalformedFact`: the row is damaged.
+* A field that the class lacks is ignored: a newer daemon wrote it, and by the rules of `facts.py` it has a default, so
+  its content is optional. The row itself keeps it.
+* An unknown kind or another version raises `UnknownFact`. A fold that skipped it would give a state that never existed.
+* Any other mismatch raises `MalformedFact`: the row is damaged.
 
 Worked example: `Finished(program="Pong", why="25000 of 25000 episodes")` is the row
 `("Finished", 1, '{"why":"25000 of 25000 episodes","program":"Pong"}')`.
 
-Why not pickle: it runs what it reads, and it ties years of rows to today's module paths. Why no NaN or infinity: they
-are not JSON, other readers of the export would choke on them, and in this project unknown is None.
+Why not pickle: it executes code from the data that it reads, and it ties years of rows to today's module paths. Why no NaN
+or infinity: they are not JSON, other readers of the export would fail on them, and in this project unknown is None.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class UnknownFact(ValueError):
 
 
 class MalformedFact(ValueError):
-    """A body that is not what its kind says."""
+    """A body that does not match its kind."""
 
 
 Convert = Callable[[Any], Any]
@@ -152,10 +152,10 @@ _PLAIN: Final[dict[object, Convert]] = {
 
 
 def converter(annotation: Any, special: Callable[[Any], Convert | None] = lambda _: None) -> Convert:
-    """What checks a value of this annotation and brings it to its one Python form (a JSON list to a tuple).
+    """The function that checks a value of this annotation and converts it to its only Python form (a JSON list to a tuple).
 
-    `special` is asked first, at every level: for what a state may hold beyond a fact (`model/snapshot.py`).
-    Raises TypeError for an annotation that facts may not use: found when the module is imported, not at night.
+    `special` is called first, at every depth: for types that a state may hold but a fact may not (`model/snapshot.py`).
+    Raises TypeError for an annotation that facts may not use: at import, not in the middle of a night.
     """
     own = special(annotation)
     if own is not None:
@@ -174,7 +174,7 @@ def converter(annotation: Any, special: Callable[[Any], Convert | None] = lambda
 
 
 def _concrete() -> dict[str, type[Fact]]:
-    # From the module, not from __subclasses__(): a dataclass with slots leaves its first, slotless class behind there.
+    # From the module, not from __subclasses__(): that also lists the original, slotless class of a dataclass with slots.
     found = [each for each in vars(facts).values() if isinstance(each, type) and issubclass(each, Fact)]
     bases = {base for each in found for base in each.__mro__[1:]}
     return {each.__name__: each for each in found if each not in bases}

@@ -1,7 +1,7 @@
 """Supervisor's fault codes, the only list of them: clients, scripts and monitoring plugins decide by these numbers.
 
-Plain numbers and no import: `xmlrpc.client` refuses members of an enum, and `supervisorctl pid` in a script's loop must not
-pay for importing `typing`.
+Plain numbers without an import: `xmlrpc.client` refuses members of an enum, and `supervisorctl pid` in a script's loop
+must not spend time on importing `typing`.
 """
 
 from __future__ import annotations
@@ -25,5 +25,5 @@ ALREADY_ADDED = 90
 STILL_RUNNING = 91
 CANT_REREAD = 92
 
-# Each by its number. The stock client's `start` and `stop` raise on a code that is not among them.
+# Code -> name. The `start` and `stop` of Supervisor's own client raise on a code that is not in this list.
 NAMES = {code: name for name, code in tuple(globals().items()) if name.isupper()}

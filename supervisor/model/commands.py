@@ -1,4 +1,4 @@
-"""Commands: what `decide` wants done. Values only; `shell/perform.py` does them and posts the outcome as an input."""
+"""Commands: the actions that `decide` requests. Values only; `shell/perform.py` executes them and posts the outcomes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ class Command:
 class Spawn(Command):
     """Start one attempt under a shim. Outcome: SpawnSucceeded or SpawnBroke; later Ended.
 
-    `batch_size` is the most that it may take (None: as configured); `rollbacks` numbers the chance that it draws.
+    `batch_size` is the largest batch allowed (None: as configured). `rollbacks` selects the random seed.
 
-    Of a program with checkpoints of its own, `aside` and those from step `from_step` on are set aside first. Files of an
-    unknown format that were written after `doubt_from_wall_s` may be cut. Outcome: CheckpointsFound, before the others.
+    If the program writes its own checkpoints, those in `aside` and those from step `from_step` on are set aside first. Files
+    of an unknown format that were written after `doubt_from_wall_s` may be cut. Outcome: CheckpointsFound, before the
+    others.
     """
 
     spec: ProgramSpec
@@ -47,7 +48,7 @@ class Adopt(Command):
 
 @dataclass(frozen=True, slots=True)
 class Watch(Command):
-    """Begin to take readings of an attempt."""
+    """Start to sample an attempt."""
 
     spec: ProgramSpec
     attempt: int
@@ -58,7 +59,7 @@ class Watch(Command):
 
 @dataclass(frozen=True, slots=True)
 class Forget(Command):
-    """The attempt is over: no more readings of it."""
+    """Stop to sample an attempt: it is over."""
 
     program: str
     token: str
@@ -66,7 +67,7 @@ class Forget(Command):
 
 @dataclass(frozen=True, slots=True)
 class SendSignal(Command):
-    """Signal the worker itself through its pidfd (SIGTERM, SIGCONT, or an operator's choice)."""
+    """Send a signal to the worker itself through its pidfd (SIGTERM, SIGCONT, or an operator's choice)."""
 
     program: str
     token: str
@@ -75,7 +76,7 @@ class SendSignal(Command):
 
 @dataclass(frozen=True, slots=True)
 class ContinueChild(Command):
-    """Send SIGCONT to one process of an attempt's tree, known by its start ticks."""
+    """Send SIGCONT to one process of an attempt's tree, identified by its pid and start ticks."""
 
     program: str
     token: str
@@ -93,7 +94,7 @@ class AskToLeave(Command):
 
 @dataclass(frozen=True, slots=True)
 class KillTree(Command):
-    """SIGKILL for the whole tree of an attempt. Outcome: Ended."""
+    """Send SIGKILL to the whole tree of an attempt. Outcome: Ended."""
 
     program: str
     token: str
@@ -101,7 +102,7 @@ class KillTree(Command):
 
 @dataclass(frozen=True, slots=True)
 class TakeEvidence(Command):
-    """Examine a stalled worker before anything is done to it. Outcome: EvidenceTaken (bounded time)."""
+    """Examine a stalled worker before any other action. Outcome: EvidenceTaken (bounded time)."""
 
     program: str
     token: str
@@ -123,7 +124,7 @@ class SetControl(Command):
 class TellEnd(Command):
     """Write when and why the box ends into the file that an attempt's EXTRALIFE_LEAVE_BY names; `why` empty: remove it.
 
-    `until_wall_s` None: nobody knows when.
+    `until_wall_s` None: the time is unknown.
     """
 
     program: str
@@ -134,7 +135,7 @@ class TellEnd(Command):
 
 @dataclass(frozen=True, slots=True)
 class QuarantineCheckpoint(Command):
-    """Rename the newest good checkpoint of a program to `.bad`, so that the next attempt takes the one before."""
+    """Rename the newest good checkpoint of a program to `.bad`, so that the next attempt resumes from the previous one."""
 
     program: str
     step: int | None
@@ -142,7 +143,7 @@ class QuarantineCheckpoint(Command):
 
 @dataclass(frozen=True, slots=True)
 class RollBack(Command):
-    """Rename the checkpoints from `from_step` on to `.bad`, all but the last whole one, so that an older one is taken."""
+    """Rename the checkpoints from `from_step` on to `.bad`, except the last whole one, so that an older one is used."""
 
     program: str
     from_step: int
@@ -161,7 +162,7 @@ class Backup(Command):
 
 @dataclass(frozen=True, slots=True)
 class CheckBackup(Command):
-    """Verify what a backup has of these programs (none named: of all). Outcome: BackupChecked."""
+    """Verify the checkpoints of these programs in a backup (no names: all programs). Outcome: BackupChecked."""
 
     backup: str
     programs: tuple[str, ...]
@@ -170,9 +171,9 @@ class CheckBackup(Command):
 
 @dataclass(frozen=True, slots=True)
 class RestoreBackup(Command):
-    """Keep what these programs have, as a backup; then give them that of `backup`. Outcome: BackupRestored.
+    """Back up the present checkpoints of these programs, then restore those of `backup`. Outcome: BackupRestored.
 
-    None of them runs. Asked again after a crash it finishes what it had begun.
+    None of the programs runs meanwhile. If the command is repeated after a crash, it finishes the interrupted work.
     """
 
     backup: str
@@ -182,17 +183,17 @@ class RestoreBackup(Command):
 
 @dataclass(frozen=True, slots=True)
 class OffsiteCopy(Command):
-    """Copy everything off the box, within `limit_s`. Outcome: OffsiteDone. `urgent`: what is under way makes room."""
+    """Copy everything off the box, within `limit_s`. Outcome: OffsiteDone. `urgent`: ends the running task."""
 
     cause: str
     programs: tuple[str, ...]
     limit_s: float
-    token: str  # of the lease on record, its generation, and the repository that it is of
+    token: str  # of the lease on record; next: the lease's generation and the name of its repository
     generation: int
     place: str
     urgent: bool = False
     look_only: bool = False  # read the lease, copy nothing
-    copied: str = ""  # the newest copy on record: a newer one in the repository is of another box
+    copied: str = ""  # the newest copy on record: a newer copy in the repository was made by another box
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,19 +217,19 @@ class AlertReboot(Command):
     number: int
     losses: dict[str, Loss]
     resuming: tuple[str, ...]
-    pattern: str = ""  # what the reboots on record have in common
+    pattern: str = ""  # clause about the pattern of the reboots on record
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreFoundation(Command):
-    """Restore a file or directory that the daemon relies on. Outcome: FoundationsLooked. It is tried until it is back."""
+    """Restore a file or directory that the daemon relies on. Outcome: FoundationsLooked. Repeated until it succeeds."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class AlertClock(Command):
-    """Append one line to reboot_alerts.log: when the reboot of that number was, now that the clock is set."""
+    """Append one line to reboot_alerts.log: the real time of the reboot of that number, now that the clock is set."""
 
     number: int
     reboot_wall_s: float
@@ -237,7 +238,7 @@ class AlertClock(Command):
 
 @dataclass(frozen=True, slots=True)
 class Tell(Command):
-    """Put an alert into systemd's journal, where there is one. No outcome."""
+    """Write an alert to systemd's journal, where there is one. No outcome."""
 
     notice: Notice
 
@@ -260,7 +261,7 @@ class Reply(Command):
 
 @dataclass(frozen=True, slots=True)
 class ClearLogs(Command):
-    """Empty the logs of these programs, then answer the request: what is known already, and how each of them went."""
+    """Empty the logs of these programs, then answer the request with `known` and the result for each program."""
 
     request_id: int
     programs: tuple[tuple[str, tuple[str, ...]], ...]  # (name, paths of its logs)
@@ -269,11 +270,11 @@ class ClearLogs(Command):
 
 @dataclass(frozen=True, slots=True)
 class EndDaemon(Command):
-    """Leave the loop. `reexec`: replace this process image, workers stay."""
+    """Leave the loop. `reexec`: replace this process image; the workers keep running."""
 
     reexec: bool
 
 
 def orphan_spec(name: str) -> ProgramSpec:
-    """What is left to know of a program that has gone from the config while it ran: enough to end it."""
+    """A minimal spec for a program that left the config while it ran: enough to end it."""
     return ProgramSpec(name=name, argv=(), digest="")

@@ -1,8 +1,7 @@
-"""What has happened to a program, counted over all of its attempts. No count ever falls: monitoring counts its increases.
+"""Counts of events of a program, over all of its attempts. No count ever falls: monitoring systems count increases.
 
-Counts are part of the state, hence of the journal's snapshots, so that neither a restart of the daemon nor the archiving
-of old facts takes anything back. They come from facts alone: what a worker reports between two facts may be lost in a power
-cut.
+Counts are part of the state, so they are in the journal's snapshots. Neither a restart of the daemon nor the archiving of
+old facts lowers them. They come from facts alone: a report of a worker between two facts may be lost in a power cut.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from supervisor.records import dataclass, replace
 
 @dataclass(frozen=True)
 class Counts:
-    """`computed_steps` are all environment steps on record, `lost_steps` those of them that a resume took back."""
+    """`computed_steps` are all environment steps on record; `lost_steps` are those of them that were lost at a resume."""
 
     ends: dict[str, int] = field(default_factory=dict)  # of attempts, by cause (`policy/worker/diagnosis.py`)
     computed_steps: int = 0
     lost_steps: int = 0
-    lost_unknown: int = 0  # resumes of which nobody knows how many steps they cost
+    lost_unknown: int = 0  # number of resumes whose lost steps are unknown
 
 
 def counted(counts: Counts, before: int | None, after: int | None, fact: facts.ProgramFact) -> Counts:
@@ -33,15 +32,16 @@ def counted(counts: Counts, before: int | None, after: int | None, fact: facts.P
 
 
 def advanced(counts: Counts, before: int | None, after: int | None) -> Counts:
-    """A position that is further than it was says that the steps between were computed."""
+    """The counts after a change of position: a later position means that the steps in between were computed."""
     gain = (after or 0) - (before or 0)
     return replace(counts, computed_steps=counts.computed_steps + gain) if gain > 0 else counts
 
 
 def _resumed(counts: Counts, before: int | None, fact: facts.Resumption) -> Counts:
-    """Example: step 5,000 was known, 1,200 were lost, it resumes at 4,000: 200 steps beyond 5,000 were computed, too.
+    """The counts after a resume.
 
-    The first resume of a program that nothing is known of says nothing: its checkpoints were made elsewhere.
+    Example: step 5,000 was known, 1,200 were lost, it resumes at 4,000: 200 steps beyond 5,000 were computed, too.
+    The first resume of a program without a known step adds no count: its checkpoints were made elsewhere.
     """
     if before is None:
         return counts

@@ -1,11 +1,11 @@
-"""Facts: what durably happened. The daemon's state is a fold over them (`model/state.py`).
+"""Facts: durable records of events. The daemon's state is a fold over them (`model/state.py`).
 
 Rules that keep a journal readable for years:
 
 * A fact is a frozen dataclass with a version, flat and JSON-shaped: str, int, float, bool, None, tuples, dicts.
-* It says what happened and `why`, in one sentence for a person. It never says what to do.
-* Its time is not in it: the journal stamps `at_s` (journal time), `wall_s` and `boot_id` on every row (`Stamped`).
-* A field is added with a default; anything else makes a new kind, and the old one stays readable.
+* It records what happened and `why`, in one sentence for a person. It never records what to do.
+* It does not contain its time: the journal adds `at_s` (journal time), `wall_s` and `boot_id` to every row (`Stamped`).
+* A new field has a default. Any other change makes a new kind, and the old kind stays readable.
 
 Telemetry (frames, rates, GPU samples) is not a fact: only verdicts drawn from it are.
 """
@@ -45,19 +45,19 @@ class AttemptFact(ProgramFact):
 
 @dataclass(frozen=True, slots=True)
 class DaemonStarted(Fact):
-    """A daemon took over the state directory. `clean` says whether the one before had stopped in order."""
+    """A daemon took over the state directory. `clean`: the previous daemon had stopped in order."""
 
     pid: int
     version: str
     clean: bool
-    salt: str  # random, makes this daemon's attempt tokens unlike those of any other on this host
+    salt: str  # random; makes this daemon's attempt tokens different from those of any other daemon on this host
     adopted: int = 0
-    last_sign_s: float | None = None  # of the daemon before, in journal time
+    last_sign_s: float | None = None  # the previous daemon's last sign of life, in journal time
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonStopping(Fact):
-    """The daemon was asked to end. `keep_workers`: it re-executes itself, the workers stay."""
+    """The daemon was asked to end. `keep_workers`: it re-executes itself, and the workers keep running."""
 
     keep_workers: bool
     by: str
@@ -65,12 +65,12 @@ class DaemonStopping(Fact):
 
 @dataclass(frozen=True, slots=True)
 class DaemonStopped(Fact):
-    """An orderly end: every worker had left or was left behind on purpose."""
+    """An orderly end: every worker had exited, or the daemon left it running on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonSuspended(Fact):
-    """The deciding loop did not run for `gap_s` (SIGSTOP, suspend, starvation): nobody is judged until `until_s`."""
+    """The deciding loop did not run for `gap_s` (SIGSTOP, suspend, starvation): no worker is judged until `until_s`."""
 
     gap_s: float
     until_s: float
@@ -78,12 +78,12 @@ class DaemonSuspended(Fact):
 
 @dataclass(frozen=True, slots=True)
 class HostRebooted(Fact):
-    """The box restarted. `down_s` is last sign of life to boot; `up_s` the life of the boot that ended (None: unknown).
+    """The box restarted. `down_s`: from the last sign of life to the boot; `up_s`: length of the ended boot (None: unknown).
 
     `cause` is one of `orderly`, `operator`, `unclean`, `preempted` (an end that was announced, see `EndAnnounced`; this may
-    be another box), `moved` (this is another box, see `BoxIdentified`); `end` says more
-    of it (`policy/box/reboot_cause.py`; empty: unknown), in the box's own `last_words`.
-    `steps` are each program's environment steps at the last sign of life, so that lost work can be told once it has resumed.
+    be another box), `moved` (this is another box, see `BoxIdentified`). `end` is the kind of end
+    (`policy/box/reboot_cause.py`; empty: unknown), and `last_words` are its evidence.
+    `steps` are each program's environment steps at the last sign of life; the lost work is computed from them at the resume.
     """
 
     old_boot_id: str
@@ -104,9 +104,9 @@ class HostRebooted(Fact):
 
 @dataclass(frozen=True, slots=True)
 class BoxIdentified(Fact):
-    """Which box this is: recorded when one of its identifiers is new or has changed (`policy/box/box_identity.py`).
+    """The identity of this box: recorded when one of its identifiers is new or has changed (`policy/box/box_identity.py`).
 
-    `another`: not the box that the record is of. Its own record of levels and reboots begins; the older one is kept.
+    `another`: this is not the box on record. A new record of levels and reboots begins; the older one is kept.
     """
 
     hostname: str
@@ -116,16 +116,16 @@ class BoxIdentified(Fact):
 
 @dataclass(frozen=True, slots=True)
 class ClockStepped(Fact):
-    """The wall clock moved by `step_s` against CLOCK_BOOTTIME. Nothing depends on it but what people read."""
+    """The wall clock moved by `step_s` relative to CLOCK_BOOTTIME. This affects only displayed times."""
 
     step_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class ClockSet(Fact):
-    """The wall clock of this boot was not set until now (`policy/box/wall_clock.py`): its stamps are `step_s` too early.
+    """The wall clock of this boot was not set until now (`policy/box/wall_clock.py`): earlier times are `step_s` too early.
 
-    `reboot_wall_s` and `down_s` mend the newest reboot, if that was stamped so; None: it was not, or nobody knows.
+    `reboot_wall_s` and `down_s` correct the newest reboot, if it had such a time; None: it had not, or the value is unknown.
     """
 
     step_s: float
@@ -135,9 +135,9 @@ class ClockSet(Fact):
 
 @dataclass(frozen=True, slots=True)
 class JournalSalvaged(Fact):
-    """The journal was damaged: it is kept as `kept_as`, and rebuilt of the `kept` facts that could still be read.
+    """The journal was damaged: it is kept as `kept_as`, and was rebuilt from the `kept` facts that could still be read.
 
-    The last row of the rebuilt journal itself, so that no crash can part the two. `lost` is None when nobody can know.
+    This fact is the last row of the rebuilt journal, so that a crash cannot separate the two. `lost` None: unknown.
     """
 
     error: str
@@ -148,7 +148,7 @@ class JournalSalvaged(Fact):
 
 @dataclass(frozen=True, slots=True)
 class JournalStalled(Fact):
-    """The journal could not be written for `for_s` seconds, and nothing was started. The first fact after that time."""
+    """The journal could not be written for `for_s` seconds, and no worker was started. The first fact after that time."""
 
     error: str
     for_s: float
@@ -157,9 +157,9 @@ class JournalStalled(Fact):
 
 @dataclass(frozen=True, slots=True)
 class JournalRestored(Fact):
-    """The journal's file was removed or replaced while the daemon ran; its `kept` facts are in a new file, none is lost.
+    """The journal's file was removed or replaced while the daemon ran; all `kept` facts are in a new file, none is lost.
 
-    `found_kept_as`: the name under which the file that had taken its place is kept; empty: there was none.
+    `found_kept_as`: the new name of the file that was found in its place; empty: there was none.
     """
 
     error: str
@@ -182,7 +182,7 @@ class FoundationLost(Fact):
 
 @dataclass(frozen=True, slots=True)
 class FoundationRestored(Fact):
-    """It is in place again, after `for_s`. `troubled`: it had stayed away for longer than one try to restore it."""
+    """The file or directory is in place again, after `for_s`. `troubled`: at least one attempt to restore it had failed."""
 
     name: str
     path: str
@@ -192,9 +192,9 @@ class FoundationRestored(Fact):
 
 @dataclass(frozen=True, slots=True)
 class ConfigRefused(Fact):
-    """The configuration cannot be used, for these reasons. `in_use` is the kept one that is in force in its place.
+    """The configuration cannot be used, because of these errors. `in_use` is the saved configuration used instead.
 
-    An empty `in_use`: the daemon was to read it anew and goes on with the settings that it has.
+    An empty `in_use`: the failure was at a reload, and the daemon keeps its present settings.
     """
 
     errors: tuple[str, ...]
@@ -204,15 +204,15 @@ class ConfigRefused(Fact):
 
 @dataclass(frozen=True, slots=True)
 class ConfigMended(Fact):
-    """The configuration, which was refused before, is good again and in force."""
+    """The configuration, which was refused before, is valid again and in force."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot(Fact):
     """The state after all earlier facts (`model/snapshot.py`). Folding it gives `state`, without the earlier facts.
 
-    So a start of the daemon folds from the newest one only, damage before it costs history and not the truth, and what
-    is older may go to the archive.
+    So a start of the daemon folds only from the newest snapshot on. Damage before it loses history, but no state, and older
+    facts may go to the archive.
     """
 
     state: str
@@ -231,19 +231,19 @@ class LevelChosen(Fact):
 
 @dataclass(frozen=True, slots=True)
 class LadderLaid(Fact):
-    """The ladder that the box climbs, lowest first, and the record that it begins with (`load`, as in `Reviewed`)."""
+    """The ladder of levels, lowest first, and the record that the box begins with (`load`, as in `Reviewed`)."""
 
     levels: tuple[str, ...]
-    shapes: tuple[str, ...]  # a level of another shape is another level, even under the same name
+    shapes: tuple[str, ...]  # a level with another shape is another level, even with the same name
     load: str
 
 
 @dataclass(frozen=True, slots=True)
 class Reviewed(Fact):
-    """What `up_s` of training at a level have shown. `reading` is the kept steps a minute (None: not known).
+    """The review of `up_s` of training at a level. `reading` is the kept steps a minute (None: not known).
 
-    `load` is what the rule (`policy/level/load.py`) remembers from here on: told, and not to be worked out again by a later
-    rule from the same evidence, or an upgrade would move boxes to another level without a fact that says why.
+    `load` is the new state of the rule (`policy/level/load.py`). It is recorded instead of computed again from the evidence:
+    otherwise an upgrade with another rule would move boxes to another level without a fact that gives the reason.
     """
 
     level: str
@@ -254,7 +254,7 @@ class Reviewed(Fact):
 
 @dataclass(frozen=True, slots=True)
 class RebootJudged(Fact):
-    """How much of a reboot counts against which level (`policy/level/attribution.py`), and the load rule's new record."""
+    """The share of a reboot that counts against a level (`policy/level/attribution.py`), and the load rule's new state."""
 
     level: str
     weight: float
@@ -264,7 +264,7 @@ class RebootJudged(Fact):
 
 @dataclass(frozen=True, slots=True)
 class NodeFaultJudged(Fact):
-    """What a job that was lost by its node means for the level, and the load rule's new record."""
+    """How much the loss of a job by its node counts against the level, and the load rule's new state."""
 
     node: str
     level: str
@@ -275,7 +275,7 @@ class NodeFaultJudged(Fact):
 
 @dataclass(frozen=True, slots=True)
 class LevelSettled(Fact):
-    """Every slot trains again, `after_s` after a change of level that has cost `cost_s` of all slots' training."""
+    """Every slot trains again, `after_s` after a change of level; the change cost `cost_s` of training by all slots."""
 
     level: str
     after_s: float
@@ -284,7 +284,7 @@ class LevelSettled(Fact):
 
 @dataclass(frozen=True, slots=True)
 class LevelPinned(Fact):
-    """The operator wants this level, until `until_s` (journal time; None: until further notice)."""
+    """The operator has pinned this level, until `until_s` (journal time; None: until further notice)."""
 
     level: str
     by: str
@@ -302,7 +302,7 @@ class LevelUnpinned(Fact):
 
 @dataclass(frozen=True, slots=True)
 class GpusFound(Fact):
-    """How many GPUs this box has, whenever that is another number than before; `names` are theirs, by index."""
+    """The number of GPUs of this box, recorded when it changes; `names` are their names, by index."""
 
     count: int
     names: tuple[str, ...]
@@ -319,14 +319,14 @@ class GpusUnknown(Fact):
 
 @dataclass(frozen=True, slots=True)
 class GpusKnown(Fact):
-    """They can be read again."""
+    """The GPUs can be read again."""
 
     after_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class GpuLost(Fact):
-    """One GPU does not answer any more, while the others do."""
+    """One GPU does not answer any more; the others do."""
 
     gpu: int
     uuid: str
@@ -335,7 +335,7 @@ class GpuLost(Fact):
 
 @dataclass(frozen=True, slots=True)
 class GpuBack(Fact):
-    """It answers again."""
+    """A lost GPU answers again."""
 
     gpu: int
     uuid: str
@@ -357,12 +357,12 @@ class Vetoed(Fact):
 
     rule: str
     cap: str
-    level: str  # the one in force when it was seen
+    level: str  # the level in force when the reason was seen
 
 
 @dataclass(frozen=True, slots=True)
 class VetoLifted(Fact):
-    """The reason of a veto has been gone for long enough."""
+    """The reason for a veto has been gone for long enough."""
 
     rule: str
     after_s: float
@@ -370,7 +370,7 @@ class VetoLifted(Fact):
 
 @dataclass(frozen=True, slots=True)
 class OperatorAsked(Fact):
-    """Someone used the control socket for something that changes the world; `uid` is the peer's."""
+    """An operator's request over the control socket that changes something; `uid` is the user id of the client."""
 
     request: str
     args: tuple[str, ...]
@@ -382,33 +382,33 @@ class OperatorAsked(Fact):
 
 @dataclass(frozen=True, slots=True)
 class ClusterUnreachable(Fact):
-    """The cluster's controller does not answer. Jobs run on; nothing is submitted again, and nothing is called ended."""
+    """The cluster's controller does not answer. Jobs continue; no job is submitted again, and no job counts as ended."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterReached(Fact):
-    """It answers again."""
+    """The cluster's controller answers again."""
 
     after_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFaulted(Fact):
-    """A job of ours was lost by its node. `weight` is how much of it counts against the level (`cluster/level_fault.py`)."""
+    """A node lost one of our jobs. `weight`: the share that counts against the level (`policy/cluster/level_fault.py`)."""
 
     node: str
     partition: str
     by: str  # the program
     job: str
-    new: bool = True  # False: of the same fault as the job before
+    new: bool = True  # False: it belongs to the same fault as an earlier job
     weight: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class NodeExcluded(Fact):
-    """New jobs avoid a node until then, in journal time."""
+    """New jobs avoid a node until `until_s` (journal time)."""
 
     node: str
     until_s: float
@@ -419,12 +419,12 @@ class NodeExcluded(Fact):
 
 @dataclass(frozen=True, slots=True)
 class BackupFact(Fact):
-    """A fact about a backup, or about going back to one (`deciding/backups.py`)."""
+    """A fact about a backup, or about a rollback to one (`deciding/backups.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackupIntended(BackupFact):
-    """Committed before anything is copied. `cause`: operator, calendar or level; `due_wall_s` is the calendar's time."""
+    """Committed before the first copy. `cause`: operator, calendar or level; `due_wall_s` is the calendar's time."""
 
     name: str
     label: str
@@ -437,7 +437,7 @@ class BackupIntended(BackupFact):
 class BackedUp(BackupFact):
     """A verified copy of each program's newest whole checkpoint is durable. `method`: reflink, link or copy.
 
-    `removed` are the older backups that had to go for it. `missed` are programs whose checkpoints could not be copied, with
+    `removed` are older backups that were deleted for it. `missed` are programs whose checkpoints could not be copied, with
     the reason.
     """
 
@@ -459,17 +459,17 @@ class BackupFailed(BackupFact):
 
 @dataclass(frozen=True, slots=True)
 class RollbackIntended(BackupFact):
-    """Programs (none named: all that are in it) are to go back to a backup. First it is verified; nothing else is done."""
+    """A rollback of programs (no names: all in the backup) was requested. The backup is verified before any change."""
 
     backup: str
     programs: tuple[str, ...]
-    kept_as: str  # the name of the backup that the present checkpoints become
+    kept_as: str  # name of the backup made of the present checkpoints before the rollback
     by: str
 
 
 @dataclass(frozen=True, slots=True)
 class RollbackBegun(BackupFact):
-    """The backup is whole: from here on these programs stop, and none of them starts before `RolledBackTo` or a failure."""
+    """The backup is complete: these programs stop now, and none of them starts before `RolledBackTo` or a failure."""
 
     backup: str
     programs: tuple[str, ...]
@@ -477,7 +477,7 @@ class RollbackBegun(BackupFact):
 
 @dataclass(frozen=True, slots=True)
 class RolledBackTo(BackupFact):
-    """These programs go on from these steps; what was there is the backup `kept_as` (empty: there was nothing)."""
+    """These programs resume from these steps. Their former checkpoints are the backup `kept_as` (empty: there were none)."""
 
     backup: str
     steps: dict[str, int | None]  # by program; None: not known
@@ -486,14 +486,11 @@ class RolledBackTo(BackupFact):
 
 @dataclass(frozen=True, slots=True)
 class RollbackFailed(BackupFact):
-    """The rollback failed. Nothing has changed, except for the programs in `steps`, which it had reached before."""
+    """The rollback failed. Only the programs in `steps` were rolled back before the failure; the others are unchanged."""
 
     backup: str
     error: str
     steps: dict[str, int | None]  # by program; None: not known
-
-
-# --- alerts ----------------------------------------------------------------------------------------------------------
 
 
 # --- copies off the box (`deciding/offsite.py`) -------------------------------------------------------------------------
@@ -515,8 +512,8 @@ class OffsiteAsked(OffsiteFact):
 class OffsiteCopied(OffsiteFact):
     """A copy is in the repository, as restic's `snapshot`. Its files were collected at `as_of_s` (journal time).
 
-    `steps` are those of each program's checkpoint in it; `missed` are programs whose checkpoints could not be copied, with
-    the reason. `sent_bytes` were new to the repository.
+    `steps` is the step of each program's checkpoint in it. `missed` are programs whose checkpoints could not be copied, with
+    the reason. `sent_bytes` is the size of the data that was new to the repository.
     """
 
     cause: str
@@ -532,7 +529,7 @@ class OffsiteCopied(OffsiteFact):
 
 @dataclass(frozen=True, slots=True)
 class OffsiteFailed(OffsiteFact):
-    """`what` did not succeed: copy, forget, check or take-over. `error` quotes restic."""
+    """The task `what` failed: copy, forget, check or take-over. `error` quotes restic."""
 
     what: str
     error: str
@@ -557,7 +554,7 @@ class OffsiteLate(OffsiteFact):
 
 @dataclass(frozen=True, slots=True)
 class OffsiteFenced(OffsiteFact):
-    """Another box has taken over the repository, so no program runs here. `token` is of its lease, `place` names where."""
+    """Another box has taken over the repository, so no program runs here. `token`: of its lease; `place`: the repository."""
 
     box: str
     since_wall_s: float
@@ -567,7 +564,7 @@ class OffsiteFenced(OffsiteFact):
 
 @dataclass(frozen=True, slots=True)
 class OffsiteReleased(OffsiteFact):
-    """The repository that is configured now is not the one in which another box has taken over."""
+    """The fence ends: the repository that is configured now is not the one in which another box has taken over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -584,9 +581,9 @@ class OffsiteHeld(OffsiteFact):
 
 @dataclass(frozen=True, slots=True)
 class EndAnnounced(Fact):
-    """The provider, or who speaks for it, says that this box ends (`sure`), or may end.
+    """A notice, by the provider or a configured source, that this box ends (`sure`), or may end.
 
-    `until_s` (journal time) is when, `leave_at_s` when the programs leave because of it; None: nobody knows, and never.
+    `until_s` (journal time) is the time of the end; None: unknown. `leave_at_s` is when the programs leave; None: never.
     """
 
     id: str
@@ -599,24 +596,27 @@ class EndAnnounced(Fact):
 
 @dataclass(frozen=True, slots=True)
 class EndCalledOff(Fact):
-    """The notice of this id counts no more. `passed`: its time is over, and the box is still there; else withdrawn."""
+    """The notice of this id is over. `passed`: its time has passed, and the box is still there; else it was withdrawn."""
 
     id: str
     source: str
     passed: bool = False
 
 
+# --- alerts ----------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class AlertFact(Fact):
-    """A fact about an alert (`deciding/alerting.py`); `why` is what the alert says."""
+    """A fact about an alert (`deciding/alerting.py`); `why` is the text of the alert."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlertRaised(AlertFact):
-    """An alert is sent: from now on each of `targets` is owed it. Committed with the fact that it reports.
+    """An alert is sent: it waits for each of `targets`. Committed together with the fact that it reports.
 
-    `tokens` is what the rate limit has left after it; `more` says how many that were held it stands for. `text` is what it
-    says where that has more than one line.
+    `tokens` is the number of tokens left for the rate limit; `more` is the number of held alerts that it stands for. `text`
+    is its text if that has more than one line.
     """
 
     id: str
@@ -631,7 +631,7 @@ class AlertRaised(AlertFact):
 
 @dataclass(frozen=True, slots=True)
 class AlertHeld(AlertFact):
-    """An alert is counted instead of sent. A later alert says how many there were (`policy/upkeep/alerting.py`)."""
+    """An alert is counted instead of sent. A later alert reports the number (`policy/upkeep/alerting.py`)."""
 
     alert: str
     severity: str
@@ -640,7 +640,7 @@ class AlertHeld(AlertFact):
 
 @dataclass(frozen=True, slots=True)
 class AlertDelivered(AlertFact):
-    """A target has taken it."""
+    """A target has accepted the alert."""
 
     id: str
     target: str
@@ -648,7 +648,7 @@ class AlertDelivered(AlertFact):
 
 @dataclass(frozen=True, slots=True)
 class ReportMade(AlertFact):
-    """The daily report: its `text`, for the time of the calendar `due_wall_s`. It goes out as an alert."""
+    """The daily report: its `text`, for the due time `due_wall_s`. It is sent as an alert."""
 
     text: str
     due_wall_s: float
@@ -656,7 +656,7 @@ class ReportMade(AlertFact):
 
 @dataclass(frozen=True, slots=True)
 class AlertTargetFailing(AlertFact):
-    """A target does not take alerts; they wait. Once a spell: the next `AlertDelivered` to it ends it."""
+    """A target does not accept alerts; they wait. Recorded once until the next `AlertDelivered` to this target."""
 
     target: str
     error: str
@@ -664,7 +664,7 @@ class AlertTargetFailing(AlertFact):
 
 @dataclass(frozen=True, slots=True)
 class AlertsDropped(AlertFact):
-    """These alerts have never reached a target, and will not."""
+    """These alerts were never delivered to a target, and are dropped for it."""
 
     target: str
     ids: tuple[str, ...]
@@ -677,9 +677,9 @@ class AlertsDropped(AlertFact):
 class ProgramConfigured(ProgramFact):
     """A program appeared in, or changed with, the config. `digest` covers everything that needs a restart to change.
 
-    Changed, it is another program: earlier deaths are forgiven. Where only the level has become another one (`own_digest`
-    is that of the program's own settings) the batches stay that each level has shown it can hold; `moved` there by the
-    rule that climbs, nothing is forgiven.
+    A changed program counts as another program: earlier deaths are forgiven. `own_digest` covers only the program's own
+    settings. `level_only`: only the settings of the level changed, so the lowered batches of each level stay. `moved`: the
+    load rule changed the level, so nothing is forgiven.
     """
 
     digest: str
@@ -687,7 +687,7 @@ class ProgramConfigured(ProgramFact):
     own_digest: str = ""
     level_only: bool = False
     moved: bool = False
-    service: bool = False  # it takes no slot and is no training
+    service: bool = False  # it uses no slot and is no training
 
 
 @dataclass(frozen=True, slots=True)
@@ -697,7 +697,7 @@ class ProgramRemoved(ProgramFact):
 
 @dataclass(frozen=True, slots=True)
 class Wanted(ProgramFact):
-    """What the operator wants of a program, for good: `run` or `stop`. Survives daemon restarts and reboots."""
+    """Whether the operator wants a program to run or to stop. This survives daemon restarts and reboots."""
 
     run: bool
     by: str
@@ -705,7 +705,7 @@ class Wanted(ProgramFact):
 
 @dataclass(frozen=True, slots=True)
 class SpawnIntended(AttemptFact):
-    """Committed before the shim is started: a daemon that is killed in between finds the attempt again by its token."""
+    """Committed before the shim is started: after a crash in between, the next daemon finds the attempt by its token."""
 
     attempt: int
     digest: str
@@ -714,7 +714,7 @@ class SpawnIntended(AttemptFact):
 
 @dataclass(frozen=True, slots=True)
 class JobSubmitted(AttemptFact):
-    """The cluster has the attempt's job. `SpawnIntended` came before: a daemon killed in between finds the job again."""
+    """The cluster accepted the attempt's job. After a crash since `SpawnIntended`, the next daemon finds the job again."""
 
     job: str
 
@@ -740,7 +740,7 @@ class JobRequeued(ProgramFact):
 
 @dataclass(frozen=True, slots=True)
 class Spawned(AttemptFact):
-    """The worker's program image runs. Pids are meaningful with the boot id and start ticks only."""
+    """The worker's program image runs. Pids are meaningful only together with the boot id and start ticks."""
 
     pid: int
     start_ticks: int
@@ -766,39 +766,39 @@ class BecameReady(AttemptFact):
 
 @dataclass(frozen=True, slots=True)
 class Resumption(AttemptFact):
-    """From which step an attempt goes on. `lost_steps` were computed before and are gone (None: unknown)."""
+    """The step at which an attempt resumes. `lost_steps` were computed before and are lost (None: unknown)."""
 
     step: int
     lost_steps: int | None
     lost_s: float | None = None
     cause: str = ""
-    lost_share: float | None = None  # of what the attempt before had computed; never more than all of it
-    at_least: bool = False  # the attempt before may have come further than anybody saw (`policy/worker/loss.py`)
+    lost_share: float | None = None  # share of the previous attempt's computed steps, at most 1
+    at_least: bool = False  # the previous attempt may have come further than its last reading (`policy/worker/loss.py`)
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed(Resumption):
-    """The worker restored a checkpoint, or says that it has begun at step 0."""
+    """The worker restored a checkpoint, or reported that it has begun at step 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstStepShown(Resumption):
-    """`step` is the first that its own output shows: it has resumed there or before. Of checkpoints it says nothing."""
+    """`step` is the first step in its own output: it has resumed there or before. This proves nothing about checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResumeUnknown(AttemptFact):
-    """It trains again and has not said from which step on: what the attempts before had computed is unproven."""
+    """It trains again without a report of its first step: the work of earlier attempts is unproven."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpointed(AttemptFact):
-    """A newer durable checkpoint was seen (at most one fact in ten minutes and program; the manifests know all)."""
+    """A newer durable checkpoint was seen (at most one fact in ten minutes and program; the manifests list all)."""
 
     step: int
     stall_s: float | None
     write_s: float | None
-    well: bool = True  # it showed no illness then: a step beyond one counts as recovery
+    well: bool = True  # no illness at that time: a checkpoint beyond the step of an illness then counts as recovery
 
 
 @dataclass(frozen=True, slots=True)
@@ -810,14 +810,14 @@ class StartsFrom(AttemptFact):
     saved_at_s: float | None = None  # journal time
     size_bytes: int | None = None
     torn: str = ""  # the newest torn one, if it is newer
-    sure: bool = True  # nothing newer may be whole
-    left: tuple[str, ...] = ()  # could not be set aside
-    error: str = ""  # they could not be looked at: nothing else is known
+    sure: bool = True  # no newer checkpoint may be whole
+    left: tuple[str, ...] = ()  # paths that could not be set aside
+    error: str = ""  # why the look failed; the other fields are then meaningless
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSeen(AttemptFact):
-    """A newer whole one of the program's own checkpoints was seen (at most one fact in ten minutes and program)."""
+    """A newer whole checkpoint, written by the program itself, was seen (at most one fact in ten minutes and program)."""
 
     path: str
     step: int | None
@@ -835,7 +835,7 @@ class CheckpointBad(AttemptFact):
 
 @dataclass(frozen=True, slots=True)
 class Reported(AttemptFact):
-    """Something else that the worker reported (`workers.contract.Client.report`): a failed save, a fresh start ..."""
+    """Any other report of the worker (`workers.contract.Client.report`): a failed save, a fresh start ..."""
 
     kind: str
     text: str
@@ -854,7 +854,7 @@ class CheckpointFailed(AttemptFact):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointQuarantined(ProgramFact):
-    """A checkpoint that loads but kills its worker again and again was set aside by us."""
+    """extralife set aside a checkpoint that loads, but kills its worker again and again."""
 
     path: str
     step: int | None
@@ -862,9 +862,9 @@ class CheckpointQuarantined(ProgramFact):
 
 @dataclass(frozen=True, slots=True)
 class RolledBack(ProgramFact):
-    """After a divergence or an illness at `step`: checkpoints from `from_step` on (None: there is none) are set aside by us.
+    """After a divergence or an illness at `step`, the checkpoints from `from_step` on are set aside (None: there is none).
 
-    `number` counts roll-backs without a checkpoint beyond that step, `total` all of them: the chance that is drawn.
+    `number` counts rollbacks without a checkpoint beyond that step. `total` counts all: it selects the random seed.
     """
 
     step: int | None
@@ -875,7 +875,7 @@ class RolledBack(ProgramFact):
 
 @dataclass(frozen=True, slots=True)
 class BatchLowered(ProgramFact):
-    """It ran out of memory with `from_batch`: at this level it gets `batch_size` from now on."""
+    """The program ran out of memory with `from_batch`: at this level it gets `batch_size` from now on."""
 
     level: str
     batch_size: int
@@ -891,7 +891,7 @@ class IntervalChosen(ProgramFact):
 
 @dataclass(frozen=True, slots=True)
 class GapLearned(ProgramFact):
-    """The largest healthy gap between two signs of progress in a phase grew; stall limits follow it."""
+    """The largest healthy gap between two signs of progress in a phase grew; the stall limits depend on it."""
 
     phase: str
     gap_s: float
@@ -899,7 +899,7 @@ class GapLearned(ProgramFact):
 
 @dataclass(frozen=True, slots=True)
 class NeedLearned(ProgramFact):
-    """It was seen to hold more at this level than ever before, by a tenth or more: of GPU memory, and of the host's."""
+    """The program used at least a tenth more memory at this level than ever before: on the GPU, and on the host."""
 
     level: str
     gpu_bytes: int | None
@@ -910,8 +910,8 @@ class NeedLearned(ProgramFact):
 class Tallied(AttemptFact):
     """How an attempt spent its time from `from_s` to `until_s`, where the default would be wrong (`deciding/time_spent.py`).
 
-    `seconds` by the worker's own phase, or `starting`, `slow`, `blind`; the default is starting, then training.
-    `ckpt_stall_s` of the training went into saves. `doing` is what it was busy with at the end.
+    `seconds` is by the worker's own phase, or `starting`, `slow`, `blind`; the default is starting, then training.
+    `ckpt_stall_s` is the part of the training spent in saves. `doing` is the phase at the end.
     """
 
     from_s: float
@@ -925,7 +925,7 @@ class Tallied(AttemptFact):
 
 @dataclass(frozen=True, slots=True)
 class Recovered(AttemptFact):
-    """Healthy minutes of progress: the restart streak is forgiven."""
+    """After `healthy_s` of progress the restart streak is forgiven."""
 
     healthy_s: float
 
@@ -935,7 +935,7 @@ class Recovered(AttemptFact):
 
 @dataclass(frozen=True, slots=True)
 class Stalled(AttemptFact):
-    """A verdict of `policy/worker/stall.py`: `stall` is the class, `age_s` the time without progress, `limit_s` allowed."""
+    """A verdict of `policy/worker/stall.py`: `stall` is the kind, `age_s` the time without progress, `limit_s` its limit."""
 
     stall: str
     age_s: float
@@ -944,7 +944,7 @@ class Stalled(AttemptFact):
 
 @dataclass(frozen=True, slots=True)
 class Quiet(AttemptFact):
-    """It shows no progress, but it works: no stall. Once an attempt. `witness` is of `policy/worker/witness.py`."""
+    """It shows no progress, but works: no stall. At most once per attempt. `witness`: see `policy/worker/witness.py`."""
 
     age_s: float
     witness: str
@@ -952,12 +952,12 @@ class Quiet(AttemptFact):
 
 @dataclass(frozen=True, slots=True)
 class FiguresUnread(AttemptFact):
-    """Its log, JSON lines or event files give less than the configuration asks of them; `why` is the reason."""
+    """Its log, JSON lines or event files lack figures that the configuration expects; `why` is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildHalted(AttemptFact):
-    """A process of its tree does not run: stopped (`proc_state` T; it is sent SIGCONT), or in the kernel for long (D)."""
+    """A process of its tree does not run: stopped (`proc_state` T; it gets SIGCONT), or long in the kernel (D)."""
 
     pid: int
     name: str
@@ -973,14 +973,14 @@ class Examined(AttemptFact):
 
 @dataclass(frozen=True, slots=True)
 class Revived(AttemptFact):
-    """A stalled worker moves again without having been killed (after SIGCONT, or by itself)."""
+    """A stalled worker makes progress again without a restart (after SIGCONT, or by itself)."""
 
     after_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Slowed(AttemptFact):
-    """The program makes progress at less than half of its own p90: an incident, not a reason to end it."""
+    """The program's rate is below half of its own p90: an incident, not a reason to end it."""
 
     rate: float
     usual: float
@@ -988,7 +988,7 @@ class Slowed(AttemptFact):
 
 @dataclass(frozen=True, slots=True)
 class Diverged(AttemptFact):
-    """Its losses are not finite any more; up to `fine_step` all was well (None: not known). It ends, and is rolled back."""
+    """Its losses are not finite any more; up to `fine_step` they were (None: not known). It ends, and is rolled back."""
 
     fine_step: int | None
     key: str = ""  # of the report, as in `Reported`
@@ -996,7 +996,7 @@ class Diverged(AttemptFact):
 
 @dataclass(frozen=True, slots=True)
 class Sickened(AttemptFact):
-    """A verdict of `policy/worker/health.py`, once a spell. `action` follows; all was well up to `fine_step` (or None)."""
+    """A verdict of `policy/worker/health.py`, once per episode. `action` follows. Well up to `fine_step` (or None)."""
 
     illness: str
     action: str
@@ -1013,7 +1013,7 @@ class Healed(AttemptFact):
 
 @dataclass(frozen=True, slots=True)
 class PaceRegained(AttemptFact):
-    """It is as fast as usual again, `after_s` after it was called slow."""
+    """Its rate is usual again, `after_s` after `Slowed`."""
 
     rate: float
     usual: float
@@ -1026,7 +1026,7 @@ class StopIntended(AttemptFact):
 
     `reason` is operator, stall, diverged, sick, slow, config, level, rotation, shutdown, slot, rollback, offsite or notice.
 
-    With no grace it is killed at once, because what it would save is not wanted.
+    With no grace it is killed at once, because its checkpoint is not wanted.
     """
 
     reason: str
@@ -1036,16 +1036,16 @@ class StopIntended(AttemptFact):
 
 @dataclass(frozen=True, slots=True)
 class KillIntended(AttemptFact):
-    """It did not leave in time: SIGKILL for its whole tree."""
+    """The worker did not leave in time: its whole tree gets SIGKILL."""
 
     waited_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Exited(AttemptFact):
-    """An attempt and its whole tree are gone. `cause` is from `policy/worker/diagnosis.py`; `steps` the last known.
+    """An attempt and its whole tree are gone. `cause`: see `policy/worker/diagnosis.py`; `steps`: the last known step.
 
-    `leftovers` names the processes that outlived the worker and were ended before anything else was started.
+    `leftovers` names processes that survived the worker; they were ended before any other start.
     """
 
     cause: str
@@ -1058,15 +1058,15 @@ class Exited(AttemptFact):
     counted: bool = False
     max_rss_bytes: int | None = None
     ended_at_s: float | None = None  # journal time; None: when the fact was recorded
-    oom_kills: int | None = None  # the count of its cgroup up to which OOM kills are accounted for
-    at_least: bool = False  # `steps` is where it was last seen, not where it ended
+    oom_kills: int | None = None  # OOM kill count of its cgroup up to which ended attempts explain the kills
+    at_least: bool = False  # `steps` is the last reading; it may have come further
     checkpoint_at_s: float | None = None  # when that checkpoint was durable, in journal time
-    early: bool = False  # before it counted as started, and its settings limit the retries of that
+    early: bool = False  # it ended before it counted as started, and has `start_retries` (`policy/worker/starting.py`)
 
 
 @dataclass(frozen=True, slots=True)
 class BackedOff(ProgramFact):
-    """The next start is due at `until_s` (journal time). `slow`: the breaker is open, one trial start at a time."""
+    """The next start is due at `until_s` (journal time). `slow`: the breaker is open, so this is a single trial start."""
 
     until_s: float
     delay_s: float
@@ -1080,14 +1080,14 @@ class Finished(ProgramFact):
 
 @dataclass(frozen=True, slots=True)
 class GaveUp(ProgramFact):
-    """It can never work as configured: no further start until the config changes or the operator says so."""
+    """The program cannot work as configured: no further start until the config changes or the operator starts it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Requeued(ProgramFact):
     """Back to QUEUED: after a reboot, a config change, an operator's start, or because no slot is free.
 
-    `handed_on`: its time in the slot is over, so it has no claim to come first again.
+    `handed_on`: its time in the slot is over (rotation), so it has no priority for the next slot.
     """
 
     handed_on: bool = False
@@ -1095,7 +1095,7 @@ class Requeued(ProgramFact):
 
 @dataclass(frozen=True, slots=True)
 class Gated(ProgramFact):
-    """It has a slot, and waits for memory of its GPU (`policy/box/gate.py`). `free_bytes` was free (None: unknown)."""
+    """The program has a slot, and waits for GPU memory (`policy/box/gate.py`). `free_bytes` was free (None: unknown)."""
 
     gpu: int
     need_bytes: int
@@ -1104,12 +1104,12 @@ class Gated(ProgramFact):
 
 @dataclass(frozen=True, slots=True)
 class StayedDown(ProgramFact):
-    """STOPPED, as the operator wanted, now that its attempt is gone."""
+    """The program is STOPPED, as the operator wanted: its attempt has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stamped:
-    """A fact as the journal holds it."""
+    """A fact with the data that the journal adds."""
 
     seq: int
     at_s: float

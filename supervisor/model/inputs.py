@@ -1,4 +1,4 @@
-"""Inputs: everything that can reach `decide`. Each carries `now_s` (journal time), when it was taken from the inbox.
+"""Inputs: everything that can reach `decide`. Each has `now_s` (journal time), the time when it was taken from the inbox.
 
 Journal time counts seconds since the journal began. Inside a boot it advances with CLOCK_BOOTTIME; over a reboot it
 advances by the measured downtime (wall clock, never negative). So it never steps, and a deadline written before a
@@ -30,7 +30,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Halted:
-    """A process of an attempt's tree that does not run: stopped (T), or in the kernel for long (D), since then."""
+    """A process of an attempt's tree that does not run since `since_s`: stopped (T), or long in the kernel (D)."""
 
     pid: int
     start_ticks: int
@@ -44,17 +44,17 @@ class Halted:
 
 @dataclass(frozen=True, slots=True)
 class OwnCheckpoint:
-    """The newest whole checkpoint that a program has written itself, at one look (`adapters/process/own_checkpoints.py`)."""
+    """The newest whole checkpoint written by the program itself, at one look (`adapters/process/own_checkpoints.py`)."""
 
     path: str = ""  # empty: there is none
     step: int | None = None
     saved_at_s: float | None = None  # journal time
     size_bytes: int | None = None
     torn: str = ""  # the newest torn one, if it is newer
-    sure: bool = True  # nothing newer may be whole
-    note: str = ""  # what is wrong there, as a clause; empty: nothing
-    interval_s: float | None = None  # the usual time between two of them
-    error: str = ""  # it could not be looked at, so the rest says nothing
+    sure: bool = True  # no newer checkpoint may be whole
+    note: str = ""  # a problem with the checkpoints, as a clause; empty: none
+    interval_s: float | None = None  # the usual time between two checkpoints
+    error: str = ""  # why the look failed; the other fields are then meaningless
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,12 @@ class Sample:
 
     token: str
     proc_state: str | None = None  # R S D T t Z of /proc/PID/stat; None: could not be read
-    live_at_s: float | None = None  # last stamp of the worker's side thread
+    live_at_s: float | None = None  # last time stamp of the worker's side thread
     progress_at_s: float | None = None  # the last sign of progress, from any source
     phase: str | None = None  # a name of workers.contract.WorkerPhase in lower case
     phase_since_s: float | None = None
     phase_deadline_s: float | None = None
-    beat_lost: bool = False  # its beats cannot be read just now: `progress_at_s` is of its log and its CPU time
+    beat_lost: bool = False  # its beats cannot be read now: `progress_at_s` comes from its log and its CPU time
     ready: bool = False  # training has begun: phase TRAINING, READY=1, or a first sign of progress
     steps: int | None = None
     frames: int | None = None
@@ -86,25 +86,25 @@ class Sample:
     batch_size: int | None = None
     rss_bytes: int | None = None
     cuda_bytes: int | None = None
-    # What else it reports, by name in `workers.contract.FIGURES`; of its own output also what has another name.
+    # Other reported figures, by name in `workers.contract.FIGURES`; figures from its own output may have other names too.
     figures: Mapping[str, float] = field(default_factory=dict)
-    first_step: int | None = None  # the first step that this attempt's own output shows: it has resumed there or before
-    unread: str = ""  # why less of its own output is known than could be, as a clause
+    first_step: int | None = None  # the first step in this attempt's own output: it has resumed there or before
+    unread: str = ""  # why a part of its own output could not be read, as a clause
     status: str = ""  # the last STATUS= of sd_notify
     pressure: tuple[tuple[str, float], ...] = ()  # of its cgroup: per cent of the newest minute, by `cpu some` and so on
     memory_bytes: int | None = None  # of its cgroup, page cache included
-    source: str = ""  # of its signs of progress, where the program's is `auto`; empty: none has spoken
-    pids: tuple[int, ...] = ()  # of its tree, besides the worker itself
+    source: str = ""  # source of its signs of progress, if the program's is `auto`; empty: no source has reported yet
+    pids: tuple[int, ...] = ()  # processes of its tree, except the worker itself
     halted: tuple[Halted, ...] = ()
-    witness_at_s: float | None = None  # when its tree was last seen to work (`policy/worker/witness.py`) ...
-    witness: str = ""  # ... and by what
-    own: OwnCheckpoint | None = None  # where the program has said where its own checkpoints are
+    witness_at_s: float | None = None  # when a witness last showed work (`policy/worker/witness.py`) ...
+    witness: str = ""  # ... and which one
+    own: OwnCheckpoint | None = None  # set if the config says where the program writes its own checkpoints
     health: Checked | None = None  # of a service with health checks
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One line that a worker left in `reports.jsonl` (`workers.contract.Client.report`)."""
+    """One line that a worker wrote to `reports.jsonl` (`workers.contract.Client.report`)."""
 
     kind: str
     fields: dict[str, object]
@@ -112,32 +112,32 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Sampled(Input):
-    """One look at everything: readings by program name, and what workers reported since the last look."""
+    """One look at everything: readings by program name, and the reports of workers since the last look."""
 
     samples: dict[str, Sample] = field(default_factory=dict)
     reports: tuple[tuple[str, str, Report], ...] = ()  # (program, token, report)
-    began_s: float | None = None  # no reading is older; None: now
-    gpus: Gpus | None = None  # None: not looked at yet, or by nobody
+    began_s: float | None = None  # start of the look: no reading is older; None: now
+    gpus: Gpus | None = None  # None: not read
     host: Host | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Woke(Input):
-    """A deadline that `decide` has set has passed."""
+    """A deadline of `decide` has passed."""
 
 
 class Survival(enum.StrEnum):
-    """What the launcher found of an attempt that the journal believes to be alive."""
+    """What the launcher found about an attempt that is alive by the journal."""
 
     ALIVE = "alive"
     ENDED = "ended"  # its exit record was read
     VANISHED = "vanished"  # its processes are gone without an exit record
-    NEVER = "never"  # intended, but no process was started
+    NEVER = "never"  # it was intended, but no process was started
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How an attempt ended, as far as anyone knows. The tree is gone and the run directory free when this is posted."""
+    """All known data about the end of an attempt. When it is posted, the tree is gone and the run directory is free."""
 
     code: int | None = None
     signal: int | None = None
@@ -145,23 +145,23 @@ class Ending:
     last_lines: tuple[str, ...] = ()
     max_rss_bytes: int | None = None
     steps: int | None = None  # from the last beat
-    shown_steps: int | None = None  # the newest that its own output shows: it may have come further
+    shown_steps: int | None = None  # the newest step in its own output: it may have come further
     ckpt_step: int | None = None
-    ckpt_at_s: float | None = None  # when that was durable, in journal time
+    ckpt_at_s: float | None = None  # when that checkpoint was durable, in journal time
     reports: tuple[Report, ...] = ()
     batch_size: int | None = None  # from the last beat
-    oom_kills: tuple[int, int] | None = None  # in its cgroup: before it began, when it had ended
-    oom_own: bool = False  # that cgroup is its own: nobody else's kill is counted in it
-    memory_max_bytes: int | None = None  # its limit
-    oom_line: str = ""  # what the kernel's log says of its OOM killer and this very process
+    oom_kills: tuple[int, int] | None = None  # OOM kills counted in its cgroup: before it began, and after it ended
+    oom_own: bool = False  # only this worker used that cgroup, so the count has no other worker's kills
+    memory_max_bytes: int | None = None  # the memory limit of that cgroup
+    oom_line: str = ""  # line of the kernel's log about an OOM kill of this very process
     fate: str = ""  # one clause when neither code nor signal is known
     ended_at_s: float | None = None  # journal time
-    job: JobEnd | None = None  # it was a job of a cluster
+    job: JobEnd | None = None  # set if it was a job of a cluster
 
 
 @dataclass(frozen=True, slots=True)
 class Survivor:
-    """One attempt after a daemon's start."""
+    """An attempt of an earlier daemon, as found at this daemon's start."""
 
     token: str
     survival: Survival
@@ -174,7 +174,7 @@ class Survivor:
 
 @dataclass(frozen=True, slots=True)
 class BootEvidence:
-    """What the boot adapter saw. `rebooted` is None on the first start of a state directory."""
+    """The findings of the boot adapter. `rebooted` is None on the first start of a state directory."""
 
     boot_id: str
     rebooted: bool | None
@@ -184,18 +184,18 @@ class BootEvidence:
     up_s: float | None = None
     steps: dict[str, int] = field(default_factory=dict)  # by program, at the last sign of life of daemon or box
     ckpt_steps: dict[str, int] = field(default_factory=dict)  # by program, the newest valid checkpoint on disk
-    last_sign_wall_s: float | None = None
+    last_sign_wall_s: float | None = None  # last sign of life before the reboot
     boot_wall_s: float | None = None
-    last_sign_s: float | None = None  # the same in journal time
-    mark_at_s: float | None = None  # when `steps` were written down, in journal time; the last sign may be newer
-    kind: str = ""  # of the end of the boot before, as in `policy/box/reboot_cause.py`
-    last_words: tuple[str, ...] = ()  # what speaks for it
-    box: dict[str, str] = field(default_factory=dict)  # witnesses of which box this is (`policy/box/box_identity.py`)
+    last_sign_s: float | None = None  # the last sign of life in journal time
+    mark_at_s: float | None = None  # when `steps` were written, in journal time; the last sign of life may be newer
+    kind: str = ""  # kind of the previous boot's end, as in `policy/box/reboot_cause.py`
+    last_words: tuple[str, ...] = ()  # lines of evidence for that kind
+    box: dict[str, str] = field(default_factory=dict)  # witnesses of this box's identity (`policy/box/box_identity.py`)
 
 
 @dataclass(frozen=True, slots=True)
 class Began(Input):
-    """The daemon's first input: its settings, what the boot adapter saw, what the launcher found alive."""
+    """The daemon's first input: its settings, the findings of the boot adapter, and the attempts that still run."""
 
     settings: Settings
     boot: BootEvidence
@@ -203,24 +203,24 @@ class Began(Input):
     pid: int
     version: str
     salt: str = ""
-    unrecorded_workers: dict[str, tuple[int, Survivor]] = field(default_factory=dict)  # alive: (attempt, what)
+    unrecorded_workers: dict[str, tuple[int, Survivor]] = field(default_factory=dict)  # alive, by program: (attempt, data)
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigLoaded(Input):
-    """A checked new configuration is to be applied (`update`)."""
+    """A request to apply a checked new configuration (`update`)."""
 
     settings: Settings
     only: tuple[str, ...] = ()  # program names; empty: all
     by: str = "operator"
     uid: int | None = None
-    of_file: bool = True  # False: a program is taken out, and the configuration was not read
-    request_id: int = 0  # who waits for the answer; 0: nobody
+    of_file: bool = True  # False: a program is removed, and the configuration file was not read
+    request_id: int = 0  # the request that waits for the answer; 0: none
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigFaulty(Input):
-    """The configuration cannot be used, at a start (then `in_use` is the kept one in its place) or for a reload."""
+    """The configuration cannot be used, at a start (then `in_use` is the saved one used instead) or for a reload."""
 
     errors: tuple[str, ...]
     in_use: str = ""
@@ -239,7 +239,7 @@ class SpawnSucceeded(Input):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsFound(Input):
-    """What a program's own checkpoints are at its start. `left`: those that could not be set aside."""
+    """A program's own checkpoints at its start. `left`: paths that could not be set aside."""
 
     program: str
     token: str
@@ -273,7 +273,7 @@ class EvidenceTaken(Input):
 
 @dataclass(frozen=True, slots=True)
 class JobSight:
-    """The job of one attempt, as the cluster shows it. Empty and None: not known."""
+    """The job of one attempt, as the cluster reports it. Empty and None: not known."""
 
     token: str
     job: str
@@ -289,7 +289,7 @@ class JobSight:
 
 @dataclass(frozen=True, slots=True)
 class JobsSeen(Input):
-    """One look at the cluster's queue: the jobs by program. With an `error` nothing is known; `jobs` is the last look."""
+    """One look at the cluster's queue: the jobs by program. After an `error`, `jobs` are those of the last look."""
 
     jobs: dict[str, JobSight] = field(default_factory=dict)
     error: str = ""
@@ -297,14 +297,14 @@ class JobsSeen(Input):
 
 @dataclass(frozen=True, slots=True)
 class ClockMoved(Input):
-    """The wall clock moved against CLOCK_BOOTTIME by `step_s`."""
+    """The wall clock moved by `step_s` relative to CLOCK_BOOTTIME."""
 
     step_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class FoundationsLooked(Input):
-    """All that is not as it should be of the files and directories that the daemon relies on; posted when it changes."""
+    """All present findings about the files and directories that the daemon relies on; posted when they change."""
 
     findings: tuple[Finding, ...] = ()
 
@@ -318,7 +318,7 @@ class SnapshotDue(Input):
 
 @dataclass(frozen=True, slots=True)
 class ReportDue(Input):
-    """The newest time of the daily report that has passed, and the report."""
+    """The newest due time of the daily report that has passed, and the text of the report."""
 
     due_wall_s: float
     text: str
@@ -326,7 +326,7 @@ class ReportDue(Input):
 
 @dataclass(frozen=True, slots=True)
 class BackupDue(Input):
-    """The newest time of the calendar that has passed (`policy/upkeep/backups.py`)."""
+    """The newest time of the backup calendar that has passed (`policy/upkeep/backups.py`)."""
 
     due_wall_s: float
 
@@ -346,7 +346,7 @@ class BackupMade(Input):
 
 @dataclass(frozen=True, slots=True)
 class BackupChecked(Input):
-    """The result of `commands.CheckBackup`: the programs that can go back to the backup, or why none can."""
+    """The result of `commands.CheckBackup`: the programs that can be restored from the backup, or why none can."""
 
     kept_as: str
     error: str = ""
@@ -360,7 +360,7 @@ class BackupRestored(Input):
     kept_as: str
     error: str = ""
     steps: dict[str, int | None] = field(default_factory=dict)
-    kept: bool = False  # there was something to keep
+    kept: bool = False  # there were checkpoints to back up before the restore
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +373,7 @@ class OffsiteDue(Input):
 
 @dataclass(frozen=True, slots=True)
 class LeaseFound(Input):
-    """This box's claim on the repository of copies (`policy/upkeep/offsite.py`); `lease` is the one that counts now."""
+    """This box's claim on the repository of copies (`policy/upkeep/offsite.py`); `lease` is the valid lease now."""
 
     claim: Claim
     lease: Lease
@@ -399,7 +399,7 @@ class OffsiteDone(Input):
 
 @dataclass(frozen=True, slots=True)
 class EndNoticesRead(Input):
-    """Every notice that this box ends, of all sources; posted when it changes. `errors`: sources that cannot be read."""
+    """All notices that this box ends, from all sources; posted when they change. `errors`: sources that cannot be read."""
 
     found: tuple[EndNotice, ...] = ()
     errors: dict[str, str] = field(default_factory=dict)  # by source
@@ -415,7 +415,7 @@ class AlertTried(Input):
 
 
 class Verb(enum.StrEnum):
-    """What an operator may ask for that changes the world."""
+    """An operator's request that changes something."""
 
     START = "start"
     STOP = "stop"
@@ -433,10 +433,10 @@ class Verb(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Asked(Input):
-    """A request of an operator. `names` are program names, already expanded from `all`. `by` names who asked.
+    """A request of an operator. `names` are program names, already expanded from `all`. `by` names the sender.
 
-    `text` is a backup's label, or the name of the one to go back to; no names then means all. Of OFFSITE it is `now`,
-    `check` or `take-over`.
+    For BACKUP, `text` is the label; for ROLLBACK, the name of the backup to restore; no names then means all. For OFFSITE it
+    is `now`, `check` or `take-over`.
     """
 
     verb: Verb
@@ -446,12 +446,12 @@ class Asked(Input):
     by: str = "operator"
     uid: int | None = None
     text: str = ""
-    for_s: float | None = None  # of a pin, whose level is the only name; None: until further notice
+    for_s: float | None = None  # duration of a pin, whose level is the only name; None: until further notice
 
 
 @dataclass(frozen=True, slots=True)
 class Terminated(Input):
-    """The daemon got SIGTERM or SIGINT: an orderly end. `host`: the whole host is known to go down."""
+    """The daemon got SIGTERM or SIGINT: an orderly end. `host`: the whole host is going down."""
 
     by: str
     host: bool = False

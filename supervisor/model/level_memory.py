@@ -1,4 +1,4 @@
-"""What this box has shown of its levels, read from the state: the memory of the load rule, and what interruptions cost."""
+"""Data about the levels of this box, read from the state: the state of the load rule, and the costs of interruptions."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from supervisor.policy.level.worth import Costs
 def _read(text: str) -> LoadState | None:
     try:
         return decoded(LoadState, text)
-    except MalformedFact:  # of a version that remembers something else: the box is got to know again
+    except MalformedFact:  # another version wrote it with other fields: the rule begins again without a record
         return None
 
 
 def known(state: State) -> LoadState | None:
-    """What the rule remembers of this box; None: nothing, or nothing that this version could read."""
+    """The load rule's state for this box; None: there is none, or this version cannot read it."""
     return _read(state.climb.load) if state.climb.load else None
 
 
 def costs(state: State) -> Costs:
-    """What a reboot and a change of level cost on this box: medians of what was measured, else the rule's guess."""
+    """The costs of a reboot and of a change of level on this box: medians of measurements, else the rule's defaults."""
     guess = Costs()
     down = [reboot.down_s for reboot in state.reboots if reboot.down_s is not None]
     intervals = [program.interval_s for program in state.programs.values() if program.interval_s is not None]

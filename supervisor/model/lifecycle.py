@@ -1,18 +1,17 @@
 """The life of a program: one total table, phase x edge -> phase. All transitions live here and nowhere else.
 
-Theory of operation. A program is always in exactly one phase. Facts move it along *edges*; a fact that is no edge
-(a checkpoint, a stall, evidence) leaves it where it is. `fold` asks `step` for every edge, so an edge that makes no sense
-in a phase is an error before it is ever committed, not a strange state afterwards.
+Theory of operation. A program is always in exactly one phase. Some facts are *edges*, which move it to another phase. Any
+other fact (a checkpoint, a stall, evidence) leaves the phase unchanged. `fold` calls `step` for every edge. So an edge that
+a phase does not allow is an error before it is committed, not a wrong state afterwards.
 
-A phase either has a process (STARTING, RUNNING, STOPPING), or a deadline (BACKOFF), or waits for something that must
-come from outside: a slot (QUEUED), memory (GATED), the operator (STOPPED), the operator or the config (FATAL), nothing
-(DONE).
+A phase either has a process (STARTING, RUNNING, STOPPING), or a deadline (BACKOFF), or waits for an outside event: a slot
+(QUEUED), memory (GATED), the operator (STOPPED), the operator or the config (FATAL), nothing (DONE).
 
-The end of an attempt is not an edge of its own: the same transaction that holds `Exited` says what follows from it
-(BACKED_OFF, REQUEUED, FINISHED, GAVE_UP, STAYED_DOWN), and that is the edge.
+The end of an attempt is not an edge of its own. The same transaction that holds `Exited` also holds the fact that follows
+from it (BACKED_OFF, REQUEUED, FINISHED, GAVE_UP, STAYED_DOWN), and that fact is the edge.
 
-Every pair is written out, also the impossible ones (None): a new phase or edge that forgets a pair fails the totality
-test rather than the night.
+The table has every pair, also the impossible ones (None): a missing pair of a new phase or edge fails the totality test
+and not a run in the night.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ def step(phase: Phase, edge: Edge) -> Phase:
 
 
 def mermaid() -> str:
-    """The table as a Mermaid state diagram; docs/lifecycle.md is made from it and a test compares the two."""
+    """The table as a Mermaid state diagram; docs/lifecycle.md is generated from it, and a test compares the two."""
     arrows: dict[tuple[Phase, Phase], list[str]] = {}
     for phase, row in TABLE.items():
         for edge, after in row.items():

@@ -1,7 +1,7 @@
-"""What the deciding thread remembers between two inputs without needing it after a restart.
+"""The volatile memory of the deciding thread: data that it keeps between two inputs, but does not need after a restart.
 
-Newest readings, rates, requests that wait for an answer. Losing all of it costs a second of looking, nothing else;
-whatever must survive is a fact.
+Newest readings, rates, requests that wait for an answer. Losing all of it costs one more second of sampling. Data that
+must survive a restart is a fact.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from supervisor.records import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A look at a live attempt that nothing followed from.
+    """A look at a live attempt without any consequence.
 
-    Until `until_s` another look at the very same reading, with nothing changed in what is known of the program and in
-    what was asked of it, can say nothing else.
+    Until `until_s` another look gives the same result, as long as the reading is equal, and the program's record and the
+    settings are the same objects.
     """
 
     sample: Sample
@@ -37,7 +37,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """Nobody looked at the workers from `since_s` to `until_s`; `steps` is where they were before, where known."""
+    """No daemon looked at the workers from `since_s` to `until_s`; `steps` are their known steps before that."""
 
     since_s: float
     until_s: float
@@ -49,20 +49,20 @@ class Tally:
     """Seconds of an attempt by the worker's phase that are not recorded yet (`deciding/time_spent.py`)."""
 
     from_s: float
-    until_s: float  # to the newest sign of progress
-    seen_s: float  # to the newest look
-    doing: str
-    told: str  # the account of time that is not recorded otherwise
+    until_s: float  # time of the newest sign of progress
+    seen_s: float  # time of the newest look
+    doing: str  # the present phase
+    told: str  # the default account: time without a record counts as this
     saves: int  # checkpoints counted so far
-    sure: dict[str, float] = field(default_factory=dict)
-    open: dict[str, float] = field(default_factory=dict)  # since the newest sign of progress
-    stall_s: float = 0.0  # of the training, for checkpoints
+    sure: dict[str, float] = field(default_factory=dict)  # by phase, up to `until_s`
+    open: dict[str, float] = field(default_factory=dict)  # by phase, since the newest sign of progress
+    stall_s: float = 0.0  # seconds of the training that checkpoints blocked
     steps: int | None = None  # at the newest look
 
 
 @dataclass(frozen=True, slots=True)
 class IllnessSpell:
-    """An illness that has shown since `since_s`, recorded or not; `episodes` had ended before it (None: unknown)."""
+    """An illness since `since_s`, recorded or not; `episodes`: games that had ended before it (None: unknown)."""
 
     since_s: float
     episodes: int | None
@@ -70,29 +70,29 @@ class IllnessSpell:
 
 @dataclass(frozen=True)
 class Observation:
-    """What was lately seen of one attempt."""
+    """The recent observations of one attempt."""
 
     token: str
     sample: Sample
-    progress_at_s: float | None = None  # the newest sign of progress; a reading that fails does not undo it
-    moves: int = 0  # how often progress was seen to move: the first few gaps are not learned from
-    continued_at_s: float | None = None
-    asked_at_s: float | None = None  # evidence of the present stall was asked for then
+    progress_at_s: float | None = None  # the newest sign of progress; a failed reading does not reset it
+    moves: int = 0  # number of signs of progress: the first few gaps do not count as learned gaps
+    continued_at_s: float | None = None  # when it was sent SIGCONT for the present stall
+    asked_at_s: float | None = None  # when evidence of the present stall was requested
     rates: tuple[float, ...] = ()
     slow_since_s: float | None = None
-    slow_told: bool = False
-    fine_step: int | None = None  # at the last look before those
+    slow_told: bool = False  # the slowness is recorded
+    fine_step: int | None = None  # the step at the last look before `nan_since_s`
     nan_since_s: float | None = None  # every sample with progress since then reported additional non-finite updates
     spells: dict[str, IllnessSpell] = field(default_factory=dict)  # by illness
-    well_at: dict[str, int] = field(default_factory=dict)  # the newest step at which it did not have it
+    well_at: dict[str, int] = field(default_factory=dict)  # by illness: the newest step without it
     tally: Tally | None = None
-    gpu_at_s: float | None = None  # when its GPU was last seen in use by it alone
+    gpu_at_s: float | None = None  # when it was last seen as the only user of a GPU in use
     halts: dict[tuple[int, int, str], tuple[float | None, float]] = field(default_factory=dict)
-    # of its tree, by pid, start ticks and state: when that was put on record, and when something was last done about it
+    # Halted processes of its tree, by pid, start ticks and state: when that was recorded, and the time of the last action.
 
 
 class Mark(NamedTuple):
-    """Where a program was."""
+    """The position of a program."""
 
     steps: int
     token: str  # of the attempt
@@ -100,18 +100,18 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """What was lately seen of the level in force and is no fact yet (`levels.py`)."""
+    """Measurements of the level in force that are no fact yet (`deciding/levels.py`)."""
 
     level: str
     from_s: float
     seen_s: float
-    ran_before: int = 0  # how many trained when the level was changed; 0: it was not, or nobody knows
-    up_s: float = 0.0  # with workers training, since the last review
-    lost_s: float = 0.0  # of the training that went on before the change, as a share of all that trained
+    ran_before: int = 0  # number of programs that trained when the level was changed; 0: no change, or unknown
+    up_s: float = 0.0  # time with workers training, since the last review
+    lost_s: float = 0.0  # training lost by the change: 1 s while none of the `ran_before` programs trains for 1 s
     settled: bool = False
-    window_s: float = 0.0  # in which `gained` steps were made and kept
+    window_s: float = 0.0  # length of the window in which `gained` steps were made and kept
     gained: int = 0
-    marks: dict[str, Mark] = field(default_factory=dict)  # where each program was at the newest look
+    marks: dict[str, Mark] = field(default_factory=dict)  # position of each program at the newest look
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """The journal has been unwritable since then. Nothing is started. The first turn that can write records this first."""
+    """The journal has been unwritable since `since_s`. No worker is started. The first commit that succeeds records it."""
 
     since_s: float
     since_wall_s: float
@@ -135,32 +135,32 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A finding about something that the daemon relies on, and since when it stands (`foundations.py`)."""
+    """A present finding about a file or directory that the daemon relies on (`deciding/foundations.py`)."""
 
     finding: Finding
     since_s: float
     since_wall_s: float
     why: str
-    troubled: bool = False  # at some time of this episode it could not be restored
+    troubled: bool = False  # at least once in this episode it could not be restored
     recorded: bool = False  # a fact reports it
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryState:
-    """How a target of alerts is just now: an alert is on its way to it, or it is left alone until `retry_at_s`."""
+    """The delivery to one target of alerts: an alert is being sent, or the next try is at `retry_at_s`."""
 
-    sending: str = ""  # the alert's id
+    sending: str = ""  # id of the alert that is being sent
     failures: int = 0
     retry_at_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Rescue:
-    """What was begun because of a notice that this box ends (`deciding/notices.py`)."""
+    """The saves and the copy that were started because of a notice that this box ends (`deciding/notices.py`)."""
 
     since_s: float
-    saving: tuple[tuple[str, str], ...] = ()  # (program, token) of those that were asked to save
-    then: tuple[str, ...] = ()  # programs that are asked when those have saved
+    saving: tuple[tuple[str, str], ...] = ()  # (program, token) of the attempts that were asked to save
+    then: tuple[str, ...] = ()  # programs to ask when those have saved
     copy_by_s: float | None = None  # None: a copy was requested already, or none is wanted
 
 
@@ -170,12 +170,10 @@ class Memory:
 
     boot_at_s: float | None = None
     looked_at_s: float | None = None
-    overslept_s: float | None = (
-        None  # set by the loop: so long it took from the turn before to this one, which was not asked for
-    )
+    overslept_s: float | None = None  # set by the loop after an unplanned pause: seconds since the previous input
     absences: tuple[Absence, ...] = ()  # the newest times in which this process did not run
-    blind_until_s: float | None = None
-    away: Away | None = None  # the newest time in which nobody looked
+    blind_until_s: float | None = None  # no worker is judged before this time
+    away: Away | None = None  # the newest time in which no daemon looked
     watches: dict[str, Observation] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)  # newest steps/s by program, kept over attempts
     intervals_at_s: dict[str, float] = field(default_factory=dict)  # when each checkpoint interval was last chosen
@@ -183,40 +181,40 @@ class Memory:
     settled: dict[str, Settled] = field(default_factory=dict)  # by program
     gpus: Gpus | None = None  # at the newest look
     host: Host | None = None
-    unread: dict[str, str] = field(default_factory=dict)  # why a program's own output is not read, as it was last recorded
-    xids_told: int = 0  # number of the newest one that was recorded
-    xids_at_s: dict[tuple[int, int], float] = field(default_factory=dict)  # when each (GPU, code) was last put on record
-    needs_at_s: dict[str, float] = field(default_factory=dict)  # when a program's need was last put on record
+    unread: dict[str, str] = field(default_factory=dict)  # by program: recorded reason why its own output is not read
+    xids_told: int = 0  # number of the newest recorded Xid
+    xids_at_s: dict[tuple[int, int], float] = field(default_factory=dict)  # when each (GPU, code) was last recorded
+    needs_at_s: dict[str, float] = field(default_factory=dict)  # when a program's need was last recorded
     objections: dict[str, StandingObjection] = field(default_factory=dict)  # by rule of `policy/box/prechecks.py`
     tenure: Tenure | None = None
     trouble: Trouble | None = None  # set by the loop when a commit failed
     restored: JournalRestored | None = None  # set by the loop: the first fact of the next turn
-    foundations: dict[str, Standing] = field(default_factory=dict)  # by name of the watched thing
-    foundations_at_s: dict[str, float] = field(default_factory=dict)  # when each was last put on record
-    backups_begun: frozenset[str] = frozenset()  # what this daemon has asked its thread of backups to do
+    foundations: dict[str, Standing] = field(default_factory=dict)  # by name of the file or directory
+    foundations_at_s: dict[str, float] = field(default_factory=dict)  # when each was last recorded
+    backups_begun: frozenset[str] = frozenset()  # names of the backups that the backup thread has been given
     reaching: dict[str, DeliveryState] = field(default_factory=dict)  # by target of alerts
-    offsite: str = ""  # what the thread of copies off the box is doing for this daemon; empty: nothing
-    offsite_looked: str = ""  # the repository (`OffsiteSettings.place`) whose lease this daemon has asked for, and when
-    offsite_looked_s: float = 0.0
-    offsite_asked: tuple[str, ...] = ()  # what the operator or the calendar asked for and is not begun yet
+    offsite: str = ""  # the present task of the thread for copies off the box; empty: none
+    offsite_looked: str = ""  # the repository (`OffsiteSettings.place`) whose lease this daemon has requested ...
+    offsite_looked_s: float = 0.0  # ... and when
+    offsite_asked: tuple[str, ...] = ()  # tasks that the operator or the calendar requested and that have not begun yet
     offsite_first_look_s: float | None = None  # no program starts before the lease is read, or before this moment
-    offsite_until_s: float | None = None  # the end waits for a last copy until then
-    offsite_cause: str = ""  # of the copy that it makes
+    offsite_until_s: float | None = None  # the end waits until then for a last copy
+    offsite_cause: str = ""  # cause of the copy that is being made
     rescues: dict[str, Rescue] = field(default_factory=dict)  # by the id of a notice
-    end_told: dict[str, float | None] = field(default_factory=dict)  # who was told of the end, by token: and of which moment
+    end_told: dict[str, float | None] = field(default_factory=dict)  # by token: the time of the box's end that it was sent
     saves_asked: dict[str, int] = field(default_factory=dict)  # by token: how often it was asked to save at once
     notice_errors: dict[str, str] = field(default_factory=dict)  # sources of notices that cannot be read
     jobs: dict[str, JobSight] = field(default_factory=dict)  # by program, at the newest look at the cluster's queue
-    host_ends: bool = False  # the host goes down in order
-    ended: bool = False  # EndDaemon was given
+    host_ends: bool = False  # the host is shutting down in order
+    ended: bool = False  # EndDaemon was issued
 
     @property
     def holds_starts(self) -> bool:
-        """Whether no worker may be started now: something that a start relies on is not in place."""
+        """Whether no worker may be started now: a file or directory that a start relies on is missing or damaged."""
         return any(each.finding.holds_starts for each in self.foundations.values())
 
     def lease_awaited_until_s(self, now_s: float) -> float | None:
-        """No worker is started before this moment: another box may have taken over, and the repository has not answered."""
+        """Until when starts wait for the lease, because another box may have taken over; None: they do not wait."""
         until_s = self.offsite_first_look_s
         return until_s if until_s is not None and now_s < until_s else None
 
@@ -225,7 +223,7 @@ class Memory:
         return found if found is not None and found.token == token else None
 
     def showing(self, samples: Mapping[str, Sample]) -> Memory:
-        """The newest readings for people alone: nothing is judged by them while the journal cannot be written."""
+        """The memory with new readings for display only: no verdict uses them while the journal cannot be written."""
         watches = {
             name: replace(watch, sample=samples[name]) if name in samples and samples[name].token == watch.token else watch
             for name, watch in self.watches.items()
@@ -233,5 +231,5 @@ class Memory:
         return replace(self, watches=watches)
 
     def forget(self, name: str) -> Memory:
-        """The program's attempt is over."""
+        """The memory without the program's observations: its attempt is over."""
         return replace(self, watches={k: v for k, v in self.watches.items() if k != name})

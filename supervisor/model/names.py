@@ -1,7 +1,7 @@
 """Supervisor's names for programs: `name`, `group:name`, `group:*`, `group:` and `all`. Standard library only.
 
-A program without a group is its own, so `Pong:Pong` and `Pong:*` are Pong. The seeds of a game are a group: `Pong:*` is
-Pong-s4 and Pong-s6. A name that is none stays as it was typed: the answer has to show it.
+A program without a group is its own group, so `Pong:Pong` and `Pong:*` are Pong. The seeds of a game are a group: `Pong:*`
+is Pong-s4 and Pong-s6. An unknown name stays as it was typed, because the answer has to show it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def plain(spec: str) -> str:
-    """`Pong:Pong`, `Pong:*` and `Pong:` are `Pong`; `Pong:Breakout` is nobody and stays as it is."""
+    """`Pong:Pong`, `Pong:*` and `Pong:` become `Pong`; `Pong:Breakout` names no program and stays unchanged."""
     group, colon, name = spec.partition(":")
     return group if colon and name in {"", "*", group} else spec
 
 
 def group_of(view: Mapping[str, Any]) -> str:
-    """The group of a program, by its view."""
+    """The group of a program, from its view."""
     return str(view.get("group") or view["name"])
 
 
@@ -30,7 +30,7 @@ def is_group(spec: str) -> bool:
 
 
 def members(spec: str, views: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The names of the programs that one name means, sorted; none: it is nobody's.
+    """The names of the programs that one name means, sorted; empty: no program has it.
 
     Example: with Pong-s4 and Pong-s6 of the group Pong, `Pong:*` means both, `Pong:Pong-s4` and `Pong-s4` the first.
     """
@@ -42,7 +42,7 @@ def members(spec: str, views: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def expand(specs: Iterable[str], views: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Program names in the order asked, each once; `all` means all that are known, sorted. Who is nobody stays."""
+    """Program names in the requested order, each once; `all` means all programs, sorted. Unknown names stay."""
     views, specs = list(views), list(specs)
     if "all" in specs:
         return sorted(view["name"] for view in views)

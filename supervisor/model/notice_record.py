@@ -1,4 +1,4 @@
-"""What the journal says of notices that this box ends (`deciding/notices.py`)."""
+"""The record of notices that this box ends (`deciding/notices.py`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from supervisor.records import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """A notice that stands, since when, and when the programs leave because of it (None: never)."""
+    """A notice in force, since when, and when the programs leave because of it (None: never)."""
 
     notice: EndNotice
     at_s: float
@@ -23,22 +23,22 @@ class Announced:
 
 @dataclass(frozen=True, slots=True)
 class NoticeRecord:
-    """By the notices' ids. `spent`: their time has passed, or the box has come back; their source still says the same."""
+    """Notices by id. `spent`: the time has passed, or the box has rebooted, but the source still reports the notice."""
 
     standing: dict[str, Announced] = field(default_factory=dict)
     spent: dict[str, EndNotice] = field(default_factory=dict)
 
     def keeps_down(self, now_s: float) -> bool:
-        """Whether no program may start: the box ends before it could save and be copied again."""
+        """Whether no program may start: the box ends before the program could save and be copied again."""
         return any(each.leave_at_s is not None and each.leave_at_s <= now_s for each in self.standing.values())
 
     def end(self) -> Announced | None:
-        """The end that comes first; None: none is announced."""
+        """The earliest announced end; None: none is announced."""
         ends = [each for each in self.standing.values() if each.notice.kind == rule.END]
         return min(ends, key=lambda each: (each.notice.until_s is None, each.notice.until_s or 0.0), default=None)
 
     def explanation(self, last_sign_s: float) -> EndNotice | None:
-        """The notice that explains an end of the box with this last sign of life."""
+        """The notice that explains the end of a boot with this last sign of life; None: there is none."""
         found = (
             each.notice
             for each in self.standing.values()

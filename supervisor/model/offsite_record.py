@@ -1,4 +1,4 @@
-"""What the journal says of copies off the box, and of who holds their repository."""
+"""The record of copies off the box, and of the holder of their repository."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from supervisor.records import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """The newest copy. Times are of the moment at which its files were collected."""
+    """The newest copy. `at_s` and `wall_s` are the moment at which its files were collected."""
 
     snapshot: str
     cause: str
@@ -27,7 +27,7 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Tended:
-    """The newest removal of old copies, or check. `due_wall_s`: the time of the calendar that it answered."""
+    """The newest removal of old copies, or check. `due_wall_s`: the calendar time for which it was made."""
 
     wall_s: float
     error: str = ""
@@ -41,7 +41,7 @@ class Fence:
     box: str
     since_wall_s: float
     token: str = ""
-    place: str = ""  # names the repository in which it did
+    place: str = ""  # name of the repository that it took over
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +51,24 @@ class OffsiteRecord:
     copied: Copied | None = None
     failures: int = 0  # in a row
     failed_s: float | None = None
-    error: str = ""  # of the newest try, if that failed
+    error: str = ""  # of the newest attempt, if that failed
     late: bool = False
     tended: dict[str, Tended] = field(default_factory=dict)  # by `forget` and `check`
     token: str = ""  # of the lease that this box holds ...
     place: str = ""  # ... in the repository of this name
     generation: int = 0
     fence: Fence | None = None
-    ends: int = 0  # how many copies and take-overs have ended
-    ended: str = ""  # what the newest of them came to, and ...
-    ended_well: bool = True
+    ends: int = 0  # number of copies and take-overs that have ended
+    ended: str = ""  # the outcome of the newest of them, and ...
+    ended_well: bool = True  # ... whether it was a success
 
     def keeps_down(self, *, on: bool) -> bool:
-        """Whether no program may start: another box goes on with them. `on`: a repository is configured."""
+        """Whether no program may start, because another box continues them. `on`: a repository is configured."""
         return on and self.fence is not None
 
 
 def wanting(record: OffsiteRecord, cause: str, at_s: float) -> OffsiteRecord:
-    """The record with one more reason for a copy. One that does not wait after a failure stays in place."""
+    """The record with one more reason for a copy. An urgent reason is not replaced by one that is not urgent."""
     if record.asked in rule.URGENT and cause not in rule.URGENT:
         return record
     return replace(record, asked=cause, asked_at_s=at_s)
@@ -109,7 +109,7 @@ def _copied(record: OffsiteRecord, fact: facts.OffsiteCopied) -> OffsiteRecord:
         fact.snapshot, fact.cause, fact.as_of_s, fact.as_of_wall_s, fact.steps, fact.size_bytes, fact.sent_bytes,
         fact.took_s, fact.missed,
     )  # fmt: skip
-    answered = record.asked_at_s <= fact.as_of_s  # a reason that came while it was made needs another copy
+    answered = record.asked_at_s <= fact.as_of_s  # a reason that arrived later needs another copy
     record = replace(
         record, copied=copied, failures=0, failed_s=None, error="", late=False, asked="" if answered else record.asked
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the reboots on record have in common (`policy/box/reboot_pattern.py`): for the alert, `reboots` and `status`."""
+"""The pattern of the reboots on record (`policy/box/reboot_pattern.py`): for the alert, `reboots` and `status`."""
 
 from __future__ import annotations
 

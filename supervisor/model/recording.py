@@ -1,11 +1,11 @@
-"""What the recorder writes down: sheets of series, one row a subject and a period.
+"""The data that the recorder stores: sheets of series, with one row per subject and period.
 
-A row of the finest tier is one reading. A row of a coarser tier is the fold of the rows of its period: of a measured
-series its least, mean and most, of a counted one its newest value. None is "not known" and is left out of a fold.
+A row of the finest tier is one reading. A row of a coarser tier is the fold of the rows of its period: for a measured
+series the least, mean and most, for a counted one the newest value. None is "not known" and is left out of a fold.
 
-The columns of a sheet are fixed. Figures of a script's own names (`kl`, `success_rate`) have a sheet of their own: all names
-together are one of its keys, a line each, and the values have numbered columns, in the order of the names. So a figure costs
-eight bytes a row, and a program that reports other figures than before is another subject.
+The columns of a sheet are fixed. Figures with a script's own names (`kl`, `success_rate`) have a sheet of their own.
+There all names together, a line each, are one of the keys, and the values have numbered columns, in the order of the
+names. So a figure costs eight bytes a row, and a program that reports other figures than before is another subject.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from workers.contract import FIGURES
 class Series:
     """One column of numbers. `counted`: a total or a state, of which a fold takes the newest value.
 
-    Of what is measured a fold takes the mean, and where they tell something (`ends`) the least and the most too.
+    Of other series, which are measured, a fold takes the mean; with `ends` also the least and the most.
     """
 
     name: str
@@ -35,30 +35,30 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """One table: what a row is about (`keys`), what is said of it in words, and its series."""
+    """One table: the columns that identify the subject of a row (`keys`), its text columns (`words`), and its series."""
 
     name: str
     keys: tuple[str, ...]
     words: tuple[str, ...]
     series: tuple[Series, ...]
-    usual: tuple[str, ...]  # the series that are drawn when none is named
+    usual: tuple[str, ...]  # the series that are drawn by default
 
     @property
     def by_track(self) -> int:
-        """How many keys, the first ones, tell tracks apart: attempts do not."""
+        """The number of keys, counted from the first, that identify a track. The attempt does not."""
         return len(self.keys) - (_ATTEMPT in self.keys)
 
     def only(self, names: Collection[str]) -> Sheet:
-        """The same sheet with fewer series: reading a row costs as much as it has numbers."""
+        """The same sheet with fewer series: the time to read a row grows with its number of columns."""
         return replace(self, series=tuple(series for series in self.series if series.name in names))
 
     def also(self, names: Iterable[str]) -> Sheet:
-        """The same sheet with figures of a script's own names."""
+        """The same sheet with more series: figures with a script's own names."""
         return replace(self, series=(*self.series, *(Series(name, "", "") for name in names)))
 
 
 class Row(NamedTuple):
-    """One subject in one period that began at `at_s` (journal time). `readings` is how many there were."""
+    """One subject in one period that began at `at_s` (journal time). `readings` is the number of readings in it."""
 
     at_s: float
     wall_s: float  # of the newest reading
@@ -70,10 +70,10 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """One point of the curves that a built-in worker draws for TensorBoard. `start` counts the worker's starts."""
+    """One point of the curves that a built-in worker writes for TensorBoard. `start` counts the worker's starts."""
 
     start: int
-    resumed_step: int | None  # of that start
+    resumed_step: int | None  # the step at which that start resumed
     wall_s: float
     step: int
     values: Mapping[str, float]  # by the names of the sheet of programs
@@ -86,26 +86,26 @@ _TAGS: Final = {
 
 
 def tag_of(name: str) -> str:
-    """Under which name a worker draws a series (`workers/figures.py`). Example: `loss` is `learn/loss`."""
+    """The TensorBoard tag under which a worker writes a series (`workers/figures.py`). Example: `loss` is `learn/loss`."""
     share = name.removeprefix("share_")
     return _TAGS.get(name) or (f"time/{share}" if share != name else f"learn/{name}")
 
 
-_ATTEMPT: Final = "token"  # the last key of stored sheets that tell attempts apart
-_RESUMED: Final = "resumed_step"  # of several attempts the lowest counts: what lies beyond it was taken back
+_ATTEMPT: Final = "token"  # the last key of stored sheets that distinguish attempts
+_RESUMED: Final = "resumed_step"  # of several attempts the lowest counts: later steps were rolled back
 
-# Facts have these: they change once an attempt or less.
+# Facts hold these figures: they change at most once per attempt.
 _NOT_RECORDED: Final = {
     "target", "ckpt_step", "ckpt_ns", "ckpt_count", "ckpt_bad_count", "q_bound", "first_return", "best_spread",
 }  # fmt: skip
 
 
-# One looks for spikes within a period in these. The ends of shares of time and the like would be half of the file.
+# Series in which spikes within a period matter. Least and most of all other series would double the file.
 _WITH_ENDS: Final = {"mean_return", "loss", "steps_per_s", "q_max_abs", "grad_norm", "rss_bytes", "cuda_bytes"}
 
 
 def _of_a_worker() -> tuple[Series, ...]:
-    """The figures that a worker reports; what is measured, and memory, may go up and down within a period."""
+    """The figures that a worker reports. Floats and memory sizes are measured: they may go up and down within a period."""
     return tuple(
         Series(name, each.unit, each.help, counted=each.code != "d" and each.unit != "bytes", ends=name in _WITH_ENDS)
         for name, each in FIGURES.items()
@@ -148,25 +148,25 @@ GPUS: Final = Sheet(
     ("used_bytes", "utilisation", "temperature_c"),
 )  # fmt: skip
 _STEPS: Final = next(series for series in PROGRAMS.series if series.name == "env_steps")
-# So many of a program, the first by their names: with them 20 scripts take as much room as 20 built-in programs.
+# Maximum per program, the first by name: so 20 scripts need as much space as 20 built-in programs.
 MOST_OF_ITS_OWN: Final = 16
 _PLACES: Final = tuple(f"value{place}" for place in range(MOST_OF_ITS_OWN))
 FIGURES_OF_ITS_OWN: Final = Sheet(
     "figures", ("program", "names", _ATTEMPT), (), (_STEPS, *(Series(place, "", "") for place in _PLACES)), ()
 )  # fmt: skip
-ONE_BY_ONE: Final = Sheet(  # the same for people: a row a figure
+ONE_BY_ONE: Final = Sheet(  # the same for display: one row per figure
     "figures", ("program", _ATTEMPT, "figure"), (), (_STEPS, Series("value", "", "a figure of the script's own")), ()
 )  # fmt: skip
 SHEETS: Final[dict[str, Sheet]] = {sheet.name: sheet for sheet in (PROGRAMS, FIGURES_OF_ITS_OWN, HOST, GPUS)}
 
 
 def of_other_names(figures: Mapping[str, float]) -> dict[str, float]:
-    """The figures that have no column among those of programs. Shares of time are columns, or nobody's."""
+    """The figures without a column in the sheet of programs. Shares of time are never among them."""
     return {name: value for name, value in figures.items() if name not in FIGURES and not name.startswith("share_")}
 
 
 def as_places(at_s: float, wall_s: float, program: str, token: str, steps: float | None, own: Mapping[str, float]) -> Row:
-    """Figures of a script's own names as one row of their sheet. Example: kl and success_rate are value0 and value1."""
+    """Figures with a script's own names as one row of their sheet. Example: kl and success_rate are value0 and value1."""
     names = sorted(own)[:MOST_OF_ITS_OWN]
     values = {_STEPS.name: steps, **{place: own[name] for place, name in zip(_PLACES, names, strict=False)}}
     return Row(at_s, wall_s, (program, "\n".join(names), token), (), values)
@@ -174,18 +174,18 @@ def as_places(at_s: float, wall_s: float, program: str, token: str, steps: float
 
 @functools.lru_cache(maxsize=64)
 def places_of(names: str) -> Mapping[str, str]:
-    """The column of each figure in a row of that sheet, by the row's key `names`."""
+    """The column of each figure in a row of that sheet, from the row's key `names`."""
     return dict(zip(names.split("\n"), _PLACES, strict=False))
 
 
 def by_name(row: Row) -> dict[str, float]:
-    """The inverse: what a row of that sheet says, without what is not known."""
+    """The inverse of `as_places`: the known figures of a row by name."""
     known = ((name, row.values.get(place)) for name, place in places_of(row.keys[1]).items())
     return {name: as_spread(value).mean for name, value in known if value is not None}
 
 
 def one_by_one(rows: Iterable[Row]) -> Iterator[Row]:
-    """Rows of that sheet, each as one row a figure."""
+    """Rows of that sheet, each split into one row per figure."""
     for row in rows:
         program, _, token = row.keys
         for name, value in by_name(row).items():
@@ -194,9 +194,9 @@ def one_by_one(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def folded(sheet: Sheet, at_s: float, rows: Sequence[Row]) -> Row:
-    """One row for a period that begins at `at_s`, of the rows of one subject in it, oldest first; at least one.
+    """One row for a period that begins at `at_s`, from the rows of one subject in it, oldest first; at least one.
 
-    Of several attempts it has the keys of the newest.
+    With several attempts it has the keys of the newest.
     """
     newest = rows[-1]
     readings = [row.readings for row in rows]
@@ -210,7 +210,7 @@ def folded(sheet: Sheet, at_s: float, rows: Sequence[Row]) -> Row:
 
 
 def _fold(series: Series, known: Sequence[tuple[float | Spread, int]]) -> float | Spread:
-    """A mean counts for as many readings as it is of."""
+    """The folded value of (value, number of readings) pairs; a mean is weighted by its number of readings."""
     if series.name == _RESUMED:
         return min(_mean(value) for value, _ in known)
     if series.counted:
@@ -223,7 +223,7 @@ def _fold(series: Series, known: Sequence[tuple[float | Spread, int]]) -> float 
 
 
 def by_subject(sheet: Sheet, rows: Iterable[Row], *, by_attempt: bool = True) -> dict[tuple[str, ...], list[Row]]:
-    """The rows of each subject, in their order. Not `by_attempt`: all attempts of a program are one."""
+    """The rows of each subject, in their order. Without `by_attempt` all attempts of a program are one subject."""
     found: dict[tuple[str, ...], list[Row]] = {}
     count = len(sheet.keys) if by_attempt else sheet.by_track
     for row in rows:
@@ -241,14 +241,14 @@ def _mean(value: float | Spread) -> float:
 
 @dataclass(slots=True)
 class Track:
-    """The rows of one subject as lists of equal length, oldest first: what a curve is drawn of."""
+    """The rows of one subject as lists of equal length, oldest first: the data of a curve."""
 
     at_s: list[float]
     wall_s: list[float]
     keys: list[tuple[str, ...]]
     words: list[tuple[str | None, ...]]
-    values: dict[str, list[float | None]]  # by series: the mean, or the newest
-    ends: dict[str, tuple[list[float | None], list[float | None]]]  # by series that has them: the least, the most
+    values: dict[str, list[float | None]]  # by series: the mean, or the newest value
+    ends: dict[str, tuple[list[float | None], list[float | None]]]  # by series with `ends`: the least, the most
 
     @classmethod
     def empty(cls, sheet: Sheet) -> Track:
@@ -270,12 +270,12 @@ class Track:
                 most.append(value.most if isinstance(value, Spread) else value)
 
     def first(self) -> Row:
-        """Of a track that is not empty, without the ends of its series."""
+        """The first row of a track that is not empty, without the ends of its series."""
         values = {name: column[0] for name, column in self.values.items()}
         return Row(self.at_s[0], self.wall_s[0], self.keys[0], self.words[0], values)
 
     def after(self, earlier: Track) -> Track:
-        """This one, behind what is known of the same subject and series before."""
+        """This track appended to an earlier track of the same subject and series."""
         return Track(
             earlier.at_s + self.at_s, earlier.wall_s + self.wall_s, earlier.keys + self.keys, earlier.words + self.words,
             {name: earlier.values[name] + column for name, column in self.values.items()},
@@ -284,7 +284,7 @@ class Track:
 
 
 def tracks_of(sheet: Sheet, rows: Iterable[Row]) -> dict[tuple[str, ...], Track]:
-    """Rows by subject; all attempts of a program are one."""
+    """Rows as tracks, by subject; all attempts of a program are one subject."""
     found: dict[tuple[str, ...], Track] = {}
     for row in rows:
         keys = row.keys[: sheet.by_track]

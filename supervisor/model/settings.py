@@ -1,6 +1,6 @@
-"""Frozen settings: what `config.py` makes of TOML, environment and flags, and what the core decides by.
+"""Frozen settings: `config.py` makes them from TOML, environment and flags, and the core decides by them.
 
-Pure data with defaults; every knob of a policy lives beside its rule in `supervisor/policy/`.
+Pure data with defaults; the settings of each policy are defined beside its rule in `supervisor/policy/`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from supervisor.records import dataclass, replace
 
 
 class Progress(enum.StrEnum):
-    """Where a program's signs of progress come from."""
+    """The source of a program's signs of progress."""
 
-    AUTO = "auto"  # the best source that speaks: beats, notifications, figures, then its log or its files
+    AUTO = "auto"  # the best source that reports: beats, notifications, figures, then its log or its files
     BEAT = "beat"  # the contract's beat record: built-in workers and scripts that use the small client
     NOTIFY = "notify"  # sd_notify(3) datagrams: WATCHDOG=1, STATUS=, X_EXTRALIFE_STEPS=
     FIGURES = "figures"  # the steps in its log, its event files or its JSON lines (`policy/worker/figures.py`)
@@ -50,38 +50,38 @@ SILENT: Final = frozenset({Progress.FIGURES, Progress.LOG, Progress.FILES})  # s
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One rung of the load: how many programs at once, and how heavy each."""
+    """One level of the load: how many programs run at once, and how heavy each is."""
 
     name: str = "light"
     slots: int = 2
     num_envs: int = 32
     batch_size: int = 512
     threads: int | None = None  # CPU threads of each worker (torch and envpool); None: cores / slots
-    memory_mb: int | None = None  # host memory that one program is given to need here; None: not told
-    launcher: JobResources = field(default_factory=JobResources)  # of its jobs, in place of [launcher]'s
+    memory_mb: int | None = None  # configured host memory of one program at this level; None: not configured
+    launcher: JobResources = field(default_factory=JobResources)  # resources of its jobs, in place of [launcher]'s
 
     @property
     def shape(self) -> str:
-        """What makes it the same level again: a record under another shape is another level's."""
+        """The identity of a level: a record with another shape belongs to another level."""
         resources = "".join(f", {key} {value}" for key, value in self.launcher.given().items())
         return f"{self.slots} x {self.num_envs}, batch {self.batch_size}{resources}"
 
 
 _RULE: Final = load.LoadSettings()
-LOG_AUTO, LOG_NONE = "AUTO", "NONE"  # as Supervisor writes them: a log in the state directory; no log
+LOG_AUTO, LOG_NONE = "AUTO", "NONE"  # Supervisor's spelling: a log in the state directory; no log
 FIXED: Final = "fixed"
 CLIMB: Final = "climb"
 
 
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
-    """Who chooses the level, and by what: the rule itself is `policy/level/load.py`."""
+    """How the level is chosen: the rule itself is `policy/level/load.py`."""
 
     mode: str | None = None  # FIXED or CLIMB; the config resolves None
-    start: str | None = None  # the level of a box that has no record; None: the lowest
+    start: str | None = None  # the level of a box without a record; None: the lowest
     rotation_h: float = 0.0  # `_rotate` in deciding/attempts.py; 0: never
     stagger_s: float = 2.0  # between two starts after a change of level
-    review_s: float = 600.0  # of training, between two looks at the record
+    review_s: float = 600.0  # training time between two reviews
     reboot_penalty_min: float = _RULE.reboot_penalty_min
     dwell_s: float = _RULE.dwell_s
     trial_s: float = _RULE.trial_s
@@ -91,7 +91,7 @@ class LoadSettings:
     rest_s: float = _RULE.rest_s
 
     def rule(self, names: tuple[str, ...]) -> load.LoadSettings:
-        """As the rule takes them, for a ladder of these levels."""
+        """The settings in the form of the rule, for a ladder of these levels."""
         return load.LoadSettings(
             names=names, reboot_penalty_min=self.reboot_penalty_min, dwell_s=self.dwell_s, trial_s=self.trial_s,
             climb_s=self.climb_s, cool_s=self.cool_s, cool_max_s=self.cool_max_s, rest_s=self.rest_s,
@@ -102,9 +102,10 @@ class LoadSettings:
 class ProgramSpec:
     """One supervised training, ready to start.
 
-    `digest` covers all that needs a restart to change (argv, env, directory, progress source): two specs of the same
-    digest differ at most in what can change live (priority, limits, autostart). `own_digest` is the same without what the
-    level gives, so that a change of level can be told from one of the program; empty: the level gives it nothing.
+    `digest` covers all settings that need a restart to change (argv, env, directory, progress source). Two specs with the
+    same digest differ at most in settings that can change live (priority, limits, autostart). `own_digest` is the same
+    without the settings of the level, to distinguish a change of level from a change of the program; empty: the program
+    uses no setting of the level.
     """
 
     name: str
@@ -114,59 +115,57 @@ class ProgramSpec:
     directory: str = ""
     builtin: bool = False
     game: str = ""
-    group: str = ""  # empty: it is its own
+    group: str = ""  # empty: a group of its own
     priority: int = 100  # lower starts first, as with Supervisor's `priority`
     autostart: bool = True
     progress: Progress = Progress.BEAT
     progress_glob: str = ""
-    checkpoint_glob: str = ""  # the checkpoints that it writes itself; empty: it has not said where
-    checkpoint_step: str = ""  # where the step of one stands (`policy/worker/step_in_name.py`)
-    checkpoint_check: tuple[str, ...] = ()  # a command that says by its exit code whether one is whole
+    checkpoint_glob: str = ""  # paths of the checkpoints that it writes itself; empty: not configured
+    checkpoint_step: str = ""  # where the step of a checkpoint is found (`policy/worker/step_in_name.py`)
+    checkpoint_check: tuple[str, ...] = ()  # a command whose exit code says whether a checkpoint is whole
     checkpoint_check_timeout_s: float = 60.0
-    figures: Sources = field(default_factory=Sources)  # what is read of its own output; takes effect at once
+    figures: Sources = field(default_factory=Sources)  # sources of figures in its own output; a change takes effect at once
     stall_timeout_s: float | None = None  # overrides every learned limit while training
     start_timeout_s: float | None = None  # spawn to the first sign of progress
     stop_grace_s: float = 20.0  # SIGTERM to SIGKILL
-    stop_signal: str = STOP_SIGNALS[0]  # what asks it to save and leave
-    stop_signal_to: str = STOP_SIGNAL_TO[0]  # who gets it first (`supervisor/shim.py`)
-    on_sick: str | None = None  # what follows from any illness (`policy/worker/health.py`)
-    done_codes: tuple[int, ...] = (0,)  # exit codes that mean that it has finished
-    service: bool = False  # TensorBoard, a notebook, a log shipper: it takes no slot, and is not judged by progress
-    restart: str = RESTARTS[0]  # after which ends it is started again
-    start_s: float | None = None  # it counts as started once it has lived for so long
-    start_retries: int | None = None  # ends before that, in a row, after which it is given up is one more than this
-    user: str = ""  # whose process it is; empty: the daemon's user
+    stop_signal: str = STOP_SIGNALS[0]  # the signal that asks it to save and leave
+    stop_signal_to: str = STOP_SIGNAL_TO[0]  # the processes that get it first (`supervisor/shim.py`)
+    on_sick: str | None = None  # action for any illness (`policy/worker/health.py`)
+    done_codes: tuple[int, ...] = (0,)  # exit codes that mean "finished"
+    service: bool = False  # TensorBoard, a notebook, a log shipper: it uses no slot, and is not judged by progress
+    restart: str = RESTARTS[0]  # the ends after which it is started again
+    start_s: float | None = None  # it counts as started once it has lived this long
+    start_retries: int | None = None  # it is given up after `start_retries` + 1 such early ends in a row
+    user: str = ""  # user of its process; empty: the daemon's user
     umask: str = ""  # octal; empty: the daemon's
     stdin: bool = False  # its standard input is a pipe that clients may write to
-    redirect_stderr: bool = False  # its standard error goes where its standard output goes
+    redirect_stderr: bool = False  # its standard error goes to its standard output
     stdout_log: str = LOG_AUTO  # LOG_AUTO, LOG_NONE or an absolute path
     stderr_log: str = LOG_AUTO
     log_max_bytes: int | None = None  # in place of [daemon]'s; 0: its logs are never rotated
     log_backups: int | None = None  # in place of [daemon]'s
-    health: HealthCheck | None = None  # of a service: whether it answers
+    health: HealthCheck | None = None  # health checks of a service
     num_envs: int | None = None
     batch_size: int | None = None
-    fallback_batch: int | None = None  # taken at the first out of memory, in place of the next that divides
+    fallback_batch: int | None = None  # the first smaller batch after out of memory, in place of the next divisor
     own_digest: str = ""
-    template: Template | None = None  # how `argv` and `env` are filled in at a start; None: they stand as they are
+    template: Template | None = None  # how `argv` and `env` are filled in at a start; None: they are used unchanged
     gpu: int | None = None  # the index of its GPU, in the order of the bus; None: CUDA's first
-    visible: str | None = (
-        None  # CUDA_VISIBLE_DEVICES as it will find it, where `gpu` does not set it (`policy/box/visible.py`)
-    )
+    visible: str | None = None  # its CUDA_VISIBLE_DEVICES, where `gpu` does not set it (`policy/box/visible.py`)
     min_free_mb: int | None = None  # in place of [gate]'s
     gate_poll_s: float | None = None
     gate_timeout_s: float | None = None
-    cpu_weight: int | None = None  # in place of [cgroups]'s; taken at its next start
-    job: JobResources = field(default_factory=JobResources)  # what its jobs ask for at this level
+    cpu_weight: int | None = None  # in place of [cgroups]'s; takes effect at its next start
+    job: JobResources = field(default_factory=JobResources)  # resources that its jobs request at this level
 
     def log_place(self, channel: str) -> str:
-        """LOG_AUTO, LOG_NONE or a path: where one channel of its output has a log of its own."""
+        """LOG_AUTO, LOG_NONE or a path: the configured log of one channel of its output."""
         if channel == "stdout":
             return self.stdout_log
         return LOG_NONE if self.redirect_stderr else self.stderr_log
 
     def source(self, speaks: str) -> Progress:
-        """Its source of progress; `speaks` names the one that a sample was made from, where the spec leaves it open."""
+        """Its source of progress. If that is `auto`, `speaks` names the source that a sample was made from."""
         if self.progress is not Progress.AUTO:
             return self.progress
         return Progress(speaks) if speaks else Progress.LOG
@@ -174,20 +173,20 @@ class ProgramSpec:
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One level of the ladder with every program as it is started there; made by the config for all levels at once.
+    """One level of the ladder, with the spec of every program at that level; the config makes all levels at once.
 
-    So the core takes what a level gives (environments, batch, threads) by taking another tuple of specs, and a mistake
-    at the highest level is found when the file is read, not in the night that climbs to it.
+    So the core applies the settings of a level (environments, batch, threads) by using another tuple of specs. And a mistake
+    at the highest level is found when the file is read, not in the night when the load climbs to it.
     """
 
     level: Level
     programs: tuple[ProgramSpec, ...]
-    veto: str = ""  # why this box can not hold it, by the budget that it declares; empty: nothing speaks against it
+    veto: str = ""  # why this box is too small for the level, by its configured budget; empty: it is large enough
 
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """Where things are. `state_dir` is durable; `runtime_dir` is on tmpfs and gone after a reboot."""
+    """The paths of all files. `state_dir` is durable; `runtime_dir` is on tmpfs and gone after a reboot."""
 
     state_dir: str
     runtime_dir: str
@@ -245,11 +244,11 @@ class Paths:
         return f"{self.programs}/{program}"
 
     def log(self, program: str, channel: str) -> str:
-        """The place of a log that the configuration names no other for; `channel` is `stdout` or `stderr`."""
+        """The default path of a log; `channel` is `stdout` or `stderr`."""
         return f"{self.run_dir(program)}/{channel}.log"
 
     def log_of(self, spec: ProgramSpec, channel: str) -> str | None:
-        """The log of one channel of a program as it is configured; None: it has none."""
+        """The path of the log of one channel, by the program's configuration; None: it has none."""
         place = spec.log_place(channel)
         if place == LOG_NONE:
             return None
@@ -276,7 +275,7 @@ class Paths:
 
 @dataclass(frozen=True, slots=True)
 class DaemonSettings:
-    """The daemon's own habits."""
+    """`[daemon]` in the config."""
 
     sample_period_s: float = 1.0
     alive_period_s: float = 5.0
@@ -284,8 +283,8 @@ class DaemonSettings:
     log_format: str = "text"  # of the lines in the main log and in systemd's journal
     log_max_bytes: int = 50 * 2**20
     log_backups: int = 3
-    host_names: str = ""  # by which a proxy or a tunnel reaches the control socket, besides localhost
-    socket_group: str = ""  # group that may use the control socket (0660); empty: the owner alone (0600)
+    host_names: str = ""  # host names under which a proxy or a tunnel reaches the control socket, besides localhost
+    socket_group: str = ""  # group that may use the control socket (0660); empty: only the owner (0600)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,14 +294,14 @@ class HttpSettings:
     listen: str = ""  # ADDRESS:PORT; empty: none
     user: str = "extralife"
     password_file: str = ""
-    host: str = ""  # of `listen`
-    port: int = 0
-    password: str = field(default="", repr=False)  # of `password_file`
+    host: str = ""  # from `listen`
+    port: int = 0  # from `listen`
+    password: str = field(default="", repr=False)  # from `password_file`
 
 
 @dataclass(frozen=True, slots=True)
 class JournalSettings:
-    """How much of the past stays at hand; what is older lies in the archive (`adapters/journal/archive.py`)."""
+    """How much of the past stays in the journal; older facts are in the archive (`adapters/journal/archive.py`)."""
 
     keep_days: int = 30
     max_mb: int = 256
@@ -310,7 +309,7 @@ class JournalSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that the daemon was told, checked as a whole."""
+    """All settings of the daemon, checked as a whole."""
 
     paths: Paths
     programs: tuple[ProgramSpec, ...] = ()
@@ -334,15 +333,15 @@ class Settings:
     cgroups: CgroupSettings = field(default_factory=CgroupSettings)
     launcher: LauncherSettings = field(default_factory=LauncherSettings)
     alerts: AlertSettings = field(default_factory=AlertSettings)
-    ladder: tuple[Rung, ...] = ()  # lowest first; empty: `level` is all there is
+    ladder: tuple[Rung, ...] = ()  # lowest first; empty: `level` is the only level
     _by_name: dict[str, ProgramSpec] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Index the programs: every look asks for every one of them."""
+        """Index the programs by name: every look needs every program."""
         object.__setattr__(self, "_by_name", {spec.name: spec for spec in self.programs})
 
     def logs(self, program: str) -> tuple[str, ...]:
-        """The paths of a program's logs; of one that left the configuration, where they are as a rule."""
+        """The paths of a program's logs; for a program that left the configuration, the default paths."""
         spec = self.program(program)
         of = [
             self.paths.log(program, each) if spec is None else self.paths.log_of(spec, each) for each in ("stdout", "stderr")
@@ -361,7 +360,7 @@ class Settings:
 
     @property
     def rungs(self) -> tuple[Rung, ...]:
-        """The ladder; a fixed level is a ladder of one."""
+        """The ladder; a fixed level is a ladder with one level."""
         return self.ladder or (Rung(self.level, self.programs),)
 
     @property
@@ -370,15 +369,15 @@ class Settings:
 
     @property
     def start(self) -> str:
-        """The level of a box without a record, and the level there is where none is chosen by a rule."""
+        """The level of a box without a record; also the level in force where no rule chooses one."""
         return self.load.start or self.rungs[0].level.name
 
     def place(self, level: str) -> int | None:
-        """Where a level stands, the lowest at 0; None: it is not on the ladder."""
+        """The index of a level, the lowest is 0; None: it is not on the ladder."""
         return next((place for place, rung in enumerate(self.rungs) if rung.level.name == level), None)
 
     def at(self, level: str) -> Settings:
-        """These settings with another level of the ladder in force; a name that is not on it changes nothing."""
+        """These settings with another level of the ladder in force; unchanged for a name that is not on the ladder."""
         if level == self.level.name:
             return self
         for rung in self.ladder:
@@ -387,8 +386,8 @@ class Settings:
         return self
 
 
-# Every section of the configuration that is a dataclass, in the order of the file's documentation. This is the only list:
-# a second one beside it would drop a section that was added here, and `update` would report it as applied all the same.
+# Every section of the configuration that is a dataclass, in the order of the file's documentation. This must stay the only
+# list: a second one could lack a section that was added here, and `update` would still report that section as applied.
 SECTIONS: Final[dict[str, type]] = {
     name: kind
     for name, kind in typing.get_type_hints(Settings).items()

@@ -1,14 +1,14 @@
-"""A state as text, and back: what `facts.Snapshot` holds, so that older facts need not be folded again.
+"""A state as text, and back: the content of `facts.Snapshot`, so that older facts need not be folded again.
 
-JSON, field by field and from the annotations alone, by the rules of `model/codec.py`: a field that the text lacks gets its
-default, one that the class lacks is passed over, anything else that does not fit raises MalformedFact. A field that
+The text is JSON, field by field and by the annotations alone, with the rules of `model/codec.py`: a field that the text
+lacks gets its default, a field that the class lacks is ignored, any other mismatch raises MalformedFact. A field that
 changes its meaning gets a new name.
 
-Worked example: `State(boots=2)` is `{"at_s":0.0,...,"boots":2,...}`; read by a newer extralife whose State has one more
-field, that field has its default, as it would had the facts been folded by the older one.
+Worked example: `State(boots=2)` is `{"at_s":0.0,...,"boots":2,...}`. A newer extralife, whose State has one more field,
+gives that field its default: the same as if the older one had folded the facts.
 
-Why not pickle: it runs what it reads, and ties the text to today's module paths. Why not the facts themselves for ever:
-ten programs make half a million in a year, and each start of the daemon folds them all.
+Why not pickle: it executes code from the data that it reads, and ties the text to today's module paths. Why not keep the
+facts themselves for ever: ten programs make half a million in a year, and each start of the daemon would fold them all.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def encoded(state: Any) -> str:
-    """A frozen dataclass or a NamedTuple as text. Raises MalformedFact for what would not come back as it is."""
+    """A frozen dataclass or a NamedTuple as text. Raises MalformedFact for a value that `decoded` would not restore."""
     try:
         text = json.dumps(as_fields(state), separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -38,7 +38,7 @@ def encoded(state: Any) -> str:
 
 
 def decoded(cls: type[T], text: str) -> T:
-    """What `encoded` has made the text from. Raises MalformedFact."""
+    """The value from which `encoded` made the text. Raises MalformedFact."""
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -48,7 +48,7 @@ def decoded(cls: type[T], text: str) -> T:
 
 
 def as_fields(value: Any) -> Any:
-    """A record as an object of its fields, at every depth. `dataclasses.asdict` makes a NamedTuple a list, without names."""
+    """A record as a dict of its fields, at every depth. `dataclasses.asdict` would lose the field names of a NamedTuple."""
     if isinstance(value, tuple):
         names = getattr(value, "_fields", None)
         return [as_fields(each) for each in value] if names is None else dict(zip(names, map(as_fields, value), strict=True))
@@ -64,7 +64,7 @@ def _is_named(cls: type) -> bool:
 
 
 def _special(annotation: Any) -> Convert | None:
-    """What a state may hold beyond what a fact may: other records, words of an enumeration, pairs."""
+    """Converters for types that a state may hold but a fact may not: other records, enumerations, fixed-length tuples."""
     if isinstance(annotation, type) and (dataclasses.is_dataclass(annotation) or _is_named(annotation)):
         return _record(annotation)
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):

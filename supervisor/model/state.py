@@ -1,7 +1,7 @@
 """The state, and `fold`, the only function that changes it.
 
-The state is a fold over the journal and nothing else. So the same few lines serve a daemon's crash, its upgrade, a host
-reboot and a replay in a test. What is *not* here (newest beats, pending requests) is volatile and lives in `memory.py`.
+The state is a fold over the journal and nothing else. So the same code serves after a crash of the daemon, an upgrade, a
+host reboot, and in a replay by a test. Volatile data (newest beats, pending requests) is *not* here, but in `memory.py`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CLOCKS_KEPT: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """We asked the attempt to leave."""
+    """extralife asked the attempt to leave."""
 
     reason: str
     asked_at_s: float
@@ -63,33 +63,33 @@ class Attempt:
     ready_at_s: float | None = None
     resumed_step: int | None = None
     resumed_at_s: float | None = None
-    resume_unknown: bool = False  # it is on record that the step it resumed from is unknown
-    from_path: str | None = None  # its own newest whole checkpoint when it began, empty for none; None: not looked at
-    from_step: int | None = None
-    from_sure: bool = False  # it is known to begin there
-    from_torn: bool = False  # a torn one was newer
+    resume_unknown: bool = False  # a fact says that the step at which it resumed is unknown
+    from_path: str | None = None  # its own newest whole checkpoint at its start, empty for none; None: not looked at
+    from_step: int | None = None  # the step of that checkpoint
+    from_sure: bool = False  # it surely resumes from that checkpoint
+    from_torn: bool = False  # a newer checkpoint was torn
     stall: str | None = None
     stalled_at_s: float | None = None
     examined: bool = False
-    quiet_at_s: float | None = None  # since then it is known to work without a word
-    reports: tuple[str, ...] = ()  # the keys of those that are facts already
-    fine_step: int | None = None  # it has diverged, or sickened, since
-    illnesses: tuple[str, ...] = ()  # present ones
-    ill: str = ""  # for which of them it is ended ...
-    illness_action: str = ""  # ... and what follows then
-    slow_at_s: float | None = None  # it was called slow then, and still is
+    quiet_at_s: float | None = None  # since then it works without a sign of progress
+    reports: tuple[str, ...] = ()  # keys of the reports that are facts already
+    fine_step: int | None = None  # last step before it diverged or became sick
+    illnesses: tuple[str, ...] = ()  # present illnesses
+    ill: str = ""  # the illness because of which it is ended ...
+    illness_action: str = ""  # ... and the action afterwards
+    slow_at_s: float | None = None  # when it became slow; None: it is not slow
     save_error: str = ""  # why its last checkpoint could not be written ...
     save_failed_step: int | None = None  # ... and at which step
     stop: Stop | None = None
 
     def saves_again(self, step: int) -> bool:
-        """Whether a checkpoint at this step is one after a save that had failed."""
+        """Whether a checkpoint at this step shows that saves succeed again after a failed one."""
         return self.save_error != "" and (self.save_failed_step is None or step >= self.save_failed_step)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPeak:
-    """The most that a program was seen to hold at a level, of its GPU's memory and of the host's; None: not seen."""
+    """The largest measured memory of a program at a level, on its GPU and on the host; None: not measured."""
 
     level: str
     gpu_bytes: int | None = None
@@ -98,7 +98,7 @@ class MemoryPeak:
 
 @dataclass(frozen=True)
 class Program:
-    """All that is durably known of one program."""
+    """The durable record of one program."""
 
     name: str
     phase: Phase
@@ -112,37 +112,37 @@ class Program:
     retry_at_s: float | None = None
     slow: bool = False
     slot_since_s: float | None = None  # since then it has had its slot, restarts and reboots included
-    interrupted: bool = False  # in the queue because its process ended for another's sake: a reboot, an update, a restart
+    interrupted: bool = False  # queued because its process was ended for an outside reason: a reboot, an update, a restart
     deaths_s: tuple[float, ...] = ()
-    death_resumes: tuple[int | None, ...] = ()  # which step each of those attempts had resumed from
-    streak: int = 0
-    openings: int = 0
+    death_resumes: tuple[int | None, ...] = ()  # the step at which each of those attempts had resumed
+    streak: int = 0  # deaths since it was last healthy
+    openings: int = 0  # how often the breaker has opened in this streak
     silences: int = 0  # kills for silence since it was last healthy
-    died_after_s: float | None = None  # so long its last attempt had lived, if it died by itself
+    died_after_s: float | None = None  # how long its last attempt lived; None: it did not die by itself
     restarts: int = 0
     steps: int | None = None  # the last known position in environment steps
     rate: float | None = None  # steps a second, as last reported
-    steps_exact: bool = False  # `steps` is where the newest attempt ended, read after its end
-    began_step: int | None = None  # where the attempt that computed them had begun
+    steps_exact: bool = False  # `steps` was read after the newest attempt had ended, so it is exact
+    began_step: int | None = None  # the step at which the attempt that computed `steps` had begun
     ckpt_step: int | None = None
     ckpt_at_s: float | None = None
     ckpt_stall_s: float | None = None
-    ckpt_path: str = ""  # of the newest whole one that it wrote itself
+    ckpt_path: str = ""  # path of the newest whole checkpoint that it wrote itself
     ckpt_bytes: int | None = None
-    torn_path: str = ""  # a torn one of those that was newer at the newest start ...
+    torn_path: str = ""  # a torn checkpoint that was newer than that one at the newest start ...
     torn_deaths: int = 0  # ... and the deaths that count against it
-    condemned: tuple[str, ...] = ()  # of those: to be set aside before the next start ...
-    roll_from: int | None = None  # ... and all from this step on
+    condemned: tuple[str, ...] = ()  # its own checkpoints to set aside before the next start ...
+    roll_from: int | None = None  # ... and those from this step on
     bad_checkpoints: tuple[str, ...] = ()
     quarantined_since_ckpt: bool = False
     quarantined_step: int | None = None  # its step; a resume from that step shows that it was never set aside
     rollbacks: int = 0
-    divergences: int = 0  # without a checkpoint beyond the step of the first
+    divergences: int = 0  # number without a checkpoint beyond the step of the first
     diverged_step: int | None = None
     needs: tuple[MemoryPeak, ...] = ()  # measured memory, by level
-    batches: tuple[tuple[str, int], ...] = ()  # (level, the batch that it gets there since it ran out of memory)
-    service: bool = False  # it takes no slot and is no training
-    own_digest: str = ""  # of its settings without those of the level; empty: unknown
+    batches: tuple[tuple[str, int], ...] = ()  # (level, its lowered batch there, after it ran out of memory)
+    service: bool = False  # it uses no slot and is no training
+    own_digest: str = ""  # digest of its settings without those of the level; empty: unknown
     slow_restart_at_s: float | None = None
     interval_s: float | None = None
     gaps_s: tuple[tuple[str, float], ...] = ()
@@ -152,8 +152,8 @@ class Program:
     exit_cause: str = ""
     exit_code: int | None = None
     exit_wall_s: float | None = None
-    asked_at_s: float | None = None  # when the newest attempt that ended had been asked to leave; None: it was not
-    ended_at_s: float | None = None  # when the newest attempt ended, which may be before it was known
+    asked_at_s: float | None = None  # when the newest ended attempt had been asked to leave; None: it was not asked
+    ended_at_s: float | None = None  # when the newest attempt ended, which may be before the daemon noticed
     spawn_error: str = ""
     spawn_failures: int = 0  # in a row
     early_ends: int = 0  # in a row: its `start_retries` counts them
@@ -161,7 +161,7 @@ class Program:
 
     @property
     def takes_level(self) -> bool:
-        """Whether the level gives it something. What takes nothing of it tells nothing of it."""
+        """Whether it uses settings of the level. A program that uses none is no evidence about the level."""
         return self.own_digest != ""
 
     def gap_s(self, phase: str) -> float | None:
@@ -169,17 +169,17 @@ class Program:
         return dict(self.gaps_s).get(phase)
 
     def held(self, level: str) -> MemoryPeak:
-        """The most that it was seen to hold at this level."""
+        """Its largest measured memory at this level."""
         return next((held for held in self.needs if held.level == level), MemoryPeak(level))
 
     def batch_size(self, level: str) -> int | None:
-        """The batch that it was lowered to at this level; None: the configured one."""
+        """Its lowered batch at this level; None: the configured batch."""
         return dict(self.batches).get(level)
 
 
 @dataclass(frozen=True, slots=True)
 class LevelRecord:
-    """What the box has shown at one level."""
+    """The box's record at one level."""
 
     up_s: float = 0.0
     reboots: int = 0
@@ -199,7 +199,7 @@ class Veto:
 
 @dataclass(frozen=True, slots=True)
 class GpuRecord:
-    """What the record says of the GPUs. `most` is the most that this box ever had; `unknown_since_s`: they can't be read."""
+    """The record of the GPUs. `most`: the largest number this box ever had; `unknown_since_s`: unreadable since then."""
 
     count: int | None = None
     most: int = 0
@@ -219,20 +219,20 @@ class Pin:
 
 @dataclass(frozen=True)
 class Climb:
-    """Where the box stands on its ladder, and why: `deciding/levels.py`."""
+    """The level in force, its reason, and the state of the load rule: `deciding/levels.py`."""
 
-    load: str = ""  # what the rule remembers, as JSON
-    ladder: tuple[tuple[str, str], ...] = ()  # (name, shape) of each level that `load` is a record of
-    reviewed_at_s: float | None = None  # what was trained until then is in `load`
-    level_since_s: float | None = None  # of this boot
+    load: str = ""  # the state of the load rule, as JSON
+    ladder: tuple[tuple[str, str], ...] = ()  # (name, shape) of each level in `load`
+    reviewed_at_s: float | None = None  # `load` includes the training up to this time
+    level_since_s: float | None = None  # start of the level in force, within this boot
     changed_at_s: float | None = None
     changed_wall_s: float | None = None
-    before: str = ""  # the level before this one
+    before: str = ""  # the previous level
     trial: bool = False
-    why: str = ""  # of the level in force
+    why: str = ""  # reason for the level in force
     said: str = ""  # the newest verdict, which may have changed nothing
     pin: Pin | None = None
-    costs_s: tuple[float, ...] = ()  # of the last changes of level
+    costs_s: tuple[float, ...] = ()  # costs of the last changes of level
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,12 +245,12 @@ class Reboot:
     down_s: float | None
     up_s: float | None
     level: str
-    sign_wall_s: float | None = None  # of the last sign of life before it
+    sign_wall_s: float | None = None  # the last sign of life before it
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """The box that levels and reboots on record are of."""
+    """The box to which the recorded levels and reboots belong."""
 
     hostname: str
     witnesses: dict[str, str]
@@ -272,7 +272,7 @@ class FormerBox:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """The newest damage of the journal, for `status`. `lost` is None when nobody can know how many facts it took."""
+    """The newest damage of the journal, for `status`. `lost`: number of lost facts; None: unknown."""
 
     wall_s: float
     error: str
@@ -283,7 +283,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class ConfigFault:
-    """The configuration cannot be used. `in_use` is the kept one in its place; empty: the settings before go on."""
+    """The configuration cannot be used. `in_use` is the saved one used instead; empty: the present settings stay."""
 
     wall_s: float
     errors: tuple[str, ...]
@@ -293,7 +293,7 @@ class ConfigFault:
 
 @dataclass(frozen=True)
 class State:
-    """Everything that the journal says."""
+    """The whole state: the fold of all facts in the journal."""
 
     at_s: float = 0.0
     wall_s: float = 0.0
@@ -304,20 +304,20 @@ class State:
     daemon_since_wall_s: float | None = None
     daemon_since_s: float | None = None
     stopping: bool = False
-    clean: bool | None = None  # did the last daemon end in order? None: there was none yet
+    clean: bool | None = None  # whether the last daemon ended in order; None: there was none yet
     level: str = ""
     slots: int = 0
     climb: Climb = field(default_factory=Climb)
     programs: dict[str, Program] = field(default_factory=dict)
-    former: dict[str, int] = field(default_factory=dict)  # attempts of programs that have left the config
+    former: dict[str, int] = field(default_factory=dict)  # number of attempts of programs that have left the config
     levels: dict[str, LevelRecord] = field(default_factory=dict)
-    reboots: tuple[Reboot, ...] = ()  # the last ones
+    reboots: tuple[Reboot, ...] = ()  # the newest ones
     reboots_total: int = 0
-    reboots_by_cause: dict[str, int] = field(default_factory=dict)  # of all boxes; it never falls
+    reboots_by_cause: dict[str, int] = field(default_factory=dict)  # on all boxes; a count never falls
     box: Box | None = None
-    former_boxes: tuple[FormerBox, ...] = ()  # the last ones
-    clock_steps: dict[str, float] = field(default_factory=dict)  # by boot: seconds by which a wrong clock was set
-    oom_kills: int | None = None  # the count of our cgroup up to which OOM kills are accounted for
+    former_boxes: tuple[FormerBox, ...] = ()  # the newest ones
+    clock_steps: dict[str, float] = field(default_factory=dict)  # by boot: the step in seconds that set a wrong clock
+    oom_kills: int | None = None  # OOM kill count of our cgroup up to which ended attempts explain the kills
     gpus: GpuRecord = GpuRecord()
     vetoes: dict[str, Veto] = field(default_factory=dict)  # by rule
     damage: Damage | None = None
@@ -327,12 +327,12 @@ class State:
     offsite: OffsiteRecord = field(default_factory=OffsiteRecord)
     notices: NoticeRecord = field(default_factory=NoticeRecord)
     cluster: ClusterRecord = field(default_factory=ClusterRecord)
-    gaps: int = 0  # how often facts were lost to a damaged journal: from then on, counts are "at least"
+    gaps: int = 0  # how often a damaged journal lost facts: with one or more, all counts are "at least"
 
     def cap(self, levels: Sequence[str]) -> tuple[int, str] | None:
-        """The highest of these levels (by index, the lightest is 0) that no veto forbids, and why; None: all may be.
+        """The highest of these levels (by index, the lightest is 0) that no veto forbids, and why; None: all are allowed.
 
-        A veto that names a level which is not on the ladder any more binds nobody.
+        A veto that names a level which is not on the ladder any more has no effect.
         """
         caps = [(levels.index(veto.cap), f"{veto.rule}: {veto.why}") for veto in self.vetoes.values() if veto.cap in levels]
         return min(caps, default=None)
@@ -352,10 +352,10 @@ def fold_all(stamped: Iterable[Stamped], state: State | None = None) -> State:
 
 
 def replay(stamped: Iterable[Stamped]) -> tuple[State, int]:
-    """The state that a journal gives, and how many facts did not fit. What lies before the newest snapshot is not folded.
+    """The state from a journal, and the number of facts that did not fit. Facts before the newest snapshot are not folded.
 
-    A whole journal fits to the last fact. One that lost rows to a damaged disk may hold an edge without the one before
-    it: that fact is passed over, because a daemon that refuses to start helps nobody.
+    In a complete journal every fact fits. If a damaged disk lost rows, an edge may lack the edge before it. That fact is
+    skipped, because a daemon that refuses to start helps nobody.
     """
     items = list(stamped)
     first = next((n for n in reversed(range(len(items))) if isinstance(items[n].fact, facts.Snapshot)), 0)
@@ -401,7 +401,7 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
         case facts.LevelChosen():
             return _level_chosen(state, stamped, fact)
         case facts.LadderLaid() | facts.Reviewed() | facts.RebootJudged() | facts.NodeFaultJudged() | facts.LevelSettled():
-            # A new ladder's levels may be others of the same names: each has a first trial again.
+            # A new ladder may have other levels with the same names: each has a first trial again.
             backups = replace(state.backups, tried=()) if isinstance(fact, facts.LadderLaid) else state.backups
             return replace(state, climb=_climbed(state.climb, stamped, fact), backups=backups)
         case facts.LevelPinned() | facts.LevelUnpinned():
@@ -481,7 +481,7 @@ def _backups(state: State, stamped: Stamped, fact: facts.BackupFact) -> State:
 
 
 def _level_chosen(state: State, stamped: Stamped, fact: facts.LevelChosen) -> State:
-    """Another level: the one before is given its time of this boot, and this one's begins."""
+    """A change of level: the previous level's time in this boot is recorded, and the new level's time begins."""
     climb = replace(state.climb, trial=fact.trial, why=fact.why)
     if fact.level == state.level:
         return replace(state, slots=fact.slots, climb=climb)
@@ -529,7 +529,7 @@ def _new_boot(
 
 
 def _clock_set(state: State, stamped: Stamped, fact: facts.ClockSet) -> State:
-    """Every time of day that this boot has stamped is mended, wherever the state holds it."""
+    """Correct every wall-clock time of this boot, everywhere in the state."""
     steps = dict([*state.clock_steps.items(), (stamped.boot_id, fact.step_s)][-_CLOCKS_KEPT:])
     state = replace(with_times(state, lambda wall_s: wall_clock.mended(wall_s, fact.step_s)), clock_steps=steps)
     if fact.reboot_wall_s is None or not state.reboots:
@@ -540,7 +540,7 @@ def _clock_set(state: State, stamped: Stamped, fact: facts.ClockSet) -> State:
 def _rebooted(state: State, stamped: Stamped, fact: facts.HostRebooted) -> State:
     """Count the reboot against the level that it happened at, unless it was an orderly one."""
     since_s, last_s = state.climb.level_since_s, fact.last_sign_s
-    if fact.up_s is not None and since_s is not None and last_s is not None:  # it may have begun within that boot
+    if fact.up_s is not None and since_s is not None and last_s is not None:  # the level may have begun within that boot
         fact = replace(fact, up_s=min(fact.up_s, max(0.0, last_s - since_s)))
     climb = replace(state.climb, level_since_s=stamped.at_s)
     reboot = Reboot(stamped.at_s, stamped.wall_s, fact.cause, fact.down_s, fact.up_s, fact.level, fact.last_sign_wall_s)
@@ -570,7 +570,7 @@ def _rebooted(state: State, stamped: Stamped, fact: facts.HostRebooted) -> State
 
 
 def _seen_at(program: Program, step_: int | None) -> Program:
-    """Where it was at the last sign of life before a reboot."""
+    """The program with its step at the last sign of life before a reboot."""
     steps = furthest(program.steps, step_)
     return replace(program, steps=steps, counts=advanced(program.counts, program.steps, steps))
 
@@ -578,7 +578,7 @@ def _seen_at(program: Program, step_: int | None) -> Program:
 def _identified(state: State, stamped: Stamped, fact: facts.BoxIdentified) -> State:
     """The same box with other witnesses, or another box: then the record of levels, reboots and hardware begins anew.
 
-    What programs were seen to hold, and the batches that fitted, were those of the other hardware. The pin goes too.
+    The measured memory of programs and their lowered batches belong to the other hardware, so they go. The pin goes too.
     """
     before = state.box
     same_machine = before is not None and before.witnesses.get(MACHINE) == fact.witnesses.get(MACHINE)
@@ -617,7 +617,7 @@ def _with_program(state: State, stamped: Stamped, fact: facts.ProgramFact) -> St
         program = _moved(program, step(program.phase, edge), stamped, fact)
     if isinstance(fact, facts.AttemptFact) and not isinstance(fact, facts.SpawnIntended):
         if program.attempt is None or program.attempt.token != fact.token:
-            return state  # of an attempt that is over
+            return state  # a fact about an attempt that is over
         program = _attempt(program, program.attempt, stamped, fact)
     else:
         program = _program(program, stamped, fact)
@@ -628,9 +628,9 @@ def _with_program(state: State, stamped: Stamped, fact: facts.ProgramFact) -> St
 
 
 def _without(state: State, name: str) -> State:
-    """A program leaves. Its attempts stay counted: one that comes back must not start a second attempt 1.
+    """The state without a program. Its number of attempts stays: if it comes back, there must be no second attempt 1.
 
-    That attempt would have the first one's token and directory, find the exit record there and give itself up.
+    That attempt would have the token and directory of the first one, find the exit record there and give up.
     """
     gone = state.programs.get(name)
     if gone is None:
@@ -654,8 +654,8 @@ def _moved(program: Program, phase: Phase, stamped: Stamped, fact: facts.Program
     )  # fmt: skip
 
 
-# What the operator wants follows from more than his word, `Wanted`, itself: what was done because of it says the same.
-# In a whole journal that changes nothing; in one that has lost the word it keeps a stopped program from rising again.
+# `wanted` follows from the operator's request (`Wanted`), and also from the facts that the request caused. In a complete
+# journal that changes nothing. In a journal that has lost `Wanted`, it keeps a stopped program from starting again.
 
 
 def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Program:
@@ -663,7 +663,7 @@ def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
         case facts.ProgramConfigured():
             return _configured(program, fact)
         case facts.Wanted(run=True):
-            # The operator's word is a fresh start: what came before is not held against it.
+            # The operator's request is a fresh start: earlier failures do not count any more.
             return replace(_fresh(program), wanted=True)
         case facts.Wanted(run=False) | facts.StayedDown():
             return replace(program, wanted=False)
@@ -724,7 +724,7 @@ def _forgiven(program: Program) -> Program:
 
 
 def _fresh(program: Program) -> Program:
-    """A word of the operator's, in the config or by a command: what was learned of its failures does not bind any more."""
+    """The program after an operator's request, in the config or by a command: its earlier failures have no effect."""
     return replace(_forgiven(program), divergences=0, diverged_step=None, batches=(), slow_restart_at_s=None)
 
 
@@ -750,7 +750,7 @@ def _rolled_back(program: Program, fact: facts.RolledBack) -> Program:
 
 
 def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.AttemptFact) -> Program:
-    """Facts that say something about the program beyond its attempt; the rest only change the attempt."""
+    """Apply a fact about an attempt. Some of these facts also change the program; the others change only the attempt."""
     match fact:
         case facts.Resumption(step=resumed):
             program = _resumed(program, resumed) if isinstance(fact, facts.Resumed) else replace(program, steps=resumed)
@@ -785,7 +785,7 @@ def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.A
 
 
 def _resumed(program: Program, step_: int) -> Program:
-    """The worker took the newest checkpoint that was whole: a newer one that we knew of is gone."""
+    """The worker resumed from the newest whole checkpoint: if the state had a newer one, that is gone."""
     newest = None if step_ == program.quarantined_step else step_ or None
     if newest == program.ckpt_step:
         return replace(program, steps=step_)
@@ -810,7 +810,7 @@ def _with_checkpoint(
 
 
 def _starts_from(program: Program, attempt: Attempt, fact: facts.StartsFrom) -> Program:
-    """The checkpoints on the disk count, not those of the previous look."""
+    """The program with the checkpoints on the disk, which replace those of the previous look."""
     attempt = replace(
         attempt, from_path=fact.path, from_step=fact.step, from_sure=fact.sure, from_torn=fact.torn != ""
     )  # fmt: skip
@@ -857,7 +857,7 @@ def _changed(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
 
 
 def _saved(attempt: Attempt, step: int) -> Attempt:
-    """A checkpoint from before the failed one says nothing about the disk now."""
+    """The attempt after a save. A checkpoint at an earlier step than the failed one does not show that saves succeed."""
     return replace(attempt, save_error="", save_failed_step=None) if attempt.saves_again(step) else attempt
 
 
@@ -893,7 +893,7 @@ def _exact(program: Program, attempt: Attempt, fact: facts.Exited) -> bool:
 
 
 def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Exited) -> Program:
-    """The attempt is over: its running time is exposure, and a death that counts is remembered."""
+    """The attempt is over: its running time is added to the exposure, and a death that counts is recorded."""
     ended_at_s = stamped.at_s if fact.ended_at_s is None else fact.ended_at_s
     ran_s = 0.0 if attempt.ready_at_s is None else max(0.0, ended_at_s - attempt.ready_at_s)
     program = replace(
@@ -905,12 +905,12 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
         early_ends=program.early_ends + 1 if fact.early else 0,
     )  # fmt: skip
     if fact.checkpoint_step is not None and fact.checkpoint_step > (program.ckpt_step or -1):
-        program = replace(  # None: its age is unknown. The time of the checkpoint before it would be a wrong one.
+        program = replace(  # None: its age is unknown. The time of the previous checkpoint would be wrong.
             program, ckpt_step=fact.checkpoint_step, ckpt_at_s=fact.checkpoint_at_s, quarantined_since_ckpt=False,
             quarantined_step=None,
         )  # fmt: skip
     elif fact.checkpoint_step is not None and fact.checkpoint_step == program.ckpt_step and fact.checkpoint_at_s is not None:
-        program = replace(program, ckpt_at_s=fact.checkpoint_at_s)  # it was put on record some time after it was durable
+        program = replace(program, ckpt_at_s=fact.checkpoint_at_s)  # it was recorded some time after it was durable
     if not fact.counted:
         return program
     return replace(

@@ -1,1 +1,1 @@
-"""One rule a file: pure functions whose docstring is the rule with a worked example."""
+"""One rule per file: pure functions. The module docstring is the rule, with a worked example."""

@@ -1,1 +1,1 @@
-"""What would have happened: simulated hosts for the load policy. Nothing of the daemon imports this."""
+"""What-if: simulated hosts for the load policy. No module of the daemon imports this."""

@@ -1,4 +1,4 @@
-"""The load policy, every fixed level and the oracle on one box, or on all that a box could be: `supervisorctl simulate`."""
+"""The load policy, every fixed level and the oracle on one box, or on boxes drawn from a past: `supervisorctl simulate`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Path = tuple[tuple[float, int], ...]  # (seconds, level)
 
 @dataclass(frozen=True, slots=True)
 class PolicyOutcome:
-    """What one way of choosing has made: kept work in days of training at light, and its share of the oracle's."""
+    """The result of one chooser: kept work in days of training at light, and its share of the oracle's."""
 
     name: str
     work_days: float
@@ -46,7 +46,7 @@ class Compared:
 
 
 def compare(host: BoxModel, *, days: float, seed: int, start: int = 0, settings: LoadSettings | None = None) -> Compared:
-    """One play each, with the same chances."""
+    """One play for each chooser, with the same random numbers."""
     settings = LoadSettings() if settings is None else settings
     held = PolicyPlayer(start, settings, whys=[])
     rows = _played(host, held, seed, World(), days)
@@ -64,7 +64,7 @@ def compare(host: BoxModel, *, days: float, seed: int, start: int = 0, settings:
 
 
 def _played(host: BoxModel, held: PolicyPlayer, seed: int, world: World, days: float) -> dict[str, Played]:
-    """The policy, the oracle and each fixed level on one box, with the same chances."""
+    """The policy, the oracle and each fixed level on one box, with the same random numbers."""
     marks_s = (days * DAY_S,)
     found = {OURS: Play(host, held, seed, world).run(marks_s), ORACLE: oracle(host, seed, world, marks_s)}
     for level, name in enumerate(held.settings.names):
@@ -79,12 +79,12 @@ def _outcome(name: str, played: Played, best: Played) -> PolicyOutcome:
 
 
 def drawing(compared: Compared, columns: int = 72) -> list[str]:
-    """The level over time in letters: a line for each level, the highest first; `x` where the box rebooted."""
+    """The level over time as text: a line for each level, the highest first; `x` where the box rebooted."""
     return drawn_path(compared.levels, compared.path, compared.deaths, compared.days, columns)
 
 
 def drawn_path(levels: Sequence[str], path: Path, deaths: Path, days: float, columns: int = 72) -> list[str]:
-    """As `drawing`, of any path."""
+    """As `drawing`, for any path."""
     whole_s = days * DAY_S
     each_s = whole_s / columns
     grid = [[" "] * columns for _ in levels]
@@ -109,9 +109,9 @@ def drawn_path(levels: Sequence[str], path: Path, deaths: Path, days: float, col
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """What one way of choosing makes of the boxes drawn, on the mean. Shares are of the oracle's work: mean, least, most.
+    """The mean result of one chooser on the drawn boxes. Shares are of the oracle's work: mean, least, most.
 
-    None: in so short a time even the oracle has made nothing.
+    None: in such a short time even the oracle keeps no work.
     """
 
     name: str
@@ -125,7 +125,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """`path` and `deaths` as they were, `would_path` and `would_deaths` of the first box that was drawn."""
+    """The result of `replay`; `would_path` and `would_deaths` are those of the first drawn box."""
 
     days: float
     draws: int
@@ -138,7 +138,7 @@ class Replayed:
 
 
 def replay(past: Past, settings: LoadSettings, *, days: float | None, seed: int, draws: int, start: int | None) -> Replayed:
-    """The policy on `draws` boxes that this one could be. `days` is None: for as long as the journal tells of."""
+    """The policy on `draws` boxes that this one could be. `days` None: as long as the time that the journal covers."""
     at = world(past)
     for_days = past.for_s / DAY_S if days is None else days
     start = past.path[0][1] if start is None else start
@@ -163,7 +163,7 @@ def _way(name: str, plays: list[Played], best: list[float]) -> Way:
 
 
 def _as_it_was(past: Past, hosts: list[BoxModel], at: World, best: list[float]) -> Way:
-    """What the box has made, by the speeds of each box that it could be; scored as the others are."""
+    """The work of the real box, with the speeds of each drawn box, scored in the same way as the others."""
     lost_s = at.interval_s / 2.0 + at.penalty_s
     works = []
     for host in hosts:

@@ -1,8 +1,9 @@
-"""Simulated boxes: how fast each level is, and how its reboots come.
+"""Simulated boxes: how fast each level is, and when the box reboots.
 
-Ten archetypes, and fresh ones drawn at random. A box has one or more *regimes*, each with a mean time between reboots
-for every level (a Poisson process) and a wear limit for some (minutes at that level until it dies, give or take 14 %; it
-cools with ten minutes' memory at levels that have none). Regimes change once, at a given hour, or every day.
+Ten archetypes, and new ones drawn at random. A box has one or more *regimes*. A regime has a mean time between reboots
+for every level (a Poisson process), and a wear limit for some levels: minutes at that level until the box reboots, give
+or take 14 %. At levels without a wear limit the box cools, with a time constant of ten minutes. Regimes change once, at a
+given hour, or every day.
 
 Levels are light 2x32, 3x48, medium 4x64, 5x96, 6x128, heavy 8x256; speeds are relative to light.
 """
@@ -17,15 +18,15 @@ from supervisor.records import dataclass
 
 LEVELS: Final = 6
 NEVER: Final = math.inf
-_DAYS_TABLE: Final = (1.0, 1.35, 1.67, 1.9, 2.1, 2.5)  # the days that a set of games took: 10, 6 at medium, 4 at heavy
-_EPISODES_TABLE: Final = (1.0, 1.15, 1.25, 1.15, 1.05, 0.9)  # and its episodes an hour, which fall past medium
+_DAYS_TABLE: Final = (1.0, 1.35, 1.67, 1.9, 2.1, 2.5)  # from the days for a set of games: 10 at light, 6 medium, 4 heavy
+_EPISODES_TABLE: Final = (1.0, 1.15, 1.25, 1.15, 1.05, 0.9)  # from its episodes an hour, which fall above medium
 _FLAT_TABLE: Final = (1.0, 1.4, 1.7, 1.85, 1.95, 2.02)
 _NONE: Final = (NEVER,) * LEVELS
 
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    """One way for a box to be: hours between reboots at each level, and the minutes after which a level kills it."""
+    """One behaviour of a box: mean hours between reboots at each level, and minutes at a level until it reboots by wear."""
 
     mtbf_h: tuple[float, ...] = _NONE
     wear_min: tuple[float, ...] = _NONE
@@ -42,7 +43,7 @@ class BoxModel:
     daily: bool = False
 
     def regime(self, at_s: float) -> tuple[int, float]:
-        """The regime at a time, and when the next change is due."""
+        """The index of the regime at a time, and the time of the next change."""
         hours = at_s / 3600.0
         base = 24.0 * math.floor(hours / 24.0) if self.daily else 0.0
         index, until = self.changes[0][1], base + 24.0 if self.daily else NEVER
@@ -77,7 +78,7 @@ ARCHETYPES: Final = {
 
 
 def drawn(seed: int) -> BoxModel:
-    """A box drawn at random: a speed curve that may dip, a breaking level, half of them changing in time."""
+    """A box drawn at random: a speed curve that may dip, a breaking level, and for half of them a change of regime."""
     chance = Random(f"host {seed}")  # noqa: S311  a simulation
     speeds = _curve(chance)
     first = _regime(chance)
@@ -104,7 +105,7 @@ def _curve(chance: Random) -> tuple[float, ...]:
 
 
 def _regime(chance: Random) -> Regime:
-    breaks = chance.randrange(1, LEVELS + 2)  # the first level that is bad; LEVELS and beyond: none
+    breaks = chance.randrange(1, LEVELS + 2)  # the first bad level; LEVELS or more: no level is bad
     base_h = chance.choice((NEVER, NEVER, 200.0, 50.0, 12.0))
     mtbf_h, wear_min = [], []
     bad_h = math.exp(chance.uniform(math.log(0.3), math.log(6.0)))

@@ -1,20 +1,22 @@
-"""A box's own past as a simulated host: what its journal has shown of each level, with its uncertainty.
+"""A box's own past as a simulated host: the record of each level in its journal, with its uncertainty.
 
-Nobody knows the box; the journal leaves many that it could be. So several are *drawn*, and the policy is played on each:
+The true properties of the box are unknown; many different boxes would fit the journal. So several boxes are *drawn*, and
+the policy is played on each:
 
-* **speeds** from what all readings together leave open (`policy/level/speeds.py`), relative to the lightest level read;
-* **reboots** of a level from the Gamma distribution that so many reboots in so much training leave, on top of the two hours
-  at one reboot in 48 h that stand for ignorance (`policy/level/worth.py`);
-* **wear** where three or more runs at a level have ended after nearly the same time: then it dies after that time, give or
-  take what the mean of so many leaves open;
-* a level that **never ran** has shown nothing. It is drawn from the same prior, and never safer than the level below it:
-  what is printed of it is a guess, and said to be one.
+* **speeds** from the uncertainty that all readings together leave (`policy/level/speeds.py`), relative to the lightest
+  level with a reading;
+* **reboots** of a level from the Gamma distribution that follows from its reboots and its training time, on top of the
+  prior of two hours at one reboot in 48 h (`policy/level/worth.py`);
+* **wear** where three or more runs at a level ended in a reboot after nearly the same time: then the level makes the box
+  reboot after that time, within the uncertainty of the mean of these runs;
+* a level that **never ran** has no record. It is drawn from the same prior, and never safer than the level below it: its
+  printed numbers are a guess, and marked as one.
 
-Worked example: light ran for 30 h without a reboot, medium for 5 h, heavy has died five times after 16 to 18 min. Every
-box drawn has a heavy that dies after about 17 min; one in seven has a medium that reboots every few hours.
+Worked example: light ran for 30 h without a reboot, medium for 5 h, heavy has rebooted five times after 16 to 18 min.
+Every drawn box has a heavy that reboots after about 17 min; one in seven has a medium that reboots every few hours.
 
 Why not play the one most likely box: a level with no reboot in five hours would then never reboot, and the oracle would
-know it. What it takes to find that out is just what is to be seen. The box is taken as one that does not change.
+know it. But the cost of finding that out is exactly what the simulation should show. The box is assumed not to change.
 """
 
 from __future__ import annotations
@@ -30,13 +32,13 @@ from supervisor.records import dataclass
 from supervisor.simulation.hosts import NEVER, BoxModel, Regime
 from supervisor.simulation.play import World
 
-_WEARS: Final = 3  # runs that ended alike
-_ALIKE: Final = 0.25  # of their mean: their scatter; without wear it is the whole mean
+_WEARS: Final = 3  # runs with nearly the same length that prove wear
+_ALIKE: Final = 0.25  # largest scatter (standard deviation / mean) of such runs; without wear it is 1
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a level has shown: training, reboots by weight, and how long each run was that a reboot has ended."""
+    """The record of a level: training time, reboots by weight, and the length of each run that a reboot ended."""
 
     up_s: float = 0.0
     reboots: float = 0.0
@@ -44,7 +46,7 @@ class Record:
 
     @property
     def wear_s(self) -> float | None:
-        """After how long this level kills the box, if it is always about the same time."""
+        """The time after which this level makes the box reboot, if it is always about the same; else None."""
         if len(self.died_s) < _WEARS or stdev(self.died_s) > _ALIKE * mean(self.died_s):
             return None
         return mean(self.died_s)
@@ -52,7 +54,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What the journal tells. Times count from its first fact of the ladder; `path` and `deaths` are (seconds, level)."""
+    """The data from the journal. Times count from its first fact about the ladder; `path`, `deaths` are (seconds, level)."""
 
     names: tuple[str, ...]
     records: tuple[Record, ...]
@@ -60,8 +62,8 @@ class Past:
     for_s: float
     path: tuple[tuple[float, int], ...]
     deaths: tuple[tuple[float, int], ...]
-    ran_s: tuple[float, ...]  # of training at each level in that time
-    meant: int = 0  # reboots that are held against nobody
+    ran_s: tuple[float, ...]  # seconds of training at each level in that time
+    meant: int = 0  # number of reboots that do not count against any level
     reviews_s: tuple[float, ...] = ()
     downtimes_s: tuple[float, ...] = ()
     intervals_s: tuple[float, ...] = ()
@@ -69,12 +71,12 @@ class Past:
 
     @property
     def unit(self) -> int:
-        """The level whose speed is 1: the lightest one that was read."""
+        """The level whose speed is 1: the lightest one with a reading."""
         return next((level for level, count in enumerate(self.speeds.readings) if count), 0)
 
     @property
     def costs(self) -> Costs:
-        """What a reboot and a change of level cost, measured where it was."""
+        """The costs of a reboot and of a change of level: medians where there are measurements, else the defaults."""
         guess, down_s, interval_s, change_s = Costs(), self.downtimes_s, self.intervals_s, self.changes_s
         return Costs(
             downtime_s=median(down_s) if down_s else guess.downtime_s,
@@ -84,7 +86,7 @@ class Past:
 
 
 def world(past: Past) -> World:
-    """The same for every box drawn: reviews, intervals, downtimes and noise as they were."""
+    """The world of every drawn box: reviews, intervals, downtimes and noise as in the journal."""
     usual, costs = World(), past.costs
     up_h = sum(record.up_s for record in past.records) / 3600.0
     return World(
@@ -98,7 +100,7 @@ def world(past: Past) -> World:
 
 
 def drawn_from(past: Past, seed: int) -> BoxModel:
-    """One of the boxes that this could be."""
+    """A box drawn at random from those that fit the journal."""
     chance = Random(f"past {seed}")  # noqa: S311  a simulation
     mtbf_h: list[float] = []
     wear_min: list[float] = []
@@ -119,7 +121,7 @@ def drawn_from(past: Past, seed: int) -> BoxModel:
 
 
 def _speeds(past: Past, chance: Random) -> tuple[float, ...]:
-    """Speeds relative to the unit, drawn together: levels that were read hours apart share what is not known of a drift."""
+    """Speeds relative to the unit, drawn together: an unknown drift affects all levels that were read in the same hours."""
     speeds, unit = past.speeds, past.unit
     size, cov = len(speeds.mean), speeds.cov
     others = [level for level in range(size - 1) if level != unit]

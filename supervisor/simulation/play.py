@@ -1,8 +1,8 @@
-"""A box and something that chooses its level, played against each other for some days.
+"""A simulated box and a chooser of its level, played against each other for some days.
 
-Work is speed times training time, less what a reboot loses after the last checkpoint, less a penalty of some minutes of
-training a reboot: the unit is seconds of training at light. Everything that is drawn comes from the seed: two plays of
-one seed differ by what the choosers do, and in nothing else.
+Work is speed times training time, less the work since the last checkpoint at each reboot, less a penalty of some minutes
+of training for each reboot. Its unit is seconds of training at light. All random numbers come from the seed: two plays of
+one seed differ only by the decisions of their choosers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DRIFT_S: Final = 6 * 3600.0
 
 
 class Chooser(Protocol):
-    """What chooses the level: told of ten minutes of training, or of a reboot, it answers with a level."""
+    """A chooser of the level: it gets a report of ten minutes of training, or of a reboot, and answers with a level."""
 
     def begin(self) -> int: ...
 
@@ -33,7 +33,7 @@ class Chooser(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What is the same for every box of a bench."""
+    """The conditions that are the same for every box of a bench."""
 
     review_s: float = 600.0
     interval_s: float = 300.0
@@ -41,15 +41,15 @@ class World:
     change_s: float = 60.0
     noise: float = 0.10
     drift: float = 0.08
-    penalty_s: float = 300.0  # that a reboot is scored with
+    penalty_s: float = 300.0  # seconds of training that the score subtracts for each reboot
     missing: float = 0.0  # share of readings that are missing
-    mislabelled: float = 0.0  # share of reboots whose weight is the wrong one
+    mislabelled: float = 0.0  # share of reboots with the wrong weight
     unrelated_h: float = NEVER  # mean time between reboots of weight 0
 
 
 @dataclass(slots=True)
 class Played:
-    """What came of it: kept work and reboots up to each mark, and every level that was run, from when on."""
+    """The result of a play: kept work and reboots up to each mark; `path` and `deaths` are (seconds, level)."""
 
     work: list[float] = field(default_factory=list)
     reboots: list[int] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Played:
 
 
 class Play:
-    """One play. Mutable, and as plain as can be: a year of it must take a second or two."""
+    """One play. Mutable and simple for speed: a simulated year must take a second or two."""
 
     def __init__(self, host: BoxModel, chooser: Chooser, seed: int, world: World) -> None:
         self.host, self.chooser, self.world = host, chooser, world
@@ -90,13 +90,13 @@ class Play:
         return self.played
 
     def _step(self, until_s: float) -> None:
-        if self.now_s + 1e-3 >= self.change_s:  # never true of a box that does not change
+        if self.now_s + 1e-3 >= self.change_s:  # never true for a box that does not change
             number, self.change_s = self.host.regime(self.now_s)
             self.regime = self.host.regimes[number]
         regime, world, level, change_s = self.regime, self.world, self.level, self.change_s
         mtbf_s, wear_s = regime.mtbf_h[level] * 3600.0, regime.wear_min[level] * 60.0
         left_s, until_s, change_s = world.review_s - self.since_s, until_s - self.now_s, change_s - self.now_s
-        if until_s < left_s or change_s < left_s:  # told apart because `min` takes as long as ten such lines
+        if until_s < left_s or change_s < left_s:  # this test first, because `min` takes as long as ten such lines
             left_s = min(left_s, until_s, max(1e-3, change_s))
         dies_s = self.fuse * mtbf_s
         if wear_s < NEVER:
@@ -118,7 +118,7 @@ class Play:
             self._review()
 
     def _die(self, *, pulled: bool) -> None:
-        """The box reboots: by itself, or because someone pulled the plug."""
+        """The box reboots: by itself, or because someone pulled its plug (`pulled`)."""
         world, chance = self.world, self.deaths_chance
         self.work -= self.host.speeds[self.level] * (self.unsaved_s + world.penalty_s)
         self.reboots += 1
@@ -134,7 +134,7 @@ class Play:
             self.pulled_s = self._next_pull_s()
         up_s, self.since_s, self.unsaved_s = self.since_s, 0.0, 0.0
         chosen = self.chooser.reboot(self.now_s, up_s, weight)
-        if chosen != self.level:  # everything starts anyway: no change to pay for
+        if chosen != self.level:  # all programs start anyway, so the change costs nothing
             self.level = chosen
             self.played.path.append((self.now_s, chosen))
 
@@ -173,8 +173,8 @@ class Fixed:
 
 @cache
 def rates(host: BoxModel, world: World) -> tuple[tuple[float, ...], ...]:
-    """Kept work a second of every level in every regime, by playing each alone for 200 days."""
-    for_s, world = 200.0 * DAY_S, replace(world, review_s=DAY_S)  # a fixed level has nothing to review
+    """Kept work per second of every level in every regime, from a play of 200 days for each."""
+    for_s, world = 200.0 * DAY_S, replace(world, review_s=DAY_S)  # a fixed level needs no reviews
     return tuple(
         tuple(
             Play(BoxModel(host.name, host.speeds, (regime,)), Fixed(level), 0, world).run((for_s,)).work[0] / for_s
@@ -185,7 +185,7 @@ def rates(host: BoxModel, world: World) -> tuple[tuple[float, ...], ...]:
 
 
 def oracle(host: BoxModel, seed: int, world: World, marks_s: tuple[float, ...]) -> Played:
-    """What the best level of each regime would have made, by one who knows all rates and changes at once."""
+    """The result of the best level of each regime: an oracle knows all rates, and changes level without delay."""
     best = [max(range(len(row)), key=row.__getitem__) for row in rates(host, world)]
     play = Play(host, Fixed(best[host.regime(0.0)[0]]), seed, world)
     played = Played()

@@ -1,4 +1,4 @@
-"""The load policy as a chooser: what the daemon would do on a simulated box."""
+"""The load policy as a chooser: the level that the daemon would choose on a simulated box."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from supervisor.records import dataclass
 
 @dataclass(slots=True)
 class PolicyPlayer:
-    """`policy/level/load.py` with its state. `whys` collects (when, level, why) for each change when it is a list."""
+    """`policy/level/load.py` with its state. If `whys` is a list, it collects (when, level, why) for each change."""
 
     start: int = 0
     settings: LoadSettings = field(default_factory=LoadSettings)

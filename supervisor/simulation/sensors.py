@@ -1,12 +1,13 @@
-"""What the GPU of a simulated box shows, and how much of it is missing.
+"""The readings of a simulated box's GPU, and how many of them are missing.
 
-One GPU of 80 GiB on which every level fits. It warms with the wear of the box (`play.Play.heat`): 60 C at rest, and 90 C,
-where its hardware slows it down, at the wear that kills the box on the mean. A box that does not wear out stays below
-70 C. So on a box that dies of heat the readings say it before, if only just; on any other they never speak against anything.
+The box has one GPU of 80 GiB on which every level fits. It warms with the wear of the box (`play.Play.heat`): 60 C at
+rest, and 90 C, where its hardware slows it down, at the mean wear that makes the box reboot. A box that does not wear out
+stays below 70 C. So on a box that reboots because of heat the readings show it before, if only just. On any other box the
+pre-checks never object.
 
-What is missing is `None` in what the pre-checks are shown (`policy/box/readings.py`), never zero. Each of free memory,
-temperature and the reasons for which clocks are held back goes missing on its own for a share of the looks; the driver as
-a whole does for hours at a time, and then the GPUs are unknown.
+A missing reading is `None` for the pre-checks (`policy/box/readings.py`), never zero. Free memory, temperature and the
+clock reasons go missing independently, each for a share of the looks. The driver as a whole goes missing for hours at a
+time, and then the GPUs are unknown.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ _LOAD_C: Final = 1.5  # for each level
 
 @dataclass(frozen=True, slots=True)
 class Sensors:
-    """How the readings fail. `gap_h` is how long the driver is away each time, `between_h` how long it is there: means."""
+    """How the readings fail. Means: the driver is missing for `gap_h` each time, and answers for `between_h` in between."""
 
     look_s: float = 20.0
-    missing: float = 0.0  # share of looks, of each reading on its own; 1: for ever
+    missing: float = 0.0  # share of looks without a reading, independently for each reading; 1: always
     gap_h: float = 0.0
     between_h: float = NEVER
 
 
 class Shown:
-    """The readings of one play: mutable, drawn from the seed, and from nothing that the play itself draws."""
+    """The readings of one play: mutable, drawn from the seed, independently of the random numbers of the play itself."""
 
     def __init__(self, sensors: Sensors, seed: int) -> None:
         self.sensors = sensors
@@ -50,7 +51,7 @@ class Shown:
         return self._chance.expovariate(1.0) * mean_h * 3600.0 if mean_h < NEVER else NEVER
 
     def gpus(self, at_s: float, level: int, slots: int, heat: float) -> Gpus:
-        """What is known of the GPU now."""
+        """The readings of the GPU now."""
         while at_s >= self._turns_s:
             self._away = not self._away
             self._turns_s += self._next_s()

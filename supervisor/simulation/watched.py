@@ -1,7 +1,8 @@
-"""The load policy with its pre-checks, on a box whose GPU is read: what vetoes do, and what readings that are missing cost.
+"""The load policy with its pre-checks, on a box whose GPU is read: the effect of vetoes, and the cost of missing readings.
 
-The rules are the daemon's own (`policy/box/prechecks.py`), asked at every look of the sensors and not only at a review: a
-level that is vetoed is left at once, and a veto outlives reboots, as in `deciding/hardware.py` and `deciding/levels.py`.
+The rules are the daemon's own (`policy/box/prechecks.py`). They are asked at every look of the sensors and not only at a
+review. A level that is vetoed is left at once, and a veto survives reboots, as in `deciding/hardware.py` and
+`deciding/levels.py`.
 """
 
 from __future__ import annotations
@@ -20,9 +21,7 @@ from supervisor.simulation.policy_player import PolicyPlayer
 from supervisor.simulation.sensors import PROGRAM_BYTES, Sensors, Shown
 
 _SLOTS: Final = (2, 3, 4, 5, 6, 8)
-_COOL: Final = (
-    0.6  # of the wear that kills: no reading of such a box speaks against anything, and a look at it changes nothing
-)
+_COOL: Final = 0.6  # share of the mean wear at which the box reboots: below it no rule objects, so a look changes nothing
 _SELDOM_S: Final = 60.0
 LADDER: Final = tuple(Rung(name, slots) for name, slots in zip(load.DEFAULT_NAMES, _SLOTS, strict=True))
 NEEDS: Final = (Need(0, (PROGRAM_BYTES,) * LEVELS, (None,) * LEVELS),) * max(_SLOTS)
@@ -30,7 +29,7 @@ NEEDS: Final = (Need(0, (PROGRAM_BYTES,) * LEVELS, (None,) * LEVELS),) * max(_SL
 
 @dataclass(slots=True)
 class VetoedPlayer(PolicyPlayer):
-    """`Held`, with vetoes. `vetoed` counts them by rule."""
+    """`PolicyPlayer`, with vetoes. `vetoed` counts them by rule."""
 
     checks: PrecheckSettings = field(default_factory=PrecheckSettings)
     vetoes: dict[str, int] = field(default_factory=dict)
@@ -38,7 +37,7 @@ class VetoedPlayer(PolicyPlayer):
     vetoed: dict[str, int] = field(default_factory=dict)
 
     def look(self, shown: Shown, at_s: float, heat: float) -> bool:
-        """One look at the GPU; whether the level in force is vetoed now."""
+        """Look at the GPU once; returns whether the level in force is vetoed now."""
         level = self.state.level
         box = self._box(shown, at_s, heat)
         found = prechecks.objections(self.checks, box)
@@ -63,7 +62,7 @@ class VetoedPlayer(PolicyPlayer):
 
     def reboot(self, at_s: float, up_s: float, weight: float) -> int:
         before = self.state.level
-        self.objected = {}  # a daemon that begins anew has seen nothing yet; vetoes are on record
+        self.objected = {}  # a new daemon has no objections yet; vetoes are on record
         step = load.rebooted(self.settings, self.costs, self.state, at_s=at_s, up_s=up_s, weight=weight, cap=self.cap)
         return self._told(step, at_s, before)
 
@@ -76,7 +75,7 @@ class VetoedPlayer(PolicyPlayer):
 
 
 class WatchedPlay(Play):
-    """A play in which the GPU is looked at every few seconds."""
+    """A play that looks at the GPU every few seconds."""
 
     def __init__(self, host: BoxModel, chooser: VetoedPlayer, seed: int, world: World, sensors: Sensors) -> None:
         self.checked, self.shown, self.look_s = chooser, Shown(sensors, seed), sensors.look_s

@@ -1,1 +1,1 @@
-"""Rules about the box: which one it is, what it can bear, and why it went down."""
+"""Rules about the box: its identity, the load that it can bear, and why it went down."""

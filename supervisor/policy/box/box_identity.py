@@ -1,20 +1,21 @@
-"""Whether this is the box that the record is of, or its disk has been copied or moved to another one.
+"""Whether this is the box that the record belongs to, or the disk was copied or moved to another box.
 
-Witnesses of the record and of now are compared, each only where both know it. First match wins:
+The witnesses on record are compared with the present ones, each only where both are known. First match wins:
 
-1. The same boot goes on: the same box, whatever was renamed in it.
+1. The boot is the same as before: the same box, even if a name has changed.
 2. The mainboard's or virtual machine's UUID (DMI): equal: the same box; different: another one.
 3. A network card or a GPU is still there: the same box, with parts exchanged.
-4. At least two of these differ: machine-id, host name, network cards, GPUs, CPU and memory: another box. A machine-id that
-   has not outlived a reboot yet says nothing: a stateless image makes a new one at each boot.
+4. At least two of these differ: machine-id, host name, network cards, GPUs, CPU and memory: another box. The machine-id
+   counts only once it has survived a reboot: a stateless image makes a new one at each boot.
 5. Else the same box.
 
 Worked examples. A virtual machine is cloned: its UUID differs: another box. A box without a readable UUID is renamed: one
-witness: the same box. A rented container is started again on the same host: the same UUID, GPUs and kernel: the same box. A
-disk is put into another computer: no card, no GPU is the same: another box.
+witness: the same box. A rented container is started again on the same host: the same UUID, GPUs and kernel: the same box.
+A disk is put into another computer: no card, no GPU is the same: another box.
 
-Why not machine-id alone: images are cloned with it, containers lack it, stateless systems make it anew. Why two: each single
-one changes for a reason of its own (a renamed host, more memory, another network card, a re-installed system).
+Why not machine-id alone: images are cloned with it, containers lack it, stateless systems make a new one. Why two: each
+single witness may change for a reason of its own (a renamed host, more memory, another network card, a re-installed
+system).
 """
 
 from __future__ import annotations
@@ -52,18 +53,18 @@ class Verdict:
 
 
 def compare(before: Witnesses, now: Witnesses, *, same_boot: bool, settled: bool) -> Verdict:
-    """Whether this is another box. `settled`: the machine-id on record has outlived a reboot."""
+    """Whether this is another box. `settled`: the machine-id on record has survived a reboot."""
     both = [key for key in WITNESSES if before.get(key) and now.get(key)]
     differ = [key for key in both if before[key] != now[key]]
-    told = tuple(WITNESSES[key] for key in differ)
+    changed = tuple(WITNESSES[key] for key in differ)
     if same_boot:
-        return Verdict(another=False, changed=told)
+        return Verdict(another=False, changed=changed)
     if PRODUCT in both:
-        return Verdict(another=PRODUCT in differ, changed=told)
+        return Verdict(another=PRODUCT in differ, changed=changed)
     if any(_share(before[key], now[key]) for key in _PARTS if key in both):
-        return Verdict(another=False, changed=told)
+        return Verdict(another=False, changed=changed)
     votes = [key for key in differ if key != MACHINE or settled]
-    return Verdict(another=len(votes) >= _ENOUGH, changed=told)
+    return Verdict(another=len(votes) >= _ENOUGH, changed=changed)
 
 
 def _share(one: str, other: str) -> bool:
@@ -71,5 +72,5 @@ def _share(one: str, other: str) -> bool:
 
 
 def merged(before: Witnesses, now: Witnesses) -> dict[str, str]:
-    """What is known from here on: a witness that cannot be read now keeps what it was."""
+    """The witnesses for the new record: a witness that cannot be read now keeps its old value."""
     return {key: now.get(key) or before.get(key, "") for key in WITNESSES if now.get(key) or before.get(key)}

@@ -1,18 +1,18 @@
-"""What follows when a file or directory that the daemon relies on is no longer the one that it opened or made.
+"""The answer when a file or directory that the daemon relies on is no longer the one that it opened or made.
 
 The daemon holds files open and relies on others by their paths: the lock, the logs, the control socket, directories.
 Somebody may remove, rename or replace any of them while it runs. `adapters/foundations.py` looks at each by identity
 (device, inode, kind) every two seconds. For each finding the rule is, first match wins:
 
-1. It can't be looked at (no permission, an I/O error, a mount that hangs): trouble. Nothing is restored. A reading that
-   failed is not a missing file, and restoring a file that is still there could destroy it.
+1. It cannot be looked at (no permission, an I/O error, a mount that hangs): trouble, and no restore. A reading that
+   failed is not a missing file, and restoring a file that still exists could destroy it.
 2. It is missing or replaced, and there is no safe way to restore it: trouble.
-3. It is missing or replaced, and the last try to restore it failed: trouble. The look after this one tries again.
+3. It is missing or replaced, and the last attempt to restore it failed: trouble. The next look tries again.
 4. Otherwise it is restored.
 
 Worked example: `systemd-logind` removes an ordinary user's runtime directory at logout. Look 1 finds the control socket
-missing: it is restored, and reported. Were the disk full, look 2 would find it still missing, with the error of the try:
-trouble, shown in `status` until a later try succeeds.
+missing: it is restored, and reported. If the disk were full, look 2 would still find it missing, with the error of the
+first attempt: trouble, shown in `status` until a later attempt succeeds.
 
 A finding that comes and goes is recorded at most once in ten minutes (`record_again`): a mount that fails and recovers
 every few seconds must not fill the journal.
@@ -34,16 +34,16 @@ JOURNAL: Final = "journal"  # the loop restores and reports it by itself: no fac
 
 
 class Look(enum.StrEnum):
-    """What one look at a path found, when it was not the expected file."""
+    """The result of one look at a path that does not have the expected file."""
 
     MISSING = "missing"
     REPLACED = "replaced"  # another file, directory or file system has its path
-    DAMAGED = "damaged"  # it is the right file, and the detail says what is wrong with it
+    DAMAGED = "damaged"  # it is the expected file, but damaged: the detail says how
     UNKNOWN = "unknown"  # it could not be looked at
 
 
 class Answer(enum.StrEnum):
-    """What follows from a finding."""
+    """The answer to a finding."""
 
     RESTORE = "restore"
     TROUBLE = "trouble"
@@ -51,17 +51,17 @@ class Answer(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One watched thing that is not as it should be. A thing that is as it should be has no finding."""
+    """One watched file or directory with a fault. Without a fault there is no finding."""
 
-    name: str  # of the watched thing, as people read it: "control socket"
+    name: str  # of the file or directory, as people read it: "control socket"
     path: str
     look: Look
     detail: str = ""  # why it is unknown, or what is at its path instead
     consequence: str = ""  # what does not work meanwhile
     remedy: str = ""  # what the operator can do, where the daemon can do nothing
     restorable: bool = False
-    error: str = ""  # of the newest try to restore it
-    minor: bool = False  # only its trouble is recorded, not that it was restored at once
+    error: str = ""  # of the newest attempt to restore it
+    minor: bool = False  # only its trouble is recorded, not an immediate restore
     holds_starts: bool = False  # no worker may be started while this lasts
 
 
@@ -86,9 +86,9 @@ def judge(finding: Finding) -> Verdict:
 
 
 def explained(findings: Iterable[Finding]) -> frozenset[str]:
-    """The names of those that lie below a directory that is in trouble itself: its sentence says it all.
+    """The names of findings below a directory that is in trouble itself: the directory's finding explains them.
 
-    Example: the state directory was removed; that its lock is gone, too, is no news, and no lock is made there.
+    Example: the state directory was removed. The finding that its lock is gone adds nothing, and no lock is made there.
     """
     found = list(findings)
     gone = [f"{each.path}/" for each in found if each.look is not Look.UNKNOWN and judge(each).answer is Answer.TROUBLE]
@@ -109,10 +109,10 @@ def _state(finding: Finding) -> str:
 
 
 def over(name: str, path: str, for_s: float) -> str:
-    """The sentence for a finding that is gone. Example: `the control socket /run/x/s is in place again, after 2 s`."""
+    """The sentence for a finding that is over. Example: `the control socket /run/x/s is in place again, after 2 s`."""
     return f"the {name} {path} is in place again, after {for_s:.0f} s"
 
 
 def record_again(recorded_at_s: float | None, now_s: float) -> bool:
-    """Whether a new finding about the same thing may be recorded. Example: recorded at 100 s: not at 400 s, but at 700 s."""
+    """Whether a new finding about the same path may be recorded. Example: recorded at 100 s: not at 400 s, but at 700 s."""
     return recorded_at_s is None or now_s - recorded_at_s >= _AGAIN_S

@@ -1,30 +1,30 @@
-"""The gate: a program starts only once its GPU has the memory that it needs.
+"""The gate: a program starts only once its GPU has the memory that the program needs.
 
-What it needs is the more of two: `min_free_mb` as configured (its own, else [gate]'s), and what it was seen to hold on a
-GPU at this level before. Nothing is needed of a program that has neither: it starts at once.
+The need is the larger of two values: the configured `min_free_mb` (the program's own, else [gate]'s), and the most memory
+that it was measured to hold on a GPU at this level before. A program with neither has no need: it starts at once.
 
 First match wins:
 
-| seen | verdict |
+| observation | verdict |
 |---|---|
 | no need; or the GPUs are not known (no driver, a driver that hangs), or which it sees (`policy/box/visible.py`) | start |
-| the daemon has begun just now and has not looked at the GPUs yet | wait, without a word |
+| the daemon has just started and has not looked at the GPUs yet | wait, without a record |
 | it is pinned to a GPU that this box never had, or `min_free_mb` is more than that GPU has in all | refuse: FATAL |
-| that GPU has fallen off the bus, or is not there any more | wait |
-| a program with the better claim waits for the same GPU | wait |
-| the GPU had the memory, less what others that are just starting will take, for all of the last `poll_s` seconds | start |
+| that GPU has fallen off the bus, or is missing now | wait |
+| a program with a higher claim waits for the same GPU | wait |
+| for all of the last `poll_s` seconds the GPU had the memory, less what other starting programs will take | start |
 | it has waited for `timeout_s` | with a `fallback_batch`: start with that; else by `on_timeout`: start, wait, give up |
 | otherwise | wait |
 
-Worked example, min_free_mb = 12000, poll_s = 5: another training holds all but 3,000 MiB, so Pong is GATED. That one ends:
-five seconds later Pong starts. Had it not ended: after timeout_s, 600 s, Pong starts with its fallback_batch 256, or as it
-is. Breakout, with the same need, comes next: Pong is STARTING and has taken 4,000 of its 12,000 MB so far, so 8,000 MB of
-what is free are Pong's.
+Worked example, min_free_mb = 12000, poll_s = 5: another training holds all but 3,000 MiB, so Pong is GATED. That training
+ends: five seconds later Pong starts. If it had not ended: after timeout_s, 600 s, Pong starts with its fallback_batch
+256, or unchanged. Breakout, with the same need, comes next: Pong is STARTING and has taken 4,000 of its 12,000 MB so far,
+so 8,000 MB of the free memory are reserved for Pong.
 
 Why the least of some seconds and not the newest reading: a learner takes most of its memory in bursts, and a look between
-two of them sees memory that is not there a moment later. Why start where nothing is known: the gate saves an out-of-memory
-death, which is healed anyway; waiting for a reading that never comes would cost the night. Why the one behind waits too:
-small programs that slip past would keep the big one out for ever.
+two bursts sees memory that is gone a moment later. Why start where nothing is known: the gate saves an out-of-memory
+death, which is healed anyway; waiting for a reading that never comes would cost the night. Why a program with a lower
+claim waits too: small programs that start first would keep the large one out for ever.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ class GateSettings:
 class Answer(enum.Enum):
     START = "start"
     WAIT = "wait"
-    SOON = "soon"  # nothing is known yet: wait, and put nothing on record
+    SOON = "soon"  # the GPUs were not read yet: wait, and record no fact
     GIVE_UP = "give up"
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """One program that could start: what it asks of which GPU. `behind` waits already for that GPU, with a better claim."""
+    """The need of one program that could start. `behind`: a program with a higher claim that waits for the same GPU."""
 
-    gpu: int | None  # None: none that could be watched
+    gpu: int | None  # None: there is none that can be watched
     pinned: bool
     configured_bytes: int
     learned_bytes: int | None
@@ -80,7 +80,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`batch_size` is what it is to start with, when not as configured; `free_bytes` what is there for it."""
+    """The gate's answer. `batch_size`: the batch to start with, if not the configured one. `free_bytes`: memory for it."""
 
     answer: Answer
     why: str = ""
@@ -91,7 +91,7 @@ class Verdict:
 def check(wish: Wish, gpus: Gpus | None, *, reserved_bytes: int, most_gpus: int) -> Verdict:
     """Whether a program may start. `gpus` is None before the first look; `most_gpus` is the most this box ever had.
 
-    `reserved_bytes` of the memory that is free are promised to programs that are just starting on that GPU.
+    `reserved_bytes` of the free memory are reserved for programs that are starting on that GPU.
     """
     if not wish.need_bytes and not wish.pinned:
         return Verdict(Answer.START)
@@ -113,7 +113,7 @@ def check(wish: Wish, gpus: Gpus | None, *, reserved_bytes: int, most_gpus: int)
 
 
 def _missing(wish: Wish, index: int, count: int, most_gpus: int) -> Verdict:
-    """A GPU that is not in the list. One that was there before is waited for: a reboot may bring it back."""
+    """The verdict when the GPU is not in the list. If the box had it before, wait: a reboot may bring it back."""
     if not wish.pinned:
         return Verdict(Answer.START)
     here = "no GPU" if not count else f"{count} GPU{'' if count == 1 else 's'}, 0 to {count - 1}"
@@ -140,7 +140,7 @@ def _by_memory(wish: Wish, gpu: Gpu, reserved_bytes: int) -> Verdict:
 
 
 def _after_timeout(wish: Wish, needs: str, free_bytes: int) -> Verdict | None:
-    """None: it goes on waiting."""
+    """The verdict after `timeout_s`; None: it continues to wait."""
     waited = f"waited {wish.timeout_s:g} s for {needs}"
     if wish.fallback_batch is not None:
         return Verdict(Answer.START, f"{waited}: starts with batch {wish.fallback_batch}", wish.fallback_batch, free_bytes)

@@ -1,32 +1,35 @@
 """Pre-checks: readings of the box that veto a higher load before it causes a reboot.
 
-Each rule may object to the levels above one. An objection that lasts long enough becomes a veto, and a veto is lifted once
-its reason has been gone for `clear_s` (30 min). A missing reading neither makes nor ends an objection: an objection outlasts
-up to a minute of samples without its reading. Otherwise, with one sample in three failing, no heat would ever last 30 s.
+Each rule may object to the levels above one level. An objection that lasts long enough becomes a veto. A veto is lifted
+once its reason has been gone for `clear_s` (30 min). A missing reading neither makes nor ends an objection: an objection
+survives up to a minute of samples without its reading. Otherwise, with one sample in three failing, no heat would ever
+last 30 s.
 
 | rule | objects when | held for | to |
 |---|---|---|---|
-| `gpu_memory` | a level's programs hold more than the GPU has for us, by what each was seen to hold | 0 s | that level |
+| `gpu_memory` | by their measured needs, a level's programs hold more than the GPU has for us | 0 s | that level |
 | `host_memory` | the same for the host's memory, and its cgroup's limit | 0 s | that level |
 | `cores` | a level has more than four programs a core | 0 s | that level |
-| `gpu_temperature` | a GPU is within `margin_c` (3) of its slowdown, or slowed for its heat | 30 s | any higher one |
-| `gpu_slowdown` | the hardware holds a GPU's clocks back: heat or power brake | 60 s | the present one too |
-| `gpu_lost` | a GPU has fallen off the bus, or asks for a reset | 0 s | any higher one |
+| `gpu_temperature` | a GPU is within `margin_c` (3) of its slowdown, or slowed because of heat | 30 s | any higher one |
+| `gpu_slowdown` | the hardware limits a GPU's clocks: heat or power brake | 60 s | the present one too |
+| `gpu_lost` | a GPU has fallen off the bus, or needs a reset | 0 s | any higher one |
 | `gpu_errors` | uncorrected memory errors since the driver was loaded | 0 s | any higher one |
 | `gpu_xid` | a grave Xid (not one that a faulty program causes) | 0 s | any higher one |
-| `pressure` | nothing at all ran for want of memory (5 %) or for the disk (50 %) of a minute | 60 s | any higher one |
+| `pressure` | all processes waited for memory (5 %) or for the disk (50 %) of a minute | 60 s | any higher one |
 | `swap` | less than a twentieth of swap and a tenth of memory are left | 60 s | any higher one |
-| `disk` | less than `disk_free_mb` (500) are left where the state is kept | 0 s | any higher one |
+| `disk` | less than `disk_free_mb` (500) are left on the disk of the state directory | 0 s | any higher one |
 
-A need is never guessed upwards: a level that nobody has run is taken to need what a lower one took, by program. The lowest
-level is never vetoed: it is what remains. "SW power cap" is how every GPU works under load, and no reason.
+A need is never estimated upwards: a level that has not run yet is assumed to need as much as a lower one did, program by
+program. The lowest level is never vetoed: it is the last resort. "SW power cap" is normal for every GPU under load, and
+no reason.
 
-Worked example: at medium (4 programs) GPU 0 shows 88 C, and slows down at 90: after 30 s `gpu_temperature` forbids what is
-above medium. It cools at once, but heat comes in waves: the veto is lifted after 30 min without another such reading.
+Worked example: at medium (4 programs) GPU 0 shows 88 C, and slows down at 90: after 30 s `gpu_temperature` forbids the
+levels above medium. It cools at once, but heat comes in waves: the veto is lifted after 30 min without another such
+reading.
 
-Why not veto by guesses (so many environments surely need so many cores): simulated, a right veto saves a few reboots, and
-a wrong one costs a sixth of all work for as long as it stands. Why hysteresis: without it a box at the edge would climb and
-fall back every minute.
+Why not veto by guesses (so many environments surely need so many cores): in simulations, a right veto saves a few
+reboots, and a wrong one costs a sixth of all work for as long as it stands. Why hysteresis: without it a box at the edge
+would climb and fall back every minute.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ _SOFTWARE: Final = frozenset({"sw_thermal_slowdown"})
 _BRIDGED_S: Final = 60.0
 _HELD_S: Final = {"gpu_temperature": 30.0, "gpu_slowdown": 60.0, "pressure": 60.0, "swap": 60.0}
 
-# What a faulty program or its end causes, or what was corrected already: NVIDIA's table of Xid errors.
+# Xids that a faulty program or its end causes, or that were corrected already. Source: NVIDIA's table of Xid errors.
 HARMLESS_XIDS: Final = frozenset({13, 31, 43, 45, 63, 68, 92, 94, 109})
 
 
@@ -64,7 +67,7 @@ class PrecheckSettings:
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """What a level asks for: so many programs. `memory_bytes` is the budget of each, where the config has one."""
+    """The needs of a level: its number of programs. `memory_bytes` is the budget of each, where the config has one."""
 
     name: str
     slots: int
@@ -73,7 +76,7 @@ class Rung:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one program was seen to hold, by level of the ladder: there or below it; None: not seen."""
+    """The measured memory of one program, by level of the ladder: at that level or a lower one; None: not measured."""
 
     gpu: int | None  # None: not known which
     gpu_bytes: tuple[int | None, ...]
@@ -82,7 +85,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class BoxReadings:
-    """All that the rules look at. `ours_*` are what our own workers hold now, which is not in anybody's way."""
+    """All inputs of the rules. `ours_*`: memory that our own workers hold now, which counts as available for a level."""
 
     ladder: tuple[Rung, ...]
     present: int  # index in the ladder
@@ -96,7 +99,7 @@ class BoxReadings:
 
 @dataclass(frozen=True, slots=True)
 class Objection:
-    """A rule that speaks against every level above `cap` (an index in the ladder), and why."""
+    """A rule that objects to every level above `cap` (an index in the ladder), and why."""
 
     rule: str
     cap: int
@@ -104,7 +107,7 @@ class Objection:
 
 
 def objections(settings: PrecheckSettings, box: BoxReadings) -> tuple[Objection, ...]:
-    """Every rule that objects now. A cap is never below the lowest level."""
+    """The objections of all rules now. A cap is never below the lowest level."""
     found = (*_of_gpus(settings, box), *_of_needs(box), *_of_host(settings, box))
     return tuple(found)
 
@@ -118,8 +121,8 @@ def _of_gpus(settings: PrecheckSettings, box: BoxReadings) -> Iterator[Objection
         yield Objection("gpu_xid", box.present, f"the driver reported Xid {', '.join(map(str, grave))}")
     hot, slowed, lost, errors = [], [], [], []
     for gpu in _known(box.gpus):
-        told = _heat(settings, gpu)
-        hot += [told] if told else []
+        why = _heat(settings, gpu)
+        hot += [why] if why else []
         held = sorted(_HARDWARE & set(gpu.reasons or ()))
         slowed += [f"the hardware slows GPU {gpu.index} down ({', '.join(held)})"] if held else []
         lost += [f"GPU {gpu.index} does not answer ({gpu.lost})"] if gpu.lost else []
@@ -141,22 +144,22 @@ def _heat(settings: PrecheckSettings, gpu: Gpu) -> str:
 
 
 def _of_needs(box: BoxReadings) -> Iterator[Objection]:
-    """The lowest level above the present one that does not fit, by each of the three."""
+    """For each of the three rules about needs, an objection to the lowest level above the present one that does not fit."""
     rungs = [(index, rung) for index, rung in enumerate(box.ladder) if index > box.present]
     cores = box.host.cores if box.host is not None else None
     for rule in ("gpu_memory", "host_memory", "cores"):
         for index, rung in rungs:
             if rule == "cores":
-                told = _too_few(cores, rung)
+                why = _too_few(cores, rung)
             else:
-                told = (_gpu_misfit if rule == "gpu_memory" else _host_misfit)(box, index, rung)
-            if told:
-                yield Objection(rule, max(0, index - 1), told)
+                why = (_gpu_misfit if rule == "gpu_memory" else _host_misfit)(box, index, rung)
+            if why:
+                yield Objection(rule, max(0, index - 1), why)
                 break
 
 
 def _gpu_misfit(box: BoxReadings, index: int, rung: Rung) -> str:
-    """Its programs at their known least against what is free and what we hold, GPU by GPU."""
+    """Why a level does not fit, GPU by GPU: the least known need of its programs against free memory plus ours."""
     for gpu in _known(box.gpus):
         ours_bytes = box.ours_gpu_bytes.get(gpu.index, 0)
         if gpu.free_bytes is None or ours_bytes is None:
@@ -181,7 +184,7 @@ def _host_misfit(box: BoxReadings, index: int, rung: Rung) -> str:
 
 
 def _least(needs: Sequence[int | None], slots: int) -> int:
-    """The least that `count` of these programs hold together: the smallest ones, and 0 for unknown ones."""
+    """The least memory that any `slots` of these programs hold together: the smallest needs, and 0 for an unknown need."""
     return sum(sorted(need or 0 for need in needs)[:slots])
 
 
@@ -215,7 +218,7 @@ def _known(gpus: Gpus | None) -> tuple[Gpu, ...]:
 
 
 def unseen(box: BoxReadings) -> frozenset[str]:
-    """The rules with a time to hold that could not look: a reading of theirs is missing now."""
+    """The rules in `_HELD_S` that lack a reading now."""
     gpus = _known(box.gpus)
     blind = box.gpus is not None and box.gpus.gpus is None
     slowdown = blind or any(gpu.reasons is None for gpu in gpus)
@@ -232,17 +235,17 @@ def unseen(box: BoxReadings) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class StandingObjection:
-    """How long a rule has objected at the present level, when it last did, and how long it has not. In journal time."""
+    """The state of a rule's objection at one level. Times are journal time."""
 
-    since_s: float | None = None
-    present: int = 0
-    clear_since_s: float | None = None
-    seen_s: float | None = None
+    since_s: float | None = None  # it has objected since then
+    present: int = 0  # the level in force, an index in the ladder
+    clear_since_s: float | None = None  # it has not objected since then
+    seen_s: float | None = None  # when it last objected
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A veto that begins, goes lower (`cap` is an index in the ladder), or is lifted (None)."""
+    """A veto that begins, gets a lower cap (`cap` is an index in the ladder), or is lifted (None)."""
 
     rule: str
     cap: int | None
@@ -259,10 +262,10 @@ def weigh(
     held: Mapping[str, StandingObjection],
     unseen: Collection[str] = (),
 ) -> tuple[tuple[Change, ...], dict[str, StandingObjection]]:
-    """What follows from a look: changes of the vetoes in force (rule -> cap), and what to remember until the next.
+    """The result of a look: changes of the vetoes in force (rule -> cap), and the objections to keep until the next look.
 
-    An objection counts at the level where it was seen: a change of level starts its time anew, so that heat which is
-    still there after a step down does not push a second time at once. `unseen` rules could not look this time.
+    An objection counts at the level where it was seen: a change of level restarts its time. So heat that remains after a
+    step down does not cause a second step at once. `unseen` are the rules that lack a reading this time.
     """
     changes: list[Change] = []
     kept: dict[str, StandingObjection] = {}

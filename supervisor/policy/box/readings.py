@@ -1,4 +1,4 @@
-"""What is known of the box's GPUs and of the host at one moment. None is "not known", never zero."""
+"""Readings of the box's GPUs and of the host at one moment. None is "not known", never zero."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from supervisor.records import dataclass
 
 
 class Spread(NamedTuple):
-    """Least, mean and most of a minute of readings. A tuple, because a look at the recorder's file makes ten thousand."""
+    """Least, mean and most of a minute of readings. A tuple, because one query of the recording makes ten thousand."""
 
     least: float
     mean: float
@@ -17,9 +17,9 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InPhase:
-    """The looks of a minute at which a worker on the GPU was in this phase. A look counts for each phase that one was in.
+    """The looks of a minute at which a worker on the GPU was in this phase. With several phases, a look counts for each.
 
-    Training is told apart: `acting` where environment steps came since the look before, `updating` where none did.
+    Training is divided: `acting` if environment steps came since the previous look, `updating` if none came.
     """
 
     phase: str
@@ -32,8 +32,8 @@ class InPhase:
 class Gpu:
     """One GPU. `free_by_second` is the least free memory of each of the newest seconds, the newest last.
 
-    `reasons` are why its clocks are held back, in NVML's words (`hw_slowdown`, `sw_power_cap` ...); `lost` says why it
-    does not answer (it fell off the bus, it needs a reset); empty: it does.
+    `reasons` are NVML's names of the reasons that limit its clocks (`hw_slowdown`, `sw_power_cap` ...). `lost` is the reason
+    why it does not answer (it fell off the bus, it needs a reset); empty: it answers.
     """
 
     index: int
@@ -54,12 +54,12 @@ class Gpu:
     power_limit_w: float | None = None
     ecc_errors: int | None = None  # uncorrected, since the driver was loaded
     processes: tuple[tuple[int, int | None], ...] | None = None  # (pid, bytes)
-    by_phase: tuple[InPhase, ...] = ()  # of the newest minute; empty: no worker of ours is known to be on it
+    by_phase: tuple[InPhase, ...] = ()  # of the newest minute; empty: none of our workers is known to use it
 
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """An error that the driver has reported. `number` counts them, so that each is told once."""
+    """An error that the driver has reported. `number` counts them, so that each is recorded once."""
 
     number: int
     gpu: int
@@ -68,9 +68,9 @@ class Xid:
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """All of them. `gpus` is None when nobody knows: `hung` is how long NVML has not answered, `error` why it cannot.
+    """All GPUs. `gpus` None: unknown, because NVML has not answered for `hung_s`, or failed with `error`.
 
-    A box without NVIDIA's library has `absent` and no GPU: that is known, and no trouble.
+    A box without NVIDIA's library has `absent` and no GPU: this is known, and no trouble.
     """
 
     gpus: tuple[Gpu, ...] | None
@@ -86,13 +86,13 @@ class Gpus:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Memory as far as this box may use it (its cgroup's limit counts), swap, pressure (PSI), cores, and the disk."""
+    """The memory that this box may use (its cgroup's limit counts), swap, pressure (PSI), cores, and the disk."""
 
     memory_bytes: int | None = None
     available_bytes: int | None = None
     swap_bytes: int | None = None
     swap_free_bytes: int | None = None
-    memory_full: float | None = None  # per cent of the newest minute in which nothing ran for want of memory
+    memory_full: float | None = None  # per cent of the newest minute in which all processes waited for memory (PSI full)
     io_full: float | None = None  # the same for the disk
     cores: int | None = None
     disk_free_bytes: int | None = None  # where the state is kept

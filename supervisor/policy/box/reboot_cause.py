@@ -1,28 +1,29 @@
-"""Why the box went down, from what it has left behind. Decided once, at the first start after it.
+"""Why the box went down, from the traces that it left. Decided once, at the first start after the reboot.
 
-The rule; the first that matches wins:
+The rule; the first match wins:
 
-| what speaks for it | kind |
+| evidence | kind |
 |---|---|
-| the kernel turned the box off for its heat | `thermal` |
+| the kernel turned the box off because of heat | `thermal` |
 | our own record of an orderly end; the system's journal or wtmp ends with a shutdown | `orderly` |
-| a dump or the kernel's log has a panic or an oops that ended the box: by its words | `oom`, `hung`, `hardware`, `panic` |
+| a dump or the kernel's log has a panic or an oops that ended the box: by its text | `oom`, `hung`, `hardware`, `panic` |
 | a grave Xid of the GPU in the last two minutes | `gpu` |
-| the kernel ended three or more processes for memory in the last five minutes | `oom` |
-| a watchdog device says that it has reset the box | `watchdog` |
-| the processor says what has reset it: its heat, the watchdog, an error | `thermal`, `watchdog`, `hardware` |
-| the kernel told of tasks or processors that are stuck, in the last ten minutes | `hung` |
-| the journal of that boot is there and stops in the middle, or was never written out | `power` |
-| nothing can be read | `` (unknown) |
+| the kernel ended three or more processes for lack of memory in the last five minutes | `oom` |
+| a watchdog device reports that it reset the box | `watchdog` |
+| the processor reports what reset it: its heat, the watchdog, an error | `thermal`, `watchdog`, `hardware` |
+| the kernel reported tasks or processors that are stuck, in the last ten minutes | `hung` |
+| the journal of that boot exists and stops abruptly, or was never written to disk | `power` |
+| there is no readable trace | `` (unknown) |
 
-Worked example: the last lines are "INFO: task kworker/0:1:51 blocked for more than 120 seconds." and 40 s of nothing: hung.
-The same with a dump that says "Kernel panic - not syncing: hung_task: blocked tasks": hung as well, for the panic says so
-itself. A journal that stops between two ordinary lines: power, short for "a power cut, or a reset that left no trace".
+Worked example: the last lines are "INFO: task kworker/0:1:51 blocked for more than 120 seconds." and 40 s without a line:
+hung. The same with a dump that says "Kernel panic - not syncing: hung_task: blocked tasks": hung as well, because the
+panic itself says so. A journal that stops between two ordinary lines: power, short for "a power cut, or a reset that left
+no trace".
 
-Why heat comes before an orderly end: the kernel shuts down in order then, and yet it was the load. Why our own stop comes
-before a panic: what happened after everybody had saved and left is not about the training. Why one process that was ended
-for its memory is not enough: that costs a worker, not a box; and one in a cgroup with a limit of its own says nothing
-about the box at all. Why only the last minutes count: every box has old trouble in its log.
+Why heat comes before an orderly end: the kernel then shuts down in order, but the load was the cause. Why our own stop
+comes before a panic: events after all programs had saved and left are not about the training. Why one process that was
+ended for its memory is not enough: that costs a worker, not a box; and one in a cgroup with a limit of its own proves
+nothing about the box at all. Why only the last minutes count: every box has old trouble in its log.
 """
 
 from __future__ import annotations
@@ -77,16 +78,16 @@ _RESET: Final = (
 
 
 class Journal(enum.Enum):
-    """What there is of the system's journal of that boot."""
+    """Whether the system's journal of that boot could be read."""
 
     READ = "read"
-    LOST = "lost"  # it is kept over reboots and may be read, but has nothing of that boot: it was never written out
+    LOST = "lost"  # it is persistent and readable, but has no entry of that boot: none was written to disk
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of that journal, `ago_s` before its last one. `kernel`: by the kernel itself."""
+    """One line of that journal, `ago_s` before its last one. `kernel`: the kernel itself wrote it."""
 
     ago_s: float
     text: str
@@ -95,20 +96,20 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """Everything that was found. None is not known."""
+    """All traces that were found. None is "not known"."""
 
     own_stop: bool | None = None  # the last daemon had ended in order
     journal: Journal = Journal.UNKNOWN
     lines: tuple[Line, ...] = ()  # oldest first
-    dumps: tuple[str, ...] = ()  # what the kernel has saved of its log at that very end (pstore)
+    dumps: tuple[str, ...] = ()  # parts of its log that the kernel saved when it died (pstore)
     went_down: bool | None = None  # wtmp records a shutdown
-    watchdog: bool | None = None  # a watchdog device says that it was the one
-    reset_reason: str = ""  # the processor's own words about its last reset
+    watchdog: bool | None = None  # a watchdog device reports that it reset the box
+    reset_reason: str = ""  # the processor's own text about its last reset
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`words` are the lines that speak for it, at most a handful."""
+    """The kind of end. `words` are the lines of evidence, at most `_MOST_WORDS`."""
 
     kind: str
     why: str
@@ -125,35 +126,35 @@ def judge(traces: Traces) -> Verdict:
 
 
 def _heat(traces: Traces) -> Verdict | None:
-    said = [text for text in _kernel(traces) if _HEAT.search(text)]
-    return _verdict(THERMAL, said) if said else None
+    lines = [text for text in _kernel(traces) if _HEAT.search(text)]
+    return _verdict(THERMAL, lines) if lines else None
 
 
 def _orderly(traces: Traces) -> Verdict | None:
     if traces.own_stop:
         return Verdict(ORDERLY, "extralife had ended in order")
-    said = [line.text for line in traces.lines if not line.kernel and _DOWN.search(line.text)]
-    if said:
-        return _verdict(ORDERLY, said)
+    lines = [line.text for line in traces.lines if not line.kernel and _DOWN.search(line.text)]
+    if lines:
+        return _verdict(ORDERLY, lines)
     return Verdict(ORDERLY, "wtmp records a shutdown") if traces.went_down else None
 
 
 def _panic(traces: Traces) -> Verdict | None:
-    said = [text for text in _kernel(traces) if _PANIC.search(text)]
-    if not said:
+    lines = [text for text in _kernel(traces) if _PANIC.search(text)]
+    if not lines:
         return None
-    kind = next((kind for kind, pattern in _PANIC_OF if any(pattern.search(text) for text in said)), PANIC)
-    return _verdict(kind, sorted(said, key=lambda text: "not syncing" not in text))
+    kind = next((kind for kind, pattern in _PANIC_OF if any(pattern.search(text) for text in lines)), PANIC)
+    return _verdict(kind, sorted(lines, key=lambda text: "not syncing" not in text))
 
 
 def _gpu(traces: Traces) -> Verdict | None:
-    said = [text for text in _late(traces, _XID_S) if (xid := _XID.search(text)) and int(xid[1]) not in HARMLESS_XIDS]
-    return _verdict(GPU, said) if said else None
+    lines = [text for text in _late(traces, _XID_S) if (xid := _XID.search(text)) and int(xid[1]) not in HARMLESS_XIDS]
+    return _verdict(GPU, lines) if lines else None
 
 
 def _storm(traces: Traces) -> Verdict | None:
-    said = [text for text in _late(traces, _STORM_S) if _KILLED.search(text)]
-    return _verdict(OOM, said) if len(said) >= _STORM else None
+    lines = [text for text in _late(traces, _STORM_S) if _KILLED.search(text)]
+    return _verdict(OOM, lines) if len(lines) >= _STORM else None
 
 
 def _watchdog(traces: Traces) -> Verdict | None:
@@ -168,8 +169,8 @@ def _processor(traces: Traces) -> Verdict | None:
 
 
 def _hung(traces: Traces) -> Verdict | None:
-    said = _stuck(traces)
-    return _verdict(HUNG, said) if said else None
+    lines = _stuck(traces)
+    return _verdict(HUNG, lines) if lines else None
 
 
 def _power(traces: Traces) -> Verdict | None:
@@ -185,7 +186,7 @@ _RULES: Final = (_heat, _orderly, _panic, _gpu, _storm, _watchdog, _processor, _
 
 
 def _kernel(traces: Traces) -> list[str]:
-    """What the kernel has said, dumps first: they are of the very end."""
+    """The lines of the kernel, dumps first: they are from the moment of its death."""
     dumped = [_bare(text) for dump in traces.dumps for text in dump.splitlines()]
     return dumped + [line.text for line in traces.lines if line.kernel]
 

@@ -1,17 +1,19 @@
 """A clause about the pattern of a box's reboots.
 
-The rule. Requested reboots do not count. The newest one opens the run, and each one before it belongs to it
-that came at most two hours earlier than its successor; three make a pattern. Where there is no such run, three within the
-24 h up to the newest are one too. After 24 h without another, there is no pattern any more.
+The rule. Requested reboots do not count. A run begins with the newest reboot and goes back in time. A reboot belongs to
+the run if it was at most two hours before the next one in it; three make a pattern. Where there is no such run, three
+reboots within the 24 h up to the newest one are a pattern too. After 24 h without another reboot, there is no pattern any
+more.
 
-The level that most of them happened at is named where it had at least three. When all of those struck at much the same
-time after that level had begun (the latest at most twice as late as the earliest, or ten minutes later), so is that time:
-it is what tells a box that wears out under load from one whose power fails by chance.
+The clause names the level of most of these reboots if that level had at least three. If all of those came at a similar
+time after the level had begun, it gives that time too. Similar means: the latest is at most twice as late as the
+earliest, or ten minutes later. The time distinguishes a box that wears out under load from a box whose power fails at
+random.
 
 Worked example: unclean reboots at 12:00, 12:25, 12:50 and 13:10, after 15, 18, 20 and 16 minutes at heavy:
 `4 in 70 min, each 15-20 min after heavy began`. With one of the four at light: `4 in 70 min, 3 of them ...`.
 
-Why not a mean time between reboots: a box that ran for a month and then fell three times in an hour has a fine one.
+Why not a mean time between reboots: a box that ran for a month and then rebooted three times in an hour has a good one.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _HOUR_S: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Struck:
-    """One reboot that nobody asked for: when, at which level, and so long after that level had begun (None: unknown)."""
+    """One reboot that nobody asked for: when, at which level, and the time since that level had begun (None: unknown)."""
 
     at_s: float
     level: str
@@ -40,7 +42,7 @@ class Struck:
 
 
 def pattern(reboots: Sequence[Struck], *, now_s: float) -> str:
-    """The clause; empty when there is no pattern. `reboots` are in the order of time."""
+    """The clause; empty when there is no pattern. `reboots` are oldest first."""
     if not reboots or now_s - reboots[-1].at_s > _DAY_S:
         return ""
     run = _run(reboots)
@@ -59,7 +61,7 @@ def _run(reboots: Sequence[Struck]) -> Sequence[Struck]:
 
 
 def _alike(run: Sequence[Struck]) -> str:
-    """What most of them share: `, each 15-20 min after heavy began`."""
+    """The level and the time that most of them share: `, each 15-20 min after heavy began`."""
     level, count = Counter(each.level for each in run).most_common(1)[0]
     if count < LEAST or not level:
         return ""

@@ -1,22 +1,22 @@
-"""Which GPU a program will use, by what CUDA lets it see: `CUDA_VISIBLE_DEVICES`, its own or the one that the daemon has.
+"""Which GPU a program will use, by the GPUs that CUDA shows it: `CUDA_VISIBLE_DEVICES`, its own or the daemon's.
 
-First match wins, for the place in the list that the program takes (the first, unless it says `cuda:N`):
+The program takes one place in the list: the first, unless it says `cuda:N`. First match wins for the entry at that place:
 
 | the entry | the GPU |
 |---|---|
-| there is no such variable | the one of that index, as NVML counts |
-| every entry from the first that is no GPU here on | none: CUDA stops reading there |
-| an index | that one |
-| `GPU-` and the beginning of a UUID | the one GPU whose UUID begins so |
-| `MIG-GPU-<UUID>/...` | the GPU that the slice is of |
-| `MIG-<UUID>` of a slice, a UUID that is not here, empty, `-1` | none that could be watched |
+| there is no such variable | the GPU of that index, as NVML counts |
+| the first entry that is no GPU of this box, and every entry after it | none: CUDA stops reading there |
+| an index | the GPU of that index |
+| `GPU-` and the beginning of a UUID | the only GPU whose UUID begins so |
+| `MIG-GPU-<UUID>/...` | the GPU that the slice belongs to |
+| `MIG-<UUID>` of a slice, a UUID that is not here, empty, `-1` | none that can be watched |
 
-Worked example: the daemon was started with CUDA_VISIBLE_DEVICES=2,3 and Pong pins nothing: it waits for the memory of GPU
+Worked example: the daemon was started with CUDA_VISIBLE_DEVICES=2,3 and Pong pins no GPU: it waits for the memory of GPU
 2. With CUDA_VISIBLE_DEVICES= (empty) it sees no GPU, and waits for none.
 
-Why not simply GPU 0: on a box that is shared by that variable, GPU 0 is just the one that somebody else uses; a gate that
-watches it holds everyone back, or nobody, for no reason. An index counts by the bus, as NVML does: CUDA itself counts by
-speed unless CUDA_DEVICE_ORDER says otherwise, which differs only where the GPUs do.
+Why not simply GPU 0: on a box whose GPUs are shared out by that variable, GPU 0 is likely in use by somebody else. A gate
+that watches it stops all programs, or none, for no reason. An index counts by the bus, as NVML does. CUDA itself counts
+by speed unless CUDA_DEVICE_ORDER says otherwise; the two orders differ only where the GPUs differ.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from supervisor.policy.box.readings import Gpu, Gpus
 
 
 def gpu_seen(visible: str | None, place: int, gpus: Gpus | None) -> int | None:
-    """The index, as NVML counts, of the GPU at a place of the list; None: none that could be watched."""
+    """The index, as NVML counts, of the GPU at a place of the list; None: there is none that can be watched."""
     if visible is None:
         return place
     known = () if gpus is None else gpus.gpus or ()

@@ -1,1 +1,1 @@
-"""Rules and records of a cluster of nodes under Slurm. Nothing of it is imported without `[launcher] kind = "slurm"`."""
+"""Rules and records of a cluster of nodes under Slurm. No module here is imported without `[launcher] kind = "slurm"`."""

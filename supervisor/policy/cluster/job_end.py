@@ -1,34 +1,35 @@
-"""What the end of a job means for its program: from Slurm's state, and from what the job itself left.
+"""The meaning of a job's end for its program: from Slurm's state, and from what the job itself reported.
 
 The rule, first match wins:
 
-| seen | cause | counts against the program | the node's fault | then |
+| observation | cause | counts against the program | the node's fault | then |
 |---|---|---|---|---|
-| Slurm put it back into its queue, and it had been asked to leave | `job_preempted` | no | no | goes on in the same job |
-| Slurm put it back, and it vanished without a word | `node_failed` | no | yes | goes on in the same job |
+| Slurm put it back into its queue, and it had been asked to leave | `job_preempted` | no | no | resumes in the same job |
+| Slurm put it back, and it vanished without a report | `node_failed` | no | yes | resumes in the same job |
 | NODE_FAIL, BOOT_FAIL; held because its launch failed | `node_failed` | no | yes | the next job |
 | PREEMPTED, REVOKED | `job_preempted` | no | no | the next job |
 | its node asked it to save before its time was over, and it left | `time_limit` | no | no | the next job |
 | TIMEOUT, DEADLINE, and it had not left by itself | `timeout` | yes | no | the next job, later and later |
 | OUT_OF_MEMORY | `oom_killed` | yes | no | a smaller batch |
 | it failed, and its last lines or its node's reason name broken hardware | `node_failed` | no | yes | the next job |
-| CANCELLED, and neither we nor its time limit asked for it | `cancelled` | no | no | stays down: somebody deleted it |
+| CANCELLED, and neither extralife nor its time limit asked for it | `cancelled` | no | no | stays down: it was deleted |
 | anything else | by its exit code, as on one machine (`policy/worker/diagnosis.py`) | | | |
 
-Of broken hardware there are two witnesses: the words of CUDA or the driver in the program's last lines ("uncorrectable ECC
-error encountered"), and the reason with which the cluster's own health check has drained the node ("gpu ecc", "xid 79"). A
-job of a user can read no more of a node. What neither names stays a crash of the program.
+There are two witnesses of broken hardware: the error text of CUDA or the driver in the program's last lines
+("uncorrectable ECC error encountered"), and the reason with which the cluster's own health check has drained the node
+("gpu ecc", "xid 79"). A job of a user can read no more about a node. An end that neither names stays a crash of the
+program.
 
-An exit code of a program that finished counts before all of it: a job that was preempted after its last step is done.
+The exit code of a program that finished overrides all of this: a job that was preempted after its last step is done.
 
-Worked example: time limit 4 h, lead 120 s. After 3 h 58 min Slurm sends USR1, the worker saves at step 1,200,000 and exits
-with 75; the job ends COMPLETED: `time_limit`, nothing is counted, and the next job resumes at step 1,200,000. Had the save
-taken 3 minutes, the job would be TIMEOUT: the next one resumes at the checkpoint before, and its program waits first,
-because every job of it may end like that.
+Worked example: time limit 4 h, lead 120 s. After 3 h 58 min Slurm sends USR1, the worker saves at step 1,200,000 and
+exits with 75; the job ends COMPLETED: `time_limit`, the end does not count, and the next job resumes at step 1,200,000.
+Had the save taken 3 minutes, the job would be TIMEOUT: the next one resumes at the checkpoint before. The program waits
+before its next job, because every job of it may end like that.
 
-Why TIMEOUT counts: a lead that is too short loses work at each limit, and jobs that follow each other at once would hide it.
-Why a deleted job stays down: whoever wrote `scancel`, the user or the cluster's staff, wanted it to end, and a daemon that
-submits it again in a minute is an enemy of both. `supervisorctl start` brings it back.
+Why TIMEOUT counts: a lead that is too short loses work at each limit, and jobs that follow each other at once would hide
+it. Why a deleted job stays down: somebody, the user or the cluster's staff, wrote `scancel` to end it, and a daemon that
+submits it again a minute later works against them. `supervisorctl start` brings it back.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from typing import Final
 
 from supervisor.records import dataclass
 
-GOES_ON: Final = frozenset({"time_limit", "job_preempted", "node_failed"})  # the next job at once, and nothing counts
+GOES_ON: Final = frozenset({"time_limit", "job_preempted", "node_failed"})  # the next job starts at once; no end counts
 CANCELLED: Final = "cancelled"
 NODE_FAILED: Final = "node_failed"
 PREEMPTED: Final = "job_preempted"  # `preempted` alone is the end of a box that its provider announced
@@ -48,11 +49,11 @@ _TAKEN: Final = frozenset({"PREEMPTED", "REVOKED"})
 _LATE: Final = frozenset({"TIMEOUT", "DEADLINE"})
 _BY_ALARM: Final = "time limit"
 _OFF: Final = frozenset({"down", "drain", "draining", "drained", "fail", "failing", "error"})
-# In the words of cudaGetErrorString, of NVML and of the driver; other errors of CUDA may be the program's own.
+# Texts of cudaGetErrorString, NVML and the driver. Other CUDA errors may be the program's own fault.
 _BROKEN_LINE: Final = re.compile(
     r"uncorrectable (ecc|nvlink) error|gpu has fallen off the bus|gpu is lost|row remapp\w+ fail", re.IGNORECASE
 )
-# In the words of health checks, such as "NHC: check_nv_healthmon", "gpu ecc", "Xid 79", "memory DIMM error".
+# Texts of health checks, such as "NHC: check_nv_healthmon", "gpu ecc", "Xid 79", "memory DIMM error".
 _BROKEN_NODE: Final = re.compile(
     r"\b(ecc|xid|gpus?|gres/gpu|nvlink|nvml|nv_healthmon|nvidia\S*|dcgm|dimm|mce|hardware)\b", re.IGNORECASE
 )
@@ -60,17 +61,17 @@ _BROKEN_NODE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """What is known of a job that is over, or that Slurm has put back into its queue (`requeued`)."""
+    """The data about a job that is over, or that Slurm has put back into its queue (`requeued`)."""
 
     job: str
     state: str  # Slurm's, such as NODE_FAIL; empty: Slurm does not know the job any more
     reason: str = ""
     node: str = ""
     requeued: bool = False
-    asked: str = ""  # what asked it to leave, as its node saw it: "time limit", "signal"; empty: nothing
+    asked: str = ""  # why its node asked it to leave: "time limit", "signal"; empty: it was not asked
     began: bool = False  # its node had started the worker
-    next_token: str = ""  # of the attempt that the same job goes on with
-    node_states: tuple[str, ...] = ()  # of its node, asked after a job that failed; empty: not asked, or no answer
+    next_token: str = ""  # token of the next attempt, which runs in the same job
+    node_states: tuple[str, ...] = ()  # states of its node, queried after a job that failed; empty: no query, or no answer
     node_reason: str = ""  # why the cluster's staff, or its health check, has taken the node out of use
 
 
@@ -85,7 +86,7 @@ class JobVerdict:
 
 
 def broken(end: JobEnd, last_lines: tuple[str, ...] = ()) -> str:
-    """Which words say that the node's hardware is broken; empty: none do."""
+    """The text that shows broken hardware of the node; empty: there is none."""
     line = next((line for line in reversed(last_lines) if _BROKEN_LINE.search(line)), "")
     if line:
         return line.strip()
@@ -97,7 +98,7 @@ def broken(end: JobEnd, last_lines: tuple[str, ...] = ()) -> str:
 def judge(
     end: JobEnd, *, code: int | None, signal: int | None, done_codes: tuple[int, ...], last_lines: tuple[str, ...] = ()
 ) -> JobVerdict | None:
-    """None: its exit code says it all."""
+    """The verdict about a job's end. None: the exit code decides, as on one machine."""
     if code is not None and code in done_codes:
         return None
     job, where = f"job {end.job}", f" on node {end.node}" if end.node else ""

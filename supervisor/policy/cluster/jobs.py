@@ -1,4 +1,4 @@
-"""What Slurm says of a job, a node and a partition. None is "not known", never zero."""
+"""Slurm's data about jobs, nodes and partitions. None is "not known", never zero."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ENDED: Final = frozenset(
         "TIMEOUT",
     }
 )  # fmt: skip
-"""States in which nothing of a job runs any more, and nothing will unless somebody requeues it."""
+"""States in which no process of a job runs any more, and none will start unless somebody requeues the job."""
 
 WAITING: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 """States in which a job waits in the queue."""
@@ -20,10 +20,10 @@ WAITING: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job, or one task of an array: a row for each task, also for tasks that still wait.
+    """One job, or one task of an array: each task has a record, also tasks that still wait.
 
-    `state` is the one word that `squeue` prints, `COMPLETING` while its processes leave. `nodes` are single names.
-    `exit_code` and `signal` are known once it has ended. `restarts` counts how often Slurm requeued it.
+    `state` is the single word that `squeue` prints, `COMPLETING` while its processes exit. `nodes` are single names.
+    `exit_code` and `signal` are known once the job has ended. `restarts` counts how often Slurm requeued it.
     """
 
     id: int
@@ -36,7 +36,7 @@ class Job:
     partition: str = ""
     account: str = ""
     qos: str = ""
-    start_expected_at_wall_s: float | None = None  # Slurm's own guess, of a job that waits
+    start_expected_at_wall_s: float | None = None  # Slurm's own estimate, for a job that waits
     submitted_at_wall_s: float | None = None
     started_at_wall_s: float | None = None
     ended_at_wall_s: float | None = None
@@ -48,7 +48,7 @@ class Job:
 
     @property
     def target(self) -> str:
-        """How scancel and scontrol name it: `17`, or `17_3` for task 3 of an array. An array's `id` is that of all tasks."""
+        """Its name for scancel and scontrol: `17`, or `17_3` for task 3 of an array. All tasks of an array share `id`."""
         return str(self.id) if self.array_task is None else f"{self.id}_{self.array_task}"
 
     @property
@@ -62,7 +62,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node. `states` are its words without their marks: `("down", "not_responding")` for `down*`."""
+    """One node. `states` are Slurm's words without their marks: `("down", "not_responding")` for `down*`."""
 
     name: str
     states: tuple[str, ...] = ()
@@ -74,13 +74,13 @@ class Node:
 
     @property
     def usable(self) -> bool:
-        """It runs jobs, or would if it were free. One that is powered down to save energy is powered up for a job."""
+        """Whether it runs jobs, or would if it were free. Also a node that sleeps to save energy: a job wakes it."""
         return bool(self.states) and not _UNUSABLE.intersection(self.states)
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition. `time_limit_s` None: no limit, or it is not known (`limited`)."""
+    """One partition. `time_limit_s` None: no limit (`limited` False), or not known (`limited` None)."""
 
     name: str
     default: bool = False

@@ -1,8 +1,8 @@
-"""Names of nodes as Slurm writes them, `a[01-03,7],b`: expanded and compressed, here alone.
+"""Node names in Slurm's notation, `a[01-03,7],b`: the only module that expands and compresses them.
 
 Worked example: `expand("a[01-03,7],b")` is `("a01", "a02", "a03", "a7", "b")`, and
 `compress(("b", "a7", "a03", "a02", "a01"))` is `a[01-03,7],b` again. The width of a number is part of the name: `a7` and
-`a07` are two nodes. A name may have several ranges, `rack[1-2]n[3-4]`: the last one runs fastest.
+`a07` are two nodes. A name may have several ranges, `rack[1-2]n[3-4]`: the last one varies fastest.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import product
 from typing import Final
 
 MOST: Final = 65_536
-"""Slurm's own limit of a hostlist. More is a damaged or hostile answer, which must not fill the memory."""
+"""Slurm's own limit of a hostlist. A longer list is a damaged or hostile answer, which must not fill the memory."""
 
 _PARTS: Final = re.compile(r"[^\[\],\s]+|\[[^\[\]]*\]")
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
@@ -21,11 +21,11 @@ _NUMBERED: Final = re.compile(r"(.*?)([0-9]+)", re.DOTALL)
 
 
 class BadNodes(ValueError):
-    """It is no list of node names; the message says why."""
+    """The text is no list of node names; the message gives the reason."""
 
 
 def expand(text: str) -> tuple[str, ...]:
-    """All names in their order, each once. Empty text, `(null)` and `None assigned` are no nodes."""
+    """All names in their order, each once. Empty text, `(null)`, `N/A` and `None assigned` mean no nodes."""
     if text.strip() in {"", "(null)", "None assigned", "N/A"}:
         return ()
     found: dict[str, None] = {}
@@ -41,7 +41,7 @@ def expand(text: str) -> tuple[str, ...]:
 
 
 def compress(names: Iterable[str]) -> str:
-    """The shortest list that Slurm reads: names that differ in their last number alone share one bracket."""
+    """The shortest list that Slurm can read: names that differ only in their last number share one bracket."""
     groups: dict[tuple[str, int], set[int]] = {}
     plain: set[str] = set()
     for name in names:
@@ -50,7 +50,7 @@ def compress(names: Iterable[str]) -> str:
             plain.add(name)
             continue
         prefix, digits = match.groups()
-        # 7 has no leading zero: it shares a range with 6 and 10. 07 shares one only with numbers of two digits.
+        # 7 has no leading zero: it can share a range with 6 and 10. 07 can share one only with numbers of two digits.
         width = len(digits) if digits.startswith("0") and len(digits) > 1 else 0
         groups.setdefault((prefix, width), set()).add(int(digits))
     _join_wide(groups)
@@ -64,7 +64,7 @@ def compress(names: Iterable[str]) -> str:
 
 
 def _join_wide(groups: dict[tuple[str, int], set[int]]) -> None:
-    """`a10` belongs to `a[08-12]`: a number without a leading zero has the width of a group whose numbers it adjoins."""
+    """Move numbers without a leading zero to a group of the same width: `a10` then belongs to `a[08-12]`."""
     for prefix, width in [key for key in groups if key[1]]:
         free = groups.get((prefix, 0), set())
         wide = {each for each in free if len(str(each)) == width}
@@ -75,7 +75,7 @@ def _join_wide(groups: dict[tuple[str, int], set[int]]) -> None:
 
 
 def _words(text: str) -> list[str]:
-    """Split at the commas outside of brackets."""
+    """The text, split at the commas outside of brackets."""
     words, depth, begin = [], 0, 0
     for index, char in enumerate(text):
         depth += (char == "[") - (char == "]")

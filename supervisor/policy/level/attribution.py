@@ -2,21 +2,21 @@
 
 First match wins:
 
-1. **0** when someone meant it: the operator, an orderly shutdown, a provider that had announced it (`cause` is not
-   `unclean`).
-2. **0** when nothing ran, or all workers were paused: an idle box is not overloaded.
-3. By the age of the last sign of life when the box went down: **1** up to two minutes, **0.5** up to ten, **0** beyond,
-   because the daemon itself may have been dead, so what ran is unknown. Unknown age: **0.5**.
-4. The level charged is the one in force, except within a minute of a step down: heat and memory lag behind, so it is the
-   level that was left. The step must have been made in the boot that ended: a level that the reboot before had led away
-   from has not run since.
+1. **0** when the reboot was intended: by the operator, by an orderly shutdown, or announced by the provider (`cause` is
+   not `unclean`).
+2. **0** when no worker ran, or all workers were paused: an idle box is not overloaded.
+3. By the age of the last sign of life when the box went down: **1** up to two minutes, **0.5** up to ten, **0** beyond.
+   With an old sign of life the daemon itself may have been dead, so nobody knows which workers ran. Unknown age: **0.5**.
+4. The level in force is charged. Exception: within a minute of a step down, the level that was left is charged, because
+   heat and memory lag behind. The step must have been made in the boot that ended: a level that was left because of an
+   earlier reboot has not run since.
 
 Worked example: unclean, sign of life 4 s old, eight workers, at heavy since 17 minutes: 1, against heavy. The same 20 s
-after heavy was left for the level below: 1, against heavy.
+after a step down from heavy: 1, against heavy.
 
-A worker's crash, or its running out of memory, is no reboot and never comes here. Why not ask for proof before anything
-is charged: a box that loses power leaves none, and that is just the reboot that matters. A reboot charged wrongly costs
-little: it hits all levels alike and cancels where they are compared.
+A crash of a worker, or a worker that runs out of memory, is no reboot, so this rule never sees it. Why not require proof
+before a reboot is charged: a box that loses power leaves none, and such reboots matter most. A reboot that is charged
+wrongly costs little: such reboots hit all levels alike, and cancel out when levels are compared.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HALF: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """`left`: it is charged to the level that was left a moment before, not to the one in force."""
+    """`left`: the reboot is charged to the level that was left a moment before, not to the level in force."""
 
     weight: float
     left: bool
@@ -45,9 +45,10 @@ def attribute(
 ) -> Attribution:
     """The weight of a reboot, and the level that it counts against.
 
-    `cause` as in the fact `HostRebooted`; `workers` that use the level and trained when it happened; `sign_age_s` from the
-    last sign of life to the end of that boot (None: unknown); `since_change_s` since the level was changed in that boot
-    (None: it was not), `stepped_down` whether to a lower one.
+    `cause` is that of the fact `HostRebooted`. `workers` is the number of workers that use the level and trained when the
+    box went down. `sign_age_s` is the time from the last sign of life to the end of that boot (None: unknown).
+    `since_change_s` is the time since the level was changed in that boot (None: it was not changed). `stepped_down` says
+    whether that change was to a lower level.
     """
     if cause != "unclean":
         return Attribution(0.0, left=False, why=f"it was intended ({cause}): does not count against the load")

@@ -3,7 +3,7 @@
 A day is a cycle of 24 h of journal time. The wall clock and the time zone play no part, so a stepped clock changes nothing.
 A box that overheats every afternoon, or whose neighbour runs a job every night, follows such a cycle.
 
-**Rule.** The rule looks at the reboots that were held against a level, and at the training of each level by hour of the
+**Rule.** The rule looks at the reboots that counted against a level, and at the training time of each level by hour of the
 cycle. Both fade by 5 % a day. A *stretch* is a range of hours that begins and ends with a reboot. For each stretch the rule
 compares two hypotheses: the reboot rate inside differs from the rate outside, or it is the same all day. The hours of a
 stretch are **bad** when
@@ -22,10 +22,10 @@ for 36 h outside and for 4 h inside, with 8 reboots, all of them inside. A const
 likelihood ratio is e^15. On the fourth day at 10:00 the box goes to the level that is worth most in those hours, and at
 20:00 back to heavy: without waiting for a reboot, and without a trial.
 
-Why not a rate for each hour: an hour has one or two reboots at most, and the level that would tell most does not run in
-the bad hours any more. Why by level: a level that is tried once a day, always at the same hour, and reboots each time, has
-no bad hour, because it never ran in another one. Why three days: a fault that began this afternoon has rebooted only in
-the afternoon. Why e^11: about a hundred stretches are tested after each reboot. With e^8, one box in four that reboots at
+Why not a rate for each hour: an hour has one or two reboots at most, and the most informative level no longer runs in the
+bad hours. Why by level: a level that is tried once a day, always at the same hour, and reboots each time, proves no bad
+hour, because it never ran in another one. Why three days: a fault that began this afternoon has caused reboots only in the
+afternoon. Why e^11: about a hundred stretches are tested after each reboot. With e^8, one box in four that reboots at
 random ten times a day has "bad hours" within a month.
 """
 
@@ -40,8 +40,8 @@ from typing import Final, NamedTuple
 DAY_S: Final = 86400.0
 _HOUR_S: Final = 3600.0
 _HOURS: Final = 24
-_FADES: Final = 0.95  # a day
-_LOG_RATIO: Final = 11.0  # as a logarithm
+_FADES: Final = 0.95  # factor per day
+_LOG_RATIO: Final = 11.0  # logarithm of the likelihood ratio
 _RATE_RATIO: Final = 3.0
 _DAYS: Final = 3
 _OUTSIDE_S: Final = DAY_S
@@ -49,15 +49,15 @@ _KEPT: Final = 60
 _KEPT_S: Final = 21 * DAY_S
 _LONGEST: Final = 18  # hours
 _FEWEST: Final = 2.8  # below it k log((2 k + 1)^2) < _LOG_RATIO: the largest ratio of k reboots where none was expected
-_BEFORE_S: Final = 600.0  # the bad hours begin a little before the earliest reboot of any day ...
-_AFTER_S: Final = 600.0  # ... and end a little after the latest
+_BEFORE_S: Final = 600.0  # the bad hours begin this long before the earliest reboot of any day ...
+_AFTER_S: Final = 600.0  # ... and end this long after the latest
 
-Reboot = tuple[float, int, float]  # when, at which level, its weight
-Stretch = tuple[float, float]  # seconds of the cycle, from and to; it may go over its end
+Reboot = tuple[float, int, float]  # journal time, level, weight
+Stretch = tuple[float, float]  # first and last second of the cycle; a stretch may go past the end of the cycle
 
 
 class Hours(NamedTuple):
-    """`up_s` is training by level, and by hour of the cycle; `reboots` are (when, level, weight)."""
+    """`up_s` is the training time by level, and by hour of the cycle; `reboots` are (journal time, level, weight)."""
 
     up_s: tuple[tuple[float, ...], ...] = ()
     reboots: tuple[Reboot, ...] = ()
@@ -70,19 +70,19 @@ def unseen(levels: int) -> Hours:
 
 
 def are_bad(hours: Hours, at_s: float) -> bool:
-    """Whether the bad hours are now."""
+    """Whether `at_s` is in the bad hours."""
     return hours.bad is not None and _within(hours.bad, at_s % DAY_S)
 
 
 def changes_in_s(hours: Hours, at_s: float) -> float | None:
-    """Seconds until the bad hours begin, or until they end if they are now; None: there are none."""
+    """Seconds until the bad hours begin, or until they end if `at_s` is in them; None: there are none."""
     if hours.bad is None:
         return None
     return (hours.bad[are_bad(hours, at_s)] - at_s) % DAY_S
 
 
 def ran(hours: Hours, level: int, *, before_s: float, at_s: float, up_s: float) -> Hours:
-    """The record after `up_s` of training at a level until `at_s`; the call before this one ended at `before_s`."""
+    """The record after `up_s` of training at a level until `at_s`; the previous call had `before_s` as its `at_s`."""
     up, reboots, bad = hours
     number = int(at_s / _HOUR_S)
     hour = number % _HOURS
@@ -95,9 +95,9 @@ def ran(hours: Hours, level: int, *, before_s: float, at_s: float, up_s: float) 
 
 
 def rebooted(hours: Hours, level: int, *, at_s: float, weight: float) -> Hours:
-    """The record after a reboot that is held against a level, with the likeliest stretch of bad hours around it, if any."""
+    """The record after a reboot that counts against a level, with the likeliest stretch of bad hours around it, if any."""
     reboots = hours.reboots
-    if reboots and at_s - reboots[0][0] > _KEPT_S:  # they are in order
+    if reboots and at_s - reboots[0][0] > _KEPT_S:  # the oldest reboot is the first
         reboots = tuple(each for each in reboots if at_s - each[0] <= _KEPT_S)
     reboots = (*reboots, (at_s, level, weight))[-_KEPT:]
     hours = Hours(hours.up_s, reboots, hours.bad)
@@ -115,7 +115,7 @@ def rebooted(hours: Hours, level: int, *, at_s: float, weight: float) -> Hours:
 
 
 def share(hours: Hours, at_s: float, level: int, *, bad: bool) -> tuple[float, float]:
-    """Reboots (by weight) and training of a level in the bad hours, or in the others, as far as they are remembered."""
+    """Reboots (by weight) and training time of a level in the bad hours, or in the other hours, as far as recorded."""
     reboots = up_s = 0.0
     for when_s, of, weight in hours.reboots:
         if of == level and _within(hours.bad, when_s % DAY_S) == bad:
@@ -137,7 +137,7 @@ def _within(stretch: Stretch | None, phase_s: float) -> bool:
 
 
 class _Row(NamedTuple):
-    """A level with reboots: running sums of its training and of its reboots over two cycles, from hour 0."""
+    """A level with reboots: running sums of its training time and of its reboots over two cycles, from hour 0."""
 
     up_s: tuple[float, ...]
     counts: tuple[float, ...]
@@ -152,7 +152,7 @@ def _rows(hours: Hours, counts: dict[int, list[float]]) -> list[_Row]:
 
 
 def _counts(reboots: tuple[Reboot, ...], now_s: float) -> dict[int, list[float]]:
-    """By level: its faded number of reboots in each hour of the cycle."""
+    """By level: the faded number of reboots in each hour of the cycle."""
     counts: dict[int, list[float]] = {}
     for when_s, level, weight in reboots:
         if level not in counts:
@@ -162,11 +162,11 @@ def _counts(reboots: tuple[Reboot, ...], now_s: float) -> dict[int, list[float]]
 
 
 def _candidates(hours: Hours, counts: dict[int, list[float]], newest: int) -> list[tuple[int, int]]:
-    """Stretches (first hour, length in hours) around the newest reboot whose rate can be high enough at all.
+    """Stretches (first hour, length in hours) around the newest reboot whose reboot rate can be high enough.
 
-    Only a stretch around the newest reboot has become likelier by it. All levels are taken in one sum, which excludes nearly
-    all stretches at little cost. Clipping a share (in `_log_ratio`) changes the expected count by `slack` at most. Fewer
-    than `_FEWEST` reboots inside never reach the threshold, even if none was expected there.
+    The newest reboot makes only those stretches likelier that contain it. One sum over all levels excludes nearly all
+    stretches at little cost. Clipping a share (in `_log_ratio`) changes the expected count by `slack` at most. Fewer than
+    `_FEWEST` reboots inside never reach the threshold, even if none was expected there.
     """
     ins = expected = [0.0] * _HOURS
     slack = 1e-6
@@ -182,7 +182,7 @@ def _candidates(hours: Hours, counts: dict[int, list[float]], newest: int) -> li
     of_day = [hour for hour, each in enumerate(ins) if each]
     ends = [*(hour + 1 for hour in of_day), *(hour + 1 + _HOURS for hour in of_day)]
     ins, expected = list(accumulate((*ins, *ins), initial=0.0)), list(accumulate((*expected, *expected), initial=0.0))
-    every = ins[_HOURS] + 1.0  # with half a reboot more on each side, as in `_log_ratio`
+    every = ins[_HOURS] + 1.0  # half a reboot is added inside and outside, as in `_log_ratio`
     found = []
     for first in of_day:
         least = max(first + (newest - first) % _HOURS, bisect_left(ins, ins[first] + _FEWEST) - 1)
@@ -196,7 +196,7 @@ def _candidates(hours: Hours, counts: dict[int, list[float]], newest: int) -> li
 
 
 def _log_ratio(rows: list[_Row], first: int, length: int) -> float:
-    """Logarithm of the likelihood ratio: a rate of its own in these hours against one rate; 0.0: they are not bad."""
+    """Logarithm of the likelihood ratio: a separate rate in these hours against one rate all day; 0.0: they are not bad."""
     found, inside, outside, expected_in, expected_out, out_s = [], 0.0, 0.0, 0.0, 0.0, 0.0
     for up, counts in rows:
         in_s, count_in = up[first + length] - up[first], counts[first + length] - counts[first]
@@ -216,13 +216,13 @@ def _log_ratio(rows: list[_Row], first: int, length: int) -> float:
 
 
 def _days(reboots: tuple[Reboot, ...], first: int, length: int) -> int:
-    """The number of days with a reboot in these hours; a day begins with their first hour."""
+    """The number of days with a reboot in these hours; a day begins at the first of these hours."""
     ages = (when_s - first * _HOUR_S for when_s, _, _ in reboots)
     return len({int(age_s // DAY_S) for age_s in ages if age_s % DAY_S < length * _HOUR_S})
 
 
 def _edges(reboots: tuple[Reboot, ...], first: int, length: int) -> Stretch:
-    """From a little before the earliest reboot of these hours to a little after the latest: not at whole hours."""
+    """From `_BEFORE_S` before the earliest reboot of these hours to `_AFTER_S` after the latest: not at whole hours."""
     begin_s = first * _HOUR_S
     phases = [(when_s - begin_s) % DAY_S for when_s, _, _ in reboots]
     phases = [each for each in phases if each < length * _HOUR_S]

@@ -1,31 +1,34 @@
-"""Which level to run at: hold a home, and now and then try the next one up.
+"""Which level to run at: the rule keeps a home level, and now and then tries the next level up.
 
-The level with the greatest *worth* (`policy/level/worth.py`: speed, times what reboots leave of it) is wanted, and nobody
-knows the speeds or the reboots of a level before it has run. So:
+The rule wants the level with the greatest *worth* (`policy/level/worth.py`: speed, times the share that reboots leave of
+it). The speed and the reboot rate of a level are unknown until it has run. So:
 
-1. **Try** the next level up from home when it promises more (measured, or what a step up usually brings) after some
-   undisturbed minutes at home, once its cool-down is over and nothing vetoes it. Never two levels at once.
-2. A trial lasts `trial_s`, and `climb_s` while no reboot has ever counted against the load on this box. It **passes**
-   when the level is worth more than home by then, ends early when it turns out no faster, and goes on while its record of
-   reboots outweighs its speed: a time without reboots in which three were expected refutes the record.
-3. A **reboot in a trial** ends it: back home, the level rests for two hours, then 4, 8, 16, and so on up to a day.
+1. **Try** the next level up from home when it promises to be faster (by measurement, or by the usual gain of a step up).
+   A trial begins after some undisturbed minutes at home, once the level's cool-down is over and no pre-check vetoes it.
+   Never two levels at once.
+2. A trial lasts `trial_s`, or `climb_s` while no reboot has ever counted against the load on this box. It **passes** when
+   the level is then worth more than home. It ends early when the level turns out no faster. It continues while the
+   level's recorded reboots outweigh its speed: if the record predicts three reboots and none happens, the record is
+   refuted.
+3. A **reboot in a trial** ends it: back home. The level rests for two hours, then 4, 8, 16, and so on up to a day.
 4. A **reboot at home** steps back only when a lower level is *worth* more. One reboot in six hours costs less than a level.
-5. **The box changes**: two quick reboots against a clean record count for the record (a CUSUM on eight times its rate).
-6. **Five reboots within 45 minutes** (that count half at least): down to the lowest level, whatever the records say.
-7. **Look down**: a level below that may well be worth more is tried as one above is, at most every `look_s`. Where readings
-   scatter (`policy/level/speeds.py`), the level above has its trial before a look further down.
+5. **The box changes**: two quick reboots at a level with a clean record outweigh the record (a CUSUM on eight times its
+   rate).
+6. **Five reboots within 45 minutes** (each of weight 0.5 or more): down to the lowest level, whatever the records say.
+7. **Look down**: a level below that may be worth more is tried in the same way, at most every `look_s`. Where readings
+   scatter (`policy/level/speeds.py`), the level above has its trial before the level below.
 8. **Bad hours** of the day have a record and a home of their own (`policy/level/hours.py`).
 
-Worked example, a box that dies after 17 min at heavy: light, climbing every 20 min; heavy tried, reboot; back to the level
-below, heavy rests 2 h, is tried again, reboot, rests 4 h ... On the second day it is tried once. A fault of the box that
-was repaired is found out by the next of those trials, within a day.
+Worked example, a box that reboots after 17 min at heavy: it starts at light and climbs a level every 20 min. It tries
+heavy and reboots: back to the level below, heavy rests 2 h, is tried again, reboots, rests 4 h ... On the second day
+heavy is tried once. If the fault of the box is repaired, the next of those trials shows it, within a day.
 
-Why not "stop at the first reboot": a ratchet. Reboots that have nothing to do with the load come to every box, and each
-would cost a level for good. Why not a randomized bandit: the same kept work, with twice the reboots.
+Why not "stop at the first reboot": that is a ratchet. Every box has reboots that the load does not cause, and each would
+cost a level for ever. Why not a randomized bandit: it keeps the same amount of work, with twice the reboots.
 
-Pure and deterministic: time comes as an argument (journal time, which never steps), all state is in `LoadState`. A level
-is its index on the ladder, 0 the lightest. While the operator has pinned a level, the core calls `pinned` alone, and
-`placed` when the pin ends: records grow, nothing is decided.
+The rule is pure and deterministic: time is an argument (journal time, which never steps), and all state is in
+`LoadState`. A level is its index on the ladder, 0 the lightest. While the operator has pinned a level, the core calls
+only `pinned`, and `placed` when the pin ends: measurements continue, and the rule decides nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ from supervisor.records import dataclass
 
 DEFAULT_NAMES: Final = ("light", "3", "medium", "5", "6", "heavy")
 _MOST_DOUBLINGS: Final = 40
-_BURST_WEIGHT: Final = 0.5  # one of many jobs that a cluster's node loses is no part of a burst of reboots
+_BURST_WEIGHT: Final = 0.5  # excludes the loss of one of many jobs on a cluster, which is no part of a burst of reboots
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +53,14 @@ class LoadSettings:
     """`[load]` in the config, and the names of the ladder's levels. Times in seconds unless named otherwise."""
 
     names: tuple[str, ...] = DEFAULT_NAMES
-    reboot_penalty_min: float = 7.0  # of training: what a reboot costs beyond downtime and lost work
-    dwell_s: float = 1200.0  # undisturbed at home before a trial
+    reboot_penalty_min: float = 7.0  # minutes of training: the cost of a reboot beyond downtime and lost work
+    dwell_s: float = 1200.0  # undisturbed time at home before a trial
     trial_s: float = 1800.0
-    climb_s: float = 600.0  # a trial while no reboot has ever counted against the load
-    cool_s: float = 7200.0
+    climb_s: float = 600.0  # length of a trial while no reboot has ever counted against the load
+    cool_s: float = 7200.0  # before the next trial of a level that rebooted; doubles with each failed trial
     cool_max_s: float = 24 * 3600.0
-    rest_s: float = 2 * 3600.0  # of a level that was no faster
-    look_s: float = 4 * 3600.0  # between two looks at the level below
+    rest_s: float = 2 * 3600.0  # before the next trial of a level that was no faster
+    look_s: float = 4 * 3600.0  # between two trials of the level below
     margin: float = 0.02
     burst: int = 5
     burst_s: float = 2700.0
@@ -79,16 +82,16 @@ class LevelKnown(NamedTuple):
     """Measurements of one level."""
 
     up_s: float = 0.0
-    reboots: float = 0.0  # by weight: of the present record, which `up_s` belongs to
+    reboots: float = 0.0  # sum of weights; belongs to the present record, as `up_s` does
     reboots_ever: float = 0.0
-    failures: int = 0  # trials that ended in a reboot since it last passed one
+    failures: int = 0  # trials that ended in a reboot since the level last passed one
     next_trial_s: float = 0.0
-    next_look_s: float = 0.0  # from above
+    next_look_s: float = 0.0  # earliest trial from the level above (`_look_down`)
     shortest_s: float | None = None  # the shortest run at this level that a reboot has ended
 
 
 class RebootCluster(NamedTuple):
-    """Reboots in quick succession at a level whose record promised better."""
+    """Reboots in quick succession at a level whose record predicted fewer."""
 
     level: int = 0
     alarm: float = 0.0
@@ -97,7 +100,7 @@ class RebootCluster(NamedTuple):
 
 
 class Other(NamedTuple):
-    """What is known of the levels in the hours that are not now (`policy/level/hours.py`), and where they were spent."""
+    """Record and home level of the hours that are not in force now: the bad ones or the others (`policy/level/hours.py`)."""
 
     known: tuple[LevelKnown, ...]
     home: int
@@ -115,8 +118,8 @@ class LoadState(NamedTuple):
     cluster: RebootCluster = RebootCluster()
     recent_s: tuple[float, ...] = ()  # times of the last reboots that counted against the load
     hours: Hours = Hours()
-    bad: bool = False  # whether `known` and `home` are those of the bad hours
-    other: Other | None = None  # those of the hours that are not now, once there are bad ones
+    bad: bool = False  # whether `known` and `home` belong to the bad hours
+    other: Other | None = None  # record and home of the hours that are not in force; None: no bad hours were found yet
 
     @property
     def level(self) -> int:
@@ -125,7 +128,7 @@ class LoadState(NamedTuple):
 
 
 class LoadVerdict(NamedTuple):
-    """The level to run at from now on, whether it is on trial, and why."""
+    """The level to run at from now on, whether it is on trial, and the reason."""
 
     level: int
     trial: bool
@@ -136,14 +139,14 @@ Step = tuple[LoadState, LoadVerdict]
 
 
 def begin(levels: int, start: int = 0, *, at_s: float = 0.0) -> LoadState:
-    """The state of a new box."""
+    """The state for a new box."""
     return LoadState(
         known=(LevelKnown(),) * levels, speeds=pace.unread(levels), home=start, at_s=at_s, hours=clock.unseen(levels)
     )
 
 
 def learned(state: LoadState, *, at_s: float, up_s: float, reading: float | None) -> LoadState:
-    """What `up_s` seconds of training at the level in force have shown; nothing is decided."""
+    """The state after `up_s` seconds of training at the level in force; the rule decides nothing."""
     every, speeds, home, trial, stretch_s, before_s, cluster, recent_s, hours, bad, other = state
     level = home if trial is None else trial
     now_s = max(before_s, at_s)
@@ -162,7 +165,7 @@ def learned(state: LoadState, *, at_s: float, up_s: float, reading: float | None
 
 
 def pinned(state: LoadState, *, at_s: float, up_s: float, reading: float | None) -> LoadState:
-    """As `learned`, while the level is pinned: what is learned goes to the record of the hours that are now."""
+    """As `learned`, while the level is pinned: the measurements go to the record of the present hours (bad or not)."""
     state = learned(state, at_s=at_s, up_s=up_s, reading=reading)
     if clock.are_bad(state.hours, state.at_s) == state.bad:
         return state
@@ -170,7 +173,7 @@ def pinned(state: LoadState, *, at_s: float, up_s: float, reading: float | None)
 
 
 def placed(state: LoadState, level: int) -> LoadState:
-    """Home is `level` from now on: a pin, or its end. No level is charged."""
+    """Home is `level` from now on, because a pin begins or ends. No level is charged."""
     if level == state.home and state.trial is None:
         return state
     return state._replace(home=level, trial=None, stretch_s=0.0)
@@ -179,10 +182,10 @@ def placed(state: LoadState, level: int) -> LoadState:
 def reviewed(
     settings: LoadSettings, costs: Costs, state: LoadState, *, at_s: float, up_s: float, reading: float | None, cap: Cap
 ) -> Step:
-    """After some minutes of training: where to go on.
+    """The level to continue at, after some minutes of training.
 
-    `up_s` is the time that workers trained at the level in force since the last call of `reviewed` or `rebooted`,
-    `reading` the kept throughput in it (None: not known), `cap` what the pre-checks allow.
+    `up_s` is the time that workers trained at the level in force since the last call of `reviewed` or `rebooted`.
+    `reading` is the kept throughput in that time (None: not known). `cap` is the highest level that the pre-checks allow.
     """
     state = learned(state, at_s=at_s, up_s=up_s, reading=reading)
     if state.level > cap.level:
@@ -211,17 +214,18 @@ def rebooted(
     charged: int | None = None,
     cap: Cap | None = None,
 ) -> Step:
-    """After a reboot of the host: where to go on.
+    """The level to continue at, after a reboot of the host.
 
-    `weight` is how much of it counts against the load (`policy/level/attribution.py`), `charged` the level that it counts
-    against (None: the one in force), `up_s` as in `reviewed`. A veto is the business of `reviewed`; `cap` only lowers.
+    `weight` is the share of the reboot that counts against the load (`policy/level/attribution.py`). `charged` is the level
+    that it counts against (None: the level in force). `up_s` is as in `reviewed`. `reviewed` handles vetoes; here `cap` can
+    only lower the level.
     """
     level = state.level if charged is None else charged
     ran_s = state.stretch_s + up_s
     state = learned(state, at_s=at_s, up_s=up_s, reading=None)._replace(stretch_s=0.0)
     if weight <= 0.0:
-        told = f"{settings.names[state.level]} stays: the reboot does not count"
-        return _capped(settings, cap, *_say(state, told))
+        why = f"{settings.names[state.level]} stays: the reboot does not count"
+        return _capped(settings, cap, *_say(state, why))
     if not state.bad and clock.are_bad(state.hours, at_s):
         state = _turned(state)
     state = _charged(settings, state, level, weight, ran_s)
@@ -244,7 +248,7 @@ def rate(state: LoadState, level: int) -> float:
 
 
 def advantage(settings: LoadSettings, costs: Costs, state: LoadState, level: int, than: int, doubt: float = 0.0) -> float:
-    """How much more a level is worth than another, as a logarithm; speeds are taken `doubt` standard errors better."""
+    """How much more `level` is worth than `than`, as a logarithm; the speed ratio counts `doubt` standard errors better."""
     mean, error = pace.gain(state.speeds, level, than)
     safe = _safe(settings, costs, state, level) - _safe(settings, costs, state, than)
     return mean + doubt * error + safe
@@ -252,7 +256,7 @@ def advantage(settings: LoadSettings, costs: Costs, state: LoadState, level: int
 
 @dataclass(frozen=True, slots=True)
 class LevelShown:
-    """One line of `level show`. `speed` and `worth` are relative to home's speed and worth; unknown is None."""
+    """One line of `level show`. `speed` and `worth` are relative to the home level. None: unknown."""
 
     name: str
     up_s: float
@@ -269,7 +273,7 @@ class LevelShown:
 
 
 def shown(settings: LoadSettings, costs: Costs, state: LoadState) -> tuple[LevelShown, ...]:
-    """The ladder as an operator wants to see it."""
+    """The ladder, as `level show` prints it."""
     lines = []
     for level, known in enumerate(state.known):
         mean, error = pace.gain(state.speeds, level, state.home)
@@ -335,20 +339,20 @@ def _at_home(settings: LoadSettings, costs: Costs, state: LoadState, cap: Cap) -
         return _look_down(settings, costs, state, bar, f"{name} stays: no trial of {settings.names[higher]} while {cap.why}")
     wait_s = state.known[higher].next_trial_s - state.at_s
     if wait_s > 0.0:
-        told = f"{name} stays: {settings.names[higher]} is tried again in {wait_s / 60:.0f} min"
-        if wait_s <= settings.trial_s and pace.scatters(state.speeds):  # else a look from above goes on down on luck alone
-            return _say(state, told)
-        return _look_down(settings, costs, state, bar, told)
+        why = f"{name} stays: {settings.names[higher]} is tried again in {wait_s / 60:.0f} min"
+        if wait_s <= settings.trial_s and pace.scatters(state.speeds):  # else noise alone could lead down
+            return _say(state, why)
+        return _look_down(settings, costs, state, bar, why)
     mean, error = pace.gain(state.speeds, higher, home)
     if mean + error < settings.margin:
-        told = f"{name} stays: {settings.names[higher]} is not expected to be faster ({100 * math.expm1(mean):+.0f} %)"
-        return _look_down(settings, costs, state, bar, told)
+        why = f"{name} stays: {settings.names[higher]} is not expected to be faster ({100 * math.expm1(mean):+.0f} %)"
+        return _look_down(settings, costs, state, bar, why)
     state = state._replace(trial=higher, stretch_s=0.0)
     return _say(state, f"trying {settings.names[higher]}: expected {100 * math.expm1(mean):+.0f} % speed")
 
 
 def _settles(settings: LoadSettings, state: LoadState) -> bool:
-    """Whether home was not undisturbed for long enough yet to go anywhere from it."""
+    """Whether the undisturbed time at home is still too short to leave it."""
     stretch_s = state.stretch_s
     if stretch_s >= settings.climb_s and stretch_s >= settings.dwell_s:
         return False
@@ -357,15 +361,15 @@ def _settles(settings: LoadSettings, state: LoadState) -> bool:
 
 
 def _safe(settings: LoadSettings, costs: Costs, state: LoadState, level: int) -> float:
-    """What its reboots leave of a level, as a logarithm: 0.0 of one that never reboots."""
+    """The logarithm of the share that reboots leave of a level's speed: 0.0 for a level that never reboots."""
     return math.log(kept(rate(state, level), costs, settings.penalty_s))
 
 
 def _best_lower(settings: LoadSettings, costs: Costs, state: LoadState, bar: float) -> int | None:
-    """The measured lower level that is worth most, its speed taken a standard error worse, if that is more than `bar`."""
+    """The measured lower level with the greatest worth, if that is above `bar`; speeds count one standard error lower."""
     mean, best = state.speeds.mean, None
     if not state.home or max(mean[: state.home]) <= bar:
-        return None  # slower by more than the reboots at home cost: told apart because it is the usual case, and cheap
+        return None  # all lower levels are slower by more than the reboots at home cost: the usual case, and a cheap test
     for lower in range(state.home):
         if mean[lower] <= bar or not state.speeds.readings[lower]:
             continue
@@ -383,7 +387,7 @@ def _step_down(settings: LoadSettings, state: LoadState, lower: int, why: str) -
 
 
 def _look_down(settings: LoadSettings, costs: Costs, state: LoadState, bar: float, why: str) -> Step:
-    """Stay, unless the level below may well be worth more: then it is looked at, as a higher one is by a trial."""
+    """Stay, unless the level below may be worth more: then it is tried, as a higher level is in a trial."""
     home, lower = state.home, state.home - 1
     if lower < 0 or state.known[lower].next_look_s > state.at_s:
         return _say(state, why)
@@ -401,20 +405,20 @@ def _look_down(settings: LoadSettings, costs: Costs, state: LoadState, bar: floa
 
 
 def _at_hour(settings: LoadSettings, state: LoadState, cap: Cap) -> Step:
-    """The bad hours begin or are over: on with the record of those that are now, and where they were spent before."""
+    """The bad hours begin or end: continue with the record and the home level of the present hours."""
     state = _turned(state)
     state = state._replace(home=min(state.home, cap.level))
     name = settings.names[state.home]
-    told = (
+    why = (
         f"{name}: the hours with frequent reboots begin"
         if state.bad
         else f"{name}: the hours with frequent reboots are over"
     )
-    return _say(state, told)
+    return _say(state, why)
 
 
 def _turned(state: LoadState) -> LoadState:
-    """With the other record in force. Into the bad hours never leads up."""
+    """The state with the other record in force. A change into the bad hours never raises the level."""
     other = state.other
     if other is None:
         other = Other(_record(state, bad=not state.bad), state.home)
@@ -427,7 +431,7 @@ def _turned(state: LoadState) -> LoadState:
 
 
 def _record(state: LoadState, *, bad: bool) -> tuple[LevelKnown, ...]:
-    """What was seen of the levels in the bad hours, or in the others, when they are first told apart."""
+    """The record of the levels in the bad hours, or in the other hours, when the two are first separated."""
     found = []
     for level, known in enumerate(state.known):
         reboots, up_s = clock.share(state.hours, state.at_s, level, bad=bad)
@@ -461,7 +465,7 @@ def _charged(settings: LoadSettings, state: LoadState, level: int, weight: float
 
 
 def _unproven(settings: LoadSettings, state: LoadState, ran_s: float) -> bool:
-    """Whether home was reached in a climb a moment ago, and dies at the first chance: the trial was too short to tell."""
+    """Whether the first run at a new home ends in a reboot within `trial_s`: then its short trial proved too little."""
     return state.home > 0 and ran_s < settings.trial_s and state.known[state.home].up_s <= ran_s
 
 

@@ -33,7 +33,7 @@ _STEP_SD: Final = 0.12  # ... and its standard deviation
 _UNIT_SD: Final = 30.0  # prior of the first level: the unit of a reading is not known
 _DRIFT_SD: Final = 0.08
 _DRIFT_S: Final = 6 * 3600.0
-_FADES: Final = 0.02**2 / (48 * 3600.0)  # variance per second
+_FADES: Final = 0.02**2 / (48 * 3600.0)  # growth of the variance of a speed, per second
 _NOISE: Final = 0.12
 _NOISE_GAIN: Final = 0.05
 _LEAST_NOISE: Final = 0.03
@@ -49,7 +49,7 @@ class Speeds(NamedTuple):
 
 
 def unread(levels: int) -> Speeds:
-    """Before any reading."""
+    """The estimate before any reading."""
     size = levels + 1
     cov = [0.0] * (size * size)
     for a in range(levels):
@@ -73,7 +73,7 @@ def aged(speeds: Speeds, for_s: float) -> Speeds:
 
 
 def read(speeds: Speeds, level: int, reading: float, after_s: float = 0.0) -> Speeds:
-    """The estimate after one more reading (> 0) at a level, `after_s` seconds after the one before."""
+    """The estimate after one more reading (> 0) at a level, `after_s` seconds after the previous reading."""
     mean, cov, before, was_noise = aged(speeds, after_s)
     size, noise = len(mean), was_noise
     shared = [a + b for a, b in zip(cov[level * size : level * size + size], cov[-size:], strict=True)]
@@ -84,7 +84,7 @@ def read(speeds: Speeds, level: int, reading: float, after_s: float = 0.0) -> Sp
     total = variance + noise * noise
     gains = [each / total for each in shared]
     moved = tuple([m + g * error for m, g in zip(mean, gains, strict=True)])
-    # Earlier readings were as noisy, so the variance of what they gave grows too.
+    # Earlier readings had the same noise, so the variance of the estimates made from them grows too.
     more = (max(noise, _NOISE) / max(was_noise, _NOISE)) ** 2
     removed = [gained * each for gained in gains for each in shared]
     after = tuple([more * (was - less) for was, less in zip(cov, removed, strict=True)])
@@ -93,20 +93,20 @@ def read(speeds: Speeds, level: int, reading: float, after_s: float = 0.0) -> Sp
 
 
 def _noise_after(noise: float, error: float, variance: float) -> float:
-    """The estimated noise after a reading with this forecast error; `variance` is that of the forecast."""
+    """The estimated noise after a reading with this forecast error; `variance` is the variance of the forecast."""
     so_far, seen = noise * noise, error * error - variance
-    most = 9.0 * so_far  # one reading that is far off does not prove a noisier box
+    most = 9.0 * so_far  # one outlier does not prove that the box is noisier
     seen = most if seen > most else max(_LEAST_NOISE**2, seen)
     return math.sqrt((1.0 - _NOISE_GAIN) * so_far + _NOISE_GAIN * seen)
 
 
 def scatters(speeds: Speeds) -> bool:
-    """Whether the noise is at least half as large again as its prior: then one reading says little."""
+    """Whether the noise is more than 1.5 times its prior: then one reading says little."""
     return speeds.noise > 1.5 * _NOISE
 
 
 def gain(speeds: Speeds, level: int, than: int) -> tuple[float, float]:
-    """How much faster a level is than another: the logarithm of their ratio and its standard deviation."""
+    """How much faster `level` is than level `than`: the logarithm of their ratio, and its standard deviation."""
     mean, cov, size = speeds.mean, speeds.cov, len(speeds.mean)
     variance = cov[level * size + level] + cov[than * size + than] - 2.0 * cov[level * size + than]
     return mean[level] - mean[than], math.sqrt(max(variance, 0.0))

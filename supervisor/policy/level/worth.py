@@ -1,20 +1,20 @@
-"""What a level is worth: its speed, times the share of it that is kept although the box reboots now and then.
+"""The worth of a level: its speed, times the share of its training that is kept in spite of reboots.
 
-With `rate` reboots per second of running, checkpoints every tau seconds, D seconds of outage a reboot and a penalty of c
-seconds of training for each:
+With `rate` reboots per second of running, a checkpoint every tau seconds, D seconds of outage per reboot and a penalty of
+c seconds of training per reboot:
 
     kept(rate) = (x / (e^x - 1) - c * rate) / (1 + rate * D),   x = rate * tau
 
-The first term is the share of an interval that a reboot leaves (1 - x/2 for small x: half an interval is lost a reboot),
-the penalty is what a reboot costs beyond lost work and downtime (a replay that refills, the risk, the nuisance), and the
-divisor is the wall time a reboot adds.
+The first term is the share of a checkpoint interval that survives. For small x it is 1 - x/2: a reboot loses half an
+interval. The penalty is the cost of a reboot beyond lost work and downtime (a replay buffer that must refill, the risk,
+the nuisance). The divisor is the wall time that reboots add.
 
-Worked example: D = 3.5 min, tau = 5 min, c = 10 min. One reboot in 24 h keeps 98.9 %, one in 3 h 91.3 %, one in 18 min
-26 %. So a level that is a fifth faster pays only if it lives for about 92 min or more.
+Worked example: D = 3.5 min, tau = 5 min, c = 10 min. One reboot in 24 h keeps 98.9 %, one in 3 h 91.3 %, one in 18 min 26
+%. So a level that is a fifth faster pays only if it runs for about 92 min or more between reboots.
 
-Why not just prefer the level without reboots ("find the breaking point and stay below"): a reboot costs some minutes, a
-level that is too low costs its share of every hour. The rate is estimated as (prior + reboots) / (prior time + time), so
-that a level which never ran is neither safe nor dangerous.
+Why not just prefer the level without reboots ("find the breaking point and stay below"): a reboot costs some minutes, but
+a level that is too low costs its share of every hour. The rate is estimated as (prior + reboots) / (prior time + time).
+So a level that never ran counts neither as safe nor as dangerous.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from typing import Final
 
 from supervisor.records import dataclass
 
-_LEAST_KEPT: Final = 0.001  # a level that loses more than it makes is worth next to nothing, not a negative logarithm
-_ONE_IN_TEN: Final = 1.2816  # standard deviations below the mean: a tenth lies below that
+_LEAST_KEPT: Final = 0.001  # for a level that loses more than it makes: the logarithm of a negative share does not exist
+_ONE_IN_TEN: Final = 1.2816  # standard deviations below the mean: a tenth of a normal distribution lies below that
 PRIOR_UP_S: Final = 2 * 3600.0
 PRIOR_MTBF_S: Final = 48 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a reboot and a change of level cost on this box: running medians of what was measured, in seconds."""
+    """The costs of a reboot and of a change of level on this box: running medians of measurements, in seconds."""
 
     downtime_s: float = 210.0
     interval_s: float = 300.0  # between checkpoints
-    change_s: float = 60.0  # of lost training, for each change of level
+    change_s: float = 60.0  # training lost by each change of level
 
 
 def reboot_rate(reboots: float, up_s: float) -> float:
-    """Reboots per second of running: what was seen, on top of two hours at one reboot in 48 h."""
+    """Estimated reboots per second of running: the measured ones, added to a prior of two hours at one reboot in 48 h."""
     return (PRIOR_UP_S / PRIOR_MTBF_S + reboots) / (PRIOR_UP_S + up_s)
 
 
 def kept(rate: float, costs: Costs, penalty_s: float) -> float:
-    """The share of a level's speed that is left at this rate of reboots; never quite nothing."""
+    """The share of a level's speed that remains at this rate of reboots; at least `_LEAST_KEPT`."""
     x = rate * costs.interval_s
     survives = 1.0 - x / 2.0 if x < 1e-6 else x / math.expm1(x)
     left = (survives - penalty_s * rate) / (1.0 + rate * costs.downtime_s)
@@ -55,10 +55,11 @@ def kept(rate: float, costs: Costs, penalty_s: float) -> float:
 def would_keep(
     steps_per_s: float, error: float, reboots: float, up_s: float, costs: Costs, length_s: float
 ) -> tuple[float, float]:
-    """Steps that a level would have kept in `length_s` of wall time: (expected, at least with 90 % confidence).
+    """Steps that a level would have kept in `length_s` of wall time: (expected value, lower bound at 90 % confidence).
 
-    `steps_per_s` is its measured speed without reboots, `error` that speed's standard error as a logarithm. Example: 500
-    steps/s +- 3 %, one reboot in 24 h of running; 10 h would have kept 17.9 million steps, and at least 17.0 million.
+    `steps_per_s` is its measured speed without reboots; `error` is the standard error of the logarithm of that speed.
+    Example: 500 steps/s +- 3 %, one reboot in 24 h of running: 10 h would have kept 17.9 million steps, at least 17.0
+    million.
     """
     expected = steps_per_s * length_s * kept(reboot_rate(reboots, up_s), costs, 0.0)
     slow = steps_per_s * math.exp(-_ONE_IN_TEN * error)
@@ -66,10 +67,11 @@ def would_keep(
 
 
 def mtbf_bound_s(reboots: float, up_s: float, confidence: float = 0.9) -> float:
-    """The time between reboots that is exceeded with this confidence.
+    """A lower bound of the mean time between reboots, at this confidence.
 
-    The largest rate at which as few reboots as were seen still have a chance of 1 - confidence (Poisson). Example: none
-    in 27.3 h: at 90 % at least 11.9 h; one in 24 h: at least 6.2 h. A fractional count is rounded up: the careful side.
+    It belongs to the largest rate at which so few reboots still have a probability of 1 - confidence (Poisson). Example:
+    none
+    in 27.3 h: at 90 % at least 11.9 h; one in 24 h: at least 6.2 h. A fractional count is rounded up, which is cautious.
     """
     seen = math.ceil(reboots)
     low, high = 0.0, 4.0 * (seen + 3.0)

@@ -1,1 +1,1 @@
-"""Rules about what is kept and reported: accounts, cost, alerts, backups."""
+"""Rules about records and reports: accounts, cost, alerts, backups."""

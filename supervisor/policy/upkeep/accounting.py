@@ -1,4 +1,4 @@
-"""What each second of a program and of a slot is booked as, so that the accounts add up to the time that is paid for.
+"""The account to which each second of a program and of a slot is booked, so that the accounts add up to the paid time.
 
 The rule. A *program-second* is a second of a program's life in the config; a *slot-second* is a second of one of the
 level's slots. Each is booked to exactly one account:
@@ -6,39 +6,39 @@ level's slots. Each is booked to exactly one account:
 | account | a program's second is booked here | begins | ends |
 |---|---|---|---|
 | HOST_DOWN | while the box is off | last durable sign of life | boot |
-| DAEMON_DOWN | while no daemon looks, as far as no work is proven | boot, or the daemon's last sign of life | its start |
-| DETECT | while it no longer gets on, and nobody knows | last sign of progress, or its death | verdict |
-| TERMINATE | while it is being healed, or was asked to leave | verdict, or the request | gone, or it moves again |
+| DAEMON_DOWN | while no daemon runs, as far as no work is proven | boot, or the daemon's last sign of life | its start |
+| DETECT | while it makes no progress, and no verdict says so yet | last sign of progress, or its death | verdict |
+| TERMINATE | while it is being healed, or was asked to leave | verdict, or the request | gone, or progress again |
 | BACKOFF | while it waits after a death | death | next start, or back in the queue |
-| ADMISSION | while it is wanted and has no slot | queued | start |
-| NOTICE | while it is kept down by the notice that this box ends | time to leave, and gone | it is called off |
+| ADMISSION | while it should run and has no slot | queued | start |
+| NOTICE | while it is kept down because this box is announced to end | asked to leave, and gone | notice called off |
 | STARTUP | while it imports and builds its environments | intent to start it | first sign of training |
 | RESTORE | while it loads its checkpoint | phase `restoring` | next phase |
 | WARMUP | while it compiles | phase `compiling` | next phase |
-| CHECKPOINT_STALL | while a save keeps it from training | told by the worker; phase `saving` | |
+| CHECKPOINT_STALL | while a save keeps it from training | reported by the worker; phase `saving` | |
 | EVALUATE | while it evaluates | phase `evaluating` | next phase |
-| LOST | what it trained, and rolled back | booked afterwards, where it was computed | |
-| UNPROVEN | what it trained before a restart whose first step nobody knows | booked afterwards, like LOST | |
-| SLOW | while it trains at less than half of its usual rate | verdict | told by the readings |
-| PRODUCTIVE | while it trains, and keeps it | first sign of training | |
+| LOST | training that was rolled back | booked afterwards, where it was computed | |
+| UNPROVEN | training before a restart whose first step is unknown | booked afterwards, like LOST | |
+| SLOW | while it trains at less than half of its usual rate | verdict | usual rate again |
+| PRODUCTIVE | while it trains, and the work is kept | first sign of training | |
 | IDLE | while it is down for good: stopped, done, given up | | |
 | UNKNOWN | never: a second that no rule books is a bug | | |
 
-A slot is booked as what runs in it. A free slot is DAEMON_DOWN, BACKOFF, NOTICE or ADMISSION while a program waits for that
-reason, else IDLE; all slots are HOST_DOWN while the box is off. A worker that has yet to leave a lowered level holds
-a slot too: slots paid at a moment are max(slots of the level, workers).
+A slot's second is booked like that of the program in it. A free slot is DAEMON_DOWN, BACKOFF, NOTICE or ADMISSION while a
+program waits for that reason, else IDLE; all slots are HOST_DOWN while the box is off. A worker that must still leave
+after the level was lowered holds a slot too: the slots paid at a moment are max(slots of the level, workers).
 
 Worked example, one slot, one program, 1,000 s: started at 0, trains from 20 (of which 8 s went into the restore), saves
-ten times at 0.1 s each, stops getting on at 500, is called stalled at 530, gone at 534, waits until 539, trains again
-from 559 at the checkpoint of 470, until 1,000. STARTUP 12 + 20 = 32, RESTORE 8, CHECKPOINT_STALL 1, DETECT 30,
+ten times at 0.1 s each, stops making progress at 500, is called stalled at 530, gone at 534, waits until 539, trains
+again from 559 at the checkpoint of 470, until 1,000. STARTUP 12 + 20 = 32, RESTORE 8, CHECKPOINT_STALL 1, DETECT 30,
 TERMINATE 4, BACKOFF 5, LOST 30, PRODUCTIVE 890: 1,000 s. Productive share 89 %.
 
-Why detection has an account of its own: it is the part of an outage that better limits make shorter; inside "recovery"
-nobody would see it. Why steps prove work and timestamps do not: a worker that was stopped while no daemon looked has the
-same pid, the same start time and fresh beats, and trained nothing. Why LOST is booked back: the second in which it was
-computed is the one that was paid for nothing; booked at the resume, it would make an hour without training look worse
-and the hour that was wasted look good. Why UNPROVEN is not LOST: a script that saves and resumes by itself may have lost
-nothing. Why it is not PRODUCTIVE: one that begins at step 0 has lost all of it, and unknown is never zero.
+Why detection has an account of its own: it is the part of an outage that better limits make shorter; inside "recovery" it
+would be invisible. Why steps prove work and time stamps do not: a worker that was suspended while no daemon ran has the
+same pid, the same start time and fresh beats, and trained nothing. Why LOST is booked back: the second in which the lost
+work was computed is the one that was paid for nothing. Booked at the resume, it would make an hour without training look
+worse, and the wasted hour look good. Why UNPROVEN is not LOST: a script that saves and resumes by itself may have lost
+nothing. Why it is not PRODUCTIVE: a script that begins at step 0 has lost all of it, and unknown is never zero.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _FULL: Final = 0.5
 
 
 class Account(enum.StrEnum):
-    """Where a second is booked."""
+    """The account to which a second is booked."""
 
     HOST_DOWN = "HOST_DOWN"
     DAEMON_DOWN = "DAEMON_DOWN"
@@ -72,12 +72,12 @@ class Account(enum.StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
-COMPUTING: Final = frozenset({Account.PRODUCTIVE, Account.SLOW})  # what a rollback can turn into LOST
+COMPUTING: Final = frozenset({Account.PRODUCTIVE, Account.SLOW})  # a rollback can turn these into LOST
 
-# What the core tells of an attempt's time (`facts.Tallied`), by the worker's own phase or by what was seen of it.
+# How the core reports an attempt's time (`facts.Tallied`): by the worker's own phase, or by one of these words.
 STARTING: Final = "starting"  # no beat yet
 SLOW: Final = "slow"  # in training, and called slow
-BLIND: Final = "blind"  # nobody looked, and nothing proves that work was done
+BLIND: Final = "blind"  # no daemon looked, and nothing proves that work was done
 TRAINING: Final = "training"
 _BOOKED_AS: Final = {
     STARTING: Account.STARTUP,
@@ -95,28 +95,28 @@ _BOOKED_AS: Final = {
 
 
 def booked_as(seen: str, *, ready: bool) -> Account:
-    """The account of one second of a live attempt. A phase of a foreign program's own is training once it is ready."""
+    """The account of one second of a live attempt. An unknown phase of a foreign program counts as training once ready."""
     return _BOOKED_AS.get(seen, Account.PRODUCTIVE if ready else Account.STARTUP)
 
 
 def proven_s(
     gap_s: float, *, steps_before: int | None, steps_after: int | None, rate: float | None, progress_s: float | None
 ) -> float:
-    """How much of a gap in which nobody looked a worker can be shown to have trained.
+    """How many seconds of a gap without samples a worker has provably trained.
 
-    `rate` is its usual rate in steps a second; `progress_s` how far into the gap its newest sign of progress lies
-    (None: it has none). First that applies:
+    `rate` is its usual rate in steps a second; `progress_s` is the time from the start of the gap to its newest sign of
+    progress (None: it has none). The first that applies:
 
-    * no steps known on both sides: up to its newest sign of progress;
-    * no step further: nothing;
-    * rate unknown, or at least half of the steps that the whole gap would have given: all of it;
+    * the steps are not known on both sides: the time up to its newest sign of progress;
+    * no new step: nothing;
+    * rate unknown, or at least half of the steps that the whole gap would have given: the whole gap;
     * else the time that these steps take at the usual rate.
 
     Example: the daemon was away for 60 s, the worker usually does 100 steps/s. 5,600 steps further: 60 s. 1,200 steps
-    further (it was stopped for a while): 12 s. None: 0 s, even if it beats again now.
+    further (it was stopped for a while): 12 s. None: 0 s, even if it sends beats again now.
 
-    Why half: rates vary, and a few per cent less in a short gap prove nothing. It is the bound at which a worker is
-    called slow.
+    Why half: rates vary, and a few per cent less in a short gap prove nothing. Half is also the bound below which a worker
+    is called slow.
     """
     if steps_before is None or steps_after is None:
         return min(gap_s, max(0.0, progress_s or 0.0))

@@ -1,23 +1,24 @@
-"""Which alerts go out, when, and which are sent as one.
+"""Which alerts are sent, when, and which are combined into one.
 
-The rule, for an alert that happens now:
+The rule, for an alert that is raised now:
 
-1. Of a kind that is not wanted (`kinds`), or less severe than `min_severity`: it does not go out.
-2. The same again (same kind, same program) within `same_within_s` of the last one that went out: it is held.
-3. Otherwise it costs a token. The bucket holds `at_most_per_h` of them, is full at first, and gets one back every
-   1 h / `at_most_per_h`. Without a token it is held.
+1. Its kind is not wanted (`kinds`), or it is less severe than `min_severity`: it is not sent.
+2. The same kind for the same program was sent within the last `same_within_s`: the alert is held.
+3. Otherwise it costs a token. The bucket holds `at_most_per_h` tokens, is full at first, and gets one back every 1 h /
+   `at_most_per_h`. Without a token the alert is held.
 
-Held alerts are counted by kind and program, and sent as one once 2 and 3 allow it: silence would look like health.
+Held alerts are counted by kind and program, and sent as one alert once 2 and 3 allow it: silence would look like health.
 
 Worked example, `at_most_per_h = 12`, `same_within_s = 3600`: Pong's breaker opens at 2:00, and 12 more times up to 2:50.
-One alert goes out at 2:00, the others are held, and one at 3:00 says `12 alerts of this kind in the last hour`.
+One alert is sent at 2:00, the others are held, and one at 3:00 says `12 alerts of this kind in the last hour`.
 
-An alert that goes out is owed to each target (a URL, the command) until that one has taken it. A target that fails is
-tried again after 15, 30, 60 ... 900 s, the oldest alert first. What a target has not taken after `keep_days`, or when more
-than 100 wait, is dropped, and the next alert that it does take says how many were.
+A sent alert waits for each target (a URL, the command) until that target has accepted it. After a failure of a target,
+the next try is after 15, 30, 60 ... 900 s, the oldest alert first. An alert that a target has not accepted after
+`keep_days` is dropped, and so are the oldest when more than 100 wait. The next alert that this target accepts reports how
+many were dropped.
 
-Why not a limit by windows (12 in each clock hour): 24 in a minute then, around the full hour. Why not the newest first: a
-reboot, a level left, a program given up read backwards are another story.
+Why not a limit by windows (12 in each clock hour): it would allow 24 in a minute, around the full hour. Why not the
+newest first: read in reverse order, a reboot, a lower level and a program given up suggest the wrong cause.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from supervisor.records import dataclass
 INFO, WARNING, CRITICAL = "info", "warning", "critical"
 SEVERITIES: Final = (INFO, WARNING, CRITICAL)
 REPORT: Final = "report"
-COMMAND: Final = "command"  # the target that is a program
+COMMAND: Final = "command"  # the name of the target that is a program
 MOST_OWED: Final = 100
 _HOUR_S: Final = 3600.0
 _DAY_S: Final = 86_400.0
@@ -42,7 +43,7 @@ _LONGEST_RETRY_S: Final = 900.0
 _MARK_BYTES: Final = 3
 _TIME: Final = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 
-# Every kind: the MESSAGE_ID of its entries in systemd's journal (never changed: people filter by it), its meaning.
+# By kind: the MESSAGE_ID of its entries in systemd's journal (never change it: people filter by it), and its meaning.
 KINDS: Final[dict[str, tuple[str, str]]] = {
     "reboot": ("dd8602d3be0647a6befbeb274eabd778", "the host rebooted"),
     "level": ("04b21ab7e22941cc89972a5e82ab1274", "a reboot has lowered the load level"),
@@ -79,7 +80,7 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class AlertSettings:
-    """`[alerts]` in the config. `urls` are secrets: they are in no log, status or argument list."""
+    """`[alerts]` in the config. `urls` are secrets: no log, status or argument list contains them."""
 
     urls: tuple[str, ...] = field(default=(), repr=False)
     urls_file: str = ""
@@ -94,11 +95,11 @@ class AlertSettings:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The targets, by names without their secrets."""
+        """The names of the targets, without their secrets."""
         return tuple(dict.fromkeys([*map(target_name, self.urls), *([COMMAND] if self.command else [])]))
 
     def only(self, targets: Collection[str]) -> AlertSettings:
-        """The same with these targets alone, by the names of `targets`."""
+        """The same settings with only these targets, by their names in `targets`."""
         urls = tuple(url for url in self.urls if target_name(url) in targets)
         return replace(self, urls=urls, command=self.command if COMMAND in targets else ())
 
@@ -109,7 +110,7 @@ class AlertSettings:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One alert as it is delivered. `id` is the same at every try, so a receiver can drop duplicates."""
+    """One alert as it is delivered. `id` is the same at every try, so that a receiver can drop duplicates."""
 
     id: str
     kind: str
@@ -123,7 +124,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """What has gone out so far: the bucket after the newest alert, and when each kind and program was last sent."""
+    """The alerts sent so far: the tokens after the newest one, and when each kind and program was last sent."""
 
     tokens: float | None = None  # None: full
     at_s: float = 0.0
@@ -131,51 +132,52 @@ class Gone:
 
 
 def target_name(url: str) -> str:
-    """A URL's service, and a mark that distinguishes two of the same: `json://me:secret@host/x` is such as `json-1f3a92`."""
+    """A URL's service, and a hash that tells equal services apart: `json://me:secret@host/x` gives such as `json-1f3a92`."""
     mark = hashlib.blake2b(url.encode("utf-8", "replace"), digest_size=_MARK_BYTES).hexdigest()
     return f"{url.partition('://')[0].lower()}-{mark}"
 
 
 def same(kind: str, program: str) -> str:
-    """What makes two alerts the same."""
+    """The key that two alerts of the same kind and program share."""
     return f"{kind}/{program}"
 
 
 def report_error(text: str) -> str | None:
-    """What is wrong with a time of the daily report, in one clause; None when nothing is."""
+    """The mistake in a time of the daily report, in one clause; None: it is valid."""
     return None if not text or _TIME.fullmatch(text) else 'must be a time of day such as "08:00", or empty for none'
 
 
 def wanted(rules: AlertSettings, kind: str, severity: str) -> bool:
-    """Whether this kind of alert goes out at all. The daily report does: `report_at` asks for it."""
+    """Whether this kind of alert is sent at all. The daily report always is: `report_at` asks for it."""
     if kind == REPORT:
         return True
     return (not rules.kinds or kind in rules.kinds) and SEVERITIES.index(severity) >= SEVERITIES.index(rules.min_severity)
 
 
 def tokens(rules: AlertSettings, gone: Gone, now_s: float) -> float:
-    """What is in the bucket now. Example, 12 an hour: empty at 2:00 it holds one at 2:05, and is full at 3:00."""
+    """The tokens in the bucket now. Example, 12 an hour: empty at 2:00 it holds one at 2:05, and is full at 3:00."""
     most = float(rules.at_most_per_h)
     return most if gone.tokens is None else min(most, gone.tokens + max(0.0, now_s - gone.at_s) * most / _HOUR_S)
 
 
 def due_s(rules: AlertSettings, gone: Gone, key: str, now_s: float) -> float:
-    """When the next alert of this key (`same`) may go out; `now_s` or earlier: it may now."""
+    """When the next alert of this key (`same`) may be sent; `now_s` or earlier: at once."""
     again_s = gone.last_s[key] + rules.same_within_s if key in gone.last_s else now_s
     lacking = 1.0 - tokens(rules, gone, now_s)
-    # A hair later than reckoned, so that rounding never makes a deadline that comes too early, again and again.
+    # A millisecond later than computed: a deadline that is too early by rounding would be set again and again.
     return max(again_s, now_s + lacking * _HOUR_S / rules.at_most_per_h + 1e-3 if lacking > 0 else now_s)
 
 
 def retry_s(failures: int) -> float:
-    """Seconds until the next try after `failures` in a row. Example: 15, 30, 60 ... 900 s."""
+    """Seconds until the next try after so many failures in a row. Example: 15, 30, 60 ... 900 s."""
     return min(_LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0 ** min(failures - 1, 10))
 
 
 def overdue(rules: AlertSettings, raised: Iterable[tuple[str, float]], now_s: float) -> tuple[str, ...]:
-    """Of the alerts that wait for one target ((id, raised at) each, oldest first): those to drop.
+    """The alerts to drop, among those that wait for one target ((id, time raised) each, oldest first).
 
-    Reckoned as the deadline is (`at_s + keep_s`): a difference may be rounded to less than `keep_s` at that very moment.
+    The comparison uses `at_s + keep_s`, exactly as the deadline does: at the deadline, rounding may make the difference
+    `now_s - at_s` smaller than `keep_s`.
     """
     waiting = list(raised)
     spare = len(waiting) - MOST_OWED
@@ -197,7 +199,7 @@ def title(notice: Notice, host: str) -> str:
 
 
 def body(notice: Notice) -> str:
-    """The text, what was dropped before it, and the id."""
+    """The text, the number of alerts dropped before it, and the id."""
     lines = [notice.text]
     if notice.dropped:
         one = notice.dropped == 1

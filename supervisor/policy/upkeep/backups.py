@@ -1,18 +1,19 @@
-"""When a backup is due by the calendar, and which ones go when there are too many.
+"""When a backup is due by the calendar, and which backups are removed when there are too many.
 
 The rule of the calendar. `[backup] calendar` is `off`, `hourly`, `daily HH:MM` or `weekly DAY HH:MM` (such as
-`weekly sun 03:30`), in the box's own time. A backup is due when a time of the calendar has passed since the newest one
-that it asked for; before the first, since the daemon began. So a box that was off at half past three makes its backup
-when it comes up, a fresh installation makes none of an empty directory, and ten missed nights are one backup. Example,
-`daily 03:30`: the newest was for Monday 03:30, the box comes up on Wednesday at 09:00: one is due, for Wednesday 03:30.
+`weekly sun 03:30`), in the box's own time zone. A backup is due when a time of the calendar has passed since the newest
+one that was answered with a backup. Before the first backup, the time counts from the daemon's start. So a box that was
+off at half past three makes its backup when it comes up. A fresh installation makes no backup of an empty directory, and
+ten missed nights are one backup. Example, `daily 03:30`: the newest was for Monday 03:30, the box comes up on Wednesday
+at 09:00: one is due, for Wednesday 03:30.
 
-The rule of keeping. Of automatic backups (calendar, before a level, before a rollback), `[backup] keep` of each kind are
-kept: a day on which the config's level changed twenty times must not push the
-nightly ones out. What the operator has made is theirs to remove; so is anything whose kind is not known. Example,
-keep = 2: of nightly backups of Mon, Tue and Wed and one before `heavy`, Mon goes.
+The rule of keeping. Automatic backups are of three kinds: by the calendar, before a level, before a rollback. Of each
+kind the newest `[backup] keep` are kept: a day on which the config's level changed twenty times must not remove the
+nightly ones. Only the operator removes backups that the operator made. Backups of an unknown kind also stay. Example,
+keep = 2: of nightly backups of Mon, Tue and Wed and one before `heavy`, Mon is removed.
 
-Why not by age: a box that was off for a month would come up and throw all of its backups away. Why not a cron line: five
-fields are more than a nightly backup needs, and `30 3 * * *` is misread by those who write one a year.
+Why not by age: a box that was off for a month would come up and delete all of its backups. Why not a cron line: five
+fields are more than a nightly backup needs, and `30 3 * * *` is misread by people who write one a year.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _MOST_LABEL: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class BackupSettings:
-    """When backups are made by themselves, and how many of those are kept."""
+    """When automatic backups are made, and how many of each kind are kept."""
 
     calendar: str = "daily 03:30"
     keep: int = 7
@@ -44,7 +45,7 @@ class BackupSettings:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The facts about a backup that the rule of keeping needs."""
+    """The data about a backup that the rule of keeping needs."""
 
     name: str
     cause: str
@@ -52,7 +53,7 @@ class Kept:
 
 
 def calendar_error(text: str) -> str | None:
-    """What is wrong with a calendar, in one clause; None when nothing is."""
+    """The mistake in a calendar, in one clause; None: it is valid."""
     if text in {OFF, "hourly"} or _DAILY.fullmatch(text):
         return None
     return 'must be "off", "hourly", "daily HH:MM" or "weekly DAY HH:MM" such as "weekly sun 03:30"'
@@ -76,13 +77,13 @@ def last_due(calendar: str, now: dt.datetime) -> dt.datetime | None:
 
 
 def is_due(due_wall_s: float, *, newest_due_wall_s: float | None, began_wall_s: float | None) -> bool:
-    """Whether a time of the calendar asks for a backup: after the newest that it asked for, else after the daemon began."""
+    """Whether this calendar time needs a backup: it is after the last answered time, else after the daemon's start."""
     since_s = began_wall_s if newest_due_wall_s is None else newest_due_wall_s
     return since_s is not None and due_wall_s > since_s
 
 
 def superfluous(backups: Iterable[Kept], keep: int, spare: Iterable[str] = ()) -> list[str]:
-    """Names of the backups to remove, oldest first. `spare`: those that are needed just now."""
+    """Names of the backups to remove, oldest first. `spare`: names that must stay because they are in use."""
     spared = set(spare)
     order = sorted(backups, key=lambda each: (each.created_wall_s, each.name))
     out = []
@@ -93,7 +94,7 @@ def superfluous(backups: Iterable[Kept], keep: int, spare: Iterable[str] = ()) -
 
 
 def name_of(wall_s: float, label: str, taken: Iterable[str]) -> str:
-    """What a backup is called: the time in UTC and the label, as the name of a directory; never one of `taken`.
+    """The name of a backup: the time in UTC and the label, as the name of a directory; never one of `taken`.
 
     Example: 1,800,000,000 s and `before heavy` are `20270115-080000-before-heavy`.
     """

@@ -1,29 +1,29 @@
-"""What the box has cost, what for, and what is left to pay: by measured rates, and "not known" where nothing was measured.
+"""The cost of the box, what it was spent on, and what is left to pay: by measured rates, else "not known".
 
-The rule. What was paid is the price of an hour times the wall time since the window began, whether the box trained or
-not. It is shared out by the accounts of the slots (`accounting.py`), which add up to the time paid: a cause's dollars are
-the bill times its share of the slots' seconds. So the causes add up to the bill, and *useful* is the part for work that
-was kept.
+The rule. The bill is the price of an hour times the wall time since the window began, whether the box trained or not. It
+is divided by the accounts of the slots (`accounting.py`), which add up to the paid time: a cause's dollars are the bill
+times its share of the slots' seconds. So the causes add up to the bill, and *useful* is the part for work that was kept.
 
-The rate of a level is kept steps per slot and paid second: reboots, restarts and rolled-back work at that level are in
-it. Below `LEAST_S` of paid time, or without a step kept, a level has no rate. The time to finish is that of handing the
-games, most important first, to whichever slot is free next. A game of which nobody knows how far it has to go makes the
-whole time unknown: a sum that leaves it out would be too small, and nobody would see it.
+The rate of a level is kept steps per slot and paid second, so it includes reboots, restarts and rolled-back work at that
+level. Below `LEAST_S` of paid time, or without a kept step, a level has no rate. The time to finish assumes that each
+game goes to the slot that is free first, the most important game first. If the remaining steps of one game are unknown,
+the whole time is unknown: a sum without that game would be too small, and nobody would notice.
 
 Worked example. $2 an hour, 10 h, two slots: $20. Of the slots' 20 h, 17 h were productive, 2 h LOST and 1 h HOST_DOWN:
 useful $17, lost work $2, downtime $1. 36,000,000 steps of 4 frames were kept: $20 for 144 million frames is $0.139 per
 million. Their rate is 36,000,000 / (2 x 36,000 s) = 500 steps/s a slot. Three games with 9, 9 and 18 million steps to go
 need 5, 5 and 10 slot-hours; on two slots the third begins after 5 h: 15 h, $30.
 
-How sure the time to finish is: a level's paid time is cut into four to eight equal blocks of half an hour or more. Their
-rates scatter with reboots, restarts and drift; the mean's standard error times Student's t gives a range that holds the
-truth nine times in ten, if blocks are independent. Below two paid hours, or where the range includes a rate of 0, there is
-no range. Example: four blocks of 480, 500, 500 and 520 steps/s: standard error 8.2, t 2.353, so 500 +- 19, and 10 h
-become 9.6 to 10.4 h.
+The range of the time to finish: a level's paid time is cut into four to eight equal blocks of half an hour or more. Their
+rates scatter with reboots, restarts and drift. The mean's standard error times Student's t gives a range that holds the
+true rate nine times in ten, if blocks are independent. Below two paid hours, or where the range includes a rate of 0,
+there is no range. Example: four blocks of 480, 500, 500 and 520 steps/s: standard error 8.2, t 2.353, so 500 +- 19, and
+10 h become 9.6 to 10.4 h.
 
-Why not dollars per computed frame: a level that computes twice as much and loses half of it would look cheap. Why not
-the sum of the work over the sum of the rates: at the end fewer games than slots are left, and the last one takes as long
-as it takes. Why not the rate of another level, scaled: that is the guess that a ladder exists to replace.
+Why not dollars per computed frame: a level that computes twice as much and loses half of it would look cheap. Why not the
+sum of the work over the sum of the rates: at the end there are fewer games than slots, and the last game cannot be
+divided among slots. Why not the rate of another level, scaled: that is the guess that the ladder of levels exists to
+replace.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from typing import Final
 from supervisor.policy.upkeep.accounting import Account
 from supervisor.records import dataclass
 
-LEAST_S: Final = 600.0  # of paid time, before a level's rate is told
+LEAST_S: Final = 600.0  # paid time that a level needs before it has a rate
 _HOUR_S: Final = 3600.0
-_BLOCK_S: Final = 1800.0  # at least: positions are known every ten minutes
+_BLOCK_S: Final = 1800.0  # shortest block: positions are recorded only every ten minutes
 _FEWEST_BLOCKS: Final = 4
 _T_90: Final = (2.353, 2.132, 2.015, 1.943, 1.895)  # Student's t for 3 to 7 degrees of freedom, 90 % two-sided
 MOST_BLOCKS: Final = _FEWEST_BLOCKS + len(_T_90) - 1
 
-# What people call it -> the accounts in it. Every account is in exactly one.
+# Name of the cause in reports -> its accounts. Every account is in exactly one cause.
 USEFUL: Final = "useful"
 CAUSES: Final[dict[str, tuple[Account, ...]]] = {
     USEFUL: (Account.PRODUCTIVE,),
@@ -64,7 +64,7 @@ CAUSES: Final[dict[str, tuple[Account, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class CostSettings:
-    """What the box costs; None: nobody has said."""
+    """The price of the box; None: not configured."""
 
     usd_per_hour: float | None = None
 
@@ -74,14 +74,14 @@ class Cause:
     """One line of the bill. `usd` is None without a price, `share` while nothing was paid."""
 
     name: str
-    hours: float  # of slots
+    hours: float  # slot-hours
     share: float | None
     usd: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """A window's time, shared out. The hours of the causes add up to `slot_hours`, their dollars to `usd`."""
+    """The time and cost of a window by cause. The hours of the causes add up to `slot_hours`, their dollars to `usd`."""
 
     wall_hours: float
     slot_hours: float
@@ -90,12 +90,12 @@ class Bill:
 
 
 def usd_of(hours: float | None, usd_per_hour: float | None) -> float | None:
-    """Dollars of so many hours; None when either is not known."""
+    """The price of so many hours in dollars; None when either is not known."""
     return None if hours is None or usd_per_hour is None else hours * usd_per_hour
 
 
 def bill(wall_s: float, seconds: Mapping[Account, float], usd_per_hour: float | None) -> Bill:
-    """What `wall_s` of the box cost, by what its slots' `seconds` were spent on. Causes of no time are left out."""
+    """The cost of `wall_s` of the box, divided by the accounts of its slots' `seconds`. Causes without time are left out."""
     paid_s = fsum(seconds.values())
     usd = usd_of(wall_s / _HOUR_S, usd_per_hour)
     causes = []
@@ -113,20 +113,20 @@ def usd_per_million(usd: float | None, frames: float | None) -> float | None:
 
 
 def slot_rate(kept_steps: float, slot_s: float, paid_s: float) -> float | None:
-    """Kept steps a slot and second at a level that was in force for `paid_s`; None where too little was seen of it."""
+    """Kept steps per slot and second at a level that was in force for `paid_s`; None: there is too little data."""
     if kept_steps <= 0 or slot_s <= 0 or paid_s < LEAST_S:
         return None
     return kept_steps / slot_s
 
 
 def blocks(paid_s: float) -> int:
-    """Into how many equal blocks a level's paid time is cut; 0: it is too short for a range."""
+    """The number of equal blocks into which a level's paid time is cut; 0: it is too short for a range."""
     count = min(int(paid_s / _BLOCK_S), MOST_BLOCKS)
     return count if count >= _FEWEST_BLOCKS else 0
 
 
 def spread_of(rates: Sequence[float]) -> float | None:
-    """Half of the range in which the mean rate lies, as a share of it, from four to eight blocks; None: nobody knows.
+    """Half of the range of the mean rate, as a share of that mean, from four to eight blocks; None: unknown.
 
     Example: 480, 500, 500, 520 -> 0.038.
     """
@@ -138,7 +138,7 @@ def spread_of(rates: Sequence[float]) -> float | None:
 
 
 def hours_to_finish(lengths_s: Sequence[float | None], slots: int) -> float | None:
-    """Hours until the last of these games is done, in order of importance; None when any of it is not known."""
+    """Hours until the last of these games is done, given in order of importance; None when one length is not known."""
     known = [length for length in lengths_s if length is not None]
     if slots < 1 or len(known) < len(lengths_s):
         return None
@@ -146,7 +146,7 @@ def hours_to_finish(lengths_s: Sequence[float | None], slots: int) -> float | No
 
 
 def makespan(lengths: Iterable[float], slots: int) -> float:
-    """When the last job ends if each goes to the slot that is free first. Example: 5, 5 and 10 on two slots: 15."""
+    """When the last job ends, if each job goes to the slot that is free first. Example: 5, 5 and 10 on two slots: 15."""
     ends = [0.0] * slots
     for length in lengths:
         first = ends.index(min(ends))

@@ -1,47 +1,51 @@
-"""When the trainings are copied off the box, when the newest copy is too old, and which box may go on with them.
+"""When the trainings are copied off the box, when the newest copy is too old, and which box may continue them.
 
-The rule of when. Without a `repository`, or while another box holds it, nothing is copied. Otherwise:
+The rule of when. Without a `repository`, or while another box holds it, the box makes no copies. Otherwise:
 
 1. A reason is answered at once: another level, a rollback, the operator, a notice of the end.
-2. While something has trained since the newest copy began: `every_s` after that moment. The first copy comes 60 s after
-   the daemon's start. A box on which nothing trains makes no copies: the newest one has everything.
+2. If a program has trained since the newest copy began: `every_s` after that moment. The first copy comes 60 s after the
+   daemon's start. A box on which no program trains makes no copies: the newest one has everything.
 3. After a failure, neither comes before 60, 120, 240 ... seconds, at most `every_s`. Only the operator, a reboot and a
-   notice of the end do not wait: for these it is two seconds. A copy that the operator asked for is tried once.
+   notice of the end do not wait so long: their copy is tried again after two seconds. A copy that the operator asked for
+   is tried once.
 
 Worked example, every_s = 900: a copy begins at 2:00. At 2:07 the level changes: the next one begins at 2:07, and the one
 after it at 2:22. The repository cannot be reached then: it is tried again at 2:23, 2:25, 2:29, 2:37, 2:52 ...
 
-The rule of age. A copy is as old as the moment at which its files were collected. `late_s` after that moment, if something
-has trained since, it is too old: one alert, until a copy succeeds.
+The rule of age. The age of a copy counts from the moment at which its files were collected. The copy is too old `late_s`
+after that moment, if a program has trained since: one alert, until a copy succeeds.
 
-The rule of share. A copy leaves the processors to the programs (`adapters/process/share.py`) for its first 30 s, at most for
-a quarter of its time limit, and gets as much as a program after that. So a small copy costs the programs little, a large one
-ends in time on a box with other load too, and no copy of a few seconds makes the next one late. A copy before a reboot or
-because of a notice never steps aside, nor does the first look. Example: 0.7 s of processor time at a tenth of a core: 7 s
-beside two games that want both cores, where it would take 2 s from them in 2.4 s.
+The rule of share. A copy leaves the processors to the programs (`adapters/process/share.py`) for its first 30 s, at most
+for a quarter of its time limit. After that it gets as much as a program. So a small copy costs the programs little. A
+large one ends in time on a box with other load too, and no copy of a few seconds makes the next one late. A copy before a
+reboot or because of a notice never waits for the programs, nor does the first look. Example: a copy needs 0.7 s of
+processor time. At a tenth of a core it takes 7 s beside two games that want both cores; with a full share it would take 2
+s from them in 2.4 s.
 
-The rule of the lease. The repository names the one box that goes on with its trainings: a token, and a generation that
-grows by one with each take-over. Of several leases the highest generation counts, then the newest. A box that finds a
-lease with its own token goes on. One that held this repository and finds another's lease is fenced: its programs stop. One
-that never held it copies nothing, and its programs run: a mistyped repository must not cost a night. Example: box A holds
-generation 1 and vanishes; a restore on box B takes over with generation 2; A comes back, reads 2, and starts nothing.
+The rule of the lease. The repository names the one box that continues its trainings: a token, and a generation that grows
+by one with each take-over. Of several leases the highest generation counts, then the newest. A box that finds a lease
+with its own token continues. A box that held this repository and finds another box's lease is fenced: its programs stop.
+A box that never held it copies nothing, and its programs run: a mistyped repository must not cost a night. Example: box A
+holds generation 1 and vanishes; a restore on box B takes over with generation 2; A comes back, reads 2, and starts no
+program.
 
-The rule of the first look. After a reboot, a box that held the repository reads the lease before it starts a program, and
-waits for the answer at most 10 s: it may be one that comes back. A repository that cannot be reached costs these seconds
-and stops nobody. Examples: an answer after 2 s starts everybody 2 s later, or nobody; a network that is up after a minute
-lets both boxes train until the next copy.
+The rule of the first look. After a reboot, a box that held the repository reads the lease before it starts a program,
+because another box may have taken over meanwhile. It waits for the answer at most 10 s. A repository that cannot be
+reached costs these seconds and stops no program. Examples: an answer after 2 s starts all programs 2 s later, or none; a
+network that is up only after a minute lets both boxes train until the next copy.
 
-A disk that is cloned, or moved to other hardware, carries the token with it. A box that finds its own token, but was other
-hardware when it wrote its lease, goes on only if the newest copy is one that its own record knows: then nobody has gone on
-meanwhile, and it takes over with a token of its own, so that the other one stops if it is still there. A newer copy is
-another box's, which goes on: this one stops. Example: the disk of A, which trains, is cloned at 2:07 after the copy of 2:00.
-The clone starts at 2:30, finds the copy of 2:15 and stops. Started at 2:10, it takes over, and A stops at 2:15.
+A disk that is cloned, or moved to other hardware, carries the token with it. So a box may find its own token in the
+lease, although it was other hardware when it wrote that lease. It continues only if its own record knows the newest copy:
+then no other box has continued meanwhile, and it takes over with a new token, so that the other box stops if it still
+runs. A newer copy was made by another box, which continues: this one stops. Example: the disk of A, which trains, is
+cloned at 2:07 after the copy of 2:00. The clone starts at 2:30, finds the copy of 2:15 and stops. Started at 2:10, it
+takes over, and A stops at 2:15.
 
-Another repository says nothing about these trainings, unless it is held by the very box that has taken over: a fenced box
-that is given another one stays fenced until that can be read.
+Another repository proves nothing about these trainings, unless the very box that has taken over holds it: a fenced box
+that is given another repository stays fenced until that repository can be read.
 
-Why not by the age of a lease (a holder that is silent for an hour has lost it): a provider's network that is away for two
-hours would then stop a training that nobody else goes on with.
+Why not by the age of a lease (a holder that is silent for an hour has lost it): if a provider's network failed for two
+hours, a training would stop that no other box continues.
 """
 
 from __future__ import annotations
@@ -66,7 +70,7 @@ _NO_TIME: Final = frozenset({REBOOT, NOTICE, START})
 
 @dataclass(frozen=True, slots=True)
 class OffsiteSettings:
-    """`[offsite]` in the config. Secrets are in the two files that it names, never here."""
+    """`[offsite]` in the config. The two files that it names hold the secrets, never this record."""
 
     repository: str = ""
     password_file: str = ""
@@ -93,24 +97,24 @@ class OffsiteSettings:
 
     @property
     def place(self) -> str:
-        """A name of the repository without its secrets. Written otherwise, the same repository has another name."""
+        """A name of the repository without its secrets: a hash, so another spelling of the same repository differs."""
         return hashlib.blake2b(self.repository.encode(), digest_size=8).hexdigest() if self.on else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """What the rules of when and of age need. Times are journal time in seconds, None: there was none."""
+    """The data for the rules of when and of age. Times are journal time in seconds; None: there was none."""
 
-    began_s: float | None  # of the daemon
+    began_s: float | None  # start of the daemon
     newest_s: float | None  # the moment of the newest copy
     asked: str = ""  # the reason that waits for a copy
-    trained: bool = False  # something trains, or has trained since the newest copy
+    trained: bool = False  # a program trains, or has trained since the newest copy
     failures: int = 0  # in a row
     failed_s: float | None = None
 
 
 def due_s(rules: OffsiteSettings, copies: Copies) -> float | None:
-    """When the next copy begins; a time that has passed: now. None: nothing asks for one."""
+    """When the next copy begins; a time that has passed means now. None: no copy is needed."""
     if not rules.on:
         return None
     if copies.asked:
@@ -128,7 +132,7 @@ def due_s(rules: OffsiteSettings, copies: Copies) -> float | None:
 
 
 def retry_s(rules: OffsiteSettings, failures: int) -> float:
-    """How long after the n-th failure in a row. Example: 60, 120, 240, 480, 900, 900 s."""
+    """Seconds until the next try, by the number of failures in a row. Example: 60, 120, 240, 480, 900, 900 s."""
     return float(min(rules.every_s, _FIRST_RETRY_S * 2.0 ** min(failures - 1, 20)))
 
 
@@ -138,7 +142,7 @@ def aside_s(cause: str, limit_s: float) -> float:
 
 
 def late_at_s(rules: OffsiteSettings, copies: Copies) -> float | None:
-    """When the newest copy becomes too old; None: never, as nothing has trained since."""
+    """When the newest copy becomes too old; None: never, because no program has trained since."""
     since_s = copies.began_s if copies.newest_s is None else copies.newest_s
     if not rules.on or not copies.trained or since_s is None:
         return None
@@ -146,7 +150,7 @@ def late_at_s(rules: OffsiteSettings, copies: Copies) -> float | None:
 
 
 def first_look_until_s(rules: OffsiteSettings, *, rebooted: bool, held: bool, now_s: float) -> float | None:
-    """Until when a daemon that starts waits for the lease before it starts a program; None: it does not wait."""
+    """Until when a starting daemon waits for the lease before it starts a program; None: it does not wait."""
     return now_s + _FIRST_LOOK_S if rules.on and rebooted and held else None
 
 
@@ -161,17 +165,17 @@ class Lease:
     generation: int
     box: str
     since_s: float = 0.0
-    id: str = ""  # of its snapshot
-    place: str = ""  # names the repository that it is of: a lease of another one says nothing about this one
+    id: str = ""  # id of its restic snapshot
+    place: str = ""  # name of its repository: a lease of another repository proves nothing about this one
 
 
 class Claim(enum.Enum):
-    """What a box may do with a repository."""
+    """The claim of this box on a repository."""
 
-    HELD = "held"  # it is ours
-    WRITE = "write"  # nobody's, or ours as soon as our lease is written
+    HELD = "held"  # this box holds it
+    WRITE = "write"  # no box holds it, or this box does as soon as its lease is written
     LOST = "lost"  # another box has taken over
-    FOREIGN = "foreign"  # another box's, and we never held it
+    FOREIGN = "foreign"  # another box holds it, and this box never did
 
 
 def newest(leases: Iterable[Lease]) -> Lease | None:
@@ -180,7 +184,7 @@ def newest(leases: Iterable[Lease]) -> Lease | None:
 
 
 def judge(ours: Lease | None, found: Lease | None) -> Claim:
-    """Our claim on a repository whose newest lease is `found`. `ours`: the one that we hold of it, or mean to write."""
+    """This box's claim on a repository whose newest lease is `found`. `ours`: the lease that it holds or wants to write."""
     if found is None:
         return Claim.WRITE
     if ours is None:
@@ -191,8 +195,8 @@ def judge(ours: Lease | None, found: Lease | None) -> Claim:
 
 
 def judge_moved(*, known_copy: str, newest_copy: str) -> Claim:
-    """The claim of a box with the right token, on other hardware than the one that wrote it: WRITE (a new lease) or LOST.
+    """The claim of a box with the right token whose hardware has changed since: WRITE (a new lease) or LOST.
 
-    `known_copy` is the newest copy on its own record, `newest_copy` that of the repository; empty: there is none.
+    `known_copy` is the newest copy on its own record, `newest_copy` the newest in the repository; empty: there is none.
     """
     return Claim.WRITE if newest_copy in {"", known_copy} else Claim.LOST

@@ -1,24 +1,28 @@
-"""At which resolution the recorded past is kept, for how long, and which resolution answers a question.
+"""The resolution at which the recorded past is kept, for how long, and which resolution answers a question.
 
-The rule. A reading of every `TIERS[0].period_s` is kept for the span of that tier. Once a period of the next tier is over,
-its rows are folded into one (least, mean and most of what is measured; the newest of what is counted), and so on. When
-the file is larger than `max_mb`, what each tier holds is shortened by the same factor, so that a box with many programs
-remembers less of everything instead of nothing of the night before. A question is answered by the finest tier that
-reaches back as far as it asks, or as anything was recorded, in no more than the points that it asks for, and in no more rows
-than an answer has room for; where none does, by the coarsest. How far a tier reaches back is told by its oldest row: a file
-over its bound holds less than `keep_s`.
+The rule. A reading is recorded every `TIERS[0].period_s` and kept for the span of that tier. Once a period of the next
+tier is over, its rows are folded into one row, and so on from tier to tier. The fold keeps the least, mean and most of a
+measured series, and the newest value of a counted one. When the file is larger than `max_mb`, the span of every tier is
+shortened by the same factor. So a box with many programs keeps less of everything, instead of nothing of the last night.
 
-Points are asked for by program, but an answer takes as long as it has numbers: 20 curves of 20 programs for 33 hours by the
-minute would be 1.7 million, two seconds of the daemon and 26 MB. So an answer has at most MOST_NUMBERS. A box with more than
-MANY_SUBJECTS programs has the resolution of one with as many, and its answers take longer in proportion.
+A question is answered by the finest tier that reaches back far enough: as far as the question asks, or to the first
+recorded row. The answer must fit into the number of points that it asks for, and into the number of rows that one answer
+may have. If no tier fits, the coarsest one answers. How far a tier reaches back is read from its oldest row: if the file
+is over its bound, the tier holds less than `keep_s`.
 
-Worked example. 12 hours in at most 1,000 points: 10 s would be 4,320 points and reaches back 6 hours only; a minute has 720
-points. Of 20 programs that is 14,400 rows. With three curves a row has 17 numbers, and there is room for 2,647: ten minutes,
-72 points of each program. The file is 160 MB of 128 allowed: every tier keeps 0.9 * 128 / 160 = 0.72 of its present span.
-Rows of 10 s reached back 6 hours and now 4.3; rows of an hour reached back 20 days, as the box is no older, and now 14.4.
+Points are asked for by program, but the time of an answer depends on its number of numbers: 20 curves of 20 programs for
+33 hours by the minute would be 1.7 million, two seconds of the daemon and 26 MB. So an answer has at most MOST_NUMBERS. A
+box with more than MANY_SUBJECTS programs gets the resolution of one with exactly that many, and its answers take longer
+in proportion.
 
-Why not thin the rows at random when they are drawn: spikes come and go from one look to the next. Why not drop the oldest
-rows of the file alone: the coarse ones are the oldest and the cheapest, and the only ones of last month.
+Worked example. 12 hours in at most 1,000 points: 10 s would be 4,320 points and reaches back 6 hours only; a minute has
+720 points. Of 20 programs that is 14,400 rows. With three curves a row has 17 numbers, and there is room for 2,647 rows:
+ten minutes, 72 points of each program. The file is 160 MB of 128 allowed: every tier keeps 0.9 * 128 / 160 = 0.72 of its
+present span. Rows of 10 s reached back 6 hours and now 4.3; rows of an hour reached back 20 days, the age of the box, and
+now 14.4.
+
+Why not thin the rows at random when they are drawn: spikes come and go from one look to the next. Why not drop only the
+oldest rows of the file: those are the coarse ones, which are the cheapest, and the only ones of last month.
 """
 
 from __future__ import annotations
@@ -30,19 +34,19 @@ from supervisor.records import dataclass
 
 _HOUR_S: Final = 3600.0
 _DAY_S: Final = 24 * _HOUR_S
-_ROOM: Final = 0.9  # of what is allowed, once it was exceeded: else it would be exceeded again at once
+_ROOM: Final = 0.9  # target share of the allowed size after it was exceeded: a target of 1 would be exceeded again at once
 
 
 @dataclass(frozen=True, slots=True)
 class RecorderSettings:
-    """How much may be recorded of the past."""
+    """`[recorder]` in the config: the size of the recording."""
 
-    max_mb: int = 128  # 0: nothing is recorded
+    max_mb: int = 128  # 0: recording is off
 
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """One resolution. `by_attempt`: the attempts of a program in one period have a row each; else they share one."""
+    """One resolution. `by_attempt`: each attempt of a program in one period has its own row; else they share one."""
 
     period_s: float
     keep_s: float
@@ -59,16 +63,16 @@ MANY_SUBJECTS: Final = 20
 
 
 def kept_spans(tiers: Sequence[Tier], oldest_s: Sequence[float], size_bytes: int, most_bytes: int) -> list[float]:
-    """How many seconds of each tier are kept. `oldest_s` is the age of each tier's oldest row."""
+    """The number of seconds to keep in each tier. `oldest_s` is the age of each tier's oldest row."""
     factor = _ROOM * most_bytes / size_bytes if size_bytes > most_bytes else 1.0
     return [min(tier.keep_s, age_s) * factor for tier, age_s in zip(tiers, oldest_s, strict=True)]
 
 
 class Held(NamedTuple):
-    """What a tier holds of a window that is asked for."""
+    """The rows of a tier for a requested window."""
 
-    oldest_s: float  # of all that it holds; inf: nothing
-    rows: int
+    oldest_s: float  # time of the tier's oldest row, also outside of the window; inf: the tier is empty
+    rows: int  # rows inside the window
 
 
 def tier_for(
@@ -76,8 +80,8 @@ def tier_for(
 ) -> Tier:  # fmt: skip
     """The tier that answers a question about a window in at most `most_points` points a subject and `most_rows` in all.
 
-    All are moments of journal time. Example: at 100 h, asked for the last 12 h, a file over its bound whose minutes begin at
-    91 h and whose ten minutes begin at 40 h answers by ten minutes.
+    All times are journal time. Example: at 100 h the last 12 h are requested. The file was over its bound: its rows of a
+    minute begin at 91 h, its rows of ten minutes at 40 h. So the rows of ten minutes answer.
     """
     begun_s = max(since_s, min((each.oldest_s for each in held), default=since_s))
     for tier, each in zip(tiers, held, strict=False):
@@ -88,10 +92,10 @@ def tier_for(
 
 
 def rows_for(numbers: int, subjects: int) -> float:
-    """How many rows of so many numbers one answer has room for. Example: of 17, 2,647 for 20 programs, 5,294 for 40."""
+    """The maximum number of rows in one answer. Example: 17 numbers a row: 2,647 for 20 programs, 5,294 for 40."""
     return MOST_NUMBERS // numbers * max(1.0, subjects / MANY_SUBJECTS)
 
 
 def bucket_of(at_s: float, period_s: float) -> float:
-    """The beginning of the period that a moment is in, in seconds of journal time."""
+    """The beginning of the period that contains a moment, in seconds of journal time."""
     return at_s // period_s * period_s

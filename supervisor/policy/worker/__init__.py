@@ -1,1 +1,1 @@
-"""Rules about one worker: whether it is well, and what follows when it is not."""
+"""Rules about one worker: whether it is well, and what the daemon does when it is not."""

@@ -1,24 +1,24 @@
-"""How often a program saves a checkpoint: the interval that wastes least, from what this box has shown.
+"""How often a program saves a checkpoint: the interval with the least waste, from measurements on this box.
 
-With C the time that a save blocks training and lambda the failure rate of this program at this level on this box,
-the waste of an interval tau is about C / tau (saving) + lambda * tau / 2 (work lost at a failure); it is least at
+C is the time that a save blocks training; lambda is the failure rate of this program at this level on this box. The waste
+of an interval tau is about C / tau (saving) + lambda * tau / 2 (work lost at a failure); it is least at
 
 * tau = sqrt(2 C / lambda)                                            (Young 1974, first order), and with M = 1 / lambda
 * tau = sqrt(2 C M) (1 + sqrt(C / 2M) / 3 + C / (18 M)) - C, M if C >= 2M   (Daly 2006, higher order).
 
-`lambda` is the mean of a Gamma posterior, (k + a) / (T + b): k failures in T seconds of running, the present uptime
-included although it has not ended. Waste is linear in lambda, so its mean is all that is needed; the mean of M would be
+`lambda` is the mean of a Gamma posterior, (k + a) / (T + b): k failures in T seconds of running, which include the
+present uptime although it has not ended. Waste is linear in lambda, so only its mean is needed; the mean of M would be
 infinite for small k.
 
-**Hazard-aware**: once five reboots are known at a level, lambda is replaced by the hazard h(u) at the present uptime u:
-a kernel estimate over the uptimes at which the box died, shrunk towards the exponential by n / (n + 5). A box that dies
+**Hazard-aware**: once five reboots are known at a level, the hazard h(u) at the present uptime u replaces lambda: a
+kernel estimate over the uptimes at which the box rebooted, shrunk towards the exponential by n / (n + 5). A box that dies
 15-20 minutes after its start then saves rarely in the first ten minutes and often after that.
 
-Clamped to [`min_s`, `max_s`]; a new value is used only when it moves by more than `move` (a fifth): the waste is so flat
-around the optimum that following every wiggle only fills the journal.
+The result is clamped to [`min_s`, `max_s`]. A new value is used only when it differs by more than `move` (a fifth):
+around the optimum the waste is almost constant, and recording every small change would only fill the journal.
 
-Worked example: C = 1 s, reboots every 18 min: tau = 45.8 s and 6 % waste; a fixed 10 minutes wastes 27-41 %.
-Test vectors are Daly's own: C = 5 min gives 117 min for M = 24 h, 57 min for 6 h, 9.1 min for 15 min.
+Worked example: C = 1 s, reboots every 18 min: tau = 45.8 s and 6 % waste; a fixed 10 minutes wastes 27-41 %. The test
+vectors are Daly's own: C = 5 min gives 117 min for M = 24 h, 57 min for 6 h, 9.1 min for 15 min.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Final
 from supervisor.records import dataclass
 
 _REBOOTS_FOR_HAZARD: Final = 5
-_LEAST_COST_S: Final = 0.001  # a save that costs nothing measurable still must not be asked for continuously
+_LEAST_COST_S: Final = 0.001  # keeps the interval above zero for a save too short to measure
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class CheckpointSettings:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What the box has shown. `uptimes_s` are the uptimes at which it rebooted uncleanly at this level."""
+    """Failures and running times so far. `uptimes_s` are the uptimes at which the box rebooted uncleanly at this level."""
 
     program_failures: int = 0
     program_exposure_s: float = 0.0
@@ -80,7 +80,7 @@ def hazard(uptimes_s: tuple[float, ...], uptime_s: float, rate: float) -> float:
     """The reboot hazard per second at `uptime_s`, shrunk towards the constant `rate`.
 
     Nelson-Aalen increments 1/(number still up), smoothed by a Gaussian kernel whose width is a normal-reference
-    bandwidth, 1.06 sd n^(-1/5), at least 30 s. Past all known uptimes the last estimate is held.
+    bandwidth, 1.06 sd n^(-1/5), at least 30 s. Beyond the longest known uptime the last estimate stays in use.
     """
     n = len(uptimes_s)
     if n < _REBOOTS_FOR_HAZARD:
@@ -103,7 +103,7 @@ def choose(
 ) -> IntervalVerdict | None:
     """The interval to use from now on, or None to keep `current_s`.
 
-    `cost_s` is the measured blocking time of a save; while it is unknown the first interval is `first_s`.
+    `cost_s` is the measured time that a save blocks training; while it is unknown, the interval is `first_s`.
     """
     if cost_s is None:
         if current_s is not None:

@@ -1,14 +1,15 @@
 """Collapsed entropy: a policy that no longer explores, although its return is not near its best.
 
-The rule. A policy's entropy is told as a share of the most it can be, ln(actions). Sick: below `entropy_share`, while the
-mean return is not near its best. Near is within a tenth of what was [gained](falling.py); where nothing was,
-nothing is near. Well: the share is at least twice that again, or the return is near its best. In between, or where
-something is unknown (no policy, fewer than 100 games), the answer is neither.
+The rule. A policy's entropy is given as a share of its maximum, ln(actions). Sick: the share is below `entropy_share`,
+while the mean return is not near its best. Near means within a tenth of the [gain](falling.py); without a gain, no return
+is near. Well: the share is at least twice `entropy_share`, or the return is near its best. In between, or where a value
+is unknown (no policy, fewer than 100 games), the answer is neither.
 
-Worked example, 1 %, first mean 1, best 21: a share of 0.004 at a mean of 20 is well (sure, and right); at a mean of 3 it
-is sick; 0.015 is neither; 0.03 is well.
+Worked example, `entropy_share` 1 %, first mean 1, best 21: a share of 0.004 at a mean of 20 is well (the policy is sure,
+and right); at a mean of 3 it is sick; 0.015 is neither; 0.03 is well.
 
-Why not by entropy alone: a solved game has none left. Why a share: 0.02 nats are a lot of two actions and nothing of 18.
+Why not by entropy alone: the policy of a solved game has none left. Why a share: 0.02 nats are much for two actions and
+almost nothing for 18.
 """
 
 from __future__ import annotations

@@ -1,29 +1,29 @@
-"""Why an attempt ended, from its exit status and from our own requests to it.
+"""Why an attempt ended: the cause, from its exit status and from the requests that extralife sent to it.
 
 The rule, first match wins:
 
-| seen | cause | counts against the program |
+| observation | cause | counts against the program |
 |---|---|---|
-| we had asked it to exit (operator, shutdown, config, slot) | `stopped` | no |
-| we healed a stall | `stalled` | yes |
-| we ended it because it had diverged | `diverged` | yes |
-| we ended it because it was [sick](health.py) | `sick` | yes |
+| extralife had asked it to exit (operator, shutdown, config, slot) | `stopped` | no |
+| extralife ended it because of a stall | `stalled` | yes |
+| extralife ended it because it had diverged | `diverged` | yes |
+| extralife ended it because it was [sick](health.py) | `sick` | yes |
 | exit code in the program's `done_codes` | `done` | no |
-| code 78 (EX_CONFIG) from a program of the contract | `config` | no: it can never work, give up |
+| code 78 (EX_CONFIG) from a program of the contract | `config` | no: it can never work, so it is given up |
 | code 77 from a program of the contract | `fenced` | yes: another attempt owned the directory |
-| code 75 from a program of the contract, unasked | `left` | yes: SIGTERM from someone, or it always does |
+| code 75 from a program of the contract, unasked | `left` | yes: someone else's SIGTERM, or it exits like this every time |
 | code 65 from a program of the contract | `diverged` | yes: [rolled back](divergence.py) |
 | it ran out of memory | `out_of_memory`, `cuda_out_of_memory`, `oom_killed` | yes: [a smaller batch](out_of_memory.py) |
-| a signal | `crash`, or `killed` for SIGKILL and SIGTERM that were not ours | yes |
+| a signal | `crash`, or `killed` for SIGKILL and SIGTERM that extralife did not send | yes |
 | any other code | `crash` | yes |
 | no code, no signal | `lost` | yes |
 
-Worked example: signal 9 that extralife did not send -> `killed`, "killed by SIGKILL, which extralife did not send". Code 1
-with a last line "ValueError: bad shape" -> `crash`, "exit code 1: ValueError: bad shape".
+Worked example: signal 9 that extralife did not send -> `killed`, "killed by SIGKILL, which extralife did not send". Code
+1 with a last line "ValueError: bad shape" -> `crash`, "exit code 1: ValueError: bad shape".
 
-Why leaving unasked counts: the first restart is immediate anyway, and a program that leaves as soon as it is started
-would otherwise be started at full speed for ever. Why the order: a worker that we asked to leave and that died of our
-SIGKILL was *stopped*, not *killed*; its exit record alone cannot tell.
+Why an unasked exit counts: the first restart is immediate anyway, and a program that exits right after each start would
+otherwise be restarted at full speed for ever. Why this order: a worker that was asked to exit and then died of our
+SIGKILL was *stopped*, not *killed*; its exit record alone cannot show the difference.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ def diagnose(
     fate: str = "",
     oom_kill: str = "",
 ) -> Diagnosis:
-    """`stop_reason` is ours, None if we had not asked; `contract`: its exit codes follow workers/contract.py.
+    """Diagnose one end. `stop_reason`: why extralife asked it to exit (None: it did not).
 
+    `contract`: its exit codes follow workers/contract.py. `fate` is a clause for an end without a code or a signal.
     `oom_kill` is the evidence for the kernel's OOM killer if the signal was SIGKILL (`out_of_memory.oom_kill`).
     """
     how = _how(code, signal, fate)
@@ -96,7 +97,7 @@ _CONTRACT: Final[dict[int | None, tuple[str, bool, str]]] = {
 def _out_of_memory(
     code: int | None, signal: int | None, last_lines: tuple[str, ...], *, contract: bool, oom_kill: str
 ) -> Diagnosis | None:
-    """What the rule of `out_of_memory.py` says; None when memory had nothing to do with it."""
+    """The verdict of the rule in `out_of_memory.py`; None when memory was not the cause."""
     if signal == signals.SIGKILL and oom_kill:
         return Diagnosis(out_of_memory.OOM_KILLED, counted=True, why=f"killed by the kernel's OOM killer: {oom_kill}")
     cause = out_of_memory.of_last_lines(last_lines) if signal == signals.SIGABRT or code is not None else None
@@ -109,7 +110,7 @@ def _out_of_memory(
 
 
 def signal_name(number: int) -> str:
-    """`SIGKILL` for 9; `signal 200` for what has no name."""
+    """`SIGKILL` for 9; `signal 200` for a number without a name."""
     try:
         return signals.Signals(number).name
     except ValueError:

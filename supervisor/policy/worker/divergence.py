@@ -1,29 +1,32 @@
-"""Divergence: losses stay not finite. Back to an older checkpoint with another random seed, a few times, then give up.
+"""Divergence: losses stay not finite. The program goes back to an older checkpoint with another random seed, a few times.
 
 It is detected in two ways:
 
-* the worker itself exits with code 65: a built-in one does so after 100 updates in a row that were not finite, none of
-  which was applied or saved;
-* a worker continues to send beats, and its count of bad updates grows in every sample with progress for `nan_for_s`: it is
-  ended. One bad batch among good ones is not a divergence.
+* The worker itself exits with code 65: a built-in worker does so after 100 updates in a row that were not finite. It
+  applied and saved none of them.
+* A worker continues to send beats, and its count of bad updates grows in every sample with progress for `nan_for_s`: the
+  daemon ends it. One bad batch among good ones is not a divergence.
 
-Rollback 1 sets aside the newest checkpoint and every one saved after the first bad update. A NaN has its cause earlier, so
-the newest checkpoint is not trusted even if it is older than the first bad update. Rollback 2 and later set aside
-everything from the step on that the diverged attempt had resumed from, so that each goes at least one checkpoint further
-back than the one before (the last 3 are kept, then one an hour: the steps back grow by themselves). Nothing is deleted:
-what is set aside stays beside it as `.bad`, and the last whole one is never set aside. The next attempt uses
-another random seed, computed from the configured one and the number of rollbacks.
+Rollback 1 sets aside the newest checkpoint and every one saved after the first bad update. The cause of a NaN is older
+than the NaN, so the newest checkpoint is not trusted even if it is older than the first bad update. Rollback 2 and later
+set aside every checkpoint from the step on that the diverged attempt had resumed from. So each goes at least one
+checkpoint further back than the one before. (The last 3 checkpoints are kept, then one an hour: the steps back grow by
+themselves.) Nothing is deleted: a checkpoint that is set aside stays in its directory as `.bad`, and the last whole one
+is never set aside. The next attempt uses another random seed, computed from the configured one and the number of
+rollbacks.
 
-After `rollbacks` of them without a checkpoint beyond the step of the divergence the program is given up: FATAL, until
-its config changes or an operator starts it. A checkpoint beyond it forgives.
+After `rollbacks` rollbacks without a checkpoint beyond the step of the divergence, the program is given up: FATAL, until
+its config changes or an operator starts it. A checkpoint beyond that step resets the count.
 
-Worked example, checkpoints at 70, 80, 90 and 100 thousand steps: fine up to 103,000, diverged at 104,000: 100,000 is
-set aside, resumed at 90,000. Diverged at 103,000: 90,000 and what was written since are set aside, resumed at 80,000.
-Healthy, and a checkpoint at 110,000: forgiven. Had it diverged a third and a fourth time: 70,000, then FATAL.
+Worked example, checkpoints at 70, 80, 90 and 100 thousand steps: fine up to 103,000, diverged at 104,000: 100,000 is set
+aside, resumed at 90,000. Diverged at 103,000: 90,000 and the checkpoints written since are set aside, resumed at 80,000.
+Healthy, and a checkpoint at 110,000: the count starts again. Had it diverged a third and a fourth time: 70,000, then
+FATAL.
 
 Why not restart from the newest: the same weights and the same seed give the same NaN. Why not only skip bad updates:
 weights that overflow on every batch have nothing left to learn. Why give up, when crashes are retried for ever: a crash
-may be the disk's, and disks get freed; a learning rate that diverges four times will the fifth time, at full price.
+may come from a full disk, and disks get freed; a learning rate that diverges four times will diverge the fifth time, at
+full price.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ class DivergenceSettings:
 
 @dataclass(frozen=True, slots=True)
 class RollBack:
-    """Go back to before `from_step` (None: there is no checkpoint to set aside); `give_up`: not once more."""
+    """Go back to before `from_step` (None: there is no checkpoint to set aside); `give_up`: do not restart again."""
 
     from_step: int | None
     give_up: bool
@@ -59,8 +62,8 @@ def after(
 ) -> RollBack:
     """The verdict after divergence `number` (>= 1) without a checkpoint beyond the first one's step.
 
-    `newest_step` is the newest checkpoint; up to `fine_step` no update was bad; `resumed_step` is where the diverged
-    attempt had begun; `what` happened.
+    `newest_step` is the step of the newest checkpoint; up to `fine_step` no update was bad; `resumed_step` is the step at
+    which the diverged attempt began; `what` names the event in the verdict's sentence.
     """
     if number > settings.rollbacks:
         return RollBack(None, give_up=True, why=f"{what} again after {settings.rollbacks} rollbacks")

@@ -1,21 +1,24 @@
-"""When a worker that was asked to exit is killed, and the answer if it still does not end.
+"""When a worker that was asked to exit is killed, and the answer to the request if it still does not end.
 
 The rule:
 
-1. The worker and all that it has started get SIGCONT, SIGTERM and `grace_s` to save and leave: 20 s for an operator's
-   stop, 3 s in a stall. The grace counts for the whole tree: a shell that leaves at once takes nothing from its trainer.
-2. What is left after the grace gets SIGKILL.
-3. Then again after as long as it has waited so far, at least 10 s, at most 10 min: SIGKILL waits for a process in state D
-   and takes it when the kernel lets go, so to repeat it quickly does nothing, and never to repeat it trusts one signal.
-4. A request that waits for a worker held by the kernel is answered once, with that reason. A worker is held when it counts
-   as stalled in state D, or is in state D after SIGKILL. A single sample proves nothing: every process that waits for its
-   disk is in state D for a moment.
+1. The worker and all processes that it has started get SIGCONT, SIGTERM and `grace_s` to save and exit: 20 s for an
+   operator's stop, 3 s in a stall. The grace counts for the whole tree: a shell that exits at once takes no time from its
+   trainer.
+2. The processes that remain after the grace get SIGKILL.
+3. SIGKILL is repeated. Each wait is as long as the time from the request to the last SIGKILL, at least 10 s, at most 10
+   min. A process in state D dies only when its kernel call returns, so quick repetition has no effect. Without any
+   repetition, everything would depend on one signal.
+4. A request that waits for a worker held by the kernel is answered once, with that reason. A worker is held when it
+   counts as stalled in state D, or is in state D after SIGKILL. A single sample proves nothing: every process that waits
+   for its disk is in state D for a moment.
 
-Worked example, asked at 0 with a grace of 20 s, in a driver for ten minutes: SIGKILL at 20, 40, 80, 160 and 320 s; at 20 s
-(at 40 s if nobody had noticed before) `supervisorctl stop` says that the kernel does not let go. At 600 s the driver
-returns, the SIGKILL takes it, and it stays stopped. Its slot is nobody else's meanwhile: its GPU memory is not free.
+Worked example, asked at 0 with a grace of 20 s, in a driver for ten minutes: SIGKILL at 20, 40, 80, 160 and 320 s; at 20
+s (at 40 s if no stall was recorded before) `supervisorctl stop` says that the kernel does not let go. At 600 s the driver
+returns, the SIGKILL ends the worker, and it stays stopped. Meanwhile no other program gets its slot: its GPU memory is
+not free.
 
-Why not SIGKILL at once: the work since the last checkpoint would be lost, at every stop.
+Why not SIGKILL at once: every stop would lose the work since the last checkpoint.
 """
 
 from __future__ import annotations
@@ -41,5 +44,5 @@ def kill_due_s(*, asked_at_s: float, grace_s: float, killed_at_s: float | None) 
 
 
 def is_held(*, proc_state: str | None, stall: str | None, killed: bool) -> bool:
-    """Whether the kernel keeps SIGKILL from ending it."""
+    """Whether the worker is in a kernel call, so that SIGKILL has no effect yet."""
     return proc_state == "D" and (stall == UNINTERRUPTIBLE or killed)

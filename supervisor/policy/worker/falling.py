@@ -1,15 +1,16 @@
 """Falling return: the policy was much better before.
 
-The rule. Gained is the best mean of 100 games less the first such mean, and counts once it is more than the spread (the
-standard deviation) of single games: mere chance does not get there. Sick: the present mean is below the best by more than
-`fall_share` of what was gained. Well: by less than half of that. In between, or where one of them is unknown, or with too
-small a gain, the answer is neither. It is recorded after `fall_games` games in a row: a few bad games are no fall.
+The rule. The gain is the best mean of 100 games less the first such mean. It counts only if it exceeds the spread (the
+standard deviation) of single games, because chance alone does not reach that. Sick: the present mean is below the best by
+more than `fall_share` of the gain. Well: by less than half of that. In between, where a value is unknown, or where the
+gain is too small, the answer is neither. The illness is recorded after `fall_games` sick games in a row: a few bad games
+are no fall.
 
-Worked example, a half, first mean 1, best 21, spread 5, so gained 20: a mean of 12 is neither, 10 is sick, and recorded
-after 1,000 such games; 15 is neither, 17 is well again.
+Worked example, `fall_share` a half, first mean 1, best 21, spread 5, so the gain is 20: a mean of 12 is neither, 10 is
+sick, and recorded after 1,000 such games; 15 is neither, 17 is well again.
 
-Why by what was gained: Pong's best may be -3, of which a half says nothing; the range a game's scores have is not known.
-Why by games and not by time: what a hundred games are differs by a factor of fifty from game to game.
+Why relative to the gain: Pong's best may be -3, and half of -3 means nothing; the range of a game's scores is not known.
+Why by games and not by time: the time that 100 games take differs by a factor of fifty between games.
 """
 
 from __future__ import annotations

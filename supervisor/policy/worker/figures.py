@@ -1,31 +1,32 @@
-"""What a script's own output says of its training: the numbers of its log, its JSON lines, tables and event files.
+"""What a script's own output says about its training: the numbers in its log, JSON lines, tables and event files.
 
-The rule. A source gives rows, oldest first: numbers by name. A row changes what is known like this:
+The rule. A source gives rows, oldest first: numbers by name. A row changes the known figures like this:
 
-| name | is |
+| name | meaning |
 |---|---|
-| `step` | the newest step. A smaller one counts too: the run was rewound. Of event files the furthest one counts |
-| `return`, `reward` | the mean return, as the script says it |
-| `episode_return` | the return of one episode that has ended: the mean of the newest 100 is shown, and they are counted |
-| `loss` | not finite: a bad update. While the newest loss is bad, each new sign of progress is another one |
-| `target` | the step at which it is done |
-| `steps_per_s` | steps a second. Where no source says it, the pace of the newest minute |
-| `resumed_step` | the step of the checkpoint that it has resumed from: as good as a report |
+| `step` | the newest step. A smaller one counts too: the run was rewound. In event files the furthest step counts |
+| `return`, `reward` | the mean return, as the script reports it |
+| `episode_return` | the return of one finished episode: the mean of the newest 100 is shown, and episodes are counted |
+| `loss` | not finite: a bad update. While the newest loss is bad, each new sign of progress is another bad update |
+| `target` | the step at which the program is done |
+| `steps_per_s` | steps a second. Where no source reports it, the pace of the newest minute |
+| `resumed_step` | the step of the checkpoint that the attempt resumed from: as good as a report |
 | any other | a figure of that name; at most 32 of them |
 
-`OTHER_NAMES` has what CleanRL, Stable-Baselines3, Lightning and Hugging Face call them. Steps come from one source: the
-log if it gives any, else the JSON lines, else the CSV files, else the event files. Their axes may differ, and some curves
-are over epochs.
+`OTHER_NAMES` lists the names that CleanRL, Stable-Baselines3, Lightning and Hugging Face use for these figures. Steps
+come from one source: the log if it gives any, else the JSON lines, else the CSV files, else the event files. Their axes
+may differ, and some curves are over epochs.
 
 A row is a *sign of progress* if it has another step than the row before, or if no source gives steps at all. Example:
-`step=500` is one, `step=500` again is none, `step=480` is one (it was rewound), `loss=0.3` is one in a log without steps.
+`step=500` is one, `step=500` again is none, `step=480` is one (the run was rewound), `loss=0.3` is one in a log without
+steps.
 
-`first_step` is the first step of this attempt, known only where its output was read from its beginning and the source names
-its steps: the attempt has resumed there or before. Unknown is never zero: what no row says is None, and what cannot be true
-(a negative step, a step beyond 2**63) is passed over.
+`first_step` is the first step of this attempt: the attempt resumed there or before. It is known only if the output was
+read from its beginning and the source reports steps. Unknown is never zero: a figure that no row reports is None.
+Impossible values (a negative step, a step beyond 2**63) are ignored.
 
-Why not the mean of all episodes: a return of an hour ago says nothing about now. Why not count the bad losses alone: a
-script that prints its loss once a minute would look healthy in between.
+Why not the mean of all episodes: a return of an hour ago does not describe the present policy. Why not count the bad
+losses alone: a script that prints its loss once a minute would look healthy in between.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ RESUMED: Final = "resumed_step"
 EPISODES: Final = "episodes"
 _MEAN, _BEST, _FIRST = "mean_return", "best_return", "first_return"
 
-# Ranks of the sources: the least one that gives steps is the one whose steps count.
+# Ranks of the sources: the steps of the source with the lowest rank count.
 LOG, JSON_LINES, CSV, EVENTS = range(4)
 
 OTHER_NAMES: Final = {
@@ -59,7 +60,7 @@ OTHER_NAMES: Final = {
     **dict.fromkeys(("fps", "sps", "SPS", "steps_per_sec"), RATE),
     "train_loss": LOSS,
 }
-# What the daemon measures itself, or what a checkpoint alone can prove: no line of a log decides it.
+# Figures that the daemon measures itself, or that only a checkpoint can prove: a log cannot set them.
 OWN: Final = frozenset({
     "nan_count", "ckpt_step", "ckpt_ns", "ckpt_stall_us", "ckpt_write_ms", "ckpt_count", "ckpt_bad_count", "batch_size",
     "num_envs", "rss_bytes", "cuda_bytes",
@@ -77,7 +78,7 @@ _TRIALS: Final = frozenset({"eval", "test", "val", "valid", "validation"})
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where a program's figures come from, as the configuration names it; empty: nowhere."""
+    """The sources of a program's figures, from the configuration; empty: none."""
 
     log_regex: tuple[str, ...] = ()
     json_lines: str = ""
@@ -88,21 +89,22 @@ class Sources:
 
     @property
     def globs(self) -> dict[str, str]:
-        """The patterns that are given, by kind of file."""
+        """The configured patterns, by kind of file."""
         given = {"json": self.json_lines, "csv": self.csv_glob, "events": self.events_glob}
         return {kind: pattern for kind, pattern in given.items() if pattern}
 
     @property
     def read(self) -> bool:
-        """Whether there is something to read at all."""
+        """Whether there is any source to read."""
         return bool(self.log_regex or self.globs)
 
 
 @dataclass(frozen=True, slots=True)
 class FigureRow:
-    """Numbers that were said together, by figure.
+    """Numbers that the source gave together, by figure.
 
-    `at_s`: when, in journal time. `whole`: all that its source has said in this attempt was read up to here.
+    `rank` is the source. `at_s`: when, in journal time. `whole`: the source's output of this attempt was read completely up
+    to here.
     """
 
     rank: int
@@ -113,25 +115,25 @@ class FigureRow:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What an attempt's own output has said so far. None is "not known"."""
+    """The figures from an attempt's own output so far. None is "not known"."""
 
     steps: int | None = None
     first_step: int | None = None
     target: int | None = None
     episodes: int | None = None
     nan_count: int | None = None
-    moved_at_s: float | None = None  # the newest sign of progress
-    moves: int = 0
+    moved_at_s: float | None = None  # time of the newest sign of progress
+    moves: int = 0  # number of signs of progress
     values: Mapping[str, float] = field(default_factory=dict)
     bad: bool = False  # the newest loss was not finite
     rank: int | None = None  # of the source of its steps
-    given_rate: float | None = None
+    given_rate: float | None = None  # steps a second, as the script reports
     returns: tuple[float, ...] = ()  # of the newest episodes
     marks: tuple[tuple[float, int], ...] = ()  # (time, step) of the newest minute
 
     @property
     def rate(self) -> float | None:
-        """Steps a second: as it says itself, else the pace of the newest minute."""
+        """Steps a second: as the script reports, else the pace of the newest minute."""
         if self.given_rate is not None:
             return self.given_rate
         if len(self.marks) < 2:
@@ -141,10 +143,10 @@ class Figures:
 
 
 def figure_of(key: str) -> str | None:
-    """Which figure a key of a file means; None: it can be none.
+    """The figure that a key of a file means; None: the key cannot be a figure.
 
-    Example: `rollout/ep_rew_mean` is the mean return, `losses/value_loss` a figure of that name. `eval/loss` is no loss
-    of the training.
+    Example: `rollout/ep_rew_mean` is the mean return, `losses/value_loss` a figure of that name. `eval/loss` is not the
+    loss of the training.
     """
     if not key or len(key) > LONGEST_NAME or not key.isprintable() or key in OWN or key.startswith("share_"):
         return None
@@ -157,7 +159,7 @@ def figure_of(key: str) -> str | None:
 
 
 def number(text: str) -> float | None:
-    """A number as scripts print it; None: it is none. Example: `1,024` and `1_024` are 1024, `[21.]` is 21, `nan` is NaN."""
+    """A number as scripts print it; None: no number. Example: `1,024` and `1_024` are 1024, `[21.]` is 21, `nan` is NaN."""
     plain = text.strip(_AROUND)
     if _THOUSANDS.fullmatch(plain):
         plain = plain.replace(",", "")
@@ -168,7 +170,7 @@ def number(text: str) -> float | None:
 
 
 def after(before: Figures, rows: Iterable[FigureRow]) -> Figures:
-    """What is known after these rows."""
+    """The figures after these rows."""
     made = _Making(before)
     for row in rows:
         made.take(row)
@@ -176,7 +178,7 @@ def after(before: Figures, rows: Iterable[FigureRow]) -> Figures:
 
 
 class _Making:
-    """`after` of many rows: a look may bring two thousand."""
+    """The mutable state of `after`: one look may bring two thousand rows."""
 
     def __init__(self, before: Figures) -> None:
         self._before = before
@@ -201,7 +203,7 @@ class _Making:
             self._moved_at_s = row.at_s
 
     def _step(self, row: FigureRow, step: int) -> bool:
-        """Whether it is a sign of progress."""
+        """Take a step; returns whether it is a sign of progress."""
         rank = self._now.rank
         if rank is None or row.rank < rank:
             self._now = replace(self._now, steps=step, rank=row.rank, first_step=step if row.whole else None)
@@ -210,7 +212,7 @@ class _Making:
             return False
         elif row.rank != EVENTS or step > (self._now.steps or 0):
             self._now = replace(self._now, steps=step)
-        else:  # a curve over another axis
+        else:  # a curve over another axis: it does not move the step
             return True
         self._mark(row.at_s, step)
         return True
@@ -244,7 +246,7 @@ class _Making:
             self._values[name] = value
 
     def _forget(self, name: str, value: float) -> None:
-        """A figure that is NaN now is not known now. One that cannot be true says nothing."""
+        """A figure that is NaN or infinite is not known any more. An impossible finite value is ignored."""
         if not math.isfinite(value) and self._values.pop(name, None) is not None:
             self._others -= name not in _FRAMED
 
@@ -278,12 +280,12 @@ class _Making:
         )  # fmt: skip
 
 
-# Figures that have a place of their own, and are not counted among the others.
+# Figures with a field or column of their own; they do not count towards `MOST_OTHERS`.
 _FRAMED: Final = frozenset({_MEAN, _BEST, _FIRST, LOSS, "frames", "updates", RESUMED})
 
 
 def _fits(name: str, value: float) -> bool:
-    """Whether it can be true of this figure."""
+    """Whether the value is possible for this figure."""
     if not math.isfinite(value):
         return False
     if name in COUNTS or name == STEP:

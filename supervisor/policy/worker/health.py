@@ -1,30 +1,32 @@
-"""Health: a training that makes progress but learns badly. The rules, their times, and what follows.
+"""Health: a training that makes progress but learns badly. The rules, their times, and the actions.
 
-There are three illnesses. Each has a rule that answers sick, well, or neither (in between or unknown: nothing changes, which
-is the hysteresis): [exploding Q](exploding.py), [collapsed entropy](collapse.py), [falling return](falling.py). Losses
-that are not finite are a [divergence](divergence.py), which is judged sooner.
+There are three illnesses. Each has a rule that answers sick, well, or neither (in between or unknown: nothing changes,
+which is the hysteresis): [exploding Q](exploding.py), [collapsed entropy](collapse.py), [falling return](falling.py).
+Losses that are not finite are a [divergence](divergence.py), which is judged sooner.
 
-An episode begins at the first sick sample and ends at the first sample that is well. It is recorded once it has lasted long
-enough: by the time of samples with progress (exploding, collapsed) or by games played (falling).
+An episode begins at the first sick sample and ends at the first sample that is well. It is recorded once it has lasted
+long enough: by the time of samples with progress (exploding, collapsed) or by games played (falling).
 
-What follows is `on_exploding`, `on_collapsed` and `on_falling`, or the program's own `on_sick` for all three:
+The action is set by `on_exploding`, `on_collapsed` and `on_falling`, or by the program's own `on_sick` for all three:
 
 | action | does | by default for |
 |---|---|---|
-| `tell` | an incident with its numbers; it trains on | collapsed, falling |
+| `tell` | reported as an incident with its numbers; training continues | collapsed, falling |
 | `rollback` | killed without a save; checkpoints since it was last well are set aside; another random seed | exploding |
 | `new_seed` | saves, exits, and resumes from its newest checkpoint with another random seed | |
 | `give_up` | saves, exits, FATAL: it starts again only after a change of its config or on an operator's request | |
 
 Rollbacks and new seeds share one budget with those of divergences: `divergence.rollbacks` of them without a checkpoint
-beyond the step at which it was found sick, saved while well; then the program is given up. Nothing is deleted.
+that was saved while well, beyond the step at which the illness was found. Then the program is given up. Nothing is
+deleted.
 
 Worked example, gamma 0.99 (|Q| is 100 at most), `rollbacks` 3: well up to step 80,000, |Q| is 1,200 at 95,000 and has
 been beyond 1,000 for a minute: killed, checkpoints from 80,000 on are set aside, resumed at 70,000 with another seed.
 
 Why entropy and return are only reported: both occur in trainings that recover, and a policy may be sure because it is
-right; weights that promise ten times what the game can pay are wrong by arithmetic. Why no save before a rollback: it
-would be the newest, and push out an older one that is still good. Why not by the loss: its size says nothing by itself.
+right. Weights that predict ten times the possible return are certainly wrong. Why no save before a rollback: that
+checkpoint would be the newest, and would push out an older one that is still good. Why not by the loss: its size means
+nothing by itself.
 """
 
 from __future__ import annotations
@@ -57,10 +59,10 @@ class Returns:
     spread: float | None = None
 
     def lost(self) -> float | None:
-        """The share of what was gained that is lost again; None: not known, or there was no gain to speak of.
+        """The share of the gain (best - first) that is lost again; None: not known, or the gain is too small.
 
-        A gain counts from one standard deviation of single games on: that is ten of the mean of 100 games, which the best
-        of many means of mere chance does not reach. Example: first 1, best 21, spread 5: 0.45 at a mean of 12.
+        A gain counts only above one standard deviation of single games. That is ten standard deviations of the mean of 100
+        games, which chance alone does not reach. Example: first 1, best 21, spread 5: 0.45 at a mean of 12.
         """
         if self.mean is None or self.best is None or self.first is None or self.spread is None:
             return None
@@ -89,14 +91,14 @@ class HealthSettings:
 
 
 def action(settings: HealthSettings, illness: str, own: str | None) -> str:
-    """What follows from an illness. `own` is the program's word, which goes before that of `[health]`."""
+    """The action for an illness. `own` is the program's own setting; it overrides `[health]`."""
     if own is not None:
         return own
     return {EXPLODING: settings.on_exploding, COLLAPSED: settings.on_collapsed, FALLING: settings.on_falling}[illness]
 
 
 def lasted(settings: HealthSettings, illness: str, *, for_s: float, games: int | None) -> bool:
-    """Whether a spell has lasted so long that it is told. `games` were played in it; None: not known."""
+    """Whether an episode has lasted long enough to be recorded. `games` were played in it; None: not known."""
     if illness == FALLING:
         return games is not None and games >= settings.fall_games
     return for_s >= (settings.exploding_for_s if illness == EXPLODING else settings.collapsed_for_s)

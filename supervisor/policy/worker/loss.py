@@ -1,25 +1,26 @@
 """How much work was lost between the end of one attempt and the checkpoint that the next one resumes from.
 
-The rule. `made` is the furthest step that is known: the maximum of the last beat, the sign of life, the journal and the
-checkpoints. It is *exact* where it was read from the last beat after the attempt had ended; else the attempt may have come
+The rule. `made` is the furthest known step: the maximum of the last beat, the sign of life, the journal and the
+checkpoints. It is *exact* if it was read from the last beat after the attempt had ended; else the attempt may have come
 further. The next attempt resumes at `resumed`. First match wins:
 
 1. `made` or `resumed` unknown: the loss is unknown.
 2. `made` is further than `resumed`: the difference. It is the loss itself where `made` is exact, else at least the loss.
-3. `made` is exact, and equal to `resumed` or the attempt saved as it left: 0.
-4. The file of that checkpoint was written after the attempt had been asked to leave, and it left in order: 0, exactly. Its
-   reports need not be exact then.
-5. Else unknown: what is known of the end is no newer than the checkpoint itself.
+3. `made` is exact, and either equals `resumed` or the attempt saved as it left: 0.
+4. The file of that checkpoint was written after the attempt had been asked to leave, and the attempt left in order: 0,
+   exactly. Its reports need not be exact then.
+5. Else unknown: the newest report about the end is no newer than the checkpoint itself.
 
 Worked example, a power cut: the sign of life shows step 55,100, the newest checkpoint is 54,896: at least 204 steps are
-lost. If the sign of life shows 54,700 instead, it is older than the checkpoint: the loss is unknown. `max(0, 54,700 -
-54,896)` would report 0 steps, 0 s and 0.0 % of an end at 55,628.
+lost. If the sign of life shows 54,700 instead, it is older than the checkpoint: the loss is unknown. The formula
+`max(0, 54,700 - 54,896)` would report 0 steps, 0 s and 0.0 % lost, although the attempt ended at 55,628.
 
-Another one, a script whose steps are read from its log: its last line says 1,792. It is asked to leave at 16:13:58, writes
-step=1792.pt then, and ends with code 0: nothing is lost. If step=1792.pt is of 16:13:50, it may have trained for eight
-seconds more without a word: the loss is unknown.
+Another one, a script whose steps are read from its log: its last line says 1,792. It is asked to leave at 16:13:58,
+writes step=1792.pt then, and ends with code 0: nothing is lost. If step=1792.pt is of 16:13:50, the script may have
+trained for eight more seconds without a log line: the loss is unknown.
 
-Seconds are steps by the program's rate, and the share is of the attempt that ended. Each is None where it is unknown.
+Seconds are steps divided by the program's rate, and the share is relative to the steps of the attempt that ended. Each is
+None where it is unknown.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ class Loss:
 
 
 UNKNOWN: Final = Loss()
-AT_LEAST: Final = ">="  # the attempt may have come further than anybody saw
-ABOUT: Final = "~"  # its newest checkpoint may be a newer one, too
+AT_LEAST: Final = ">="  # the attempt may have come further than its last reading
+ABOUT: Final = "~"  # its newest checkpoint may also be newer than the known one
 IN_WORDS: Final = {"": "", AT_LEAST: "at least ", ABOUT: "about "}
 
 
 def furthest(*steps: int | None) -> int | None:
-    """The furthest step that any of these sources knows; None: no source knows one."""
+    """The furthest step among these sources; None: no source knows one."""
     return max((step for step in steps if step is not None), default=None)
 
 
@@ -54,9 +55,9 @@ def loss(
     made: int | None, resumed: int | None, *, exact: bool, saved: bool, began_step: int | None, rate: float | None,
     saved_late: bool = False,
 ) -> Loss:  # fmt: skip
-    """What it cost. `saved`: the attempt left in order, so that its last act was a checkpoint. `rate`: steps a second.
+    """The loss. `saved`: the attempt left in order, so the last thing it did was to save. `rate`: steps a second.
 
-    `saved_late`: the file of that checkpoint was written after it had been asked to leave.
+    `saved_late`: the file of that checkpoint was written after the attempt had been asked to leave.
     """
     if made is None or resumed is None:
         return UNKNOWN
@@ -72,10 +73,10 @@ def loss(
 
 
 def lost_share(lost_steps: int, steps: int, began_step: int | None) -> float | None:
-    """How much of what an attempt had computed was lost with it; None: unknown.
+    """The share of an attempt's computed steps that was lost; None: unknown.
 
-    `steps` is where it was when it ended, `began_step` where it had begun. A rollback to before its beginning lost all of
-    it, and something of those before; the share is of this one attempt, so never more than 1.
+    The attempt began at `began_step` and ended at `steps`. A rollback to before its beginning loses all of its steps, and
+    steps of earlier attempts. The share is relative to this attempt only, so never more than 1.
 
     Example: it had resumed at step 4,000, was at 10,000 when it died, and the next resumed at 9,700: 300 of 6,000, 5 %.
     """

@@ -1,21 +1,21 @@
-"""Which of the checkpoints that a script writes itself is the newest whole one, and what is doubtful beside it.
+"""Which of the checkpoints that a script writes itself is the newest whole one, and which newer ones are doubtful.
 
 The rule:
 
-1. Order: by step where at least one has a step (those without one come last), among equal steps by the time of writing.
-   Without any step: by the time of writing alone.
-2. A known format is *whole* or *torn*, whatever its age (`adapters/process/whole_files.py`); so is what the program's own
-   `checkpoint_check` says.
+1. Order: by step where at least one has a step (those without a step come last), among equal steps by the time of
+   writing. Without any step: by the time of writing alone.
+2. A checkpoint of a known format is *whole* or *torn*, whatever its age (`adapters/process/whole_files.py`). The
+   program's own `checkpoint_check` decides in the same way.
 3. Any other file or directory is whole once it is settled. While the program runs: the same size at two looks, and not
-   written for 5 s. After its end: last written 5 s before an end by a signal or an error, or 60 s before a reboot. After an
-   orderly end nobody was in the middle of writing, so all of them are whole. What is not settled is *doubtful*.
-4. The newest whole one is what the next attempt goes on from. It is *sure* if nothing newer is doubtful or unreadable.
+   written for 5 s. After its end: last written 5 s before an end by a signal or an error, or 60 s before a reboot. After
+   an orderly end no write was interrupted, so all of them are whole. A file that is not settled is *doubtful*.
+4. The next attempt resumes from the newest whole checkpoint. This is *sure* if nothing newer is doubtful or unreadable.
 
-Worked example, newest first: `step=900.pt` torn, `step=800.pt` whole, `step=700.pt` not looked at. The newest whole one is
-800, 900 is set aside if it kills often enough (`torn.py`), and the next attempt is known to begin at step 800.
+Worked example, newest first: `step=900.pt` torn, `step=800.pt` whole, `step=700.pt` not looked at. The newest whole one
+is 800, 900 is set aside if it kills often enough (`torn.py`), and the next attempt surely begins at step 800.
 
-Why not the time of writing alone: a copy back from another disk is as new as its copy. Why 60 s before a reboot: Linux
-writes dirty pages back after 30 s, looked at every 5 s, so what is older has reached the disk.
+Why not the time of writing alone: a file copied back from another disk may be as new as the copy. Why 60 s before a
+reboot: Linux writes back dirty pages that are older than 30 s, and checks every 5 s, so older data has reached the disk.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ _SETTLED_S: Final = 5.0
 _FLUSHED_S: Final = 60.0
 _ORDERLY: Final = frozenset(
     {"stopped", "left", "done", "ended", "time_limit"}
-)  # causes of an end after which all is written
+)  # causes of an end after which every write is complete
 _LEAST_GAPS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One file or directory that matches, as it was found. `written_wall_s` is the newest time of writing in it."""
+    """One file or directory that matches the pattern. `written_wall_s` is the newest time of writing in it."""
 
-    path: str  # relative to where the pattern begins
+    path: str  # relative to the directory where the pattern begins
     step: int | None
     written_wall_s: float
     size_bytes: int
     verdict: str
-    why: str = ""  # of a verdict that is not whole
+    why: str = ""  # the reason, when the verdict is not WHOLE
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`torn`: the newest torn one that is newer than `newest`. `unsure`: the newest that may be whole, and is newer."""
+    """`torn`: the newest torn one that is newer than `newest`. `unsure`: the newest newer one that may be whole."""
 
     newest: Candidate | None
     torn: Candidate | None = None
@@ -58,12 +58,12 @@ class Choice:
 
 
 def order(step: int | None, written_wall_s: float, path: str) -> tuple[bool, int, float, str]:
-    """The key by which they are sorted; the newest has the largest. The path makes it the same at every look."""
+    """The sort key; the newest has the largest. The path makes the order the same at every look."""
     return step is not None, step or 0, written_wall_s, path
 
 
 def choose(newest_first: Sequence[Candidate]) -> Choice:
-    """What follows from the candidates, as far as they were looked at."""
+    """The choice among the candidates that were looked at so far."""
     torn = unsure = None
     for each in newest_first:
         if each.verdict == WHOLE:
@@ -87,10 +87,10 @@ def is_settled(
 def doubt_from_wall_s(
     cause: str, *, by_itself: bool, ended_wall_s: float | None, last_sign_wall_s: float | None
 ) -> float | None:
-    """From when on a file may have been cut by the end of the attempt that wrote it; None: by none.
+    """From which time of writing on a file may be cut by the end of its attempt; None: no file is cut.
 
-    `cause` is that of the end (`diagnosis.py`), `by_itself`: with an exit code, so not by a signal. `last_sign_wall_s` is
-    that of the box before its newest reboot.
+    `cause` is the cause of the end (`diagnosis.py`). `by_itself`: it ended with an exit code, so not by a signal.
+    `last_sign_wall_s` is the box's last sign of life before its newest reboot.
     """
     if not cause or (cause in _ORDERLY and by_itself):
         return None
@@ -101,9 +101,9 @@ def doubt_from_wall_s(
 
 
 def usual_gap_s(written_wall_s: Sequence[float]) -> float | None:
-    """The usual time between two saves, from the times of the newest ones; None: too few to tell.
+    """The usual time between two saves, from the times of the newest saves; None: too few saves.
 
-    The median: the gap of a night in which the box was off is one among many.
+    It is the median, so one long gap (a night in which the box was off) does not change it much.
     Example: written at 0, 300, 605, 9000 and 9301 s: gaps of 300, 305, 8395 and 301 s, usually 303 s.
     """
     ordered = sorted(written_wall_s)

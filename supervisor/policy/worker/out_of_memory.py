@@ -1,8 +1,8 @@
-"""Out of memory: how this cause is recognized, and what the next attempt does differently.
+"""Out of memory: how this cause is recognized, and what changes in the next attempt.
 
 The first match wins:
 
-| seen | cause |
+| observation | cause |
 |---|---|
 | a SIGKILL that extralife did not send, and the kernel's log names this pid | `oom_killed` |
 | a SIGKILL that extralife did not send, and the OOM killer acted in its cgroup (or a shared one) meanwhile | `oom_killed` |
@@ -10,21 +10,22 @@ The first match wins:
 | another failure whose last error is MemoryError, numpy's, torch's allocator, `bad_alloc` or ENOMEM | `out_of_memory` |
 | another failure whose last error is torch's OutOfMemoryError or CUDA's | `cuda_out_of_memory` |
 
-The last error decides, not any: a program that caught a MemoryError and died of something else died of something else.
-A worker with a cgroup of its own (`confinement.py`) has a counter of its own. Any other is shared, so each kill is held
-against one attempt only: what earlier deaths have accounted for does not count again.
+Only the last error decides: a program may catch a MemoryError and then die of another error. A worker with a cgroup of
+its own (`confinement.py`) has a kill counter of its own. Other workers share a counter, so each kill is attributed to one
+attempt only: kills that explain earlier deaths do not count again.
 
-The answer is the same to all three: the next attempt gets a smaller batch, and the level remembers it, until the
-program's own settings or those of this level change, or an operator starts the program. The first time that is the
-program's `fallback_batch`, if it has one; else, and ever after, the next smaller batch that divides the one that failed.
-Among divisors a multiple of 8 stays one. Worked example: Pong at level heavy with batch 2048 runs out of memory: 1024, the
-same for every later start at this level, also after a while at level light, whose 512 stays. Out of memory again: 512.
-With fallback_batch = 768: 768, then 384. 24 -> 8, and 8 -> nothing: then it is tried again as it is, after a wait that
-grows. A fallback_batch that is no smaller than what failed helps nothing and is passed over.
+The answer is the same to all three causes: the next attempt gets a smaller batch. The level remembers it until the
+program's own settings or the settings of this level change, or until an operator starts the program. The first smaller
+batch is the program's `fallback_batch`, if it has one. After that, and without one, it is the next smaller batch that
+divides the failed one. If the failed batch is a multiple of 8, so is the next one. Worked example: Pong at level heavy
+with batch 2048 runs out of memory: 1024, the same for every later start at this level, also after a while at level light,
+which keeps its 512. Out of memory again: 512. With fallback_batch = 768: 768, then 384. 24 -> 8, and 8 -> none: then the
+program is restarted unchanged, after a growing wait. A fallback_batch that is not smaller than the failed batch is
+skipped.
 
-Why not the same start again: it needs the same memory. Why not fewer environments: the batch is what the learner's peak
-hangs on, and a divisor keeps every other setting valid. A program without a batch, or one that does not take the smaller
-one, is restarted after a wait like any other, with the cause named.
+Why not the same start again: it needs the same memory. Why not fewer environments: the learner's peak memory depends on
+the batch, and a divisor keeps every other setting valid. A program without a batch, or one that ignores the smaller
+batch, is restarted after a wait like any other, with the cause named.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ OOM_KILLED: Final = "oom_killed"
 CAUSES: Final = frozenset({OUT_OF_MEMORY, CUDA_OUT_OF_MEMORY, OOM_KILLED})
 MULTIPLE: Final = 8
 
-# What the last line of a traceback looks like, or of C++'s terminate(): "package.module.SomeError: text".
+# The form of the last line of a traceback, or of C++'s terminate(): "package.module.SomeError: text".
 _ERROR: Final = re.compile(
     r"(?:workers: out of memory|terminate called|[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b)"
 )
@@ -51,7 +52,7 @@ _HOST: Final = re.compile(
 
 
 def of_last_lines(lines: tuple[str, ...]) -> str | None:
-    """The cause, when the last error in these lines is one of memory."""
+    """The cause, when the last error in these lines is an out-of-memory error; None: it is not."""
     last = next((line.strip() for line in reversed(lines) if _ERROR.match(line.strip())), "")
     if _GPU.search(last):
         return CUDA_OUT_OF_MEMORY
@@ -59,10 +60,10 @@ def of_last_lines(lines: tuple[str, ...]) -> str | None:
 
 
 def kills(oom_kills: tuple[int, int] | None, accounted: int | None) -> int | None:
-    """How many kills in the cgroup, while the attempt lived, no earlier death accounts for; None: not known.
+    """The number of kills in the cgroup during the attempt that no earlier death explains; None: not known.
 
-    `accounted` is the count up to which kills belong to others. Example: it was 3 before and is 5 now, and one death
-    since has been put down to the fourth: 1. A count that is lower than what is accounted for is another cgroup's.
+    `accounted` is the kill count up to which earlier deaths explain the kills. Example: the count was 3 before and is 5 now,
+    and another death since then explains the fourth kill: 1. A count lower than `accounted` is from another cgroup.
     """
     if oom_kills is None:
         return None
@@ -73,9 +74,9 @@ def kills(oom_kills: tuple[int, int] | None, accounted: int | None) -> int | Non
 def oom_kill(
     *, line: str, oom_kills: tuple[int, int] | None, accounted: int | None, own: bool = False, limit_bytes: int | None = None
 ) -> str:
-    """What speaks for the kernel's OOM killer after a SIGKILL; empty: nothing does.
+    """The evidence after a SIGKILL that the kernel's OOM killer sent it; empty: none.
 
-    `own`: the count is of a cgroup that is the worker's alone, with `limit_bytes` of memory (None: without a limit).
+    `own`: the count is of a cgroup that only this worker uses, with `limit_bytes` of memory (None: without a limit).
     """
     if line:
         return line
@@ -88,7 +89,7 @@ def oom_kill(
 
 
 def accounted_after(oom_kills: tuple[int, int] | None, accounted: int | None, *, killed: bool) -> int | None:
-    """The count up to which kills belong to attempts that are over: one more for this one; if it was none, all so far."""
+    """The kill count explained by ended attempts, after this end: one kill more if `killed`, else all kills so far."""
     left = kills(oom_kills, accounted)
     if oom_kills is None or left is None:
         return accounted
@@ -102,7 +103,7 @@ def next_batch(batch_size: int) -> int | None:
 
 
 def smaller_batch(ran_with: int, *, fallback: int | None, lowered: bool) -> int | None:
-    """What comes after `ran_with`; `lowered`: it is not the first time at this level. None: nothing smaller is left."""
+    """The batch after `ran_with`; `lowered`: it was lowered at this level before. None: there is no smaller one."""
     if fallback is not None and not lowered and fallback < ran_with:
         return fallback
     return next_batch(ran_with)

@@ -1,21 +1,22 @@
-"""Placeholders in the command and the environment of a user's own script: what may stand there, and how it is filled in.
+"""Placeholders in the command and the environment of a user's own script: which ones exist, and how they are filled in.
 
-`{num_envs}` and its like (`NAMES`) stand for a value of one start; `{{` and `}}` for a brace. `${HOME}` is the shell's and
-stays. Anything else in braces is refused when the configuration is read: a start never meets it. The rules:
+`{num_envs}` and the others in `NAMES` stand for a value of one start; `{{` and `}}` stand for a brace. `${HOME}` belongs
+to the shell and stays. The configuration refuses any other text in braces when it is read, so a start never fails because
+of one. The rules:
 
-1. A word of the command that holds an empty placeholder vanishes, and a group of words (a list within the list) vanishes
-   whole. Only `{resume}` is ever empty: at a start from scratch.
-2. A value is one word of the command, whatever it holds. In a shell's command a value of plain characters stands there as
-   it is, and any other is `${EXTRALIFE_NAME}`: the shell never reads a file's name as syntax.
-3. Each value is also the variable `EXTRALIFE_NAME` of the script's environment, such as EXTRALIFE_NUM_ENVS.
+1. A word of the command that holds an empty placeholder is removed. If it is in a group of words (a list within the
+   list), the whole group is removed. Only `{resume}` is ever empty: at a start from scratch.
+2. A value is always one word of the command, even with spaces. In a shell's command a value of plain characters is
+   inserted unchanged, and any other value becomes `${EXTRALIFE_NAME}`. So the shell never reads a file's name as syntax.
+3. Each value is also in the script's environment, as the variable `EXTRALIFE_NAME`, such as EXTRALIFE_NUM_ENVS.
 
 Worked example: `["train.py", "--num-envs", "{num_envs}", ["--resume", "{resume}"]]` at a level with 32 environments is
 `train.py --num-envs 32` on the first start, and `train.py --num-envs 32 --resume /runs/ckpt-9` on the next.
 
-Why at each start and not when the file is read: the batch gets smaller after too little memory, the seed is another one
+Why at each start and not when the file is read: the batch gets smaller after running out of memory, the seed changes
 after a rollback, and the newest checkpoint is another one each time. Why braces and not Supervisor's `%(...)s`: a `%` is
-common in arguments (`date +%s`), and a brace that is no placeholder is found when the file is read. Why is a brace alone
-no text: a mistyped `{num_env` would reach the script, at night, at a level that had never run before.
+common in arguments (`date +%s`), and an unknown name in braces is found when the file is read. Why is a single brace no
+plain text: a mistyped `{num_env` would reach the script, at night, at a level that had never run before.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_./:=@%+,-]*")
 _BRACES: Final = "; {{ and }} are braces that stay"
 _SHOWN: Final = 40
 
-Piece = tuple[str, str]  # text as it stands, and the name of the placeholder behind it: empty, there is none
+Piece = tuple[str, str]  # literal text, and the name of the placeholder after it; empty: there is none
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What is needed to fill in the command and the environment of a program at a start.
+    """The data that is needed to fill in the command and the environment of a program at a start.
 
-    `values` are those that the configuration knows at one level. `groups` are stretches of the command, from a word to the
-    one behind the last, that vanish whole. `shell`: the last word of the command is read by a shell.
+    `values` are the values that the configuration knows at one level. `groups` are the groups of words in the command, as
+    (first index, index after the last). `shell`: a shell reads the last word of the command.
     """
 
     values: tuple[tuple[str, str], ...] = ()
@@ -57,9 +58,10 @@ class Template:
 
 
 def for_attempt(template: Template, *, batch_size: int | None, rollbacks: int, resume: str | None) -> Template:
-    """With the values of one attempt: less batch after too little memory, another seed after a rollback.
+    """The template with the values of one attempt: a smaller batch after out of memory, another seed after a rollback.
 
-    `batch_size` is the most that it may take (None: as configured), `resume` its checkpoint (empty: none; None: not known).
+    `batch_size` is the largest batch allowed (None: as configured). `resume` is its checkpoint (empty: none; None: not
+    known).
     """
     values = dict(template.values)
     if "batch_size" in values and batch_size is not None:
@@ -77,12 +79,12 @@ def variable(name: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """A text that is to arrive as it is."""
+    """The text with its braces doubled, so that filling it in gives the original text."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
 def pieces(text: str) -> tuple[Piece, ...]:
-    """A text in pieces. Raises ValueError with one sentence for a placeholder that is none."""
+    """Split a text into pieces. Raises ValueError with one sentence for braces that are no valid placeholder."""
     found: list[Piece] = []
     literal, end = "", 0
     for token in _TOKEN.finditer(text):
@@ -129,7 +131,7 @@ def fill_environment(environment: Iterable[tuple[str, str]], values: Mapping[str
 
 
 def _wrong(token: re.Match[str], text: str) -> str:
-    """Why this is no placeholder."""
+    """The message why this is no valid placeholder."""
     name, shown = token["name"], token[0]
     if token["shell"] is not None:
         return f"{shown} is the shell's, which has no such variable; write {{{token['shell']}}} without the $"

@@ -2,30 +2,30 @@
 
 The rule, for deaths that count (crash, stall, lost; never a host reboot, an operator's stop or a config change):
 
-1. **Backoff** by the streak of deaths since the program was last healthy: the first restart is immediate, then
-   1, 2, 4 ... seconds up to a cap of five minutes.
+1. **Backoff** by the streak of deaths since the program was last healthy: the first restart is immediate, then 1, 2, 4
+   ... seconds up to a maximum of five minutes.
 2. **Forgiveness**: `healthy_s` of *progress* (not of being alive) ends the streak and closes the breaker.
 3. **Breaker** over a sliding window: with `window_deaths` deaths in the last `window_s`, however long each attempt had
-   lived, the program goes into slow retry: one trial start half an hour later, then an hour, two ... up to six hours.
-   It stays there until a trial is healthy. It is never given up for good: the night is long and disks get freed.
+   lived, the program goes into slow retry: one trial start half an hour later, then an hour, two ... up to six hours. It
+   stays there until a trial is healthy. It is never given up for good: the night is long and disks get freed.
 
 Worked example with the defaults, a program that dies as soon as it is started: deaths at 0, 0, 1, 3, 7, 15, 31 and 63 s,
-because restarts come after 0, 1, 2, 4, 8, 16 and 32 s; the eighth death inside the hour opens the breaker: next start
-in 30 min, then in 60 min, and so on.
+because restarts come after 0, 1, 2, 4, 8, 16 and 32 s; the eighth death inside the hour opens the breaker: next start in
+30 min, then in 60 min, and so on.
 
-**A start of which no process came** (no more processes or open files, a disk that is full) is the box's fault, not the
-program's: it is no death, the streak and the breaker do not see it, and it is tried again after 1, 2, 4 ... seconds up to
-five minutes for as long as it takes. Example: for a minute nothing can be forked; tries at 0, 1, 3, 7, 15, 31 and 63 s, and
-the last one runs. Giving up after some would leave every program down that died in that minute.
+**A start that creates no process** (no more processes or open files, a full disk) is the box's fault, not the program's.
+It is no death, and neither the streak nor the breaker counts it. It is tried again after 1, 2, 4 ... seconds up to five
+minutes, without end. Example: for a minute no fork succeeds; tries at 0, 1, 3, 7, 15, 31 and 63 s, and the last one runs.
+A limit on these tries would leave down every program that died in that minute.
 
-**A program's own `restart`** says which ends count as deaths: `failed` (any but those that mean that it has finished),
-`always` (those too, for a service that must be there) or `never` (it is given up instead).
+**A program's own `restart`** says which ends count as deaths: `failed` (every end that does not mean "finished"),
+`always` (also "finished", for a service that must keep running) or `never` (the program is given up instead).
 
 Why not count only quick deaths, as supervisord does (those within `startsecs`, one second): a program that lives two
-seconds, or imports torch for fifteen and then runs out of memory, is restarted at full speed for ever. And why not end
-in a terminal FATAL: nobody is awake to clear it.
+seconds, or imports torch for fifteen and then runs out of memory, is restarted at full speed for ever. And why not end in
+a terminal FATAL: nobody is awake to clear it.
 
-No jitter: one box, few programs, and a policy that can be replayed to the same decision.
+No jitter: there is one box with few programs, and a replay of the policy must give the same decision.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from supervisor.records import dataclass
 FAILED, ALWAYS, NEVER = "failed", "always", "never"
 RESTARTS: Final = (FAILED, ALWAYS, NEVER)  # a program's `restart`
 _MOST_DOUBLINGS: Final = 64  # beyond any cap; keeps 2.0 ** n finite
-MOST_DEATHS: Final = 64  # that are remembered of a program: a larger `window_deaths` would never be reached
+MOST_DEATHS: Final = 64  # deaths kept for each program: a larger `window_deaths` would never be reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,22 +91,22 @@ def after_death(
 
 
 def after_failed_start(settings: RestartSettings, failures: int) -> float:
-    """How long to wait after `failures` starts in a row of which no process came."""
+    """Seconds to wait after `failures` starts in a row that created no process."""
     doublings = min(failures - 1, _MOST_DOUBLINGS)
     return min(settings.max_delay_s, settings.base_delay_s * settings.factor**doublings)
 
 
 def recent_deaths(settings: RestartSettings, now_s: float, deaths_s: tuple[float, ...]) -> tuple[float, ...]:
-    """Those deaths that the window still holds."""
+    """The deaths within the window."""
     return tuple(at_s for at_s in deaths_s if now_s - at_s <= settings.window_s)
 
 
 def is_poison(settings: RestartSettings, resumed_steps: tuple[int | None, ...], newest_step: int | None) -> bool:
     """Whether the newest checkpoint itself seems to kill the program.
 
-    True when the last `poison_deaths` counted deaths all came after resuming from one and the same checkpoint, and
-    that is still the newest. A death before anything was restored says nothing against a checkpoint: a missing GPU
-    must not burn through every good one.
+    True when the last `poison_deaths` counted deaths all came after resuming from one and the same checkpoint, and that is
+    still the newest. A death before the restore does not count against a checkpoint: otherwise a missing GPU would set
+    aside every good one.
 
     Worked example: three attempts resumed from step 80,000 and died; the newest checkpoint is still 80,000: poison.
     """
@@ -115,7 +115,7 @@ def is_poison(settings: RestartSettings, resumed_steps: tuple[int | None, ...], 
 
 
 def span(seconds: float) -> str:
-    """A time as people say it: `90 s`, `10 min`, `3 h`."""
+    """A duration in a readable unit: `90 s`, `10 min`, `3 h`."""
     if seconds < 120:
         return f"{seconds:.3g} s"
     return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"

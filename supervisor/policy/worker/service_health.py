@@ -1,19 +1,20 @@
-"""When a service that runs is unhealthy by its `health` checks, and is restarted.
+"""When a running service is unhealthy by its `health` checks, and is restarted.
 
-The rule. A check asks every `every_s`: a page over HTTP, a TCP port, or a command. It fails when the answer is no, or does
-not come within `timeout_s`. A service is unhealthy after `failures` failed checks in a row, if a check has succeeded since
-its start, or `grace_s` have passed since then: what is still starting is not unhealthy. It is then examined, stopped and
-started again, as a training that hangs is, and counts as dead for [restart].
+The rule. A check asks every `every_s`: a page over HTTP, a TCP port, or a command. It fails when the answer is an error,
+or does not come within `timeout_s`. A service is unhealthy after `failures` failed checks in a row, if a check has
+succeeded since its start, or `grace_s` have passed since then: a service that is still starting is not unhealthy. The
+daemon then takes evidence, stops it and starts it again, as it does with a training that hangs. The end counts as a death
+for [restart].
 
-A check that could not be made (the name is not resolved, the command is not there) says nothing: unknown is not
-unhealthy, and neither ends nor extends a row of failures.
+A check that could not be made (the name is not resolved, the command is missing) proves nothing: unknown is not
+unhealthy. It neither ends nor extends a row of failures.
 
 Worked example with the defaults (30 s, 5 s, 3 failures, 60 s): TensorBoard answers from second 12 on. It deadlocks at
-10:00:00; checks fail at 10:00:05, 10:00:40 and 10:01:15: it is stopped then. One that never answers is stopped at the first
-failed check after its first minute that makes three in a row.
+10:00:00; checks fail at 10:00:05, 10:00:40 and 10:01:15: it is stopped then. A service that never answers is stopped
+at the first failed check that comes after its first minute and is at least the third failure in a row.
 
-Why not after one failed check: a page that takes 6 s once a day is no reason to lose a notebook's kernels. Why not signals
-of life such as CPU time: a service that waits for visitors shows none.
+Why not after one failed check: a page that takes 6 s once a day is no reason to lose a notebook's kernels. Why not
+signals of life such as CPU time: a service that waits for visitors shows none.
 """
 
 from __future__ import annotations
@@ -39,23 +40,23 @@ class HealthCheck:
 
     @property
     def asks(self) -> str:
-        """What it asks, for people."""
+        """The URL, port or command that is asked, for messages."""
         return self.http or self.tcp or " ".join(self.command)
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What the checks of one service have found so far. Times are journal time."""
+    """The results of one service's checks so far. Times are journal time."""
 
     failures: int = 0  # in a row, the newest included
     failing_since_s: float | None = None
-    error: str = ""  # of the newest one that failed
-    ok_at_s: float | None = None  # when one last succeeded
-    unknown: str = ""  # why the newest could not be made
+    error: str = ""  # of the newest failed check
+    ok_at_s: float | None = None  # when a check last succeeded
+    unknown: str = ""  # why the newest check could not be made
 
 
 def unhealthy(check: HealthCheck, found: Checked, *, now_s: float, spawned_at_s: float) -> str:
-    """Why the service is unhealthy, as a sentence; empty: it is not, or that is not known."""
+    """Why the service is unhealthy, as a sentence; empty: it is healthy, or too little is known."""
     if found.failures < check.failures:
         return ""
     if found.ok_at_s is None and now_s - spawned_at_s < check.grace_s:

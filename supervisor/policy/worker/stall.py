@@ -1,42 +1,44 @@
 """Whether a live worker still makes progress, and if not, what kind of stall it is.
 
-The rule. Every phase has a limit for the time since the last sign of *progress* (the training loop's own clock; a
-beating thread proves nothing):
+The rule. Every phase has a limit for the time since the last sign of *progress*. Progress comes from the training loop
+itself; beats of the worker's side thread prove nothing:
 
-* training: max(`floor_s`, `factor` x the largest healthy gap seen so far for this program), or the program's own
-  `stall_timeout_s`, which overrides both; the floor is `coarse_floor_s` for a program that sends no beats: nobody knows yet
-  how often its log or its files grow, and one that prints once a minute must live long enough to show it;
+* training: max(`floor_s`, `factor` x the largest healthy gap so far for this program), or the program's own
+  `stall_timeout_s`, which overrides both. The floor is `coarse_floor_s` for a program that sends no beats: the daemon
+  does not know yet how often its log or its files grow, and a program that prints once a minute must live long enough to
+  show it;
 * building environments: `building_s` + `building_s_per_env` x environments (envpool needs 75-80 ms of CPU for each);
 * importing, restoring, compiling, evaluating, saving, leaving: a setting each;
 * before the first sign of progress: `start_s` (never less than `coarse_floor_s` without beats), or the program's own
   `start_timeout_s`;
-* a program that is asked for *witnesses* (it sends neither beats nor notifications): twice that for each kill for silence
-  since it was last healthy, up to `silence_max_s`: a kill that healed nothing says that the limit was too short;
-* a phase may name its own deadline; it counts when it is later, but nobody goes without progress for more than `cap_s`,
-  and the operator's `stall_timeout_s` counts before it. The client of a foreign script names one for each step: it cannot
-  know which step will evaluate or save.
+* a program that is asked for *witnesses* (it sends neither beats nor notifications): the limit doubles with each kill for
+  silence since the program was last healthy, up to `silence_max_s`. A kill that healed nothing shows that the limit was
+  too short;
+* a phase may name its own deadline, which counts when it is later than the limit. But no program goes without progress
+  for more than `cap_s`, and the operator's `stall_timeout_s` overrides the deadline. The client in a foreign script names
+  a deadline for each step: it cannot know which step will evaluate or save.
 
-Over the limit, the process tells which stall it is:
+Over the limit, the state of the process and its live clock (the last stamp of the side thread) show the kind of stall:
 
 | process | live clock | stall | what to do |
 |---|---|---|---|
 | T (stopped), already after `continue_s` | any | `stopped` | SIGCONT first; heal only if it stays |
-| D (uninterruptible) | any | `uninterruptible` | report once, keep its slot; judged anew when it comes out |
+| D (uninterruptible) | any | `uninterruptible` | report once, keep its slot; judge again when it leaves state D |
 | other | fresh | `hang` | Python, environment or CUDA call that never returns: heal |
 | other | stale | `gil` | something holds the GIL (or all threads are stuck): heal |
 | other | none known | `silent` | no beat record: heal |
 
-A child in state D for long makes the whole tree `uninterruptible`.
+A child that stays in state D for long makes the whole tree `uninterruptible`.
 
 **Silence alone is no stall.** A program that is asked for witnesses and shows one within the limit (CPU time, I/O, files,
 its GPU: `policy/worker/witness.py`) is `quiet`: reported once, never healed. It is `silent` after the limit without any
-witness. Its own `stall_timeout_s` or `start_timeout_s` is the operator's word and is enough without witnesses.
+witness. The operator's own `stall_timeout_s` or `start_timeout_s` for the program is enough without witnesses.
 
 Worked example: largest gap 0.8 s, floor 30 s: the limit is 30 s. At 31 s without progress, state S, live stamp 0.4 s
 old: `hang`. With a largest gap of 20 s the limit is 100 s. A script that prints once an hour and uses a whole core: `quiet`
 after 600 s. The same script in a deadlock at minute 20, with the last CPU time then: `silent` at minute 30.
 
-Why not a fixed timeout: a minute kills an honest evaluation, an hour (a common default elsewhere is 45 minutes) costs a
+Why not a fixed timeout: a minute kills a healthy evaluation, an hour (a common default elsewhere is 45 minutes) costs a
 quarter of the night. Why not CPU or GPU use: a hung job can show 100 % of both.
 """
 
@@ -53,7 +55,7 @@ QUIET: Final = "quiet"
 _MOST_DOUBLINGS: Final = 64  # beyond any limit; keeps 2.0 ** n finite
 
 UNINTERRUPTIBLE: Final = "uninterruptible"
-# The kinds that are reported and not healed, with the reason that `status` shows.
+# The kinds that are reported but not healed, with the reason that `status` shows.
 NOT_HEALED: Final = {UNINTERRUPTIBLE: "no signal reaches it"}
 
 
@@ -86,17 +88,17 @@ class StallSettings:
 
 
 class Action(enum.StrEnum):
-    """What a stall calls for."""
+    """What the daemon does about a stall."""
 
-    CONTINUE = "continue"
-    HEAL = "heal"
+    CONTINUE = "continue"  # send SIGCONT
+    HEAL = "heal"  # end and restart
     REPORT = "report"
-    TELL = "tell"  # it is no stall
+    TELL = "tell"  # report a quiet program, which is no stall
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is known of one live worker. None is "not known". Times are journal time in seconds."""
+    """The readings of one live worker. None is "not known". Times are journal time in seconds."""
 
     now_s: float
     spawned_at_s: float
@@ -110,16 +112,16 @@ class Reading:
     largest_gap_s: float | None = None
     stall_timeout_s: float | None = None
     start_timeout_s: float | None = None
-    witnessed: bool = False  # silence is not enough: it is asked for witnesses
-    witness_at_s: float | None = None  # the newest
-    witness: str = ""  # which one, as in `policy/worker/witness.py`
-    silences: int = 0  # kills for silence since it was last healthy
-    held_child: str = ""  # a process of its tree that is in state D for long, as `name(pid)`
+    witnessed: bool = False  # silence is not enough: the program is asked for witnesses
+    witness_at_s: float | None = None  # time of the newest witness
+    witness: str = ""  # its name, as in `policy/worker/witness.py`
+    silences: int = 0  # kills for silence since the program was last healthy
+    held_child: str = ""  # a process of its tree that has been in state D for long, as `name(pid)`
 
 
 @dataclass(frozen=True, slots=True)
 class StallVerdict:
-    """A stall: its kind, how long there was no sign of progress or work, how long was allowed, and what to do."""
+    """A stall: its kind, the seconds without a sign of progress or work, the limit for them, and what to do."""
 
     kind: str
     action: Action
@@ -129,7 +131,7 @@ class StallVerdict:
 
 
 def judge(settings: StallSettings, reading: Reading) -> StallVerdict | None:
-    """None while all is well, or while nothing can be said."""
+    """The stall; None: there is none, or too little is known."""
     age_s, limit_s, doing = _age_and_limit(settings, reading)
     stopped = reading.proc_state in {"T", "t"}
     if stopped and age_s > min(settings.continue_s, limit_s):
@@ -144,7 +146,7 @@ def judge(settings: StallSettings, reading: Reading) -> StallVerdict | None:
     kind, action, because = _classify(settings, reading)
     why = f"no progress for {age_s:.0f} s {doing} (limit {limit_s:.0f} s): {because}"
     if reading.witnessed and reading.witness_at_s is not None and not _is_told(reading):
-        age_s = min(age_s, reading.now_s - reading.witness_at_s)  # until then it worked
+        age_s = min(age_s, reading.now_s - reading.witness_at_s)  # up to that witness it worked
     return StallVerdict(kind, action, age_s, limit_s, why)
 
 
@@ -154,7 +156,7 @@ def limit_s(settings: StallSettings, reading: Reading) -> float:
 
 
 def due_s(settings: StallSettings, reading: Reading) -> float:
-    """Until when `judge` would find nothing if nothing changed but the time.
+    """Until when `judge` finds nothing new, if only the time changes.
 
     Example: progress at 100, limit 30 s: until 130. In state T with a `continue_s` of 5 s: until 105.
     """
@@ -162,7 +164,7 @@ def due_s(settings: StallSettings, reading: Reading) -> float:
     if reading.proc_state in {"T", "t"}:
         limit = min(settings.continue_s, limit)
     elif age_s > limit and _works(reading, limit) and reading.witness_at_s is not None:
-        return reading.witness_at_s + limit  # that it is quiet was said; what comes next is that it is silent
+        return reading.witness_at_s + limit  # `quiet` was already reported; the next verdict would be `silent`
     return reading.now_s - age_s + limit
 
 
@@ -174,7 +176,7 @@ def _works(reading: Reading, limit_s: float) -> bool:
 
 
 def _is_told(reading: Reading) -> bool:
-    """Whether the present limit is the operator's word for this program."""
+    """Whether the operator has set the present limit for this program."""
     if reading.progress_at_s is None:
         return reading.start_timeout_s is not None
     return reading.stall_timeout_s is not None and (reading.phase or "training") == "training"

@@ -1,15 +1,17 @@
-r"""Where the step of a checkpoint stands: in its path, or in a JSON file in it. `checkpoint_step` in the config.
+r"""Where the step of a checkpoint is found: in its path, or in a JSON file in it. `checkpoint_step` in the config.
 
-* `trainer_state.json:global_step` is a file in the checkpoint and a key; `state.json:counters.step` is a key in a key.
+* `trainer_state.json:global_step` names a file in the checkpoint and a key in that file; `state.json:counters.step` names
+  a nested key.
 * Anything else is a regular expression that is searched in the path: its group `step`, or its first one, is the number.
 
 Worked example: `step=(\d+)` in `runs/a/epoch=3-step=1200.ckpt` is 1200; in `runs/a/last.ckpt` it matches nothing, and the
-step of that file is unknown. A match that is no whole number (`(\w+)` and "final") is unknown too, never 0.
+step of that file is unknown. A match that is no whole number (`(\w+)` and "final") means unknown too, never 0.
 
-Python's `re` can need longer than the universe lasts for one file name, and holds up the whole daemon meanwhile. So an
-expression that could is refused: one that repeats what itself holds a repetition or a choice, as in `(\d+)+`, and one with
-more than three open repetitions. Paths are short, so what is left takes milliseconds. Why not a time limit: `re` has none,
-and a process of its own for each of 100,000 names would be slower than the looks are apart.
+Python's `re` can need longer than the universe lasts for one file name, and blocks the whole daemon meanwhile. So the
+configuration refuses an expression that could: one that repeats a part which itself holds a repetition or a choice, as in
+`(\d+)+`, and one with more than three open repetitions. Paths are short, so the other expressions take milliseconds. Why
+not a time limit: `re` has none, and a separate process for each of 100,000 names would take longer than the time between
+two looks.
 """
 
 from __future__ import annotations
@@ -33,14 +35,14 @@ _ONE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class StepRule:
-    """One of the two: a file and the keys in it, or an expression."""
+    """Either a file and the keys in it, or a regular expression."""
 
     file: str = ""
     keys: tuple[str, ...] = ()
     pattern: re.Pattern[str] | None = None
 
     def of_path(self, path: str) -> int | None:
-        """By the expression; None: it does not match, or what it finds is no whole number."""
+        """The step by the expression; None: it does not match, or the match is no whole number."""
         found = None if self.pattern is None or len(path) > _MOST_PATH else self.pattern.search(path)
         if found is None:
             return None
@@ -48,7 +50,7 @@ class StepRule:
         return int(text) if text and text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 
     def of_json(self, body: object) -> int | None:
-        """By the keys; None: they are not there, or there is no whole number."""
+        """The step by the keys; None: a key is missing, or the value is no whole number."""
         for key in self.keys:
             body = body.get(key) if isinstance(body, dict) else None
         if isinstance(body, float) and body.is_integer():
@@ -57,7 +59,7 @@ class StepRule:
 
 
 def parsed(text: str) -> StepRule:
-    """The rule that a setting writes. Raises ValueError with a clause on what is wrong with it."""
+    """The rule that this setting describes. Raises ValueError with a clause that names the mistake."""
     if not text:
         return StepRule()
     if len(text) > _MOST_CHARS:
@@ -80,7 +82,7 @@ def parsed(text: str) -> StepRule:
 
 
 def _is_endless(tree: Any) -> bool:
-    """Whether something is repeated that holds more than single characters in a row."""
+    """Whether the expression repeats a part that is more than a sequence of single characters."""
     for kind, given in tree:
         if kind in _REPEATS and given[1] > 1 and not _is_plain(given[2]):
             return True
@@ -105,7 +107,7 @@ def _open_repeats(tree: Any) -> int:
 
 
 def _inside(given: Any) -> list[Any]:
-    """The expressions in an element: of a group, a choice, a condition."""
+    """The expressions inside an element: a group, a choice or a condition."""
     if isinstance(given, _parser.SubPattern):
         return [given]
     if isinstance(given, tuple | list):

@@ -1,21 +1,21 @@
 """Whether a program trains on without saving, although its checkpoints are due.
 
-A save that fails is reported by its worker. One that never happens is not: a worker whose wish to save is never met, whose
-directory is gone, or whose disk hangs. So the age of the newest checkpoint is compared with its interval from outside:
+A worker reports a save that fails. It cannot report a save that never happens: its wish to save is never met, its
+directory is gone, or its disk hangs. So the daemon compares the age of the newest checkpoint with the program's interval:
 
 * the limit is max(3 intervals, 10 minutes);
 * the time counts from the newest checkpoint, or from the moment when training began, whichever is later, to the newest
   progress: a worker that hangs for ten minutes, because its stall limit is an hour, has failed no save;
-* only steps beyond that checkpoint count: a program that makes none loses none.
+* only steps beyond that checkpoint count: a program without new steps has nothing to lose.
 
 Worked example: interval 10 s, newest checkpoint at step 9,000 eleven minutes ago, now at step 60,000. The limit is 600 s,
 660 s have passed: overdue. With an interval of 300 s the limit is 900 s: not yet.
 
-A program that saves by itself, and asks nobody when, is compared with its own habit: the usual gap between its checkpoints
-takes the place of the interval. Before two gaps are known, two hours without a checkpoint are too long.
+A program that decides by itself when to save has no interval. It is compared with its own habit: the usual gap between
+its checkpoints takes the place of the interval. Before two gaps are known, two hours without a checkpoint are too long.
 
-Why not one missed interval: a rollout is finished before a save, an evaluation may take minutes, and a slow disk is no
-news. Why not the number of steps: what matters is the time that a power cut costs.
+Why not one missed interval: a rollout is finished before a save, an evaluation may take minutes, and slow disks are
+common. Why not the number of steps: what matters is the training time that a power cut would lose.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def limit_s(interval_s: float) -> float:
 
 
 def overdue(age_s: float, interval_s: float, steps: int | None, saved_step: int | None) -> str:
-    """What is wrong, as a sentence; empty while nothing is, or while nothing is known.
+    """The problem as a sentence; empty: there is none, or too little is known.
 
     `age_s`: since the newest checkpoint, or since training began. `saved_step` is None before the first checkpoint.
     """
@@ -44,7 +44,10 @@ def overdue(age_s: float, interval_s: float, steps: int | None, saved_step: int 
 
 
 def overdue_unasked(age_s: float, interval_s: float | None, *, steps: int | None, saved_step: int | None, note: str) -> str:
-    """The same of a program that saves when it likes. `steps` is None for one that does not count; `note`: why it may be."""
+    """As `overdue`, for a program that decides by itself when to save.
+
+    `steps` is None for a program that reports no steps; `note` is a possible reason, as a clause.
+    """
     if age_s <= (_UNKNOWN_S if interval_s is None else limit_s(interval_s)):
         return ""
     if steps is not None and saved_step is not None and steps <= saved_step:

@@ -1,24 +1,24 @@
-"""Whether a program that says nothing still works: the witnesses that need no word of the program.
+"""Whether a program that reports nothing still works: witnesses that need no report from the program.
 
-The rule. A program without beats or notifications is seen to progress by its log or its files only. Many honest scripts
-print nothing for an hour. So its silence proves nothing. Every few seconds its whole process tree is looked at, and it
-*works* if one of these holds; the first is named:
+The rule. For a program without beats or notifications, only its log or its files show progress. Many healthy scripts
+print nothing for an hour. So its silence proves nothing. Every few seconds the daemon looks at its whole process tree.
+The tree *works* if one of these witnesses shows it; the first one is named:
 
-| witness | it works when, since the look before |
+| witness | it shows work when, since the look before |
 |---|---|
 | cpu | the tree used 2 % of one core or more, children that have ended included |
 | io | the tree read and wrote 16 KiB a second or more |
-| files | something below its own directory was written (for a writer outside of the tree) |
+| files | a file below its own directory was written (by a writer outside of the tree) |
 | gpu | the only GPU user of a GPU is this tree, and that GPU was used for 5 % of the newest minute or more |
 
-Worked example: `python train.py` prints nothing and uses 0.98 cores: it works, by its CPU time. `python wait.py` sleeps in
-a lock and wakes up ten times a second to look at the clock, which takes 0.1 % of a core: it does not work.
+Worked example: `python train.py` prints nothing and uses 0.98 cores: it works, by its CPU time. `python wait.py` sleeps
+in a lock and wakes up ten times a second to look at the clock, which takes 0.1 % of a core: it does not work.
 
-Why not any CPU time at all: a program that hangs often has a thread that wakes up now and then (a monitor, a progress bar, a
-logger). Why not a high share: a trainer that waits for a slow GPU step or a slow disk uses little. Why only the own GPU:
-what another program does on a shared GPU says nothing about this one.
+Why not any CPU time at all: a program that hangs often has a thread that wakes up now and then (a monitor, a progress
+bar, a logger). Why not a high share: a trainer that waits for a slow GPU step or a slow disk uses little. Why only a GPU
+of its own: the use of a shared GPU may come from another program.
 
-A count that could not be read, or that went back because a process left, is no witness: unknown is not work, and it is not
+A count that could not be read, or that fell because a process exited, is no witness. Unknown is not work. It is not
 silence either, because the other witnesses are asked.
 """
 
@@ -47,7 +47,7 @@ _GPU_PERCENT: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class TreeUsage:
-    """What a tree has used up to one moment. None: not known."""
+    """The resources that a tree has used up to one moment. None: not known."""
 
     at_s: float
     cpu_s: float | None = None
@@ -56,7 +56,7 @@ class TreeUsage:
 
 
 def works(before: TreeUsage, now: TreeUsage) -> str:
-    """By which witness it worked between two looks; empty: by none."""
+    """The witness that shows work between two looks; empty: none does."""
     for_s = now.at_s - before.at_s
     if for_s <= 0:
         return ""
@@ -73,13 +73,13 @@ def _grew(before: float | None, now: float | None) -> float:
 
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """One GPU: the processes that hold memory of it, and how much it was used in the newest minute. None: not known."""
+    """One GPU: the processes that hold memory on it, and its utilisation in the newest minute. None: not known."""
 
     holders: frozenset[int]
     percent: float | None
 
 
 def works_on_gpu(gpus: tuple[GpuUse, ...], pids: frozenset[int]) -> bool:
-    """Whether a GPU that only these processes hold memory of was in use."""
+    """Whether a GPU on which only these processes hold memory was in use."""
     mine = [gpu.percent for gpu in gpus if gpu.holders and gpu.holders <= pids]
     return any(percent is not None and percent >= _GPU_PERCENT for percent in mine)
