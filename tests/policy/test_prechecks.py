@@ -149,7 +149,7 @@ def test_a_short_wave_of_heat_is_no_veto():
 def test_what_is_sure_counts_at_once_and_once():
     changes, held = weigh(SETTINGS, [DISK], present=1, now_s=5.0, vetoes={}, held={})
     assert changes == (Change("disk", 1, "9 MiB are left"),)
-    assert held == {"disk": StandingObjection(5.0, 1, seen_s=5.0)}
+    assert held == {"disk": StandingObjection(5.0, 1, seen_s=5.0, read_s=5.0)}
     assert weigh(SETTINGS, [DISK], present=1, now_s=6.0, vetoes={"disk": 1}, held=held)[0] == ()
 
 
@@ -187,13 +187,39 @@ def test_heat_lasts_over_looks_that_lack_its_reading():
     assert heat(lambda second: 5 < second < 70) == 100, "after more than a minute it is another heat"
 
 
-def test_a_reading_that_is_missing_does_not_keep_a_veto():
-    vetoes, held = {"gpu_temperature": 1}, {"gpu_temperature": StandingObjection(0.0, 1, seen_s=0.0)}
-    for second in range(1, 1802):
-        changes, held = weigh(
-            SETTINGS, [], present=1, now_s=second, vetoes=vetoes, held=held, unseen={"gpu_temperature"}
-        )  # fmt: skip
-    assert changes == (Change("gpu_temperature", None, "the reason has been gone for 30 min"),)
+def lifted(missing, until_s, *, step_s=10, held=None):
+    """When and why a veto is lifted whose reason is gone, where no reading says so at the times `missing`."""
+    vetoes = {"gpu_temperature": 1}
+    held = {"gpu_temperature": StandingObjection(0.0, 1, seen_s=0.0, read_s=0.0)} if held is None else held
+    for now_s in range(step_s, until_s, step_s):
+        blind = {"gpu_temperature"} if missing(now_s) else set()
+        changes, held = weigh(SETTINGS, [], present=1, now_s=now_s, vetoes=vetoes, held=held, unseen=blind)
+        if changes:
+            (change,) = changes
+            assert (change.rule, change.cap) == ("gpu_temperature", None)
+            assert "gpu_temperature" not in held
+            return now_s, change.why
+    return None
+
+
+GONE = "the reason has been gone for 30 min"
+
+
+def test_a_missing_reading_does_not_show_that_the_reason_of_a_veto_is_gone():
+    assert lifted(lambda _: False, 9000) == (1810, GONE)
+    assert lifted(lambda now_s: now_s % 30 == 0, 9000) == (1810, GONE), "one look in three fails"
+    assert lifted(lambda now_s: now_s < 1000, 9000) == (2800, GONE), "the time begins with the first reading"
+    assert lifted(lambda now_s: 1500 < now_s <= 1600, 9000) == (3410, GONE), "after more than a minute it begins anew"
+    assert lifted(lambda now_s: now_s > 1700, 80_000) is None
+    assert lifted(lambda now_s: 1800 < now_s < 1850, 9000) == (1850, GONE), "nothing is lifted at a look without a reading"
+
+
+def test_a_veto_without_readings_for_a_day_is_lifted():
+    """A sensor that is lost for ever keeps the box at a low level for a day, not for ever; also after a daemon's restart."""
+    day = 86_400
+    assert lifted(lambda _: True, day + 1000) == (day, "no reading for 24 h")
+    assert lifted(lambda _: True, day + 1000, held={}) == (day + 10, "no reading for 24 h")
+    assert lifted(lambda now_s: now_s > 500, day + 9000) == (day + 500, "no reading for 24 h")
 
 
 def test_which_rules_could_not_look():

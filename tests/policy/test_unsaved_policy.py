@@ -15,7 +15,7 @@ from supervisor.policy.worker import unsaved
             10.0,
             60_000,
             9_000,
-            "no checkpoint for 11 min since step 9,000 (every 10 s is configured), now at step 60,000",
+            "no checkpoint for 11 min since step 9,000 (due every 10 s), now at step 60,000",
         ),
         (660.0, 300.0, 60_000, 9_000, ""),
         (901.0, 300.0, 60_000, 9_000, "no checkpoint for 15 min since step 9,000"),

@@ -1,9 +1,11 @@
 """Pre-checks: readings of the box that veto a higher load before it causes a reboot.
 
 Each rule may object to the levels above one level. An objection that lasts long enough becomes a veto. A veto is lifted
-once its reason has been gone for `clear_s` (30 min). A missing reading neither makes nor ends an objection: an objection
-survives up to a minute of samples without its reading. Otherwise, with one sample in three failing, no heat would ever
-last 30 s.
+once readings have shown for `clear_s` (30 min) that its reason is gone. A missing reading neither makes nor ends an
+objection: an objection survives up to a minute of samples without its reading. Otherwise, with one sample in three
+failing, no heat would ever last 30 s. Nor does a missing reading show that a reason is gone: the 30 minutes begin anew
+after a minute without readings. A veto whose readings have been missing for a day is lifted: a lost sensor must not keep
+the box at a low level for ever.
 
 | rule | objects when | held for | to |
 |---|---|---|---|
@@ -50,6 +52,7 @@ _MEMORY_LEFT: Final = 0.1
 _HARDWARE: Final = frozenset({"hw_slowdown", "hw_thermal_slowdown", "hw_power_brake"})
 _SOFTWARE: Final = frozenset({"sw_thermal_slowdown"})
 _BRIDGED_S: Final = 60.0
+_UNREAD_S: Final = 86_400.0
 _HELD_S: Final = {"gpu_temperature": 30.0, "gpu_slowdown": 60.0, "pressure": 60.0, "swap": 60.0}
 
 # Xids that a faulty program or its end causes, or that were corrected already. Source: NVIDIA's table of Xid errors.
@@ -240,6 +243,7 @@ class StandingObjection:
     since_s: float | None = None  # it has objected since then
     present: int = 0  # the level in force, an index in the ladder
     clear_since_s: float | None = None  # it has not objected since then
+    read_s: float | None = None  # when a reading last decided the rule; if none has yet, since when it is wanted
     seen_s: float | None = None  # when it last objected
 
 
@@ -273,7 +277,7 @@ def weigh(
     for rule, each in objecting.items():
         old = held.get(rule, StandingObjection())
         since_s = old.since_s if old.since_s is not None and old.present == present else now_s
-        kept[rule] = StandingObjection(since_s, present, seen_s=now_s)
+        kept[rule] = StandingObjection(since_s, present, seen_s=now_s, read_s=now_s)
         in_force = vetoes.get(rule)
         if now_s - since_s >= _HELD_S.get(rule, 0.0) and (in_force is None or each.cap < in_force):
             changes.append(Change(rule, each.cap, each.why))
@@ -282,10 +286,31 @@ def weigh(
         if seen_s is not None and now_s - seen_s <= _BRIDGED_S:
             kept[rule] = held[rule]
     for rule in sorted(vetoes.keys() - objecting.keys()):
-        clear_since_s = held.get(rule, StandingObjection()).clear_since_s
-        bridged = kept.get(rule, StandingObjection())
-        kept[rule] = replace(bridged, clear_since_s=now_s if clear_since_s is None else clear_since_s)
-        if clear_since_s is not None and now_s - clear_since_s >= settings.clear_s:
-            changes.append(Change(rule, None, f"the reason has been gone for {settings.clear_s / 60:g} min"))
-            del kept[rule]
+        old = held.get(rule, StandingObjection())
+        clear = _clear_unread(old, now_s) if rule in unseen else _clear_read(old, now_s)
+        if why := _lifted(settings, clear, now_s):
+            changes.append(Change(rule, None, why))
+            kept.pop(rule, None)
+        else:
+            kept[rule] = replace(kept.get(rule, StandingObjection()), clear_since_s=clear.clear_since_s, read_s=clear.read_s)
     return tuple(changes), kept
+
+
+def _clear_read(old: StandingObjection, now_s: float) -> StandingObjection:
+    """After a look at which the rule had its readings and did not object."""
+    return replace(old, clear_since_s=now_s if old.clear_since_s is None else old.clear_since_s, read_s=now_s)
+
+
+def _clear_unread(old: StandingObjection, now_s: float) -> StandingObjection:
+    """After a look at which a reading was missing: a minute of them ends the time that counts as clear."""
+    read_s = now_s if old.read_s is None else old.read_s
+    return replace(old, clear_since_s=old.clear_since_s if now_s - read_s <= _BRIDGED_S else None, read_s=read_s)
+
+
+def _lifted(settings: PrecheckSettings, clear: StandingObjection, now_s: float) -> str:
+    """The reason why a veto ends; empty: it stays."""
+    if clear.read_s == now_s and clear.clear_since_s is not None and now_s - clear.clear_since_s >= settings.clear_s:
+        return f"the reason has been gone for {settings.clear_s / 60:g} min"
+    if clear.read_s is not None and now_s - clear.read_s >= _UNREAD_S:
+        return f"no reading for {_UNREAD_S / 3600:g} h"
+    return ""

@@ -310,8 +310,8 @@ def _in_trial(settings: LoadSettings, costs: Costs, state: LoadState, level: int
     if mean + error < settings.margin:
         state = _with(state, level, known._replace(next_trial_s=state.at_s + settings.rest_s))
         state = state._replace(trial=None, stretch_s=0.0)
-        told = f"{100 * math.expm1(mean):+.0f} %"
-        return _say(state, f"back to {settings.names[state.home]}: {name} is no faster ({told}); tried again in 2 h")
+        gain, rest = f"{100 * math.expm1(mean):+.0f} %", f"{settings.rest_s / 3600:.3g} h"
+        return _say(state, f"back to {settings.names[state.home]}: {name} is no faster ({gain}); tried again in {rest}")
     doubt = 0.0 if known.failures else 1.0
     better = advantage(settings, costs, state, level, state.home, doubt)
     refuted = rate(state, level) * state.stretch_s > 3.0

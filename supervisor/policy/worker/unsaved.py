@@ -40,7 +40,7 @@ def overdue(age_s: float, interval_s: float, steps: int | None, saved_step: int 
     if steps is None or steps <= (saved_step or 0) or age_s <= limit_s(interval_s):
         return ""
     since = "since training began" if saved_step is None else f"since step {saved_step:,}"
-    return f"no checkpoint for {age_s / 60:.0f} min {since} (every {interval_s:.0f} s is configured), now at step {steps:,}"
+    return f"no checkpoint for {age_s / 60:.0f} min {since} (due every {interval_s:.0f} s), now at step {steps:,}"
 
 
 def overdue_unasked(age_s: float, interval_s: float | None, *, steps: int | None, saved_step: int | None, note: str) -> str:
