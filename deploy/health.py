@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any, Final
 
 UNIT: Final = "extralife.service"
-_ANSWER_S: Final = 10.0  # a box at its limits answers late; one that has not answered by then answers nobody
+_ANSWER_S: Final = 10.0  # an overloaded daemon answers late; without an answer by then it is hanging
 _EVERY_S: Final = 0.25
-_MOST_ENDS: Final = 2  # starts that ended while it was waited for
-_LONG_S: Final = 20.0  # who trained before has got on within that much
+_MOST_ENDS: Final = 2  # after this many failed starts before its first answer, the daemon is not healthy
+_LONG_S: Final = 20.0  # a worker that trained before makes progress within this time
 _MOVING: Final = ("steps", "updates", "frames")
 
 Json = dict[str, Any]
@@ -101,7 +101,7 @@ def _wait_for_it(path: str, before: Json, release: str, ready_s: float) -> Json:
         left_s = until_s - time.monotonic()
         status = ask(path, max(0.1, min(_ANSWER_S, left_s)))
         if status is not None and not same_image(status, before):
-            runs = status["daemon"].get("release")  # versions that do not say so were started by what `current` says
+            runs = status["daemon"].get("release")  # older versions lack this field; they were started through `current`
             if runs not in {None, release, os.path.realpath(release)}:
                 raise Unwell(f"the daemon runs {runs}, not {release}")
             return status
@@ -146,7 +146,7 @@ def check_progress(name: str, worker: Json, status: Json, healthy_s: float) -> N
     now = next(each for each in status["programs"] if each["name"] == name)
     if now.get("phase") == "DONE":
         return
-    # Only now: before its first look a daemon shows what the journal remembers, the last checkpoint's step.
+    # Compare only now: before its first sample a daemon shows the step of the last checkpoint, from the journal.
     if None not in {now.get("steps"), worker.get("steps")} and now["steps"] < worker["steps"]:
         raise Unwell(f"{name} went back from step {worker['steps']} to {now['steps']}")
     if worker.get("worker_phase") and not now.get("worker_phase"):
@@ -174,9 +174,9 @@ def keep_journal(journal: Path, copy: Path) -> None:
 
 
 def put_back(journal: Path, copy: Path) -> None:
-    """Put the copy beside the journal, under the name that the next start takes; the present journal is kept aside.
+    """Put the copy beside the journal, under the name that the next start takes, and keep the present journal aside.
 
-    Which is how the daemon finishes a rebuilt journal of its own: a power cut at any moment leaves one of the two.
+    The daemon finishes a journal that it rebuilt itself in the same way: a power cut at any moment leaves one of the two.
     """
     building = journal.with_name(f"{journal.name}.building")
     building.unlink(missing_ok=True)

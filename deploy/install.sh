@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs extralife as a systemd service, or brings an installation up to date. Run as root from a checkout:
+# Installs extralife as a systemd service, or updates an installation. Run as root from a checkout:
 #   deploy/install.sh [--dry-run] [--prefix DIR] [--config FILE] [--packages DIR]... [--no-start]
 #   --dry-run       print each step and change nothing
 #   --prefix DIR    where the program goes (/opt/extralife); state is /var/lib/extralife, settings /etc/extralife
@@ -7,12 +7,13 @@
 #   --packages DIR  take third-party packages from this directory (a site-packages) and install none; may be repeated
 #   --no-start      neither enable nor start the service
 #   --from-offsite REPO --password-file FILE [--env-file FILE] [--yes]
-#                   go on with the trainings of a box that is gone, from its newest copy (docs/offsite.md); --yes: also if this
-#                   box has less cores, memory or GPUs, without asking
-#   --ssh-key FILE --known-hosts FILE   with an sftp: repository: the service's key, and the server's own; kept in /etc/extralife
+#                   continue the trainings of a lost box from its newest copy (docs/offsite.md); --yes: do not ask, even if this
+#                   box has fewer cores, less memory or fewer GPUs
+#   --ssh-key FILE --known-hosts FILE   for an sftp: repository: the service's private key and the server's host keys;
+#                   install.sh copies both into /etc/extralife
 # Without a network: --packages, or a directory of wheels with PIP_NO_INDEX=1 PIP_FIND_LINKS=DIR. PYTHON=/path/to/python3
-# chooses the interpreter. Repeated runs do only the missing steps. A running service changes over to the new version in place; its workers
-# train on.
+# chooses the interpreter. Repeated runs do only the missing steps. A running service switches to the new version in place;
+# its workers train on.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 umask 022
@@ -68,7 +69,7 @@ check_offsite() {
         die "$CONFIG exists: this box has an installation of its own. Remove it first: deploy/uninstall.sh --delete-data"
 }
 
-# From the newest copy, as the service's user. What is in place already, after an interrupted run, is not read again.
+# Restores the newest copy, as the service's user. After an interrupted run it does not restore existing files again.
 restore_offsite() {
     local release=$1 made=$STATE/restored-here.toml
     if [[ ! -e $STATE/journal.sqlite ]]; then
@@ -87,7 +88,7 @@ restore_offsite() {
     "$dry_run" || first_config=$made # a dry run has restored nothing
 }
 
-# Of sftp:USER@HOST:/DIR or sftp://USER@HOST:PORT/DIR.
+# Prints the ssh command for a repository sftp:USER@HOST:/DIR or sftp://USER@HOST:PORT/DIR.
 sftp_command() {
     local where=${repository#sftp:} port=''
     if [[ $where == //* ]]; then
@@ -101,7 +102,7 @@ keep_secret() {
     install -o "$ACCOUNT" -g "$ACCOUNT" -m 600 "$1" "/etc/extralife/$2"
 }
 
-# Borrowed packages (--packages) need nothing more; without apt-get, deploy/bootstrap names what is missing.
+# Borrowed packages (--packages) need no Debian packages. Without apt-get, deploy/bootstrap names the missing packages.
 install_debian_packages() {
     ((${#packages[@]} == 0)) && command -v apt-get >/dev/null || return 0
     if "$dry_run"; then
@@ -124,7 +125,7 @@ write_config() {
             say "$CONFIG exists and stays as it is: --config counts only at the first installation. To replace it:" \
                 "install -m 644 $first_config $CONFIG && $prefix/current/.venv/bin/supervisorctl -c $CONFIG update"
     elif [[ -n $first_config ]]; then
-        # Checked before it is put in place: otherwise a refused file would be the installed configuration from then on.
+        # Check the file before installing it: otherwise a refused file would become the installed configuration.
         "$dry_run" || check_config "$1" "$first_config"
         act "write $CONFIG, from $first_config" write_file "$CONFIG" "$(<"$first_config")"
     else
@@ -142,7 +143,7 @@ switch() {
     fi
 }
 
-# Completion and man pages are made by the release in use, so that they describe no other one.
+# The release in use makes completion and man pages, so that they always describe this release.
 write_shell_help() {
     local ctl="$prefix/current/.venv/bin/supervisorctl" each link
     for each in "${SHELL_HELP[@]}"; do
@@ -199,11 +200,11 @@ main() {
         exit 0
     fi
     write_shell_help
-    ! "$changed" || sync # the links that enable the units
+    ! "$changed" || sync # makes the links that enable the units durable
     "$changed" || echo "install: everything is up to date"
     echo
     local skip=()
-    [[ -z $repository ]] || skip=(--skip copies) # it has just been read and written
+    [[ -z $repository ]] || skip=(--skip copies) # the restore has just read and written the repository
     "$prefix/current/.venv/bin/supervisorctl" -c "$CONFIG" doctor "${skip[@]}" || echo "install: correct the findings that are bad"
     cat <<END
 

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# What install.sh and upgrade.sh share: releases below a prefix, the link to the one in use, installed files.
+# Shared by install.sh and upgrade.sh: releases below a prefix, the link to the release in use, installed files.
 #   PREFIX/releases/NAME   a program and its environment; complete once NAME/.complete exists
-#   PREFIX/current         a link to the release in use, exchanged by one rename
+#   PREFIX/current         a link to the release in use; one rename replaces it
 #   NAME/.came-from        the release that was in use before this one
 #   NAME/.made-with        the interpreter, and the directories of borrowed third-party packages
 #   PREFIX/upgrading       the old and the new release of an unfinished upgrade (upgrade.sh)
 
-# shellcheck disable=SC2034  # some are used only by those who read this in
+# shellcheck disable=SC2034  # scripts that source this file use some of these
 name=$(basename "$0" .sh) dry_run=false prefix=/opt/extralife packages=() changed=false
 readonly UNITS=(
     extralife.service extralife-gpu.service extralife.slice extralife-alert@.service extralife-upgrade.service
 )
 # shellcheck disable=SC2034
 readonly CONFIG=/etc/extralife/extralife.toml STATE=/var/lib/extralife RUNTIME=/run/extralife ACCOUNT=extralife
-readonly JUDGED=/run/extralife-upgrade.said LEFT_WORKERS=/run/extralife-upgrade.workers # upgrade.sh, while it runs
-# The names by which every shell finds this installation: `supervisorctl` may be Supervisor's own.
+readonly JUDGED=/run/extralife-upgrade.said LEFT_WORKERS=/run/extralife-upgrade.workers # upgrade.sh uses them while it runs
+# Commands in /usr/local/bin. `extralife` and `extralifectl` exist because `supervisorctl` may be Supervisor's own.
 readonly LINKS=(extralife extralifectl)
 readonly SHELL_HELP=( # below /usr/local/share
     bash-completion/completions/extralifectl bash-completion/completions/supervisorctl
@@ -22,7 +22,7 @@ readonly SHELL_HELP=( # below /usr/local/share
     man/man1/supervisorctl.1 man/man1/extralifectl.1 man/man8/supervisord.8 man/man8/extralife.8
 )
 # Every path that installations, upgrades and units create on this machine, besides the prefix and the account. uninstall.sh
-# removes the first list always, the second with --delete-data. Add each new path here.
+# always removes the first list, and the second list with --delete-data. Add each new path here.
 # shellcheck disable=SC2034
 readonly MADE=(
     "${UNITS[@]/#//etc/systemd/system/}" /etc/sysusers.d/extralife.conf /etc/tmpfiles.d/extralife.conf
@@ -136,7 +136,7 @@ release_name() {
     } | sha256sum | cut -c 1-10)"
 }
 
-# The program and its environment. The stamp is written last: without it the release counts as incomplete.
+# Makes the program and its environment. It writes .complete last: without that file the release counts as incomplete.
 make_release() {
     local release=$1 python=$2
     rm -rf "$release"
@@ -149,7 +149,7 @@ make_release() {
     fi
     printf '%s\n' "$python" "${packages[@]}" >"$release/.made-with"
     "$release/.venv/bin/python" -m compileall -q "$release/supervisor" "$release/workers"
-    sync -f "$release" # the stamp must not outlive a power cut that what it stamps does not
+    sync -f "$release" # after a power cut .complete must not exist without the other files
     touch "$release/.complete"
     sync "$release/.complete" "$release"
 }
@@ -167,8 +167,8 @@ borrow_packages() {
     done
 }
 
-# name_version SITE: write the version as package metadata. Without it, metadata of an older extralife in the borrowed packages
-# would be used.
+# name_version SITE: write the version as package metadata. Otherwise Python would read the metadata of an older extralife in
+# the borrowed packages.
 name_version() {
     local version info
     version=$(project_version)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Removes the service: deploy/uninstall.sh [--dry-run] [--prefix DIR] [--delete-data]
-# Every worker saves and leaves first. Without --delete-data, trained data in /var/lib/extralife and settings in /etc/extralife
-# and in the unit's drop-ins stay. release.sh lists all paths to remove.
+# Every worker saves and ends first. Without --delete-data, this script keeps trained data in /var/lib/extralife, settings in
+# /etc/extralife and the unit's drop-ins. release.sh lists all paths to remove.
 set -euo pipefail
 
 # shellcheck source=deploy/release.sh

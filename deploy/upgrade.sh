@@ -4,15 +4,15 @@
 #   deploy/upgrade.sh --rollback [--forget] [--dry-run] ...
 #   --from DIR|WHEEL  a checkout, a release or a wheel of extralife (the checkout that this script lies in)
 #   --to NAME         an existing release below PREFIX/releases
-#   --packages DIR    third-party packages from this directory (as install.sh); default: as the release in use
+#   --packages DIR    third-party packages from this directory (as for install.sh); default: those of the release in use
 #   --ready-s N       the new daemon must answer within N seconds (60)
 #   --healthy-s N     and stay healthy for N seconds (30)
 #   --rollback        go back to the previous release
-#   --forget          use the journal of that time if the previous release cannot read the newer facts
-#   --settle          finish or undo an interrupted upgrade, as every run does first; the next boot does it by itself
+#   --forget          if the previous release cannot read the newer facts, restore the journal copy from before the upgrade
+#   --settle          finish or undo an interrupted upgrade; every run does this first, and so does the next boot
 #   --dry-run         print each step and change nothing
-# The new release is made beside the old one. One rename switches to it, and the daemon replaces itself. If the new daemon does
-# not start, does not answer, is restarted or has lost a worker, the script switches back in the same way.
+# The script installs the new release beside the old one. One rename switches to it, and the daemon replaces itself. If the new
+# daemon does not start, does not answer, is restarted or has lost a worker, the script switches back in the same way.
 # Exit status: 0 upgraded, 1 refused and nothing changed, 3 back at the old release, 4 the old release is not healthy either.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -88,7 +88,7 @@ is_active_soon() {
     is_active
 }
 
-# judge RELEASE BEFORE: 0 if the daemon is healthy; else `verdict` has the reason. May be interrupted.
+# judge RELEASE BEFORE: exit status 0 if the daemon is healthy; otherwise `verdict` has the reason. A signal may interrupt it.
 judge() {
     local said=$JUDGED # not on a disk, which may be full
     health judge "$SOCKET" "$2" "$1" "$ready_s" "$healthy_s" >"$said" 2>&1 8>&- &
@@ -101,9 +101,9 @@ judge() {
     "$well"
 }
 
-# Workers are not touched: the unit ends only the daemon, and systemd starts it again at once.
+# The workers train on: systemd kills only the daemon, and starts it again at once.
 replace_by_force() {
-    rm -f "$RUNTIME/starts" # however often the other one was started, this one waits for nothing
+    rm -f "$RUNTIME/starts" # this release must not wait because of the other release's failed starts
     if is_active; then
         systemctl kill --kill-whom=main --signal=KILL extralife.service 2>/dev/null || true
     else
@@ -136,7 +136,7 @@ begin() {
 }
 
 finish() {
-    mv -T "$prefix/upgrading" "$prefix/upgrading.new" # first of all it is no upgrade any more, then it goes
+    mv -T "$prefix/upgrading" "$prefix/upgrading.new" # one rename ends the upgrade; deleting the files is not atomic
     sync "$prefix"
     rm -rf "$prefix/upgrading.new"
 }
@@ -152,12 +152,12 @@ settle() {
     fi
     if [[ $now == "$new" ]]; then
         say "the upgrade to $new was interrupted: checking it now"
-        # Another boot has other workers.
+        # After a reboot the workers are different processes, so a comparison makes no sense.
         [[ $(<"$prefix/upgrading/boot") == "$(</proc/sys/kernel/random/boot_id)" ]] || : >"$prefix/upgrading/before"
         if ! is_active_soon; then
             say "the service does not run, so the upgrade cannot be checked"
         elif [[ -s $prefix/upgrading/before ]] && health same "$SOCKET" "$prefix/upgrading/before"; then
-            change_image # it had been switched to, and the daemon had not heard
+            change_image # the link was already switched, but the daemon had not yet been asked to reload
             judge "$new" "$prefix/upgrading/before" || go_back "$old" "$new" "$verdict"
         else
             judge "$new" "$prefix/upgrading/before" || go_back "$old" "$new" "$verdict"
@@ -179,7 +179,7 @@ settle() {
 
 # --- releases --------------------------------------------------------------------------------------------------------------
 
-# The new release gets the interpreter and packages of the release in use, unless options name others.
+# The new release uses the interpreter and packages of the release in use, unless options name others.
 adopt_settings() {
     local site file current kept=()
     current=$(in_use)
@@ -278,7 +278,7 @@ change_image() {
 go_back() {
     trap '' INT TERM HUP
     local old=$1 new=$2 why=$3 before=$prefix/upgrading/before workers=$LEFT_WORKERS
-    local healthy_s=$((healthy_s < 10 ? healthy_s : 10)) # the release before has proved itself
+    local healthy_s=$((healthy_s < 10 ? healthy_s : 10)) # the previous release has already proved that it works
     say "$new is not healthy: $why"
     say "going back to $old"
     use "$old"
@@ -288,7 +288,7 @@ go_back() {
             as_account "$(find_python)" -I - put-back "$JOURNAL" "$JOURNAL.of-$(basename "$old")" <"$HOME_DIR/deploy/health.py" || true
         fi
         replace_by_force
-        # An empty account of the daemon means that its image is expected to differ.
+        # A report without a start time of the daemon means that its image may differ.
         blank "$before" "$workers" || : >"$workers"
         if ! judge "$old" "$workers"; then
             printf '%s: went back to %s, which is not healthy either: %s\n' "$name" "$old" "$verdict" >&2
@@ -301,7 +301,7 @@ go_back() {
     exit "$WENT_BACK"
 }
 
-# blank BEFORE TARGET: the same account of the workers, without the daemon's image.
+# blank BEFORE TARGET: copy the report, with the workers but without the daemon's start time.
 blank() {
     "$(find_python)" -I - "$1" "$2" <<'PYTHON'
 import json, sys
@@ -338,7 +338,7 @@ change_over() {
     health look "$SOCKET" >"$before" || say "the daemon in use does not answer: it is replaced nevertheless, and workers cannot be compared"
     keep_journal "$old"
     begin "$old" "$new" "$before"
-    # shellcheck disable=SC2064  # as they are now
+    # shellcheck disable=SC2064  # expand the variables now
     trap "interrupted '$old' '$new'" INT TERM HUP
     say "switch to $new"
     use "$new"

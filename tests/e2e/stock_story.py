@@ -277,15 +277,15 @@ HEAD = """# Supervisor's own client
 
 Read this when you want to use Supervisor's own client, or tools written for Supervisor, with extralife.
 
-The `supervisorctl` of PyPI's supervisor 4.3.0, unchanged, works with extralife as with its own daemon: over XML-RPC on the
-control socket.
+The `supervisorctl` of PyPI's supervisor 4.3.0, unchanged, works with extralife as it does with its own daemon: over XML-RPC on
+the control socket.
 
 ```
 supervisorctl -s unix:///run/extralife/supervisor.sock status
 ```
 
-Below, `tests/e2e/stock_story.py` ran every command against a real supervisord 4.3.0 and against extralife, with the same
-programs. A test compares what happens with this page. `python tests/e2e/stock_story.py` writes it anew.
+For the tables below, `tests/e2e/stock_story.py` ran every command against a real supervisord 4.3.0 and against extralife, with
+the same programs. A test compares the results with this page. `python tests/e2e/stock_story.py` writes the page again.
 
 ## Moving over
 
@@ -294,10 +294,10 @@ supervisorctl import /etc/supervisor/supervisord.conf --out extralife.toml
 supervisord -c extralife.toml --check
 ```
 
-`import` reads programs, groups, `numprocs`, `process_name`, includes, `%(...)s`, environments and event listeners, and prints
-what has no counterpart and why: on standard error, and as comments at the top of the file. It prints nothing that our own check
-refuses. A broken file, one that is no supervisord.conf, or one with more than 4 MiB is one sentence; an include inside an
-included file is left out, as with Supervisor.
+`import` reads programs, groups, `numprocs`, `process_name`, includes, `%(...)s`, environments and event listeners. It prints each
+setting without a counterpart, with the reason, on standard error and as comments at the top of the file. Its result always passes
+`supervisord --check`. For a broken file, a file that is no supervisord.conf, or a file of more than 4 MiB it prints one sentence.
+It leaves out an include inside an included file, as Supervisor does.
 
 | supervisord.conf | extralife.toml |
 |---|---|
@@ -305,7 +305,7 @@ included file is left out, as with Supervisor.
 | `environment`, `directory`, `umask` of `[supervisord]` too | `env`, `directory`, `umask` |
 | every program | `kind = "service"`: it takes no training slot, and is not judged by progress |
 | `startsecs`, `startretries` | `start_s`, `start_retries`: retries after 1, 2, 3 ... s, then FATAL, and `status` ends with 3 |
-| `autorestart = true`, `false`; `unexpected` + `exitcodes` | `restart = "always"`, `"never"`; `done_codes = [0, 2]`. After it had started, the [growing delays](../supervisor/policy/worker/restart.py) of `[restart]` |
+| `autorestart = true`, `false`; `unexpected` + `exitcodes` | `restart = "always"`, `"never"`; `done_codes = [0, 2]`. After a successful start, the [growing delays](../supervisor/policy/worker/restart.py) of `[restart]` apply |
 | `stopsignal`, `stopwaitsecs`, `stopasgroup` | `stop_signal`, `stop_grace_s`, `stop_signal_to` |
 | `priority`, `autostart`, `user` | `priority` (of starts), `autostart`, `user` (also HOME, USER, LOGNAME and SHELL, unless `env` has them) |
 | `redirect_stderr`, `stdout_logfile`, `stderr_logfile` | `redirect_stderr`, `stdout_log`, `stderr_log`: `AUTO`, `NONE` (also for `/dev/null`) or a path |
@@ -313,8 +313,8 @@ included file is left out, as with Supervisor.
 | standard input, which every program has | `stdin = true`, for `fg` and `sendProcessStdin` |
 | `[eventlistener:x]` | a program with `extralifectl listen EVENTS -- COMMAND` |
 
-What runs as a service is restarted as under Supervisor, and no more. Without the line `kind = "service"` the same section is a
-training. `supervisorctl update` then gives it a slot, and with a few lines steps, checkpoints, accounts and rollback:
+extralife restarts a service as Supervisor does, and adds nothing else. Without the line `kind = "service"` the same section is a
+training. `supervisorctl update` then gives it a slot. With a few more lines it gets steps, checkpoints, accounts and rollback:
 
 ```toml
 [level]
@@ -328,11 +328,11 @@ checkpoint_step = 'step=(\\d+)'
 log_regex = 'step=(?P<step>\\d+) return=(?P<return>\\S+)'
 ```
 
-[Any script](any-script.md) explains these lines, [four games](recipes.md#scripts-that-stay-as-they-are) are a whole file.
+[Any script](any-script.md) explains these lines, [four games](recipes.md#scripts-that-stay-as-they-are) is a complete file.
 
 ## Event listeners
 
-A listener is a program of its own whose command begins with `supervisorctl listen`:
+A listener is a separate program whose command begins with `supervisorctl listen`:
 
 ```toml
 [program.crashmail]
@@ -340,44 +340,47 @@ command = ["extralifectl", "listen", "PROCESS_STATE_EXITED", "--", "/opt/superla
 progress = "none"
 ```
 
-superlance and its `supervisor` belong into an environment of their own: in ours, their package would hide extralife's.
-The journal is the queue, so no event is dropped: a listener that was away goes on behind the last event that it has answered. Of
-ticks it gets the newest. A listener that answers FAIL gets the event again; one that breaks the protocol, ends, or does
-not answer for ten minutes (`--timeout S`) is ended with one sentence in its log, and started again with growing delays.
-superlance's memmon, httpok, crashmail, crashmailbatch and fatalmailbatch and supervisor-checks' `supervisor_tcp_check` are run unchanged
-by a test. `multivisor-rpc` is no listener: it is a part of a supervisord's own process, and ours has no such parts.
-There are `PROCESS_STATE_*`, `PROCESS_LOG_*`, `PROCESS_GROUP_*`, `SUPERVISOR_STATE_CHANGE_*` and `TICK_*`; programs and clients send
-no events, so `PROCESS_COMMUNICATION` and `REMOTE_COMMUNICATION` never happen ([why so](adr/0069-listeners-fed-from-the-journal.md)).
+Install superlance and its `supervisor` in a separate environment: in extralife's environment, their package would hide
+extralife's. The journal is the queue, so no event is dropped: a listener that was away continues after the last event that it
+answered. Of ticks it gets only the newest. A listener that answers FAIL gets the event again. If a listener breaks the protocol,
+ends, or does not answer for ten minutes (`--timeout S`), extralife ends it with one sentence in its log, and starts it again with
+growing delays. A test runs superlance's memmon, httpok, crashmail, crashmailbatch and fatalmailbatch and supervisor-checks'
+`supervisor_tcp_check` unchanged. `multivisor-rpc` is no listener: it is a plug-in inside a supervisord process, and extralife has
+no such plug-ins. The events are `PROCESS_STATE_*`, `PROCESS_LOG_*`, `PROCESS_GROUP_*`, `SUPERVISOR_STATE_CHANGE_*` and `TICK_*`.
+Programs and clients send no events, so `PROCESS_COMMUNICATION` and `REMOTE_COMMUNICATION` never occur
+([why](adr/0069-listeners-fed-from-the-journal.md)).
 
 ## Differences and mappings
 
-- **Names.** A program without a group is its own, as with Supervisor: `Pong`, `Pong:Pong`, `Pong:*` and `Pong:` mean the same. The
-  seeds of a game are a group, and `group = "NAME"` makes others. Where Supervisor wants `group:name`, the name alone works
-  too. `reread` and `update` name programs, not groups, so that a new seed does not restart the others.
-- **States.** QUEUED, GATED and STOPPED appear as STOPPED, DONE as EXITED, the others unchanged; the description has our own state.
-  So Supervisor's `status` ends with 3 while a program waits for a slot; ours ends with 0.
-  A program in slow retry (its breaker is open after many deaths) appears as FATAL, so that monitoring sees it; the
-  description begins with BACKOFF and has the time of the next start. Our own `status` shows BACKOFF and ends with 3.
+- **Names.** A program without a group is a group by itself, as with Supervisor: `Pong`, `Pong:Pong`, `Pong:*` and `Pong:` mean
+  the same. The seeds of a game are a group, and `group = "NAME"` puts a program into another group. Where Supervisor requires
+  `group:name`, the name alone works too. `reread` and `update` name programs, not groups, so that a new seed does not restart the
+  others.
+- **States.** QUEUED, GATED and STOPPED appear as STOPPED, DONE as EXITED, the others unchanged; the description has extralife's
+  own state. So Supervisor's `status` ends with 3 while a program waits for a slot; extralife's own `status` ends with 0. A
+  program in slow retry (its breaker is open after many deaths) appears as FATAL, so that monitoring sees it; the description
+  begins with BACKOFF and has the time of the next start. extralife's own `status` shows BACKOFF and ends with 3.
 - **start** answers once the process has lived for half a second or trains; Supervisor waits for `startsecs`. For a program without a
   slot the answer is `started`: it starts by itself, and `status` shows the reason of the delay. A program in BACKOFF starts at
   once; Supervisor calls it already started.
-- **stop** holds through restarts of daemon and host. `stop all` also stops programs that wait for a slot.
-- **update** handles our configuration like Supervisor's: removed programs stop, changed programs save, leave and start with their
-  new settings, new programs are added. A change without a restart is listed as a group to be added, by its section: `[level]`, `[stall]`, or `[program.Pong]` for a program's limits. So a stock
-  `update` applies the whole file. Unlike our own `update` it starts a stopped program that has changed, if its
-  `autostart` is true, and resets its count of restarts: it removes and adds, as with Supervisor
-  ([why](adr/0010-stock-update-by-sections.md)).
+- **stop** stays in effect through restarts of daemon and host. `stop all` also stops programs that wait for a slot.
+- **update** handles extralife's configuration like Supervisor's: removed programs stop, changed programs save, leave and start
+  with their new settings, new programs are added. A change without a restart is listed as a group to be added, by its section:
+  `[level]`, `[stall]`, or `[program.Pong]` for a program's limits. So a stock `update` applies the whole file. Unlike extralife's
+  own `update` it starts a stopped program that has changed, if its `autostart` is true, and resets its count of restarts. The
+  reason is that it removes and adds the program, as with Supervisor ([why](adr/0010-stock-update-by-sections.md)).
 - **reload** lets the daemon replace itself; the workers are not touched (Supervisor stops and starts all of them). A configuration with
   mistakes is refused with CANT_REREAD and a list of all mistakes, and the daemon keeps its configuration.
-- **While the daemon ends** read requests are still answered, so that `status` shows the programs that still save; Supervisor refuses
-  all requests.
-- **tail** replaces what is not UTF-8 and shows control characters as ␛ or ␀. Supervisor's server fails at the first,
-  its client at the second. At most one MiB is read at a time.
-- **Event listeners** (superlance and others) run unchanged behind `supervisorctl listen` ([below](#event-listeners)).
-- **Standard input** (`fg`, `sendProcessStdin`) has a program with `stdin = true`; `import` writes it. Others read an empty one, so
-  that a question of theirs fails at once. The pipe outlives the daemon. What a program does not read within 2 s is refused.
+- **While the daemon ends** it still answers read requests, so that `status` shows the programs that still save; Supervisor
+  refuses all requests.
+- **tail** replaces bytes that are not UTF-8 and shows control characters as ␛ or ␀. Supervisor's server fails at such bytes, its
+  client at control characters. `tail` reads at most one MiB at a time.
+- **Event listeners** (superlance and others) run unchanged behind `supervisorctl listen` ([above](#event-listeners)).
+- **Standard input** (`fg`, `sendProcessStdin`): only a program with `stdin = true` has it; `import` writes this setting. Other
+  programs read an empty standard input, so a program that asks a question fails at once. The pipe outlives the daemon. Input that
+  a program does not read within 2 s is refused.
 - **Refused**: `sendRemoteCommEvent` (no client sends events), `clearLog` (the daemon rotates its own log).
-- **version** is `4.3.0+extralife.` and our version.
+- **version** is `4.3.0+extralife.` and extralife's version.
 - `system.multicall` answers with bare values, as Supervisor's does.
 - The journal records the user behind each change, as the kernel reports it for the connection.
 """
