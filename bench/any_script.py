@@ -196,7 +196,7 @@ SIDES: dict[str, type[Box]] = {each.name: each for each in (Extralife, Superviso
 
 
 class Run:
-    """One side, with a separate directory for each program; `harm` injects a fault."""
+    """One side, with a separate directory for each program."""
 
     def __init__(self, side: type[Box], directory: Path, tag: str) -> None:
         self.directory = directory
@@ -218,7 +218,7 @@ class Run:
         except FileNotFoundError:
             return 0
 
-    def harm(self, program: str, kind: str) -> bool:
+    def inject_fault(self, program: str, kind: str) -> bool:
         """Inject a fault; False: no trainer was running."""
         where = self.directory / program
         if kind == "outage":
@@ -284,7 +284,7 @@ def measure(names: list[str], seed: int, length_s: float) -> dict[str, dict[str,
         for at_s, program, kind in faults(seed, length_s):
             time.sleep(max(0.0, began_s + at_s - time.monotonic()))  # until the next fault
             for name, run in runs.items():
-                struck[name] += run.harm(program, kind)
+                struck[name] += run.inject_fault(program, kind)
         time.sleep(max(0.0, began_s + length_s - time.monotonic()))  # the rest of the time, the same for all sides
         passed_s = time.monotonic() - began_s
         return {

@@ -59,7 +59,7 @@ def nature_state() -> dict[str, torch.Tensor]:
     return tensors
 
 
-class Turns:
+class BusyLoop:
     """A simplified busy training thread: turns of about a millisecond, of which it measures the longest."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ def summary(values: list[float]) -> dict[str, float]:
     }
 
 
-class Noting(Client):
+class RecordingClient(Client):
     """A client without a supervisor that stores the reported write times."""
 
     def __init__(self) -> None:
@@ -95,8 +95,8 @@ class Noting(Client):
         self.write_s.append(write_s)
 
 
-def checkpoints(directory: Path, turns: Turns) -> dict[str, object]:
-    state, client = nature_state(), Noting()
+def checkpoints(directory: Path, busy_loop: BusyLoop) -> dict[str, object]:
+    state, client = nature_state(), RecordingClient()
     saver = Checkpointer(directory, client, {"game": "Pong"})
     blocked, gaps = [], []
     for step in range(SAVES):
@@ -104,7 +104,7 @@ def checkpoints(directory: Path, turns: Turns) -> dict[str, object]:
         clones = {name: tensor.detach().clone() for name, tensor in state.items()}
         assert saver.save(step, clones, {"rng": list(range(624))}, mean_return=None, stall_s=0.0)
         blocked.append(time.perf_counter() - begun)
-        gaps.append(turns.until(lambda: saver.wait(0)))
+        gaps.append(busy_loop.until(lambda: saver.wait(0)))
         assert saver.failure is None, saver.failure
     begun = time.perf_counter()
     assert saver.load_newest() is not None
@@ -118,7 +118,7 @@ def checkpoints(directory: Path, turns: Turns) -> dict[str, object]:
     }
 
 
-def replay(directory: Path, turns: Turns) -> dict[str, object]:
+def replay(directory: Path, busy_loop: BusyLoop) -> dict[str, object]:
     memory = Replay(100_000, ENVS, directory=directory, stack=4, n_step=3, gamma=0.99)
     rng = np.random.default_rng(0)
     frames = rng.integers(0, 256, (ENVS, 84, 84), dtype=np.uint8)
@@ -141,7 +141,7 @@ def replay(directory: Path, turns: Turns) -> dict[str, object]:
             beside.append(append())
             return memory.wait(0)
 
-        gaps.append(turns.until(committed))
+        gaps.append(busy_loop.until(committed))
         writes.append(time.perf_counter() - begun)
     rates, generator = {}, torch.Generator().manual_seed(0)
     for batch in (32, BATCH, 2048):
@@ -173,15 +173,15 @@ def main() -> None:
     torch.set_num_threads(2)
     where = Path(tempfile.mkdtemp(prefix="checkpoint-stall-", dir=sys.argv[1] if len(sys.argv) > 1 else None))
     try:
-        turns = Turns()
-        quiet = summary([turns.until(lambda: True, least=40) for _ in range(10)])
+        busy_loop = BusyLoop()
+        quiet = summary([busy_loop.until(lambda: True, least=40) for _ in range(10)])
         result = {
             "cores": os.cpu_count(),
             "machine": platform.machine(),
             "torch": torch.__version__,
             "gap_without_writer": quiet,
-            "checkpoint": checkpoints(where / "run", turns),
-            "replay": replay(where / "replay", turns),
+            "checkpoint": checkpoints(where / "run", busy_loop),
+            "replay": replay(where / "replay", busy_loop),
         }
     finally:
         shutil.rmtree(where)

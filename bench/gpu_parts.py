@@ -47,7 +47,7 @@ class Wrong(Exception):
     """An expectation is not met; the message is one sentence that describes the actual result."""
 
 
-class Asked:
+class PartOptions:
     """The parsed command line, and the time that is left."""
 
     def __init__(self, words: list[str]) -> None:
@@ -70,7 +70,7 @@ class Asked:
         """The first true result of `look`. Raises Wrong when only the time for an orderly end (`keep_s`) is left."""
         while not (found := look()):
             if self.left_s() < keep_s:
-                raise Wrong(f"waited in vain for {what}")
+                raise Wrong(f"timed out waiting for {what}")
             time.sleep(0.1)  # the change is in another process, so it can only be polled
         return found
 
@@ -78,11 +78,11 @@ class Asked:
 # --- speed -------------------------------------------------------------------------------------------------------------
 
 
-def speed(asked: Asked) -> dict[str, Any]:
+def speed(options: PartOptions) -> dict[str, Any]:
     """Environment steps a second of a real worker: `speed ALGO ENVS DTYPE [FLAG ...]`."""
     import throughput
 
-    algo, envs, dtype, *more = asked.words
+    algo, envs, dtype, *more = options.words
     count, block = int(envs), int(envs) * (1 if algo == "dqn" else _ROLLOUT)
     flags = {
         "dqn": [
@@ -94,30 +94,30 @@ def speed(asked: Asked) -> dict[str, Any]:
         "ppo": [f"--n-steps={_ROLLOUT}", f"--batch-size={_batch(count)}", f"--epochs={_EPOCHS}"],
         "pqn": [f"--n-steps={_ROLLOUT}", f"--batch-size={_batch(count)}", f"--epochs={_EPOCHS}"],
     }[algo]
-    game, threads = ("Catch", 1) if asked.tiny else ("Pong", os.cpu_count() or 1)
-    settle_s = 0.5 if asked.tiny else 3.0
+    game, threads = ("Catch", 1) if options.tiny else ("Pong", os.cpu_count() or 1)
+    settle_s = 0.5 if options.tiny else 3.0
     # Half of the time is for the start: imports, environments, and the first updates, which choose their algorithms.
-    seconds = 0.5 if asked.tiny else max(3.0, min(asked.left_s() / 2 - settle_s, 10.0))
-    words = [f"--num-envs={count}", f"--dtype={dtype}", f"--device={asked.device}", *flags, *more]
+    seconds = 0.5 if options.tiny else max(3.0, min(options.left_s() / 2 - settle_s, 10.0))
+    words = [f"--num-envs={count}", f"--dtype={dtype}", f"--device={options.device}", *flags, *more]
     found = throughput.ours(algo, words, seconds, threads, game=game, block=block, settle_s=settle_s)
     return {"steps/s": found["steps_per_s"], "steps/CPU s": found["steps_per_cpu_s"]}
 
 
-def graphs(asked: Asked) -> dict[str, Any]:
-    if not asked.cuda:
+def graphs(options: PartOptions) -> dict[str, Any]:
+    if not options.cuda:
         raise Absent(NO_CUDA)
-    return speed(asked)
+    return speed(options)
 
 
-def sb3(asked: Asked) -> dict[str, Any]:
+def sb3(options: PartOptions) -> dict[str, Any]:
     """Stable-Baselines3 with the same load: `sb3 ALGO ENVS`. Its networks use fp32."""
     import throughput
     from environments import ENVS
 
-    algo, envs = asked.words
+    algo, envs = options.words
     if not (ENVS / "peers" / "complete").exists():
         raise Absent("Stable-Baselines3 is not installed: bench/throughput.py makes its environment at first use")
-    settle_s, seconds = (0.5, 0.5) if asked.tiny else (2.0, max(3.0, min(asked.left_s() / 3, 10.0)))
+    settle_s, seconds = (0.5, 0.5) if options.tiny else (2.0, max(3.0, min(options.left_s() / 3, 10.0)))
     command = [ENVS / "peers" / "bin" / "python", "-W", "ignore", ROOT / "bench" / "peer_sb3.py", algo, envs]
     command += [_batch(int(envs)), _RATIO if algo == "dqn" else _EPOCHS, settle_s, seconds]
     done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=True)
@@ -136,19 +136,19 @@ def _batch(envs: int) -> int:
 class Daemon:
     """A real supervisord with one program, Pong, on this device."""
 
-    def __init__(self, asked: Asked, tables: str, *, address_space: int = 0) -> None:
-        self.state = asked.scratch / "state"
+    def __init__(self, options: PartOptions, tables: str, *, address_space: int = 0) -> None:
+        self.state = options.scratch / "state"
         # Sockets need a short path. The daemon's processes are found by the scratch directory on their command lines.
         self.runtime = tempfile.TemporaryDirectory(prefix="xlb-", ignore_cleanup_errors=True)
-        self.config = asked.scratch / "x.toml"
-        level = "num_envs = 4\nbatch_size = 64\nthreads = 1\n" if asked.tiny else "num_envs = 64\nbatch_size = 512\n"
+        self.config = options.scratch / "x.toml"
+        level = "num_envs = 4\nbatch_size = 64\nthreads = 1\n" if options.tiny else "num_envs = 64\nbatch_size = 512\n"
         self.config.write_text(
             f'[daemon]\nstate_dir = "{self.state}"\nruntime_dir = "{self.runtime.name}"\nsample_period_s = 0.5\n'
             f"[level]\nslots = 1\n{level}[training]\nlearning_starts = 1_000\nreplay_size = 140_000\n"
-            f'device = "{asked.device}"\n{tables}'
+            f'device = "{options.device}"\n{tables}'
         )
         command = [sys.executable, "-m", "supervisor", "-c", str(self.config)]
-        self.log = (asked.scratch / "daemon.log").open("wb")
+        self.log = (options.scratch / "daemon.log").open("wb")
         limit = (address_space, address_space)
         self.process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
@@ -192,8 +192,8 @@ class Daemon:
 
 
 @contextlib.contextmanager
-def daemon(asked: Asked, tables: str, *, address_space: int = 0) -> Iterator[Daemon]:
-    made = Daemon(asked, tables, address_space=address_space)
+def daemon(options: PartOptions, tables: str, *, address_space: int = 0) -> Iterator[Daemon]:
+    made = Daemon(options, tables, address_space=address_space)
     try:
         yield made
     finally:
@@ -214,21 +214,21 @@ def hog(leave_mib: int) -> Iterator[subprocess.Popen[str]]:
             held.kill()
 
 
-def oom(asked: Asked) -> dict[str, Any]:
+def oom(options: PartOptions) -> dict[str, Any]:
     """A batch that is too large: the worker dies of a real out-of-memory error, and gets smaller batches until one fits."""
     # The first update comes after batch / ratio environment steps: with a high ratio it comes soon.
-    batch, ratio = (16_384, 256.0) if asked.tiny else (65_536, 64.0)
-    network = "small" if asked.tiny else "auto"
+    batch, ratio = (16_384, 256.0) if options.tiny else (65_536, 64.0)
+    network = "small" if options.tiny else "auto"
     tables = f'replay_ratio = {ratio}\nnetwork = "{network}"\n[gate]\nmin_free_mb = 0\n'
     tables += f"[program.Pong]\nbatch_size = {batch}\n"
-    scarce = hog(_HOG_LEAVES_MIB) if asked.cuda else contextlib.nullcontext()
+    scarce = hog(_HOG_LEAVES_MIB) if options.cuda else contextlib.nullcontext()
     began_s = time.monotonic()
-    with scarce, daemon(asked, tables, address_space=0 if asked.cuda else _TINY_ADDRESS_SPACE) as box:
-        found = asked.wait(lambda: box.trains() if box.status() and box.facts("BatchLowered") else None, _story(box))
+    with scarce, daemon(options, tables, address_space=0 if options.cuda else _TINY_ADDRESS_SPACE) as box:
+        found = options.wait(lambda: box.trains() if box.status() and box.facts("BatchLowered") else None, _story(box))
         causes = [fact["cause"] for fact in box.facts("Exited")]
         lowered = [fact["batch_size"] for fact in box.facts("BatchLowered")]
     if set(causes) != {"out_of_memory"}:
-        raise Wrong(f"the ends were told as {', '.join(causes)}, not as out of memory")
+        raise Wrong(f"the exits were recorded as {', '.join(causes)}, not as out of memory")
     return {"batch": batch, "lowered to": lowered[-1], "attempts": found["attempt"],
             "trains again after s": time.monotonic() - began_s}  # fmt: skip
 
@@ -237,30 +237,30 @@ def _story(box: Daemon) -> str:
     return f"an out-of-memory error that a smaller batch answers (its log is {box.state}/programs/Pong/stdout.log)"
 
 
-def gate(asked: Asked) -> dict[str, Any]:
+def gate(options: PartOptions) -> dict[str, Any]:
     """Another process holds the memory: the program waits, and starts once it is free."""
-    if not asked.cuda:
+    if not options.cuda:
         raise Absent(NO_NVML)
     tables = "[gate]\nmin_free_mb = 8000\npoll_s = 1.0\n[program.Pong]\n"
     with contextlib.ExitStack() as stack:
         held = stack.enter_context(hog(1_000))
-        box = stack.enter_context(daemon(asked, tables))
-        gated = asked.wait(lambda: (p := box.program()).get("phase") == "GATED" and p, "the program to wait for memory")
+        box = stack.enter_context(daemon(options, tables))
+        gated = options.wait(lambda: (p := box.program()).get("phase") == "GATED" and p, "the program to wait for memory")
         held.kill()
         freed_s = time.monotonic()
-        asked.wait(lambda: box.program().get("phase") in {"STARTING", "RUNNING"}, "it to start")
+        options.wait(lambda: box.program().get("phase") in {"STARTING", "RUNNING"}, "it to start")
         started_s = time.monotonic() - freed_s
-        asked.wait(box.trains, "it to train")
+        options.wait(box.trains, "it to train")
     return {"it said": gated["why"], "started after s": started_s}
 
 
-def nvml(asked: Asked) -> dict[str, Any]:
+def nvml(options: PartOptions) -> dict[str, Any]:
     """The driver's readings of the GPU, by the worker's activity (acting, updating and so on)."""
-    if not asked.cuda:
+    if not options.cuda:
         raise Absent(NO_NVML)
-    with daemon(asked, "[program.Pong]\n") as box:
-        asked.wait(box.trains, "it to train")
-        time.sleep(max(2.0, min(20.0, asked.left_s() - 15.0)))  # collect readings, five a second
+    with daemon(options, "[program.Pong]\n") as box:
+        options.wait(box.trains, "it to train")
+        time.sleep(max(2.0, min(20.0, options.left_s() - 15.0)))  # collect readings, five a second
         gpus = (box.status().get("daemon", {}).get("gpu") or {}).get("gpus") or []
     if not gpus:
         raise Wrong("the daemon has no reading of the GPU")
@@ -283,7 +283,7 @@ _TRAINER = {"dqn": {"learning_starts": 256, "replay_ratio": 2.0, "target_period"
             "pqn": {"n_steps": 16}}  # fmt: skip
 
 
-def resume(asked: Asked) -> dict[str, Any]:
+def resume(options: PartOptions) -> dict[str, Any]:
     """`resume ALGO`: a learner that never stopped, and one that loads its checkpoint from disk, must end bit-identical."""
     import torch
 
@@ -293,19 +293,19 @@ def resume(asked: Asked) -> dict[str, Any]:
     from workers.checkpoint import Checkpointer
     from workers.contract import Client
 
-    (algo,) = asked.words
-    game, count, before, after = ("Catch", 8, 64, 32) if asked.tiny else ("Pong", 32, 96, 64)
+    (algo,) = options.words
+    game, count, before, after = ("Catch", 8, 64, 32) if options.tiny else ("Pong", 32, 96, 64)
     made = args_module.make(
         game, algo=algo, num_envs=count, batch_size=64, threads=1, replay_size=20_000, deterministic=True,
-        device=asked.device, **_TRAINER[algo],
+        device=options.device, **_TRAINER[algo],
     )  # fmt: skip
-    chosen = precision.choose(asked.device, made.dtype)
+    chosen = precision.choose(options.device, made.dtype)
     precision.use_deterministic(chosen.device)
     torch.set_num_threads(1)
-    checkpoints, stores = asked.scratch / "checkpoints", asked.scratch / "stores"
+    checkpoints, stores = options.scratch / "checkpoints", options.scratch / "stores"
 
     def learner(name: str) -> Any:
-        return kind(algo).make(made, envs.spec_of(game, made.resolution), chosen, asked.scratch / name)
+        return kind(algo).make(made, envs.spec_of(game, made.resolution), chosen, options.scratch / name)
 
     def run(one: Any, attempt: int, vector_steps: int) -> None:
         until = one.env_steps + vector_steps * count
@@ -318,8 +318,8 @@ def resume(asked: Asked) -> dict[str, Any]:
     saved = saver.save(whole.env_steps, *whole.snapshot(), mean_return=whole.mean_return, stall_s=0.0)
     if not (saved and saver.wait(60)) or saver.failure:
         raise Wrong(f"the checkpoint could not be saved: {saver.failure}")
-    if (asked.scratch / "whole").exists():  # copy its replay as of now
-        shutil.copytree(asked.scratch / "whole", stores)
+    if (options.scratch / "whole").exists():  # copy its replay as of now
+        shutil.copytree(options.scratch / "whole", stores)
     run(whole, 2, after)  # games cannot be saved: both learners begin new ones here
 
     resumed = learner("stores")
@@ -352,7 +352,7 @@ def _differing(one: Any, other: Any) -> set[str]:
 
 # --- the process -------------------------------------------------------------------------------------------------------
 
-PARTS: dict[str, Callable[[Asked], dict[str, Any]]] = {
+PARTS: dict[str, Callable[[PartOptions], dict[str, Any]]] = {
     "speed": speed, "graphs": graphs, "sb3": sb3, "oom": oom, "gate": gate, "nvml": nvml, "resume": resume,
 }  # fmt: skip
 
@@ -360,10 +360,10 @@ PARTS: dict[str, Callable[[Asked], dict[str, Any]]] = {
 def main() -> None:
     sys.path.insert(0, str(ROOT / "bench"))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `finally` blocks end daemons and hogs
-    asked = Asked(sys.argv[1:])
+    options = PartOptions(sys.argv[1:])
     result: dict[str, Any] = {"figures": {}, "absent": [], "failed": ""}
     try:
-        result["figures"] = PARTS[asked.part](asked)
+        result["figures"] = PARTS[options.part](options)
     except Absent as error:
         result["absent"] = [str(error)]
     except Wrong as error:

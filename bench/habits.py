@@ -45,7 +45,7 @@ GAMES = """
 """.split()  # games with much early reward, by published results after 100,000 steps
 
 
-def earned(game: str, steps: int) -> dict[str, float | int]:
+def measure_play(game: str, steps: int) -> dict[str, float | int]:
     """Clipped rewards per thousand steps for each kind of play; all kinds run together in one set of environments."""
     spec = envs.spec_of(game, 42)
     count = spec.actions + RANDOM + FRESH
@@ -74,7 +74,7 @@ def earned(game: str, steps: int) -> dict[str, float | int]:
     }  # fmt: skip
 
 
-def thrown(game: str, habits: list[NDArray[np.float64]], each: int, steps: int, seed: int) -> NDArray[np.float64]:
+def play_habits(game: str, habits: list[NDArray[np.float64]], each: int, steps: int, seed: int) -> NDArray[np.float64]:
     """Clipped rewards [steps, habits], summed over `each` environments per habit. A habit is a probability per action."""
     spec = envs.spec_of(game, 42)
     games = envs.make(spec, envs.env_seeds(seed, 1, 0, each * len(habits)), 1)
@@ -95,9 +95,9 @@ def coins(game: str) -> None:
     named = {f"a coin between {a} and {b}": (one[a] + one[b]) / 2 for a, b in itertools.combinations(range(len(one)), 2)}
     named |= {f"{a}, three in ten at random": 0.7 * one[a] + 0.3 / len(one) for a in range(len(one))}
     names = list(named)
-    first = thrown(game, list(named.values()), 2, FEW_STEPS, 1).sum(0) * 1_000.0 / (2 * FEW_STEPS)
+    first = play_habits(game, list(named.values()), 2, FEW_STEPS, 1).sum(0) * 1_000.0 / (2 * FEW_STEPS)
     best = [int(at) for at in np.argsort(-first)[:3]]
-    rows = thrown(game, [named[names[at]] for at in best], 32, MANY_STEPS, 2)
+    rows = play_habits(game, [named[names[at]] for at in best], 32, MANY_STEPS, 2)
     for column, at in enumerate(best):
         windows = np.convolve(rows[:, column], np.ones(WINDOW), "valid") * 1_000.0 / (32 * WINDOW)
         print(
@@ -121,7 +121,7 @@ def main() -> None:
     found = {}
     print(f"{'':14s} {'actions':>7s} {'random':>8s} {'best action':>16s} {'best network':>13s} {'CPU s':>7s}")
     for game in options.games:
-        row = found[game] = earned(game, options.steps)
+        row = found[game] = measure_play(game, options.steps)
         print(
             f"{game:14s} {row['actions']:7d} {row['random']:8.1f} {row['constant']:10.1f} ({row['which']:3d}) "
             f"{row['fresh']:13.1f} {row['ms']:7.2f}",

@@ -145,26 +145,26 @@ def tested(made: algorithms.Learner, count: int) -> Readings:
     envs.MOST_GAME_FRAMES = 400  # type: ignore[misc]
     with tempfile.TemporaryDirectory() as directory:
         before = rss_bytes()
-        trials = EvaluationGames(made, Path(directory))
+        tests = EvaluationGames(made, Path(directory))
         for number in range(count + SETTLING_TESTS):
             made.env_steps += made.args.num_envs  # else it would be the same test again
-            if trials.play(lambda: True) is None:
+            if tests.play(lambda: True) is None:
                 raise SystemExit("a test was not played to its end")
             if number == 0:
                 print(f"environments for tests and their first games: {(rss_bytes() - before) / 2**20:+.1f} MiB", flush=True)
             if number >= SETTLING_TESTS:
                 readings.read(float(number))
-        trials.close()
+        tests.close()
     return readings
 
 
-def told(name: str, readings: Readings, a_day: float, unit: str) -> tuple[bool, dict[str, float]]:
-    fine, body = _told(name, readings.of(RESIDENT), a_day, unit)
-    _, beside = _told("  given out", readings.of(GIVEN_OUT), a_day, unit)
+def print_slopes(name: str, readings: Readings, a_day: float, unit: str) -> tuple[bool, dict[str, float]]:
+    fine, body = _print_slope(name, readings.of(RESIDENT), a_day, unit)
+    _, beside = _print_slope("  given out", readings.of(GIVEN_OUT), a_day, unit)
     return fine, {**body, **{f"given_out_{key}": value for key, value in beside.items()}, "readings": len(readings)}
 
 
-def _told(name: str, readings: list[tuple[float, float]], a_day: float, unit: str) -> tuple[bool, dict[str, float]]:
+def _print_slope(name: str, readings: list[tuple[float, float]], a_day: float, unit: str) -> tuple[bool, dict[str, float]]:
     rise, half = slope(readings)
     memory = readings[-1][1]
     daily = rise * a_day
@@ -196,13 +196,13 @@ def main() -> int:
     games = envs.make(spec, envs.env_seeds(1, 1, 0, settings.num_envs), settings.threads)
     minutes = trained(made, games, options.minutes)
     games.close()
-    trains, body = told(f"{options.minutes:g} minutes of {options.algo}", minutes, 86_400.0, "second")
+    trains, body = print_slopes(f"{options.minutes:g} minutes of {options.algo}", minutes, 86_400.0, "second")
     # Assumed: a test every quarter of an hour, as often as the restarts below.
-    fine, tests = told(f"{options.tests} tests", tested(made, options.tests), 96.0, "test")
+    fine, tests = print_slopes(f"{options.tests} tests", tested(made, options.tests), 96.0, "test")
     fine = fine and trains
     # Assumed: a worker restarts every quarter of an hour, 96 times a day.
     name = f"{options.restarts} restarts of {options.num_envs} games"
-    also, restarts = told(name, restarted(made, options.restarts), 96.0, "restart")
+    also, restarts = print_slopes(name, restarted(made, options.restarts), 96.0, "restart")
     out = ROOT / "bench" / "results" / "leak.json"
     out.parent.mkdir(exist_ok=True)
     out.write_text(json.dumps({"training": body, "tests": tests, "restarts": restarts}, indent=1) + "\n")

@@ -55,7 +55,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 BROKEN = ("none", "lr", "shuffled", "sign", "blind")
 
 
-class Told:
+class CountingEnvs:
     """Environments that count the true rewards, while the learner may get changed rewards or frames."""
 
     def __init__(self, inner: envs.Envs, broken: str) -> None:
@@ -93,14 +93,14 @@ class Told:
 
 def made_for(
     game: str, algo: str, seed: int, broken: str, threads: int, **changes: Any
-) -> tuple[algorithms.Learner, Told, envs.Envs]:
+) -> tuple[algorithms.Learner, CountingEnvs, envs.Envs]:
     """(learner, environments for its `train`, the underlying environments, to be closed)."""
     chosen = COMMON | SETTINGS[algo] | ({"lr": 0.0} if broken == "lr" else {}) | changes
     settings = args.make(game, algo=algo, seed=seed, threads=threads, **chosen)
     spec = envs.spec_of(settings.game, settings.resolution)
     made = algorithms.kind(settings.algo).make(settings, spec, precision.choose("cpu", "fp32"), None)
     games = envs.make(spec, envs.env_seeds(seed, 1, 0, settings.num_envs), settings.threads)
-    return made, Told(games, broken), games
+    return made, CountingEnvs(games, broken), games
 
 
 def curve(options: argparse.Namespace, algo: str, seed: int, broken: str) -> list[dict[str, float]]:

@@ -71,7 +71,7 @@ def night(box: Box, minutes: float) -> None:
     for share, fault in FAULTS.items():
         until_share(began_s, minutes, share)
         print(f"{60 * minutes * share:.0f} s: {fault}", flush=True)
-        harm(box, fault)
+        inject_fault(box, fault)
     until_share(began_s, minutes, 1.0)
 
 
@@ -79,7 +79,7 @@ def until_share(began_s: float, minutes: float, share: float) -> None:
     time.sleep(max(0.0, began_s + 60.0 * minutes * share - time.monotonic()))
 
 
-def harm(box: Box, fault: str) -> None:
+def inject_fault(box: Box, fault: str) -> None:
     if fault == "cut":
         box.cut_power()
         time.sleep(DOWN_S)

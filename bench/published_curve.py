@@ -108,7 +108,7 @@ def share_of_gain(game: str, rows: list[dict[str, float | None]]) -> float | Non
     return sum(ours - base for ours, _ in pairs) / published if published > 0 else None
 
 
-def told(game: str, row: dict[str, float | None], spent_s: float | None) -> str:
+def format_row(game: str, row: dict[str, float | None], spent_s: float | None) -> str:
     number = int((row["steps"] or 0) // ROW) - 1
     theirs = f"{PUBLISHED[game][number][0]:9.1f}" if number < len(PUBLISHED[game]) else "        -"
     ours = "        -" if row["mean"] is None else f"{row['mean']:9.1f} +- {row['error'] or 0.0:5.1f}"
@@ -138,7 +138,7 @@ def curve(game: str, options: argparse.Namespace) -> list[dict[str, float | None
     played, begun_s = Recorded(pool, made.env_steps, games), time.process_time()
     seen = {"rows": len(rows_of(games, made.env_steps)), "saved": made.env_steps}
     for row in rows_of(games, made.env_steps):
-        print(told(game, row, None), flush=True)
+        print(format_row(game, row, None), flush=True)
 
     def spent_s() -> float:
         return spent_before_s + time.process_time() - begun_s
@@ -154,8 +154,8 @@ def curve(game: str, options: argparse.Namespace) -> list[dict[str, float | None
     def boundary() -> bool:
         if made.env_steps // ROW > seen["rows"]:
             seen["rows"] += 1
-            print(told(game, rows_of(games, made.env_steps)[-1], spent_s()), flush=True)
-        if made.at_rest() and made.env_steps >= min(seen["saved"] + SAVED_EVERY, options.steps):
+            print(format_row(game, rows_of(games, made.env_steps)[-1], spent_s()), flush=True)
+        if made.can_save_all() and made.env_steps >= min(seen["saved"] + SAVED_EVERY, options.steps):
             if made.env_steps > seen["saved"]:
                 save()
             return made.env_steps < options.steps

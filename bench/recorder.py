@@ -179,7 +179,7 @@ class Recorded:
 
 
 class Question(NamedTuple):
-    said: str
+    title: str
     sources: Recorded
     page: str
     query: dict[str, str]
@@ -212,10 +212,10 @@ def questions(workers: Recorded, scripts: Recorded, gpus: Recorded, name: str) -
         (f"{len(OWN)} figures of their own", own, scripts),
         (f"{MOST_SERIES} curves, {len(OWN)} of their own", most(OWN), scripts),
     ]
-    for said, series, sources in asked_for:
+    for label, series, sources in asked_for:
         asked = {"series": series, "points": "2000"}
-        yield Question(f"curves: {said}, all programs", sources, "curves", asked)
-        yield Question(f"curves: {said}, 1 program", sources, "curves", {**asked, "subjects": name})
+        yield Question(f"curves: {label}, all programs", sources, "curves", asked)
+        yield Question(f"curves: {label}, 1 program", sources, "curves", {**asked, "subjects": name})
     for sheet in (HOST, GPUS):
         series = ",".join(each.name for each in sheet.series)
         yield Question(
@@ -329,22 +329,22 @@ def main() -> None:
         found["took_ms"] = {}
         for question in questions(*(Recorded(path, names) for path in paths.values()), names[0]):
             took = longest(question, given.rounds)
-            found["took_ms"][question.said] = took._asdict()
+            found["took_ms"][question.title] = took._asdict()
             print(
-                f"{question.said:<54} {three(took.page_ms)}  {three(took.json_ms)} {took.window_s / HOUR_S:7.1f}h "
+                f"{question.title:<54} {three(took.page_ms)}  {three(took.json_ms)} {took.window_s / HOUR_S:7.1f}h "
                 f"{took.points:7,} {took.numbers:7,} {took.size_bytes / 1e3:6.0f}", flush=True
             )  # fmt: skip
         drawn(Path(made))
         for curves in (("mean_return",), ("mean_return", "loss")):
-            said = f"event files: {len(curves)} of 20 curves of 300,000 scalars"
+            title = f"event files: {len(curves)} of 20 curves of 300,000 scalars"
             spent_ms = [timed(lambda curves=curves: files_read(Path(made), curves))[0] for _ in range(given.rounds)]
-            found["took_ms"][said] = {"page_ms": spent_ms}
-            print(f"{said:<54} {three(spent_ms)}")
+            found["took_ms"][title] = {"page_ms": spent_ms}
+            print(f"{title:<54} {three(spent_ms)}")
         spent_ms = committed(Path(made) / "commit.sqlite", names, given.rounds)
         found["commit_ms"] = spent_ms
         print(f"{f'commit of one moment, {len(names)} rows':<54} {three(spent_ms)}")
-    worst = max((max(map(sum, zip(took["page_ms"], took.get("json_ms", took["page_ms"]), strict=True))), said)
-                for said, took in found["took_ms"].items() if "json_ms" in took)  # fmt: skip
+    worst = max((max(map(sum, zip(took["page_ms"], took.get("json_ms", took["page_ms"]), strict=True))), title)
+                for title, took in found["took_ms"].items() if "json_ms" in took)  # fmt: skip
     print(f"the longest with its JSON: {worst[0]:.1f} ms of {TARGET_MS:.0f}: {worst[1]}")
     out = ROOT / "bench" / "results" / "recorder.json"
     out.parent.mkdir(exist_ok=True)

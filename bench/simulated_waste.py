@@ -77,7 +77,7 @@ def waste(seed: int, kind: str, cost_s: float, interval_s: float | None, reboots
         "saving": saving_s / world.now_s,
     }
     off = found["waste"] - found["lost"] - found["restart"] - found["saving"]
-    assert abs(off) < 0.002, f"{off:+.4f} of the time is nowhere: {found}"
+    assert abs(off) < 0.002, f"{off:+.4f} of the time is unaccounted for: {found}"
     return found
 
 

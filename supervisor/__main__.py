@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status, one of `shell/exit_codes.py`."""
     if sd_journal.is_stream(2, os.environ):
-        sys.stderr = cast("TextIO", sd_journal.Complaints(sys.stderr))
+        sys.stderr = cast("TextIO", sd_journal.SeverityPrefixer(sys.stderr))
     args = list(sys.argv[1:] if argv is None else argv)
     options = parser().parse_args(args)
     if options.print_default:
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     environ = dict(os.environ)
     if not (options.check or options.detach):
         gc.disable()  # until all imports are done: the objects that they create stay alive
-        if not _our_turn(environ, options.config):
+        if not _wait_for_turn(environ, options.config):
             return 0
 
     def load(*, starting: bool = False) -> config.Loaded:
@@ -92,9 +92,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 functools.partial(load, starting=not options.detach), options.config, environ, flags
             )
     except config.ConfigError as error:
-        _complain(error.errors)
+        _print_messages(error.errors)
         return exit_codes.BAD_CONFIG
-    _complain([f"warning: {sentence}" for sentence in (*loaded.warnings, collision.sentence()) if sentence])
+    _print_messages([f"warning: {sentence}" for sentence in (*loaded.warnings, collision.sentence()) if sentence])
     if options.check:
         return _checked(loaded)
     if options.detach:
@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return serve(loaded, load, args, started_as, instead)
 
 
-def _complain(sentences: Sequence[str]) -> None:
+def _print_messages(sentences: Sequence[str]) -> None:
     for sentence in sentences:
         print(f"supervisord: {sentence}", file=sys.stderr)
 
@@ -132,14 +132,14 @@ def _load_or_last_good(
         errors = error.errors
     found = last_config.in_place(errors, config_file, environ, flags)
     if found is not None:
-        _complain([*errors, f"STARTS WITH THE LAST GOOD CONFIGURATION, {found[1].where}"])
+        _print_messages([*errors, f"STARTS WITH THE LAST GOOD CONFIGURATION, {found[1].where}"])
         return found
     if loaded is None:
         raise config.ConfigError(errors)
     return loaded, None
 
 
-def _our_turn(environ: dict[str, str], config_file: str | None) -> bool:
+def _wait_for_turn(environ: dict[str, str], config_file: str | None) -> bool:
     """Under a service manager, a start too soon after others waits. A new image of this process does not wait."""
     from supervisor.adapters.process import starts
     from supervisor.shell.daemon import ENV_LISTEN_FD

@@ -227,7 +227,7 @@ def _enter(cgroup: str, leaf: str) -> bool:
         finally:
             os.close(fd)
     except OSError as error:
-        _complain(f"cannot enter {cgroup}/{leaf}: {error.strerror}")
+        _log_error(f"cannot enter {cgroup}/{leaf}: {error.strerror}")
         return False
     return True
 
@@ -548,7 +548,7 @@ class _Leaving:
                 process.send(self._signal)
 
 
-def _see_off(leaving: _Leaving, end_signal: int) -> tuple[int, "struct_rusage"]:
+def _wait_for_tree(leaving: _Leaving, end_signal: int) -> tuple[int, "struct_rusage"]:
     """Reap until no child is left, which means no descendant. Returns the worker's (wait status, rusage)."""
     end: tuple[int, struct_rusage] | None = None
     while True:
@@ -586,7 +586,7 @@ def _exit_record(order: Order, pid: int, status: int, usage: "struct_rusage | No
     }  # fmt: skip
 
 
-def _complain(sentence: str) -> None:
+def _log_error(sentence: str) -> None:
     try:
         os.write(2, f"extralife shim: {sentence}\n".encode("utf-8", "replace"))
     except OSError:
@@ -599,11 +599,11 @@ def _write_exit(order: Order, record: dict[str, object]) -> None:
         _write_aside(order.attempt_dir + "/exit.json", text, sync=True, sync_dir=True)
     except OSError as error:
         # A full disk must not cost the exit code: the runtime directory is on another file system.
-        _complain(f"cannot write {order.attempt_dir}/exit.json: {error.strerror}")
+        _log_error(f"cannot write {order.attempt_dir}/exit.json: {error.strerror}")
         try:
             _write_aside(order.record + ".exit", text, sync=False)
         except OSError as worse:
-            _complain(f"cannot write {order.record}.exit either: {worse.strerror}")
+            _log_error(f"cannot write {order.record}.exit either: {worse.strerror}")
 
 
 # --- the whole of it ---------------------------------------------------------------------------------------------------
@@ -662,12 +662,12 @@ def main() -> None:
     try:
         _write_aside(order.record, _to_json(record) + "\n", sync=False)
     except OSError as error:
-        _complain(f"cannot write {order.record}: {error.strerror}")
+        _log_error(f"cannot write {order.record}: {error.strerror}")
     _answer(record)
     os.dup2(os.open("/dev/null", os.O_WRONLY), 1)
     os.chdir("/")
     leaving = _Leaving(order, pid)
-    status, usage = _see_off(leaving, order.end_signal)
+    status, usage = _wait_for_tree(leaving, order.end_signal)
     result = _exit_record(order, pid, status, usage)
     after = _oom_kills(cgroup=order.cgroup)
     result["oom_kills"] = None if oom_kills is None or after is None else [oom_kills, after]

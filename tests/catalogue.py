@@ -373,7 +373,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         ),
         Row(
             "a metadata service hangs, drips, lies or redirects",
-            "its last word stands, `status` says that it is not heard, and nothing waits for it",
+            "its last word stands, `status` says that it cannot be read, and nothing waits for it",
             "supervisor/adapters/notices/web.py",
             "adapters/test_notices.py::test_a_service_that_fails_says_nothing_and_takes_no_longer_than_its_time",
         ),

@@ -44,7 +44,7 @@ def main() -> int:
         return EXIT_CONFIG
     _set_allocator(args)
     try:
-        return _trained(args)
+        return _import_and_run(args)
     except RuntimeError as error:
         if not background.is_refused(error):
             raise
@@ -52,9 +52,9 @@ def main() -> int:
         return EXIT_FAILED
 
 
-def _trained(args: Args) -> int:
+def _import_and_run(args: Args) -> int:
     client = Client()
-    asked = listen(client)
+    pending = listen(client)
     prefetch.begin(client.run_dir)
     client.phase(WorkerPhase.IMPORTING, num_envs=args.num_envs, batch_size=args.batch_size)
     _set_threads(args, os.environ)
@@ -63,7 +63,7 @@ def _trained(args: Args) -> int:
 
     gc.freeze()
     gc.enable()
-    return run(args, client, asked)
+    return run(args, client, pending)
 
 
 def _set_threads(args: Args, environ: MutableMapping[str, str]) -> None:

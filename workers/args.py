@@ -132,11 +132,11 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Args:
                 errors.append(f"{OPTIONS[name].flag}: {error}")
     program = flags.get("program") or environ.get(ENV_PROGRAM, "")
     most = environ.get(ENV_BATCH_SIZE, "")
-    given = Given(program, _with_its_chance(values, environ), int(most) if most.isdecimal() else None)
+    given = Given(program, _with_rollback_seed(values, environ), int(most) if most.isdecimal() else None)
     return _resolve(given, errors)
 
 
-def _with_its_chance(values: dict[str, Value], environ: Mapping[str, str]) -> dict[str, Value]:
+def _with_rollback_seed(values: dict[str, Value], environ: Mapping[str, str]) -> dict[str, Value]:
     """The values, with another random seed after each rollback."""
     rollbacks = environ.get(ENV_ROLLBACKS, "0")
     if not rollbacks.isdecimal() or not int(rollbacks):
@@ -177,7 +177,10 @@ def _resolve(given: Given, errors: list[str]) -> Args:
         errors.append(f"{game!r} is not one of the {len(GAMES)} Atari games{nearest(str(game), known)}")
     program = program or str(game or "")
     if program and not _NAME.fullmatch(program):
-        errors.append(f"program {program!r} is no name: letters, digits, '_', '.' and '-', 64 at most, please")
+        errors.append(
+            f"program {program!r} is not a valid name: use at most 64 letters, digits, '_', '.' and '-', and begin with a "
+            "letter, a digit or '_'"
+        )
     if not _DEVICE.fullmatch(str(values["device"])):
         errors.append(f"device must be auto, cpu, cuda or cuda:N, not {values['device']!r}")
     values["game"] = game

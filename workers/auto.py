@@ -29,7 +29,7 @@ _KEEP_FREE: Final = 0.95  # largest share of the free space that may be used; th
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Constraints:
     """The available resources, and the needs of each algorithm; None: unknown."""
 
     checkpoint_algo: str | None  # of the newest whole checkpoint
@@ -41,18 +41,20 @@ class Found:
     gpu_bytes: int | None  # of the GPU; also None on a CPU
 
 
-def choose(found: Found) -> tuple[str, str]:
+def choose(constraints: Constraints) -> tuple[str, str]:
     """(algorithm, why), by the table above."""
-    if found.checkpoint_algo is not None:
-        return found.checkpoint_algo, "that is its checkpoint's"
-    for free, where in ((found.disk_bytes, "free on disk"), (found.memory_bytes, "free in memory")):
-        if free is not None and found.replay_bytes > free * _KEEP_FREE:
-            return "pqn", f"a replay of {_gb(found.replay_bytes)} does not fit into the {_gb(free)} {where}"
-    if found.gpu_bytes is not None and found.rollout_bytes > found.gpu_bytes:
-        return "dqn", f"a rollout of {_gb(found.rollout_bytes)} does not fit into the {_gb(found.gpu_bytes)} free on the GPU"
-    if found.num_envs >= MANY_ENVS:
-        return "pqn", f"{found.num_envs} environments bring steps enough without a replay"
-    return "dqn", f"{found.num_envs} environments bring few steps, and the replay of {_gb(found.replay_bytes)} fits"
+    if constraints.checkpoint_algo is not None:
+        return constraints.checkpoint_algo, "that is its checkpoint's"
+    replay_bytes, rollout_bytes = constraints.replay_bytes, constraints.rollout_bytes
+    for free, where in ((constraints.disk_bytes, "free on disk"), (constraints.memory_bytes, "free in memory")):
+        if free is not None and replay_bytes > free * _KEEP_FREE:
+            return "pqn", f"a replay of {_gb(replay_bytes)} does not fit into the {_gb(free)} {where}"
+    gpu_bytes = constraints.gpu_bytes
+    if gpu_bytes is not None and rollout_bytes > gpu_bytes:
+        return "dqn", f"a rollout of {_gb(rollout_bytes)} does not fit into the {_gb(gpu_bytes)} free on the GPU"
+    if constraints.num_envs >= MANY_ENVS:
+        return "pqn", f"{constraints.num_envs} environments bring steps enough without a replay"
+    return "dqn", f"{constraints.num_envs} environments bring few steps, and the replay of {_gb(replay_bytes)} fits"
 
 
 def _gb(size_bytes: int) -> str:

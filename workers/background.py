@@ -26,7 +26,7 @@ def is_refused(error: RuntimeError) -> bool:
     return any(sign in str(error).lower() for sign in _REFUSALS)
 
 
-def begun_or_done(name: str, task: Callable[..., None], *args: object) -> threading.Thread | None:
+def run_in_thread(name: str, task: Callable[..., None], *args: object) -> threading.Thread | None:
     """The thread that runs the task; None: the caller's thread has already run it."""
     thread = threading.Thread(target=task, args=args, name=name, daemon=True)
     try:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import safetensors.torch
 import torch
 
-from workers.background import begun_or_done
+from workers.background import run_in_thread
 from workers.contract import Client, Manifest, checkpoint_name
 from workers.store import Damaged, Store, Unfit, read_file, read_manifest, write_file
 
@@ -105,7 +105,7 @@ class Checkpointer(Store):
         text = json.dumps(state).encode()
         score = mean_return if mean_return is not None and math.isfinite(mean_return) else None
         job = _Job(env_steps, dict(tensors), text, score, stall_s)
-        self._thread = begun_or_done("checkpoint", self._write, job)
+        self._thread = run_in_thread("checkpoint", self._write, job)
         return True
 
     def wait(self, timeout_s: float | None = None) -> bool:

@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    Place = tuple[Any, int]  # where the client stores a field of the beat
+    Location = tuple[Any, int]  # where the client stores a field of the beat
 
 # --- environment of a worker -----------------------------------------------------------------------------------------
 
@@ -184,11 +184,11 @@ _BODY_AT: Final = _HEADER.size
 _READ_TRIES: Final = 64  # a writer holds the record for under 2 us: more torn reads than this mean a dead writer
 
 _BEAT_MAGIC: Final = b"XLBEAT01"
-_WHO: Final = struct.Struct("<HHII16s16sQ")  # version, padding, attempt, pid, boot id, token, start ticks
-_MORE_HEADER: Final = struct.Struct("<II")  # crc32 and length of the data behind it
-_TOKEN_AT: Final = 28  # in `_WHO`
-_MORE_AT: Final = 256  # beyond the body, where older readers do not look
-_MORE_BODY_AT: Final = _MORE_AT + _MORE_HEADER.size
+_FIXED: Final = struct.Struct("<HHII16s16sQ")  # version, padding, attempt, pid, boot id, token, start ticks
+_EXTRA_HEADER: Final = struct.Struct("<II")  # crc32 and length of the data behind it
+_TOKEN_AT: Final = 28  # in `_FIXED`
+_EXTRA_AT: Final = 256  # beyond the body, where older readers do not look
+_EXTRA_BODY_AT: Final = _EXTRA_AT + _EXTRA_HEADER.size
 _CONTROL_MAGIC: Final = b"XLCTRL01"
 _CONTROL: Final = struct.Struct("<HHI16s QQ Q")
 _VERSION: Final = 1
@@ -257,7 +257,7 @@ class Beat:
     num_envs: int = _count("environments in force; 0: not known", "environments", code="I", unknown=0)
     rss_bytes: int = _count("resident memory", "bytes")
     cuda_bytes: int = _count("reserved GPU memory", "bytes")
-    # The fields below lie beyond the body (`_MORE_FROM`): only measurements.
+    # The fields below lie beyond the body (`_EXTRA_FROM`): only measurements.
     q_mean: float = _measured("mean Q of the newest batch (V, for what learns that)", title="mean Q")
     q_max_abs: float = _measured("largest absolute Q of the newest batch", title="largest |Q|")
     q_bound: float = _measured("largest absolute Q that is possible: 1 / (1 - gamma), with rewards clipped to [-1, 1]")
@@ -304,71 +304,71 @@ class Control:
 
 # Newer fields lie beyond the body, with their own length and CRC, so that an older daemon reads a newer worker and the
 # other way round: a field that one side does not write is unknown to the other.
-_MORE_FROM: Final = "q_mean"
+_EXTRA_FROM: Final = "q_mean"
 _NAMES: Final = tuple(FIGURES)
-_BODY: Final = _NAMES[: _NAMES.index(_MORE_FROM)]
+_BODY: Final = _NAMES[: _NAMES.index(_EXTRA_FROM)]
 _MEASURED: Final = _NAMES[len(_BODY) :]
-_MORE: Final = struct.Struct("<" + "".join(FIGURES[name].code for name in _MEASURED))
+_EXTRA: Final = struct.Struct("<" + "".join(FIGURES[name].code for name in _MEASURED))
 # The order of the moving fields in the record; "" is padding.
-_MOVING: Final = ("phase", "target_kind", "", "progress_ns", "phase_since_ns", "phase_deadline_ns", *_BODY)
-_WHAT: Final = struct.Struct("<HHIQQQ" + "".join(FIGURES[name].code for name in _BODY))
-assert set(_MORE.format[1:]) == {"d"}, "a figure beyond the body is a measurement"  # noqa: S101
-assert _MORE_AT + _MORE_HEADER.size + _MORE.size <= RECORD_BYTES, "the table of figures is longer than the record"  # noqa: S101
+_MOVING_NAMES: Final = ("phase", "target_kind", "", "progress_ns", "phase_since_ns", "phase_deadline_ns", *_BODY)
+_MOVING: Final = struct.Struct("<HHIQQQ" + "".join(FIGURES[name].code for name in _BODY))
+assert set(_EXTRA.format[1:]) == {"d"}, "a figure beyond the body is a measurement"  # noqa: S101
+assert _EXTRA_AT + _EXTRA_HEADER.size + _EXTRA.size <= RECORD_BYTES, "the table of figures is longer than the record"  # noqa: S101
 
 
-def _places() -> dict[str, tuple[str, int]]:
-    """Field name -> (format, index): its position in `_WHAT`, seen as an array of that format."""
-    formats = _WHAT.format.lstrip("<")
+def _locations() -> dict[str, tuple[str, int]]:
+    """Field name -> (format, index): its position in `_MOVING`, seen as an array of that format."""
+    formats = _MOVING.format.lstrip("<")
     packed = struct.Struct("<" + formats)
-    places, at = {}, 0
-    for name, code in zip(_MOVING, formats):
+    locations, at = {}, 0
+    for name, code in zip(_MOVING_NAMES, formats):
         if name:
-            places[name] = (code, at // struct.calcsize("<" + code))
+            locations[name] = (code, at // struct.calcsize("<" + code))
         at += struct.calcsize("<" + code)
     assert at == packed.size  # noqa: S101  the order of the fields above leaves no gap
-    return places
+    return locations
 
 
-_PLACES: Final = _places()
+_LOCATIONS: Final = _locations()
 
 
 def pack_measured(beat: Beat) -> bytes:
     """The part beyond the body of a beat record."""
-    return _MORE.pack(*(getattr(beat, name) for name in _MEASURED))
+    return _EXTRA.pack(*(getattr(beat, name) for name in _MEASURED))
 
 
 def unpack_measured(data: bytes) -> dict[str, float]:
     """The fields beyond the body of a whole record, as far as writer and reader know them."""
-    if len(data) < _MORE_AT + _MORE_HEADER.size:
+    if len(data) < _EXTRA_AT + _EXTRA_HEADER.size:
         return {}
-    crc, length = _MORE_HEADER.unpack_from(data, _MORE_AT)
-    more = data[_MORE_AT + _MORE_HEADER.size :][:length]
-    if len(more) != length or zlib.crc32(more) != crc:
+    crc, length = _EXTRA_HEADER.unpack_from(data, _EXTRA_AT)
+    extra = data[_EXTRA_AT + _EXTRA_HEADER.size :][:length]
+    if len(extra) != length or zlib.crc32(extra) != crc:
         return {}
-    return dict(zip(_MEASURED, (value for (value,) in struct.iter_unpack("<d", more[: length // 8 * 8]))))
+    return dict(zip(_MEASURED, (value for (value,) in struct.iter_unpack("<d", extra[: length // 8 * 8]))))
 
 
 def pack_beat(beat: Beat) -> bytes:
     """The body of a beat record (little endian; `docs/contract.md` has the offsets)."""
-    return _pack_who(beat.attempt, beat.pid, beat.boot_id, beat.token, beat.start_ticks) + _WHAT.pack(
-        *(getattr(beat, name) if name else 0 for name in _MOVING)
+    return _pack_fixed(beat.attempt, beat.pid, beat.boot_id, beat.token, beat.start_ticks) + _MOVING.pack(
+        *(getattr(beat, name) if name else 0 for name in _MOVING_NAMES)
     )
 
 
-def _pack_who(attempt: int, pid: int, boot_id: str, token: str, ticks: int) -> bytes:
-    return _WHO.pack(_VERSION, 0, attempt, pid, bytes.fromhex(boot_id), bytes.fromhex(token), ticks)
+def _pack_fixed(attempt: int, pid: int, boot_id: str, token: str, ticks: int) -> bytes:
+    return _FIXED.pack(_VERSION, 0, attempt, pid, bytes.fromhex(boot_id), bytes.fromhex(token), ticks)
 
 
 def unpack_beat(body: bytes, live_ns: int, measured: Mapping[str, float] | None = None) -> Beat:
     """The inverse of `pack_beat`. Raises ValueError for another version, an unknown phase or a wrong length."""
-    if len(body) != _WHO.size + _WHAT.size:
-        msg = f"beat record has {len(body)} bytes, expected {_WHO.size + _WHAT.size}"
+    if len(body) != _FIXED.size + _MOVING.size:
+        msg = f"beat record has {len(body)} bytes, expected {_FIXED.size + _MOVING.size}"
         raise ValueError(msg)
-    version, _, attempt, pid, boot_id, token, ticks = _WHO.unpack_from(body)
+    version, _, attempt, pid, boot_id, token, ticks = _FIXED.unpack_from(body)
     if version != _VERSION:
         msg = f"beat record of version {version}, this side speaks {_VERSION}"
         raise ValueError(msg)
-    moving = dict(zip(_MOVING, _WHAT.unpack_from(body, _WHO.size)))
+    moving = dict(zip(_MOVING_NAMES, _MOVING.unpack_from(body, _FIXED.size)))
     del moving[""]
     moving["phase"], moving["target_kind"] = WorkerPhase(moving["phase"]), TargetKind(moving["target_kind"])
     moving.update(measured or {})
@@ -393,11 +393,11 @@ class _Record:
         try:
             os.ftruncate(fd, RECORD_BYTES)
             self._map = mmap.mmap(fd, RECORD_BYTES)
-            self._file = _which(os.fstat(fd))
+            self._file = _file_id(os.fstat(fd))
         finally:
             os.close(fd)
         self._rest_at, self._end = _BODY_AT + len(head), _BODY_AT + len(head) + rest_bytes
-        self._all_end = _MORE_BODY_AT + _MORE.size
+        self._all_end = _EXTRA_BODY_AT + _EXTRA.size
         self._head_crc = zlib.crc32(head)
         # Odd: nothing to read before the first write. The shift prevents an overflow, whatever the file held.
         self._seq = _SEQ.unpack_from(self._map, _SEQ_AT)[0] >> 1 | 1
@@ -406,7 +406,7 @@ class _Record:
         header = memoryview(self._map)[:_BODY_AT]
         self._words, self._halves = header.cast("Q"), header.cast("I")  # storing an item costs half of a pack_into
         header.release()
-        self._more_head = memoryview(self._map)[_MORE_AT:_MORE_BODY_AT].cast("I")
+        self._extra_head = memoryview(self._map)[_EXTRA_AT:_EXTRA_BODY_AT].cast("I")
 
     def write(self, rest: bytes | memoryview) -> None:
         # Odd while the body is being written: a reader that sees an odd or a moved number reads again.
@@ -421,15 +421,15 @@ class _Record:
                 self._seq = words[_SEQ_WORD] = odd + 1
                 return
 
-    def write_all(self, image: bytearray, rest: memoryview, more: memoryview) -> None:
-        """Write also the part beyond the body. `image` holds `rest` and `more`: one copy is faster than two."""
+    def write_all(self, image: bytearray, rest: memoryview, extra: memoryview) -> None:
+        """Write also the part beyond the body. `image` holds `rest` and `extra`: one copy is faster than two."""
         words = self._words
         while True:
             before = self._seq
             words[_SEQ_WORD] = odd = before | 1
             self._map[self._rest_at : self._all_end] = image
             crc = zlib.crc32(rest, self._head_crc)
-            self._more_head[0] = zlib.crc32(more)
+            self._extra_head[0] = zlib.crc32(extra)
             if self._seq == before:  # as in `write`
                 self._halves[_CRC_HALF] = crc
                 self._seq = words[_SEQ_WORD] = odd + 1
@@ -438,7 +438,7 @@ class _Record:
     def in_place(self) -> bool:
         """Whether the path still holds this record, undamaged. Costs one stat(2)."""
         try:
-            if _which(self._path.lstat()) != self._file:
+            if _file_id(self._path.lstat()) != self._file:
                 return False
         except OSError:
             return False
@@ -451,12 +451,12 @@ class _Record:
         self._words[_LIVE_WORD] = at_ns
 
     def close(self) -> None:
-        for view in (self._words, self._halves, self._more_head):
+        for view in (self._words, self._halves, self._extra_head):
             view.release()
         self._map.close()
 
 
-def _which(found: os.stat_result) -> tuple[int, int]:
+def _file_id(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
@@ -504,8 +504,8 @@ def beat_defect(path: str | os.PathLike[str], token: str) -> str:
     data = _read_mapped(path)
     if not data:
         return "it is gone"
-    if len(data) < _BODY_AT + _WHO.size or data[:8] != _BEAT_MAGIC:
-        return "it is no beat record any more"
+    if len(data) < _BODY_AT + _FIXED.size or data[:8] != _BEAT_MAGIC:
+        return "it is not a beat record any more"
     if data[_BODY_AT + _TOKEN_AT : _BODY_AT + _TOKEN_AT + 16].hex() != token:
         return "it is of another attempt"
     seq = _SEQ.unpack_from(data, _SEQ_AT)[0]
@@ -575,7 +575,7 @@ class ControlReader:
         """The newest whole control record that carries our token; otherwise the last one."""
         if self._map is None and not self._open():
             return self._last
-        assert self._map is not None  # noqa: S101  for the type checker; _open() has just said so
+        assert self._map is not None  # noqa: S101  for the type checker
         if _SEQ.unpack_from(self._map, _SEQ_AT)[0] != self._seq:
             record = read_record(self._map[:], _CONTROL_MAGIC)
             if record is not None and len(record[2]) == _CONTROL.size:
@@ -588,7 +588,7 @@ class ControlReader:
     def look_again(self) -> None:
         """Open the path again if its file is another: the daemon replaces a lost record. Another thread may call this."""
         with contextlib.suppress(OSError):
-            if self._file not in {None, _which(self._path.lstat())} and self._open():
+            if self._file not in {None, _file_id(self._path.lstat())} and self._open():
                 self._seq = -1
 
     def _open(self) -> bool:
@@ -597,7 +597,7 @@ class ControlReader:
             fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 found = mmap.mmap(fd, RECORD_BYTES, prot=mmap.PROT_READ)
-                self._map, self._file = found, _which(os.fstat(fd))
+                self._map, self._file = found, _file_id(os.fstat(fd))
             finally:
                 os.close(fd)
         return found is not None
@@ -607,12 +607,12 @@ class ControlReader:
 
 
 # Where `progress` stores the fields that change at each step.
-_PROGRESS_NS: Final = _PLACES["progress_ns"][1]
-_ENV_STEPS: Final = _PLACES["env_steps"][1]
-_FRAMES: Final = _PLACES["frames"][1]
-_UPDATES: Final = _PLACES["updates"][1]
-_EPISODES: Final = _PLACES["episodes"][1]
-_LOSS: Final = _PLACES["loss"][1]
+_PROGRESS_NS: Final = _LOCATIONS["progress_ns"][1]
+_ENV_STEPS: Final = _LOCATIONS["env_steps"][1]
+_FRAMES: Final = _LOCATIONS["frames"][1]
+_UPDATES: Final = _LOCATIONS["updates"][1]
+_EPISODES: Final = _LOCATIONS["episodes"][1]
+_LOSS: Final = _LOCATIONS["loss"][1]
 
 
 class Client:
@@ -651,20 +651,20 @@ class Client:
         blank = Beat(WorkerPhase.IMPORTING, self.attempt, os.getpid(), read_boot_id(), self.token, start_ticks(),
                      at_ns, at_ns, at_ns)  # fmt: skip
         # The next beat is assembled here, field by field, and copied into the record as a whole.
-        who, moving, more = pack_beat(blank)[: _WHO.size], pack_beat(blank)[_WHO.size :], pack_measured(blank)
-        gap = bytes(_MORE_AT - _BODY_AT - len(who) - len(moving))
-        self._image = bytearray(moving + gap + _MORE_HEADER.pack(0, len(more)) + more)
-        self._next, self._more = memoryview(self._image)[: len(moving)], memoryview(self._image)[-len(more) :]
+        fixed, moving, extra = pack_beat(blank)[: _FIXED.size], pack_beat(blank)[_FIXED.size :], pack_measured(blank)
+        gap = bytes(_EXTRA_AT - _BODY_AT - len(fixed) - len(moving))
+        self._image = bytearray(moving + gap + _EXTRA_HEADER.pack(0, len(extra)) + extra)
+        self._next, self._extra = memoryview(self._image)[: len(moving)], memoryview(self._image)[-len(extra) :]
         views = {code: self._next.cast(code) for code in "HIQd"}  # type: ignore[call-overload]
-        self._fields = {name: (views[code], index) for name, (code, index) in _PLACES.items()}
+        self._fields = {name: (views[code], index) for name, (code, index) in _LOCATIONS.items()}
         self._words, self._doubles = views["Q"], views["d"]
-        doubles = self._more.cast("d")
+        doubles = self._extra.cast("d")
         self._fields.update({name: (doubles, index) for index, name in enumerate(_MEASURED)})
         # Other threads report phases and commits too; reentrant, because signal handlers may do so as well.
         self._lock = threading.RLock()
         self._acquire, self._release = self._lock.acquire, self._lock.release
-        self._record = _Record(env[ENV_BEAT], _BEAT_MAGIC, who, _WHAT.size) if self.supervised else None
-        self._beat_path, self._who = env.get(ENV_BEAT, ""), who
+        self._record = _Record(env[ENV_BEAT], _BEAT_MAGIC, fixed, _MOVING.size) if self.supervised else None
+        self._beat_path, self._fixed = env.get(ENV_BEAT, ""), fixed
         self._control = ControlReader(env.get(ENV_CONTROL, ""), self.token) if self.supervised else None
         if self._record is not None:
             self._record.stamp_live(at_ns)
@@ -709,20 +709,20 @@ class Client:
             if self._record is None:
                 pass
             elif counters:
-                self._record.write_all(self._image, self._next, self._more)
+                self._record.write_all(self._image, self._next, self._extra)
             else:
                 self._record.write(self._next)
 
-    def place(self, name: str) -> Place:
+    def field_location(self, name: str) -> Location:
         """Where a figure of the beat is stored, for `progress_at`. Raises KeyError."""
         return self._fields[name]
 
     def progress_at(
-        self, env_steps: int, loss: float | None, places: Mapping[str, Place], figures: Mapping[str, float]
+        self, env_steps: int, loss: float | None, locations: Mapping[str, Location], figures: Mapping[str, float]
     ) -> int:
-        """Like `progress`, for figures whose places the caller keeps: twice as fast, for a report at each step.
+        """Like `progress`, for figures whose locations the caller keeps: twice as fast, for a report at each step.
 
-        Returns the time (`now_ns`), so that the caller need not read it again. Raises KeyError, TypeError, ValueError.
+        Returns the time (`now_ns`). Raises KeyError, TypeError, ValueError.
         """
         words = self._words
         self._acquire()  # like `with self._lock`, in half the time
@@ -731,13 +731,13 @@ class Client:
             if loss is not None:
                 self._doubles[_LOSS] = loss
             for name in figures:
-                view, index = places[name]
+                view, index = locations[name]
                 view[index] = figures[name]
             words[_PROGRESS_NS] = at_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
             if self._record is None:
                 pass
             elif figures:
-                self._record.write_all(self._image, self._next, self._more)
+                self._record.write_all(self._image, self._next, self._extra)
             else:
                 self._record.write(self._next)
         finally:
@@ -803,8 +803,8 @@ class Client:
             return True
         if (control.interval_ms, control.offset_ms) != self._interval:
             self._interval = (control.interval_ms, control.offset_ms)
-            self._next_save_ns = _next_save_ns(control, at_ns)
-            return False
+            due_ns = _next_save_ns(control, at_ns)  # never later than before: changes must not postpone a save for ever
+            self._next_save_ns = due_ns if due_ns == UNKNOWN else min(self._next_save_ns, due_ns)
         if at_ns < self._next_save_ns:
             return False
         self._next_save_ns = _next_save_ns(control, at_ns)
@@ -830,7 +830,7 @@ class Client:
         with self._lock:
             self._set(counters)
             if self._record is not None:
-                self._record.write_all(self._image, self._next, self._more)
+                self._record.write_all(self._image, self._next, self._extra)
 
     def _set(self, counters: Mapping[str, float | None]) -> None:
         fields, name = self._fields, ""
@@ -862,11 +862,11 @@ class Client:
         The supervisor cannot do that: only this process can write to the memory that it maps. Raises OSError.
         """
         _make_private(Path(self._beat_path).parent)
-        fresh = _Record(self._beat_path, _BEAT_MAGIC, self._who, _WHAT.size)
+        fresh = _Record(self._beat_path, _BEAT_MAGIC, self._fixed, _MOVING.size)
         fresh.stamp_live(now_ns())
         with self._lock:
             self._record = fresh  # the old mapping is freed when its last user has returned
-            self._record.write_all(self._image, self._next, self._more)
+            self._record.write_all(self._image, self._next, self._extra)
 
 
 def _next_save_ns(control: Control, at_ns: int) -> int:
@@ -933,7 +933,7 @@ def checked_path(path: object) -> str:
 
 
 def _no_name(name: object) -> str:
-    return f"{name!r:.200} is no name of a file below its directory"
+    return f"{name!r:.200} is not a valid name of a file below its directory"
 
 
 def open_below(directory: str | os.PathLike[str], path: str, flags: int = os.O_RDONLY) -> int:
@@ -1047,7 +1047,7 @@ def _check_apart(paths: Iterable[str]) -> None:
     for path in paths:
         parents = {path[:at] for at, letter in enumerate(path) if letter == "/"}
         if path == MANIFEST_FILE or parents & known:
-            msg = f"{path!r:.200} is in the way of another file"
+            msg = f"{path!r:.200} conflicts with another file"
             raise ValueError(msg)
 
 

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from workers import envs, results, scores
-from workers.figures import told_of
+from workers.figures import evaluation_summary
 from workers.results import RESULTS_FILE, Evaluation, Row
 from workers.store import Fenced
 
@@ -74,7 +74,7 @@ class EvaluationGames:
     def is_due(self) -> bool:
         """Whether a periodic test is due now. Called between any two vector steps: it costs one comparison."""
         learner = self.learner
-        if self._next_step is None or learner.env_steps < self._next_step or not learner.at_rest():
+        if self._next_step is None or learner.env_steps < self._next_step or not learner.can_save_all():
             return False
         self._next_step = self._after(learner.env_steps)
         return self._next_step is not None and learner.env_steps >= self._next_step
@@ -148,7 +148,7 @@ class EvaluationGames:
                 message = f"{self.path} was not written ({error.strerror or error}): it is tried again with the next test"
                 print(f"workers: {message}", file=sys.stderr, flush=True)
         if found is not None:
-            print(f"{told_of(found)} ({self.path})", flush=True)
+            print(f"{evaluation_summary(found)} ({self.path})", flush=True)
         return found
 
     def _must_own(self, client: Client) -> None:
@@ -215,9 +215,9 @@ class EvaluationGames:
                 idle = np.where(step.game_over, self._idle(rng, envs_n), idle)
         return found
 
-    def _idle(self, chance: np.random.Generator, count: int) -> NDArray[np.int64]:
+    def _idle(self, rng: np.random.Generator, count: int) -> NDArray[np.int64]:
         """No-op steps of each environment before its game; a toy has no such action."""
-        return chance.integers(MOST_IDLE + 1 if self.learner.spec.atari else 1, size=count)
+        return rng.integers(MOST_IDLE + 1 if self.learner.spec.atari else 1, size=count)
 
     def _environments(self) -> envs.Envs:
         if self._envs is None:

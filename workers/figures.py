@@ -89,7 +89,7 @@ def of_test(found: Evaluation) -> dict[str, float | None]:
     }
 
 
-def told_of(found: Evaluation) -> str:
+def evaluation_summary(found: Evaluation) -> str:
     """`mean return of 30 test games: 18.20 (human-normalised 1.10)`."""
     hns = human_normalised(found.first.game, found.mean_return)
     beside = "" if hns is None else f", human-normalised {hns:.2f}"

@@ -38,11 +38,11 @@ LOST_UPDATES: Final = 100  # non-finite updates in a row: more than a bad batch 
 
 
 class Diverged(Exception):
-    """Losses or weights are not finite any more: the learner cannot recover. Everything was finite at `fine_step`."""
+    """Losses or weights are not finite any more: the learner cannot recover. Everything was finite at `last_finite_step`."""
 
-    def __init__(self, message: str, fine_step: int) -> None:
+    def __init__(self, message: str, last_finite_step: int) -> None:
         super().__init__(message)
-        self.fine_step = fine_step
+        self.last_finite_step = last_finite_step
 
 
 class Learner(ABC):
@@ -68,7 +68,8 @@ class Learner(ABC):
         self._loss = torch.full((), math.nan, device=precision.device)
         self._not_finite = torch.zeros((), dtype=torch.int64, device=precision.device)
         self._in_a_row = torch.zeros((), dtype=torch.int64, device=precision.device)
-        self._seen_bad = self._fine_step = 0  # non-finite updates at the last look; step of the last look without new ones
+        self._seen_bad = 0  # non-finite updates at the last look
+        self._last_finite_step = 0  # step of the last look without new non-finite updates
         # The newest update's batch, by reference: figures are computed only when they are read.
         self._grad_norm, self._policy_entropy = (torch.full((), math.nan, device=precision.device) for _ in range(2))
         self._estimates = torch.full((1,), math.nan, device=precision.device)
@@ -109,14 +110,14 @@ class Learner(ABC):
         """(last loss, number of non-finite, skipped updates). Waits for the device. Raises Diverged if training is lost."""
         loss, not_finite, in_a_row = self._loss.item(), int(self._not_finite.item()), int(self._in_a_row.item())
         if not_finite == self._seen_bad:
-            self._fine_step = self.env_steps
+            self._last_finite_step = self.env_steps
         self._seen_bad = not_finite
         at = f"diverged at step {self.env_steps}"
         if in_a_row >= LOST_UPDATES:
             message = f"{at}: the last {in_a_row} updates were not finite (loss {loss:g}) and none was applied"
-            raise Diverged(message, self._fine_step)
+            raise Diverged(message, self._last_finite_step)
         if in_a_row and not all(p.isfinite().all() for p in self.networks()[0][1].parameters()):
-            raise Diverged(f"{at}: after {self.updates} updates the weights are not finite", self._fine_step)
+            raise Diverged(f"{at}: after {self.updates} updates the weights are not finite", self._last_finite_step)
         return loss, not_finite
 
     def figures(self) -> dict[str, float]:
@@ -143,14 +144,14 @@ class Learner(ABC):
         """
         return 1.0 / (1.0 - self.args.gamma) if self.args.gamma < 1.0 else math.nan
 
-    def suspect(self) -> bool:
+    def last_update_not_finite(self) -> bool:
         """Whether the newest update was not finite: then no checkpoint may be saved. Waits for the device."""
         return bool(self._in_a_row.item())
 
-    def must_be_fine(self) -> None:
+    def require_finite(self) -> None:
         """Call it before the last checkpoint. Raises Diverged when the newest update was not finite."""
-        if self.suspect():
-            raise Diverged(f"diverged at step {self.env_steps}: the newest updates were not finite", self._fine_step)
+        if self.last_update_not_finite():
+            raise Diverged(f"diverged at step {self.env_steps}: the newest updates were not finite", self._last_finite_step)
 
     # for each algorithm to implement
 
@@ -201,8 +202,8 @@ class Learner(ABC):
     def restore_extra(self, state: Mapping[str, Any]) -> None:  # noqa: B027  most have nothing more
         """Restore the result of `extra_state`."""
 
-    def at_rest(self) -> bool:
-        """Whether a checkpoint now would lose no experience that is not learned from yet."""
+    def can_save_all(self) -> bool:
+        """Whether a checkpoint now would lose no experience."""
         return True
 
     def unlearned(self) -> str:
@@ -313,5 +314,5 @@ class Learner(ABC):
         self.trained_s = state.get("trained_s", 0.0)
         self.recent.extend(state["recent_returns"])
         self._not_finite.fill_(state["not_finite"])
-        self._seen_bad, self._fine_step = state["not_finite"], self.env_steps
+        self._seen_bad, self._last_finite_step = state["not_finite"], self.env_steps
         self.restore_extra(state)

@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Asked:
+class PendingRequests:
     """Requests that are not fulfilled yet."""
 
     save: bool = False
 
 
-def listen(client: Client) -> Asked:
+def listen(client: Client) -> PendingRequests:
     """Install the handlers; a request to leave sets `client.leave_wanted`."""
-    asked = Asked()
+    pending = PendingRequests()
 
     def leave(number: int, _frame: FrameType | None) -> None:
         client.leave_wanted = True
@@ -45,14 +45,14 @@ def listen(client: Client) -> Asked:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     def save(_number: int, _frame: FrameType | None) -> None:
-        asked.save = True
+        pending.save = True
 
     signal.signal(signal.SIGTERM, leave)
     signal.signal(signal.SIGINT, leave)
     signal.signal(signal.Signals[SAVE_SIGNAL], save)
     faulthandler.register(signal.Signals[STACKS_SIGNAL], file=_stacks_file(os.environ), all_threads=True)
     faulthandler.enable(file=sys.stderr, all_threads=True)
-    return asked
+    return pending
 
 
 def _stacks_file(environ: Mapping[str, str]) -> TextIO:

@@ -42,7 +42,7 @@ class Metrics:
         self._directory, self._step, self._file_bytes = run_dir / METRICS_DIR, resumed_step, file_bytes
         self._points: queue.Queue[tuple[int, float, dict[str, float]] | None] = queue.Queue(_WAITING)
         self._file: _File | None = None
-        self._told = False
+        self._error_printed = False
         self._thread = threading.Thread(target=self._write_all, name="metrics", daemon=True)
         self._thread.start()
 
@@ -69,10 +69,11 @@ class Metrics:
                 try:
                     self._write(*point)
                 except OSError as error:
-                    self._lost(f"{error.strerror or error}; training goes on, and so will the curves when that is over")
+                    outcome = "training continues, and curves are written again once the error is gone"
+                    self._lost(f"{error.strerror or error}; {outcome}")
             self._let_go()
         except (ImportError, MemoryError) as error:
-            self._lost(f"{error}; training goes on without curves")
+            self._lost(f"{error}; training continues without curves")
             while self._points.get() is not None:  # else they would fill the queue, and `close` would wait for room
                 pass
 
@@ -85,7 +86,7 @@ class Metrics:
             self._file = _File(self._directory / f"events.out.tfevents.{number:010d}.extralife", self._step)
         self._step = max(self._step, step)
         self._file.add(step, wall_s, values)
-        self._told = False
+        self._error_printed = False
 
     def _let_go(self) -> None:
         file, self._file = self._file, None
@@ -95,8 +96,8 @@ class Metrics:
 
     def _lost(self, why: str) -> None:
         self._let_go()  # the last record may be torn: no other may follow it in that file
-        if not self._told:
-            self._told = True
+        if not self._error_printed:
+            self._error_printed = True
             print(f"workers: the curves under {self._directory} were not written: {why}", file=sys.stderr, flush=True)
 
 

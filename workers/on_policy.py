@@ -55,11 +55,11 @@ class Learner(common.Learner):
             picked = torch.from_numpy(chosen).to(self.precision.device)
             yield {name: column.index_select(0, picked) for name, column in columns.items()}
 
-    def at_rest(self) -> bool:
+    def can_save_all(self) -> bool:
         return self.rollout.filled == 0
 
     def unlearned(self) -> str:
-        return self.rollout.forgotten()
+        return self.rollout.unlearned()
 
     def new_games(self) -> None:
         super().new_games()

@@ -61,7 +61,7 @@ ALGORITHMS: Final = {
 }
 ON_POLICY: Final = tuple(name for name, row in ALGORITHMS.items() if not row.replay)
 _WITH_REPLAY: Final = tuple(name for name in ALGORITHMS if name not in ON_POLICY)
-_ALGORITHMS_TOLD: Final = f"{' or '.join(_WITH_REPLAY)} (replay), {' or '.join(ON_POLICY)} (rollouts)"
+_ALGORITHMS_TEXT: Final = f"{' or '.join(_WITH_REPLAY)} (replay), {' or '.join(ON_POLICY)} (rollouts)"
 
 
 def defaults_of(algo: str) -> Algorithm:
@@ -69,10 +69,10 @@ def defaults_of(algo: str) -> Algorithm:
     return ALGORITHMS.get(algo, Algorithm())
 
 
-def _own(told: Callable[[Algorithm], str]) -> str:
+def _own(text_of: Callable[[Algorithm], str]) -> str:
     """The text of a default that depends on the algorithm: `10, for ppo 0.5`."""
-    usual = told(Algorithm())
-    return ", for ".join((usual, *(f"{name} {told(row)}" for name, row in ALGORITHMS.items() if told(row) != usual)))
+    usual = text_of(Algorithm())
+    return ", for ".join((usual, *(f"{name} {text_of(row)}" for name, row in ALGORITHMS.items() if text_of(row) != usual)))
 
 
 def _lr(row: Algorithm) -> str:
@@ -190,9 +190,9 @@ _TABLE: Final = (
     # what is trained, and for how long
     Option("game", str, None, "Atari game, by envpool's name without -v5; the program's name when not given",
            choices=GAMES + EXTRA_GAMES),
-    Option("algo", str, "dqn", f"learning algorithm: {_ALGORITHMS_TOLD}; auto: by memory and level",
+    Option("algo", str, "dqn", f"learning algorithm: {_ALGORITHMS_TEXT}; auto: by memory and level",
            choices=(*ALGORITHMS, AUTO)),
-    Option("preset", str, None, "ppo's load and effort in one word; what is given itself wins", choices=tuple(PRESETS)),
+    Option("preset", str, None, "ppo's load and effort in one word; explicit settings win", choices=tuple(PRESETS)),
     Option("seed", int, 1, "seed of networks, exploration, replay sampling and (with the attempt) environments",
            low=0, high=2**31 - 1),
     Option("episodes", int, None, "stop after this many training episodes", low=1),

@@ -38,15 +38,15 @@ class Records:
         for found in beyond:
             self._show(found)
 
-    def look(self, now_s: float, told: Mapping[str, float | None]) -> str:
-        """A log line when one is due, else empty; `told` holds the learner's own figures."""
+    def look(self, now_s: float, learner_figures: Mapping[str, float | None]) -> str:
+        """A log line when one is due, else empty; `learner_figures` are those of `Learner.figures`."""
         learner, before = self.learner, self._before
         if before is None or now_s - before.at_s < POINT_S:
             return ""
         self._before = after = figures.mark(learner, now_s)
         measured, self.shares = figures.rates(before, after, learner.args.batch_size), learner.watch.shares()
         if self._metrics is not None:
-            self._metrics.offer(learner.env_steps, figures.point(learner, told, measured, self.shares))
+            self._metrics.offer(learner.env_steps, figures.point(learner, learner_figures, measured, self.shares))
         self._points += 1
         return "" if self._points % POINTS_A_LINE else figures.line(measured, self.shares)
 
@@ -55,7 +55,7 @@ class Records:
         shares = {f"share_{part}": share for part, share in self.shares.items() if part != "rest"}
         return shares if self.test_return is None else {**shares, "test_return": self.test_return}
 
-    def tested(self, found: Evaluation) -> None:
+    def add_test(self, found: Evaluation) -> None:
         self.test_return = found.mean_return
         self._show(found)
 

@@ -57,7 +57,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
-from workers.background import begun_or_done
+from workers.background import run_in_thread
 from workers.contract import read_boot_id
 
 if TYPE_CHECKING:
@@ -405,7 +405,7 @@ class Replay:
         low = self._oldest()
         # List the rows now, while they exist: the ring may wrap around before their CRCs are computed.
         args = (self._files, _rows(self._steps, max(self._committed, low), self._total), self._total, low)
-        self._commit_thread = begun_or_done("replay-commit", self._commit, *args)
+        self._commit_thread = run_in_thread("replay-commit", self._commit, *args)
         return True
 
     @property

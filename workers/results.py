@@ -164,7 +164,7 @@ def _known(text: str, kind: Any) -> Any:
 def _whole(text: str) -> int:
     number = int(text)
     if not 0 <= number < 2**63:
-        msg = f"{number} is no count"
+        msg = f"{number} is not a valid count"
         raise ValueError(msg)
     return number
 
@@ -172,6 +172,6 @@ def _whole(text: str) -> int:
 def _finite(text: str) -> float:
     number = float(text)
     if not abs(number) <= _MOST:  # also true for NaN
-        msg = f"{text} is no figure of a game"
+        msg = f"{text} is not a valid score or time"
         raise ValueError(msg)
     return number

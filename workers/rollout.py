@@ -55,9 +55,9 @@ class Rollout:
     def full(self) -> bool:
         return self.filled == self.steps
 
-    def forgotten(self) -> str:
+    def unlearned(self) -> str:
         """The part of the rollout that would be lost if the run ended now, as a clause; empty: nothing."""
-        return f", but the {self.filled * self.num_envs:,} steps of a rollout that was not full" if self.filled else ""
+        return f", except {self.filled * self.num_envs:,} steps of an unfinished rollout" if self.filled else ""
 
     def begin(self, now: Step) -> None:
         """Discard all rows; `now` is the first observation to act on."""

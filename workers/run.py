@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from workers.args import Args
     from workers.learner import Learner
-    from workers.listen import Asked
+    from workers.listen import PendingRequests
 
 RUNS_DIR: Final = "runs"
 ALONE_SAVE_S: Final = 60.0  # interval between saves without a supervisor, which would choose a better one
@@ -78,27 +78,27 @@ class Unusable(Exception):
     """This configuration can never work; the message is one sentence for the user."""
 
 
-def run(args: Args, client: Client, asked: Asked) -> int:
+def run(args: Args, client: Client, pending: PendingRequests) -> int:
     """The exit code of this attempt; every known error is one sentence on stderr."""
     try:
-        return _run(args, client, asked)
+        return _run(args, client, pending)
     except BadArguments as mistakes:  # mistakes for the algorithm that `auto` has chosen
-        return max(_told(mistake, EXIT_CONFIG) for mistake in mistakes.errors)
+        return max(_print_error(mistake, EXIT_CONFIG) for mistake in mistakes.errors)
     except (Unusable, precision.NoSuchDevice, WrongIdentity, compiling.CannotCompile) as error:
-        return _told(error, EXIT_CONFIG)
+        return _print_error(error, EXIT_CONFIG)
     except Fenced as error:
-        return _told(error, EXIT_FENCED)
+        return _print_error(error, EXIT_FENCED)
     except Diverged as error:
-        client.report("diverged", step=error.fine_step, error=str(error))
-        return _told(error, EXIT_DIVERGED)
+        client.report("diverged", step=error.last_finite_step, error=str(error))
+        return _print_error(error, EXIT_DIVERGED)
     except (InUse, RolloutTooLarge) as error:
-        return _told(error, EXIT_FAILED)
+        return _print_error(error, EXIT_FAILED)
     except (ReplayError, OSError, MemoryError, RuntimeError) as error:
         if not out_of_memory.is_out(error):
             if isinstance(error, ReplayError | OSError):
-                return _told(error, EXIT_FAILED)
+                return _print_error(error, EXIT_FAILED)
             if out_of_memory.is_refused_code(error):
-                return _told(_NO_CODE, EXIT_CONFIG)
+                return _print_error(_NO_CODE, EXIT_CONFIG)
             raise
         report = out_of_memory.describe(error, args.batch_size)
     # Report only here: the memory of the failed attempt is free again, and a report needs some.
@@ -111,12 +111,12 @@ def run(args: Args, client: Client, asked: Asked) -> int:
     return EXIT_NO_MEMORY
 
 
-def _told(error: Exception | str, code: int) -> int:
+def _print_error(error: Exception | str, code: int) -> int:
     print(f"workers: {error}", file=sys.stderr, flush=True)
     return code
 
 
-def _run(args: Args, client: Client, asked: Asked) -> int:
+def _run(args: Args, client: Client, pending: PendingRequests) -> int:
     if not client.fence_holds():
         raise Fenced(f"another attempt owns {client.run_dir}: nothing was written")
     chosen = precision.choose(args.device, args.dtype)
@@ -134,25 +134,27 @@ def _run(args: Args, client: Client, asked: Asked) -> int:
     args = _with_an_algorithm(args, chosen, run_dir, client)
     _banner(args, chosen, run_dir)
     client.phase(WorkerPhase.RESTORING)
-    with _alone(run_dir, client):
-        return _trained(args, chosen, run_dir, client, asked)
+    with _run_dir_lock(run_dir, client):
+        return _restore_and_train(args, chosen, run_dir, client, pending)
 
 
 def _with_an_algorithm(args: Args, chosen: precision.Precision, run_dir: Path, client: Client) -> Args:
     """Replace `auto` by an algorithm and print the reason; keep other values."""
     if args.algo != AUTO:
         return args
-    algo, why = auto.choose(algorithms.found(args, envs.spec_of(args.game, args.resolution), chosen, run_dir))
+    algo, why = auto.choose(algorithms.measure_constraints(args, envs.spec_of(args.game, args.resolution), chosen, run_dir))
     print(f"{args.program}: auto is {algo}: {why}", flush=True)
     client.report("algorithm", algo=algo, because=why)
     return with_algorithm(args, algo)
 
 
-def _trained(args: Args, chosen: precision.Precision, run_dir: Path, client: Client, asked: Asked) -> int:
+def _restore_and_train(
+    args: Args, chosen: precision.Precision, run_dir: Path, client: Client, pending: PendingRequests
+) -> int:
     learner, checkpointer = restore(args, chosen, run_dir, client)
-    with contextlib.closing(Session(learner, checkpointer, client, asked, run_dir)) as session:
+    with contextlib.closing(Session(learner, checkpointer, client, pending, run_dir)) as session:
         if session.target_reached():
-            session.say("the target was reached before")
+            session.say("the target is already reached")
         else:
             if client.leave_wanted:
                 return EXIT_LEFT
@@ -170,14 +172,14 @@ def _trained(args: Args, chosen: precision.Precision, run_dir: Path, client: Cli
             learner.train(games, session.boundary, session.updated)
             session.save_last()
             if not session.target_reached():
-                session.say(f"left as asked, everything is saved{learner.unlearned()}")
+                session.say(f"left on request; everything is saved{learner.unlearned()}")
                 return EXIT_LEFT
             session.say("the target is reached")
         return session.test()
 
 
 @contextlib.contextmanager
-def _alone(run_dir: Path, client: Client) -> Iterator[None]:
+def _run_dir_lock(run_dir: Path, client: Client) -> Iterator[None]:
     """Hold the run directory's lock: two writers would mix two runs. Under a supervisor the attempt's shim holds it."""
     if client.supervised:
         yield
@@ -233,7 +235,7 @@ def restore(args: Args, chosen: precision.Precision, run_dir: Path, client: Clie
         print(f"workers: {damaged}; training begins from scratch", file=sys.stderr, flush=True)
         client.report("from_scratch", step=0, error=str(damaged))
     else:
-        print("begins at step 0", flush=True)
+        print("no checkpoint: training begins at step 0", flush=True)
     if damaged is None:
         client.report("resumed", step=learner.env_steps)
     client.progress(resumed_step=learner.env_steps, ckpt_bad_count=checkpointer.bad_count)
@@ -285,15 +287,17 @@ def nearest_target(args: Args, state: Mapping[str, Any]) -> tuple[TargetKind, in
 class Session:
     """The work between two steps: report, save, print, test, and stop when it is time."""
 
-    def __init__(self, learner: Learner, saver: Checkpointer, client: Client, asked: Asked, run_dir: Path) -> None:
-        self.learner, self.saver, self.client, self.asked, self.run_dir = learner, saver, client, asked, run_dir
+    def __init__(
+        self, learner: Learner, saver: Checkpointer, client: Client, pending: PendingRequests, run_dir: Path
+    ) -> None:
+        self.learner, self.saver, self.client, self.pending, self.run_dir = learner, saver, client, pending, run_dir
         self._began_at = learner.env_steps
         self._loss = self._rate = math.nan
         self._figures: dict[str, float] = {}
         self._marks: deque[tuple[float, int]] = deque()
         self._look_at_s = self._print_at_s = self._save_at_s = math.inf
         self._finish_by_s: float | None = None
-        self._trials = EvaluationGames(learner, run_dir)
+        self._tests = EvaluationGames(learner, run_dir)
         self._records = Records(learner, run_dir)
         self._training_since_s = math.nan
 
@@ -302,7 +306,7 @@ class Session:
         now_s = time.monotonic()
         self._look_at_s, self._print_at_s, self._save_at_s = now_s + LOOK_S, now_s + PRINT_S, now_s + ALONE_SAVE_S
         self._marks.append((now_s, self.learner.env_steps))
-        self._records.begin(now_s, self._trials.beyond(), self._trials.newest())
+        self._records.begin(now_s, self._tests.beyond(), self._tests.newest())
         self._training_since_s = now_s
         self.say("training")
         self.client.phase(WorkerPhase.TRAINING, **self.counters())
@@ -328,7 +332,7 @@ class Session:
             return False
         if self._save_due(now_s):
             self._save()
-        return not self._trials.is_due() or self._test_between()
+        return not self._tests.is_due() or self._test_between()
 
     def updated(self) -> bool:
         """The training loop calls this after each update. True: leave now, even if the rollout is not fully learned."""
@@ -337,7 +341,7 @@ class Session:
 
     def close(self) -> None:
         """Write the last points of the curves, but wait only briefly for a slow disk."""
-        self._trials.close()
+        self._tests.close()
         self._records.close()
 
     def target_reached(self) -> bool:
@@ -353,7 +357,7 @@ class Session:
 
     def _must_leave(self, now_s: float) -> bool:
         """Whether to leave now: a request exists, and either no work is unfinished or finishing it would take too long."""
-        return self._leave_wanted() and (self.learner.at_rest() or self._late(now_s))
+        return self._leave_wanted() and (self.learner.can_save_all() or self._late(now_s))
 
     def _late(self, now_s: float) -> bool:
         """Whether the time for finishing a rollout is over: `HALF_DONE_S`, but at most a third of the time left."""
@@ -381,7 +385,7 @@ class Session:
         if line:
             self.say(line)
         if self.saver.is_gone():  # the progress since the start is now only in memory
-            self.asked.save = True
+            self.pending.save = True
 
     def counters(self) -> dict[str, Any]:
         """Fields of the beat that change slowly."""
@@ -420,16 +424,16 @@ class Session:
 
     def _save_due(self, now_s: float) -> bool:
         if self.client.save_wanted():
-            self.asked.save = True
+            self.pending.save = True
         if not self.client.supervised and now_s >= self._save_at_s:
             self._save_at_s = now_s + ALONE_SAVE_S
-            self.asked.save = True
+            self.pending.save = True
         # The request stays while another save is running, and in the middle of a rollout, which a save would not include.
-        return self.asked.save and self.learner.at_rest() and self.saver.wait(0)
+        return self.pending.save and self.learner.can_save_all() and self.saver.wait(0)
 
     def _save(self) -> None:
         """Begin a save. Call it only while no save is running: a running save uses the learner's snapshot."""
-        if self.learner.suspect():
+        if self.learner.last_update_not_finite():
             return  # the request stays until the updates are finite again
         self.learner.watch.to(SAVE)
         begun_s = time.perf_counter()
@@ -440,7 +444,7 @@ class Session:
             score = self.learner.mean_return if full else None
             self.saver.save(self.learner.env_steps, tensors, state, mean_return=score, stall_s=stall_s)
             self.learner.commit()
-        self.asked.save = False
+        self.pending.save = False
         self.learner.watch.to(REST)
 
     def save_last(self) -> None:
@@ -450,7 +454,7 @@ class Session:
         hangs = f"the disk under {self.run_dir} hangs: the checkpoint at step {self.learner.env_steps} was not written"
         if not self.saver.wait(LAST_SAVE_S):
             raise OSError(hangs)
-        self.learner.must_be_fine()
+        self.learner.require_finite()
         self._save()
         if not self.saver.wait(LAST_SAVE_S):
             raise OSError(hangs)
@@ -464,13 +468,13 @@ class Session:
 
     def test(self) -> int:
         """Play the final test games, if they are configured and not played yet; returns the exit code."""
-        if not self.learner.args.num_test_episodes or self._trials.is_done():
+        if not self.learner.args.num_test_episodes or self._tests.is_done():
             return EXIT_DONE
         self.client.phase(WorkerPhase.EVALUATING, **self.counters())
-        found = self._trials.run(self.client, lambda: not self._leave_wanted())
+        found = self._tests.run(self.client, lambda: not self._leave_wanted())
         if found is None:
             return EXIT_LEFT
-        self._records.tested(found)
+        self._records.add_test(found)
         return EXIT_DONE
 
     def _test_between(self) -> bool:
@@ -485,11 +489,11 @@ class Session:
                 watch.to(TEST)
             return not self._leave_wanted()
 
-        found = self._trials.run(self.client, go_on, training=True)
+        found = self._tests.run(self.client, go_on, training=True)
         watch.to(REST)
         if found is None:
             return False
-        self._records.tested(found)
+        self._records.add_test(found)
         now_s = time.monotonic()
         self._marks.clear()  # the rate covers only training
         self._marks.append((now_s, self.learner.env_steps))

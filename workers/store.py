@@ -87,7 +87,7 @@ class Entry:
     mean_return: float | None
 
 
-def kept(checkpoints: Iterable[Entry], now_wall_s: float) -> set[str]:
+def names_to_keep(checkpoints: Iterable[Entry], now_wall_s: float) -> set[str]:
     """Names of the checkpoints to keep: the last 3, one an hour for a day, the best, the last of the previous boot.
 
     Called after each commit; the others are pruned. "Last" is by environment steps, then by time. Of each hour it keeps
@@ -125,7 +125,7 @@ class Store:
         self._boot_id = read_boot_id()
         self._reported: str | None = None  # cause of the last reported failure
         self._known: dict[str, Entry] = {}
-        self._doomed: set[Path] = set()  # renamed, to be removed; retried after a disk error
+        self._to_remove: set[Path] = set()  # renamed, to be removed; retried after a disk error
         self.bad_count = 0  # set aside by this attempt
         self.committed_step: int | None = None  # newest durable step of this attempt
         self.failure: str | None = None  # why the last save failed; None after one that succeeded
@@ -191,11 +191,11 @@ class Store:
         for name in self._names():
             step = _step_of(name)
             if step > env_steps:
-                raise Unfit(f"step {step} is there already, and a lower step never replaces a higher one")
+                raise Unfit(f"a checkpoint at step {step} already exists, and a lower step never replaces a higher one")
 
-    def _fail(self, env_steps: int, what: str, error: Exception) -> None:
+    def _fail(self, env_steps: int, outcome: str, error: Exception) -> None:
         """Report it once, not at each interval: a disk may stay full for days."""
-        self.failure = f"checkpoint at step {env_steps} {what}: {error}"
+        self.failure = f"checkpoint at step {env_steps} {outcome}: {error}"
         cause = str(error.errno if isinstance(error, OSError) else error)
         if cause != self._reported:
             self._reported = cause
@@ -214,18 +214,18 @@ class Store:
             except Damaged as error:
                 self._set_aside(name, str(error))
         self._known = {entry.name: entry for entry in entries}
-        for name in set(self._known) - kept(entries, time.time()) - pinned:
+        for name in set(self._known) - names_to_keep(entries, time.time()) - pinned:
             # Rename first, in one step: a checkpoint with half of its files would read as damaged.
             aside = self._dir / (name + TMP_SUFFIX)
             (self._dir / name).rename(aside)
-            self._doomed.add(aside)
+            self._to_remove.add(aside)
             del self._known[name]
-        if self._doomed:
+        if self._to_remove:
             sync_directory(self._dir)
-        for aside in tuple(self._doomed):
+        for aside in tuple(self._to_remove):
             if aside.exists():
                 remove(aside)
-            self._doomed.discard(aside)
+            self._to_remove.discard(aside)
 
     def _remove_leftovers(self) -> None:
         for name in _list(self._dir):
@@ -276,7 +276,7 @@ class Store:
                 self._set_aside(name, str(error))
         if damaged or self._bad():
             detail = "; ".join(damaged) if damaged else "all of them were set aside before"
-            raise AllDamaged(f"no checkpoint in {self._dir} is whole ({detail}); they are kept beside as *{BAD_SUFFIX}")
+            raise AllDamaged(f"no checkpoint in {self._dir} is whole ({detail}); they are kept there as *{BAD_SUFFIX}")
         return None
 
     def _newest_first(self) -> list[str]:

@@ -43,7 +43,7 @@ class Scene:
     checker: Checker
     dice: random.Random
     program: str
-    said: list[str] = field(default_factory=list)
+    answers: list[str] = field(default_factory=list)
     later: list[tuple[float, Callable[[], None]]] = field(default_factory=list)  # (seconds from now, action)
 
     def main(self) -> int:
@@ -83,7 +83,7 @@ class Scene:
 
     def ask(self, verb: str, *names: str) -> bool:
         done, answer = self.world.ask(verb, *names)
-        self.said.append(answer)
+        self.answers.append(answer)
         return done
 
     def wait(self, look: Callable[[], Any], timeout_s: float) -> bool:
@@ -252,7 +252,7 @@ def second_daemon(scene: Scene) -> None:
         [sys.executable, "-m", "supervisor", "-c", str(scene.world.config_file)],
         cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    scene.said.append(f"status {done.returncode}: {done.stderr}")
+    scene.answers.append(f"status {done.returncode}: {done.stderr}")
 
 
 def second_daemon_without_lock(scene: Scene) -> None:
@@ -388,7 +388,7 @@ def stopped_by_operator(scene: Scene) -> None:
     board.want(program, False)
     if not scene.ask("stop", program):
         board.want(program, True)
-        raise NotPossible(f"the stop was not acknowledged: {scene.said[-1]}")
+        raise NotPossible(f"the stop was not acknowledged: {scene.answers[-1]}")
     _killed_after(scene, pid)
 
     def start() -> None:
@@ -412,7 +412,7 @@ def restarted_by_operator(scene: Scene) -> None:
     scene.main()
     token = scene.checker.seen[scene.program].mains[0].token
     if not scene.ask("restart", scene.program):
-        raise NotPossible(f"the restart was not acknowledged: {scene.said[-1]}")
+        raise NotPossible(f"the restart was not acknowledged: {scene.answers[-1]}")
     _killed_after(scene, pid)
     board, checker, program = scene.board, scene.checker, scene.program
 
@@ -434,7 +434,7 @@ def bad_update(scene: Scene) -> None:
     good = scene.world.config_file.read_text()
     scene.world.config_file.write_text(configuration(scene.world, slots=-7))
     try:
-        scene.said.append(str(scene.world.request("POST", "/api/v1/update", {"names": [], "dry_run": False})))
+        scene.answers.append(str(scene.world.request("POST", "/api/v1/update", {"names": [], "dry_run": False})))
     finally:
         scene.world.config_file.write_text(good)
 
@@ -583,7 +583,7 @@ def bad_reload(scene: Scene) -> None:
     good = scene.world.config_file.read_text()
     scene.world.config_file.write_text(configuration(scene.world, slots=-7))
     try:
-        scene.said.append(str(scene.world.request("POST", "/api/v1/ask", {"verb": "reload", "names": []}, 30.0)))
+        scene.answers.append(str(scene.world.request("POST", "/api/v1/ask", {"verb": "reload", "names": []}, 30.0)))
         time.sleep(2.0)  # a daemon that reloaded in spite of its answer would read the mistake now
     finally:
         scene.world.config_file.write_text(good)

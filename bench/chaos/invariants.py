@@ -35,7 +35,7 @@ TRACEBACKS = ("Traceback (most recent call last)", "--- Logging error ---")
 INVARIANTS = {
     "once": "at most one live process tree of a program, and it carries the fence's token",
     "supervised": f"no worker without a shim, and none that the daemon does not know, for more than {UNSUPERVISED_S:g} s",
-    "checkpoint": "a program that has saved always has a whole checkpoint, verified by digest; none vanishes untold",
+    "checkpoint": "a program that has saved always has a whole checkpoint, verified by digest; none disappears unreported",
     "steps": "a worker resumes from the newest whole checkpoint, and that is at most an interval behind",
     "status": f"`status` answers within {STATUS_S:g} s while a daemon is up",
     "trains": f"every wanted program trains again within {TRAINS_AGAIN_S:g} s of the last cause",

@@ -59,7 +59,7 @@ class View:
     from_row: int
     from_byte: int
     claimed: set[int]  # ids of rows that are the report of an earlier injection
-    said: list[str] = field(default_factory=list)  # answers to the fault's own requests
+    answers: list[str] = field(default_factory=list)  # answers to the fault's own requests
     statuses: list[str] = field(default_factory=list)  # answers of `status` since the injection
 
     def fact(self, kind: str, *, why: str = "", of_program: bool = True, **fields: Any) -> str | None:
@@ -82,7 +82,7 @@ class View:
 
     def answered(self, pattern: str) -> str | None:
         """The first matching answer to the fault's own requests, or output of its process."""
-        found = next((text for text in self.said if re.search(pattern, text)), None)
+        found = next((text for text in self.answers if re.search(pattern, text)), None)
         return None if found is None else f"answer: {found[:300]}"
 
     def shown(self, pattern: str) -> str | None:

@@ -178,7 +178,7 @@ class Run:
         scene = Scene(self.world, self.board, self.checker, random.Random(planned.seed), program)
         view = View(
             self.world, self.reports, program, len(self.reports.rows), self.world.daemon_log.stat().st_size, self._claimed,
-            scene.said,
+            scene.answers,
         )  # fmt: skip
         about = program if fault.subject == "program" else fault.subject
         self.world.event(f"{planned.number}. {fault.name} -> {about}")

@@ -48,7 +48,7 @@ def saver(run: Run) -> Any:
 
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
             written = Path(args.output_dir, f"checkpoint-{state.global_step}")
-            if run.speaks and written.is_dir():
+            if run.is_reporter and written.is_dir():
                 with run.checkpoint(state.global_step) as directory:
                     shutil.copytree(written, directory / MODEL_DIR)
 

@@ -5,7 +5,7 @@ process, all at its beginning or its end: `restore` refuses another identity (ex
 uses is refused (1), and `leave` exits with the code that tells the daemon why.
 
 Three kinds of processes stay silent: ranks other than 0 (RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK, LOCAL_RANK), children by
-fork, and children that inherited the environment of one that speaks (spawn, subprocess).
+fork, and children that inherited the environment of one that reports (spawn, subprocess).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _SILENCE_S = 600.0
 _BAD_IN_A_ROW = 100  # bad losses: it has diverged
 _GAMES = 100  # in the mean for a record
 _OTHER_NAMES = {"reward": "mean_return", "mean_reward": "mean_return", "ep_rew_mean": "mean_return"}
-_Handler = Any  # what signal.signal returns
+_Handler = Any  # of signal.signal
 
 _the_run: Run | None = None
 
@@ -87,8 +87,8 @@ class Run:
     ) -> None:
         self.total, self.at, self.pid = total, 0, os.getpid()
         self._is_child = False  # by fork; set by `_in_child`, because getpid(2) in every step would be half of its time
-        self.speaks = _rank(environ) == 0 and _is_first(environ)
-        self._client = _client(environ, Path(directory), speaks=self.speaks)
+        self.is_reporter = _rank(environ) == 0 and _is_first(environ)
+        self._client = _client(environ, Path(directory), is_reporter=self.is_reporter)
         self.supervised = self._client.supervised
         self.program, self.attempt = self._client.program, self._client.attempt
         self._environ = dict(environ)
@@ -102,16 +102,16 @@ class Run:
         self._saves_asked = self._waited = False
         self._stop = False
         self._why: int | None = None  # the exit code for any other reason than a request to leave
-        self._bad = self._bad_row = self._fine = 0
-        self._away = True  # not in phase TRAINING
+        self._bad = self._bad_row = self._last_finite_step = 0
+        self._outside_training = True  # not in phase TRAINING
         self._look_at_ns = 0
         self._marks: deque[tuple[float, int]] = deque()
         self._returns: deque[float] = deque(maxlen=_GAMES)
         self._episodes = 0
         self._mean = math.nan
         self._best = self._first = math.nan
-        self._places: dict[str, contract.Place] = {}  # of the figures of `step`, by their names there
-        self._told: set[str] = set()
+        self._locations: dict[str, contract.Location] = {}  # by the figure's name in `step`
+        self._warned: set[str] = set()
         self._earlier: dict[int, _Handler] = {}
         self._listen()
 
@@ -133,21 +133,21 @@ class Run:
             elif self._bad_row and loss is not None:
                 self._bad_row = 0
             self.at = n
-            if not self.speaks:
+            if not self.is_reporter:
                 return
-            if self._away:
+            if self._outside_training:
                 self._to_training()
             try:
-                at_ns = self._client.progress_at(n, loss, self._places, figures)
+                at_ns = self._client.progress_at(n, loss, self._locations, figures)
             except (KeyError, TypeError, ValueError):  # not cached, computed here, or wrong: the slow path says which
                 self._client.progress(env_steps=n, loss=loss, **self._known(figures))
                 at_ns = contract.now_ns()
             if at_ns >= self._look_at_ns:
                 self._look(at_ns)
         except Exception as error:
-            self._tell(f"step({n!r}) was not reported: {error}")
+            self._warn_once(f"step({n!r}) was not reported: {error}")
 
-    def phase(self, name: str, deadline_s: float | None = None) -> _Away:
+    def phase(self, name: str, deadline_s: float | None = None) -> _PhaseContext:
         """Begin a phase other than training: "building", "compiling", "evaluating", "saving", "restoring".
 
         It may take `deadline_s` seconds. The next `step` ends it, and so does the end of a `with` block.
@@ -156,19 +156,19 @@ class Run:
             phase = WorkerPhase[name.upper()]
         except (KeyError, AttributeError):
             names = ", ".join(each.name.lower() for each in WorkerPhase)
-            self._tell(f"{name!r} is no phase; there are {names}")
+            self._warn_once(f"{name!r} is not a phase; use one of {names}")
         else:
             self._enter(phase, deadline_s)
-        return _Away(self)
+        return _PhaseContext(self)
 
     def _enter(self, phase: WorkerPhase, deadline_s: float | None = None) -> None:
-        self._away = True
-        if self.speaks:
+        self._outside_training = True
+        if self.is_reporter:
             with contextlib.suppress(Exception):
                 self._client.phase(phase, deadline_s=deadline_s)
 
     def _to_training(self, *, saved: bool = False) -> None:
-        self._away = False
+        self._outside_training = False
         total, kind = (contract.UNKNOWN, TargetKind.NONE) if self.total is None else (self.total, TargetKind.ENV_STEPS)
         self._client.phase(WorkerPhase.TRAINING, deadline_s=self._silence_s, target=total, target_kind=kind)
         if not saved:  # saving is a part of training, and of its rate
@@ -184,9 +184,9 @@ class Run:
                 is_float = contract.FIGURES[name].code == "d"
                 found[name] = value if is_float else int(value)
                 if is_float:
-                    self._places[given] = self._client.place(name)
+                    self._locations[given] = self._client.field_location(name)
             else:
-                self._tell(f"step() has no figure {given!r}; docs/contract.md lists those that can be shown")
+                self._warn_once(f"step() has no figure {given!r}; docs/contract.md lists those that can be shown")
         return found
 
     def _game(self, score: float) -> dict[str, float]:
@@ -205,15 +205,15 @@ class Run:
         self._bad += 1
         self._bad_row += 1
         if self._bad_row == 1:
-            self._fine = self.at
-        if self.speaks:
+            self._last_finite_step = self.at
+        if self.is_reporter:
             self._client.progress(nan_count=self._bad)
         if self._bad_row == _BAD_IN_A_ROW:
             self._stop, self._why = True, contract.EXIT_DIVERGED
-            error = f"{_BAD_IN_A_ROW} losses in a row were not finite, the first after step {self._fine}"
-            self._tell(error)
-            if self.speaks:
-                self._client.report("diverged", step=self._fine, error=error)
+            error = f"{_BAD_IN_A_ROW} losses in a row were not finite, the first after step {self._last_finite_step}"
+            self._warn_once(error)
+            if self.is_reporter:
+                self._client.report("diverged", step=self._last_finite_step, error=error)
 
     def _look(self, at_ns: int) -> None:
         """Once a second: too slow for every step."""
@@ -242,23 +242,23 @@ class Run:
         if saver is None:
             return None
         try:
-            found = saver.newest(change=self.speaks)
+            found = saver.newest(change=self.is_reporter)
         except WrongIdentity as error:
             _end(contract.EXIT_CONFIG, str(error))
         except AllDamaged as error:
-            self._tell(f"{error}; training begins at step 0")
+            self._warn_once(f"{error}; training begins at step 0")
             self._report("from_scratch", step=0, error=str(error))
             return None
         self.at = found.step if found else 0
         self._report("resumed" if found else "from_scratch", step=self.at)
-        if self.speaks:
+        if self.is_reporter:
             with contextlib.suppress(Exception):
                 self._client.progress(env_steps=self.at, resumed_step=self.at, ckpt_bad_count=saver.bad_count)
         return found
 
     def should_save(self) -> bool:
         """Whether a checkpoint is due: by time, on the daemon's request, before leaving, at the end. Only on rank 0."""
-        if not self.speaks or self._is_child:
+        if not self.is_reporter or self._is_child:
             return False
         self._saves_asked = True
         if self._client.save_wanted() or time.monotonic() >= self._save_at_s:
@@ -277,7 +277,7 @@ class Run:
         A disk error is reported, and the training goes on with the previous checkpoint; an error of the block's own
         code is raised. On ranks other than 0, and in children, the block's files are deleted.
         """
-        saver = self._opened() if self.speaks and not self._is_child else None
+        saver = self._opened() if self.is_reporter and not self._is_child else None
         if saver is None:
             scratch = tempfile.mkdtemp(prefix="extralife-")
             try:
@@ -285,7 +285,7 @@ class Run:
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
             return
-        began_s, was_away = time.perf_counter(), self._away
+        began_s, was_away = time.perf_counter(), self._outside_training
         refusal = "the newest loss is not finite" if self._bad_row else ""
         self._enter(WorkerPhase.SAVING, deadline_s)
         try:
@@ -293,7 +293,7 @@ class Run:
                 yield aside
         except Fenced as error:
             self._stop, self._why = True, contract.EXIT_FENCED
-            self._tell(str(error))
+            self._warn_once(str(error))
         finally:
             took_s = time.perf_counter() - began_s
             if saver.committed_step == n and saver.failure is None and not refusal:
@@ -313,11 +313,11 @@ class Run:
         if self._saver is None:
             run_dir = self._client.run_dir or Path()
             try:
-                if self.speaks and not self.supervised:
+                if self.is_reporter and not self.supervised:
                     self._keep_others_out(run_dir)
                 self._saver = Saver(run_dir, self._client, self.identity)
             except OSError as error:
-                self._tell(f"nothing can be saved in {run_dir}: {error.strerror}")
+                self._warn_once(f"nothing can be saved in {run_dir}: {error.strerror}")
         return self._saver
 
     def _keep_others_out(self, directory: Path) -> None:
@@ -388,7 +388,7 @@ class Run:
         return contract.seed_after(seed, int(rollbacks) if rollbacks.isdecimal() else 0)
 
     def _figure(self, name: str, value: int) -> None:
-        if self.speaks:
+        if self.is_reporter:
             with contextlib.suppress(Exception):
                 self._client.progress(**{name: value})
 
@@ -415,7 +415,7 @@ class Run:
 
     def _in_child(self) -> None:
         """A forked child is not the training: it neither beats nor saves, and SIGTERM ends it as before."""
-        self.speaks, self._is_child = False, True
+        self.is_reporter, self._is_child = False, True
         self._client.supervised, self._client._record = False, None
         for number, earlier in self._earlier.items():
             with contextlib.suppress(ValueError, TypeError, OSError):
@@ -423,19 +423,19 @@ class Run:
         self._earlier.clear()
 
     def _report(self, kind: str, **fields: Any) -> None:
-        if self.speaks:
+        if self.is_reporter:
             with contextlib.suppress(Exception):
                 self._client.report(kind, **fields)
 
-    def _tell(self, text: str) -> None:
+    def _warn_once(self, text: str) -> None:
         """Print each once: a loop repeats its mistakes."""
-        if text not in self._told and len(self._told) < 100:
-            self._told.add(text)
+        if text not in self._warned and len(self._warned) < 100:
+            self._warned.add(text)
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 print(f"extralife: {text}", file=sys.stderr, flush=True)
 
 
-class _Away:
+class _PhaseContext:
     """A phase; at the end of a `with` block the training goes on."""
 
     def __init__(self, run: Run) -> None:
@@ -445,7 +445,7 @@ class _Away:
         return self._run
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is None and self._run.speaks:
+        if kind is None and self._run.is_reporter:
             with contextlib.suppress(Exception):
                 self._run._to_training()
 
@@ -468,17 +468,17 @@ def _is_first(environ: MutableMapping[str, str]) -> bool:
     return environ.setdefault(ENV_SPEAKER, own) == own
 
 
-def _client(environ: Mapping[str, str], directory: Path, *, speaks: bool) -> Client:
+def _client(environ: Mapping[str, str], directory: Path, *, is_reporter: bool) -> Client:
     names = (contract.ENV_PROGRAM, contract.ENV_TOKEN, contract.ENV_ATTEMPT, contract.ENV_RUN_DIR, contract.ENV_BOOT_ID)
     given = {name: environ[name] for name in names if environ.get(name)}
     if environ.get(contract.ENV_BEAT) and contract.ENV_RUN_DIR in given:
-        if not speaks:
+        if not is_reporter:
             return Client(given)
         more = (contract.ENV_BEAT, contract.ENV_CONTROL, contract.ENV_NOTIFY)
         try:
             return Client({**given, **{name: environ[name] for name in more if environ.get(name)}})
         except (OSError, ValueError) as error:
-            print(f"extralife: the daemon cannot be told how far this training is: {error}", file=sys.stderr, flush=True)
+            print(f"extralife: progress cannot be reported to the daemon: {error}", file=sys.stderr, flush=True)
             return Client({key: value for key, value in given.items() if key != contract.ENV_ATTEMPT})
     return Client({contract.ENV_TOKEN: os.urandom(16).hex(), contract.ENV_RUN_DIR: str(directory.absolute())})
 

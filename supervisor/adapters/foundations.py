@@ -129,7 +129,7 @@ class Watched:
     holds_starts: bool = False
 
 
-def look(row: Watched) -> Finding | None:
+def check_row(row: Watched) -> Finding | None:
     """Check one row once; None: it is as it should be. Never raises."""
     finding = Finding(
         row.name, row.path, Look.UNKNOWN, "", row.consequence, row.remedy, row.restore is not None,
@@ -195,7 +195,7 @@ class Foundations:
         if self._thread.ident is not None:
             self._thread.join(self._hang_s)
 
-    def look(self) -> None:
+    def check_all(self) -> None:
         """Run one round of checks; post the findings if they have changed."""
         with self._guard:
             rows, ordered = dict(self._rows), self._ordered
@@ -210,7 +210,7 @@ class Foundations:
         hung = now.at if not now.over.is_set() else None
         if hung is not None:
             self._stuck[hung] = now
-            self._newest[hung] = _silent(rows[hung], self._hang_s)
+            self._newest[hung] = _unanswered(rows[hung], self._hang_s)
         with self._guard:  # a request is done once the file is in place, even if somebody removes it again
             self._ordered -= {name for name, found in now.found.items() if found is None and name in ordered}
         findings = tuple(found for found in self._newest.values() if found is not None)
@@ -221,14 +221,14 @@ class Foundations:
     def _run(self) -> None:
         while not self._over.is_set():
             try:
-                self.look()
+                self.check_all()
             except Exception:  # the next round may succeed; without this thread the daemon would notice no loss
                 log.exception("foundations_not_looked_at")
             self._wake.wait(self._period_s)
             self._wake.clear()
 
 
-def _silent(row: Watched, for_s: float) -> Finding:
+def _unanswered(row: Watched, for_s: float) -> Finding:
     return Finding(
         row.name, row.path, Look.UNKNOWN, f"its file system has not answered for {for_s:g} s", row.consequence, row.remedy,
         minor=row.minor, holds_starts=row.holds_starts,
@@ -248,7 +248,7 @@ class _Round(threading.Thread):
     def run(self) -> None:
         for row in self._rows:
             self.at = row.name
-            found = look(row)
+            found = check_row(row)
             if found is not None and row.name in self._ordered and found.look is not Look.UNKNOWN:
                 found = _restored(row, found)
             self.found[row.name] = found
@@ -268,7 +268,7 @@ def _restored(row: Watched, found: Finding) -> Finding | None:
         log.exception("foundation_not_restored", name=row.name)
         return replace(found, error=repr(error))
     log.warning("foundation_restored", name=row.name, path=row.path)
-    return look(row)
+    return check_row(row)
 
 
 def directory(path: str | os.PathLike[str]) -> int:

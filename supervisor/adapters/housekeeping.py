@@ -65,10 +65,10 @@ class Housekeeping:
     ) -> None:
         """`settings` returns the settings in force, so a reread needs no restart. `report` makes the daily report."""
         self._settings, self._inbox, self._clock, self._report = settings, inbox, clock, report
-        self._report_told_s: float | None = None
+        self._report_posted_s: float | None = None
         self._over = threading.Event()
-        self._due_told_s: float | None = None
-        self._offsite_told_s: dict[str, float] = {}
+        self._backup_posted_s: float | None = None
+        self._offsite_posted_s: dict[str, float] = {}
         self._logs = LogGuard(settings)
         self._scheduler = BackgroundScheduler(executors={"default": _Pool()}, timezone="UTC")
 
@@ -77,7 +77,7 @@ class Housekeeping:
         always: dict[str, Any] = {"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
         self._scheduler.add_job(self.rotate_logs, _Every(_LOGS), id="rotate-logs", **always)
         self._scheduler.add_job(self.care_for_journal, _Every(_JOURNAL, _FIRST_LOOK), id="journal", **always)
-        self._scheduler.add_job(self.look_at_calendar, _Every(_CALENDAR), id="calendar", **always)
+        self._scheduler.add_job(self.check_calendar, _Every(_CALENDAR), id="calendar", **always)
         self._scheduler.start()
         self._logs.start()
 
@@ -98,7 +98,7 @@ class Housekeeping:
         """Keep every worker's logs within their size limit."""
         self._logs.look()
 
-    def look_at_calendar(self) -> None:
+    def check_calendar(self) -> None:
         """Post each calendar time once it has passed; the core knows whether that time was already handled.
 
         Nothing is posted while the clock is not set: a time in 1970 is no calendar time.
@@ -107,28 +107,28 @@ class Housekeeping:
             return
         now = dt.datetime.fromtimestamp(self._clock.wall_s(), dt.UTC).astimezone()
         due = last_due(self._settings().backup.calendar, now)
-        if due is not None and due.timestamp() != self._due_told_s:
-            self._due_told_s = due.timestamp()
-            self._inbox.post(BackupDue(self._clock.now_s(), self._due_told_s))
+        if due is not None and due.timestamp() != self._backup_posted_s:
+            self._backup_posted_s = due.timestamp()
+            self._inbox.post(BackupDue(self._clock.now_s(), self._backup_posted_s))
         rules = self._settings().offsite
         for operation, calendar in (("forget", rules.forget), ("check", rules.check)) if rules.on else ():
             due = last_due(calendar, now)
-            if due is not None and due.timestamp() != self._offsite_told_s.get(operation):
-                self._offsite_told_s[operation] = due.timestamp()
+            if due is not None and due.timestamp() != self._offsite_posted_s.get(operation):
+                self._offsite_posted_s[operation] = due.timestamp()
                 self._inbox.post(OffsiteDue(self._clock.now_s(), operation, due.timestamp()))
         report_at = self._settings().alerts.report_at
         report_due = last_due(f"daily {report_at}", now) if report_at else None
-        if report_due is not None and report_due.timestamp() != self._report_told_s:
-            self._tell_report(report_due.timestamp())
+        if report_due is not None and report_due.timestamp() != self._report_posted_s:
+            self._post_report(report_due.timestamp())
 
-    def _tell_report(self, due_wall_s: float) -> None:
+    def _post_report(self, due_wall_s: float) -> None:
         """Make and post the daily report. If that fails, the next check tries again."""
         try:
             text = self._report()
         except Exception as error:  # noqa: BLE001  the report reads files that may be damaged
             log.warning("no_report", error=str(error))
             return
-        self._report_told_s = due_wall_s
+        self._report_posted_s = due_wall_s
         self._inbox.post(ReportDue(self._clock.now_s(), due_wall_s, text))
 
     def care_for_journal(self) -> None:

@@ -66,11 +66,11 @@ def keep(paths: Paths, given: Given, environ: Mapping[str, str], wall_s: float) 
     try:
         with contextlib.suppress(OSError, ValueError):
             if read(path).given == given:
-                _point(paths, given, environ)
+                _record_directories(paths, given, environ)
                 return None
         body = json.dumps({"version": _VERSION, "wall_s": wall_s, "given": given.to_json()})
         _write(path, f"{_digest(body)}\n{body}\n", keep_before=True)
-        _point(paths, given, environ)
+        _record_directories(paths, given, environ)
     except OSError as error:
         reason = error.strerror or str(error)
         message = f"the configuration in use could not be kept as {error.filename or path}: {reason}"
@@ -110,7 +110,7 @@ def load(kept: Kept, environ: Mapping[str, str]) -> config.Loaded:
     loaded = config.load_given(kept.given, environ, kept.where)
     if loaded.settings.paths.state_dir != kept.state_dir:
         used = loaded.settings.paths.state_dir
-        raise config.ConfigError([f"{kept.where}: is kept in {kept.state_dir}, and is of another state directory, {used}"])
+        raise config.ConfigError([f"{kept.where}: was kept in {kept.state_dir} but names state directory {used}"])
     return loaded
 
 
@@ -122,7 +122,7 @@ def in_place(
     Raises ConfigError with the errors of both when the kept one cannot be used either.
     """
     kept = find(config_file, environ, flags)
-    if kept is None or _attended(kept, environ):
+    if kept is None or _is_interactive(kept, environ):
         return None
     try:
         return load(kept, environ), Instead(tuple(errors), kept.where)
@@ -141,7 +141,7 @@ def lost_file(config_file: str | None, environ: Mapping[str, str], flags: Mappin
     return f"{kept.given.path}: is gone, or its disk is not mounted, and no other configuration is found"
 
 
-def _attended(kept: Kept, environ: Mapping[str, str]) -> bool:
+def _is_interactive(kept: Kept, environ: Mapping[str, str]) -> bool:
     """Whether a person has just typed the command and reads why it was refused.
 
     A terminal alone does not prove that: a box may start `tmux new -d supervisord` at boot, with nobody in front of it. So
@@ -174,7 +174,7 @@ def _state_dirs(config_file: str | None, environ: Mapping[str, str], flags: Mapp
             yield os.path.abspath(os.path.expanduser(each))  # noqa: PTH100, PTH111  as the configuration does
 
 
-def _point(paths: Paths, given: Given, environ: Mapping[str, str]) -> None:
+def _record_directories(paths: Paths, given: Given, environ: Mapping[str, str]) -> None:
     """Record the directories that the config file names: without the file, nothing else says where they are."""
     if given.path is None or "state_dir" in given.flags or "EXTRALIFE_STATE_DIR" in given.environ:
         return

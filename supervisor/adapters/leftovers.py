@@ -43,7 +43,7 @@ def end() -> list[str]:
     os.environ.pop(ENV, None)
     ended = []
     for pid in procfs.pids():
-        value = _said(pid)
+        value = _mark_of(pid)
         if value is None or pid == os.getpid():
             continue
         stat = procfs.read_stat(pid)
@@ -52,9 +52,9 @@ def end() -> list[str]:
     return ended
 
 
-def _is_left_over(stat: procfs.Stat, said: str) -> bool:
+def _is_left_over(stat: procfs.Stat, value: str) -> bool:
     try:
-        namespace, parent, start_ticks, session = map(int, said.split(":"))
+        namespace, parent, start_ticks, session = map(int, value.split(":"))
     except ValueError:
         return False
     if namespace != _namespace() or procfs.is_alive(parent, start_ticks):
@@ -62,7 +62,7 @@ def _is_left_over(stat: procfs.Stat, said: str) -> bool:
     return session == _WHOLE_TREE or (stat.session == session and stat.group == stat.pid)
 
 
-def _said(pid: int) -> str | None:
+def _mark_of(pid: int) -> str | None:
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:  # it has ended, or belongs to another user

@@ -42,7 +42,9 @@ def mistakes(argv: Sequence[str], timeout_s: float = _CHECK_S) -> list[str]:
     lines = [line.strip() for line in done.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
     messages = [line.removeprefix(_PREFIX) for line in lines if line.startswith(_PREFIX) and " warning: " not in line]
     how = f"ended with {done.returncode}" if done.returncode >= 0 else f"was ended by signal {-done.returncode}"
-    return messages[:_MOST_LINES] or [f"the check of the configuration {how}: {lines[-1] if lines else 'it said nothing'}"]
+    return messages[:_MOST_LINES] or [
+        f"the check of the configuration {how}: {lines[-1] if lines else 'it printed nothing'}"
+    ]
 
 
 def wait_until_written(path: str | None, environ: Mapping[str, str], most_s: float = _MOST_S) -> str | None:

@@ -165,7 +165,7 @@ class Process(NamedTuple):
     ended_ticks: int
 
 
-class Forest(NamedTuple):
+class ProcessTable(NamedTuple):
     """Every process that is not a zombie, by its pid and by its parent's pid."""
 
     processes: dict[int, Process]
@@ -180,7 +180,7 @@ class Forest(NamedTuple):
         return found
 
 
-def scan(before: Forest | None = None, again: Container[int] = ()) -> Forest:
+def scan(before: ProcessTable | None = None, again: Container[int] = ()) -> ProcessTable:
     """Scan all current processes; this reads one file per process.
 
     With the previous scan `before`, only new processes and those in `again` are read. A pid that another process has taken
@@ -204,7 +204,7 @@ def scan(before: Forest | None = None, again: Container[int] = ()) -> Forest:
     children: dict[int, list[Process]] = {}
     for process in processes.values():
         children.setdefault(process.parent, []).append(process)
-    return Forest(processes, children, changed)
+    return ProcessTable(processes, children, changed)
 
 
 def _process(pid: int) -> Process | None:

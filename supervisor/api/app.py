@@ -24,14 +24,15 @@ from starlette.types import ASGIApp
 from supervisor.adapters import threads
 from supervisor.api import logfiles, starting
 from supervisor.api.assets import Assets
-from supervisor.api.door import Door
-from supervisor.api.encoding import Once, encoded
+from supervisor.api.door import PasswordCheck
+from supervisor.api.encoding import EncodedPages, encoded
+from supervisor.api.limits import MOST_BODY_BYTES
 from supervisor.api.metrics import Metrics
-from supervisor.api.peer import who
+from supervisor.api.peer import caller
 from supervisor.api.pins import MOST_PIN_S, is_span
-from supervisor.api.port import Backend, Result, StatusPage
+from supervisor.api.port import ASK_WAIT_S, Backend, Result, StatusPage
 from supervisor.api.refused import RequestRefused
-from supervisor.api.rest import heard_out
+from supervisor.api.rest import read_body_first
 from supervisor.api.rpc.http import Rpc
 from supervisor.api.same_site import same_site
 from supervisor.api.signals import signal_name
@@ -44,9 +45,7 @@ from supervisor.reports.status_view import troubles
 
 log = structlog.get_logger()
 
-MOST_BODY_BYTES: Final = 64 * 1024
 MOST_WAIT_S: Final = 3600.0
-ASK_WAIT_S: Final = 600.0
 MOST_ASKS: Final = 64  # at once, waiting ones included; each comes from a person or a script
 STALE_S: Final = 30.0  # the loop turns at least every 5 s
 MOST_TEXT: Final = 100  # characters of a label
@@ -54,8 +53,8 @@ _READERS: Final = 4
 _LONG: Final = "check"  # this query reads every byte of a backup, so it must not use one of the few reader threads
 _ASKERS: Final = 16
 
-_ASKED_APART: Final = (Verb.BACKUP, Verb.ROLLBACK, Verb.OFFSITE, Verb.PIN, Verb.UNPIN)  # they have their own routes
-_VERBS: Final = {verb.value: verb for verb in Verb if verb not in _ASKED_APART}
+_OWN_ROUTES: Final = (Verb.BACKUP, Verb.ROLLBACK, Verb.OFFSITE, Verb.PIN, Verb.UNPIN)  # they have their own routes
+_VERBS: Final = {verb.value: verb for verb in Verb if verb not in _OWN_ROUTES}
 
 _OFFSITE: Final = ("now", "check", "forget", "take-over")
 
@@ -77,7 +76,7 @@ class Api:
         self._rpc = Rpc(backend, self._read, self._wait)
         self._assets = Assets()
         self._metrics = Metrics(backend)
-        self._stream, self._once = Stream(backend), Once()
+        self._stream, self._encoded_pages = Stream(backend), EncodedPages()
 
     def end(self) -> None:
         """The server stops: followers of logs and of the stream are disconnected."""
@@ -89,7 +88,7 @@ class Api:
         self._readers.shutdown(wait=False, cancel_futures=True)
         self._askers.shutdown(wait=False, cancel_futures=True)
 
-    def app(self, host_names: Iterable[str], door: Door) -> ASGIApp:
+    def app(self, host_names: Iterable[str], passwords: PasswordCheck) -> ASGIApp:
         get: list[tuple[str, Handler]] = [
             ("/", self.dashboard),
             ("/assets/{stamp}/{path:path}", self.dashboard),
@@ -120,7 +119,7 @@ class Api:
         routes = [Route(path, _guarded(handler), methods=["GET"]) for path, handler in get]
         routes += [Route(path, _guarded(handler), methods=["POST"]) for path, handler in post]
         pages = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
-        return heard_out(door.before(same_site(pages, host_names)))
+        return read_body_first(passwords.wrap(same_site(pages, host_names)))
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -153,7 +152,7 @@ class Api:
             query = request.query_params
             if PAGES[name].instant:
                 made = self._backend.page(name, query)
-                return Response(self._once.encoded(name, made), media_type="application/json")
+                return Response(self._encoded_pages.encoded(name, made), media_type="application/json")
             thread = self._wait if _LONG in query else self._read
             return answer(await thread(self._backend.page, name, query))
 
@@ -210,12 +209,12 @@ class Api:
         good = [name for name in wanted if name not in bad]
         done: list[Result] = []
         if good or verb in {Verb.SHUTDOWN, Verb.RELOAD}:
-            by, uid = who(request.scope)
+            by, uid = caller(request.scope)
             done = await self._wait(self._backend.ask, verb, good, signal, by, uid, timeout_s)
             if verb in {Verb.SHUTDOWN, Verb.RELOAD} and done:  # for these verbs, no result means success
                 raise RequestRefused(422 if done[0][1] == CANT_REREAD else 503, done[0][2])
             if verb in {Verb.START, Verb.RESTART} and wait:
-                done = await starting.settled(lambda: StatusPage(self._backend), starting.attempts(snapshot), done)
+                done = await starting.wait_for_starts(lambda: StatusPage(self._backend), starting.attempts(snapshot), done)
         verb_results = {result[0]: result for result in done}
         return _results([bad.get(name) or verb_results[name] for name in wanted if name in bad or name in verb_results])
 
@@ -238,7 +237,7 @@ class Api:
         do = _words(body, "do")
         if do not in _OFFSITE:
             raise RequestRefused(400, f"do must be one of {', '.join(_OFFSITE)}")
-        by, uid = who(request.scope)
+        by, uid = caller(request.scope)
         name, code, message = await self._wait(self._backend.ask_backups, Verb.OFFSITE, do, [], by, uid, ASK_WAIT_S)
         return answer({"name": name, "code": code, "text": message})
 
@@ -249,7 +248,7 @@ class Api:
         for name in wanted:
             if name not in known:
                 raise RequestRefused(404, f"no such program: {name!r}")
-        by, uid = who(request.scope)
+        by, uid = caller(request.scope)
         name, code, message = await self._wait(self._backend.ask_backups, verb, text, wanted, by, uid, ASK_WAIT_S)
         return answer({"name": name, "code": code, "text": message})
 
@@ -263,7 +262,7 @@ class Api:
         names = [plain(name) for name in _names(body)]
         dry_run = _flag(body, "dry_run", default=False)
         chosen = [] if "all" in names else names
-        by, uid = who(request.scope)
+        by, uid = caller(request.scope)
         return _changes(await self._wait(_update, self._backend, chosen, dry_run, by, uid))
 
     async def remove(self, request: Request) -> Response:
@@ -274,7 +273,7 @@ class Api:
             raise RequestRefused(400, "name must be the name of a program")
         if plain(name) not in [view["name"] for view in StatusPage(self._backend).programs]:
             raise RequestRefused(404, f"no such program: {name!r}")
-        by, uid = who(request.scope)
+        by, uid = caller(request.scope)
         name, code, text = await self._wait(self._backend.remove, plain(name), by, uid)
         if code != SUCCESS:
             raise RequestRefused(409, text)
@@ -296,7 +295,7 @@ class Api:
         """{"pin": level, "for_s"} or {"unpin": true} -> {"name", "code", "text"}; 409 if refused."""
         body = await _body(request, {"pin", "for_s", "unpin"})
         level, for_s = _pin(body)
-        by, uid = who(request.scope)
+        by, uid = caller(request.scope)
         name, code, text = await self._wait(self._backend.pin, level, for_s, by, uid, ASK_WAIT_S)
         if code != SUCCESS:
             raise RequestRefused(404 if code == BAD_NAME else 409, text)
@@ -377,7 +376,7 @@ async def _body(request: Request, allowed: set[str]) -> dict[str, Any]:
     if not data.strip():
         return {}
     try:
-        body = json.loads(data, object_pairs_hook=_once, parse_constant=_no_number)
+        body = json.loads(data, object_pairs_hook=_without_duplicates, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise RequestRefused(400, f"the body is not JSON: {error}") from None
     if not isinstance(body, dict):
@@ -388,7 +387,7 @@ async def _body(request: Request, allowed: set[str]) -> dict[str, Any]:
     return body
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Refuse a key that is given twice: either value could be meant."""
     made = dict(pairs)
     if len(made) != len(pairs):

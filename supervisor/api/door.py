@@ -41,7 +41,7 @@ _REPEAT_S: Final = 60.0
 _CHALLENGE: Final = (b"www-authenticate", b'Basic realm="extralife", charset="UTF-8"')
 
 
-class Door:
+class PasswordCheck:
     """The password of the newest settings, and the recent wrong guesses of each address."""
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
@@ -49,9 +49,9 @@ class Door:
         self._user = ""
         self._basic = self._bearer = b""  # digests; empty: every request is refused
         self._debts_s: dict[str, float] = {}  # address -> time at which all its wrong guesses are forgotten
-        self._told_s = -_REPEAT_S
+        self._logged_s = -_REPEAT_S
 
-    def settle(self, http: HttpSettings) -> None:
+    def use_password(self, http: HttpSettings) -> None:
         """Use this user and password from now on."""
         self._user = http.user
         if http.password:
@@ -59,7 +59,7 @@ class Door:
         else:
             self._basic = self._bearer = b""
 
-    def before(self, app: ASGIApp) -> ASGIApp:
+    def wrap(self, app: ASGIApp) -> ASGIApp:
         """`app` behind this check: only authorised requests reach it."""
 
         async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
@@ -78,8 +78,8 @@ class Door:
 
     def _refusal(self, scope: Scope) -> tuple[int, str, tuple[bytes, bytes]] | None:
         address, now_s = address_of(scope), self._clock_s()
-        place = _place(address)
-        wait_s = self._debts_s.get(place, 0.0) - now_s - (GUESSES - 1) * GUESS_S
+        key = _guess_key(address)
+        wait_s = self._debts_s.get(key, 0.0) - now_s - (GUESSES - 1) * GUESS_S
         given = Headers(scope=scope).getlist("authorization")
         if given and wait_s > 0:
             later = b"retry-after", b"%d" % (wait_s + 1)
@@ -88,7 +88,7 @@ class Door:
             scope[BY_KEY] = f"{self._user} at {address}"
             return None
         if given:
-            self._note(place, now_s)
+            self._note(key, now_s)
         return 401, "this port needs the user and the password of [http]", _CHALLENGE
 
     def _is_right(self, given: str) -> bool:
@@ -99,16 +99,16 @@ class Door:
             shown, wanted = _decoded(value.strip()) if scheme.lower() == "basic" else b"", self._basic
         return hmac.compare_digest(_digest(shown), wanted)
 
-    def _note(self, place: str, now_s: float) -> None:
+    def _note(self, key: str, now_s: float) -> None:
         """Count one wrong guess for this address."""
-        if place not in self._debts_s and len(self._debts_s) >= MOST_ADDRESSES:
-            self._debts_s = {key: end_s for key, end_s in self._debts_s.items() if end_s > now_s}
+        if key not in self._debts_s and len(self._debts_s) >= MOST_ADDRESSES:
+            self._debts_s = {each: end_s for each, end_s in self._debts_s.items() if end_s > now_s}
             if len(self._debts_s) >= MOST_ADDRESSES:  # still full: drop the address with the fewest guesses
                 del self._debts_s[min(self._debts_s, key=self._debts_s.__getitem__)]
-        self._debts_s[place] = max(self._debts_s.get(place, 0.0), now_s) + GUESS_S
-        if self._debts_s[place] - now_s > (GUESSES - 1) * GUESS_S and now_s - self._told_s >= _REPEAT_S:
-            self._told_s = now_s
-            log.warning("passwords_guessed", address=place)
+        self._debts_s[key] = max(self._debts_s.get(key, 0.0), now_s) + GUESS_S
+        if self._debts_s[key] - now_s > (GUESSES - 1) * GUESS_S and now_s - self._logged_s >= _REPEAT_S:
+            self._logged_s = now_s
+            log.warning("passwords_guessed", address=key)
 
 
 def _digest(secret: bytes) -> bytes:
@@ -122,7 +122,7 @@ def _decoded(text: str) -> bytes:
         return b""
 
 
-def _place(address: str) -> str:
+def _guess_key(address: str) -> str:
     """The key under which guesses are counted. One IPv6 client usually has 2^64 addresses, so its network is the key."""
     try:
         found = ipaddress.ip_address(address)

@@ -14,7 +14,7 @@ def encoded(value: object) -> bytes:
         return _dumps(_finite(value))
 
 
-class Once:
+class EncodedPages:
     """A cache of encoded pages: a page is encoded again only when it is another object."""
 
     def __init__(self) -> None:

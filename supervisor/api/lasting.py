@@ -20,7 +20,7 @@ _HEADERS: Final = {
 }
 
 
-class Lasting:
+class LongLivedAnswers:
     """The long-lived answers of one kind that are open now."""
 
     def __init__(self, most: int, too_many: str) -> None:
@@ -28,17 +28,19 @@ class Lasting:
         self._most, self._too_many = most, too_many
         self.count = 0
 
-    def answer(self, pieces: AsyncIterator[bytes], media_type: str, headers: Mapping[str, str] | None = None) -> _Lasting:
+    def answer(
+        self, pieces: AsyncIterator[bytes], media_type: str, headers: Mapping[str, str] | None = None
+    ) -> _LongLivedAnswer:
         """An answer that sends `pieces` as they come; return it at once. Raises RequestRefused at the limit."""
         if self.count >= self._most:
             raise RequestRefused(503, self._too_many)
-        return _Lasting(self, pieces, 200, {**_HEADERS, **(headers or {})}, media_type)
+        return _LongLivedAnswer(self, pieces, 200, {**_HEADERS, **(headers or {})}, media_type)
 
 
-class _Lasting(StreamingResponse):
+class _LongLivedAnswer(StreamingResponse):
     """Counts as open while it is sent. No other task runs between its creation and its first line: the limit is exact."""
 
-    def __init__(self, kind: Lasting, *args: object) -> None:
+    def __init__(self, kind: LongLivedAnswers, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
         self._kind = kind
 

@@ -1,7 +1,7 @@
 """Limits for clients of the control socket: time, connections, memory. A client beyond a limit is disconnected.
 
     the whole head of a request    10 s and 16 KiB, counted from the connection or from its first byte
-    the whole body of a request    20 s (each page sets its own size limit: `app.py`)
+    the whole body of a request    20 s and 64 KiB (`app.py` and `rpc/http.py` check the size)
     an answer that is not read     30 s without a byte read
     connections                    384; the next one replaces the one that has been idle longest
     connections over TCP           128 of these 384; the next one replaces the longest idle TCP connection
@@ -31,6 +31,7 @@ HEAD_S: Final = 10.0
 BODY_S: Final = 20.0
 UNREAD_S: Final = 30.0
 MOST_HEAD_BYTES: Final = 16 * 1024
+MOST_BODY_BYTES: Final = 64 * 1024
 MOST_CONNECTIONS: Final = 384
 MOST_OVER_TCP: Final = 128
 MOST_UNREAD_BYTES: Final = 64 * 2**20

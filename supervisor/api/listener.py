@@ -4,9 +4,9 @@ The socket is bound under a temporary name, gets its mode and is then renamed in
 mode is right, and a stale socket file is replaced in one step. The socket listens from the daemon's start. A client that
 connects before the daemon can answer, or while one image replaces another, waits in the queue and notices nothing.
 
-`_give` is the only place that sets mode and group, for a new socket and for one that is taken over. At every start, systemd
-sets the runtime directory and everything in it back to 0700, so a socket from its store must get its group again. If the
-socket cannot get its group, training continues: only the owner can use the socket, and `trouble` gives the reason.
+`_set_access` is the only place that sets mode and group, for a new socket and for one that is taken over. At every start,
+systemd sets the runtime directory and everything in it back to 0700, so a socket from its store must get its group again. If
+the socket cannot get its group, training continues: only the owner can use the socket, and `trouble` gives the reason.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def listen(path: str, group: str = "") -> Listener:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind(ours)
-        trouble = _give(Path(ours), group)
+        trouble = _set_access(Path(ours), group)
         sock.listen(QUEUE)
         Path(ours).rename(path)
     except OSError as error:
@@ -103,14 +103,14 @@ def listen(path: str, group: str = "") -> Listener:
     return Listener(sock, path, trouble)
 
 
-def _give(file: Path, group: str) -> str:
+def _set_access(file: Path, group: str) -> str:
     """Set mode and group of the socket's file and of its directory. Returns why the group has no access, else empty."""
     file.chmod(0o600)
     if not group:
         return ""
     try:
         shutil.chown(file, group=group)
-        _let_through(file.parent, group)
+        _allow_traversal(file.parent, group)
         file.chmod(0o660)
     except LookupError:
         why = f"there is no group {group!r}"
@@ -121,7 +121,7 @@ def _give(file: Path, group: str) -> str:
     return f"daemon.socket_group: {why}; only the daemon's own user and root can use the control socket"
 
 
-def _let_through(directory: Path, group: str) -> None:
+def _allow_traversal(directory: Path, group: str) -> None:
     """Let the group enter the socket's directory, but not list it. Otherwise the socket's own mode would have no effect."""
     mode = stat.S_IMODE(directory.stat().st_mode)
     if not mode & stat.S_IXOTH:
@@ -140,7 +140,7 @@ def take_over(fd: int, path: str, group: str = "") -> Listener:
         sock.detach()
         raise OSError(errno.ENOTSOCK, f"descriptor {fd} is not a listening control socket")
     try:
-        trouble = _give(Path(path), group)
+        trouble = _set_access(Path(path), group)
     except OSError as error:
         trouble = f"{path} has no file of the control socket any more: {error.strerror}"
     return Listener(sock, path, trouble)

@@ -78,7 +78,7 @@ def address_of(scope: Scope) -> str:
     return str(scope[_ADDRESS_KEY])
 
 
-def who(scope: Scope) -> tuple[str, int | None]:
+def caller(scope: Scope) -> tuple[str, int | None]:
     """The client as (name for people, uid), both from the kernel. Over TCP, the user of the password, without a uid."""
     if BY_KEY in scope:
         return scope[BY_KEY], None
@@ -91,7 +91,7 @@ def who(scope: Scope) -> tuple[str, int | None]:
         return f"uid {peer.uid}", peer.uid
 
 
-def hung_up(scope: Scope) -> bool:
+def disconnected(scope: Scope) -> bool:
     """Whether the client has closed the connection. The kernel knows it even while the server does not read."""
     sock = _socket_of(scope)
     if sock is None:

@@ -7,12 +7,13 @@ half of a turn. Every request that changes something goes through `Backend.ask` 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from supervisor.model.inputs import Verb
 from supervisor.reports.exposition import Family
 
 Json = dict[str, Any]
+ASK_WAIT_S: Final = 600.0  # longest wait for the reply to a request, unless the client gives its own
 Result = tuple[str, int, str]  # program, one of `model/codes.py`, text
 
 

@@ -20,7 +20,7 @@ MOST_REST_BYTES: Final = 2**20
 REST_KEY: Final = "extralife.rest"  # key of a scope: seconds that replace MOST_REST_S
 
 
-def heard_out(app: ASGIApp) -> ASGIApp:
+def read_body_first(app: ASGIApp) -> ASGIApp:
     """`app`, whose answers wait for the rest of the request's body: at most `MOST_REST_S` and `MOST_REST_BYTES`."""
 
     async def listening(scope: Scope, receive: Receive, send: Send) -> None:

@@ -19,7 +19,7 @@ import structlog
 import uvicorn
 
 from supervisor.api.app import Api
-from supervisor.api.door import Door
+from supervisor.api.door import PasswordCheck
 from supervisor.api.limits import ACCEPTED_AT_ONCE, MOST_HEAD_BYTES, BoundedProtocol
 from supervisor.api.listener import QUEUE, Listener
 from supervisor.api.port import Backend
@@ -42,16 +42,16 @@ class Server:
         self, backend: Backend, listener: Listener, wall_s: Callable[[], float], host_names: Iterable[str] = ()
     ) -> None:
         self._listener = listener
-        self._api, door = Api(backend, wall_s), Door(lambda: time.clock_gettime(time.CLOCK_BOOTTIME))
+        self._api, passwords = Api(backend, wall_s), PasswordCheck(lambda: time.clock_gettime(time.CLOCK_BOOTTIME))
         self._uvicorn = _Uvicorn(
             uvicorn.Config(
-                self._api.app(host_names, door), http=BoundedProtocol, ws="none", loop="asyncio", lifespan="off",
+                self._api.app(host_names, passwords), http=BoundedProtocol, ws="none", loop="asyncio", lifespan="off",
                 interface="asgi3", log_config=None, access_log=False, server_header=False, date_header=False,
                 proxy_headers=False, backlog=ACCEPTED_AT_ONCE, h11_max_incomplete_event_size=MOST_HEAD_BYTES,
                 timeout_graceful_shutdown=_LAST_ANSWERS_S, timeout_keep_alive=_IDLE_S,
             )
         )  # fmt: skip
-        self.tcp = TcpPort(door, self._uvicorn.accept, self._uvicorn.leave)
+        self.tcp = TcpPort(passwords, self._uvicorn.accept, self._uvicorn.close_listener)
         self._uvicorn.then = self.tcp.start
         self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
 
@@ -64,7 +64,7 @@ class Server:
 
     def also(self, sock: socket.socket) -> None:
         """Accept on this listening socket too, from now on. May be called from any thread."""
-        self._uvicorn.also(socket.socket(fileno=os.dup(sock.fileno())))
+        self._uvicorn.add_listener(socket.socket(fileno=os.dup(sock.fileno())))
 
     def stop(self) -> None:
         """Finish the running requests within a time limit, close the connections and end the thread."""
@@ -76,14 +76,14 @@ class Server:
     def _serve(self) -> None:
         try:
             # uvicorn closes the sockets that it serves, but the listener must stay open.
-            self._uvicorn.run(sockets=[_Queue(fileno=os.dup(self._listener.sock.fileno()))])
+            self._uvicorn.run(sockets=[_LongQueueSocket(fileno=os.dup(self._listener.sock.fileno()))])
         except Exception:
             log.exception("api_died")
         finally:
             self._uvicorn.ready.set()
 
 
-class _Queue(socket.socket):
+class _LongQueueSocket(socket.socket):
     """A listening socket with a longer queue: asyncio uses one number for the queue and for what it accepts at once.
 
     Connections that wait already stay in the queue.
@@ -120,7 +120,7 @@ class _Uvicorn(uvicorn.Server):
         await self._accept_no_more(self.servers)
         await super().shutdown(sockets)
 
-    async def leave(self, server: asyncio.Server) -> None:
+    async def close_listener(self, server: asyncio.Server) -> None:
         """Close one of the listening sockets; its existing connections stay open."""
         await self._accept_no_more([server])
         server.close()
@@ -134,7 +134,7 @@ class _Uvicorn(uvicorn.Server):
                 loop.remove_reader(sock.fileno())
         await asyncio.sleep(_LAST_REQUESTS_S)
 
-    def also(self, sock: socket.socket) -> None:
+    def add_listener(self, sock: socket.socket) -> None:
         """Accept on this socket too. May be called from any thread."""
         if self._serving is not None:
             asyncio.run_coroutine_threadsafe(self.accept(sock), self._serving)
@@ -149,7 +149,7 @@ class _Uvicorn(uvicorn.Server):
             assert isinstance(made, asyncio.Protocol)  # noqa: S101  for the type checker
             return made
 
-        queue, serving = _Queue(fileno=sock.detach()), asyncio.get_running_loop()
+        queue, serving = _LongQueueSocket(fileno=sock.detach()), asyncio.get_running_loop()
         server = await serving.create_server(protocol, sock=queue, backlog=self.config.backlog)
         self.servers.append(server)
         return server
@@ -167,15 +167,15 @@ class _ToStructlog(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self._told: dict[str, tuple[float, int]] = {}  # warning -> (when it was logged, number of repeats since)
+        self._logged: dict[str, tuple[float, int]] = {}  # warning -> (when it was logged, number of repeats since)
 
     def emit(self, record: logging.LogRecord) -> None:
         now_s, text = time.clock_gettime(time.CLOCK_BOOTTIME), str(record.msg)
-        logged_s, repeats = self._told.get(text, (-_REPEAT_S, 0))
+        logged_s, repeats = self._logged.get(text, (-_REPEAT_S, 0))
         if now_s - logged_s < _REPEAT_S:
-            self._told[text] = logged_s, repeats + 1
+            self._logged[text] = logged_s, repeats + 1
             return
-        self._told[text] = now_s, 0
+        self._logged[text] = now_s, 0
         error = record.exc_info[1] if record.exc_info else None
         log.warning("uvicorn", text=record.getMessage(), error=repr(error) if error else None, passed_over=repeats)
 

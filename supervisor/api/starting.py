@@ -28,7 +28,7 @@ def attempts(snapshot: StatusPage) -> dict[str, int]:
     return {view["name"]: view["attempt"] or 0 for view in snapshot.programs}
 
 
-async def settled(
+async def wait_for_starts(
     snapshot: Callable[[], StatusPage], before: Mapping[str, int], results: list[Result], most_s: float = MOST_S
 ) -> list[Result]:
     """`results`, in which the outcome of each accepted start replaces its acceptance."""

@@ -32,7 +32,8 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from supervisor.api.encoding import encoded
-from supervisor.api.lasting import Lasting
+from supervisor.api.lasting import LongLivedAnswers
+from supervisor.api.limits import UNREAD_S
 from supervisor.api.peer import abandon, unread_bytes
 from supervisor.api.port import Backend, Json
 from supervisor.api.refused import RequestRefused
@@ -44,14 +45,13 @@ MOST_STREAMS: Final = 128  # with 64 followers of logs and 64 waiting requests, 
 LOOK_S: Final = 0.5  # between two checks for a new fact
 READINGS_SHARE: Final = 0.004  # of a core, for events that contain only new readings
 HEARTBEAT_S: Final = 15.0
-UNREAD_S: Final = 30.0
 _RETRY: Final = b"retry: 1000\n"  # milliseconds after which a browser reconnects
 _HEARTBEAT: Final = b":\n\n"
 _TYPE: Final = "text/event-stream"
 _HEADERS: Final = {"cache-control": "no-store"}
 
 
-class _News:
+class _Update:
     """The page at one moment, and the event `change` that leads to it from the page with the number `before`."""
 
     def __init__(self, number: int, page: Json, seq: int, before: int = 0, change: bytes = b"", took_s: float = 0.0) -> None:
@@ -71,11 +71,13 @@ class Stream:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._readers = Lasting(MOST_STREAMS, f"{MOST_STREAMS} streams are open already: close one, or ask for a page")
+        self._readers = LongLivedAnswers(
+            MOST_STREAMS, f"{MOST_STREAMS} streams are open already: close one, or ask for a page"
+        )
         self._numbers = itertools.count(1)
-        self._news: _News | None = None
-        self._stirred = asyncio.Event()  # set and replaced whenever readers have something to do
-        self._looking: asyncio.Task[None] | None = None
+        self._newest: _Update | None = None
+        self._woken = asyncio.Event()  # set and replaced whenever readers have something to do
+        self._watching: asyncio.Task[None] | None = None
         self._serving: asyncio.AbstractEventLoop | None = None
         self._ending = False
 
@@ -85,10 +87,10 @@ class Stream:
             raise RequestRefused(503, "extralife is stopping")
         if request.method == "HEAD":
             return Response(None, 200, _HEADERS, _TYPE)
-        if self._looking is None:
+        if self._watching is None:
             seq, page = self._backend.newest_fact(), self._backend.page("status", {})
-            self._news, self._serving = _News(next(self._numbers), page, seq), asyncio.get_running_loop()
-            self._looking = self._serving.create_task(self._look())
+            self._newest, self._serving = _Update(next(self._numbers), page, seq), asyncio.get_running_loop()
+            self._watching = self._serving.create_task(self._watch())
         return self._readers.answer(self._events(request.scope), _TYPE, _HEADERS)
 
     def end(self) -> None:
@@ -96,35 +98,35 @@ class Stream:
         self._ending = True
         if self._serving is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended already
-                self._serving.call_soon_threadsafe(self._stir)
+                self._serving.call_soon_threadsafe(self._wake)
 
     # --- one reader ------------------------------------------------------------------------------------------------------
 
     async def _events(self, scope: Scope) -> AsyncIterator[bytes]:
-        clock, news, patience = asyncio.get_running_loop().time, self._news, _Patience()
-        if news is None:
+        clock, update, timeout = asyncio.get_running_loop().time, self._newest, _ReadTimeout()
+        if update is None:
             return
-        yield _RETRY + news.whole
-        known = news.number
-        while (news := await self._next()) is not None:
+        yield _RETRY + update.whole
+        known = update.number
+        while (update := await self._next()) is not None:
             left = unread_bytes(scope)
-            if patience.is_over(left, clock()):
+            if timeout.is_over(left, clock()):
                 break
             if left:
                 continue
-            yield _HEARTBEAT if news.number == known else news.change if news.before == known else news.whole
-            known = news.number
+            yield _HEARTBEAT if update.number == known else update.change if update.before == known else update.whole
+            known = update.number
         if unread_bytes(scope):
             abandon(scope)  # otherwise the end of the answer would wait behind the unread bytes
 
-    async def _next(self) -> _News | None:
+    async def _next(self) -> _Update | None:
         """Waits for a change or a heartbeat; then the newest page. None: this reader is disconnected."""
-        await self._stirred.wait()
-        return None if self._ending else self._news
+        await self._woken.wait()
+        return None if self._ending else self._newest
 
     # --- all readers -----------------------------------------------------------------------------------------------------
 
-    async def _look(self) -> None:
+    async def _watch(self) -> None:
         """Renew the page while there are readers."""
         clock = asyncio.get_running_loop().time
         sent_s = clock()
@@ -134,16 +136,16 @@ class Stream:
                 silent_s = clock() - sent_s
                 if self._renewed(silent_s) or silent_s >= HEARTBEAT_S:
                     sent_s = clock()
-                    self._stir()
+                    self._wake()
         except Exception:
             log.exception("stream_failed")
         finally:
-            self._looking = self._news = None
-            self._stir()
+            self._watching = self._newest = None
+            self._wake()
 
     def _renewed(self, silent_s: float) -> bool:
         """Make the next event if the page has changed, `silent_s` seconds after the last event; whether it has."""
-        last, seq = self._news, self._backend.newest_fact()
+        last, seq = self._newest, self._backend.newest_fact()
         if last is None or (seq == last.seq and silent_s < refresh.period_s(last.took_s, READINGS_SHARE)):
             return False
         began_s = time.thread_time()
@@ -151,15 +153,15 @@ class Stream:
         if page is last.page:
             return False
         change = _event(b"change", seq, changed(last.page, page))
-        self._news = _News(next(self._numbers), page, seq, last.number, change, time.thread_time() - began_s)
+        self._newest = _Update(next(self._numbers), page, seq, last.number, change, time.thread_time() - began_s)
         return True
 
-    def _stir(self) -> None:
-        stirred, self._stirred = self._stirred, asyncio.Event()
-        stirred.set()
+    def _wake(self) -> None:
+        woken, self._woken = self._woken, asyncio.Event()
+        woken.set()
 
 
-class _Patience:
+class _ReadTimeout:
     """Detects a reader that reads nothing."""
 
     def __init__(self) -> None:

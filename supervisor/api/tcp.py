@@ -14,26 +14,26 @@ from typing import Any, Final
 
 import structlog
 
-from supervisor.api.door import Door
+from supervisor.api.door import PasswordCheck
 from supervisor.model.settings import HttpSettings
 
 log = structlog.get_logger()
 
 Accept = Callable[[socket.socket], Awaitable[asyncio.Server]]
-Leave = Callable[[asyncio.Server], Awaitable[None]]
+Close = Callable[[asyncio.Server], Awaitable[None]]
 RETRY_S: Final = 5.0
 
 
 class TcpPort:
     """At most one listening socket. `want` and `view` may be called from any thread."""
 
-    def __init__(self, door: Door, accept: Accept, leave: Leave) -> None:
-        """`accept` and `leave` start and stop accepting on a listening socket, in the server's loop."""
-        self._door, self._accept, self._leave = door, accept, leave
+    def __init__(self, passwords: PasswordCheck, accept: Accept, close: Close) -> None:
+        """`accept` and `close` start and stop accepting on a listening socket, in the server's loop."""
+        self._passwords, self._accept, self._close = passwords, accept, close
         self._wanted = HttpSettings()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
-        self._stirred = asyncio.Event()
+        self._woken = asyncio.Event()
         self._error = ""
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -48,7 +48,7 @@ class TcpPort:
         self._wanted = http
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._stirred.set)
+                self._loop.call_soon_threadsafe(self._woken.set)
 
     def view(self) -> dict[str, Any] | None:
         """{"listen", "error"}; None: no port is wanted."""
@@ -59,12 +59,12 @@ class TcpPort:
         open_at: tuple[str, int] | None = None
         server: asyncio.Server | None = None
         while True:
-            self._stirred.clear()
+            self._woken.clear()
             wanted = self._wanted
-            self._door.settle(wanted)
+            self._passwords.use_password(wanted)
             at = (wanted.host, wanted.port) if wanted.password and wanted.listen else None
             if server is not None and at != open_at:
-                await self._leave(server)
+                await self._close(server)
                 server = None
             if at is not None and server is None:
                 server = await self._opened(at, wanted.listen)
@@ -74,7 +74,7 @@ class TcpPort:
             failed = at is not None and server is None
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RETRY_S if failed else None):
-                    await self._stirred.wait()
+                    await self._woken.wait()
 
     async def _opened(self, at: tuple[str, int], listen: str) -> asyncio.Server | None:
         try:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from supervisor.config import secrets
-from supervisor.config.sheet import DEFAULT, Origin, Sheet, label, shown
+from supervisor.config.sheet import DEFAULT, Origin, Validation, label, shown
 from supervisor.config.tables import section_keys
 from supervisor.policy.upkeep.alerting import KINDS, AlertSettings, report_error
 from workers.options import nearest
@@ -26,77 +26,77 @@ _MISSING: Final = (
     "environment; until then these URLs get no alerts"
 )
 _NOBODY: Final = (
-    "alerts.report_at has nobody to send the report to, so it is only in systemd's journal: set urls, urls_file or command"
+    "alerts.report_at has no target for the report, so it is only in systemd's journal: set urls, urls_file or command"
 )
 
 
-def complete(sheet: Sheet, made: AlertSettings, *, look: bool = True) -> AlertSettings:
-    """`made` (the plain keys) with the lists. `look` is False if the caller may not read the daemon's secrets."""
-    table = sheet.table("alerts")
-    urls = [url for _, url in _urls(sheet, table)]
+def complete(validation: Validation, made: AlertSettings, *, read_secrets: bool = True) -> AlertSettings:
+    """`made` (the plain keys) with the lists. `read_secrets` is False if the caller may not read the daemon's secrets."""
+    table = validation.table("alerts")
+    urls = [url for _, url in _urls(validation, table)]
     if made.urls_file:
-        path = secrets.beside(sheet, made.urls_file)
+        path = secrets.beside(validation, made.urls_file)
         made = replace(made, urls_file=path)
-        urls += _of_file(sheet, path) if look else []
-    kinds, command = _kinds(sheet, table), _command(sheet, table)
+        urls += _of_file(validation, path) if read_secrets else []
+    kinds, command = _kinds(validation, table), _command(validation, table)
     if urls and importlib.util.find_spec("apprise") is None:
-        sheet.warn(sheet.at("alerts", "urls"), _MISSING)
-    if table.get("urls") and _is_open(sheet):
-        sheet.warn(
-            sheet.at("alerts", "urls"),
+        validation.warn(validation.at("alerts", "urls"), _MISSING)
+    if table.get("urls") and _is_open(validation):
+        validation.warn(
+            validation.at("alerts", "urls"),
             "alerts.urls are secrets, and other users of this box can read this file: move them, one a line, to a file of "
             "mode 0600 and name it as urls_file",
         )
     if (wrong := report_error(made.report_at)) is not None:
-        sheet.error(sheet.at("alerts", "report_at"), f"alerts.report_at {wrong}, not {shown(made.report_at)}")
+        validation.error(validation.at("alerts", "report_at"), f"alerts.report_at {wrong}, not {shown(made.report_at)}")
         made = replace(made, report_at="")
     elif made.report_at and not (urls or command):
-        sheet.warn(sheet.at("alerts", "report_at"), _NOBODY)
+        validation.warn(validation.at("alerts", "report_at"), _NOBODY)
     values = {"urls": f"{len(urls)}, not shown" if urls else [], "command": list(command), "kinds": list(kinds)}
     for key, value in values.items():
-        sheet.note(label("alerts", key), value, sheet.at("alerts", key) if key in table else Origin(DEFAULT))
+        validation.note(label("alerts", key), value, validation.at("alerts", key) if key in table else Origin(DEFAULT))
     return replace(made, urls=tuple(dict.fromkeys(urls)), command=command, kinds=kinds)
 
 
-def alone(sheet: Sheet) -> AlertSettings:
+def usable_part(validation: Validation) -> AlertSettings:
     """The usable part of [alerts] in a file that may be wrong elsewhere: the operator must be alerted about that."""
     values: dict[str, Any] = {}
     for key, rule in section_keys("alerts").items():
-        value = sheet.table("alerts").get(key, rule.option.default)
+        value = validation.table("alerts").get(key, rule.option.default)
         try:
             values[key] = rule.check(value, label("alerts", key))
         except ValueError:
             values[key] = rule.option.default
-    return complete(sheet, AlertSettings(**values))
+    return complete(validation, AlertSettings(**values))
 
 
-def _urls(sheet: Sheet, table: dict[str, Any]) -> list[tuple[int, str]]:
+def _urls(validation: Validation, table: dict[str, Any]) -> list[tuple[int, str]]:
     given = table.get("urls", [])
     if isinstance(given, str):
         given = [given]
     if not isinstance(given, list):
-        sheet.error(sheet.at("alerts", "urls"), 'alerts.urls must be a list of strings, such as ["ntfy://topic"]')
+        validation.error(validation.at("alerts", "urls"), 'alerts.urls must be a list of strings, such as ["ntfy://topic"]')
         return []
     found = []
     for number, url in enumerate(given, 1):
         if isinstance(url, str) and _URL.fullmatch(url):
             found.append((number, url))
         else:
-            sheet.error(
-                sheet.at("alerts", "urls"),
+            validation.error(
+                validation.at("alerts", "urls"),
                 f"alerts.urls: entry {number} is not a URL such as ntfy://topic (not shown, because it may be a secret)",
             )
     return found
 
 
-def _of_file(sheet: Sheet, path: str) -> list[str]:
+def _of_file(validation: Validation, path: str) -> list[str]:
     """The URLs of a file, one per line; empty lines and lines that begin with # are left out.
 
     A kept configuration has no copy of this file, because secrets are not copied. If the file is missing, its URLs are left
     out: the purpose of a kept configuration is that the programs train.
     """
-    origin = sheet.at("alerts", "urls_file")
-    complain = sheet.warn if sheet.source.is_kept else sheet.error
+    origin = validation.at("alerts", "urls_file")
+    complain = validation.warn if validation.source.is_kept else validation.error
     found = []
     for number, url in urls_in(secrets.text(complain, origin, "alerts.urls_file", path, "one URL per line")):
         if _URL.fullmatch(url):
@@ -112,34 +112,36 @@ def urls_in(text: str) -> list[tuple[int, str]]:
     return [(number, line) for number, line in lines if line and not line.startswith("#")]
 
 
-def _kinds(sheet: Sheet, table: dict[str, Any]) -> tuple[str, ...]:
+def _kinds(validation: Validation, table: dict[str, Any]) -> tuple[str, ...]:
     given = table.get("kinds", [])
     if not isinstance(given, list) or not all(isinstance(kind, str) for kind in given):
-        sheet.error(sheet.at("alerts", "kinds"), f'alerts.kinds must be a list such as ["reboot"], not {shown(given)}')
+        validation.error(
+            validation.at("alerts", "kinds"), f'alerts.kinds must be a list such as ["reboot"], not {shown(given)}'
+        )
         return ()
     for kind in given:
         if kind not in KINDS:
             hint = nearest(kind, KINDS) or f"; there are {', '.join(KINDS)}"
-            sheet.error(sheet.at("alerts", "kinds"), f"alerts.kinds: {shown(kind)} is not a kind of alert{hint}")
+            validation.error(validation.at("alerts", "kinds"), f"alerts.kinds: {shown(kind)} is not a kind of alert{hint}")
     return tuple(dict.fromkeys(kind for kind in given if kind in KINDS))
 
 
-def _command(sheet: Sheet, table: dict[str, Any]) -> tuple[str, ...]:
+def _command(validation: Validation, table: dict[str, Any]) -> tuple[str, ...]:
     given = table.get("command", [])
-    origin = sheet.at("alerts", "command")
+    origin = validation.at("alerts", "command")
     if not isinstance(given, list) or not all(isinstance(word, str) and "\0" not in word for word in given):
-        sheet.error(origin, f'alerts.command must be a list such as ["/usr/local/bin/page-me"], not {shown(given)}')
+        validation.error(origin, f'alerts.command must be a list such as ["/usr/local/bin/page-me"], not {shown(given)}')
         return ()
     if given and not given[0]:
-        sheet.error(origin, 'alerts.command names no program; write it such as ["/usr/local/bin/page-me"]')
+        validation.error(origin, 'alerts.command names no program; write it such as ["/usr/local/bin/page-me"]')
         return ()
     if given and shutil.which(given[0]) is None:
-        sheet.warn(origin, f"alerts.command: {given[0]!r:.80} is not found, or not executable (yet)")
+        validation.warn(origin, f"alerts.command: {given[0]!r:.80} is not found, or not executable (yet)")
     return tuple(given)
 
 
-def _is_open(sheet: Sheet) -> bool:
+def _is_open(validation: Validation) -> bool:
     try:
-        return sheet.source.path is not None and bool(Path(sheet.source.path).stat().st_mode & 0o004)
+        return validation.source.path is not None and bool(Path(validation.source.path).stat().st_mode & 0o004)
     except OSError:
         return False

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from supervisor import trust
-from supervisor.config.sheet import DEFAULT, Origin, Sheet
+from supervisor.config.sheet import DEFAULT, Origin, Validation
 from supervisor.filesystems import MEMORY, kind_of, shared, unsafe
 from supervisor.model.settings import Paths
 
@@ -45,7 +45,7 @@ def user_of(paths: Paths) -> int:
 
 
 def check(
-    sheet: Sheet, paths: Paths, state: Origin, runtime: Origin, programs: Iterable[str], uid: int | None = None,
+    validation: Validation, paths: Paths, state: Origin, runtime: Origin, programs: Iterable[str], uid: int | None = None,
     *, cluster: bool = False,
 ) -> None:  # fmt: skip
     """Add errors and warnings about both directories, and about the length of the sockets' paths in the second.
@@ -53,21 +53,21 @@ def check(
     `uid` is the user that the daemon will run as; without it, the current user. `cluster`: programs run on other hosts.
     """
     uid = os.geteuid() if uid is None else uid
-    existing = _writable(sheet, "state_dir", Path(paths.state_dir), state, uid)
+    existing = _writable(validation, "state_dir", Path(paths.state_dir), state, uid)
     if existing is not None:
-        _room(sheet, paths, existing, state)
+        _check_free_space(validation, paths, existing, state)
         if why := _place(kind_of(existing), cluster=cluster):
-            sheet.warn(state, f"daemon.state_dir: {existing} {why} with --state-dir")
-        if why := _loose(Path(paths.state_dir), uid):
-            sheet.warn(state, f"daemon.state_dir: {why}; another user could replace checkpoints; chmod go-w")
-    if _writable(sheet, "runtime_dir", Path(paths.runtime_dir), runtime, uid) is not None:
+            validation.warn(state, f"daemon.state_dir: {existing} {why} with --state-dir")
+        if why := _unsafe_permissions(Path(paths.state_dir), uid):
+            validation.warn(state, f"daemon.state_dir: {why}; another user could replace checkpoints; chmod go-w")
+    if _writable(validation, "runtime_dir", Path(paths.runtime_dir), runtime, uid) is not None:
         runtime_dir = Path(paths.runtime_dir)
-        if why := _loose(runtime_dir, uid):
-            sheet.error(runtime, f"daemon.runtime_dir: {refusal(runtime_dir, why)}")
+        if why := _unsafe_permissions(runtime_dir, uid):
+            validation.error(runtime, f"daemon.runtime_dir: {refusal(runtime_dir, why)}")
     sockets = [paths.socket, *map(paths.notify_socket, programs)]
     longest = max(sockets, key=lambda path: len(os.fsencode(path)))
     if (length := len(os.fsencode(longest))) > MOST_SOCKET_BYTES:
-        sheet.error(
+        validation.error(
             runtime,
             f"daemon.runtime_dir makes the path of a socket {length} bytes long, {longest}, "
             f"and the kernel allows {MOST_SOCKET_BYTES}; choose a shorter one with --runtime-dir",
@@ -84,27 +84,31 @@ def _place(kind: str, *, cluster: bool) -> str:
     return f"{why}; choose a disk of this machine"
 
 
-def _writable(sheet: Sheet, key: str, path: Path, origin: Origin, uid: int) -> Path | None:
+def _writable(validation: Validation, key: str, path: Path, origin: Origin, uid: int) -> Path | None:
     """The directory, or its nearest existing parent, if the user can write there; otherwise None and an error."""
     name, flag = f"daemon.{key}", f"--{key.replace('_', '-')}"
     try:
         existing = next(each for each in (path, *path.parents) if os.path.lexists(each))
         if not existing.is_dir():
-            sheet.error(origin, f"{name}: {existing} is not a directory; choose another place with {flag}")
+            validation.error(origin, f"{name}: {existing} is not a directory; choose another place with {flag}")
         elif existing not in {path, path.parent} and origin.kind != DEFAULT:
-            sheet.error(origin, f"{name}: {path.parent} does not exist; create it, mount its disk, or choose with {flag}")
+            validation.error(
+                origin, f"{name}: {path.parent} does not exist; create it, mount its disk, or choose with {flag}"
+            )
         elif os.statvfs(existing).f_flag & os.ST_RDONLY:
-            sheet.error(origin, f"{name}: {existing} lies on a read-only file system; choose another place with {flag}")
+            validation.error(origin, f"{name}: {existing} lies on a read-only file system; choose another place with {flag}")
         elif existing == path and existing.stat().st_uid != uid:
             owner, us = _user(existing.stat().st_uid), _user(uid)
-            sheet.error(origin, f"{name}: {path} belongs to {owner}, not to {us}; run as {owner} or choose with {flag}")
+            validation.error(origin, f"{name}: {path} belongs to {owner}, not to {us}; run as {owner} or choose with {flag}")
         elif not _may_use(existing, uid, exists=existing == path):
             who = _user(uid)
-            sheet.error(origin, f"{name}: {existing} is read-only for {who}; change its mode or choose another with {flag}")
+            validation.error(
+                origin, f"{name}: {existing} is read-only for {who}; change its mode or choose another with {flag}"
+            )
         else:
             return existing
     except OSError as error:
-        sheet.error(origin, f"{name}: {path} cannot be used: {error.strerror}; choose another place with {flag}")
+        validation.error(origin, f"{name}: {path} cannot be used: {error.strerror}; choose another place with {flag}")
     return None
 
 
@@ -115,7 +119,7 @@ def _may_use(directory: Path, uid: int, *, exists: bool) -> bool:
     return directory.stat().st_mode & stat.S_IRWXU == stat.S_IRWXU
 
 
-def _loose(path: Path, uid: int) -> str:
+def _unsafe_permissions(path: Path, uid: int) -> str:
     try:
         return trust.loose(path, uid)
     except OSError as error:
@@ -132,7 +136,7 @@ def refusal(path: str | Path, why: str) -> str:
     )
 
 
-def _room(sheet: Sheet, paths: Paths, existing: Path, origin: Origin) -> None:
+def _check_free_space(validation: Validation, paths: Paths, existing: Path, origin: Origin) -> None:
     free = os.statvfs(existing)
     free_bytes = free.f_bavail * free.f_frsize
     if free_bytes >= LEAST_FREE_BYTES and (free.f_favail or not free.f_files):
@@ -143,9 +147,9 @@ def _room(sheet: Sheet, paths: Paths, existing: Path, origin: Origin) -> None:
         f"make room or choose another place with --state-dir"
     )
     if Path(paths.journal).exists():
-        sheet.warn(origin, sentence)
+        validation.warn(origin, sentence)
     else:
-        sheet.error(origin, sentence)
+        validation.error(origin, sentence)
 
 
 def _user(uid: int) -> str:

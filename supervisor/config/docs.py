@@ -106,7 +106,7 @@ _RESOURCES: Final = f"""\
 
 What the jobs of a level ask for in place of [launcher], with `kind = "slurm"`:
 {", ".join(f"`{key}`" for key in resource_keys())}. A key that a level leaves out is as in the level before it, and in the
-lowest as in [launcher]. A change of level that changes one of them lets each training save and leave, and submits it anew.
+lowest as in [launcher]. A change of level that changes one of them lets each training save and exit, and submits it again.
 
 ```toml
 [levels.heavy]

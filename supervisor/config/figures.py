@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from supervisor.config.sheet import Sheet, shown
+from supervisor.config.sheet import Validation, shown
 from supervisor.config.tables import FIGURE_KEYS
 from supervisor.policy.worker.figures import LONGEST_NAME, OTHER_NAMES, OWN, RESUMED, STEP, Sources
 from workers.options import nearest
@@ -17,23 +17,25 @@ _MOST_NAMES: Final = 64
 _MOST_STEPS: Final = 2**63 - 1
 
 
-def sources(sheet: Sheet, name: str, table: Mapping[str, Any], *, service: bool, is_glob: Callable[[str], bool]) -> Sources:
-    """The checked sources. Mistakes go into the sheet's errors, and then the result is not used."""
+def sources(
+    validation: Validation, name: str, table: Mapping[str, Any], *, service: bool, is_glob: Callable[[str], bool]
+) -> Sources:
+    """The checked sources. Mistakes go into the validation's errors, and then the result is not used."""
     if service:
         for key in FIGURE_KEYS:
             if key in table:
-                sheet.refuse(name, key, "a service is not judged by its figures; remove it, or the kind", ":")
+                validation.refuse(name, key, "a service is not judged by its figures; remove it, or the kind", ":")
         return Sources()
     made = Sources(
-        log_regex=_patterns(sheet, name, table.get("log_regex", [])),
-        json_lines=_glob(sheet, name, "json_lines", table, is_glob),
-        csv_glob=_glob(sheet, name, "csv_glob", table, is_glob),
-        events_glob=_glob(sheet, name, "events_glob", table, is_glob),
-        names=_names(sheet, name, table.get("figures", {})),
-        target_steps=_target(sheet, name, table.get("target_steps")),
+        log_regex=_patterns(validation, name, table.get("log_regex", [])),
+        json_lines=_glob(validation, name, "json_lines", table, is_glob),
+        csv_glob=_glob(validation, name, "csv_glob", table, is_glob),
+        events_glob=_glob(validation, name, "events_glob", table, is_glob),
+        names=_names(validation, name, table.get("figures", {})),
+        target_steps=_target(validation, name, table.get("target_steps")),
     )
     if made.names and not made.globs:
-        sheet.refuse(
+        validation.refuse(
             name,
             "figures",
             "has no effect without json_lines, csv_glob or events_glob; groups of log_regex are figures by name",
@@ -42,85 +44,91 @@ def sources(sheet: Sheet, name: str, table: Mapping[str, Any], *, service: bool,
     return made
 
 
-def _patterns(sheet: Sheet, name: str, value: object) -> tuple[str, ...]:
+def _patterns(validation: Validation, name: str, value: object) -> tuple[str, ...]:
     given = [value] if isinstance(value, str) else value
     if not isinstance(given, list) or not all(isinstance(each, str) and each for each in given):
         message = f"must be a regular expression or a list of them, such as 'step=(?P<step>\\d+)', not {shown(value)}"
-        sheet.refuse(name, "log_regex", message, ":")
+        validation.refuse(name, "log_regex", message, ":")
         return ()
     if len(given) > _MOST_PATTERNS:
-        sheet.refuse(
+        validation.refuse(
             name, "log_regex", f"has {len(given)} regular expressions; at most {_MOST_PATTERNS} are tried on each line", ":"
         )
         return ()
     for each in given:
-        _check_pattern(sheet, name, each)
+        _check_pattern(validation, name, each)
     return tuple(given)
 
 
-def _check_pattern(sheet: Sheet, name: str, text: str) -> None:
+def _check_pattern(validation: Validation, name: str, text: str) -> None:
     if len(text) > _LONGEST_PATTERN:
-        sheet.refuse(
+        validation.refuse(
             name, "log_regex", f"a regular expression of {len(text)} characters; write at most {_LONGEST_PATTERN}", ":"
         )
         return
     try:
         pattern = re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
-        sheet.refuse(name, "log_regex", f"{shown(text)} is no regular expression: {error}", ":")
+        validation.refuse(name, "log_regex", f"{shown(text)} is no regular expression: {error}", ":")
         return
     if not pattern.groupindex:
         message = "has no named group: write the numbers that it finds as (?P<step>...), (?P<return>...), (?P<loss>...)"
-        sheet.refuse(name, "log_regex", f"{shown(text)} {message}", ":")
+        validation.refuse(name, "log_regex", f"{shown(text)} {message}", ":")
     for group in pattern.groupindex:
         if group in OWN:
-            sheet.refuse(name, "log_regex", f"{group} is measured by extralife itself; give the group another name", ":")
+            validation.refuse(
+                name, "log_regex", f"{group} is measured by extralife itself; give the group another name", ":"
+            )
         elif len(group) > LONGEST_NAME:
-            sheet.refuse(name, "log_regex", f"the name of a group has at most {LONGEST_NAME} letters, not {len(group)}", ":")
+            validation.refuse(
+                name, "log_regex", f"the name of a group has at most {LONGEST_NAME} letters, not {len(group)}", ":"
+            )
 
 
-def _glob(sheet: Sheet, name: str, key: str, table: Mapping[str, Any], is_glob: Callable[[str], bool]) -> str:
+def _glob(validation: Validation, name: str, key: str, table: Mapping[str, Any], is_glob: Callable[[str], bool]) -> str:
     value = table.get(key, "")
     if key not in table:
         return ""
     if not isinstance(value, str) or not value or "\0" in value or not is_glob(value):
         message = f'must be a pattern inside the directory, such as "runs/**/*.jsonl", not {shown(value)}'
-        sheet.refuse(name, key, message, ":")
+        validation.refuse(name, key, message, ":")
         return ""
     return value
 
 
-def _names(sheet: Sheet, name: str, value: object) -> tuple[tuple[str, str], ...]:
+def _names(validation: Validation, name: str, value: object) -> tuple[tuple[str, str], ...]:
     if not isinstance(value, dict) or len(value) > _MOST_NAMES:
-        sheet.refuse(name, "figures", f'must be a table, such as {{ return = "eval/score" }}, not {shown(value)}', ":")
+        validation.refuse(name, "figures", f'must be a table, such as {{ return = "eval/score" }}, not {shown(value)}', ":")
         return ()
     found: dict[str, str] = {}
     for given, key in value.items():
         figure = OTHER_NAMES.get(given, given)
         if figure in OWN:
-            sheet.refuse(name, "figures", f"{given} is measured by extralife itself; remove it", ":")
+            validation.refuse(name, "figures", f"{given} is measured by extralife itself; remove it", ":")
         elif not figure or len(figure) > LONGEST_NAME or not figure.isprintable() or figure.startswith("share_"):
-            sheet.refuse(name, "figures", f"{shown(given)} is no name of a figure", ":")
+            validation.refuse(name, "figures", f"{shown(given)} is no name of a figure", ":")
         elif not isinstance(key, str) or not key:
-            sheet.refuse(name, "figures", f"{given} must be the name of a key or a tag, a string, not {shown(key)}", ":")
+            validation.refuse(
+                name, "figures", f"{given} must be the name of a key or a tag, a string, not {shown(key)}", ":"
+            )
         elif figure in found:
-            sheet.refuse(name, "figures", f"{given} says the same as another key of it; remove one of the two", ":")
+            validation.refuse(name, "figures", f"{given} says the same as another key of it; remove one of the two", ":")
         else:
             found[figure] = key
     others = [key for figure, key in found.items() if figure != STEP]  # `step` may share a curve with another figure
     if len(set(others)) < len(others):
-        sheet.refuse(name, "figures", "two figures have the same key or tag; remove one of them", ":")
+        validation.refuse(name, "figures", "two figures have the same key or tag; remove one of them", ":")
     return tuple(sorted(found.items()))
 
 
-def _target(sheet: Sheet, name: str, value: object) -> int | None:
+def _target(validation: Validation, name: str, value: object) -> int | None:
     if value is None or (type(value) is int and 1 <= value <= _MOST_STEPS):
         return value
-    sheet.refuse(name, "target_steps", f"must be a whole number of steps, at least 1, not {shown(value)}", ":")
+    validation.refuse(name, "target_steps", f"must be a whole number of steps, at least 1, not {shown(value)}", ":")
     return None
 
 
-def tells(made: Sources) -> str:
+def progress_error(made: Sources) -> str:
     """Why these sources cannot be the source of progress; empty if they can."""
     if not made.read:
         return 'progress = "figures" needs log_regex, json_lines, csv_glob or events_glob'

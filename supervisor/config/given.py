@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, field
 from typing import Any, Final, Self
 
-from supervisor.config.sheet import Sheet
+from supervisor.config.sheet import Validation
 from supervisor.config.tables import DIRECTORIES, section_keys
 from supervisor.records import dataclass
 
@@ -37,11 +37,11 @@ class Given:
     flags: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, sheet: Sheet, environ: Mapping[str, str], flags: Mapping[str, object]) -> Self:
-        """The input that this sheet was made from."""
+    def of(cls, validation: Validation, environ: Mapping[str, str], flags: Mapping[str, object]) -> Self:
+        """The input that this validation was made from."""
         return cls(
-            sheet.source.path,
-            sheet.source.text,
+            validation.source.path,
+            validation.source.text,
             {key: environ[key] for key in sorted(environ) if is_override(key)},
             {key: str(value) for key, value in flags.items() if value is not None},
         )
@@ -59,7 +59,7 @@ class Given:
         texts = [value["text"], *([] if value["path"] is None else [value["path"]])]
         for name in ("environ", "flags"):
             if not isinstance(value[name], dict):
-                raise ValueError(f"its {name} are no table")
+                raise ValueError(f"its {name} is not a table")
             texts += value[name].values()
         if not all(isinstance(each, str) for each in texts):
             raise ValueError("a text in it is not a string")

@@ -7,39 +7,41 @@ from dataclasses import replace
 from typing import Final
 
 from supervisor.config import secrets
-from supervisor.config.sheet import Sheet
+from supervisor.config.sheet import Validation
 from supervisor.model.settings import HttpSettings
 
 _LEAST_LENGTH: Final = 12  # nobody guesses 12 random characters at ten guesses a minute for each address
 
 
-def complete(sheet: Sheet, made: HttpSettings, *, look: bool = True) -> HttpSettings:
-    """`made` (the plain keys) with the password. `look` is False if the caller may not read the daemon's secrets."""
+def complete(validation: Validation, made: HttpSettings, *, read_secrets: bool = True) -> HttpSettings:
+    """`made` (the plain keys) with the password. `read_secrets` is False if the caller may not read the daemon's secrets."""
     if made.password_file:
-        made = replace(made, password_file=secrets.beside(sheet, made.password_file))
+        made = replace(made, password_file=secrets.beside(validation, made.password_file))
     if not made.listen:
         return made
-    origin = sheet.origins["http.listen"]
+    origin = validation.origins["http.listen"]
     if (address := _address(made.listen)) is None:
-        sheet.error(origin, f'http.listen must be ADDRESS:PORT such as "127.0.0.1:9001", not {made.listen!r:.60}')
+        validation.error(origin, f'http.listen must be ADDRESS:PORT such as "127.0.0.1:9001", not {made.listen!r:.60}')
         return made
     if not made.password_file:
-        sheet.error(origin, "http.listen needs http.password_file: without a password everybody could stop the programs")
+        validation.error(
+            origin, "http.listen needs http.password_file: without a password everybody could stop the programs"
+        )
         return made
     if ":" in made.user or not made.user.isprintable() or not made.user:
-        sheet.error(sheet.origins["http.user"], "http.user must be a name without a colon")
+        validation.error(validation.origins["http.user"], "http.user must be a name without a colon")
     if not ipaddress.ip_address(address[0]).is_loopback:
-        sheet.warn(
+        validation.warn(
             origin,
             f"http.listen: {made.listen} is not encrypted, and the password crosses the network with every request: "
             f"listen on 127.0.0.1 behind a proxy with TLS, or use ssh -L",
         )
-    return replace(made, host=address[0], port=address[1], password=_password(sheet, made) if look else "")
+    return replace(made, host=address[0], port=address[1], password=_password(validation, made) if read_secrets else "")
 
 
-def _password(sheet: Sheet, made: HttpSettings) -> str:
+def _password(validation: Validation, made: HttpSettings) -> str:
     """The password; empty if it cannot be used. A kept configuration has no copy of the file: then there is no port."""
-    origin, path = sheet.origins["http.password_file"], made.password_file
+    origin, path = validation.origins["http.password_file"], made.password_file
     wrong: list[str] = []
     text = secrets.text(lambda _, what: wrong.append(what), origin, "http.password_file", path, "one password")
     password = text.strip("\r\n")
@@ -49,7 +51,7 @@ def _password(sheet: Sheet, made: HttpSettings) -> str:
             f"make one: head -c 18 /dev/urandom | base64 > {path}"
         )
     for message in wrong:
-        (sheet.warn if sheet.source.is_kept else sheet.error)(origin, message)
+        (validation.warn if validation.source.is_kept else validation.error)(origin, message)
     return "" if wrong else password
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from supervisor.config import launcher
 from supervisor.config.cores import usable_cores, usable_memory_mb
-from supervisor.config.sheet import DEFAULT, DERIVED, FILE, Origin, Sheet, label, shown
+from supervisor.config.sheet import DEFAULT, DERIVED, FILE, Origin, Validation, label, shown
 from supervisor.config.tables import Key, ladder_keys
 from supervisor.model.settings import CLIMB, FIXED, Level, LoadSettings, Rung
 from supervisor.policy.cluster.launcher import JobResources
@@ -38,23 +38,25 @@ LAUNCHER: Final = "launcher"  # the section of a level's jobs
 Overrides = Mapping[tuple[str, str], tuple[object, Origin]]
 
 
-def levels(sheet: Sheet, load: LoadSettings, overrides: Overrides) -> tuple[tuple[Level, ...], LoadSettings]:
-    """The ladder (empty: a fixed [level]) and [load] with its mode resolved. Mistakes go into the sheet's errors."""
-    body, mode = sheet.source.body, load.mode
+def levels(validation: Validation, load: LoadSettings, overrides: Overrides) -> tuple[tuple[Level, ...], LoadSettings]:
+    """The ladder (empty: a fixed [level]) and [load] with its mode resolved. Mistakes go into the validation's errors."""
+    body, mode = validation.source.body, load.mode
     mode = mode or (CLIMB if "levels" in body else FIXED)
     load = replace(load, mode=mode)
-    if "load.mode" in sheet.origins and sheet.values["load.mode"] is None:
-        sheet.note("load.mode", mode, Origin(DERIVED, "with [levels]" if mode == CLIMB else "without [levels]"))
+    if "load.mode" in validation.origins and validation.values["load.mode"] is None:
+        validation.note("load.mode", mode, Origin(DERIVED, "with [levels]" if mode == CLIMB else "without [levels]"))
     if "levels" not in body and mode == FIXED:
         if load.start is not None:
-            sheet.error(sheet.at("load", "start"), "load.start names a level of [levels], and there is none; remove it")
+            validation.error(
+                validation.at("load", "start"), "load.start names a level of [levels], and there is none; remove it"
+            )
         return (), load
     if "level" in body:
         conflict = "with [levels]" if "levels" in body else 'with mode = "climb" in [load]'
-        sheet.error(sheet.at("level"), f"level: one fixed level makes no sense {conflict}; remove one of the two")
-    made = _given(sheet, overrides) if "levels" in body else _built_in(sheet, overrides)
-    _told_slots(sheet, overrides)
-    _check_start(sheet, load, made)
+        validation.error(validation.at("level"), f"level: one fixed level makes no sense {conflict}; remove one of the two")
+    made = _given(validation, overrides) if "levels" in body else _built_in(validation, overrides)
+    _check_slots_override(validation, overrides)
+    _check_start(validation, load, made)
     return made, load
 
 
@@ -82,7 +84,7 @@ def memory_short(level: Level) -> str:
     return f"{level.slots} x {level.memory_mb:,} MB of memory are more than the {has_mb:,} MB of this box"
 
 
-def distinct(sheet: Sheet, rungs: tuple[Rung, ...], start: Level) -> tuple[Rung, ...]:
+def without_duplicates(validation: Validation, rungs: tuple[Rung, ...], start: Level) -> tuple[Rung, ...]:
     """The built-in ladder without levels that are the same load as the one below for the programs of this file.
 
     Example: with two games, 3x32 is the same load as 2x32. Its trial would find it no faster, and the levels above it would
@@ -90,10 +92,10 @@ def distinct(sheet: Sheet, rungs: tuple[Rung, ...], start: Level) -> tuple[Rung,
     """
     kept: list[Rung] = []
     for rung in rungs:
-        if "levels" in sheet.source.body or rung.level is start or not kept or _load_of(rung) != _load_of(kept[-1]):
+        if "levels" in validation.source.body or rung.level is start or not kept or _load_of(rung) != _load_of(kept[-1]):
             kept.append(rung)
         else:
-            sheet.forget(label("levels", rung.level.name) + ".")
+            validation.forget(label("levels", rung.level.name) + ".")
     return tuple(kept)
 
 
@@ -107,103 +109,107 @@ def start_of(made: tuple[Level, ...], load: LoadSettings) -> Level:
     return next((level for level in made if level.name == load.start), made[0])
 
 
-def _built_in(sheet: Sheet, overrides: Overrides) -> tuple[Level, ...]:
-    return tuple(_noted(sheet, level, {}, overrides) for level in DEFAULT_LADDER)
+def _built_in(validation: Validation, overrides: Overrides) -> tuple[Level, ...]:
+    return tuple(_noted(validation, level, {}, overrides) for level in DEFAULT_LADDER)
 
 
-def _given(sheet: Sheet, overrides: Overrides) -> tuple[Level, ...]:
-    tables = sheet.table("levels")
+def _given(validation: Validation, overrides: Overrides) -> tuple[Level, ...]:
+    tables = validation.table("levels")
     found: list[Level] = []
-    if not tables and sheet.source.body["levels"] == {}:
-        sheet.error(sheet.at("levels"), "levels holds no level; add sections such as [levels.light], or remove it")
+    if not tables and validation.source.body["levels"] == {}:
+        validation.error(validation.at("levels"), "levels holds no level; add sections such as [levels.light], or remove it")
     if len(tables) > _MOST:
-        sheet.error(sheet.at("levels"), f"levels holds {len(tables)} levels, but at most {_MOST} are allowed; remove some")
-        return _built_in(sheet, overrides)
+        validation.error(
+            validation.at("levels"), f"levels holds {len(tables)} levels, but at most {_MOST} are allowed; remove some"
+        )
+        return _built_in(validation, overrides)
     for name, table in tables.items():
-        place = sheet.at("levels", name)
+        place = validation.at("levels", name)
         if not _NAME.fullmatch(name):
-            sheet.error(place, f"{label('levels', name)}: a level's name is one word of up to 32 letters, digits, _ . -")
+            validation.error(
+                place, f"{label('levels', name)}: a level's name is one word of up to 32 letters, digits, _ . -"
+            )
         elif not isinstance(table, dict):
-            sheet.error(place, f"{label('levels', name)} must be a section, [levels.{name}], not {shown(table)}")
+            validation.error(place, f"{label('levels', name)} must be a section, [levels.{name}], not {shown(table)}")
         else:
-            found.append(_level(sheet, name, table, found[-1] if found else None, overrides))
+            found.append(_level(validation, name, table, found[-1] if found else None, overrides))
     for below, above in itertools.pairwise(found):
-        _check_order(sheet, below, above)
-    return tuple(found) or _built_in(sheet, overrides)
+        _check_order(validation, below, above)
+    return tuple(found) or _built_in(validation, overrides)
 
 
-def _level(sheet: Sheet, name: str, table: Mapping[str, Any], below: Level | None, overrides: Overrides) -> Level:
+def _level(validation: Validation, name: str, table: Mapping[str, Any], below: Level | None, overrides: Overrides) -> Level:
     """One section. A missing key has the value of the level before; so has a wrong key, which is also an error."""
     rules = ladder_keys()
     values: dict[str, Any] = {}
     jobs = JobResources() if below is None else below.launcher
-    jobs = launcher.resources(sheet, name, table.get(LAUNCHER, {}), jobs) if LAUNCHER in table or jobs.given() else jobs
+    jobs = launcher.resources(validation, name, table.get(LAUNCHER, {}), jobs) if LAUNCHER in table or jobs.given() else jobs
     for key, value in table.items():
         path = ("levels", name, key)
         if key == LAUNCHER:
             continue
         if key not in rules:
             hint = nearest(key, rules) or f"; a level has {', '.join(rules)}"
-            sheet.error(sheet.at(*path), f"{label(*path)} is not a setting{hint}")
+            validation.error(validation.at(*path), f"{label(*path)} is not a setting{hint}")
             continue
         try:
             values[key] = rules[key].check(value, label(*path))
         except ValueError as error:
-            sheet.error(sheet.at(*path), str(error))
+            validation.error(validation.at(*path), str(error))
     base = Level(name) if below is None else replace(below, name=name)
     left_out = {key: below for key in rules if key not in values}
-    return _noted(sheet, replace(base, launcher=jobs, **values), left_out, overrides)
+    return _noted(validation, replace(base, launcher=jobs, **values), left_out, overrides)
 
 
-def _noted(sheet: Sheet, level: Level, left_out: Mapping[str, Level | None], overrides: Overrides) -> Level:
+def _noted(validation: Validation, level: Level, left_out: Mapping[str, Level | None], overrides: Overrides) -> Level:
     """Note each value with its origin. `RL_*` overrides the load of every level, so that `status` shows the real load."""
     for key in ladder_keys():
-        origin = sheet.at("levels", level.name, key) if "levels" in sheet.source.body else Origin(DEFAULT)
+        origin = validation.at("levels", level.name, key) if "levels" in validation.source.body else Origin(DEFAULT)
         if key in left_out:
             below = left_out[key]
             origin = Origin(DEFAULT) if below is None else Origin(DERIVED, f"as in {below.name}")
         if ("level", key) in overrides and key != "slots":
-            value, origin = _overridden(sheet, ladder_keys()[key], overrides["level", key])
+            value, origin = _overridden(validation, ladder_keys()[key], overrides["level", key])
             level = replace(level, **{key: value}) if value is not None else level
-        sheet.note(label("levels", level.name, key), getattr(level, key), origin)
+        validation.note(label("levels", level.name, key), getattr(level, key), origin)
     return level
 
 
-def _overridden(sheet: Sheet, rule: Key, given: tuple[object, Origin]) -> tuple[Any, Origin]:
+def _overridden(validation: Validation, rule: Key, given: tuple[object, Origin]) -> tuple[Any, Origin]:
     value, origin = given
     name = rule.option.name
-    sheet.warn(origin, f"overrides {name} of every level, so its values in [levels] have no effect")
+    validation.warn(origin, f"overrides {name} of every level, so its values in [levels] have no effect")
     try:
         return rule.check(value, name, text=True), origin
     except ValueError as error:
-        sheet.error(origin, str(error))
+        validation.error(origin, str(error))
         return None, origin
 
 
-def _told_slots(sheet: Sheet, overrides: Overrides) -> None:
+def _check_slots_override(validation: Validation, overrides: Overrides) -> None:
     if ("level", "slots") in overrides:
-        sheet.error(
+        validation.error(
             overrides["level", "slots"][1], "is for a fixed [level], and this file has a ladder; set it in [levels.NAME]"
         )
 
 
-def _check_order(sheet: Sheet, below: Level, above: Level) -> None:
+def _check_order(validation: Validation, below: Level, above: Level) -> None:
     for key in _GROWS:
         less, more = getattr(above, key), getattr(below, key)
         if less < more:
             why = f"{key} {less} is less than the {more} of {below.name} before it, and a level is at least as heavy as the"
-            sheet.error(
-                sheet.at("levels", above.name, key),
+            validation.error(
+                validation.at("levels", above.name, key),
                 f"{label('levels', above.name)}: {why} one before in every respect; raise it, or move the section",
             )
     if below.shape == above.shape:
         why = f"is the same load as {below.name} before it ({below.shape}); remove one of the two"
-        sheet.error(sheet.at("levels", above.name), f"{label('levels', above.name)} {why}")
+        validation.error(validation.at("levels", above.name), f"{label('levels', above.name)} {why}")
 
 
-def _check_start(sheet: Sheet, load: LoadSettings, made: tuple[Level, ...]) -> None:
+def _check_start(validation: Validation, load: LoadSettings, made: tuple[Level, ...]) -> None:
     names = [level.name for level in made]
     if load.start is not None and load.start not in names:
         hint = nearest(load.start, names) or f"; there are {', '.join(names)}"
-        origin = sheet.origins.get("load.start", Origin(FILE, sheet.source.where))
-        sheet.error(origin, f"load.start {shown(load.start)} is not a level{hint}")
+        origin = validation.origins.get("load.start", Origin(FILE, validation.source.where))
+        validation.error(origin, f"load.start {shown(load.start)} is not a level{hint}")

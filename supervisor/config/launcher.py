@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from supervisor.config.sheet import DERIVED, Origin, Sheet, label, shown
+from supervisor.config.sheet import DERIVED, Origin, Validation, label, shown
 from supervisor.config.tables import resource_keys, section_keys
 from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.policy.cluster.launcher import LEAST_PATIENCE_S, SLURM, JobResources, LauncherSettings
@@ -55,30 +55,34 @@ _NO_NOTIFICATIONS: Final = (
 )
 
 
-def complete(sheet: Sheet, made: LauncherSettings) -> LauncherSettings:
+def complete(validation: Validation, made: LauncherSettings) -> LauncherSettings:
     """`made` (the plain keys), checked as a whole. Without [launcher], no page lists its keys."""
-    if "launcher" not in sheet.source.body:
-        sheet.forget("launcher.")
+    if "launcher" not in validation.source.body:
+        validation.forget("launcher.")
         return made
-    _check_words(sheet, ("launcher",), {key: getattr(made, key) for key in _SECTION})
-    _check_gpus(sheet, ("launcher",), made.gres, made.gpus)
+    _check_words(validation, ("launcher",), {key: getattr(made, key) for key in _SECTION})
+    _check_gpus(validation, ("launcher",), made.gres, made.gpus)
     if made.signal_lead_s > made.time_limit_s / 2:
-        _short(sheet, sheet.at("launcher", "signal_lead_s"), made.signal_lead_s, "launcher", made.time_limit_s)
+        _short(validation, validation.at("launcher", "signal_lead_s"), made.signal_lead_s, "launcher", made.time_limit_s)
     for line in made.options.splitlines():
-        _check_option(sheet, line.strip())
+        _check_option(validation, line.strip())
     if "\0" in made.setup or "\r" in made.setup:
-        sheet.error(sheet.at("launcher", "setup"), "launcher.setup has a carriage return; write plain lines of shell")
-    if made.remote and "notice" in sheet.source.body:
-        sheet.error(sheet.at("notice"), "[notice] is about the end of this host, which ends no job; remove it")
-    if not made.remote and len(sheet.table("launcher")) > (1 if "kind" in sheet.table("launcher") else 0):
-        sheet.error(sheet.at("launcher"), '[launcher] has settings of a cluster; add kind = "slurm", or remove them')
+        validation.error(
+            validation.at("launcher", "setup"), "launcher.setup has a carriage return; write plain lines of shell"
+        )
+    if made.remote and "notice" in validation.source.body:
+        validation.error(validation.at("notice"), "[notice] is about the end of this host, which ends no job; remove it")
+    if not made.remote and len(validation.table("launcher")) > (1 if "kind" in validation.table("launcher") else 0):
+        validation.error(
+            validation.at("launcher"), '[launcher] has settings of a cluster; add kind = "slurm", or remove them'
+        )
     return made
 
 
-def check_patience(sheet: Sheet, made: LauncherSettings, stall: StallSettings) -> None:
+def check_patience(validation: Validation, made: LauncherSettings, stall: StallSettings) -> None:
     """Refuse limits on progress that are too short for a job's beats, which arrive late through the shared file system."""
     limits: list[tuple[tuple[str, ...], float]] = [(("stall", "floor_s"), stall.floor_s)]
-    for name, table in sheet.table("program").items():
+    for name, table in validation.table("program").items():
         given = table.get("stall_timeout_s") if isinstance(table, dict) else None
         if isinstance(given, int | float) and given > 0:
             limits.append((("program", name, "stall_timeout_s"), given))
@@ -86,37 +90,39 @@ def check_patience(sheet: Sheet, made: LauncherSettings, stall: StallSettings) -
         if made.remote and given_s < LEAST_PATIENCE_S:
             message = f"{label(*path)} must be at least {LEAST_PATIENCE_S:g} for jobs of a cluster, not {given_s:g}"
             why = "their beats come through the shared file system, some seconds late"
-            sheet.error(sheet.at(*path), f"{message}: {why}, and training jobs would be called stalled")
+            validation.error(validation.at(*path), f"{message}: {why}, and training jobs would be called stalled")
 
 
-def resources(sheet: Sheet, name: str, value: object, below: JobResources) -> JobResources:
+def resources(validation: Validation, name: str, value: object, below: JobResources) -> JobResources:
     """[levels.NAME.launcher]. A missing key has the value of the level before it."""
     path = ("levels", name, "launcher")
     if not isinstance(value, dict):
-        sheet.error(sheet.at(*path), f"{label(*path)} must be a section, [{label(*path)}], not {shown(value)}")
+        validation.error(validation.at(*path), f"{label(*path)} must be a section, [{label(*path)}], not {shown(value)}")
         return below
-    if not _on_cluster(sheet):
-        sheet.error(sheet.at(*path), f'{label(*path)} is for jobs of a cluster; add [launcher] kind = "slurm", or remove it')
+    if not _on_cluster(validation):
+        validation.error(
+            validation.at(*path), f'{label(*path)} is for jobs of a cluster; add [launcher] kind = "slurm", or remove it'
+        )
     rules, given = resource_keys(), {}
     for key, each in value.items():
         if key not in rules:
             hint = nearest(key, rules) or f"; a level may have its own {', '.join(rules)}"
             hint = "; it is the same at all levels: set it in [launcher]" if key in section_keys("launcher") else hint
-            sheet.error(sheet.at(*path, key), f"{label(*path, key)} is not a setting{hint}")
+            validation.error(validation.at(*path, key), f"{label(*path, key)} is not a setting{hint}")
             continue
         try:
             given[key] = rules[key].check(each, label(*path, key))
         except ValueError as error:
-            sheet.error(sheet.at(*path, key), str(error))
-    _check_words(sheet, path, given)
-    _check_gpus(sheet, path, given.get("gres"), given.get("gpus"))
-    lead_s, limit_s = sheet.values.get("launcher.signal_lead_s"), given.get("time_limit_s")
+            validation.error(validation.at(*path, key), str(error))
+    _check_words(validation, path, given)
+    _check_gpus(validation, path, given.get("gres"), given.get("gpus"))
+    lead_s, limit_s = validation.values.get("launcher.signal_lead_s"), given.get("time_limit_s")
     if isinstance(lead_s, float) and isinstance(limit_s, float) and lead_s > limit_s / 2:
-        _short(sheet, sheet.at(*path, "time_limit_s"), lead_s, label(*path), limit_s)
+        _short(validation, validation.at(*path, "time_limit_s"), lead_s, label(*path), limit_s)
     made = below.then(given)
     for key, each in made.given().items():
-        origin = sheet.at(*path, key) if key in given else Origin(DERIVED, "as in the level before")
-        sheet.note(label(*path, key), each, origin)
+        origin = validation.at(*path, key) if key in given else Origin(DERIVED, "as in the level before")
+        validation.note(label(*path, key), each, origin)
     return made
 
 
@@ -138,7 +144,7 @@ def _given(spec: ProgramSpec, job: JobResources) -> ProgramSpec:
     return replace(spec, job=job, digest=digest, own_digest=spec.own_digest or spec.digest)
 
 
-def check_programs(sheet: Sheet, made: LauncherSettings, tables: Mapping[str, Any]) -> None:
+def check_programs(validation: Validation, made: LauncherSettings, tables: Mapping[str, Any]) -> None:
     """Refuse each key that works for a program on this machine, but not for a job of a cluster."""
     if not made.remote:
         return
@@ -147,54 +153,56 @@ def check_programs(sheet: Sheet, made: LauncherSettings, tables: Mapping[str, An
             continue
         for key, why in _OF_ONE_MACHINE.items():
             if table.get(key, "") not in ("", None) and table[key] is not False:
-                sheet.error(sheet.at("program", name, key), f"{label('program', name, key)}: {why}")
+                validation.error(validation.at("program", name, key), f"{label('program', name, key)}: {why}")
         if table.get("progress") == Progress.NOTIFY:
             path = ("program", name, "progress")
-            sheet.error(sheet.at(*path), f"{label(*path)}: {_NO_NOTIFICATIONS}")
+            validation.error(validation.at(*path), f"{label(*path)}: {_NO_NOTIFICATIONS}")
 
 
-def cpus_of_a_job(sheet: Sheet, level: JobResources) -> int | None:
+def cpus_of_a_job(validation: Validation, level: JobResources) -> int | None:
     """How many processors a program has on its node; None: programs run on this machine."""
-    if not _on_cluster(sheet):
+    if not _on_cluster(validation):
         return None
-    cpus = sheet.values["launcher.cpus"] if level.cpus is None else level.cpus
+    cpus = validation.values["launcher.cpus"] if level.cpus is None else level.cpus
     return cpus if isinstance(cpus, int) else None
 
 
-def _on_cluster(sheet: Sheet) -> bool:
-    return sheet.values.get("launcher.kind") == SLURM
+def _on_cluster(validation: Validation) -> bool:
+    return validation.values.get("launcher.kind") == SLURM
 
 
-def _check_words(sheet: Sheet, path: tuple[str, ...], given: Mapping[str, object]) -> None:
+def _check_words(validation: Validation, path: tuple[str, ...], given: Mapping[str, object]) -> None:
     for key, (form, description) in _WORDS.items():
         text = given.get(key)
         if text and not form.fullmatch(str(text)):
-            sheet.error(sheet.at(*path, key), f"{label(*path, key)} must be {description}, not {text!r:.80}")
+            validation.error(validation.at(*path, key), f"{label(*path, key)} must be {description}, not {text!r:.80}")
 
 
-def _check_gpus(sheet: Sheet, path: tuple[str, ...], gres: object, gpus: object) -> None:
+def _check_gpus(validation: Validation, path: tuple[str, ...], gres: object, gpus: object) -> None:
     if gres and gpus:
         both = f"{label(*path, 'gres')} and {label(*path, 'gpus')}"
-        sheet.error(sheet.at(*path, "gres"), f"{both} both ask for GPUs; leave one of them out")
+        validation.error(validation.at(*path, "gres"), f"{both} both ask for GPUs; leave one of them out")
 
 
-def _short(sheet: Sheet, origin: Origin, lead_s: float, section: str, limit_s: float) -> None:
-    sheet.error(
+def _short(validation: Validation, origin: Origin, lead_s: float, section: str, limit_s: float) -> None:
+    validation.error(
         origin,
         f"launcher.signal_lead_s, {lead_s:g}, leaves less than half of {section}.time_limit_s, "
         f"{limit_s:g}, for training; lower the first or raise the second",
     )
 
 
-def _check_option(sheet: Sheet, line: str) -> None:
-    origin = sheet.at("launcher", "options")
+def _check_option(validation: Validation, line: str) -> None:
+    origin = validation.at("launcher", "options")
     if not line:
         return
     if not _OPTION.fullmatch(line):
-        sheet.error(origin, f"launcher.options must have one option of sbatch a line, as --NAME=VALUE, not {line!r:.80}")
+        validation.error(
+            origin, f"launcher.options must have one option of sbatch a line, as --NAME=VALUE, not {line!r:.80}"
+        )
         return
     name = line[2:].partition("=")[0]
     if name in _OURS:
         instead = f"set launcher.{name.replace('-', '_')}" if name in _SECTION or name == "gpus" else "leave it out"
         instead = "give a program seeds = [1, 2, 3]" if name == "array" else instead
-        sheet.error(origin, f"launcher.options: --{name} is set by extralife itself; {instead}")
+        validation.error(origin, f"launcher.options: --{name} is set by extralife itself; {instead}")

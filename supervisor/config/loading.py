@@ -12,7 +12,7 @@ from supervisor.config import added, alerts, directories, http, ladder, launcher
 from supervisor.config.cores import usable_cores
 from supervisor.config.given import OVERRIDES, PREFIX, VARIABLES, Given, is_override
 from supervisor.config.programs import Defaults, Options, option, programs, rl_overrides
-from supervisor.config.sheet import DEFAULT, DERIVED, ENVIRONMENT, FILE, FLAG, ConfigError, Origin, Sheet, Source, label
+from supervisor.config.sheet import DEFAULT, DERIVED, ENVIRONMENT, FILE, FLAG, ConfigError, Origin, Source, Validation, label
 from supervisor.config.tables import ALERT_LISTS, DIRECTORIES, ORDERED, TOP, Key, directory_keys, section_keys
 from supervisor.model.settings import CLIMB, SECTIONS, Level, Paths, ProgramSpec, Rung, Settings
 from supervisor.policy.upkeep.alerting import AlertSettings
@@ -55,14 +55,14 @@ def load(
     """
     file = source.read(path or places.find_config(environ))
     whole, left_out = added.merged(file, _state_dir(file, environ, flags or {}))
-    sheet = Sheet(whole, warnings=left_out)
-    return _checked(sheet, environ, flags or {}, look=look, starting=starting, as_owner=as_owner)
+    validation = Validation(whole, warnings=left_out)
+    return _checked(validation, environ, flags or {}, check_environment=look, starting=starting, as_owner=as_owner)
 
 
 def _state_dir(file: Source, environ: Mapping[str, str], flags: Mapping[str, object]) -> str | None:
     """The state directory, which has the added programs. None: its key is wrong, and the next check reports that."""
-    sheet = Sheet(file)
-    paths = _paths(sheet, environ, _overrides(sheet, environ, flags, {}))
+    validation = Validation(file)
+    paths = _paths(validation, environ, _overrides(validation, environ, flags, {}))
     return None if paths is None else paths.state_dir
 
 
@@ -72,74 +72,78 @@ def load_given(given: Given, environ: Mapping[str, str], where: str) -> Loaded:
     From `environ`, only variables that are not settings are used, such as systemd's directories.
     """
     others = {key: value for key, value in environ.items() if not is_override(key)}
-    sheet = Sheet(source.parsed(where, given.path, given.text, is_kept=True))
-    return _checked(sheet, others | given.environ, given.flags, starting=True)
+    validation = Validation(source.parsed(where, given.path, given.text, is_kept=True))
+    return _checked(validation, others | given.environ, given.flags, starting=True)
 
 
 def _checked(
-    sheet: Sheet,
+    validation: Validation,
     environ: Mapping[str, str],
     flags: Mapping[str, object],
     *,
-    look: bool = True,
+    check_environment: bool = True,
     starting: bool = False,
     as_owner: bool = False,
 ) -> Loaded:
-    for key in sheet.source.body:
+    for key in validation.source.body:
         if key not in TOP:
             known = nearest(key, TOP) or f"; the sections are {', '.join(TOP)}"
-            sheet.error(sheet.at(key), f"{label(key)} is not a section{known}")
-    tables = sheet.table("program")
+            validation.error(validation.at(key), f"{label(key)} is not a section{known}")
+    tables = validation.table("program")
     has_builtin = any(isinstance(table, dict) and "command" not in table for table in tables.values())
-    rl = rl_overrides(sheet, *from_environment(environ)) if has_builtin else {}
-    overrides = _overrides(sheet, environ, flags, rl)
-    made = {name: _section(sheet, name, overrides) for name in SECTIONS}
+    rl = rl_overrides(validation, *from_environment(environ)) if has_builtin else {}
+    overrides = _overrides(validation, environ, flags, rl)
+    made = {name: _section(validation, name, overrides) for name in SECTIONS}
     for section, low, high in ORDERED:
-        _ordered(sheet, made[section], section, low, high)
-    made["alerts"] = alerts.complete(sheet, made["alerts"], look=look)
-    made["offsite"] = offsite.complete(sheet, made["offsite"], look=look, starting=starting)
-    made["notice"] = notice.complete(sheet, made["notice"])
-    made["http"] = http.complete(sheet, made["http"], look=look)
-    made["launcher"] = launcher.complete(sheet, made["launcher"])
-    launcher.check_patience(sheet, made["launcher"], made["stall"])
-    launcher.check_programs(sheet, made["launcher"], tables)
-    paths = _paths(sheet, environ, overrides)
-    levels, made["load"] = ladder.levels(sheet, made["load"], overrides)
+        _ordered(validation, made[section], section, low, high)
+    made["alerts"] = alerts.complete(validation, made["alerts"], read_secrets=check_environment)
+    made["offsite"] = offsite.complete(validation, made["offsite"], read_secrets=check_environment, starting=starting)
+    made["notice"] = notice.complete(validation, made["notice"])
+    made["http"] = http.complete(validation, made["http"], read_secrets=check_environment)
+    made["launcher"] = launcher.complete(validation, made["launcher"])
+    launcher.check_patience(validation, made["launcher"], made["stall"])
+    launcher.check_programs(validation, made["launcher"], tables)
+    paths = _paths(validation, environ, overrides)
+    levels, made["load"] = ladder.levels(validation, made["load"], overrides)
     if levels:
         made["level"] = ladder.start_of(levels, made["load"])
         remote = made["launcher"].remote
-        made["ladder"] = _rungs(sheet, tables, levels, made["level"], rl, environ, paths, remote=remote)
+        made["ladder"] = _rungs(validation, tables, levels, made["level"], rl, environ, paths, remote=remote)
         specs = next(rung.programs for rung in made["ladder"] if rung.level is made["level"])
-        _warn_ladder(sheet, made["ladder"], specs, climbs=made["load"].mode == CLIMB)
-        sheet.forget("level.")
+        _warn_ladder(validation, made["ladder"], specs, climbs=made["load"].mode == CLIMB)
+        validation.forget("level.")
     else:
-        specs = programs(sheet, tables, _defaults(sheet, made["level"], "level", rl, environ, paths))
+        specs = programs(validation, tables, _defaults(validation, made["level"], "level", rl, environ, paths))
         if not made["launcher"].remote:
-            _warn_memory(sheet, made["level"])
-    if not tables and sheet.source.body.get("program", {}) == {}:
-        sheet.error(sheet.at("program"), "there is no program; add a section such as [program.Pong]")
-    if look and paths is not None:
-        runtime, state = (sheet.origins[f"daemon.{key}"] for key in ("runtime_dir", "state_dir"))
+            _warn_memory(validation, made["level"])
+    if not tables and validation.source.body.get("program", {}) == {}:
+        validation.error(validation.at("program"), "there is no program; add a section such as [program.Pong]")
+    if check_environment and paths is not None:
+        runtime, state = (validation.origins[f"daemon.{key}"] for key in ("runtime_dir", "state_dir"))
         uid = directories.user_of(paths) if as_owner else None
         names, cluster = [spec.name for spec in specs], made["launcher"].remote
-        directories.check(sheet, paths, state, runtime, names, uid, cluster=cluster)
+        directories.check(validation, paths, state, runtime, names, uid, cluster=cluster)
     if paths is not None:
-        _check_group(sheet, made["daemon"].socket_group, paths.state_dir, look=look, starting=starting)
-    if sheet.errors or paths is None:
-        raise ConfigError(sheet.errors)
+        _check_group(
+            validation, made["daemon"].socket_group, paths.state_dir, check_environment=check_environment, starting=starting
+        )
+    if validation.errors or paths is None:
+        raise ConfigError(validation.errors)
     settings = Settings(paths, programs=specs, **made)
-    return Loaded(settings, sheet.origins, sheet.values, tuple(sheet.warnings), Given.of(sheet, environ, flags))
+    return Loaded(
+        settings, validation.origins, validation.values, tuple(validation.warnings), Given.of(validation, environ, flags)
+    )
 
 
 def alerts_alone(path: str | None, environ: Mapping[str, str]) -> AlertSettings:
     """[alerts] of a file, even if the rest of it is wrong. Raises ConfigError when the file cannot be read at all."""
-    return alerts.alone(Sheet(source.read(path or places.find_config(environ))))
+    return alerts.usable_part(Validation(source.read(path or places.find_config(environ))))
 
 
 # --- environment and flags -------------------------------------------------------------------------------------------------
 
 
-def _overrides(sheet: Sheet, environ: Mapping[str, str], flags: Mapping[str, object], rl: Options) -> Overrides:
+def _overrides(validation: Validation, environ: Mapping[str, str], flags: Mapping[str, object], rl: Options) -> Overrides:
     """EXTRALIFE_* < flags for [daemon] and slots; `RL_*` of the load for [level], so that `status` shows the real load."""
     found: Overrides = {("level", key): rl[key] for key in _LEVEL_OPTIONS if key in rl and rl[key][0] != AUTO}
     for variable in sorted(environ):
@@ -151,7 +155,7 @@ def _overrides(sheet: Sheet, environ: Mapping[str, str], flags: Mapping[str, obj
             hint = nearest(variable.removeprefix(PREFIX), [key.upper() for key in OVERRIDES])
             if hint:  # a typo; any other name with the prefix belongs to other software
                 wanted = hint.replace("mean ", f"mean {PREFIX}")
-                sheet.error(Origin(ENVIRONMENT, variable), f"is not a setting{wanted}")
+                validation.error(Origin(ENVIRONMENT, variable), f"is not a setting{wanted}")
     for key, value in flags.items():
         flag = Origin(FLAG, "--" + key.replace("_", "-"))
         if value is None:
@@ -159,7 +163,7 @@ def _overrides(sheet: Sheet, environ: Mapping[str, str], flags: Mapping[str, obj
         if key in OVERRIDES:
             found[OVERRIDES[key]] = value, flag
         else:
-            sheet.error(flag, f"is not a setting{nearest(key, OVERRIDES)}")
+            validation.error(flag, f"is not a setting{nearest(key, OVERRIDES)}")
     return found
 
 
@@ -173,46 +177,46 @@ def _is_reserved(variable: str) -> bool:
 # --- sections --------------------------------------------------------------------------------------------------------
 
 
-def _section(sheet: Sheet, section: str, overrides: Overrides) -> Any:
+def _section(validation: Validation, section: str, overrides: Overrides) -> Any:
     """A dataclass from its table, the environment and the flags. A wrong value is an error, and keeps its default."""
-    rules, body = section_keys(section), sheet.table(section)
+    rules, body = section_keys(section), validation.table(section)
     known = (*rules, *{"daemon": DIRECTORIES, "alerts": ALERT_LISTS}.get(section, ()))
     for key in body:
         if key not in known:
             hint = nearest(key, known) or f"; [{section}] has {', '.join(known)}"
-            sheet.error(sheet.at(section, key), f"{label(section, key)} is not a setting{hint}")
+            validation.error(validation.at(section, key), f"{label(section, key)} is not a setting{hint}")
     values = {}
     for key, rule in rules.items():
-        value = _value(sheet, section, key, rule, overrides)
+        value = _value(validation, section, key, rule, overrides)
         if value is not None:
             values[key] = value
     if section == "level" and not _is_word(str(values.get("name", "light"))):
-        sheet.error(sheet.at(section, "name"), "level.name must be one word of up to 32 letters, digits, _ . -")
+        validation.error(validation.at(section, "name"), "level.name must be one word of up to 32 letters, digits, _ . -")
     if section == "backup" and (wrong := calendar_error(str(values["calendar"]))) is not None:
-        sheet.error(sheet.origins["backup.calendar"], f"backup.calendar {wrong}, not {values['calendar']!r:.60}")
+        validation.error(validation.origins["backup.calendar"], f"backup.calendar {wrong}, not {values['calendar']!r:.60}")
     return SECTIONS[section](**values)
 
 
-def _value(sheet: Sheet, section: str, key: str, rule: Key, overrides: Overrides) -> Any:
+def _value(validation: Validation, section: str, key: str, rule: Key, overrides: Overrides) -> Any:
     """The effective value, noted with its origin; None if there is none. The file's is checked even if overridden."""
     name, value, origin = label(section, key), rule.option.default, Origin(DEFAULT)
-    body = sheet.table(section)
-    layers = [(body[key], sheet.at(section, key))] if key in body else []
+    body = validation.table(section)
+    layers = [(body[key], validation.at(section, key))] if key in body else []
     if (section, key) in overrides:
         layers.append(overrides[section, key])
     for given, place in layers:
         try:
             value, origin = rule.check(given, name, text=place.kind != FILE), place
         except ValueError as error:
-            sheet.error(place, str(error))
-    sheet.note(name, value, origin)
+            validation.error(place, str(error))
+    validation.note(name, value, origin)
     return value
 
 
-def _ordered(sheet: Sheet, made: Any, section: str, low: str, high: str) -> None:
+def _ordered(validation: Validation, made: Any, section: str, low: str, high: str) -> None:
     if getattr(made, low) > getattr(made, high):
-        sheet.error(
-            sheet.at(section, low),
+        validation.error(
+            validation.at(section, low),
             f"{section}.{low}, {getattr(made, low):g}, is more than {section}.{high}, {getattr(made, high):g}; "
             f"lower the first or raise the second",
         )
@@ -222,7 +226,7 @@ def _is_word(text: str) -> bool:
     return 0 < len(text) <= 32 and text.replace("_", "").replace(".", "").replace("-", "").isalnum() and text.isascii()
 
 
-def _check_group(sheet: Sheet, group: str, state_dir: str, *, look: bool, starting: bool) -> None:
+def _check_group(validation: Validation, group: str, state_dir: str, *, check_environment: bool, starting: bool) -> None:
     """Check that the group exists, and that the daemon's user can give the socket to it.
 
     That user is the current one, or the owner of the state directory if root calls. A wrong group does not prevent a start:
@@ -232,27 +236,27 @@ def _check_group(sheet: Sheet, group: str, state_dir: str, *, look: bool, starti
     if uid == 0 and os.path.isdir(state_dir):  # noqa: PTH112  Path's raises where it cannot look
         uid = os.stat(state_dir).st_uid  # noqa: PTH116
     why = membership.outside(group, uid) if group else ""
-    if not why or not (look or why.startswith(membership.NO_GROUP)):
+    if not why or not (check_environment or why.startswith(membership.NO_GROUP)):
         return
     do = "create it" if why.startswith(membership.NO_GROUP) else f"add the user to it (usermod -aG {group} USER)"
-    report = sheet.warn if starting else sheet.error
-    report(sheet.origins["daemon.socket_group"], f"daemon.socket_group: {why}; {do}, or leave it empty")
+    report = validation.warn if starting else validation.error
+    report(validation.origins["daemon.socket_group"], f"daemon.socket_group: {why}; {do}, or leave it empty")
 
 
-def _paths(sheet: Sheet, environ: Mapping[str, str], overrides: Overrides) -> Paths | None:
+def _paths(validation: Validation, environ: Mapping[str, str], overrides: Overrides) -> Paths | None:
     """The daemon's paths; None if a directory is not a path, which is an error."""
-    state_dir = _directory(sheet, "state_dir", environ, overrides, None)
-    runtime_dir = _directory(sheet, "runtime_dir", environ, overrides, state_dir)
+    state_dir = _directory(validation, "state_dir", environ, overrides, None)
+    runtime_dir = _directory(validation, "runtime_dir", environ, overrides, state_dir)
     if state_dir is None or runtime_dir is None:
         return None
-    return Paths(state_dir, runtime_dir, sheet.source.path)
+    return Paths(state_dir, runtime_dir, validation.source.path)
 
 
 def _directory(
-    sheet: Sheet, key: str, environ: Mapping[str, str], overrides: Overrides, state_dir: str | None
+    validation: Validation, key: str, environ: Mapping[str, str], overrides: Overrides, state_dir: str | None
 ) -> str | None:
     name, rule = f"daemon.{key}", directory_keys()[key]
-    value = _value(sheet, "daemon", key, rule, overrides)
+    value = _value(validation, "daemon", key, rule, overrides)
     if value is None:
         by_systemd = _SYSTEMD[key] if environ.get(_SYSTEMD[key]) else ""
         origin = Origin(ENVIRONMENT, by_systemd) if by_systemd else Origin(DEFAULT)
@@ -261,20 +265,20 @@ def _directory(
         else:
             value = places.runtime_dir_for(state_dir or places.state_dir_for(environ), environ)
     else:
-        origin = sheet.origins[name]
+        origin = validation.origins[name]
     path = os.path.expanduser(value)  # noqa: PTH111  Path's raises for ~nobody
     if not path:
-        sheet.error(origin, f"{name} must be the path of a directory, not empty; leave it out to have the default")
+        validation.error(origin, f"{name} must be the path of a directory, not empty; leave it out to have the default")
         return None
     if origin.kind == FILE and not path.startswith("/"):
-        sheet.warn(origin, f"{name} = {value!r:.80} depends on where extralife is started; write an absolute path")
+        validation.warn(origin, f"{name} = {value!r:.80} depends on where extralife is started; write an absolute path")
     absolute: str = os.path.abspath(path)  # noqa: PTH100  as supervisorctl does, which cannot afford pathlib
-    sheet.note(name, absolute, origin)
+    validation.note(name, absolute, origin)
     return absolute
 
 
 def _rungs(
-    sheet: Sheet,
+    validation: Validation,
     tables: Mapping[str, Any],
     levels: tuple[Level, ...],
     start: Level,
@@ -287,45 +291,45 @@ def _rungs(
     """Every program at every level. The start's level is made last, so `config` shows the values of that level."""
     made: dict[str, tuple[ProgramSpec, ...]] = {}
     for level in sorted(levels, key=lambda level: level is start):
-        defaults = _defaults(sheet, level, label("levels", level.name), rl, environ, paths)
-        made[level.name] = programs(sheet, tables, defaults)
+        defaults = _defaults(validation, level, label("levels", level.name), rl, environ, paths)
+        made[level.name] = programs(validation, tables, defaults)
     launcher.with_resources({level.name: level.launcher for level in levels}, made)
-    built_in = "levels" not in sheet.source.body
+    built_in = "levels" not in validation.source.body
     vetoes = {level.name: ladder.veto(level, built_in=built_in, remote=remote) for level in levels}
     rungs = tuple(Rung(level, made[level.name], vetoes[level.name]) for level in levels)
-    return ladder.distinct(sheet, rungs, start)
+    return ladder.without_duplicates(validation, rungs, start)
 
 
-def _warn_ladder(sheet: Sheet, rungs: tuple[Rung, ...], specs: tuple[ProgramSpec, ...], *, climbs: bool) -> None:
+def _warn_ladder(validation: Validation, rungs: tuple[Rung, ...], specs: tuple[ProgramSpec, ...], *, climbs: bool) -> None:
     """Warn of programs that a ladder cannot measure, and of names of levels that are not the operator's own."""
     if climbs and specs and len(rungs) > 1 and not any(spec.own_digest for spec in specs):
         message = "no program takes a value of the level, such as {num_envs}, so none shows whether a higher level is faster"
-        sheet.warn(sheet.at("program"), f"{message}: the level stays as it is (docs/any-script.md)")
+        validation.warn(validation.at("program"), f"{message}: the level stays as it is (docs/any-script.md)")
     named = [spec.name for spec in specs if spec.template is not None and "level" in dict(spec.template.values)]
-    if named and "levels" not in sheet.source.body:
+    if named and "levels" not in validation.source.body:
         levels = ", ".join(rung.level.name for rung in rungs)
         message = f"{{level}} is one of {levels} here; for names of your own, add sections such as [levels.light]"
-        sheet.warn(sheet.at("program", named[0]), f"{label('program', named[0])}: {message}")
+        validation.warn(validation.at("program", named[0]), f"{label('program', named[0])}: {message}")
 
 
-def _warn_memory(sheet: Sheet, level: Level) -> None:
+def _warn_memory(validation: Validation, level: Level) -> None:
     """Warn if the box has too little memory. A fixed level is the operator's decision, so it is not refused."""
     message = ladder.memory_short(level)
     if message:
-        sheet.warn(sheet.at("level", "memory_mb"), f"level.memory_mb: {message}")
+        validation.warn(validation.at("level", "memory_mb"), f"level.memory_mb: {message}")
 
 
 def _defaults(
-    sheet: Sheet, level: Level, section: str, rl: Options, environ: Mapping[str, str], paths: Paths | None
+    validation: Validation, level: Level, section: str, rl: Options, environ: Mapping[str, str], paths: Paths | None
 ) -> Defaults:
     """The values that every built-in program starts from: the level's load, and [training]."""
     load: Options = {}
     given: Options = {}
     for key in ("num_envs", "batch_size"):
-        origin = sheet.origins[f"{section}.{key}"]
+        origin = validation.origins[f"{section}.{key}"]
         load[key] = getattr(level, key), Origin(DEFAULT, f"{section}.{key}") if origin.kind == DEFAULT else origin
     threads = level.threads
-    if threads is None and (cpus := launcher.cpus_of_a_job(sheet, level.launcher)) is not None:
+    if threads is None and (cpus := launcher.cpus_of_a_job(validation, level.launcher)) is not None:
         threads = cpus
         of_level = label("levels", level.name) + "." if level.launcher.cpus is not None else ""
         load["threads"] = threads, Origin(DERIVED, f"{of_level}launcher.cpus")
@@ -333,12 +337,12 @@ def _defaults(
         threads = max(1, usable_cores() // level.slots)
         load["threads"] = threads, Origin(DERIVED, "cores / slots")
     else:
-        load["threads"] = threads, sheet.origins[f"{section}.threads"]
-    for key, value in sheet.table("training").items():
+        load["threads"] = threads, validation.origins[f"{section}.threads"]
+    for key, value in validation.table("training").items():
         path = ("training", key)
         if key in OPTIONS:
-            option(sheet, path, value, given)
+            option(validation, path, value, given)
         else:
             hint = nearest(key, OPTIONS) or "; docs/config.md lists them all"
-            sheet.error(sheet.at(*path), f"{label(*path)} is not a setting{hint}")
+            validation.error(validation.at(*path), f"{label(*path)} is not a setting{hint}")
     return Defaults(level, threads, load, given, rl, environ, paths)

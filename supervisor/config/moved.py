@@ -58,7 +58,7 @@ def _must_have(text: str, wanted: Mapping[tuple[str, str], str | None]) -> None:
     except (tomllib.TOMLDecodeError, AttributeError):
         wrong = [f"{section}.{key}" for section, key in wanted]
     if wrong:
-        raise NotMoved(f"set {', '.join(wrong)} by hand: it is written in a form that is not understood here")
+        raise NotMoved(f"set {', '.join(wrong)} by hand: it is written in a form that cannot be edited automatically")
 
 
 def here(

@@ -8,18 +8,18 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from supervisor.config import secrets
-from supervisor.config.sheet import Sheet, shown
+from supervisor.config.sheet import Validation, shown
 from supervisor.policy.upkeep.notices import NoticeSettings
 
 
-def complete(sheet: Sheet, made: NoticeSettings) -> NoticeSettings:
+def complete(validation: Validation, made: NoticeSettings) -> NoticeSettings:
     """`made` (the plain keys), checked."""
     if not _is_endpoint(made.endpoint):
-        at = sheet.at("notice", "endpoint")
-        sheet.error(at, f"notice.endpoint must be http://HOST or http://HOST:PORT, not {shown(made.endpoint)}")
+        at = validation.at("notice", "endpoint")
+        validation.error(at, f"notice.endpoint must be http://HOST or http://HOST:PORT, not {shown(made.endpoint)}")
     if made.command:
-        _check_command(sheet, made.command)
-    return replace(made, file=secrets.beside(sheet, made.file)) if made.file else made
+        _check_command(validation, made.command)
+    return replace(made, file=secrets.beside(validation, made.file)) if made.file else made
 
 
 def _is_endpoint(text: str) -> bool:
@@ -32,14 +32,18 @@ def _is_endpoint(text: str) -> bool:
     return named and plain and parts.scheme == "http" and not (parts.query or parts.fragment or parts.username)
 
 
-def _check_command(sheet: Sheet, command: str) -> None:
-    origin = sheet.at("notice", "command")
+def _check_command(validation: Validation, command: str) -> None:
+    origin = validation.at("notice", "command")
     try:
         words = shlex.split(command)
     except ValueError as error:
-        sheet.error(origin, f"notice.command, {shown(command)}, cannot be split into words ({error}); no shell reads it")
+        validation.error(
+            origin, f"notice.command, {shown(command)}, cannot be split into words ({error}); no shell reads it"
+        )
         return
     if not words:
-        sheet.error(origin, 'notice.command names no program; write it such as "/usr/local/bin/is-this-the-end --short"')
+        validation.error(
+            origin, 'notice.command names no program; write it such as "/usr/local/bin/is-this-the-end --short"'
+        )
     elif shutil.which(words[0]) is None:
-        sheet.warn(origin, f"notice.command: {words[0]!r:.80} is not found, or not executable (yet)")
+        validation.warn(origin, f"notice.command: {words[0]!r:.80} is not found, or not executable (yet)")

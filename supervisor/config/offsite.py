@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from supervisor.config import secrets
-from supervisor.config.sheet import Sheet, shown
+from supervisor.config.sheet import Validation, shown
 from supervisor.policy.upkeep.backups import calendar_error
 from supervisor.policy.upkeep.offsite import OffsiteSettings
 from workers.options import nearest
@@ -30,54 +30,66 @@ def masked(repository: str) -> str:
     return _SECRET.sub(r"\1***\2", repository)
 
 
-def complete(sheet: Sheet, made: OffsiteSettings, *, look: bool = True, starting: bool = False) -> OffsiteSettings:
-    """`made` (the plain keys), checked. `look` is False if the caller may not read the daemon's secrets."""
+def complete(
+    validation: Validation, made: OffsiteSettings, *, read_secrets: bool = True, starting: bool = False
+) -> OffsiteSettings:
+    """`made` (the plain keys), checked. `read_secrets` is False if the caller may not read the daemon's secrets."""
     for key in ("forget", "check"):
         if (wrong := calendar_error(getattr(made, key))) is not None:
-            sheet.error(sheet.origins[f"offsite.{key}"], f"offsite.{key} {wrong}, not {getattr(made, key)!r:.60}")
+            validation.error(validation.origins[f"offsite.{key}"], f"offsite.{key} {wrong}, not {getattr(made, key)!r:.60}")
     if not made.on:
         return made
-    sheet.note("offsite.repository", masked(made.repository), sheet.origins["offsite.repository"])
-    _check_repository(sheet, made)
+    validation.note("offsite.repository", masked(made.repository), validation.origins["offsite.repository"])
+    _check_repository(validation, made)
     if not made.password_file:
-        sheet.error(sheet.at("offsite"), "offsite.password_file is missing; name the file with the repository's password")
+        validation.error(
+            validation.at("offsite"), "offsite.password_file is missing; name the file with the repository's password"
+        )
     if not any((made.keep_last, made.keep_hourly, made.keep_daily, made.keep_weekly, made.keep_monthly)):
-        sheet.error(sheet.at("offsite"), "offsite.keep_* are all 0, so no copy would stay; set one of them to 1 or more")
+        validation.error(
+            validation.at("offsite"), "offsite.keep_* are all 0, so no copy would stay; set one of them to 1 or more"
+        )
     if shutil.which("restic") is None:
-        sheet.warn(sheet.at("offsite"), MISSING)
-    files = {key: secrets.beside(sheet, getattr(made, key)) for key in ("password_file", "env_file") if getattr(made, key)}
-    if look:
-        _check_files(sheet, files, gently=starting or sheet.source.is_kept)
+        validation.warn(validation.at("offsite"), MISSING)
+    files = {
+        key: secrets.beside(validation, getattr(made, key)) for key in ("password_file", "env_file") if getattr(made, key)
+    }
+    if read_secrets:
+        _check_files(validation, files, gently=starting or validation.source.is_kept)
     return replace(
         made, password_file=files.get("password_file", ""), env_file=files.get("env_file", "")
     )  # fmt: skip
 
 
-def _check_repository(sheet: Sheet, made: OffsiteSettings) -> None:
-    where, origin = made.repository, sheet.at("offsite", "repository")
+def _check_repository(validation: Validation, made: OffsiteSettings) -> None:
+    where, origin = made.repository, validation.at("offsite", "repository")
     scheme, colon, rest = where.partition(":")
     if not where.isprintable() or where != where.strip():
-        sheet.error(origin, "offsite.repository has spaces at its ends or characters that cannot be printed; remove them")
+        validation.error(
+            origin, "offsite.repository has spaces at its ends or characters that cannot be printed; remove them"
+        )
     elif not where.startswith("/") and (not colon or scheme not in BACKENDS):
         hint = nearest(scheme, BACKENDS) if colon else ""
         message = hint or f"; it must be an absolute path, or begin with one of {', '.join(f'{each}:' for each in BACKENDS)}"
-        sheet.error(origin, f"offsite.repository, {shown(masked(where))}, is no repository of restic{message}")
+        validation.error(origin, f"offsite.repository, {shown(masked(where))}, is no repository of restic{message}")
     elif not rest and not where.startswith("/"):
-        sheet.error(origin, f"offsite.repository, {shown(where)}, names no place; docs/offsite.md has examples")
+        validation.error(origin, f"offsite.repository, {shown(where)}, names no place; docs/offsite.md has examples")
     if made.sftp_command and scheme != "sftp":
-        sheet.error(sheet.at("offsite", "sftp_command"), "offsite.sftp_command is of no use without an sftp: repository")
+        validation.error(
+            validation.at("offsite", "sftp_command"), "offsite.sftp_command is of no use without an sftp: repository"
+        )
 
 
-def _check_files(sheet: Sheet, files: dict[str, str], *, gently: bool) -> None:
-    complain = sheet.warn if gently else sheet.error
+def _check_files(validation: Validation, files: dict[str, str], *, gently: bool) -> None:
+    complain = validation.warn if gently else validation.error
     if "password_file" in files:
-        origin, path = sheet.at("offsite", "password_file"), files["password_file"]
-        mistakes = len(sheet.errors) + len(sheet.warnings)
+        origin, path = validation.at("offsite", "password_file"), files["password_file"]
+        mistakes = len(validation.errors) + len(validation.warnings)
         password = secrets.text(complain, origin, "offsite.password_file", path, "the repository's password")
-        if not password.strip() and len(sheet.errors) + len(sheet.warnings) == mistakes:
+        if not password.strip() and len(validation.errors) + len(validation.warnings) == mistakes:
             complain(origin, f"offsite.password_file: {path} is empty; write the repository's password into it")
     if "env_file" in files:
-        origin, path = sheet.at("offsite", "env_file"), files["env_file"]
+        origin, path = validation.at("offsite", "env_file"), files["env_file"]
         text = secrets.text(complain, origin, "offsite.env_file", path, "one NAME=VALUE per line")
         for number, line in lines_in(text):
             if not _LINE.fullmatch(line):

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
-from supervisor.config.sheet import Sheet, shown
+from supervisor.config.sheet import Validation, shown
 from supervisor.config.tables import YEAR_S
 from supervisor.model.settings import ProgramSpec
 from supervisor.policy.worker.step_in_name import parsed
@@ -15,13 +15,13 @@ KEYS: Final = ("checkpoint_glob", "checkpoint_step", "checkpoint_check", "checkp
 _MOST_PARTS: Final = 16
 
 
-def own_checkpoints(sheet: Sheet, name: str, table: Mapping[str, Any], *, service: bool) -> dict[str, Any]:
-    """Fields of the program's spec. Mistakes go into the sheet's errors."""
+def own_checkpoints(validation: Validation, name: str, table: Mapping[str, Any], *, service: bool) -> dict[str, Any]:
+    """Fields of the program's spec. Mistakes go into the validation's errors."""
     given = [key for key in KEYS if key in table]
     if given and (service or KEYS[0] not in table):
         why = "a service has no checkpoints; remove it, or the kind" if service else _ALONE
         for key in given:
-            sheet.refuse(name, key, why, ":")
+            validation.refuse(name, key, why, ":")
         return {}
     checks = {KEYS[0]: _glob, KEYS[1]: _step, KEYS[2]: _words, KEYS[3]: _timeout}
     values: dict[str, Any] = {}
@@ -29,9 +29,9 @@ def own_checkpoints(sheet: Sheet, name: str, table: Mapping[str, Any], *, servic
         try:
             values[key] = checks[key](table[key])
         except ValueError as error:
-            sheet.refuse(name, key, str(error))
+            validation.refuse(name, key, str(error))
     if "checkpoint_check_timeout_s" in values and "checkpoint_check" not in table:
-        sheet.refuse(name, KEYS[3], "has no effect without checkpoint_check; set that, or remove this")
+        validation.refuse(name, KEYS[3], "has no effect without checkpoint_check; set that, or remove this")
     return values
 
 

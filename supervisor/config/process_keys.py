@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from supervisor.config.sheet import Sheet, label, shown
+from supervisor.config.sheet import Validation, label, shown
 from supervisor.config.tables import process_keys
-from supervisor.config.taking import take
+from supervisor.config.taking import read_key
 from supervisor.model.settings import LOG_AUTO, LOG_NONE, ProgramSpec, Progress
 from supervisor.policy.worker.placeholders import uses
 from supervisor.users import UnknownUser, is_another, refusal
@@ -26,14 +26,14 @@ _START_S: Final = 1.0  # Supervisor's startsecs
 _AT_START: Final = ("user", "umask", "stdin", "redirect_stderr", "stdout_log", "stderr_log")
 
 
-def process_settings(sheet: Sheet, name: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a spec that these keys set. Mistakes go into the sheet's errors."""
+def process_settings(validation: Validation, name: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a spec that these keys set. Mistakes go into the validation's errors."""
     values: dict[str, Any] = {}
     for key, rule in process_keys().items():
-        value = take(sheet, rule, ("program", name, key), table)
+        value = read_key(validation, rule, ("program", name, key), table)
         values[key] = rule.option.default if value is None else value
-    _check_umask(sheet, name, values["umask"])
-    _check_logs(sheet, name, table, values)
+    _check_umask(validation, name, values["umask"])
+    _check_logs(validation, name, table, values)
     if values["start_retries"] is not None and values["start_s"] is None:
         values["start_s"] = _START_S
     return values
@@ -45,13 +45,15 @@ def changed_at_start(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: values[key] for key in _AT_START if values[key] != defaults[key]}
 
 
-def _check_umask(sheet: Sheet, name: str, umask: str) -> None:
+def _check_umask(validation: Validation, name: str, umask: str) -> None:
     if umask and not _UMASK.fullmatch(umask):
         key = label("program", name, "umask")
-        sheet.error(sheet.at("program", name, "umask"), f'{key} must be octal, a string such as "022", not {shown(umask)}')
+        validation.error(
+            validation.at("program", name, "umask"), f'{key} must be octal, a string such as "022", not {shown(umask)}'
+        )
 
 
-def _check_logs(sheet: Sheet, name: str, table: Mapping[str, Any], values: dict[str, Any]) -> None:
+def _check_logs(validation: Validation, name: str, table: Mapping[str, Any], values: dict[str, Any]) -> None:
     for key in ("stdout_log", "stderr_log"):
         place = values[key]
         if place.upper() in (LOG_AUTO, LOG_NONE):
@@ -59,41 +61,43 @@ def _check_logs(sheet: Sheet, name: str, table: Mapping[str, Any], values: dict[
             continue
         if not place.startswith(("/", "~")) or place.endswith("/") or place.startswith(("/dev/", "/proc/")):
             message = f"must be {LOG_AUTO}, {LOG_NONE} or the absolute path of a file, not {shown(place)}"
-            sheet.error(sheet.at("program", name, key), f"{label('program', name, key)} {message}")
+            validation.error(validation.at("program", name, key), f"{label('program', name, key)} {message}")
         values[key] = os.path.normpath(os.path.expanduser(place))  # noqa: PTH111  Path's raises for ~nobody
     if values["redirect_stderr"] and "stderr_log" in table:
         message = "has no effect with redirect_stderr = true; remove one of the two"
-        sheet.error(sheet.at("program", name, "stderr_log"), f"{label('program', name, 'stderr_log')} {message}")
+        validation.error(validation.at("program", name, "stderr_log"), f"{label('program', name, 'stderr_log')} {message}")
     if values["log_max_bytes"] is not None and 0 < values["log_max_bytes"] < _LEAST_BYTES:
         message = f"must be 0 (never rotated) or at least {_LEAST_BYTES}, not {values['log_max_bytes']}"
-        sheet.error(sheet.at("program", name, "log_max_bytes"), f"{label('program', name, 'log_max_bytes')} {message}")
+        validation.error(
+            validation.at("program", name, "log_max_bytes"), f"{label('program', name, 'log_max_bytes')} {message}"
+        )
 
 
-def warn_of_process(sheet: Sheet, spec: ProgramSpec) -> None:
+def warn_about_process(validation: Validation, spec: ProgramSpec) -> None:
     """Warn of problems that may disappear, or that this box alone has: no reason to refuse every other program."""
     for key in ("stdout_log", "stderr_log"):
         place = getattr(spec, key)
         if place not in (LOG_AUTO, LOG_NONE) and not Path(place).parent.is_dir():
             message = f"the directory of {place} does not exist (yet)"
-            sheet.warn(sheet.at("program", spec.name, key), f"{label('program', spec.name, key)}: {message}")
+            validation.warn(validation.at("program", spec.name, key), f"{label('program', spec.name, key)}: {message}")
     if spec.user:
         try:
             message = refusal(spec.user)
         except UnknownUser as unknown:
             message = str(unknown)
         if message:
-            sheet.warn(sheet.at("program", spec.name, "user"), f"{label('program', spec.name, 'user')}: {message}")
+            validation.warn(validation.at("program", spec.name, "user"), f"{label('program', spec.name, 'user')}: {message}")
         else:
-            _check_reach(sheet, spec)
+            _check_reach(validation, spec)
 
 
-def _check_reach(sheet: Sheet, spec: ProgramSpec) -> None:
+def _check_reach(validation: Validation, spec: ProgramSpec) -> None:
     """Refuse settings that another user's process cannot use, because the daemon's directories are closed to it."""
     if not is_another(spec.user):
         return
     whose = f"the daemon's directories are closed to user {spec.user!r}"
     if spec.progress in (Progress.BEAT, Progress.NOTIFY):
         known = "auto, log, files and figures work"
-        sheet.refuse(spec.name, "progress", f'cannot be "{spec.progress}", because {whose}; {known}')
+        validation.refuse(spec.name, "progress", f'cannot be "{spec.progress}", because {whose}; {known}')
     if spec.template is not None and "run_dir" in uses([*spec.argv, *dict(spec.env).values(), spec.directory]):
-        sheet.refuse(spec.name, "command", f"cannot use {{run_dir}}, because {whose}; name a directory of its own")
+        validation.refuse(spec.name, "command", f"cannot use {{run_dir}}, because {whose}; name a directory of its own")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from supervisor.config import shell_syntax
-from supervisor.config.sheet import Origin, Sheet, label, shown
+from supervisor.config.sheet import Origin, Validation, label, shown
 from supervisor.config.tables import Key
 from supervisor.policy.worker import placeholders
 from supervisor.policy.worker.placeholders import OF_LEVEL, RESUME, Template
@@ -43,34 +43,34 @@ class Command:
 # --- the command ---------------------------------------------------------------------------------------------------------
 
 
-def command(sheet: Sheet, name: str, table: Mapping[str, Any]) -> Command:
-    """The command of a section. A command without words is wrong, and the sheet has the error."""
-    value, shell = table["command"], _shell(sheet, name, table)
+def command(validation: Validation, name: str, table: Mapping[str, Any]) -> Command:
+    """The command of a section. A command without words is wrong, and the validation has the error."""
+    value, shell = table["command"], _shell(validation, name, table)
     if shell and not isinstance(value, str):
         message = f'must be one string where shell = true, such as "python train.py | tee log", not {shown(value)}'
-        sheet.refuse(name, "command", message)
+        validation.refuse(name, "command", message)
         return Command()
     if shell:
         found = Command((*_shell_words(), value), (), True) if str(value).strip() else Command()
     elif isinstance(value, str):
-        found = Command(_split(sheet, name, value))
+        found = Command(_split(validation, name, value))
         if not found.words and value.strip():
             return found  # refused already
     else:
-        found = _listed(sheet, name, value)
+        found = _listed(validation, name, value)
         if not found.words and value != []:
             return found
     if not found.words or not found.words[0] or any("\0" in word for word in found.words):
-        sheet.refuse(name, "command", f"names no program; write it such as {_EXAMPLE}, without NUL characters")
+        validation.refuse(name, "command", f"names no program; write it such as {_EXAMPLE}, without NUL characters")
         return Command()
-    return found if _fits(sheet, name, found) else Command()
+    return found if _fits(validation, name, found) else Command()
 
 
-def _shell(sheet: Sheet, name: str, table: Mapping[str, Any]) -> bool:
+def _shell(validation: Validation, name: str, table: Mapping[str, Any]) -> bool:
     value = table.get("shell", False)
     if not isinstance(value, bool):
         path = ("program", name, "shell")
-        sheet.error(sheet.at(*path), f"{label(*path)} must be true or false, not {shown(value)}")
+        validation.error(validation.at(*path), f"{label(*path)} must be true or false, not {shown(value)}")
         return False
     return value
 
@@ -80,25 +80,27 @@ def _shell_words() -> tuple[str, ...]:
     return (_BASH, "-o", "pipefail", "-c") if Path(_BASH).exists() else ("/bin/sh", "-c")
 
 
-def _split(sheet: Sheet, name: str, value: str) -> tuple[str, ...]:
+def _split(validation: Validation, name: str, value: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(value))
     except ValueError as error:
-        sheet.refuse(name, "command", f"cannot be split into words: {error}; close the quotation or give a list of strings")
+        validation.refuse(
+            name, "command", f"cannot be split into words: {error}; close the quotation or give a list of strings"
+        )
         return ()
     if shell_syntax.runs_shell(words):
         return words
     operators, replaced = shell_syntax.in_text(value)
     if operators:
         message = "no shell reads it: set shell = true, or quote what is meant as an argument"
-        sheet.refuse(name, "command", f"holds {' '.join(operators[:5])}, which is for a shell, and {message}")
+        validation.refuse(name, "command", f"holds {' '.join(operators[:5])}, which is for a shell, and {message}")
         return ()
     if replaced:
-        _warn(sheet, name, replaced, "set shell = true, or quote what is meant as it stands")
+        _warn(validation, name, replaced, "set shell = true, or quote literal text")
     return words
 
 
-def _listed(sheet: Sheet, name: str, value: object) -> Command:
+def _listed(validation: Validation, name: str, value: object) -> Command:
     """A list of words; a list within it is a group."""
     words: list[str] = []
     groups: list[tuple[int, int]] = []
@@ -109,23 +111,25 @@ def _listed(sheet: Sheet, name: str, value: object) -> Command:
             groups.append((len(words), len(words) + len(item)))
             words += item
         else:
-            sheet.refuse(name, "command", f"must be a string or a list of strings, such as {_EXAMPLE}, not {shown(value)}")
+            validation.refuse(
+                name, "command", f"must be a string or a list of strings, such as {_EXAMPLE}, not {shown(value)}"
+            )
             return Command()
     odd = [] if shell_syntax.runs_shell(words) else shell_syntax.in_words(words[1:])
     if odd:
-        _warn(sheet, name, odd, "set shell = true and write one string, if a shell is to read it")
+        _warn(validation, name, odd, "set shell = true and write one string, if a shell is to read it")
     return Command(tuple(words), tuple(groups))
 
 
-def _fits(sheet: Sheet, name: str, found: Command) -> bool:
+def _fits(validation: Validation, name: str, found: Command) -> bool:
     """Whether all placeholders of the command exist, and none leaves half an option behind when it is empty."""
     wrong = [message for at in range(len(found.words)) if (message := _wrong_word(found, at))]
     if not wrong:
         empty = [found.words[first:end] for first, end in found.groups if not placeholders.uses(found.words[first:end])]
-        message = "a list in it vanishes where its placeholder is empty, and this one has none; write its words without it"
+        message = "a list in it is removed when its placeholder is empty, and this one has none; write its words without it"
         wrong = [f"{message}: {shown(list(words))}" for words in empty]
     for message in wrong:
-        sheet.refuse(name, "command", message)
+        validation.refuse(name, "command", message)
     return not wrong
 
 
@@ -143,37 +147,39 @@ def _wrong_word(found: Command, at: int) -> str:
     flag = found.words[at - 1]
     if word != "{resume}" or not flag.startswith("-"):
         return ""
-    why = f'leaves {flag} alone at a first start, when {{resume}} is empty; write "{flag}={{resume}}", which vanishes whole'
-    return f'{why}, or ["{flag}", "{{resume}}"] as a list in the list'
+    why = f"leaves {flag} alone at a first start, when {{resume}} is empty"
+    return (
+        f'{why}; write "{flag}={{resume}}", which is removed completely, or ["{flag}", "{{resume}}"] as a list in the list'
+    )
 
 
-def _warn(sheet: Sheet, name: str, words: list[str], do: str) -> None:
+def _warn(validation: Validation, name: str, words: list[str], do: str) -> None:
     message = f"{label('program', name, 'command')}: no shell reads it, so {' '.join(words[:5])} stays as it is; {do}"
-    sheet.warn(sheet.at("program", name, "command"), message)
+    validation.warn(validation.at("program", name, "command"), message)
 
 
-def used_in(sheet: Sheet, path: tuple[str, ...], text: str, *, secret: bool = False) -> frozenset[str] | None:
+def used_in(validation: Validation, path: tuple[str, ...], text: str, *, secret: bool = False) -> frozenset[str] | None:
     """The placeholders of another text of a program; None if one is unknown. A secret never appears in a message."""
     try:
         return placeholders.uses([text])
     except ValueError as error:
         problem = "has braces that are no placeholder; write {{ and }} for braces" if secret else str(error)
-        sheet.error(sheet.at(*path), f"{label(*path)}: {problem}")
+        validation.error(validation.at(*path), f"{label(*path)}: {problem}")
         return None
 
 
-def filled_patterns(sheet: Sheet, name: str, table: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any]:
+def filled_patterns(validation: Validation, name: str, table: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any]:
     """The section with the placeholders of its patterns filled in. `known`: those with the same value at each start."""
     filled: dict[str, Any] = {}
     for key in PATTERN_KEYS:
         text = table.get(key)
-        used = used_in(sheet, ("program", name, key), text) if isinstance(text, str) else None
+        used = used_in(validation, ("program", name, key), text) if isinstance(text, str) else None
         if not isinstance(text, str) or used is None:
             continue
         if unknown := sorted(used - known.keys()):
             may = ", ".join(f"{{{each}}}" for each in sorted(known))
             message = f"{{{unknown[0]}}} is not known here, or not the same at each start; a pattern may hold {may}"
-            sheet.refuse(name, key, message, ":")
+            validation.refuse(name, key, message, ":")
         else:
             filled[key] = placeholders.fill(text, {each: glob.escape(value) for each, value in known.items()})
     return {**table, **filled}
@@ -194,7 +200,7 @@ class Values:
     game: str = ""
 
 
-def own(sheet: Sheet, name: str, table: Mapping[str, Any]) -> Options | None:
+def own(validation: Validation, name: str, table: Mapping[str, Any]) -> Options | None:
     """The options of a built-in game that a script may have too; None: one is wrong."""
     found: Options = {}
     for key in OWN_KEYS:
@@ -202,11 +208,11 @@ def own(sheet: Sheet, name: str, table: Mapping[str, Any]) -> Options | None:
             continue
         path = ("program", name, key)
         try:
-            found[key] = _checked(key, table[key], label(*path)), sheet.at(*path)
+            found[key] = _checked(key, table[key], label(*path)), validation.at(*path)
         except ValueError as error:
-            sheet.error(sheet.at(*path), str(error))
+            validation.error(validation.at(*path), str(error))
         else:
-            sheet.note(label(*path), *found[key])
+            validation.note(label(*path), *found[key])
     return found if found.keys() == table.keys() & set(OWN_KEYS) else None
 
 
@@ -220,22 +226,24 @@ def _checked(key: str, value: object, name: str) -> Value:
     return Key(OPTIONS[key]).check(value, name)
 
 
-def read_by_script(sheet: Sheet, name: str, table: Mapping[str, Any]) -> frozenset[str]:
+def read_by_script(validation: Validation, name: str, table: Mapping[str, Any]) -> frozenset[str]:
     """`level_values`: the values of the level that the script itself reads from its environment."""
     value, path = table.get("level_values", []), ("program", name, "level_values")
     if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
-        sheet.error(sheet.at(*path), f'{label(*path)} must be a list such as ["num_envs", "batch_size"], not {shown(value)}')
+        validation.error(
+            validation.at(*path), f'{label(*path)} must be a list such as ["num_envs", "batch_size"], not {shown(value)}'
+        )
         return frozenset()
     for word in value:
         if word not in OF_LEVEL:
             hint = nearest(word, OF_LEVEL) or f"; there are {', '.join(OF_LEVEL)}"
-            sheet.error(sheet.at(*path), f"{label(*path)}: {shown(word)} is no value of a level{hint}")
+            validation.error(validation.at(*path), f"{label(*path)}: {shown(word)} is no value of a level{hint}")
     return frozenset(value) & frozenset(OF_LEVEL)
 
 
 def values(
-    sheet: Sheet, name: str, given: Options, used: frozenset[str], *, load: Options, level: str, more: Mapping[str, str],
-    service: bool,
+    validation: Validation, name: str, given: Options, used: frozenset[str], *, load: Options, level: str,
+    more: Mapping[str, str], service: bool,
 ) -> Values | None:  # fmt: skip
     """The values of a program at one level; None if a placeholder has none. `used`: its placeholders; `more`: no options."""
     own_game = given["game"][0] if "game" in given else name if name in (*GAMES, *EXTRA_GAMES) else ""
@@ -245,12 +253,12 @@ def values(
     known |= {**({"game": own_game} if own_game else {}), **mine, **more}
     wrong = _missing(used, known, given, service=service)
     for message in wrong:
-        sheet.error(sheet.at("program", name), f"{label('program', name)}: {message}")
-    _warn_unused(sheet, name, given, used)
+        validation.error(validation.at("program", name), f"{label('program', name)}: {message}")
+    _warn_unused(validation, name, given, used)
     if wrong:
         return None
     for key in sorted(used & load.keys() - given.keys()):
-        sheet.note(label("program", name, key), *load[key])
+        validation.note(label("program", name, key), *load[key])
     return Values(
         {key: str(value) for key, value in known.items()}, used & frozenset(OF_LEVEL) - given.keys(),
         _number(known, "num_envs"), _number(known, "batch_size"),
@@ -272,16 +280,17 @@ def _number(found: Mapping[str, Value], key: str) -> int | None:
     return int(found[key]) if key in found else None
 
 
-def _warn_unused(sheet: Sheet, name: str, given: Options, used: frozenset[str]) -> None:
+def _warn_unused(validation: Validation, name: str, given: Options, used: frozenset[str]) -> None:
     key = label("program", name)
     for option in given:
         wanted = "batch_size" if option == "fallback_batch" else option
         if wanted not in used:
-            why = f"only a script that reads {placeholders.variable(wanted)} takes it, because {{{wanted}}} stands nowhere"
-            sheet.warn(given[option][1], f"{key}.{option}: {why}")
+            why = f"only a script that reads {placeholders.variable(wanted)} takes it"
+            why += f", because {{{wanted}}} is not used in command, env or directory"
+            validation.warn(given[option][1], f"{key}.{option}: {why}")
     fallback, batch = given.get("fallback_batch"), given.get("batch_size")
     if fallback is not None and batch is not None and int(fallback[0]) >= int(batch[0]):
-        sheet.warn(
+        validation.warn(
             fallback[1],
             f"{key}: fallback_batch {fallback[0]} is no smaller than batch_size {batch[0]} and has no effect",
         )

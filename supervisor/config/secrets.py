@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from supervisor.config.sheet import Origin, Sheet
+from supervisor.config.sheet import Origin, Validation
 
 _LARGEST_BYTES: Final = 1 << 16
 
@@ -32,7 +32,7 @@ def text(complain: Callable[[Origin, str], None], origin: Origin, name: str, pat
     return data.decode("utf-8", "replace")
 
 
-def beside(sheet: Sheet, path: str) -> str:
+def beside(validation: Validation, path: str) -> str:
     """The absolute path. A relative one is relative to the configuration file."""
-    base = Path(sheet.source.path).parent if sheet.source.path else Path.cwd()
+    base = Path(validation.source.path).parent if validation.source.path else Path.cwd()
     return os.path.normpath(base / os.path.expanduser(path))  # noqa: PTH111  Path's raises for ~nobody

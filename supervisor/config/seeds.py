@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from supervisor.config.sheet import Origin, Sheet, label, shown
+from supervisor.config.sheet import Origin, Validation, label, shown
 from workers.options import OPTIONS, Value
 
 _MOST: Final = 1000
@@ -22,7 +22,7 @@ _EXAMPLE: Final = "such as seeds = [4, 6, 8]"
 
 
 def expanded(
-    sheet: Sheet, tables: Mapping[str, Any], overrides: Mapping[str, tuple[Value, Origin]]
+    validation: Validation, tables: Mapping[str, Any], overrides: Mapping[str, tuple[Value, Origin]]
 ) -> dict[str, Any]:  # fmt: skip
     """The program tables with every `seeds` expanded. A wrong `seeds` is an error, and its programs are left out."""
     found: dict[str, Any] = {}
@@ -30,40 +30,42 @@ def expanded(
         if not isinstance(table, dict) or "seeds" not in table:
             found[name] = table
             continue
-        seeds = _seeds(sheet, name, table, overrides)
+        seeds = _seeds(validation, name, table, overrides)
         rest = {key: value for key, value in table.items() if key != "seeds"}
         for seed in seeds:
             one = f"{name}-s{seed}"
             if one in tables:
                 message = f"makes a program {one}, and there is a section of that name; rename one of the two"
-                sheet.refuse(name, "seeds", message)
+                validation.refuse(name, "seeds", message)
                 continue
             found[one] = {"game": name} if _is_game(name) else {}
             found[one] |= {"group": name, **rest, "seed": seed}
-            _place(sheet, name, one)
+            _place(validation, name, one)
         if seeds:
-            sheet.note(label("program", name, "seeds"), list(seeds), sheet.at("program", name, "seeds"))
+            validation.note(label("program", name, "seeds"), list(seeds), validation.at("program", name, "seeds"))
     return found
 
 
 def _seeds(
-    sheet: Sheet, name: str, table: Mapping[str, Any], overrides: Mapping[str, tuple[Value, Origin]]
+    validation: Validation, name: str, table: Mapping[str, Any], overrides: Mapping[str, tuple[Value, Origin]]
 ) -> tuple[int, ...]:  # fmt: skip
     """The seeds; empty after an error that gives the reason."""
     value, limit = table["seeds"], OPTIONS["seed"].high or 0
     if "seed" in table:
-        sheet.refuse(name, "seeds", "and seed cannot both be given; put that seed into the list")
+        validation.refuse(name, "seeds", "and seed cannot both be given; put that seed into the list")
     elif "seed" in overrides and "command" not in table:
-        sheet.refuse(name, "seeds", f"would all be overridden by {overrides['seed'][1]}; unset it")
+        validation.refuse(name, "seeds", f"would all be overridden by {overrides['seed'][1]}; unset it")
     elif not isinstance(value, list) or not value:
-        sheet.refuse(name, "seeds", f"must be a list of seeds, {_EXAMPLE}, not {shown(value)}")
+        validation.refuse(name, "seeds", f"must be a list of seeds, {_EXAMPLE}, not {shown(value)}")
     elif bad := [seed for seed in value if type(seed) is not int or not 0 <= seed <= limit]:
-        sheet.refuse(name, "seeds", f"must hold whole numbers from 0 to {limit:.0f}, {_EXAMPLE}, not {shown(bad[0])}")
+        validation.refuse(name, "seeds", f"must hold whole numbers from 0 to {limit:.0f}, {_EXAMPLE}, not {shown(bad[0])}")
     elif len(set(value)) < len(value):
         twice = next(seed for at, seed in enumerate(value) if seed in value[:at])
-        sheet.refuse(name, "seeds", f"holds {twice} twice: two equal trainings give the same result; remove one")
+        validation.refuse(name, "seeds", f"holds {twice} twice: two equal trainings give the same result; remove one")
     elif len(value) > _MOST:
-        sheet.refuse(name, "seeds", f"holds {len(value)} seeds, but one game may have at most {_MOST} programs; remove some")
+        validation.refuse(
+            name, "seeds", f"holds {len(value)} seeds, but one game may have at most {_MOST} programs; remove some"
+        )
     else:
         return tuple(value)
     return ()
@@ -73,12 +75,12 @@ def _is_game(name: str) -> bool:
     return name in OPTIONS["game"].choices
 
 
-def _place(sheet: Sheet, name: str, one: str) -> None:
+def _place(validation: Validation, name: str, one: str) -> None:
     """Give the keys of the expanded program the line numbers of the section that it comes from."""
-    sheet.made_of[label("program", one)] = label("program", name)
-    lines = dict(sheet.source.lines)
+    validation.made_of[label("program", one)] = label("program", name)
+    lines = dict(validation.source.lines)
     path = ("program", name)
-    lines |= {("program", one, *key[2:]): line for key, line in sheet.source.lines.items() if key[:2] == path}
+    lines |= {("program", one, *key[2:]): line for key, line in validation.source.lines.items() if key[:2] == path}
     if (*path, "seeds") in lines:
         lines["program", one, "seed"] = lines[*path, "seeds"]
-    sheet.source = replace(sheet.source, lines=lines)
+    validation.source = replace(validation.source, lines=lines)

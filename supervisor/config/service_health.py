@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from supervisor.config.sheet import DEFAULT, Origin, Sheet, label, shown
+from supervisor.config.sheet import DEFAULT, Origin, Validation, label, shown
 from supervisor.config.tables import YEAR_S
 from supervisor.policy.worker.service_health import HealthCheck
 from workers.options import nearest
@@ -19,34 +19,34 @@ _KEYS: Final = tuple(field.name for field in fields(HealthCheck))
 _EXAMPLE: Final = '{ http = "http://127.0.0.1:6006/" }'
 
 
-def health_check(sheet: Sheet, name: str, table: Mapping[str, Any], *, service: bool) -> HealthCheck | None:
-    """The configured health check. Mistakes go into the sheet's errors."""
+def health_check(validation: Validation, name: str, table: Mapping[str, Any], *, service: bool) -> HealthCheck | None:
+    """The configured health check. Mistakes go into the validation's errors."""
     key, given = label("program", name, "health"), table.get("health")
-    origin = sheet.at("program", name, "health")
+    origin = validation.at("program", name, "health")
     if given is None:
-        sheet.note(key, None, Origin(DEFAULT))
+        validation.note(key, None, Origin(DEFAULT))
         return None
-    before = len(sheet.errors)
+    before = len(validation.errors)
     if not isinstance(given, dict):
-        sheet.error(origin, f"{key} must be a table such as {_EXAMPLE}, not {shown(given)}")
+        validation.error(origin, f"{key} must be a table such as {_EXAMPLE}, not {shown(given)}")
         return None
     if not service:
-        sheet.error(origin, f'{key} is for services; set kind = "service", or remove it')
+        validation.error(origin, f'{key} is for services; set kind = "service", or remove it')
     for each in given.keys() - set(_KEYS):
-        sheet.error(origin, f"{key}.{each} is not a setting{nearest(each, _KEYS) or '; there are ' + ', '.join(_KEYS)}")
+        validation.error(origin, f"{key}.{each} is not a setting{nearest(each, _KEYS) or '; there are ' + ', '.join(_KEYS)}")
     if len(given.keys() & set(_ASKS)) != 1:
-        sheet.error(origin, f"{key} must have exactly one of http, tcp and command, such as {_EXAMPLE}")
+        validation.error(origin, f"{key} must have exactly one of http, tcp and command, such as {_EXAMPLE}")
     values: dict[str, Any] = {each: given[each] for each in _KEYS if each in given}
     for each, wrong in ((each, _mistake(each, value)) for each, value in values.items()):
         if wrong:
-            sheet.error(origin, f"{key}.{each} {wrong}, not {shown(values[each])}")
-    if len(sheet.errors) > before:
+            validation.error(origin, f"{key}.{each} {wrong}, not {shown(values[each])}")
+    if len(validation.errors) > before:
         return None
     if "command" in values:
         command = values["command"]
         values["command"] = tuple(shlex.split(command) if isinstance(command, str) else command)
     values |= {each: float(values[each]) for each in _TIMES if each in values}
-    sheet.note(key, dict(given), origin)
+    validation.note(key, dict(given), origin)
     return HealthCheck(**values)
 
 

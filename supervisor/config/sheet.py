@@ -73,7 +73,7 @@ class Source:
 
 
 @dataclass(slots=True)
-class Sheet:
+class Validation:
     """The results of one load so far. The default replaces a refused value, so that the check can continue."""
 
     source: Source

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from supervisor.config.sheet import DEFAULT, Origin, Sheet, label
+from supervisor.config.sheet import DEFAULT, Origin, Validation, label
 from supervisor.config.tables import Key
 from workers.options import Value
 
 
-def take(sheet: Sheet, rule: Key, path: tuple[str, ...], table: Mapping[str, Any]) -> Value | None:
+def read_key(validation: Validation, rule: Key, path: tuple[str, ...], table: Mapping[str, Any]) -> Value | None:
     """One key of a table of the file, checked and noted; None when it is absent or wrong."""
     key, name = path[-1], label(*path)
     if key not in table:
-        sheet.note(name, rule.option.default, Origin(DEFAULT))
+        validation.note(name, rule.option.default, Origin(DEFAULT))
         return None
     try:
         value = rule.check(table[key], name)
     except ValueError as error:
-        sheet.error(sheet.at(*path), str(error))
+        validation.error(validation.at(*path), str(error))
         return None
-    sheet.note(name, value, sheet.at(*path))
+    validation.note(name, value, validation.at(*path))
     return value

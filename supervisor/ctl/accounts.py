@@ -8,7 +8,7 @@ import sys
 
 from supervisor.ctl import text
 from supervisor.ctl.outcome import OK, USAGE, Failed
-from supervisor.ctl.session import Session, take
+from supervisor.ctl.session import Session, parse_options
 from supervisor.model.names import expand
 
 TYPE_CHECKING = False
@@ -37,9 +37,9 @@ def accounts(session: Session, args: list[str]) -> int:
 
     How every second was spent, by program and for all slots; the times add up to the time paid.
     """
-    names, options = take(args, "--json", valued=("--since", "--until"))
+    names, options = parse_options(args, "--json", valued=("--since", "--until"))
     since, until = since_query(options.get("--since", "all")), until_query(options.get("--until"))
-    session.warn_if_dead(aloud="--json" not in options)
+    session.warn_if_dead(to_stdout="--json" not in options)
     found = session.page("accounts", since=since, until=until)
     grouped = any(":" in name for name in names)
     chosen = _choose(found["programs"], expand(names, session.page("status")["programs"]) if grouped else names)
@@ -48,27 +48,27 @@ def accounts(session: Session, args: list[str]) -> int:
     return OK
 
 
-def since_query(said: str) -> str:
+def since_query(value: str) -> str:
     """The API's value for the start of a window: `all`, `boot`, `3600s` or `@seconds since the epoch`."""
-    if said in {"all", "boot"}:
-        return said
-    return _moment(said, "--since takes a span (90s, 1h30m, 2d), a time (2026-11-21T08:00), boot or all")
+    if value in {"all", "boot"}:
+        return value
+    return _moment(value, "--since takes a span (90s, 1h30m, 2d), a time (2026-11-21T08:00), boot or all")
 
 
-def until_query(said: str | None) -> str | None:
+def until_query(value: str | None) -> str | None:
     """The API's value for the end of a window; None means now."""
-    return None if said in {None, "now"} else _moment(said or "", "--until takes a span (90s, 1h30m), a time or now")
+    return None if value in {None, "now"} else _moment(value or "", "--until takes a span (90s, 1h30m), a time or now")
 
 
-def _moment(said: str, takes: str) -> str:
-    if _SPAN.fullmatch(said):
-        return f"{sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(said)):g}s"
+def _moment(value: str, takes: str) -> str:
+    if _SPAN.fullmatch(value):
+        return f"{sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(value)):g}s"
     from datetime import datetime
 
     try:
-        return f"@{datetime.fromisoformat(said).timestamp():.3f}"
+        return f"@{datetime.fromisoformat(value).timestamp():.3f}"
     except (ValueError, OverflowError, OSError):
-        raise Failed(f"Error: {takes}, not {said!r}", USAGE) from None
+        raise Failed(f"Error: {takes}, not {value!r}", USAGE) from None
 
 
 def _choose(programs: list[dict[str, Any]], wanted: list[str]) -> list[dict[str, Any]]:

@@ -61,7 +61,7 @@ _MODULES = {  # action -> module with a function of that name, for actions that 
 }  # fmt: skip
 # Pages that are not actions: history, explain, reboots, journal and export show them.
 _NO_ACTION = {"facts", "incidents", "timeline", "days", "curves", "recorded"}
-_ALONE = {
+_WITHOUT_MODULE = {
     "exit": "exit, quit, Ctrl-D\n  Leave the shell.",
     "help": "help [ACTION]\n  What an action does, and how it is used.",
 }
@@ -86,7 +86,7 @@ Actions (`ACTION --help` explains one):
 
 def names() -> list[str]:
     """All actions, sorted."""
-    return sorted({*_modules(), *_ALONE})
+    return sorted({*_modules(), *_WITHOUT_MODULE})
 
 
 def _modules() -> dict[str, str]:
@@ -107,11 +107,11 @@ def _of(module: str, name: str) -> Callable[[Session, list[str]], int]:
     return getattr(importlib.import_module(f"supervisor.ctl.{module}"), name.replace("-", "_"))  # type: ignore[no-any-return]
 
 
-def about(name: str) -> str | None:
+def description(name: str) -> str | None:
     """Usage and description of an action, from its docstring: "`USAGE`.", an empty line, the description."""
     module = _modules().get(name)
     if module is None:
-        return _ALONE.get("exit" if name == "quit" else name)
+        return _WITHOUT_MODULE.get("exit" if name == "quit" else name)
     perform = _of(module, name)
     usage, _, rest = (perform.__doc__ or "").partition("\n\n")
     first = " ".join(usage.split()).removeprefix("`").removesuffix("`.")
@@ -120,13 +120,13 @@ def about(name: str) -> str | None:
 
 def usage(name: str) -> str | None:
     """An action and its arguments in one line; None if there is no such action."""
-    description = about(name)
-    return None if description is None else description.split("\n", maxsplit=1)[0]
+    text = description(name)
+    return None if text is None else text.split("\n", maxsplit=1)[0]
 
 
-def short(name: str) -> str:
+def first_sentence(name: str) -> str:
     """The first sentence about an action."""
-    words = " ".join((about(name) or "").split("\n")[1:]).split()
+    words = " ".join((description(name) or "").split("\n")[1:]).split()
     return re.split(r"(?<=[^.])[.;:] |\.$", " ".join(words))[0]
 
 
@@ -134,11 +134,11 @@ def _lines() -> str:
     """A line for each action."""
     listed = names()
     wide = max(map(len, listed))
-    return "\n".join(f"  {name:<{wide}}  {short(name)}" for name in listed)
+    return "\n".join(f"  {name:<{wide}}  {first_sentence(name)}" for name in listed)
 
 
 def _help(session: Session, args: list[str]) -> int:
-    told = about(args[0]) if args else USAGE.format(actions=_lines())
+    told = description(args[0]) if args else USAGE.format(actions=_lines())
     if told is None:
         session.say(f"*** No help on {args[0]}")
         session.suggest(args[0], names())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from supervisor.ctl import text
 from supervisor.ctl.client import Unreachable
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
-from supervisor.ctl.session import Session, take
+from supervisor.ctl.session import Session, parse_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ def alerts(session: Session, args: list[str]) -> int:
 
     The targets, the alerts that wait and those delivered; `test` sends one to every target now and shows the result.
     """
-    words, options = take(args, "--json")
+    words, options = parse_options(args, "--json")
     if words == ["test"]:
         return _test(session, as_json="--json" in options)
     if words:
         raise Failed(f"Error: alerts takes `test` or nothing, not {' '.join(words)!r}", USAGE)
-    session.warn_if_dead(aloud="--json" not in options)
+    session.warn_if_dead(to_stdout="--json" not in options)
     found = session.page("alerts")
     session.show(found, page, options)
     return GENERIC if any(each["state"] == "failing" for each in found["targets"]) else OK
@@ -35,7 +35,7 @@ def _test(session: Session, *, as_json: bool) -> int:
     except Unreachable as gone:
         from supervisor.ctl import offline
 
-        tried = offline.test_alerts(session.options, session.dead(gone))
+        tried = offline.test_alerts(session.options, session.require_dead(gone))
     if not tried:
         raise Failed("alerts go nowhere: [alerts] has neither urls nor a command (docs/alerts.md)")
     if as_json:

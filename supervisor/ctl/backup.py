@@ -6,7 +6,7 @@ import sys
 
 from supervisor.ctl import text
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
-from supervisor.ctl.session import Session, take
+from supervisor.ctl.session import Session, parse_options
 from supervisor.model.codes import SUCCESS
 
 TYPE_CHECKING = False
@@ -21,7 +21,7 @@ def backup(session: Session, args: list[str]) -> int:
 
     Make a verified copy of each program's newest complete checkpoint. Ctrl-C stops the display, not the backup.
     """
-    names, options = take(args, "--no-wait", valued=("--label",))
+    names, options = parse_options(args, "--no-wait", valued=("--label",))
     asked: dict[str, object] = {
         "names": [] if "all" in names else names,
         "label": options.get("--label", ""),
@@ -30,7 +30,7 @@ def backup(session: Session, args: list[str]) -> int:
     if result["code"] != SUCCESS:
         raise Failed(f"backup: ERROR ({text.printable(result['text'])})")
     if "--no-wait" in options:
-        session.say(f"{text.printable(result['name'])}: begun")
+        session.say(f"{text.printable(result['name'])}: started")
         return OK
     return _follow(session, result["name"])
 
@@ -40,7 +40,7 @@ def rollback(session: Session, args: list[str]) -> int:
 
     Verify a backup, then let programs save, exit and resume from it; their state before is kept as a backup.
     """
-    words, options = take(args, "--no-wait")
+    words, options = parse_options(args, "--no-wait")
     if not words:
         raise Failed("Error: rollback requires the name of a backup; `backups` lists them", USAGE)
     name, *names = words
@@ -104,7 +104,7 @@ def backups(session: Session, args: list[str]) -> int:
 
     Every backup: when, why, which programs; --check verifies every byte now.
     """
-    names, options = take(args, "--check", "--json")
+    names, options = parse_options(args, "--check", "--json")
     found = session.page("backups")
     if names:
         found["backups"] = [each for each in found["backups"] if each["name"] in names]

@@ -38,7 +38,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
+class Installation:
     """The installation to check. If the configuration has mistakes, `settings` is None and `mistakes` lists them."""
 
     settings: Settings | None
@@ -48,7 +48,7 @@ class Patient:
     root: str = ""  # prefix of /proc, /sys, /etc and /dev; tests set another one
 
 
-def not_known(name: str, error: OSError) -> Finding:
+def unknown_finding(name: str, error: OSError) -> Finding:
     """The finding of a check that could not run: the reason, and which user can run it."""
     where = error.filename or "it"
     if not isinstance(error, PermissionError):
@@ -75,7 +75,7 @@ def _user(uid: int) -> str:
         return f"#{uid}"
 
 
-def patient(options: Options) -> Patient:
+def load_installation(options: Options) -> Installation:
     """Load and check the configuration that the options name."""
     flags = {"state_dir": options.state_dir} if options.state_dir is not None else {}
     try:
@@ -83,45 +83,45 @@ def patient(options: Options) -> Patient:
     except config.ConfigError as error:
         path = options.config_file or config.find_config(os.environ)
         if path is not None and Path(path).exists() and not os.access(path, os.R_OK):
-            return Patient(None, unreadable=path)
-        return Patient(None, tuple(error.errors))
-    return Patient(loaded.settings, (), tuple(loaded.warnings))
+            return Installation(None, unreadable=path)
+        return Installation(None, tuple(error.errors))
+    return Installation(loaded.settings, (), tuple(loaded.warnings))
 
 
-def settings(who: Patient) -> Iterator[Finding]:
-    if who.unreadable:
-        yield not_known("settings", PermissionError(errno.EACCES, os.strerror(errno.EACCES), who.unreadable))
-    for sentence in who.mistakes:
+def settings(installation: Installation) -> Iterator[Finding]:
+    if installation.unreadable:
+        yield unknown_finding("settings", PermissionError(errno.EACCES, os.strerror(errno.EACCES), installation.unreadable))
+    for sentence in installation.mistakes:
         yield Finding("settings", "bad", sentence, "correct it, then: supervisorctl doctor")
-    for sentence in who.warnings:
+    for sentence in installation.warnings:
         yield Finding("settings", "warn", sentence)
-    if who.settings is not None and not who.warnings:
-        count = len(who.settings.programs)
+    if installation.settings is not None and not installation.warnings:
+        count = len(installation.settings.programs)
         yield Finding("settings", "ok", f"{count} program{'s' if count != 1 else ''}, no mistake")
 
 
-def directories(who: Patient) -> Iterator[Finding]:
+def directories(installation: Installation) -> Iterator[Finding]:
     """The state directory exists on a disk and has one owner; the runtime directory is in memory."""
-    if who.settings is None:
+    if installation.settings is None:
         return
-    state, runtime = Path(who.settings.paths.state_dir), Path(who.settings.paths.runtime_dir)
+    state, runtime = Path(installation.settings.paths.state_dir), Path(installation.settings.paths.runtime_dir)
     if state.is_dir():
         owner = state.stat().st_uid
-        yield from _state(state, owner, who)
+        yield from _state(state, owner, installation)
     else:
         owner = os.geteuid()  # a daemon that this user starts
         yield Finding("state", "warn", f"{state} does not exist yet", "the first start creates it")
-    yield from _runtime(runtime, owner, who.root)
-    yield from _lingering(runtime, owner, who.root)
-    group = who.settings.daemon.socket_group
+    yield from _runtime(runtime, owner, installation.root)
+    yield from _lingering(runtime, owner, installation.root)
+    group = installation.settings.daemon.socket_group
     if group and (why := membership.outside(group, owner)):
         what = f"daemon.socket_group: {why}: only the daemon's own user and root can use the control socket"
         yield Finding("control socket", "bad", what, f"usermod -aG {group} USER, then restart the daemon; or leave it empty")
 
 
-def _state(state: Path, owner: int, who: Patient) -> Iterator[Finding]:
-    kind = kind_of(state, who.root)
-    if why := unsafe(kind, cluster=who.settings is not None and who.settings.launcher.remote):
+def _state(state: Path, owner: int, installation: Installation) -> Iterator[Finding]:
+    kind = kind_of(state, installation.root)
+    if why := unsafe(kind, cluster=installation.settings is not None and installation.settings.launcher.remote):
         yield Finding("state", "bad", f"{state} {why}", "choose a state_dir on a disk of this machine")
     elif os.statvfs(state).f_flag & os.ST_RDONLY:
         yield Finding("state", "bad", f"{state} lies on a read-only file system", "dmesg may say why; mount it writable")
@@ -162,8 +162,6 @@ def _lingering(runtime: Path, owner: int, root: str) -> Iterator[Finding]:
     """Logind removes /run/user/UID at the user's last logout and kills the user's processes, unless lingering is on."""
     if runtime.parts[:3] != ("/", "run", "user") or owner == 0:
         return
-    import pwd
-
     try:
         name = pwd.getpwuid(owner).pw_name
     except KeyError:
@@ -175,9 +173,9 @@ def _lingering(runtime: Path, owner: int, root: str) -> Iterator[Finding]:
         yield Finding("lingering", "bad", what, f"loginctl enable-linger {name}, or install the service (deploy/install.sh)")
 
 
-def boot_enabled_watchdog(who: Patient) -> Iterator[Finding]:
+def boot_enabled_watchdog(installation: Installation) -> Iterator[Finding]:
     """The hardware watchdog resets a kernel that hangs, and a kernel that panics reboots."""
-    panic = number(f"{who.root}/proc/sys/kernel/panic")
+    panic = number(f"{installation.root}/proc/sys/kernel/panic")
     keep = "echo kernel.panic=10 >/etc/sysctl.d/90-panic.conf; sysctl --system"
     if panic is None:
         yield Finding("kernel panic", "unknown", "kernel.panic cannot be read")
@@ -186,16 +184,16 @@ def boot_enabled_watchdog(who: Patient) -> Iterator[Finding]:
         yield Finding("kernel panic", "warn", what, keep)
     else:
         told = f"the box reboots {'at once' if panic < 0 else f'{panic} s'} after a kernel panic"
-        if _panic_lasts(who.root):
+        if _panic_is_persistent(installation.root):
             yield Finding("kernel panic", "ok", told)
         else:
             yield Finding("kernel panic", "warn", f"{told}, but no file sets this again at the next boot", keep)
-    if not list(Path(f"{who.root}/dev").glob("watchdog[0-9]")):
+    if not list(Path(f"{installation.root}/dev").glob("watchdog[0-9]")):
         what = "there is no /dev/watchdog0: nothing reboots a kernel that hangs"
         do = "modprobe iTCO_wdt, sp5100_tco or ipmi_watchdog (servers), i6300esb (guests); rented boxes may have none"
         yield Finding("hardware watchdog", "unknown", what, do)
         return
-    shown = tool("systemctl", "show", "--property=RuntimeWatchdogUSec", "--value").strip()
+    shown = output_of("systemctl", "show", "--property=RuntimeWatchdogUSec", "--value").strip()
     if shown in {"", "0", "infinity"}:
         do = "RuntimeWatchdogSec=60 in /etc/systemd/system.conf.d/watchdog.conf, then systemctl daemon-reexec"
         yield Finding("hardware watchdog", "warn", "the box has one, but systemd does not use it", do)
@@ -203,7 +201,7 @@ def boot_enabled_watchdog(who: Patient) -> Iterator[Finding]:
         yield Finding("hardware watchdog", "ok", f"systemd feeds it, limit {shown}")
 
 
-def _panic_lasts(root: str) -> bool:
+def _panic_is_persistent(root: str) -> bool:
     """Whether the next boot sets kernel.panic again: by a sysctl file or by the kernel's command line."""
     try:
         words = Path(f"{root}/proc/cmdline").read_text(errors="replace").split()
@@ -226,22 +224,22 @@ def _sets_panic(path: Path) -> bool:
     return "kernel.panic" in keys
 
 
-def previous_boots(who: Patient) -> Iterator[Finding]:
+def previous_boots(installation: Installation) -> Iterator[Finding]:
     """The system journal survives a reboot: it is evidence for the cause of the reboot."""
-    if Path(f"{who.root}/var/log/journal").is_dir():
+    if Path(f"{installation.root}/var/log/journal").is_dir():
         yield Finding("system journal", "ok", "kept over reboots")
-    elif Path(f"{who.root}/run/systemd/system").is_dir():
+    elif Path(f"{installation.root}/run/systemd/system").is_dir():
         do = "mkdir -p /var/log/journal; systemctl restart systemd-journald"
         yield Finding(
             "system journal", "warn", "it is not kept over a reboot: its last lines, which explain a reboot, are lost", do
         )
 
 
-def clock(who: Patient) -> Iterator[Finding]:
+def clock(installation: Installation) -> Iterator[Finding]:
     """The clock is synchronised, as timedatectl reports on a box with systemd, else as the kernel reports."""
     answer = ""
-    if Path(f"{who.root}/run/systemd/system").is_dir():
-        answer = tool("timedatectl", "show", "--property=NTPSynchronized", "--value").strip()
+    if Path(f"{installation.root}/run/systemd/system").is_dir():
+        answer = output_of("timedatectl", "show", "--property=NTPSynchronized", "--value").strip()
     if answer not in {"yes", "no"}:
         answer = {True: "yes", False: "no", None: ""}[synchronised()]
     if answer == "yes":
@@ -272,7 +270,7 @@ def number(path: str) -> int | None:
         return None
 
 
-def tool(*command: str) -> str:
+def output_of(*command: str) -> str:
     """The output of a program; empty if it is not installed, cannot start, or does not end within `_TOOL_S`."""
     if shutil.which(command[0]) is None:
         return ""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from supervisor.config.alerts import urls_in
-from supervisor.ctl.checks import Finding, Patient
+from supervisor.ctl.checks import Finding, Installation
 from supervisor.policy.upkeep.alerting import AlertSettings, target_name
 
 _PROBE_S: Final = 30.0
@@ -28,17 +28,17 @@ print(json.dumps([apprise.Apprise.instantiate(url, suppress_exceptions=True) is 
 """
 
 
-def alerts(who: Patient) -> Iterator[Finding]:
+def alerts(installation: Installation) -> Iterator[Finding]:
     """Alerts have a target, and the daemon can use every configured one."""
-    if who.settings is None:
+    if installation.settings is None:
         return
-    rules = who.settings.alerts
+    rules = installation.settings.alerts
     if not rules.urls and not rules.urls_file and not rules.command:
         do = "set [alerts] urls_file or command (docs/alerts.md), then: supervisorctl alerts test"
-        yield Finding("alerts", "warn", "alerts go nowhere: nobody hears of reboots and of trainings that are given up", do)
+        yield Finding("alerts", "warn", "alerts go nowhere: reboots and abandoned trainings are not reported", do)
         return
-    user = _daemon_user(who.settings.paths.state_dir)
-    found = [*_urls(rules, user), *_command(rules, user, who.root)]
+    user = _daemon_user(installation.settings.paths.state_dir)
+    found = [*_urls(rules, user), *_command(rules, user, installation.root)]
     yield from found
     if not found:
         told = f"{len(rules.urls)} URLs" if rules.urls else ""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from supervisor.adapters.process import checkpoints
-from supervisor.ctl.checks import Finding, Patient
+from supervisor.ctl.checks import Finding, Installation
 from supervisor.model.settings import ProgramSpec, Settings
 from workers.options import ON_POLICY
 
@@ -31,12 +31,12 @@ _BROKEN: Final = "dmesg may say why: file systems are made read-only when their 
 _WAYS_OUT: Final = {errno.ENOSPC: "make room (df -h, df -i)", errno.EDQUOT: "make room: the quota is used up (quota -v)"}
 
 
-def fsync(who: Patient) -> Iterator[Finding]:
+def fsync(installation: Installation) -> Iterator[Finding]:
     """Latency of a small durable write on the state directory's disk. Each fact and each checkpoint waits for one."""
-    if who.settings is None or not Path(who.settings.paths.state_dir).is_dir():
+    if installation.settings is None or not Path(installation.settings.paths.state_dir).is_dir():
         return
     try:
-        times = sync_times(who.settings.paths.state_dir)
+        times = sync_times(installation.settings.paths.state_dir)
     except OSError as error:
         yield _cannot("fsync", error)
         return
@@ -67,11 +67,11 @@ def sync_times(directory: str) -> list[float]:
     return found
 
 
-def disk_speed(who: Patient) -> Iterator[Finding]:
+def disk_speed(installation: Installation) -> Iterator[Finding]:
     """Whether all programs of the heaviest level can save at the same time within the grace time of a stop."""
-    if who.settings is None or not Path(who.settings.paths.state_dir).is_dir():
+    if installation.settings is None or not Path(installation.settings.paths.state_dir).is_dir():
         return
-    directory = who.settings.paths.state_dir
+    directory = installation.settings.paths.state_dir
     disk = shutil.disk_usage(directory)
     if disk.free < 2 * _MOST_BYTES:
         yield Finding("disk speed", "unknown", f"not tried: only {_mib(disk.free)} are free", "make room first")
@@ -81,7 +81,7 @@ def disk_speed(who: Patient) -> Iterator[Finding]:
     except OSError as error:
         yield _cannot("disk speed", error)
         return
-    size, grace_s, count = at_once(who.settings)
+    size, grace_s, count = at_once(installation.settings)
     message = f"{_mib(write)}/s written durably, {_mib(read)}/s read"
     if not size:
         yield Finding("disk speed", "ok", message)
@@ -136,15 +136,15 @@ def _checkpoint_bytes(settings: Settings, spec: ProgramSpec) -> int:
     return CHECKPOINT_BYTES if spec.builtin else 0
 
 
-def room(who: Patient) -> Iterator[Finding]:
+def room(installation: Installation) -> Iterator[Finding]:
     """The disk has room for the part of every program's replay and checkpoints that is not written yet."""
-    if who.settings is None:
+    if installation.settings is None:
         return
-    state = Path(who.settings.paths.state_dir)
+    state = Path(installation.settings.paths.state_dir)
     place = next((each for each in (state, *state.parents) if each.is_dir()), Path("/"))
     disk = shutil.disk_usage(place)
-    there = sum(_used(Path(who.settings.paths.run_dir(spec.name))) for spec in who.settings.programs)
-    needed = sum(needs_bytes(spec) for spec in who.settings.programs)
+    there = sum(_used(Path(installation.settings.paths.run_dir(spec.name))) for spec in installation.settings.programs)
+    needed = sum(needs_bytes(spec) for spec in installation.settings.programs)
     told = f"{_gib(disk.free)} free of {_gib(disk.total)}; the full state needs {_gib(needed)}, of which {_gib(there)} exist"
     if disk.free < needed - there:
         yield Finding("room", "bad", told, "a bigger disk, a smaller replay_size, or fewer programs")

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from supervisor.ctl.checks import Finding, Patient
+from supervisor.ctl.checks import Finding, Installation
 from supervisor.model.settings import ProgramSpec, Rung, Settings
 from supervisor.policy.box.gate import MB
 from supervisor.policy.box.readings import Gpu, Gpus
@@ -77,10 +77,10 @@ class Driver:
         return [f"{gpu.name} (driver {self.version})" for gpu in self.gpus if not gpu.lost]
 
 
-def driver(who: Patient) -> Driver:
+def driver(installation: Installation) -> Driver:
     """The driver of this box, with its fault if there is one."""
     found = ask_nvml()
-    has_gpu = has_nvidia_gpu(Path(who.root))
+    has_gpu = has_nvidia_gpu(Path(installation.root))
     if found is None:
         what = f"the driver hangs: NVML has not answered for {_PROBE_S:.0f} s"
         return Driver(error=what, do="dmesg | grep NVRM says more; a reboot ends it") if has_gpu else Driver()
@@ -88,7 +88,11 @@ def driver(who: Patient) -> Driver:
         do = "deploy/bootstrap or deploy/install.sh repairs it"
         return Driver(error="Python's nvidia-ml-py is not installed", do=do) if has_gpu else Driver()
     if "code" in found:
-        return Driver(error=_why(found, who.root), do=_what_to_do(int(found["code"]), who.root)) if has_gpu else Driver()
+        return (
+            Driver(error=_why(found, installation.root), do=_what_to_do(int(found["code"]), installation.root))
+            if has_gpu
+            else Driver()
+        )
     cuda = found.get("cuda")
     version = (cuda // 1000, cuda % 1000 // 10) if cuda else None
     return Driver(tuple(map(_as_gpu, found["gpus"])), str(found.get("driver") or "unknown"), version)
@@ -178,12 +182,12 @@ def _as_gpu(found: dict[str, Any]) -> Gpu:
 # --- memory --------------------------------------------------------------------------------------------------------------
 
 
-def gpu_memory(who: Patient) -> Iterator[Finding]:
+def gpu_memory(installation: Installation) -> Iterator[Finding]:
     """For each GPU: free memory, memory of other processes, and the levels' needs, as configured or as measured before."""
-    found = driver(who)
-    if found.error or who.settings is None:
+    found = driver(installation)
+    if found.error or installation.settings is None:
         return  # the checks `gpu` and `settings` report this
-    learned, ours = _learned(who.settings), _ours(who.settings)
+    learned, ours = _learned(installation.settings), _ours(installation.settings)
     for gpu in found.gpus:
         name = f"GPU {gpu.index} memory"
         if gpu.lost:
@@ -193,7 +197,7 @@ def gpu_memory(who: Patient) -> Iterator[Finding]:
         elif gpu.total_bytes is None or gpu.free_bytes is None:
             yield Finding(name, "unknown", "the driver does not report how much is free")
         else:
-            yield _memory(name, gpu, _needs(who.settings, gpu, found.gpus, learned), ours)
+            yield _memory(name, gpu, _needs(installation.settings, gpu, found.gpus, learned), ours)
 
 
 def _memory(name: str, gpu: Gpu, needs: list[tuple[str, int]], ours: set[int]) -> Finding:

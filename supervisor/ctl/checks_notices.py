@@ -13,7 +13,7 @@ from supervisor.adapters.notices.local import Command, File
 from supervisor.adapters.notices.metadata import PROVIDERS, Source
 from supervisor.adapters.notices.web import Unreadable, Web
 from supervisor.ctl import text
-from supervisor.ctl.checks import Finding, Patient
+from supervisor.ctl.checks import Finding, Installation
 from supervisor.policy.upkeep.notices import AUTO, COMMAND, FILE, NoticeSettings
 
 _NAME: Final = "notices"
@@ -34,11 +34,11 @@ class _Clock:
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) + int((at_s - text.wall_s()) * 1e9)
 
 
-def notices(who: Patient) -> Iterator[Finding]:
+def notices(installation: Installation) -> Iterator[Finding]:
     """Whether the daemon would receive a notice before this box ends."""
-    if who.settings is None:
+    if installation.settings is None:
         return
-    rules = who.settings.notice
+    rules = installation.settings.notice
     sources = _sources(rules)
     if not sources:
         yield Finding(_NAME, "ok", "no provider is known, so this box ends without notice (docs/offsite.md)")

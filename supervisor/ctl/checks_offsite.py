@@ -14,17 +14,17 @@ from typing import Final
 from supervisor.adapters.offsite import restoring
 from supervisor.adapters.offsite.restic import COPY_TAG, Restic, ResticError
 from supervisor.ctl import text
-from supervisor.ctl.checks import Finding, Patient
+from supervisor.ctl.checks import Finding, Installation
 from supervisor.policy.upkeep.offsite import OffsiteSettings
 
 _TRY_S: Final = 60.0
 
 
-def copies(who: Patient) -> Iterator[Finding]:
+def copies(installation: Installation) -> Iterator[Finding]:
     """The daemon's user can copy a file into the repository and restore it."""
-    if who.settings is None:
+    if installation.settings is None:
         return
-    rules = who.settings.offsite
+    rules = installation.settings.offsite
     if not rules.on:
         what = "nothing is copied off this box: its trainings are lost with it"
         yield Finding("copies", "warn", what, "set [offsite] repository (docs/offsite.md)")
@@ -33,7 +33,7 @@ def copies(who: Patient) -> Iterator[Finding]:
     elif os.geteuid() and not os.access(rules.password_file, os.R_OK):
         yield Finding("copies", "unknown", f"{rules.password_file} cannot be read by this user", "run doctor as root")
     else:
-        yield _tried(rules, who.settings.paths.state_dir)
+        yield _tried(rules, installation.settings.paths.state_dir)
 
 
 def _tried(rules: OffsiteSettings, state_dir: str) -> Finding:

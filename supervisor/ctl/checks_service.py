@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from supervisor import collision
-from supervisor.ctl.checks import Finding, Patient, not_known, tool
+from supervisor.ctl.checks import Finding, Installation, output_of, unknown_finding
 from supervisor.places import SYSTEM_STATE
 from supervisor.records import dataclass
 
@@ -32,11 +32,11 @@ _FOREIGN_UNITS: Final = ("supervisor.service", "supervisord.service")
 _FOREIGN_CONFIGS: Final = ("etc/supervisor/supervisord.conf", "etc/supervisord.conf")
 
 
-def systemd(who: Patient) -> Iterator[Finding]:
+def systemd(installation: Installation) -> Iterator[Finding]:
     """The systemd version supports every setting of the units."""
-    if not Path(f"{who.root}/run/systemd/system").is_dir():
+    if not Path(f"{installation.root}/run/systemd/system").is_dir():
         return  # the check `service` reports this
-    words = tool("systemctl", "--version").split()
+    words = output_of("systemctl", "--version").split()
     if len(words) < 2 or not words[1].isdigit():
         yield Finding("systemd", "unknown", "systemctl does not report its version")
     elif int(words[1]) < _OLDEST:
@@ -46,9 +46,9 @@ def systemd(who: Patient) -> Iterator[Finding]:
         yield Finding("systemd", "ok", f"systemd {words[1]}")
 
 
-def service(who: Patient) -> Iterator[Finding]:
+def service(installation: Installation) -> Iterator[Finding]:
     """The unit is loaded, unchanged since its installation, and enabled at boot."""
-    if not Path(f"{who.root}/run/systemd/system").is_dir():
+    if not Path(f"{installation.root}/run/systemd/system").is_dir():
         what = "this machine was not booted with systemd: nothing starts extralife at boot or after a crash"
         yield Finding("service", "warn", what, "let another service manager start it (docs/box.md)")
         return
@@ -105,7 +105,7 @@ def _files(shown: dict[str, str]) -> Iterator[Finding]:
 def _properties(unit: str, *names: str) -> dict[str, str]:
     return dict.fromkeys(names, "") | dict(
         line.split("=", 1)
-        for line in tool("systemctl", "show", *(f"--property={name}" for name in names), unit).splitlines()
+        for line in output_of("systemctl", "show", *(f"--property={name}" for name in names), unit).splitlines()
     )
 
 
@@ -123,14 +123,14 @@ def _drift(installed: Path, *, needed: bool = True) -> str:
     return "" if installed_text == wanted else f"{installed} differs from the file of this version"
 
 
-def cgroups(who: Patient) -> Iterator[Finding]:
+def cgroups(installation: Installation) -> Iterator[Finding]:
     """Each worker has its own cgroup: the kernel enforces its limits, and can kill its whole process tree at once."""
     from supervisor.adapters.process.cgroups import DAEMON, WANTED, mounted
 
-    pid, why = _ours(who)
+    pid, why = _ours(installation)
     try:
-        mount = mounted(Path(f"{who.root}/proc/self/mountinfo").read_text(errors="replace"))
-        lines = Path(f"{who.root}/proc/{pid}/cgroup").read_text(errors="replace").splitlines() if pid else []
+        mount = mounted(Path(f"{installation.root}/proc/self/mountinfo").read_text(errors="replace"))
+        lines = Path(f"{installation.root}/proc/{pid}/cgroup").read_text(errors="replace").splitlines() if pid else []
     except OSError:
         mount, lines = None, []
     own = next((line[3:] for line in lines if line.startswith("0::")), "")
@@ -142,7 +142,7 @@ def cgroups(who: Patient) -> Iterator[Finding]:
         what = "not used, because no cgroup was delegated to the daemon: workers have no limits"
         yield Finding("cgroups", "warn", what, "run it as a service with Delegate=yes, as deploy/install.sh installs it")
     else:
-        path = Path(who.root + mount[1] + own[len(mount[0].rstrip("/")) :]).parent
+        path = Path(installation.root + mount[1] + own[len(mount[0].rstrip("/")) :]).parent
         try:
             on = (path / "cgroup.subtree_control").read_text().split()
         except OSError as error:
@@ -157,7 +157,7 @@ def cgroups(who: Patient) -> Iterator[Finding]:
             yield Finding("cgroups", "ok", f"each worker has its own below {path}, with {', '.join(WANTED)}")
 
 
-def environment(who: Patient) -> Iterator[Finding]:  # noqa: ARG001  every check takes it
+def environment(installation: Installation) -> Iterator[Finding]:  # noqa: ARG001  every check takes it
     """Supervisor's own package is not installed beside ours."""
     both = collision.sentence()
     what, _, do = both.partition(": ")
@@ -167,14 +167,14 @@ def environment(who: Patient) -> Iterator[Finding]:  # noqa: ARG001  every check
         yield Finding("environment", "ok", f"{sys.prefix} has no other package of the name supervisor")
 
 
-def other_supervisors(who: Patient) -> Iterator[Finding]:
+def other_supervisors(installation: Installation) -> Iterator[Finding]:
     """No Supervisor (the other project of this name) and no second extralife runs: each may start the same trainings."""
-    ours, why = _ours(who)
-    running = [each for each in _running(who) if each.pid != ours]
-    places = [Path(f"{who.root}/{name}") for name in _FOREIGN_CONFIGS] + [
+    ours, why = _ours(installation)
+    running = [each for each in _running(installation) if each.pid != ours]
+    places = [Path(f"{installation.root}/{name}") for name in _FOREIGN_CONFIGS] + [
         each.config for each in running if each.config is not None
     ]
-    same = dict(_same_programs(who, places))
+    same = dict(_same_programs(installation, places))
     if same:
         told = "; ".join(f"{path} starts {', '.join(names)}" for path, names in same.items())
         what = f"Supervisor's configuration has the same trainings: {told}"
@@ -194,7 +194,7 @@ def other_supervisors(who: Patient) -> Iterator[Finding]:
         what = f"another extralife daemon runs with another state directory: pid {each.pid}{named}"
         yield Finding("other supervisors", "warn", what, f"{do}; otherwise check that it does not start the same trainings")
     if not running and not same:
-        unit = next((name for name in _FOREIGN_UNITS if _is_enabled(who, name)), "")
+        unit = next((name for name in _FOREIGN_UNITS if _is_enabled(installation, name)), "")
         if unit:
             what = f"{unit} (Supervisor's service) is started at boot"
             yield Finding(
@@ -214,8 +214,8 @@ class Running:
     named: str
 
 
-def _running(who: Patient) -> Iterator[Running]:
-    for entry in Path(f"{who.root}/proc").glob("[0-9]*"):
+def _running(installation: Installation) -> Iterator[Running]:
+    for entry in Path(f"{installation.root}/proc").glob("[0-9]*"):
         try:
             words = (entry / "cmdline").read_bytes().split(b"\0")
         except OSError:
@@ -225,37 +225,37 @@ def _running(who: Patient) -> Iterator[Running]:
         if named or extralife:
             given = next((value for flag, value in itertools.pairwise(words) if flag in {b"-c", b"--config"}), b"")
             extralife = extralife or given.endswith(b".toml")
-            yield Running(int(entry.name), extralife, _named_config(who, entry, words), os.fsdecode(given))
+            yield Running(int(entry.name), extralife, _named_config(installation, entry, words), os.fsdecode(given))
 
 
 def _pids(running: list[Running]) -> str:
     return ", ".join(str(pid) for pid in sorted(each.pid for each in running))
 
 
-def _named_config(who: Patient, entry: Path, words: list[bytes]) -> Path | None:
+def _named_config(installation: Installation, entry: Path, words: list[bytes]) -> Path | None:
     for flag, value in itertools.pairwise(words):
         if flag in {b"-c", b"--configuration"} and value.endswith((b".conf", b".ini")):
             path = Path(os.fsdecode(value))
             try:
-                return Path(f"{who.root}{path}") if path.is_absolute() else (entry / "cwd").readlink() / path
+                return Path(f"{installation.root}{path}") if path.is_absolute() else (entry / "cwd").readlink() / path
             except OSError:
                 return None
     return None
 
 
-def _same_programs(who: Patient, places: list[Path]) -> Iterator[tuple[str, list[str]]]:
+def _same_programs(installation: Installation, places: list[Path]) -> Iterator[tuple[str, list[str]]]:
     """(file, its programs that are ours too, or that start extralife).
 
     A program is ours if its command names our state directory or the trainer's module, or if its name and script match.
     """
-    if who.settings is None:
+    if installation.settings is None:
         return
-    names = {spec.name for spec in who.settings.programs}
-    scripts = {spec.argv[1] for spec in who.settings.programs if not spec.builtin and len(spec.argv) > 1}
-    for path in _with_includes(places, who.root):
+    names = {spec.name for spec in installation.settings.programs}
+    scripts = {spec.argv[1] for spec in installation.settings.programs if not spec.builtin and len(spec.argv) > 1}
+    for path in _with_includes(places, installation.root):
         found = [
             name for name, command in _programs_of(path)
-            if "-m workers" in command or who.settings.paths.state_dir in command
+            if "-m workers" in command or installation.settings.paths.state_dir in command
             or (name in names and _names_one(command, scripts)) or _starts_us(command)
         ]  # fmt: skip
         if found:
@@ -303,24 +303,26 @@ def _read(path: Path) -> configparser.RawConfigParser:
     return parser
 
 
-def _is_enabled(who: Patient, unit: str) -> bool:
-    return any(True for _ in Path(f"{who.root}/etc/systemd/system").glob(f"*.wants/{unit}"))
+def _is_enabled(installation: Installation, unit: str) -> bool:
+    return any(True for _ in Path(f"{installation.root}/etc/systemd/system").glob(f"*.wants/{unit}"))
 
 
-def _ours(who: Patient) -> tuple[int | None, Finding | None]:
+def _ours(installation: Installation) -> tuple[int | None, Finding | None]:
     """(pid in the lock of the state directory or None, finding if the pid cannot be determined).
 
     If this user may not read the lock, systemd reports the pid, provided that the unit uses this state directory.
     """
-    if who.settings is None:
-        return None, not_known("other supervisors", PermissionError(0, "", who.unreadable)) if who.unreadable else None
+    if installation.settings is None:
+        return None, unknown_finding(
+            "other supervisors", PermissionError(0, "", installation.unreadable)
+        ) if installation.unreadable else None
     try:
-        return int(Path(who.settings.paths.lock).read_text()), None
+        return int(Path(installation.settings.paths.lock).read_text()), None
     except PermissionError as error:
-        main = tool("systemctl", "show", "--property=MainPID", "--value", UNIT).strip()
-        if who.settings.paths.state_dir == SYSTEM_STATE and main.isdecimal() and int(main):
+        main = output_of("systemctl", "show", "--property=MainPID", "--value", UNIT).strip()
+        if installation.settings.paths.state_dir == SYSTEM_STATE and main.isdecimal() and int(main):
             return int(main), None
-        return None, not_known("cgroups", error)
+        return None, unknown_finding("cgroups", error)
     except (OSError, ValueError):
         return None, None
 

@@ -18,7 +18,7 @@ from supervisor.adapters.slurm.client import Done, Slurm, Unknown
 from supervisor.adapters.slurm.launcher import mark_of, remote_paths
 from supervisor.adapters.slurm.script import Tag, Terms, batch_script
 from supervisor.ctl import text
-from supervisor.ctl.checks import Finding, Patient, not_known, tool
+from supervisor.ctl.checks import Finding, Installation, output_of, unknown_finding
 from supervisor.filesystems import kind_of, shared
 from supervisor.model.settings import Paths, Settings
 from supervisor.policy.cluster.jobs import Partition
@@ -36,10 +36,10 @@ _HOOKED: Final = re.compile(r"profile\.d/(?:conda|mamba)\.sh|shell\.(?:bash|posi
 _QUOTA: Final = re.compile(r"^\s*(\S*)\s+([0-9]{1,18})(\*?)\s+([0-9]{1,18})\s+([0-9]{1,18})\s", re.MULTILINE)
 
 
-def cluster(who: Patient) -> Iterator[Finding]:
+def cluster(installation: Installation) -> Iterator[Finding]:
     """Slurm answers, and would accept a job with this configuration."""
-    rules = _rules(who)
-    if who.settings is None or rules is None:
+    rules = _rules(installation)
+    if installation.settings is None or rules is None:
         return
     slurm = Slurm(timeout_s=_ASK_S)
     version = slurm.version()
@@ -56,14 +56,18 @@ def cluster(who: Patient) -> Iterator[Finding]:
         yield Finding("slurm", "unknown", what, "try again later; trainings that run are not touched meanwhile")
         return
     yield Finding("slurm", "ok", f"Slurm {_told(version)} answers")
-    for asked in _asked(rules, who.settings):
+    for asked in _asked(rules, installation.settings):
         yield from _partition(asked, partitions)
-        yield _taken(slurm, asked, who.settings)
+        yield _taken(slurm, asked, installation.settings)
 
 
-def _rules(who: Patient) -> LauncherSettings | None:
+def _rules(installation: Installation) -> LauncherSettings | None:
     """The launcher's settings; None if programs run on this machine."""
-    return who.settings.launcher if who.settings is not None and who.settings.launcher.remote else None
+    return (
+        installation.settings.launcher
+        if installation.settings is not None and installation.settings.launcher.remote
+        else None
+    )
 
 
 def _asked(rules: LauncherSettings, settings: Settings) -> list[LauncherSettings]:
@@ -118,7 +122,7 @@ def _taken(slurm: Slurm, rules: LauncherSettings, settings: Settings) -> Finding
 
 def _may_use() -> str:
     """Accounts, partitions and qos that this user may use, from Slurm's accounting; empty without accounting."""
-    output = tool("sacctmgr", "-n", "-P", "show", "assoc", f"user={getpass.getuser()}", "format=account,partition,qos")
+    output = output_of("sacctmgr", "-n", "-P", "show", "assoc", f"user={getpass.getuser()}", "format=account,partition,qos")
     rows = [line.split("|") for line in output.splitlines() if line.count("|") == 2]
     told = [
         f"account {account}" + (f", partition {partition}" if partition else "") + (f", qos {qos}" if qos else "")
@@ -127,9 +131,9 @@ def _may_use() -> str:
     return f"you may use: {'; '.join(text.printable(each) for each in told[:8])}" if told else ""
 
 
-def setup(who: Patient) -> Iterator[Finding]:
+def setup(installation: Installation) -> Iterator[Finding]:
     """Conda is initialised directly: a batch script reads no .bashrc, and a module's conda changes with the module."""
-    rules = _rules(who)
+    rules = _rules(installation)
     if rules is None:
         return
     directly = "source ~/miniconda3/etc/profile.d/conda.sh, then conda activate NAME"
@@ -143,15 +147,15 @@ def setup(who: Patient) -> Iterator[Finding]:
         yield Finding("setup", "warn", what, f"install conda in a directory of your own: {directly}")
 
 
-def shared_files(who: Patient) -> Iterator[Finding]:
+def shared_files(installation: Installation) -> Iterator[Finding]:
     """Nodes and this host share one state directory, and its file system supports the operations that the daemon needs."""
-    rules = _rules(who)
-    if who.settings is None or rules is None:
+    rules = _rules(installation)
+    if installation.settings is None or rules is None:
         return
-    state = Path(who.settings.paths.state_dir)
+    state = Path(installation.settings.paths.state_dir)
     if not state.is_dir():
         return  # the check `directories` reports this
-    kind = kind_of(state, who.root)
+    kind = kind_of(state, installation.root)
     if kind and not shared(kind):
         what = f"{state} lies on {kind}, which other hosts do not see: jobs on nodes would find nothing there"
         yield Finding(
@@ -161,7 +165,7 @@ def shared_files(who: Patient) -> Iterator[Finding]:
         took_s, ahead_s = _tried(state)
     except OSError as error:
         if isinstance(error, PermissionError):
-            yield not_known("shared files", error)
+            yield unknown_finding("shared files", error)
             return
         what = f"in {state}, {error.strerror or error}: the daemon needs fsync, rename, hard links and locks there"
         yield Finding("shared files", "bad", what, "choose another file system; `lfs` and `df -T` name what yours is")
@@ -171,7 +175,7 @@ def shared_files(who: Patient) -> Iterator[Finding]:
         yield Finding("shared files", "warn", what, "checkpoints take longer too: make signal_lead_s longer, or use scratch")
     else:
         yield Finding("shared files", "ok", f"{state}: fsync, rename, links and locks work, {1000 * took_s:.0f} ms a file")
-    yield from _clocks(who.settings.paths, ahead_s)
+    yield from _clocks(installation.settings.paths, ahead_s)
 
 
 def _tried(state: Path) -> tuple[float, float]:
@@ -210,22 +214,29 @@ def _clocks(paths: Paths, ahead_s: float) -> Iterator[Finding]:
     if off:
         what = f"clocks differ from the file server's: {', '.join(sorted(off))}"
         yield Finding(
-            "clocks", "warn", what, "times in history are wrong by so much, no rule is; tell the cluster's support"
+            "clocks",
+            "warn",
+            what,
+            "times in history are wrong by this much; decisions are not affected; tell the cluster's support",
         )
     else:
         nodes = f"this host and {seen} reports of nodes" if seen else "this host"
         yield Finding("clocks", "ok", f"{nodes}: within {_CLOCKS_S:g} s of the file server")
 
 
-def quota(who: Patient) -> Iterator[Finding]:
+def quota(installation: Installation) -> Iterator[Finding]:
     """Space that this user's quota leaves for checkpoints, as far as the file system reports it."""
-    if who.settings is None or _rules(who) is None or not Path(who.settings.paths.state_dir).is_dir():
+    if (
+        installation.settings is None
+        or _rules(installation) is None
+        or not Path(installation.settings.paths.state_dir).is_dir()
+    ):
         return
-    state = who.settings.paths.state_dir
-    if kind_of(Path(state), who.root) == "lustre":
-        output = tool("lfs", "quota", "-q", "-u", getpass.getuser(), state)
+    state = installation.settings.paths.state_dir
+    if kind_of(Path(state), installation.root) == "lustre":
+        output = output_of("lfs", "quota", "-q", "-u", getpass.getuser(), state)
     else:
-        output = tool("quota", "-w", "-p")
+        output = output_of("quota", "-w", "-p")
     rows = [(name, int(used), bool(over), int(soft) or int(hard)) for name, used, over, soft, hard in _QUOTA.findall(output)]
     limited = [(name, used, over, limit) for name, used, over, limit in rows if limit]
     if not limited:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from supervisor.ctl.checks import Finding, Patient
+from supervisor.ctl.checks import Finding, Installation
 from supervisor.ctl.checks_gpu import Driver, driver
 
 _PROBE_S: Final = 120.0
@@ -41,11 +41,11 @@ print(json.dumps(found))
 """
 
 
-def packages_and_games(who: Patient) -> Iterator[Finding]:
+def packages_and_games(installation: Installation) -> Iterator[Finding]:
     """The packages can be imported, torch works with the driver, and envpool creates each configured game."""
-    if who.settings is None:
+    if installation.settings is None:
         return
-    games = sorted({spec.game for spec in who.settings.programs if spec.builtin})
+    games = sorted({spec.game for spec in installation.settings.programs if spec.builtin})
     if not games:
         return
     found = probe(games)
@@ -54,7 +54,7 @@ def packages_and_games(who: Patient) -> Iterator[Finding]:
         yield Finding("packages", "bad", "torch and envpool cannot be loaded: the test process died or did not answer", do)
         return
     yield _python(found)
-    yield from _torch(found, driver(who))
+    yield from _torch(found, driver(installation))
     for game in games:
         wrong = found.get(f"game {game}_error")
         if wrong:

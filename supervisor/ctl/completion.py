@@ -102,12 +102,12 @@ def _candidates(session: Session, words: list[str], current: str) -> Iterator[tu
         if current.startswith("-"):
             yield from ((option, "") for option in _GLOBAL)
         else:
-            yield from ((name, actions.short(name)) for name in actions.names())
+            yield from ((name, actions.first_sentence(name)) for name in actions.names())
         return
     if "--" in words:
         return
     if words[0] == "help":
-        yield from ((name, actions.short(name)) for name in actions.names())
+        yield from ((name, actions.first_sentence(name)) for name in actions.names())
         return
     usage = actions.usage(words[0]) or ""
     options, plain = read_usage(usage.partition(" ")[2])

@@ -6,7 +6,7 @@ from supervisor.api.night import days, usd
 from supervisor.ctl import text
 from supervisor.ctl.accounts import since_query, until_query
 from supervisor.ctl.outcome import OK, USAGE, Failed
-from supervisor.ctl.session import Session, take
+from supervisor.ctl.session import Session, parse_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,11 +18,11 @@ def cost(session: Session, args: list[str]) -> int:
 
     What the box has cost, by use, and the days and dollars to finish at each level, from measured rates.
     """
-    names, options = take(args, "--json", valued=("--since", "--until"))
+    names, options = parse_options(args, "--json", valued=("--since", "--until"))
     if names:
         raise Failed("Error: cost takes no names; accounts shows the time of each program", USAGE)
     since, until = since_query(options.get("--since", "all")), until_query(options.get("--until"))
-    session.warn_if_dead(aloud="--json" not in options)
+    session.warn_if_dead(to_stdout="--json" not in options)
     found = session.page("cost", since=since, until=until)
     session.show(found, page, options)
     return OK

@@ -11,7 +11,7 @@ import sys
 from supervisor.ctl import text
 from supervisor.ctl.client import DaemonRefused
 from supervisor.ctl.outcome import OK, USAGE, Failed
-from supervisor.ctl.session import Session, take, whole
+from supervisor.ctl.session import Session, parse_int, parse_options
 
 _LAPTOP_PORT = 8700
 
@@ -22,10 +22,10 @@ def dashboard(session: Session, args: list[str]) -> int:
     Serve the dashboard on a port of this box that only you can use, until Ctrl-C. Prints its address, which is
     good once, and the ssh line for a laptop.
     """
-    names, options = take(args, valued=("--port",))
+    names, options = parse_options(args, valued=("--port",))
     if names:
         raise Failed("Error: dashboard takes no names", USAGE)
-    port = whole(options.get("--port", "0"), "--port")
+    port = parse_int(options.get("--port", "0"), "--port")
     try:
         session.client.read("/healthz")
     except DaemonRefused as unwell:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from supervisor.ctl import text
 from supervisor.ctl.outcome import GENERIC, OK, Failed
-from supervisor.ctl.session import Session, take
+from supervisor.ctl.session import Session, parse_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from supervisor.ctl.checks import Finding, Patient
+    from supervisor.ctl.checks import Finding, Installation
 
 LEVELS = ("bad", "warn", "unknown", "ok")
 
@@ -25,7 +25,7 @@ def doctor(session: Session, args: list[str]) -> int:
     Check host, installation and settings: what is wrong, and what to do. Exit code 1 when something is bad.
     `--skip copies` writes nothing into the repository of copies.
     """
-    names, options = take(args, "--json", valued=("--skip",))
+    names, options = parse_options(args, "--json", valued=("--skip",))
     if names:
         raise Failed(f"Error: doctor takes no names, not {text.printable(names[0])!r}")
     found = examine(session, options.get("--skip", ""))
@@ -47,7 +47,7 @@ def examine(session: Session, skip: str = "") -> list[Finding]:
         checks_training,
     )
 
-    patient = checks.patient(session.options)
+    installation = checks.load_installation(session.options)
     found: list[Finding] = []
     of_upkeep = checks_alerts, checks_offsite, checks_notices, checks_slurm
     modules = checks, checks_disk, checks_service, checks_training, checks_gpu, *of_upkeep
@@ -55,22 +55,22 @@ def examine(session: Session, skip: str = "") -> list[Finding]:
     if skip and all_checks.pop(skip, None) is None:
         raise Failed(f"Error: doctor has no check {text.printable(skip)!r}; there are {', '.join(sorted(all_checks))}")
     for check in all_checks.values():
-        found += _try(check, patient)
+        found += _try(check, installation)
     return sorted(found, key=lambda each: LEVELS.index(each.level))
 
 
-def _name(check: Callable[[Patient], Iterable[Finding]]) -> str:
+def _name(check: Callable[[Installation], Iterable[Finding]]) -> str:
     return check.__name__.replace("_", " ")
 
 
-def _try(check: Callable[[Patient], Iterable[Finding]], patient: Patient) -> list[Finding]:
-    from supervisor.ctl.checks import Finding, not_known
+def _try(check: Callable[[Installation], Iterable[Finding]], installation: Installation) -> list[Finding]:
+    from supervisor.ctl.checks import Finding, unknown_finding
 
     name = _name(check)
     try:
-        return list(check(patient))
+        return list(check(installation))
     except PermissionError as error:
-        return [not_known(name, error)]
+        return [unknown_finding(name, error)]
     except Exception as error:  # noqa: BLE001  an unusual host may break a check in any way
         return [
             Finding(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from supervisor.ctl import files, text
 from supervisor.ctl.accounts import since_query
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
-from supervisor.ctl.session import Session, take
+from supervisor.ctl.session import Session, parse_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def export(session: Session, args: list[str]) -> int:
     figure of a script's own name. SECONDS is 10, 60, 600, 3600, 21600 or 86400. CSV, unless the name ends in .parquet.
     Before the rows of programs stands what workers drew into their TensorBoard files before anything was recorded.
     """
-    names, options = take(args, valued=("--period", "--since", "--out"))
+    names, options = parse_options(args, valued=("--period", "--since", "--out"))
     if len(names) > 1:
         raise Failed("Error: export takes one sheet: programs, figures, host or gpus", USAGE)
     file = options.get("--out", "-")
@@ -31,7 +31,7 @@ def export(session: Session, args: list[str]) -> int:
         "sheet": names[0] if names else None, "period_s": options.get("--period"),
         "since": since_query(options.get("--since", "all")),
     }  # fmt: skip
-    session.warn_if_dead(aloud=False)
+    session.warn_if_dead(to_stdout=False)
     pages = _pages(session, asked)
     columns = next(pages)
     count = _parquet(file, columns, pages) if file.endswith(_PARQUET) else _csv(file, columns, pages)

@@ -22,7 +22,7 @@ from supervisor import config, users
 from supervisor.ctl import files, text
 from supervisor.ctl.foreign_config import Section, processes, read
 from supervisor.ctl.outcome import OK, USAGE, Failed
-from supervisor.ctl.session import Session, take
+from supervisor.ctl.session import Session, parse_options
 from supervisor.policy.worker.placeholders import escaped
 from supervisor.records import dataclass
 
@@ -55,7 +55,7 @@ def import_(session: Session, args: list[str]) -> int:
     A supervisord.conf as extralife's TOML, with a list of what has no counterpart and why; needs no daemon. --out writes
     it; without it, standard output has it and standard error the list.
     """
-    words, options = take(args, valued=("--out",))
+    words, options = parse_options(args, valued=("--out",))
     if len(words) != 1:
         raise Failed("Error: import requires a supervisord.conf", USAGE)
     found = translated(read(Path(words[0])))

@@ -6,7 +6,7 @@ import sys
 
 from supervisor.ctl import text
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
-from supervisor.ctl.session import Session, take, whole
+from supervisor.ctl.session import Session, parse_int, parse_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ def level(session: Session, args: list[str]) -> int:
 
 
 def _show(session: Session, args: list[str]) -> int:
-    names, options = take(args, "--json")
+    names, options = parse_options(args, "--json")
     if names:
         raise Failed("Error: level show accepts no names", USAGE)
-    session.warn_if_dead(aloud="--json" not in options)
+    session.warn_if_dead(to_stdout="--json" not in options)
     view = session.page("level")
     session.show(view, lambda view: page(view, text.Paint(on=sys.stdout.isatty())), options)
     return OK
@@ -41,11 +41,11 @@ def _show(session: Session, args: list[str]) -> int:
 
 def _why(session: Session, args: list[str]) -> int:
     """The current level, and the newest level changes, reboots and operator requests that led to it."""
-    names, options = take(args, "--json", valued=("-n",))
+    names, options = parse_options(args, "--json", valued=("-n",))
     if names:
         raise Failed("Error: level why accepts no names", USAGE)
-    last = whole(options.get("-n", str(_LAST)), "-n", least=1)
-    session.warn_if_dead(aloud="--json" not in options)
+    last = parse_int(options.get("-n", str(_LAST)), "-n", least=1)
+    session.warn_if_dead(to_stdout="--json" not in options)
     view = session.page("level")
     rows = session.facts(last=last, kinds=",".join(_WHY))
     if "--json" in options:
@@ -66,7 +66,7 @@ def _about(row: dict[str, Any]) -> str:
 
 
 def _pin(session: Session, args: list[str]) -> int:
-    names, options = take(args, "--json", valued=("--for",))
+    names, options = parse_options(args, "--json", valued=("--for",))
     if len(names) != 1:
         raise Failed("Error: level pin requires a level's name", USAGE)
     body: dict[str, object] = {"pin": names[0]}
@@ -76,7 +76,7 @@ def _pin(session: Session, args: list[str]) -> int:
 
 
 def _unpin(session: Session, args: list[str]) -> int:
-    names, options = take(args, "--json")
+    names, options = parse_options(args, "--json")
     if names:
         raise Failed("Error: level unpin accepts no names", USAGE)
     return _asked(session, {"unpin": True}, options)
@@ -97,17 +97,17 @@ def _asked(session: Session, body: dict[str, object], options: dict[str, str]) -
     return OK
 
 
-def span_s(said: str) -> float:
+def span_s(value: str) -> float:
     """`90s`, `45m`, `6h`, `2d`, `1w`, or some of them together, in seconds."""
     from supervisor.ctl.accounts import since_query
 
     try:
-        found = since_query(said)
+        found = since_query(value)
         seconds = float(found[:-1]) if found.endswith("s") else 0.0
     except Failed:
         seconds = 0.0
     if not seconds:
-        raise Failed(f"Error: --for takes a span such as 90s, 45m, 6h or 1h30m, not {said!r}", USAGE)
+        raise Failed(f"Error: --for takes a span such as 90s, 45m, 6h or 1h30m, not {value!r}", USAGE)
     return seconds
 
 

@@ -23,7 +23,7 @@ from supervisor.adapters import durable
 from supervisor.ctl import text
 from supervisor.ctl.client import DaemonRefused, Unreachable, quote
 from supervisor.ctl.outcome import GENERIC, NOT_FOUND, OK, USAGE, Failed
-from supervisor.ctl.session import Session, take, whole
+from supervisor.ctl.session import Session, parse_int, parse_options
 from supervisor.model.names import group_of
 
 _LOOK_S: Final = 1.0
@@ -44,7 +44,7 @@ NEVER: Final = (
 )  # fmt: skip
 
 
-class Broken(Exception):
+class ListenerFailed(Exception):
     """The listener has exited, broken the protocol or not answered. The message is one sentence."""
 
 
@@ -55,7 +55,7 @@ def listen(session: Session, args: list[str]) -> int:
     events such as PROCESS_STATE_EXITED and TICK_60. As the command of a program, it continues where it stopped.
     """
     own, command = (args[: args.index("--")], args[args.index("--") + 1 :]) if "--" in args else (args, [])
-    words, options = take(own, valued=("--timeout",))
+    words, options = parse_options(own, valued=("--timeout",))
     if len(words) != 1 or not command:
         raise Failed("Error: listen requires events and, behind --, a command: listen TICK_60 -- memmon -a 200MB", USAGE)
     wanted = [word.strip().upper() for word in words[0].split(",") if word.strip()]
@@ -65,7 +65,7 @@ def listen(session: Session, args: list[str]) -> int:
             raise Failed(f"Error: {text.printable(word)} is no event of Supervisor's", USAGE)
         if word in NEVER:
             session.warn(f"{word} never happens here: programs and clients send no events")
-    timeout_s = whole(options.get("--timeout", str(_TIMEOUT_S)), "--timeout", least=1)
+    timeout_s = parse_int(options.get("--timeout", str(_TIMEOUT_S)), "--timeout", least=1)
     _find_daemon(session)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -74,8 +74,8 @@ def listen(session: Session, args: list[str]) -> int:
         raise Failed(f"Error: {text.printable(command[0])} cannot be started: {error.strerror}", NOT_FOUND) from None
     try:
         Feed(session, listener, wanted).run()
-    except Broken as broken:
-        session.warn(f"listen: {text.printable(broken)}")
+    except ListenerFailed as failed:
+        session.warn(f"listen: {text.printable(failed)}")
         return GENERIC
     except KeyboardInterrupt:
         return OK
@@ -121,10 +121,10 @@ class Listener:
             raise OSError("no pipes")
         self._in, self._out = self._child.stdin.fileno(), self._child.stdout.fileno()
         self._pool = environment["SUPERVISOR_PROCESS_NAME"]
-        self._timeout_s, self._said, self._serial = timeout_s, b"", 0
+        self._timeout_s, self._buffer, self._serial = timeout_s, b"", 0
 
     def send(self, event: str, payload: str) -> None:
-        """Send an event, and repeat it until the listener answers OK. Raises Broken."""
+        """Send an event, and repeat it until the listener answers OK. Raises ListenerFailed."""
         body = payload.encode("utf-8", "replace")
         while True:
             self._await_line(b"READY")
@@ -144,46 +144,46 @@ class Listener:
         os.set_blocking(fd, False)
         while data:
             if not select.select([], [fd], [], max(0.0, deadline_s - _now_s()))[1]:
-                raise Broken(f"the listener has not read its event within {self._timeout_s:.0f} s")
+                raise ListenerFailed(f"the listener has not read its event within {self._timeout_s:.0f} s")
             try:
                 data = data[os.write(fd, data) :]
             except BrokenPipeError:
-                raise Broken(self._ended()) from None
+                raise ListenerFailed(self._ended()) from None
 
     def _result(self) -> bytes:
         line = self._line()
         word, _, size = line.partition(b" ")
         if word != b"RESULT" or not size.isdigit() or int(size) > _ANSWER_BYTES:
-            raise Broken(f"the listener said {line[:200]!r} in place of RESULT")
-        while len(self._said) < int(size):
+            raise ListenerFailed(f"the listener said {line[:200]!r} in place of RESULT")
+        while len(self._buffer) < int(size):
             self._read()
-        result, self._said = self._said[: int(size)], self._said[int(size) :]
+        result, self._buffer = self._buffer[: int(size)], self._buffer[int(size) :]
         if result not in {b"OK", b"FAIL"}:
-            raise Broken(f"the listener's result is {result[:200]!r}, neither OK nor FAIL")
+            raise ListenerFailed(f"the listener's result is {result[:200]!r}, neither OK nor FAIL")
         return result
 
     def _await_line(self, wanted: bytes) -> None:
         line = self._line()
         if line != wanted:
-            raise Broken(
+            raise ListenerFailed(
                 f"the listener said {line[:200]!r} in place of {wanted.decode()}; only its protocol may go to stdout"
             )
 
     def _line(self) -> bytes:
-        while b"\n" not in self._said:
-            if len(self._said) > _ANSWER_BYTES:
-                raise Broken("the listener writes without an end of line")
+        while b"\n" not in self._buffer:
+            if len(self._buffer) > _ANSWER_BYTES:
+                raise ListenerFailed("the listener writes without an end of line")
             self._read()
-        line, _, self._said = self._said.partition(b"\n")
+        line, _, self._buffer = self._buffer.partition(b"\n")
         return line
 
     def _read(self) -> None:
         if not select.select([self._out], [], [], self._timeout_s)[0]:
-            raise Broken(f"the listener has not answered for {self._timeout_s:.0f} s")
+            raise ListenerFailed(f"the listener has not answered for {self._timeout_s:.0f} s")
         piece = os.read(self._out, 65536)
         if not piece:
-            raise Broken(self._ended())
-        self._said += piece
+            raise ListenerFailed(self._ended())
+        self._buffer += piece
 
     def _ended(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -215,21 +215,21 @@ class Feed:
         self._tries: dict[str, int] = {}  # deaths in a row that led to BACKOFF
         self._pids: dict[str, int] = {}
         self._logs: dict[tuple[str, str], tuple[int, str]] = {}
-        self._ticked = {name: int(_wall_s()) // period_s for name, period_s in _TICKS.items()}
+        self._last_ticks = {name: int(_wall_s()) // period_s for name, period_s in _TICKS.items()}
         self._logs_wanted = [each for each in ("STDOUT", "STDERR") if self._is_wanted(f"PROCESS_LOG_{each}")]
 
     def run(self) -> None:
-        """Send events for ever. Raises Broken."""
+        """Send events for ever. Raises ListenerFailed."""
         after = self._position()
         while True:
             try:
                 after = self._facts(after)
-                self._tell_logs()
+                self._send_logs()
             except (Unreachable, DaemonRefused):
                 pass  # the daemon is down or restarts: its facts wait in the journal
             self._tick()
             if self._listener.gone():
-                raise Broken("the listener has ended by itself")
+                raise ListenerFailed("the listener has ended by itself")
             text.pause(_LOOK_S)
 
     def _position(self) -> int:
@@ -300,19 +300,19 @@ class Feed:
     def _tick(self) -> None:
         for event, period_s in _TICKS.items():
             now = int(_wall_s()) // period_s
-            if now != self._ticked[event]:
-                self._ticked[event] = now
+            if now != self._last_ticks[event]:
+                self._last_ticks[event] = now
                 self._send(event, f"when:{now * period_s}")
 
-    def _tell_logs(self) -> None:
+    def _send_logs(self) -> None:
         if not self._logs_wanted:
             return
         for view in self._session.client.get("/api/v1/status")["programs"]:
             if view["name"] != os.environ.get("EXTRALIFE_PROGRAM"):
                 for channel in self._logs_wanted:
-                    self._tell_log(view, channel)
+                    self._send_log(view, channel)
 
-    def _tell_log(self, view: dict[str, Any], channel: str) -> None:
+    def _send_log(self, view: dict[str, Any], channel: str) -> None:
         """Send the text added to a log since the previous look. The text at the first look is no event."""
         page, at = f"/api/v1/logs/{quote(view['name'])}/{channel.lower()}", self._logs.get((view["name"], channel))
         query = "tail=0" if at is None else f"offset={at[0]}&file={quote(at[1])}&limit={_LOG_BYTES}"

@@ -45,7 +45,7 @@ def _client() -> list[str]:
     first, _, rest = actions.USAGE.partition("\n\n")[2].partition("\n\n")
     out += [_plain(first.replace("\n", " ")), ".SH OPTIONS", *_listed(rest.partition("\n\n")[0]), ".SH ACTIONS"]
     for name in actions.names():
-        usage, *about = (actions.about(name) or name).split("\n")
+        usage, *about = (actions.description(name) or name).split("\n")
         out += [".TP", f".B {_plain(usage)}", _plain(" ".join(line.strip() for line in about)) or r"\&"]
     out += [".SH EXIT STATUS"]
     for code, meaning in _EXITS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from supervisor.ctl import files, text
 from supervisor.ctl.client import Unreachable
 from supervisor.ctl.outcome import OK, USAGE, Failed
-from supervisor.ctl.session import Session, take
+from supervisor.ctl.session import Session, parse_options
 
 
 def metrics(session: Session, args: list[str]) -> int:
@@ -14,7 +14,7 @@ def metrics(session: Session, args: list[str]) -> int:
     All metrics in Prometheus' text format. With -o as a whole file, for node_exporter's textfile collector.
     While the daemon is dead, extralife_up is 0, and the rest is what the journal says.
     """
-    names, options = take(args, valued=("-o",))
+    names, options = parse_options(args, valued=("-o",))
     if names:
         raise Failed("Error: metrics takes no names", USAGE)
     try:
@@ -22,6 +22,6 @@ def metrics(session: Session, args: list[str]) -> int:
     except Unreachable as gone:
         from supervisor.ctl import offline
 
-        output = offline.metrics(session.options, session.dead(gone))
+        output = offline.metrics(session.options, session.require_dead(gone))
     files.write(options.get("-o", "-"), [text.printable(output, lines=True)])
     return OK

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from supervisor.ctl import text
 from supervisor.ctl.outcome import OK, USAGE, Failed
-from supervisor.ctl.session import Session, take
+from supervisor.ctl.session import Session, parse_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,10 +16,10 @@ def nodes(session: Session, args: list[str]) -> int:
 
     Nodes and partitions of the cluster that have run jobs: hours, faults, preemptions, and which nodes new jobs avoid.
     """
-    names, options = take(args, "--json")
+    names, options = parse_options(args, "--json")
     if names:
         raise Failed("Error: nodes takes no names", USAGE)
-    session.warn_if_dead(aloud="--json" not in options)
+    session.warn_if_dead(to_stdout="--json" not in options)
     found = session.page("nodes")
     session.show(found, page, options)
     return OK

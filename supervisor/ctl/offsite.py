@@ -5,7 +5,7 @@ from __future__ import annotations
 from supervisor.ctl import text
 from supervisor.ctl.client import Unreachable
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
-from supervisor.ctl.session import Session, take
+from supervisor.ctl.session import Session, parse_options
 from supervisor.model.codes import SUCCESS
 
 TYPE_CHECKING = False
@@ -41,7 +41,7 @@ def offsite(session: Session, args: list[str]) -> int:
     Without a configuration: `--repository REPO --password-file FILE [--env-file FILE] [--sftp-command COMMAND]`. All but
     `now` work without the daemon.
     """
-    words, options = take(args, *_FLAGS, valued=_VALUED)
+    words, options = parse_options(args, *_FLAGS, valued=_VALUED)
     if len(words) > 1:
         raise Failed(f"Error: offsite takes one word, not {' '.join(words)!r}", USAGE)
     do = words[0] if words else "status"
@@ -54,7 +54,7 @@ def offsite(session: Session, args: list[str]) -> int:
 
 
 def _status(session: Session, options: dict[str, str]) -> int:
-    session.warn_if_dead(aloud="--json" not in options)
+    session.warn_if_dead(to_stdout="--json" not in options)
     found = session.page("offsite")
     session.show(found, page, options)
     return GENERIC if found["on"] and (found["late"] or found["fence"] or found["error"]) else OK
@@ -64,7 +64,7 @@ def page(found: dict[str, Any]) -> list[str]:
     """The newest copy, the current activity, the errors, and the box that holds the repository."""
     if not found["on"]:
         return ["nothing is copied off this box: set [offsite] repository (docs/offsite.md)"]
-    lines = [line(found) or "no copy off the box yet"]
+    lines = [line(found)]
     copied = found["copied"]
     if copied is not None:
         steps = ", ".join(f"{text.printable(name)} {text.number(step)}" for name, step in sorted(copied["steps"].items()))
@@ -101,7 +101,7 @@ def _now(session: Session, options: dict[str, str]) -> int:
     return _asked(session, options, "now")
 
 
-def _tell(session: Session, options: dict[str, str], *lines: str, well: bool = True) -> int:
+def _print_outcome(session: Session, options: dict[str, str], *lines: str, well: bool = True) -> int:
     """Print the result of an action and return its exit code."""
     if "--json" in options:
         session.say_json({"ok": well, "lines": list(lines)})
@@ -118,16 +118,16 @@ def _asked(session: Session, options: dict[str, str], do: str) -> int:
     if result["code"] != SUCCESS:
         raise Failed(f"offsite {do}: ERROR ({text.printable(result['text'])})")
     if "--no-wait" in options:
-        return _tell(session, options, f"offsite {do}: begun")
+        return _print_outcome(session, options, f"offsite {do}: started")
     try:
         while True:
             found = session.client.get("/api/v1/offsite")
             ended = _outcome(before, found, do)
             if ended is not None:
-                return _tell(session, options, ended[0], well=ended[1])
+                return _print_outcome(session, options, ended[0], well=ended[1])
             text.pause(_LOOK_S)
     except KeyboardInterrupt:
-        return _tell(session, options, f"offsite {do} continues in the background")
+        return _print_outcome(session, options, f"offsite {do} continues in the background")
 
 
 def _outcome(before: dict[str, Any], found: dict[str, Any], do: str) -> tuple[str, bool] | None:
@@ -146,7 +146,7 @@ def _outcome(before: dict[str, Any], found: dict[str, Any], do: str) -> tuple[st
 
 def _list(session: Session, options: dict[str, str]) -> int:
     restic, _ = _opened(session, options)
-    found = _called(restic.snapshots)
+    found = _run_restic(restic.snapshots)
     if "--json" in options:
         session.say_json({"copies": [_as_json(each) for each in found]})
         return OK
@@ -177,26 +177,26 @@ def _check(session: Session, options: dict[str, str]) -> int:
         if "--repository" not in options:
             return _asked(session, options, "check")
     except Unreachable as gone:
-        session.dead(gone)
+        session.require_dead(gone)
     restic, _ = _opened(session, options)
-    _called(restic.check)
-    return _tell(session, options, "the repository has no errors")
+    _run_restic(restic.check)
+    return _print_outcome(session, options, "the repository has no errors")
 
 
 def _init(session: Session, options: dict[str, str]) -> int:
     restic, rules = _opened(session, options)
     from supervisor.config.offsite import masked
 
-    _called(restic.init)
+    _run_restic(restic.init)
     made = f"made the repository {masked(rules.repository)}; without its password nobody can read it"
-    return _tell(session, options, made)
+    return _print_outcome(session, options, made)
 
 
 def _take_over(session: Session, options: dict[str, str]) -> int:
     try:
         return _asked(session, options, "take-over")
     except Unreachable as gone:
-        session.dead(gone)
+        session.require_dead(gone)
     from pathlib import Path
 
     from supervisor.adapters.offsite import lease as leases
@@ -204,13 +204,14 @@ def _take_over(session: Session, options: dict[str, str]) -> int:
 
     restic, _ = _opened(session, options)
     state_dir = _state_dir(session)
-    claim, lease = _called(
+    claim, lease = _run_restic(
         lambda: leases.take_over(restic, Path(state_dir) / "offsite", leases.Here(_box(), text.wall_s()))
     )  # fmt: skip
     if claim is not Claim.HELD:
-        raise Failed(f"box {text.printable(lease.box)} has taken over at the same moment: only one of you should go on")
+        again = "run `supervisorctl offsite take-over` again on the box that should continue"
+        raise Failed(f"box {text.printable(lease.box)} has taken over at the same moment: {again}")
     held = f"this box holds the repository (generation {lease.generation}); its programs run once the daemon starts"
-    return _tell(session, options, held)
+    return _print_outcome(session, options, held)
 
 
 def _restore(session: Session, options: dict[str, str]) -> int:
@@ -227,47 +228,47 @@ def _restore(session: Session, options: dict[str, str]) -> int:
             session.say(text.printable(said))
 
     try:
-        snapshots = _called(restic.snapshots)
+        snapshots = _run_restic(restic.snapshots)
         snapshot = restoring.choose(snapshots, options.get("--snapshot", "latest"))
-        made = _called(
+        made = _run_restic(
             lambda: restoring.restore(
                 restic, snapshot, Path(options["--to"]).absolute(), take_over="--take-over" in options, box=_box(),
                 wall_s=text.wall_s(), say=say,
-                ready=lambda config, about: _before(session, config, about, rules, options), known=snapshots,
+                ready=lambda config, about: _confirm_takeover(session, config, about, rules, options), known=snapshots,
             )
         )  # fmt: skip
     except restoring.NotRestored as error:
         raise Failed(f"offsite restore: ERROR ({text.printable(str(error))})") from error
-    lines = told(made, taken="--take-over" in options)
-    if "--json" in options:  # without --json, `_before` has printed them before the takeover
-        lines[1:1] = _lacks(made.about)
+    lines = restored_lines(made, taken="--take-over" in options)
+    if "--json" in options:  # without --json, `_confirm_takeover` has printed them before the takeover
+        lines[1:1] = _shortcomings(made.about)
     if "--config-to" in options:
         lines.append(f"its configuration for this box is {options['--config-to']}")
-    return _tell(session, options, *lines)
+    return _print_outcome(session, options, *lines)
 
 
-def _before(
+def _confirm_takeover(
     session: Session, config: Path | None, about: dict[str, Any], rules: OffsiteSettings, options: dict[str, str]
 ) -> None:  # fmt: skip
     """Before the lease and the journal are written: print what this box lacks, and ask the user. Raises Failed."""
     import sys
 
     _write_config(config, rules, options)
-    lacks = _lacks(about)
+    shortcomings = _shortcomings(about)
     if "--json" not in options:
-        for each in lacks:
+        for each in shortcomings:
             session.say(text.printable(each))
-    if not lacks or "--take-over" not in options or {"--yes", "--json"} & options.keys():
+    if not shortcomings or "--take-over" not in options or {"--yes", "--json"} & options.keys():
         return
     if sys.stdin.isatty() and sys.stdout.isatty():
-        answer = input("go on here all the same, and stop the other box's programs? [y/N] ")
+        answer = input("continue on this box anyway, and stop the other box's programs? [y/N] ")
         if answer.strip().lower() not in {"y", "yes"}:
-            raise Failed("nothing was taken over: no program starts here, and the other box goes on")
+            raise Failed("nothing was taken over: no program starts here, and the other box continues")
     else:
-        session.say("nobody is here to be asked: this box goes on all the same (--yes says so beforehand)")
+        session.say("no terminal to ask: this box takes over anyway (--yes skips this question)")
 
 
-def _lacks(about: dict[str, Any]) -> list[str]:
+def _shortcomings(about: dict[str, Any]) -> list[str]:
     """A sentence for each resource of which this box has less than the copied box."""
     from supervisor.adapters.offsite import hardware
 
@@ -298,7 +299,7 @@ def _write_config(config: Path | None, rules: OffsiteSettings, options: dict[str
     to.write_text(written)
 
 
-def told(made: Restored, *, taken: bool) -> list[str]:
+def restored_lines(made: Restored, *, taken: bool) -> list[str]:
     """Lines on the restored copy, its age, and the next steps."""
     steps = ", ".join(
         text.printable(name) + ("" if step is None else f" at step {step:,}") for name, step in sorted(made.steps.items())
@@ -390,7 +391,7 @@ def _box() -> str:
     return socket.gethostname()
 
 
-def _called(call: Any) -> Any:
+def _run_restic(call: Any) -> Any:
     from supervisor.adapters.offsite.restic import ResticError
 
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from supervisor.ctl import files, text
 from supervisor.ctl.accounts import since_query
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
-from supervisor.ctl.session import Session, take
+from supervisor.ctl.session import Session, parse_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def plot(session: Session, args: list[str]) -> int:
     reboots behind them; what a resume took back is faint. stability: levels, reboots, trials and faults over time, and the
     MTBF of each level.
     """
-    names, options = take(args, valued=("-o", "--since", "--series"))
+    names, options = parse_options(args, valued=("-o", "--since", "--series"))
     if len(names) != 1:
         raise Failed("Error: plot takes the name of a game or program, or stability", USAGE)
     name, file = names[0], options.get("-o", f"{names[0]}.png")
@@ -36,7 +36,7 @@ def plot(session: Session, args: list[str]) -> int:
     except ImportError:
         raise Failed("Error: plot needs matplotlib: pip install 'extralife[plot]'", GENERIC) from None
     since, series = since_query(options.get("--since", "all")), options.get("--series", _RETURN)
-    session.warn_if_dead(aloud=True)
+    session.warn_if_dead(to_stdout=True)
     timeline = session.page("timeline", since=since)
     if name == _STABILITY:
         figure = pictures.stability(timeline, session.page("level"))

@@ -9,7 +9,7 @@ from supervisor.ctl.locate import settings as find_settings
 from supervisor.ctl.outcome import Failed
 from supervisor.ctl.past import NoPast, past_of, rows_of
 from supervisor.ctl.session import Session
-from supervisor.ctl.simulated import draw, level_index, tell
+from supervisor.ctl.simulated import draw, level_index, print_results
 from supervisor.policy.level import speeds as pace
 from supervisor.policy.level.load import LoadSettings
 from supervisor.policy.level.worth import mtbf_bound_s
@@ -41,7 +41,7 @@ def replayed(session: Session, options: dict[str, str], days: int | None, seed: 
     if "--out" in options:
         lines = [*was, (f"{OURS}, one box drawn", found.would_path, found.would_deaths)]
         draw(options["--out"], "the level, and where the box rebooted", past.names, found.days, lines)
-    return tell(session, options, found, page(found))
+    return print_results(session, options, found, page(found))
 
 
 def _past(path: str) -> Past:

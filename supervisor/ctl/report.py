@@ -8,7 +8,7 @@ from supervisor.api.night import coming, headline, returns, would_have
 from supervisor.ctl import files, text
 from supervisor.ctl.accounts import since_query, until_query
 from supervisor.ctl.outcome import OK, USAGE, Failed
-from supervisor.ctl.session import JSON_VERSION, Session, take
+from supervisor.ctl.session import JSON_VERSION, Session, parse_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ def report(session: Session, args: list[str]) -> int:
     The last 12 hours in one screen: what trained, how well, what broke, what it cost, what comes next. `html` is one
     file without scripts.
     """
-    names, options = take(args, "--json", valued=("--since", "--until", "--format", "--out"))
+    names, options = parse_options(args, "--json", valued=("--since", "--until", "--format", "--out"))
     if names:
-        raise Failed("Error: report takes no names; explain NAME tells of one program", USAGE)
+        raise Failed("Error: report takes no names; explain NAME shows one program", USAGE)
     form, out = options.get("--format", "json" if "--json" in options else "text"), options.get("--out", "-")
     if form not in _FORMATS:
         raise Failed(f"Error: --format takes {', '.join(_FORMATS)}, not {form!r}", USAGE)
-    session.warn_if_dead(aloud=form == "text" and out == "-")
+    session.warn_if_dead(to_stdout=form == "text" and out == "-")
     window = {"since": since_query(options.get("--since", _NIGHT)), "until": until_query(options.get("--until"))}
     found = session.page("report", **window)
     if form == "json" and out == "-":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from supervisor.ctl import files, text
 from supervisor.ctl.outcome import OK, Failed
-from supervisor.ctl.session import Session, take
+from supervisor.ctl.session import Session, parse_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ def results(session: Session, args: list[str]) -> int:
 
     The newest test of every run, over seeds and games; --csv e1_results.csv writes a table.
     """
-    names, options = take(args, "--json", valued=("--csv",))
+    names, options = parse_options(args, "--json", valued=("--csv",))
     if names:
         raise Failed(f"Error: results takes no names, not {text.printable(names[0])!r}; it compares all runs")
     file = options.get("--csv")
-    session.warn_if_dead(aloud="--json" not in options and file != "-")
+    session.warn_if_dead(to_stdout="--json" not in options and file != "-")
     found = session.page("results")
     if file is not None:
         files.write(file, [as_csv(found)])

@@ -22,7 +22,7 @@ from supervisor.config import added
 from supervisor.ctl import locate, text
 from supervisor.ctl.client import DaemonRefused
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
-from supervisor.ctl.session import Session, take
+from supervisor.ctl.session import Session, parse_options
 from supervisor.model.names import plain
 from supervisor.policy.worker.placeholders import escaped
 
@@ -44,7 +44,7 @@ def run(session: Session, args: list[str]) -> int:
     """
     own, command = _split(args)
     given, pairs = _repeated(own, "--env", "--set")
-    words, options = take(given, "--save", "--json", valued=("--name",))
+    words, options = parse_options(given, "--save", "--json", valued=("--name",))
     if words:
         raise Failed(f"Error: {words[0]} stands before --; the command comes behind it: run -- {words[0]} ...", USAGE)
     state_dir = _state_dir(session)
@@ -66,9 +66,7 @@ def run(session: Session, args: list[str]) -> int:
     names = ", ".join(sorted(environment)) or "as the daemon has it"
     session.warn(f"{name}: in {place.path}, directory {text.printable(Path.cwd())}, environment: {names}")
     if left_out:
-        session.warn(
-            f"left out, because the name looks like a secret: {', '.join(left_out)}; --env {left_out[0]} takes it along"
-        )
+        session.warn(f"left out, because the name looks like a secret: {', '.join(left_out)}; --env {left_out[0]} passes it")
     return OK
 
 
@@ -78,7 +76,7 @@ def remove(session: Session, args: list[str]) -> int:
     Stop programs in order and take them out of use. What `run` has added is gone for good; a section of the configuration
     file comes back at the next `update`. Checkpoints and logs stay.
     """
-    names, options = take(args, "--json")
+    names, options = parse_options(args, "--json")
     if not names:
         raise Failed("Error: remove needs the name of a program", USAGE)
     known = {view["name"] for view in session.client.get("/api/v1/status")["programs"]}

@@ -80,7 +80,7 @@ class Session:
         except Unreachable as gone:
             from supervisor.ctl import offline
 
-            return offline.page(self.options, self.dead(gone), name, asked)
+            return offline.page(self.options, self.require_dead(gone), name, asked)
         return found
 
     def facts(self, after: int = 0, program: str | None = None, last: int | None = None, kinds: str = "") -> list[Any]:
@@ -98,19 +98,19 @@ class Session:
                 return rows
             after = page[-1]["seq"]
 
-    def warn_if_dead(self, *, aloud: bool) -> None:
-        """If the daemon is dead, say so first: only the journal can answer. Without `aloud` (JSON), print it to stderr."""
+    def warn_if_dead(self, *, to_stdout: bool) -> None:
+        """If the daemon is dead, say so first: only the journal can answer. Without `to_stdout` (JSON), print to stderr."""
         from supervisor.ctl import offline
 
         try:
             self.client.read("/healthz")
         except Unreachable as gone:
-            (self.say if aloud else self.warn)(offline.sentence(self.options, self.dead(gone)))
+            (self.say if to_stdout else self.warn)(offline.sentence(self.options, self.require_dead(gone)))
         except Exception as error:  # noqa: BLE001  a daemon with a fault still answers requests
             self.warn(str(error))
 
     @staticmethod
-    def dead(gone: Unreachable) -> Unreachable:
+    def require_dead(gone: Unreachable) -> Unreachable:
         """Return `gone` if the daemon is dead: its socket does not exist or has no listener. Else raise `gone`."""
         if isinstance(gone.__cause__, _GONE):
             return gone
@@ -132,7 +132,7 @@ def _login(options: Options) -> tuple[str, str] | None:
     return user, password or ""
 
 
-def take(args: list[str], *flags: str, valued: tuple[str, ...] = ()) -> tuple[list[str], dict[str, str]]:
+def parse_options(args: list[str], *flags: str, valued: tuple[str, ...] = ()) -> tuple[list[str], dict[str, str]]:
     """Split a command's arguments into plain ones and options; `--name=value` works too. Raises Failed."""
     plain: list[str] = []
     found: dict[str, str] = {}
@@ -154,7 +154,7 @@ def take(args: list[str], *flags: str, valued: tuple[str, ...] = ()) -> tuple[li
     return plain, found
 
 
-def whole(text: str, what: str, *, least: int = 0) -> int:
+def parse_int(text: str, what: str, *, least: int = 0) -> int:
     if not text.isdecimal() or int(text) < least:
         raise Failed(f"Error: {what} must be a whole number from {least}, not {text!r}", USAGE)
     return int(text)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from supervisor.ctl.outcome import USAGE, Failed
-from supervisor.ctl.session import Session, take, whole
-from supervisor.ctl.simulated import draw, level_index, tell
+from supervisor.ctl.session import Session, parse_int, parse_options
+from supervisor.ctl.simulated import draw, level_index, print_results
 from supervisor.policy.level.load import DEFAULT_NAMES
 from supervisor.simulation.compare import Compared, compare, drawing
 from supervisor.simulation.hosts import ARCHETYPES, drawn
@@ -24,13 +24,13 @@ def simulate(session: Session, args: list[str]) -> int:
     level and with the best choice in hindsight (oracle); needs no daemon, and only reads the journal.
     """  # noqa: D205
     valued = ("--host", "--journal", "--days", "--seed", "--start", "--out")
-    words, options = take(args, "--json", "--why", valued=valued)
+    words, options = parse_options(args, "--json", "--why", valued=valued)
     if words:
         raise Failed(f"Error: simulate takes only options, not {words[0]!r}", USAGE)
-    days = whole(options["--days"], "--days", least=1) if "--days" in options else None
+    days = parse_int(options["--days"], "--days", least=1) if "--days" in options else None
     if days is not None and days > _MOST_DAYS:
         raise Failed(f"Error: --days takes at most {_MOST_DAYS}, not {days}", USAGE)
-    seed = whole(options.get("--seed", "1"), "--seed")
+    seed = parse_int(options.get("--seed", "1"), "--seed")
     if "--journal" in options:
         if "--host" in options:
             raise Failed("Error: simulate takes --host or --journal, not both", USAGE)
@@ -43,7 +43,7 @@ def simulate(session: Session, args: list[str]) -> int:
     if "--out" in options:
         title = f"{found.host}, seed {found.seed}: the level, and where the box rebooted"
         draw(options["--out"], title, found.levels, found.days, [("", found.path, found.deaths)])
-    return tell(session, options, found, page(found))
+    return print_results(session, options, found, page(found))
 
 
 def _host(name: str) -> BoxModel:

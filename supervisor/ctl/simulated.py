@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from supervisor.simulation.compare import Compared, Path, Replayed
 
 
-def tell(session: Session, options: dict[str, str], found: Compared | Replayed, lines: list[str]) -> int:
+def print_results(session: Session, options: dict[str, str], found: Compared | Replayed, lines: list[str]) -> int:
     """Print the results: the page (`lines`), with each decision after it for --why; or JSON for --json."""
     if "--json" in options:
         session.say_json(asdict(found))

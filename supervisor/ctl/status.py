@@ -13,7 +13,7 @@ import sys
 from supervisor.ctl import cluster, hardware, text
 from supervisor.ctl.client import DaemonRefused, Unreachable
 from supervisor.ctl.outcome import GENERIC, OK, STATUS_NOT_RUNNING, STATUS_UNKNOWN, Failed
-from supervisor.ctl.session import Session, take, whole
+from supervisor.ctl.session import Session, parse_int, parse_options
 from supervisor.model.names import expand
 
 TYPE_CHECKING = False
@@ -49,8 +49,8 @@ def status(session: Session, args: list[str]) -> int:
     if "--watch" in args:
         at = args.index("--watch")
         if args[at + 1 : at + 2] and args[at + 1].isdecimal():
-            period_s = whole(args.pop(at + 1), "--watch", least=1)
-    names, options = take(args, "--json", "--wide", "--watch")
+            period_s = parse_int(args.pop(at + 1), "--watch", least=1)
+    names, options = parse_options(args, "--json", "--wide", "--watch")
     if "--watch" in options:
         return _watch(session, names, options, period_s)
     status, failed = _look(session)
@@ -149,9 +149,8 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
     if daemon["state"] == "dead":
         lines.append(daemon["says"])
     elif now_s - status["wall_s"] > _STALE_S:
-        lines.append(
-            f"the daemon answers, but has decided nothing for {text.duration(now_s - status['wall_s'])}: see maintail"
-        )
+        age = text.duration(now_s - status["wall_s"])
+        lines.append(f"the daemon answers, but its decision loop has not run for {age}: see maintail")
     lines += _config(daemon.get("config"), now_s)
     lines += _journal(daemon.get("journal"), now_s)
     lines += [_trouble(trouble, now_s) for trouble in daemon.get("foundations") or ()]
@@ -277,7 +276,7 @@ def _notices(found: dict[str, Any]) -> list[str]:
         leaves = "" if each["leaves_s"] is None else f"; the programs leave in {text.duration(each['leaves_s'])}"
         lines.append(f"THIS BOX ENDS{when}; {told}{leaves}")
     errors = found["errors"].items()
-    return [*lines, *(f"notices of {text.printable(name)} are not heard: {text.printable(why)}" for name, why in errors)]
+    return [*lines, *(f"notices of {text.printable(name)} cannot be read: {text.printable(why)}" for name, why in errors)]
 
 
 def _offsite(found: dict[str, Any] | None) -> list[str]:

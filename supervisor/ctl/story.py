@@ -8,7 +8,7 @@ import sys
 from supervisor.ctl import text
 from supervisor.ctl.client import DaemonRefused, Unreachable
 from supervisor.ctl.outcome import OK, Failed
-from supervisor.ctl.session import Session, take, whole
+from supervisor.ctl.session import Session, parse_int, parse_options
 from supervisor.model.names import plain
 
 TYPE_CHECKING = False
@@ -52,17 +52,17 @@ def history(session: Session, args: list[str]) -> int:
     What happened and why: the newest N facts (50); --all includes routine ones. With -f also each new one, over
     restarts of the daemon, until Ctrl-C; with --json one object a line.
     """
-    names, options = take(args, "--json", "--all", "-f", valued=("-n",))
+    names, options = parse_options(args, "--json", "--all", "-f", valued=("-n",))
     if len(names) > 1:
         raise Failed("Error: history takes one program's name, or none")
     follow, as_json = "-f" in options, "--json" in options
-    last = whole(options.get("-n", str(_LAST)), "-n", least=0 if follow else 1)
+    last = parse_int(options.get("-n", str(_LAST)), "-n", least=0 if follow else 1)
     program = plain(names[0]) if names and names[0] != "all" else None
-    session.warn_if_dead(aloud=not as_json)
-    kinds = "" if "--all" in options else ",".join(_telling())
+    session.warn_if_dead(to_stdout=not as_json)
+    kinds = "" if "--all" in options else ",".join(_non_routine_kinds())
     rows = session.facts(program=program, last=last, kinds=kinds) if last else []
     if not rows and program is not None:
-        _refuse_nobody(session, program)
+        _reject_unknown(session, program)
     if as_json and not follow:
         session.say_json({"facts": rows})
         return OK
@@ -137,13 +137,13 @@ def _follow(
         return OK
 
 
-def _telling() -> list[str]:
+def _non_routine_kinds() -> list[str]:
     from supervisor.model.codec import kinds
 
     return sorted(set(kinds()) - _ROUTINE)
 
 
-def _refuse_nobody(session: Session, name: str) -> None:
+def _reject_unknown(session: Session, name: str) -> None:
     if all(view["name"] != name for view in session.page("status")["programs"]):
         raise Failed(f"{text.printable(name)}: ERROR (no such process)")
 
@@ -156,12 +156,12 @@ def explain(session: Session, args: list[str]) -> int:
 
     The state of a program and its last N incidents (3) with their evidence.
     """
-    names, options = take(args, "--json", valued=("-n",))
+    names, options = parse_options(args, "--json", valued=("-n",))
     if len(names) != 1:
         raise Failed("Error: explain requires a process name")
-    most = whole(options.get("-n", str(_INCIDENTS)), "-n", least=1)
+    most = parse_int(options.get("-n", str(_INCIDENTS)), "-n", least=1)
     name = plain(names[0])
-    session.warn_if_dead(aloud="--json" not in options)
+    session.warn_if_dead(to_stdout="--json" not in options)
     view = next((view for view in session.page("status")["programs"] if view["name"] == name), None)
     if view is None:
         raise Failed(f"{text.printable(name)}: ERROR (no such process)")
@@ -178,7 +178,7 @@ def explain(session: Session, args: list[str]) -> int:
         session.say(f"\nincident {number} of {found['count']}, {text.when(incident['wall_s'])}")
         for row in incident["story"]:
             if row["program"] in {None, name}:  # a reboot affects other programs too
-                for line in _told(row):
+                for line in _fact_lines(row):
                     session.say(line)
     return OK
 
@@ -220,7 +220,7 @@ def _now(view: dict[str, Any]) -> list[str]:
     return out
 
 
-def _told(row: dict[str, Any]) -> list[str]:
+def _fact_lines(row: dict[str, Any]) -> list[str]:
     """One fact of an incident, with its evidence below it."""
     out = [f"  {text.when(row['wall_s'])}  {text.pad(word(row['kind']), 22)}  {text.printable(row['why'])}"]
     measured = [f"{key} {_value(value)}" for key, value in row["measured"].items()]
@@ -256,10 +256,10 @@ def reboots(session: Session, args: list[str]) -> int:
 
     Every reboot of the host: when, why, how long it was down, what ran.
     """
-    names, options = take(args, "-f", "--json")
+    names, options = parse_options(args, "-f", "--json")
     if names:
         raise Failed("Error: reboots takes no names")
-    session.warn_if_dead(aloud="--json" not in options)
+    session.warn_if_dead(to_stdout="--json" not in options)
     if "-f" in options:
         return _follow(session, 0, _as_line if "--json" in options else _reboot, kinds="HostRebooted")
     rows = session.facts(kinds="HostRebooted")
@@ -307,11 +307,11 @@ def journal(session: Session, args: list[str]) -> int:
 
     Every fact, one JSON object a line, oldest first.
     """
-    names, options = take(args, valued=("--after",))
+    names, options = parse_options(args, valued=("--after",))
     if names:
-        raise Failed("Error: journal takes no names; history NAME tells of one program")
-    after = whole(options.get("--after", "0"), "--after")
-    session.warn_if_dead(aloud=False)
+        raise Failed("Error: journal takes no names; history NAME shows one program")
+    after = parse_int(options.get("--after", "0"), "--after")
+    session.warn_if_dead(to_stdout=False)
     for row in session.facts(after=after):
         session.say(json.dumps(row))
     return OK

@@ -147,7 +147,7 @@ def _fetch(session: Session, name: str | None, channel: str, at: Chunk | int) ->
     try:
         headers, data = session.client.read(f"{page}?{query}")
     except Unreachable as gone:
-        return _from_disk(session, session.dead(gone), name, channel, at)
+        return _from_disk(session, session.require_dead(gone), name, channel, at)
     return Chunk(data, headers["x-file"], int(headers["x-next-offset"]), headers.get("x-note", ""))
 
 

@@ -10,8 +10,8 @@ import time
 from supervisor.ctl import text
 from supervisor.ctl.client import DaemonRefused, Unreachable
 from supervisor.ctl.outcome import OK, STATUS_UNKNOWN, USAGE, Failed
-from supervisor.ctl.session import Session, take
-from supervisor.ctl.top_frame import Found, Look, chosen, frame, pressed, room
+from supervisor.ctl.session import Session, parse_options
+from supervisor.ctl.top_frame import Answers, Display, chosen, frame, pressed, room
 from supervisor.policy.upkeep import refresh
 
 TYPE_CHECKING = False
@@ -30,10 +30,10 @@ def top(session: Session, args: list[str]) -> int:
 
     Programs live, once a second: states, speeds, returns, ages of checkpoints, CPU and memory, and the box above them.
     Hundreds of programs are shown less often, so that it takes no more than a hundredth of a core. Keys: q ends, arrows
-    scroll and choose the column to sort by, r turns round, / filters, ? explains. Where standard output is no terminal,
-    one frame is printed.
+    scroll and choose the column to sort by, r reverses the order, / filters, ? explains. Where standard output is no
+    terminal, one frame is printed.
     """
-    names, _ = take(args)
+    names, _ = parse_options(args)
     if names:
         raise Failed("Error: top takes no names; / filters", USAGE)
     if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb":
@@ -51,57 +51,57 @@ def top(session: Session, args: list[str]) -> int:
 
 
 def _once(session: Session) -> int:
-    found = renewed(Found(), session)
-    if found.status is not None:
-        found = with_curves(found, session, _live_names(found.status))
-    for line in frame(found, Look(), None, None, text.Paint(on=False), text.wall_s()):
+    answers = polled(Answers(), session)
+    if answers.status is not None:
+        answers = with_curves(answers, session, _live_names(answers.status))
+    for line in frame(answers, Display(), None, None, text.Paint(on=False), text.wall_s()):
         session.say(line.rstrip())
-    return OK if found.status is not None and not found.dead else STATUS_UNKNOWN
+    return OK if answers.status is not None and not answers.dead else STATUS_UNKNOWN
 
 
 def _live(screen: Any, feed: Feed) -> int:
-    look, paint = Look(), text.Paint(on=True)
+    display, paint = Display(), text.Paint(on=True)
     feed.first.wait(_FIRST_S)
     while True:
         began_s = time.thread_time()
-        found, now_wall_s, (columns, rows) = feed.found, text.wall_s(), screen.size
-        screen.show(frame(found, look, columns, rows, paint, now_wall_s))
+        answers, now_wall_s, (columns, rows) = feed.answers, text.wall_s(), screen.size
+        screen.show(frame(answers, display, columns, rows, paint, now_wall_s))
         feed.frame_s = time.thread_time() - began_s
         for key in screen.wait(feed.period_s + _LATE_S):
-            if look.typing is None and key == "q":
+            if display.typing is None and key == "q":
                 return OK
-            look = pressed(look, key, room(found, columns, rows, now_wall_s), len(chosen(found, look)))
+            display = pressed(display, key, room(answers, columns, rows, now_wall_s), len(chosen(answers, display)))
 
 
 # --- asking ------------------------------------------------------------------------------------------------------------
 
 
-def renewed(found: Found, session: Session) -> Found:
-    """`found` after another poll. It never raises: without an answer, `error` has the reason."""
+def polled(answers: Answers, session: Session) -> Answers:
+    """`answers` after another poll. It never raises: without an answer, `error` has the reason."""
     try:
         status = session.page("status")
-        ticks = {} if found.status is None else _cpu_seconds(status)  # the first frame must not wait for it
+        ticks = {} if answers.status is None else _cpu_seconds(status)  # the first frame must not wait for it
     except (Failed, DaemonRefused, Unreachable) as gone:
-        return found.but(error=str(gone))
+        return answers.replaced(error=str(gone))
     except Exception as error:  # noqa: BLE001  a page of another version must not print a traceback across the screen
-        return found.but(error=f"this version of supervisorctl does not understand the daemon: {error!r}")
-    cpu = _cores(found.ticks or {}, ticks)
-    return found.but(status=status, at_wall_s=text.wall_s(), error="", ticks=ticks, cpu=cpu)
+        return answers.replaced(error=f"this version of supervisorctl does not understand the daemon: {error!r}")
+    cpu = _cores(answers.ticks or {}, ticks)
+    return answers.replaced(status=status, at_wall_s=text.wall_s(), error="", ticks=ticks, cpu=cpu)
 
 
 def _live_names(status: dict[str, Any]) -> list[str]:
     return [view["name"] for view in status["programs"] if view["pid"]][:_MOST_CURVES]
 
 
-def with_curves(found: Found, session: Session, names: Sequence[str]) -> Found:
-    """`found` with the curves of these programs. Curves are optional: an error leaves `found` as it is."""
+def with_curves(answers: Answers, session: Session, names: Sequence[str]) -> Answers:
+    """`answers` with the curves of these programs. Curves are optional: an error leaves `answers` as it is."""
     if not names:  # the page would return the curves of every program that ever existed
-        return found
+        return answers
     try:
         speeds = _curve(session, "steps_per_s", "3600s", names)
-        return found.but(speeds=speeds, returns=_curve(session, "mean_return", "43200s", names))
+        return answers.replaced(speeds=speeds, returns=_curve(session, "mean_return", "43200s", names))
     except Exception:  # noqa: BLE001
-        return found
+        return answers
 
 
 def _curve(session: Session, series: str, since: str, names: Sequence[str]) -> dict[str, list[float | None]]:
@@ -154,7 +154,7 @@ class Feed:
     """
 
     def __init__(self, session: Session, wake: Callable[[], None]) -> None:
-        self.found = Found()
+        self.answers = Answers()
         self.first = threading.Event()
         self.frame_s = 0.0  # CPU time of the newest frame
         self.period_s = refresh.SHORTEST_S
@@ -172,21 +172,21 @@ class Feed:
 
     def _run(self) -> None:
         while not self._over.is_set():
-            self.look()
+            self.poll()
             self._over.wait(self.period_s)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Poll once, and compute the time until the next poll."""
         began_s = time.thread_time()
-        self.found = renewed(self.found, self._session)
-        self._tell()
+        self.answers = polled(self.answers, self._session)
+        self._notify()
         now_s = time.clock_gettime(time.CLOCK_BOOTTIME)
-        if self.found.status is not None and now_s - self._curves_s >= _CURVES_S:
-            self.found, self._curves_s = with_curves(self.found, self._session, _live_names(self.found.status)), now_s
-            self._tell()
+        if self.answers.status is not None and now_s - self._curves_s >= _CURVES_S:
+            self.answers, self._curves_s = with_curves(self.answers, self._session, _live_names(self.answers.status)), now_s
+            self._notify()
         self.period_s = refresh.period_s(time.thread_time() - began_s + self.frame_s, _SHARE)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self.first.set()
         self._wake()
 

@@ -19,7 +19,7 @@ _HELP = (
     "q, Ctrl-C      end",
     "up down j k    scroll; page up, page down, home, end",
     "left right     sort by another column (also < >)",
-    "r              the other way round",
+    "r              reverse the order",
     "/              show only rows that have this text; escape shows all again",
     "?              this, and back",
 )
@@ -41,12 +41,12 @@ class _Record:
     def __hash__(self) -> int:
         return hash(type(self))
 
-    def but(self, **changes: Any) -> Self:
+    def replaced(self, **changes: Any) -> Self:
         """A copy with some fields changed."""
         return type(self)(**{**self.__dict__, **changes})
 
 
-class Found(_Record):
+class Answers(_Record):
     """The newest answers. `error` says why there is no newer one."""
 
     status: dict[str, Any] | None = None
@@ -65,43 +65,44 @@ class Found(_Record):
 # --- keys ----------------------------------------------------------------------------------------------------------------
 
 
-class Look(_Record):
+class Display(_Record):
     """The user's view: sorting, scrolling, filter. `typing` is the filter while it is being typed."""
 
     sort: str = "STATE"
-    turned: bool = False
+    reversed_order: bool = False
     offset: int = 0
     filter: str = ""
     typing: str | None = None
     help: bool = False
 
 
-def pressed(look: Look, key: str, page: int, count: int) -> Look:
-    """`look` after a key. `page` is the number of rows of a page, `count` the number of all rows."""
-    if look.typing is not None:
-        return _typed(look, key)
+def pressed(display: Display, key: str, page: int, count: int) -> Display:
+    """`display` after a key. `page` is the number of rows of a page, `count` the number of all rows."""
+    if display.typing is not None:
+        return _typed(display, key)
     moves = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -page, "page down": page, "home": -(10**6), "end": 10**6}
     if key in moves:
-        return look.but(offset=max(0, min(look.offset + moves[key], count - page)))
+        return display.replaced(offset=max(0, min(display.offset + moves[key], count - page)))
     if key in {"left", "<", ",", "right", ">", "."}:
         step = -1 if key in {"left", "<", ","} else 1
         titles = list(_SORTS)
-        return look.but(sort=titles[(titles.index(look.sort) + step) % len(titles)], turned=False, offset=0)
+        sort = titles[(titles.index(display.sort) + step) % len(titles)]
+        return display.replaced(sort=sort, reversed_order=False, offset=0)
     changes: dict[str, dict[str, Any]] = {
-        "r": {"turned": not look.turned}, "/": {"typing": look.filter, "offset": 0}, "?": {"help": not look.help},
-        "escape": {"filter": "", "help": False},
+        "r": {"reversed_order": not display.reversed_order}, "/": {"typing": display.filter, "offset": 0},
+        "?": {"help": not display.help}, "escape": {"filter": "", "help": False},
     }  # fmt: skip
-    return look.but(**changes.get(key, {}))
+    return display.replaced(**changes.get(key, {}))
 
 
-def _typed(look: Look, key: str) -> Look:
-    typing = look.typing or ""
+def _typed(display: Display, key: str) -> Display:
+    typing = display.typing or ""
     if key == "enter":
-        return look.but(typing=None)
+        return display.replaced(typing=None)
     if key == "escape":
-        return look.but(typing=None, filter="")
+        return display.replaced(typing=None, filter="")
     typing = typing[:-1] if key == "backspace" else typing + key if len(key) == 1 else typing
-    return look.but(typing=typing, filter=typing, offset=0)
+    return display.replaced(typing=typing, filter=typing, offset=0)
 
 
 # --- one frame -----------------------------------------------------------------------------------------------------------
@@ -136,56 +137,59 @@ def _falling(value: float | None) -> tuple[bool, float]:
 
 
 def frame(
-    found: Found, look: Look, columns: int | None, rows: int | None, paint: text.Paint, now_wall_s: float
+    answers: Answers, display: Display, columns: int | None, rows: int | None, paint: text.Paint, now_wall_s: float
 ) -> list[str]:  # fmt: skip
     """Every line of the screen, none wider than it. Without a size: all rows and columns."""
-    lines = [_cut(line, columns, paint, colour) for line, colour in _header(found, columns, now_wall_s)]
+    lines = [_cut(line, columns, paint, colour) for line, colour in _header(answers, columns, now_wall_s)]
     page = None if rows is None else _page(rows, len(lines))
-    if look.help:
+    if display.help:
         lines += ["", *(_cut(line, columns, paint, "") for line in _HELP)]
-    elif found.status is not None:
-        lines += ["", *_table(found, look, columns, page, paint)]
+    elif answers.status is not None:
+        lines += ["", *_table(answers, display, columns, page, paint)]
     if rows is None:
         return lines
-    foot = f"filter: {text.printable(look.typing)}_" if look.typing is not None else _foot(look)
+    foot = f"filter: {text.printable(display.typing)}_" if display.typing is not None else _foot(display)
     lines = [*lines[: rows - 1], *[""] * (rows - 1 - len(lines))]
-    return [*lines, _cut(foot, columns, paint, "" if look.typing is not None else "dim")]
+    return [*lines, _cut(foot, columns, paint, "" if display.typing is not None else "dim")]
 
 
-def room(found: Found, columns: int | None, rows: int, now_wall_s: float) -> int:
+def room(answers: Answers, columns: int | None, rows: int, now_wall_s: float) -> int:
     """The number of programs that fit on the screen."""
-    return _page(rows, len(_header(found, columns, now_wall_s)))
+    return _page(rows, len(_header(answers, columns, now_wall_s)))
 
 
 def _page(rows: int, header: int) -> int:
     return max(1, rows - header - 3)  # 3: an empty line, the titles, the foot
 
 
-def _foot(look: Look) -> str:
-    filtered = f"only {text.printable(look.filter)!r} (escape: all) · " if look.filter else ""
-    return f"{filtered}q end · ? keys · / filter · sorted by {look.sort}{', turned round' if look.turned else ''}"
+def _foot(display: Display) -> str:
+    filtered = f"only {text.printable(display.filter)!r} (escape: all) · " if display.filter else ""
+    order = ", reversed" if display.reversed_order else ""
+    return f"{filtered}q end · ? keys · / filter · sorted by {display.sort}{order}"
 
 
 def _cut(line: str, columns: int | None, paint: text.Paint, colour: str) -> str:
     return paint(line if columns is None else text.clip(line, columns), colour)
 
 
-def _header(found: Found, columns: int | None, now_wall_s: float) -> list[tuple[str, str]]:
+def _header(answers: Answers, columns: int | None, now_wall_s: float) -> list[tuple[str, str]]:
     """(line, colour) of each line above the programs."""
-    status = found.status
+    status = answers.status
     if status is None:
-        return [(text.printable(found.error) or "asking the daemon ...", "red" if found.error else "dim")]
+        return [(text.printable(answers.error) or "asking the daemon ...", "red" if answers.error else "dim")]
     daemon, programs = status["daemon"], status["programs"]
     lines = [(line, "bold") for line in _flowing(_box_parts(daemon, now_wall_s), columns)]
     lines += [(line, "") for line in _flowing(_counts(daemon, programs), columns)]
     age_s = now_wall_s - status["wall_s"]
-    if found.dead:
-        lines.insert(0, (f"{text.printable(daemon['says'])}; looking for it", "red"))
-    elif found.error:
-        ago = text.duration(now_wall_s - found.at_wall_s)
-        lines.insert(0, (f"no answer since {ago}: {text.printable(found.error)}; this is how it was then", "red"))
+    if answers.dead:
+        lines.insert(0, (f"{text.printable(daemon['says'])}; reconnecting", "red"))
+    elif answers.error:
+        ago = text.duration(now_wall_s - answers.at_wall_s)
+        lines.insert(0, (f"no answer for {ago}: {text.printable(answers.error)}; showing the last known state", "red"))
     elif age_s > _STALE_S:
-        lines.insert(0, (f"the daemon answers, but has decided nothing for {text.duration(age_s)}: see maintail", "red"))
+        lines.insert(
+            0, (f"the daemon answers, but its decision loop has not run for {text.duration(age_s)}: see maintail", "red")
+        )
     error = daemon["journal"]["error"]
     lines += [(f"the journal cannot be written: {text.printable(error)}", "red")] if error else []
     lines += [(text.printable(each["why"]), "red") for each in daemon["foundations"]]
@@ -260,12 +264,12 @@ def _percent(share: float | None) -> str:
     return text.UNKNOWN if share is None else f"{100 * share:.0f} %"
 
 
-def _table(found: Found, look: Look, columns: int | None, page: int | None, paint: text.Paint) -> list[str]:
-    rows = chosen(found, look)
+def _table(answers: Answers, display: Display, columns: int | None, page: int | None, paint: text.Paint) -> list[str]:
+    rows = chosen(answers, display)
     if not rows:
-        return [_cut("no program has that text" if look.filter else "no programs", columns, paint, "dim")]
+        return [_cut("no program has that text" if display.filter else "no programs", columns, paint, "dim")]
     most = len(rows) if page is None else page
-    offset = max(0, min(look.offset, len(rows) - most))
+    offset = max(0, min(display.offset, len(rows) - most))
     names_wide = max(text.width(text.printable(row["name"])) for row in rows)  # of all rows: scrolling moves no column
     rows, part = rows[offset : offset + most], _part(offset, most, len(rows))
     cells = [_cells(row) for row in rows]
@@ -279,7 +283,7 @@ def _table(found: Found, look: Look, columns: int | None, page: int | None, pain
                 break
             fixed.remove(title)
     lines = (_row(row["phase"], cell, fixed, widths, columns, paint) for row, cell in zip(rows, cells, strict=True))
-    return [_titles(fixed, widths, look, columns, paint, part), *lines]
+    return [_titles(fixed, widths, display, columns, paint, part), *lines]
 
 
 def _part(offset: int, most: int, count: int) -> str:
@@ -288,7 +292,7 @@ def _part(offset: int, most: int, count: int) -> str:
 
 
 def _titles(
-    fixed: list[str], widths: dict[str, int], look: Look, columns: int | None, paint: text.Paint, part: str
+    fixed: list[str], widths: dict[str, int], display: Display, columns: int | None, paint: text.Paint, part: str
 ) -> str:  # fmt: skip
     """The line of titles. The title of the sort column is bold, the others are dim."""
     left, pieces = 10**6 if columns is None else columns, []
@@ -297,7 +301,7 @@ def _titles(
             break
         piece = text.clip(text.pad(title, widths.get(title, 0), right=title in _RIGHT), left)
         left -= text.width(piece) + len(_GAP)
-        pieces.append(paint(piece, "bold" if title == look.sort else "dim"))
+        pieces.append(paint(piece, "bold" if title == display.sort else "dim"))
     return _GAP.join(pieces)
 
 
@@ -319,26 +323,26 @@ def _total(widths: dict[str, int], fixed: list[str]) -> int:
     return sum(widths[title] + len(_GAP) for title in fixed)
 
 
-def chosen(found: Found, look: Look) -> list[dict[str, Any]]:
+def chosen(answers: Answers, display: Display) -> list[dict[str, Any]]:
     """The rows that pass the filter, sorted."""
-    status = found.status
+    status = answers.status
     if status is None:
         return []
     held = _gpu_bytes(status["daemon"])
     rows = [
         {
-            **view, "cpu": (found.cpu or {}).get(view["name"]), "gpu": held.get(view["pid"]) if view["pid"] else None,
+            **view, "cpu": (answers.cpu or {}).get(view["name"]), "gpu": held.get(view["pid"]) if view["pid"] else None,
             "mem": view["memory_bytes"] if view["memory_bytes"] is not None else view["rss_bytes"],
-            "speeds": (found.speeds or {}).get(view["name"], ()) if view["pid"] else (),
-            "returns": (found.returns or {}).get(view["name"], ()),
+            "speeds": (answers.speeds or {}).get(view["name"], ()) if view["pid"] else (),
+            "returns": (answers.returns or {}).get(view["name"], ()),
         }
         for view in status["programs"]
     ]  # fmt: skip
-    wanted = look.filter.lower()
+    wanted = display.filter.lower()
     rows = [row for row in rows if wanted in f"{row['name']} {row['phase']} {row['why']}".lower()]
     rows.sort(key=lambda row: row["name"])
-    rows.sort(key=_SORTS[look.sort])
-    return rows[::-1] if look.turned else rows
+    rows.sort(key=_SORTS[display.sort])
+    return rows[::-1] if display.reversed_order else rows
 
 
 def _gpu_bytes(daemon: dict[str, Any]) -> dict[int, int]:

@@ -7,7 +7,7 @@ import json
 from supervisor.ctl import text
 from supervisor.ctl.client import DaemonRefused
 from supervisor.ctl.outcome import GENERIC, NOT_RUNNING, OK, USAGE, Failed
-from supervisor.ctl.session import Session, take
+from supervisor.ctl.session import Session, parse_options
 from supervisor.model import codes
 from supervisor.model.names import expand, group_of, plain
 
@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_DEAD = {codes.ABNORMAL_TERMINATION, codes.SPAWN_ERROR, codes.NOT_RUNNING}  # exit code 7
+_NOT_RUNNING_CODES = {codes.ABNORMAL_TERMINATION, codes.SPAWN_ERROR, codes.NOT_RUNNING}  # exit code 7
 _ERRORS = {
     codes.SHUTDOWN_STATE: "shutting down", codes.BAD_NAME: "no such process", codes.BAD_SIGNAL: "bad signal name",
     codes.NO_FILE: "no such file", codes.NOT_EXECUTABLE: "file is not executable",
@@ -31,7 +31,7 @@ def start(session: Session, args: list[str]) -> int:
     names, as_json = _flag(args)
     if not names:
         raise Failed("Error: start requires a process name", USAGE)
-    return _told(session, _ask(session, "start", names), forgiven=codes.ALREADY_STARTED, as_json=as_json)
+    return _print_results(session, _request(session, "start", names), forgiven=codes.ALREADY_STARTED, as_json=as_json)
 
 
 def stop(session: Session, args: list[str]) -> int:
@@ -42,7 +42,7 @@ def stop(session: Session, args: list[str]) -> int:
     names, as_json = _flag(args)
     if not names:
         raise Failed("Error: stop requires a process name")
-    return _told(session, _ask(session, "stop", names), forgiven=codes.NOT_RUNNING, as_json=as_json)
+    return _print_results(session, _request(session, "stop", names), forgiven=codes.NOT_RUNNING, as_json=as_json)
 
 
 def restart(session: Session, args: list[str]) -> int:
@@ -56,11 +56,11 @@ def restart(session: Session, args: list[str]) -> int:
     if not names:
         raise Failed("Error: restart requires a process name")
     had = {view["name"] for view in session.client.get("/api/v1/status")["programs"] if view["pid"] is not None}
-    results = _ask(session, "restart", names)
+    results = _request(session, "restart", names)
     for result in [] if as_json else results:
         if result["code"] == codes.SUCCESS:
             session.say(f"{result['name']}: {'stopped' if result['name'] in had else 'ERROR (not running)'}")
-    return _told(session, results, forgiven=codes.ALREADY_STARTED, as_json=as_json)
+    return _print_results(session, results, forgiven=codes.ALREADY_STARTED, as_json=as_json)
 
 
 def signal(session: Session, args: list[str]) -> int:
@@ -71,7 +71,7 @@ def signal(session: Session, args: list[str]) -> int:
     words, as_json = _flag(args)
     if len(words) < 2:
         raise Failed("Error: signal requires a signal name and a process name")
-    return _told(session, _ask(session, "signal", words[1:], signal=words[0]), as_json=as_json)
+    return _print_results(session, _request(session, "signal", words[1:], signal=words[0]), as_json=as_json)
 
 
 def clear(session: Session, args: list[str]) -> int:
@@ -82,7 +82,7 @@ def clear(session: Session, args: list[str]) -> int:
     names, as_json = _flag(args)
     if not names:
         raise Failed("Error: clear requires a process name")
-    return _told(session, _ask(session, "clear", names), as_json=as_json)
+    return _print_results(session, _request(session, "clear", names), as_json=as_json)
 
 
 def _flag(args: list[str]) -> tuple[list[str], bool]:
@@ -90,26 +90,26 @@ def _flag(args: list[str]) -> tuple[list[str], bool]:
     return [arg for arg in args if arg != "--json"], "--json" in args
 
 
-def _ask(session: Session, verb: str, names: list[str], signal: str = "") -> list[Any]:
+def _request(session: Session, verb: str, names: list[str], signal: str = "") -> list[Any]:
     body: dict[str, object] = {"verb": verb, "names": names, "signal": signal}
     results: list[Any] = session.client.post("/api/v1/ask", body)["results"]
     return results
 
 
-def _told(session: Session, results: list[Any], forgiven: int | None = None, *, as_json: bool = False) -> int:
+def _print_results(session: Session, results: list[Any], forgiven: int | None = None, *, as_json: bool = False) -> int:
     """Print one line per result, and return the exit code of the last failure, as Supervisor does."""
     if as_json:
         session.say_json({"results": results})
     else:
-        _say_results(session, results)
+        _print_lines(session, results)
     exit_code = OK
     for fault in (result["code"] for result in results):
         if fault not in {codes.SUCCESS, forgiven}:
-            exit_code = NOT_RUNNING if fault in _DEAD else GENERIC
+            exit_code = NOT_RUNNING if fault in _NOT_RUNNING_CODES else GENERIC
     return exit_code
 
 
-def _say_results(session: Session, results: list[Any]) -> None:
+def _print_lines(session: Session, results: list[Any]) -> None:
     for result in results:
         fault, name, said = result["code"], text.printable(result["name"]), text.printable(result["text"])
         session.say(f"{name}: {said}" if fault == codes.SUCCESS else f"{name}: ERROR ({_ERRORS.get(fault, said)})")
@@ -127,7 +127,7 @@ def pid(session: Session, args: list[str]) -> int:
 
     The process id of the daemon, or of programs; 0 for a program that is down.
     """
-    given, options = take(args, "--json")
+    given, options = parse_options(args, "--json")
     status = session.client.get("/api/v1/status")
     if not given:
         daemon = status["daemon"]["pid"]
@@ -157,8 +157,8 @@ def avail(session: Session, args: list[str]) -> int:
 
     Every configured program: in use or not, auto or manual start, priority.
     """
-    names, options = take(args, "--json")
-    _none(names, "avail")
+    names, options = parse_options(args, "--json")
+    _reject_arguments(names, "avail")
     views = session.client.get("/api/v1/status")["programs"]
     try:
         added = session.client.post("/api/v1/reread", {})["added"]
@@ -183,8 +183,8 @@ def reread(session: Session, args: list[str]) -> int:
 
     Read the configuration and say what `update` would change. Changes nothing.
     """
-    names, options = take(args, "--json")
-    _none(names, "reread")
+    names, options = parse_options(args, "--json")
+    _reject_arguments(names, "reread")
     changes = _changes(session, "/api/v1/reread", {})
     if "--json" in options:
         session.say_json(changes)
@@ -199,7 +199,7 @@ def update(session: Session, args: list[str]) -> int:
 
     Read the configuration and apply its changes; other programs keep running.
     """
-    names, options = take(args, "--dry-run", "--json")
+    names, options = parse_options(args, "--dry-run", "--json")
     dry_run = "--dry-run" in options
     known = {view["name"] for view in session.client.get("/api/v1/status")["programs"]}
     changes = _changes(session, "/api/v1/update", {"names": names, "dry_run": dry_run})
@@ -286,10 +286,10 @@ def shutdown(session: Session, args: list[str]) -> int:
 
     Every worker saves and exits, then the daemon ends.
     """
-    _none(args, "shutdown")
-    if session.options.interactive and not _really("shut the remote supervisord process down"):
+    _reject_arguments(args, "shutdown")
+    if session.options.interactive and not _confirmed("shut the remote supervisord process down"):
         return OK
-    _ask(session, "shutdown", [])
+    _request(session, "shutdown", [])
     session.say("Shut down")
     return OK
 
@@ -299,15 +299,15 @@ def reload(session: Session, args: list[str]) -> int:
 
     The daemon restarts with its newest code; workers keep running.
     """
-    _none(args, "reload")
-    if session.options.interactive and not _really("restart the remote supervisord process"):
+    _reject_arguments(args, "reload")
+    if session.options.interactive and not _confirmed("restart the remote supervisord process"):
         return OK
-    _ask(session, "reload", [])
+    _request(session, "reload", [])
     session.say("Restarted supervisord")
     return OK
 
 
-def _really(what: str) -> bool:
+def _confirmed(what: str) -> bool:
     try:
         return input(f"Really {what} y/N? ").lower().startswith("y")
     except EOFError:
@@ -319,8 +319,8 @@ def version(session: Session, args: list[str]) -> int:
 
     The daemon's version.
     """
-    names, options = take(args, "--json")
-    _none(names, "version")
+    names, options = parse_options(args, "--json")
+    _reject_arguments(names, "version")
     found = session.client.get("/api/v1/status")["daemon"]["version"]
     if "--json" in options:
         session.say_json({"daemon": found})
@@ -334,8 +334,8 @@ def config(session: Session, args: list[str]) -> int:
 
     Every setting with its value and where it comes from.
     """
-    names, options = take(args, "--json")
-    _none(names, "config")
+    names, options = parse_options(args, "--json")
+    _reject_arguments(names, "config")
     rows = session.page("config")["settings"]
     if "--json" in options:
         session.say_json({"settings": rows})
@@ -347,6 +347,6 @@ def config(session: Session, args: list[str]) -> int:
     return OK
 
 
-def _none(args: list[str], verb: str) -> None:
+def _reject_arguments(args: list[str], verb: str) -> None:
     if args:
         raise Failed(f"Error: {verb} accepts no arguments")

@@ -11,7 +11,7 @@ import shutil
 import threading
 
 from supervisor.ctl.outcome import NOT_EXECUTABLE, NOT_FOUND, TIMED_OUT, UNKNOWN_GPU, USAGE, Failed
-from supervisor.ctl.session import Session, take, whole
+from supervisor.ctl.session import Session, parse_int, parse_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from supervisor.policy.box.readings import Gpus
 
 _LOOK_S = 0.5
-_TELL_S = 30.0
+_WARN_EVERY_S = 30.0
 _VALUED = ("--min-free-mb", "--gpu", "--timeout", "--poll", "--fallback-batch", "--if-no-gpu")
 _MB = 2**20
 
@@ -32,7 +32,7 @@ def wait_gpu(session: Session, args: list[str]) -> int:
     """
     # This process becomes the command: the function never returns, it can only raise Failed.
     given, command = (args[: args.index("--")], args[args.index("--") + 1 :]) if "--" in args else (args, [])
-    plain, options = take(given, valued=_VALUED)
+    plain, options = parse_options(given, valued=_VALUED)
     if plain or not command:
         raise Failed("Error: wait-gpu needs a command after --: wait-gpu --min-free-mb 12000 -- python train.py", USAGE)
     if shutil.which(command[0]) is None:  # report this now, not after an hour of waiting
@@ -55,15 +55,15 @@ def _asked(options: dict[str, str], session: Session) -> tuple[Wish, bool]:
 
     found: Settings | None = settings(session.options)
     gate = GateSettings() if found is None else found.gate
-    least_mb = whole(options.get("--min-free-mb", str(gate.min_free_mb)), "--min-free-mb")
+    least_mb = parse_int(options.get("--min-free-mb", str(gate.min_free_mb)), "--min-free-mb")
     if not least_mb:
         raise Failed("Error: how much memory? Use --min-free-mb N, or set min_free_mb in [gate] of the configuration", USAGE)
     without = options.get("--if-no-gpu", "fail")
     if without not in {"fail", "run"}:
         raise Failed(f"Error: --if-no-gpu is fail or run, not {without!r}", USAGE)
-    fallback = whole(options["--fallback-batch"], "--fallback-batch", least=1) if "--fallback-batch" in options else None
+    fallback = parse_int(options["--fallback-batch"], "--fallback-batch", least=1) if "--fallback-batch" in options else None
     wish = Wish(
-        gpu=whole(options.get("--gpu", "0"), "--gpu"), pinned="--gpu" in options, configured_bytes=least_mb * _MB,
+        gpu=parse_int(options.get("--gpu", "0"), "--gpu"), pinned="--gpu" in options, configured_bytes=least_mb * _MB,
         learned_bytes=None, poll_s=_seconds(options, "--poll", gate.poll_s),
         timeout_s=_seconds(options, "--timeout", gate.timeout_s), on_timeout="give_up", fallback_batch=fallback,
         waited_s=0.0,
@@ -116,7 +116,7 @@ def _wait(session: Session, wish: Wish, *, run_without: bool) -> int | None:
                 return verdict.batch_size
             if verdict.answer is Answer.GIVE_UP:
                 raise Failed(f"wait-gpu: {verdict.why}", TIMED_OUT if waited_s >= wish.timeout_s else USAGE)
-            if verdict.answer is Answer.WAIT and waited_s - warned_s >= _TELL_S:
+            if verdict.answer is Answer.WAIT and waited_s - warned_s >= _WARN_EVERY_S:
                 session.warn(f"wait-gpu: {verdict.why} ({waited_s:.0f} of {wish.timeout_s:g} s)")
                 warned_s = waited_s
             never.wait(_LOOK_S)
@@ -127,5 +127,5 @@ def _wait(session: Session, wish: Wish, *, run_without: bool) -> int | None:
 def _without(session: Session, gpus: Gpus, *, run_without: bool) -> None:
     why = f"wait-gpu: the GPUs cannot be read: {gpus.error or 'this box has none'}"
     if not run_without:
-        raise Failed(f"{why}; --if-no-gpu run starts the command all the same", UNKNOWN_GPU)
+        raise Failed(f"{why}; --if-no-gpu run starts the command anyway", UNKNOWN_GPU)
     session.warn(f"{why}; the command starts anyway")

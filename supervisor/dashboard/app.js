@@ -107,13 +107,13 @@ const series = () => [...new Set([RETURN, "steps_per_s", present().series])];
 
 let soon = 0;
 
-function heard(kind, data) {
+function onEvent(kind, data) {
   if (kind === "how") state.how = data;
-  if (kind === "whole") told(data);
-  if (kind === "change" && state.status) told(applied(state.status, data));
+  if (kind === "whole") setStatus(data);
+  if (kind === "change" && state.status) setStatus(applied(state.status, data));
 }
 
-function told(status) {
+function setStatus(status) {
   const before = state.status;
   if (status.wall_s !== before?.wall_s) state.seen_ms = Date.now();
   state.status = status;
@@ -209,17 +209,17 @@ const where = ({ box, level, boot_up_s }) => [
 const controls = () => html`<label>Since <select @change=${(event) => on.choose({ window: event.target.value })}>${
   Object.entries(WINDOWS).map(([key, [, word]]) => html`<option value=${key} ?selected=${key === choice.window}>${word}</option>`)}</select></label>`;
 
-let said = "";
+let shownAge = "";
 
 /** Show the age of the newest status; an old status turns the page grey. */
 function drawAge() {
   const age_ms = state.seen_ms === null ? null : Date.now() - state.seen_ms;
   const old = age_ms !== null && age_ms > OLD_MS;
   document.body.classList.toggle("old", old);
-  const words = state.seen_ms === null ? "connects …"
-    : old ? `No news for ${span(age_ms / 1000)}: what you see is of ${clockSeconds(state.status.wall_s)}`
+  const words = state.seen_ms === null ? "Connecting …"
+    : old ? `No update for ${span(age_ms / 1000)}: showing the state at ${clockSeconds(state.status.wall_s)}`
     : `${state.status.daemon.state === "running" ? "live" : `the daemon is ${state.status.daemon.state}`}`;
-  if (words !== said) document.getElementById("live").textContent = said = words;
+  if (words !== shownAge) document.getElementById("live").textContent = shownAge = words;
 }
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
@@ -237,7 +237,7 @@ fetch(new URL("references.json", import.meta.url)).then((answer) => answer.json(
   draw();
 });
 for (const id of ["sentence", "live"]) at(id).replaceChildren(); // remove the placeholders of the loading page
-new Live(heard, () => state.status);
+new Live(onEvent, () => state.status);
 draw();
 
 export { charts, renew }; // for tests: they have no other access to the page

@@ -13,15 +13,15 @@ const POLL_MS = 2_000;
 const RETRY_MS = 30_000;
 
 export class Live {
-  #tell;
+  #notify;
   #current;
   #channel = new BroadcastChannel(NAME);
   #leads = false;
   #ended = new AbortController();
 
-  /** `tell(kind, data)` is called with "whole", "change" and "how" (stream, poll); `current()` is the newest status. */
-  constructor(tell, current) {
-    this.#tell = tell;
+  /** `notify(kind, data)` is called with "whole", "change" and "how" (stream, poll); `current()` is the newest status. */
+  constructor(notify, current) {
+    this.#notify = notify;
     this.#current = current;
     this.#channel.onmessage = ({ data }) => this.#heard(data);
     document.addEventListener("visibilitychange", () => this.#seen());
@@ -32,7 +32,7 @@ export class Live {
     this.#ended.abort();
     if (document.hidden) return;
     this.#ended = new AbortController();
-    this.#take(this.#ended.signal);
+    this.#waitForLock(this.#ended.signal);
     this.#channel.postMessage({ kind: "hello" });
   }
 
@@ -41,12 +41,12 @@ export class Live {
       const whole = this.#leads && this.#current();
       if (whole) this.#channel.postMessage({ kind: "whole", data: whole });
     } else if (!this.#leads && !document.hidden) {
-      this.#tell(kind, data);
+      this.#notify(kind, data);
     }
   }
 
   /** Wait for the lock, then lead until this tab is hidden. */
-  async #take(signal) {
+  async #waitForLock(signal) {
     if (!navigator.locks) return this.#lead(signal);
     try {
       await navigator.locks.request(NAME, { signal }, () => this.#lead(signal));
@@ -68,7 +68,7 @@ export class Live {
   }
 
   #pass(kind, data) {
-    this.#tell(kind, data);
+    this.#notify(kind, data);
     this.#channel.postMessage({ kind, data });
   }
 

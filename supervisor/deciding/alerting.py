@@ -49,13 +49,13 @@ def pursue(context: DecisionContext, before: State) -> None:
     """Raise this turn's alerts and held alerts that are due, drop old alerts, and send each idle target its next alert."""
     found = [replace(alert, text=_shown(alert)) for alert in _found(context, before)]
     for number, alert in enumerate(found):
-        _tell(context, alert, number)
+        _log_alert(context, alert, number)
     if context.memory.ended:
         return
     if context.settings.alerts.targets:
         for alert in found:
-            _take_in(context, alert)
-        _tell_held(context)
+            _raise_or_hold(context, alert)
+        _raise_due_held(context)
     if context.state.alerts.queue:
         _drop(context)
         _send(context)
@@ -261,12 +261,12 @@ def _id(context: DecisionContext, number: int) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _tell(context: DecisionContext, alert: Alert, number: int) -> None:
+def _log_alert(context: DecisionContext, alert: Alert, number: int) -> None:
     message = Notice(_id(context, -1 - number), alert.kind, alert.severity, alert.text, context.wall_s, alert.program)
     context.command(commands.Tell(message))
 
 
-def _take_in(context: DecisionContext, alert: Alert) -> None:
+def _raise_or_hold(context: DecisionContext, alert: Alert) -> None:
     """Raise the alert, or hold it back."""
     rules, record = context.settings.alerts, context.state.alerts
     if not rule.wanted(rules, alert.kind, alert.severity):
@@ -280,7 +280,7 @@ def _take_in(context: DecisionContext, alert: Alert) -> None:
         _raise(context, alert)
 
 
-def _tell_held(context: DecisionContext) -> None:
+def _raise_due_held(context: DecisionContext) -> None:
     """Raise held alerts that are due: one alert for each kind and program, the longest held first."""
     rules = context.settings.alerts
     held = sorted(context.state.alerts.held.items(), key=lambda item: (item[1].since_s, item[0]))

@@ -44,19 +44,19 @@ def fill_slots(context: DecisionContext, *, staggered: bool = True) -> None:
         return
     if context.memory.lease_awaited_until_s(context.now_s) is not None:
         return
-    _shed(context)
+    _stop_excess(context)
     _rotate(context)
     programs = context.state.programs.values()
     trainings = [program for program in programs if not program.service]
     processes = sum(1 for program in trainings if program.phase in HAS_PROCESS)
-    kept = sum(1 for program in trainings if _keeps_slot(program) or _held(context, program))
+    kept = sum(1 for program in trainings if _keeps_slot_in_backoff(program) or _keeps_slot_in_rollback(context, program))
     ready = [(program, spec) for program in programs if (spec := _to_start(context, program)) is not None]
     waiting: dict[int | None, str] = {}  # by GPU: the first program that waits for its memory; later ones wait behind it
     for program, spec in sorted(ready, key=_by_claim):
         if program.service:  # a service takes no slot
             _admit(context, program, spec, waiting)
             continue
-        kept -= _keeps_slot(program)
+        kept -= _keeps_slot_in_backoff(program)
         if processes + kept < _slots(context):
             if staggered and program.phase is Phase.QUEUED and _waits_for_another(context):
                 continue
@@ -81,7 +81,7 @@ def _by_claim(item: tuple[Program, ProgramSpec]) -> tuple[int, bool, float, str]
     return spec.priority, not program.interrupted, program.since_s, program.name
 
 
-def _shed(context: DecisionContext) -> None:
+def _stop_excess(context: DecisionContext) -> None:
     """With fewer slots than running programs (after a lower level), ask the least important to save and exit."""
     programs = [program for program in context.state.programs.values() if not program.service]
     holders = [p for p in programs if p.attempt is not None and p.attempt.stop is None]
@@ -137,14 +137,14 @@ def _waits_for_another(context: DecisionContext) -> bool:
     return True
 
 
-def _keeps_slot(program: Program) -> bool:
+def _keeps_slot_in_backoff(program: Program) -> bool:
     """Whether a program without a process keeps its slot: its whole restart delay is at most `_HOLDS_SLOT_S`."""
     if program.retry_at_s is None or program.slow:
         return False
     return program.retry_at_s - program.since_s <= _HOLDS_SLOT_S
 
 
-def _held(context: DecisionContext, program: Program) -> bool:
+def _keeps_slot_in_rollback(context: DecisionContext, program: Program) -> bool:
     """Whether an interrupted program keeps its slot while a rollback replaces its checkpoints (`backups.py`)."""
     return program.phase is Phase.QUEUED and program.interrupted and context.state.backups.holds(program.name)
 
@@ -258,7 +258,7 @@ def stop(
     if grace_s is None:
         spec = context.spec(name)
         grace_s = _GRACE_S if spec is None else spec.stop_grace_s
-    time_spent.tell(context, name)
+    time_spent.record_tally(context, name)
     context.record(facts.StopIntended(why, name, attempt.token, reason, by, grace_s))
     set_control(context, name, attempt.token, leave_by_s=context.now_s + grace_s)
     context.command(commands.AskToLeave(name, attempt.token))
@@ -302,7 +302,7 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     if attempt.stop is None:
         verdict, fault = cluster.verdict(ending, spec.done_codes if spec is not None else (0,), verdict)
     ended_at_s = None if ending.ended_at_s is None else max(attempt.intended_at_s, min(context.now_s, ending.ended_at_s))
-    time_spent.tell_end(context, *context.present(name), ending, ended_at_s)
+    time_spent.record_end(context, *context.present(name), ending, ended_at_s)
     own_checkpoints.note_last(context, name)
     accounted = context.state.oom_kills
     if not ending.oom_own:
@@ -310,7 +310,7 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
         accounted = out_of_memory.accounted_after(ending.oom_kills, accounted, killed=killed)
     early = spec is not None and _is_early(context, spec, attempt, verdict, ended_at_s)
     if spec is not None and verdict.cause == "done" and (early or spec.restart == restart.ALWAYS):
-        reason = f"ended within {spec.start_s:g} s of its start" if early else "ended, and is to run always"
+        reason = f"ended within {spec.start_s:g} s of its start" if early else "ended, but `restart` is always"
         verdict = Diagnosis("ended", counted=True, why=f"{reason}: {verdict.why}")
     left, (steps, at_least) = len(ending.leftovers), _last_position(context, *context.present(name), ending)
     why = verdict.why + (f"; {left} leftover process{'' if left == 1 else 'es'} ended" if left else "")
@@ -362,7 +362,7 @@ def _follow(context: DecisionContext, name: str, attempt: Attempt, ending: Endin
     elif attempt.stop is None and not context.state.programs[name].wanted:
         # The journal has the operator's request, but the fact of the stop was in a damaged part.
         context.record(facts.StayedDown("stopped by the operator", name))
-        context.settle(name)
+        context.answer_waiting(name)
     elif verdict.cause == "done":
         context.record(facts.Finished(verdict.why, name))
     elif verdict.cause == job_end.CANCELLED:
@@ -396,7 +396,7 @@ def _after_stop(context: DecisionContext, name: str, asked: Stop) -> None:
     else:
         why = _AFTER_STOP.get(asked.reason, f"stopped on request ({asked.reason})")
         context.record(facts.Requeued(why, name, handed_on=asked.reason == "rotation"))
-    context.settle(name)
+    context.answer_waiting(name)
 
 
 _AFTER_STOP = {
@@ -495,7 +495,7 @@ def resumed(context: DecisionContext, program: Program, token: str, step: int) -
         why = f"no checkpoint was found, although there was one at step {program.ckpt_step:,}; {why}"
     if step and step == program.quarantined_step:
         # The daemon died before it set the checkpoint aside, or the disk failed: the same deaths would repeat for ever.
-        why += "; that checkpoint was to be set aside and is set aside now"
+        why += "; that checkpoint should have been set aside before; it is set aside now"
         if not program.ckpt_path:  # the program's own checkpoints are set aside at its next start
             context.command(commands.QuarantineCheckpoint(program.name, step))
     context.record(
@@ -544,7 +544,7 @@ def _cost(cost: Loss) -> str:
     return f"{IN_WORDS[cost.bound]}{cost.steps:,} steps lost" + (f" ({', '.join(details)})" if details else "")
 
 
-def shows_first(context: DecisionContext, program: Program, token: str, step: int) -> None:
+def record_first_step(context: DecisionContext, program: Program, token: str, step: int) -> None:
     """Record the first step in an attempt's own output. It resumed at this step or before, which gives the least loss.
 
     Example: the newest step of the previous attempt is 50,000. If this attempt shows 48,100 first, at least 1,900 steps are

@@ -31,7 +31,7 @@ def on_asked(context: DecisionContext, item: Asked) -> None:
         result = (item.text or item.verb.value, SHUTDOWN_STATE, "extralife is shutting down")
     elif item.verb is Verb.BACKUP:
         names = item.names or tuple(sorted(context.state.programs))
-        result = (begin(context, rule.OPERATOR, item.text, names, why=f"{item.by} requested it"), SUCCESS, "begun")
+        result = (begin(context, rule.OPERATOR, item.text, names, why=f"{item.by} requested it"), SUCCESS, "started")
     else:
         result = _roll_back(context, item)
     context.command(commands.Reply(item.request_id, (result,)))

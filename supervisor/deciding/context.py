@@ -54,7 +54,7 @@ class DecisionContext:
     def command(self, command: Command) -> None:
         self.commands.append(command)
 
-    def keep_watch(self, name: str, watch: Observation) -> None:
+    def keep_observation(self, name: str, watch: Observation) -> None:
         """Remember an observation. The dictionary is copied once a turn: one copy for each of 200 programs would be slow."""
         if self._watches is None or self.memory.watches is not self._watches:
             self._watches = dict(self.memory.watches)
@@ -88,7 +88,7 @@ class DecisionContext:
             raise AssertionError(f"{name} has no attempt")
         return program, program.attempt
 
-    def settle(self, name: str, code: int = SUCCESS, text: str | None = None) -> None:
+    def answer_waiting(self, name: str, code: int = SUCCESS, text: str | None = None) -> None:
         """Answer requests that wait for this program to stop. Each is answered once it waits for no other program.
 
         With a `text` and one of Supervisor's fault codes, the answer says that the program did not stop, and why.

@@ -69,14 +69,14 @@ AnyInput = (
 def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, wall_s: float, boot_id: str) -> Decision:
     """The decision on `item`, given the durable state (`state`) and recent observations (`memory`)."""
     context = DecisionContext(settings, state, memory, item.now_s, wall_s, boot_id)
-    _tell_trouble(context)
+    _record_journal_trouble(context)
     if not isinstance(item, Began):  # `on_began` first finds out whether this is the same boot
         clocks.notice(context)
     notice_own_absence(context)
     match item:
         case Sampled():
             on_sampled(context, item)
-            levels.on_look(context)
+            levels.on_sample(context)
         case Woke():
             pass  # every input checks the deadlines, below
         case Ended():
@@ -95,7 +95,7 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
         case Began():
             on_began(context, item)
         case _:
-            _keep_house(context, item)
+            _on_housekeeping(context, item)
     on_deadlines(context)
     backups.pursue(context)
     notices.pursue(context)
@@ -117,13 +117,14 @@ def _on_start(context: DecisionContext, item: CheckpointsFound | SpawnSucceeded 
         on_spawn_broke(context, item)
 
 
-Copies = BackupChecked | BackupDue | BackupMade | BackupRestored | LeaseFound | OffsiteDone | OffsiteDue
-House = (
-    AlertTried | ClockMoved | ConfigFaulty | EndNoticesRead | FoundationsLooked | JobsSeen | ReportDue | SnapshotDue | Copies
-)
+CopiesInput = BackupChecked | BackupDue | BackupMade | BackupRestored | LeaseFound | OffsiteDone | OffsiteDue
+HousekeepingInput = (
+    AlertTried | ClockMoved | ConfigFaulty | EndNoticesRead | FoundationsLooked | JobsSeen | ReportDue | SnapshotDue
+    | CopiesInput
+)  # fmt: skip
 
 
-def _keep_house(context: DecisionContext, item: House) -> None:
+def _on_housekeeping(context: DecisionContext, item: HousekeepingInput) -> None:
     """Handle inputs that concern no attempt: clock, config, files, cluster, alerts, backups, and copies off the box."""
     match item:
         case ConfigFaulty():
@@ -144,10 +145,10 @@ def _keep_house(context: DecisionContext, item: House) -> None:
             why = f"state after {item.facts:,} more facts"
             context.record(facts.Snapshot(why, encoded(context.state)))
         case _:
-            _keep_copies(context, item)
+            _on_copies(context, item)
 
 
-def _keep_copies(context: DecisionContext, item: Copies) -> None:
+def _on_copies(context: DecisionContext, item: CopiesInput) -> None:
     """Handle inputs about backups and copies off the box."""
     match item:
         case BackupChecked():
@@ -168,7 +169,7 @@ def _keep_copies(context: DecisionContext, item: Copies) -> None:
             assert_never(item)
 
 
-def _tell_trouble(context: DecisionContext) -> None:
+def _record_journal_trouble(context: DecisionContext) -> None:
     """Record that the journal could not be written or was restored, as the first fact of the next turn that succeeds.
 
     While the journal cannot be written, every turn tries to record this fact. So every sample (once a second) tests whether

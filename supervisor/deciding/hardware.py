@@ -32,7 +32,7 @@ def on_hardware(context: DecisionContext, item: Sampled) -> None:
     if item.gpus is context.memory.gpus and item.host is context.memory.host:
         return
     context.memory = replace(context.memory, gpus=item.gpus, host=item.host)
-    xids = () if item.gpus is None else _tell(context, item.gpus)
+    xids = () if item.gpus is None else _record_changes(context, item.gpus)
     _learn_needs(context)
     _precheck(context, xids)
 
@@ -40,14 +40,14 @@ def on_hardware(context: DecisionContext, item: Sampled) -> None:
 # --- incidents -----------------------------------------------------------------------------------------------------------
 
 
-def _tell(context: DecisionContext, gpus: Gpus) -> tuple[int, ...]:
+def _record_changes(context: DecisionContext, gpus: Gpus) -> tuple[int, ...]:
     """Record changes of the GPUs since the last sample. Returns the codes of new Xids."""
     unknown_since_s = context.state.gpus.unknown_since_s
     if gpus.gpus is None:
         if unknown_since_s is None:
             why = f"the GPUs cannot be read ({gpus.error}): decisions ignore them until they can"
             context.record(facts.GpusUnknown(why, gpus.error, gpus.hung_s))
-        return _tell_xids(context, gpus)
+        return _record_xids(context, gpus)
     if unknown_since_s is not None:
         after_s = context.now_s - unknown_since_s
         context.record(facts.GpusKnown(f"the GPUs can be read again, after {after_s:.0f} s", after_s))
@@ -58,11 +58,11 @@ def _tell(context: DecisionContext, gpus: Gpus) -> tuple[int, ...]:
         why = f"this box has {found}" + ("" if before is None else f"; it had {before} before")
         context.record(facts.GpusFound(why, count, names, tuple(gpu.uuid for gpu in gpus.gpus)))
     for gpu in gpus.gpus:
-        _tell_lost(context, gpu)
-    return _tell_xids(context, gpus)
+        _record_lost(context, gpu)
+    return _record_xids(context, gpus)
 
 
-def _tell_lost(context: DecisionContext, gpu: Gpu) -> None:
+def _record_lost(context: DecisionContext, gpu: Gpu) -> None:
     lost = gpu.index in context.state.gpus.lost
     if gpu.lost and not lost:
         why = f"GPU {gpu.index} no longer answers: {gpu.lost}; a reboot of the box may bring it back"
@@ -71,7 +71,7 @@ def _tell_lost(context: DecisionContext, gpu: Gpu) -> None:
         context.record(facts.GpuBack(f"GPU {gpu.index} answers again", gpu.index, gpu.uuid))
 
 
-def _tell_xids(context: DecisionContext, gpus: Gpus) -> tuple[int, ...]:
+def _record_xids(context: DecisionContext, gpus: Gpus) -> tuple[int, ...]:
     recorded_at_s, codes = dict(context.memory.xids_at_s), []
     new = [xid for xid in gpus.xids if xid.number > context.memory.xids_told]
     for xid in new:
@@ -159,7 +159,7 @@ def _precheck(context: DecisionContext, xids: tuple[int, ...]) -> None:
     vetoes = {rule: names.index(veto.cap) for rule, veto in context.state.vetoes.items() if veto.cap in names}
     changes, held = prechecks.weigh(
         context.settings.prechecks, found, present=present, now_s=context.now_s, vetoes=vetoes,
-        held=context.memory.objections, unseen=prechecks.unseen(box),
+        held=context.memory.objections, unseen=prechecks.unseen(box), blind=prechecks.blind(box),
     )  # fmt: skip
     context.memory = replace(context.memory, objections=held)
     for change in changes:

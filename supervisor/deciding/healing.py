@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from supervisor.deciding import health, own_checkpoints, time_spent
-from supervisor.deciding.attempts import note_resume, on_report, resumed, set_control, shows_first, stop
+from supervisor.deciding.attempts import note_resume, on_report, record_first_step, resumed, set_control, stop
 from supervisor.deciding.context import DecisionContext, kill_due_s
 from supervisor.deciding.hardware import on_hardware
 from supervisor.model import commands, facts
@@ -57,14 +57,14 @@ def on_sampled(context: DecisionContext, item: Sampled) -> None:
     context.looked_s = context.now_s if item.began_s is None else min(context.now_s, item.began_s)
     for name, token, report in item.reports:
         on_report(context, name, token, report)
-    looks = _keep_watch(context, item.samples)
+    looks = _observe(context, item.samples)
     for name, sample, before in looks:
         _look(context, name, sample, before, last_look_s)
     on_hardware(context, item)
     _settle(context, [name for name, _, _ in looks])
 
 
-def _keep_watch(context: DecisionContext, samples: dict[str, Sample]) -> list[tuple[str, Sample, Observation | None]]:
+def _observe(context: DecisionContext, samples: dict[str, Sample]) -> list[tuple[str, Sample, Observation | None]]:
     """Remember the samples. Returns those that may have consequences, each with the previous observation.
 
     With 200 programs most samples equal the previous one; these are skipped cheaply. Sampling less often instead would
@@ -80,7 +80,7 @@ def _keep_watch(context: DecisionContext, samples: dict[str, Sample]) -> list[tu
         if before is not None and _is_settled(context, found[0], sample):
             continue
         watch = Observation(sample.token, sample, sample.progress_at_s) if before is None else _watch(before, sample)
-        context.keep_watch(name, watch)
+        context.keep_observation(name, watch)
         if sample.steps_per_s is not None and sample.steps_per_s > 0:
             rates[name] = sample.steps_per_s
         looks.append((name, sample, before))
@@ -141,7 +141,7 @@ def notice_own_absence(context: DecisionContext) -> None:
 def _look(
     context: DecisionContext, name: str, sample: Sample, before: Observation | None, last_look_s: float | None
 ) -> None:
-    context.keep_watch(name, time_spent.on_look(context, name, before, context.memory.watches[name]))
+    context.keep_observation(name, time_spent.on_sample(context, name, before, context.memory.watches[name]))
     if before is not None and last_look_s is not None and context.memory.watches[name].moves > before.moves:
         _learn_gap(context, name, before, sample, last_look_s)
     _note_gpu(context, name, sample)
@@ -156,7 +156,7 @@ def _look(
     _note_unsaved(context, name, sample)
     _continue_children(context, name, sample)
     _judge(context, name, sample)
-    _forgive(context, name)
+    _end_streak(context, name)
     _choose_interval(context, name, sample)
     _note_slowness(context, name, sample)
     if before is not None:
@@ -180,7 +180,7 @@ def _become_ready(context: DecisionContext, name: str, sample: Sample) -> None:
     if program.phase is not Phase.STARTING or not _is_ready(context, program, attempt, sample):
         return
     after_s = context.now_s - attempt.intended_at_s
-    time_spent.tell_start(context, name)
+    time_spent.record_start(context, name)
     spec = context.spec(name)
     event = "training began" if spec is None or spec.start_s is None else "counts as started,"
     context.record(facts.BecameReady(f"{event} {after_s:.1f} s after its start", name, attempt.token, after_s))
@@ -250,7 +250,7 @@ def _note_first_step(context: DecisionContext, program: Program, attempt: Attemp
     """Record a resume at the newest checkpoint if that is known and not beyond the first step shown, else only that step."""
     begins = own_checkpoints.begins_at(attempt, sample)
     if begins is None or step < begins:
-        shows_first(context, program, sample.token, step)
+        record_first_step(context, program, sample.token, step)
     else:
         resumed(context, program, sample.token, begins)
 
@@ -373,7 +373,7 @@ def _note_gpu(context: DecisionContext, name: str, sample: Sample) -> None:
         return
     pids = frozenset(sample.pids if attempt.pid is None else (*sample.pids, attempt.pid))
     if works_on_gpu(_in_use(context.memory.gpus), pids):
-        context.keep_watch(name, replace(context.memory.watches[name], gpu_at_s=context.now_s))
+        context.keep_observation(name, replace(context.memory.watches[name], gpu_at_s=context.now_s))
 
 
 def _in_use(gpus: Gpus) -> tuple[GpuUse, ...]:
@@ -409,7 +409,7 @@ def _continue_children(context: DecisionContext, name: str, sample: Sample) -> N
             context.command(commands.ContinueChild(name, attempt.token, each.pid, each.start_ticks))
         halts[key] = recorded_s, context.now_s
     if halts != watch.halts:
-        context.keep_watch(name, replace(watch, halts=halts))
+        context.keep_observation(name, replace(watch, halts=halts))
 
 
 def _judge(context: DecisionContext, name: str, sample: Sample) -> None:
@@ -462,17 +462,17 @@ def _unhealthy(context: DecisionContext, program: Program, attempt: Attempt, sam
 def _examine(context: DecisionContext, name: str, attempt: Attempt, watch: Observation, verdict: stall.StallVerdict) -> None:
     """Ask for evidence; for a stopped process, send SIGCONT first and wait."""
     if attempt.stall != verdict.kind:
-        time_spent.tell(context, name, stalls=True)
+        time_spent.record_tally(context, name, stalls=True)
         context.record(facts.Stalled(verdict.why, name, attempt.token, verdict.kind, verdict.age_s, verdict.limit_s))
         watch = replace(watch, continued_at_s=None)
     if verdict.action is stall.Action.CONTINUE:
         if watch.continued_at_s is None:
-            context.keep_watch(name, replace(watch, continued_at_s=context.now_s, asked_at_s=None))
+            context.keep_observation(name, replace(watch, continued_at_s=context.now_s, asked_at_s=None))
             context.command(commands.SendSignal(name, attempt.token, "SIGCONT"))
             return
         if context.now_s - watch.continued_at_s <= context.settings.stall.continue_s:
             return  # wait for the effect of SIGCONT
-    context.keep_watch(name, replace(watch, asked_at_s=context.now_s))
+    context.keep_observation(name, replace(watch, asked_at_s=context.now_s))
     context.command(commands.TakeEvidence(name, attempt.token))
 
 
@@ -488,7 +488,7 @@ def _revive(context: DecisionContext, name: str, attempt: Attempt, *, works: boo
     how = "after SIGCONT" if attempt.stall == "stopped" else "by itself"
     does = "answers" if attempt.stall == UNHEALTHY else "works" if works else "makes progress"
     context.record(facts.Revived(f"{does} again {how}, {after_s:.1f} s after the stall", name, attempt.token, after_s))
-    context.keep_watch(name, replace(watch, continued_at_s=None, asked_at_s=None))
+    context.keep_observation(name, replace(watch, continued_at_s=None, asked_at_s=None))
 
 
 def on_evidence(context: DecisionContext, item: EvidenceTaken) -> None:
@@ -515,7 +515,7 @@ def on_deadlines(context: DecisionContext) -> None:
             why = "SIGKILL to its whole process tree at once, without time to save"
         if _is_held(context, name, attempt, attempt.stop):
             why += f"; {ending.HELD}"
-            context.settle(name, _FAILED, why)
+            context.answer_waiting(name, _FAILED, why)
         context.record(facts.KillIntended(why, name, attempt.token, waited_s))
         context.command(commands.KillTree(name, attempt.token))
 
@@ -529,7 +529,7 @@ def _is_held(context: DecisionContext, name: str, attempt: Attempt, asked: Stop)
 # --- health -----------------------------------------------------------------------------------------------------------
 
 
-def _forgive(context: DecisionContext, name: str) -> None:
+def _end_streak(context: DecisionContext, name: str) -> None:
     """End the streak of deaths after `healthy_s` of training with *progress*; uptime alone is not enough."""
     program, attempt = context.present(name)
     if program.streak == 0 or attempt.ready_at_s is None or attempt.stall is not None:
@@ -604,7 +604,7 @@ def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:
         context.command(commands.TakeEvidence(name, sample.token))
     recorded = context.present(name)[1].slow_at_s is not None
     if (since_s, recorded) != (watch.slow_since_s, watch.slow_told):
-        context.keep_watch(name, replace(watch, slow_since_s=since_s, slow_told=recorded))
+        context.keep_observation(name, replace(watch, slow_since_s=since_s, slow_told=recorded))
     _end_slowness(context, name)
 
 
@@ -635,7 +635,7 @@ def _note_divergence(context: DecisionContext, name: str, before: Observation, s
     began = bad and watch.nan_since_s is None
     fine_step = old.steps if began else watch.fine_step if bad else None
     if (since_s, fine_step) != (watch.nan_since_s, watch.fine_step):
-        context.keep_watch(name, replace(watch, nan_since_s=since_s, fine_step=fine_step))
+        context.keep_observation(name, replace(watch, nan_since_s=since_s, fine_step=fine_step))
     program, attempt = context.present(name)
     if attempt.stop is None and divergence.persists(context.settings.divergence, now_s=context.now_s, bad_since_s=since_s):
         for_s = context.settings.divergence.nan_for_s

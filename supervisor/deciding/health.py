@@ -41,7 +41,7 @@ def _well(context: DecisionContext, name: str, illness: str) -> None:
     watch, (_, attempt) = context.memory.watches[name], context.present(name)
     spells = {key: spell for key, spell in watch.spells.items() if key != illness}
     well_at = watch.well_at if watch.sample.steps is None else {**watch.well_at, illness: watch.sample.steps}
-    context.keep_watch(name, replace(watch, spells=spells, well_at=well_at))
+    context.keep_observation(name, replace(watch, spells=spells, well_at=well_at))
     if illness in attempt.illnesses:
         context.record(facts.Healed(f"healthy again ({illness}): {figures(watch.sample)}", name, attempt.token, illness))
 
@@ -52,7 +52,7 @@ def _goes_on(context: DecisionContext, name: str, illness: str, *, began: bool) 
     if spell is None:
         if began:
             spell = IllnessSpell(context.now_s, watch.sample.episodes)
-            context.keep_watch(name, replace(watch, spells={**watch.spells, illness: spell}))
+            context.keep_observation(name, replace(watch, spells={**watch.spells, illness: spell}))
         return
     if illness in attempt.illnesses or attempt.stop is not None:
         return
@@ -60,14 +60,16 @@ def _goes_on(context: DecisionContext, name: str, illness: str, *, began: bool) 
     games = None if played is None or spell.episodes is None else played - spell.episodes
     for_s = context.now_s - spell.since_s
     if health.lasted(context.settings.health, illness, for_s=for_s, games=games):
-        _tell(context, name, illness, f"for {for_s:.0f} s" if games is None else f"for {for_s:.0f} s and {games:,} games")
+        _record_illness(
+            context, name, illness, f"for {for_s:.0f} s" if games is None else f"for {for_s:.0f} s and {games:,} games"
+        )
 
 
-def _tell(context: DecisionContext, name: str, illness: str, how_long: str) -> None:
+def _record_illness(context: DecisionContext, name: str, illness: str, how_long: str) -> None:
     watch, (program, attempt) = context.memory.watches[name], context.present(name)
     spec = context.spec(name)
     action = health.action(context.settings.health, illness, None if spec is None else spec.on_sick)
-    why = f"{health.WORDS[illness]} {how_long}: {figures(watch.sample)}; {_THEN[action]}"
+    why = f"{health.WORDS[illness]} {how_long}: {figures(watch.sample)}; {_ACTION_WORDS[action]}"
     evidence = {key: f"{value:.6g}" for key, value in _numbers(watch.sample).items() if value is not None}
     fine_step = watch.well_at.get(illness, attempt.resumed_step)
     context.record(facts.Sickened(why, name, attempt.token, illness, action, fine_step, evidence))
@@ -76,7 +78,7 @@ def _tell(context: DecisionContext, name: str, illness: str, how_long: str) -> N
         stop(context, program, context.present(name)[1], reason="sick", by="extralife", why=why, grace_s=grace_s)
 
 
-_THEN = {
+_ACTION_WORDS = {
     health.TELL: "it trains on",
     health.ROLLBACK: "it is killed and rolled back",
     health.NEW_SEED: "it saves and restarts with another random seed",

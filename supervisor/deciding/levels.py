@@ -66,14 +66,14 @@ def cap(context: DecisionContext) -> Cap:
 # --- a start, an update ---------------------------------------------------------------------------------------------------
 
 
-def settle_in(context: DecisionContext) -> None:
+def apply_level(context: DecisionContext) -> None:
     """After a start or an update: set up the ladder, and apply the settings of the wanted level."""
     pin = context.state.climb.pin
     if pin is not None and context.settings.place(pin.level) is None:
         why = f"the pin ends: the config no longer has level {pin.level}"
         context.record(facts.LevelUnpinned(why, pin.level, "the config"))
     if context.settings.climbs:
-        _lay(context)
+        _begin_ladder(context)
     context.settings = context.settings.at(_wanted(context))
 
 
@@ -87,7 +87,7 @@ def _wanted(context: DecisionContext) -> str:
     return context.settings.start
 
 
-def _lay(context: DecisionContext) -> None:
+def _begin_ladder(context: DecisionContext) -> None:
     """Begin the record of a new ladder, and keep the measurements of the levels that the previous ladder also had."""
     rungs, before = context.settings.rungs, context.state.climb.ladder
     ladder = tuple((rung.level.name, rung.level.shape) for rung in rungs)
@@ -116,11 +116,11 @@ def _lay(context: DecisionContext) -> None:
 # --- a sample ------------------------------------------------------------------------------------------------------------
 
 
-def on_look(context: DecisionContext) -> None:
+def on_sample(context: DecisionContext) -> None:
     """Add one sample to the measurement of the level in force; after enough training, ask the rule."""
     if not context.settings.climbs or context.state.stopping or context.memory.ended:
         return
-    tenure = _seen(context, _tenure(context))
+    tenure = _with_sample(context, _tenure(context))
     context.memory = replace(context.memory, tenure=tenure)
     if tenure.up_s >= context.settings.load.review_s:
         _review(context, tenure)
@@ -165,7 +165,7 @@ def _beats(context: DecisionContext, name: str) -> bool:
     return spec is not None and spec.source(context.memory.watches[name].sample.source) is Progress.BEAT
 
 
-def _seen(context: DecisionContext, tenure: Tenure) -> Tenure:
+def _with_sample(context: DecisionContext, tenure: Tenure) -> Tenure:
     """The tenure with one more sample. Time without samples does not count."""
     gap_s = context.now_s - tenure.seen_s
     blind = context.memory.blind_until_s is not None and context.now_s < context.memory.blind_until_s
@@ -224,10 +224,10 @@ def _review(context: DecisionContext, tenure: Tenure) -> None:
         )
     context.record(facts.Reviewed(verdict.why, tenure.level, tenure.up_s, reading, encoded(after)))
     context.memory = replace(context.memory, tenure=replace(tenure, up_s=0.0, window_s=0.0, gained=0))
-    _go(context, names(context)[verdict.level], verdict.why, "the rule", trial=verdict.trial)
+    _change_level(context, names(context)[verdict.level], verdict.why, "the rule", trial=verdict.trial)
 
 
-def _go(context: DecisionContext, level: str, why: str, by: str, *, trial: bool = False) -> None:
+def _change_level(context: DecisionContext, level: str, why: str, by: str, *, trial: bool = False) -> None:
     """Put another level in force (or end its trial): programs whose settings change restart, the others train on."""
     before = context.state.level
     if (before, context.state.climb.trial) == (level, trial):
@@ -246,7 +246,7 @@ def _go(context: DecisionContext, level: str, why: str, by: str, *, trial: bool 
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class RunningBefore:
     """The workers that ran when the host went down, as far as the journal knows."""
 
     workers: int
@@ -254,7 +254,7 @@ class Ran:
     changed_at_s: float | None = None  # last change of level in that boot; None: there was none
 
 
-def ran(context: DecisionContext) -> Ran:
+def running_before(context: DecisionContext) -> RunningBefore:
     """The workers that ran before a reboot. Call this before the reboot is recorded."""
     climb = context.state.climb
     trainings = [program for program in context.state.live.values() if not program.service and program.takes_level]
@@ -269,11 +269,11 @@ def ran(context: DecisionContext) -> Ran:
     changed_at_s = climb.changed_at_s
     if changed_at_s is not None and begun_s and changed_at_s <= max(begun_s):
         changed_at_s = None
-    return Ran(sum(attempt.pid is not None for attempt in attempts), since_s, changed_at_s)
+    return RunningBefore(sum(attempt.pid is not None for attempt in attempts), since_s, changed_at_s)
 
 
-def on_reboot(context: DecisionContext, reboot: facts.HostRebooted, before: Ran) -> None:
-    """Charge a reboot to a level and choose the next level. `before` is the result of `ran` before the reboot."""
+def on_reboot(context: DecisionContext, reboot: facts.HostRebooted, before: RunningBefore) -> None:
+    """Charge a reboot to a level and choose the next level. `before` is the result of `running_before` before the reboot."""
     remembered, climb = known(context.state), context.state.climb
     place = context.settings.place(reboot.level)
     if not context.settings.climbs or remembered is None or place is None:
@@ -305,7 +305,7 @@ def on_reboot(context: DecisionContext, reboot: facts.HostRebooted, before: Ran)
         verdict = LoadVerdict(place, trial=False, why=f"{pin.level} stays: it is pinned")
     why = f"{found.why}; {verdict.why}"
     context.record(facts.RebootJudged(why, names(context)[charged], found.weight, up_s, encoded(after)))
-    _go(context, names(context)[verdict.level], verdict.why, "the rule", trial=verdict.trial)
+    _change_level(context, names(context)[verdict.level], verdict.why, "the rule", trial=verdict.trial)
 
 
 # --- a node of a cluster --------------------------------------------------------------------------------------------------
@@ -332,7 +332,7 @@ def _judge_fault(context: DecisionContext, fault: facts.NodeFaulted, remembered:
     why = f"node {fault.node} was lost under {level}: {charge} against it; {verdict.why}"
     context.record(facts.NodeFaultJudged(why, fault.node, level, fault.weight, tenure.up_s, encoded(after)))
     context.memory = replace(context.memory, tenure=replace(tenure, up_s=0.0))
-    _go(context, names(context)[verdict.level], verdict.why, "the rule", trial=verdict.trial)
+    _change_level(context, names(context)[verdict.level], verdict.why, "the rule", trial=verdict.trial)
 
 
 # --- the operator --------------------------------------------------------------------------------------------------------
@@ -395,7 +395,7 @@ def _pin(context: DecisionContext, item: Asked, level: str) -> str:
     until_s = None if item.for_s is None else context.now_s + item.for_s
     why = f"{item.by} pinned level {level} {for_how}"
     context.record(facts.LevelPinned(why, level, item.by, until_s, text))
-    _go(context, level, why, item.by)
+    _change_level(context, level, why, item.by)
     against = cap(context) if context.settings.climbs else None
     although = f", although {against.why}" if against is not None and place is not None and place > against.level else ""
     return f"pinned {for_how}{although}"
@@ -404,7 +404,7 @@ def _pin(context: DecisionContext, item: Asked, level: str) -> str:
 def _unpin(context: DecisionContext, why: str, by: str) -> None:
     """End the pin. The load rule continues from the pinned level; without the rule, the config's level is in force again."""
     context.record(facts.LevelUnpinned(why, context.state.level, by))
-    _go(context, _wanted(context), why, by)
+    _change_level(context, _wanted(context), why, by)
 
 
 def _answer(context: DecisionContext, item: Asked, level: str, code: int, text: str) -> None:

@@ -66,7 +66,7 @@ def pursue(context: DecisionContext) -> None:
     """Close notices that are over, save and copy, and ask the programs to exit in time."""
     for each in tuple(context.state.notices.standing.values()):
         if rule.is_over(each.notice, context.now_s):
-            why = f"the end that {each.notice.source} announced has passed, and this box is still there: {each.notice.what}"
+            why = f"the end that {each.notice.source} announced did not happen, and this box still runs: {each.notice.what}"
             context.record(facts.EndCalledOff(why, each.notice.id, each.notice.source, passed=True))
         elif each.notice.until_s is not None:
             context.wake_for_upkeep(rule.over_at_s(each.notice.until_s))
@@ -74,7 +74,7 @@ def pursue(context: DecisionContext) -> None:
     context.memory = replace(context.memory, rescues={k: v for k, v in context.memory.rescues.items() if k in standing})
     if context.settings.launcher.remote:
         return  # the end of this host ends no job: the next daemon adopts the jobs
-    _tell_programs(context)
+    _update_end_files(context)
     if context.state.stopping or context.memory.ended:
         return
     for each in standing.values():
@@ -82,7 +82,7 @@ def pursue(context: DecisionContext) -> None:
     _leave(context)
 
 
-def _tell_programs(context: DecisionContext) -> None:
+def _update_end_files(context: DecisionContext) -> None:
     """Keep the files that EXTRALIFE_LEAVE_BY names up to date: scripts without beats read there when the box ends."""
     end, sent = context.state.notices.end(), context.memory.end_told
     live = {p.attempt.token: p.name for p in context.state.live.values() if p.attempt is not None}

@@ -39,10 +39,10 @@ def on_asked(context: DecisionContext, item: Asked) -> None:
         answer = (FAILED, _fenced(context))
     elif item.text == NOW:
         context.record(facts.OffsiteAsked(f"{item.by} requested a copy", rule.OPERATOR))
-        answer = (SUCCESS, "begun")
+        answer = (SUCCESS, "started")
     else:
         _want(context, item.text)
-        answer = (SUCCESS, "begun")
+        answer = (SUCCESS, "started")
     context.command(commands.Reply(item.request_id, ((item.text, *answer),)))
 
 
@@ -79,12 +79,12 @@ def on_lease(context: DecisionContext, item: LeaseFound) -> None:
             f"brings them back"
         )
         context.record(facts.OffsiteFenced(why, lease.box, lease.since_s, lease.token, lease.place))
-    elif item.claim is rule.Claim.FOREIGN and record.fence is not None and _says_nothing(record.fence, lease):
-        why = f"this repository is box {lease.box}'s and says nothing of these trainings, so the programs run here"
+    elif item.claim is rule.Claim.FOREIGN and record.fence is not None and _is_other_repository(record.fence, lease):
+        why = f"this repository is box {lease.box}'s and has no record of these trainings, so the programs run here"
         context.record(facts.OffsiteReleased(why))
 
 
-def _says_nothing(fence: Fence, lease: rule.Lease) -> bool:
+def _is_other_repository(fence: Fence, lease: rule.Lease) -> bool:
     """Whether this is another repository than the one in which a box has taken over, not the same one at a new address."""
     return fence.place not in {"", lease.place} and fence.token != lease.token
 
@@ -138,7 +138,7 @@ def pursue(context: DecisionContext) -> None:
     copies = _copies(context)
     _report_late(context, copies)
     if context.memory.offsite:
-        _make_room(context)
+        _preempt_for_urgent(context)
     else:
         _begin(context, copies)
 
@@ -156,18 +156,18 @@ def _begin(context: DecisionContext, copies: rule.Copies) -> None:
         context.memory = replace(context.memory, offsite_asked=tuple(rest))
         what, _, due = asked.partition(" ")
         if what == TAKE_OVER:
-            _give(context, what, commands.OffsiteTakeOver())
+            _start_work(context, what, commands.OffsiteTakeOver())
         else:
-            _give(context, what, commands.OffsiteTend(what, float(due) if due else None))
+            _start_work(context, what, commands.OffsiteTend(what, float(due) if due else None))
     elif _looks(context):
         context.memory = replace(
             context.memory, offsite_looked=context.settings.offsite.place, offsite_looked_s=context.now_s
         )
-        _give(context, LOOK, replace(_copy(context, rule.START, context.settings.offsite.timeout_s), look_only=True))
+        _start_work(context, LOOK, replace(_copy(context, rule.START, context.settings.offsite.timeout_s), look_only=True))
     elif context.state.offsite.fence is None and (due_s := rule.due_s(context.settings.offsite, copies)) is not None:
         if due_s <= context.now_s:
             cause = context.state.offsite.asked or rule.PERIOD
-            _give(context, COPY, _copy(context, cause, _limit_s(context)))
+            _start_work(context, COPY, _copy(context, cause, _limit_s(context)))
         else:
             context.wake_for_upkeep(due_s)
 
@@ -185,7 +185,7 @@ def _looks(context: DecisionContext) -> bool:
     return context.now_s >= again_s
 
 
-def _make_room(context: DecisionContext) -> None:
+def _preempt_for_urgent(context: DecisionContext) -> None:
     """Let an urgent copy interrupt the running work: a check of the whole repository takes too long."""
     asked, doing = context.state.offsite.asked, context.memory.offsite
     if context.state.offsite.fence is not None or asked not in rule.URGENT:
@@ -194,7 +194,7 @@ def _make_room(context: DecisionContext) -> None:
         context.memory = replace(context.memory, offsite_asked=(doing, *context.memory.offsite_asked))
     elif doing != COPY or asked != rule.NOTICE or context.memory.offsite_cause == rule.NOTICE:
         return  # else the notice interrupts an older copy; the new one does not send the same data again
-    _give(context, COPY, _copy(context, asked, _limit_s(context), urgent=True))
+    _start_work(context, COPY, _copy(context, asked, _limit_s(context), urgent=True))
 
 
 def _limit_s(context: DecisionContext) -> float:
@@ -211,12 +211,12 @@ def _copy_before_the_end(context: DecisionContext) -> None:
     waits = context.memory.offsite_until_s is None and context.memory.host_ends and not context.state.live
     if waits and limit_s > 0 and context.state.offsite.fence is None and _copies(context).trained:
         context.memory = replace(context.memory, offsite_until_s=context.now_s + limit_s)
-        _give(context, COPY, _copy(context, rule.REBOOT, limit_s, urgent=True))
+        _start_work(context, COPY, _copy(context, rule.REBOOT, limit_s, urgent=True))
     if holds_end(context) and context.memory.offsite_until_s is not None:
         context.wake_for_upkeep(context.memory.offsite_until_s)
 
 
-def _give(context: DecisionContext, what: str, command: commands.Command) -> None:
+def _start_work(context: DecisionContext, what: str, command: commands.Command) -> None:
     cause = command.cause if isinstance(command, commands.OffsiteCopy) else ""
     context.memory = replace(context.memory, offsite=what, offsite_cause=cause)
     context.command(command)
@@ -260,7 +260,7 @@ def _report_late(context: DecisionContext, copies: rule.Copies) -> None:
     else:
         age_s = context.now_s - copies.newest_s
         old = f"the newest copy off the box is {span(age_s)} old"
-    why = f"{old}: {record.error}" if record.error else f"{old}, and none has ended since"
+    why = f"{old}: {record.error}" if record.error else f"{old}, and no copy has finished since"
     context.record(facts.OffsiteLate(why, age_s))
 
 

@@ -24,7 +24,7 @@ _MOST_ERRORS = 5  # at most so many errors in one message
 
 
 def on_asked(context: DecisionContext, item: Asked) -> None:
-    """One request; it is answered now, or by `DecisionContext.settle` once its programs have reached the requested state."""
+    """Handle one request: answer now, or by `DecisionContext.answer_waiting` once its programs have the requested state."""
     if item.verb in {Verb.PIN, Verb.UNPIN}:
         levels.on_asked(context, item)
         return
@@ -176,7 +176,7 @@ def on_config(context: DecisionContext, item: ConfigLoaded) -> None:
     if item.of_file and context.state.config is not None:
         context.record(facts.ConfigMended(f"the configuration is valid again: {item.by} requested update"))
     context.settings = merged(context.settings, item.settings, item.only)
-    levels.settle_in(context)
+    levels.apply_level(context)
     reconcile(context, why="the configuration was updated")
     fill_slots(context)
     if item.request_id:

@@ -30,7 +30,7 @@ def on_began(context: DecisionContext, item: Began) -> None:
     boot_at_s = None if item.boot.boot_wall_s is None else context.now_s - (context.wall_s - item.boot.boot_wall_s)
     context.memory = replace(context.memory, boot_at_s=boot_at_s)
     clocks.notice(context)
-    ran = levels.ran(context)
+    running_before = levels.running_before(context)
     identity = _compared(context, item.boot)
     rebooted = _rebooted(context, item.boot, identity) if item.boot.rebooted else None
     _identify(context, item.boot, identity)
@@ -50,12 +50,12 @@ def on_began(context: DecisionContext, item: Began) -> None:
         )  # fmt: skip
     for program in sorted(context.state.programs.values(), key=lambda each: each.name):
         _fill_hole(context, program)
-    levels.settle_in(context)
+    levels.apply_level(context)
     if rebooted is not None and not identity.another:
-        levels.on_reboot(context, rebooted, ran)
+        levels.on_reboot(context, rebooted, running_before)
     reconcile(context, why="extralife started")
-    for name, (number, stranger) in sorted(item.unrecorded_workers.items()):
-        _take_in(context, name, number, stranger)
+    for name, (number, unrecorded) in sorted(item.unrecorded_workers.items()):
+        _adopt_unrecorded(context, name, number, unrecorded)
     _await_lease(context, rebooted=bool(item.boot.rebooted))
     fill_slots(context, staggered=False)
     if rebooted is not None:
@@ -236,10 +236,10 @@ def _settle_attempt(
         context.record(facts.SpawnFailed(why, name, attempt.token, why))
         _requeue(context, name, "starts now: the previous daemon ended before the start")
     else:
-        finish(context, program, attempt, ending or Ending(fate="it ended while no daemon ran: how is unknown"))
+        finish(context, program, attempt, ending or Ending(fate="it ended while no daemon ran: the cause is unknown"))
 
 
-def _take_in(context: DecisionContext, name: str, number: int, stranger: Survivor) -> None:
+def _adopt_unrecorded(context: DecisionContext, name: str, number: int, unrecorded: Survivor) -> None:
     """Adopt a worker that runs although the journal does not have its start: a damaged or older journal has lost it.
 
     A second worker could not take the run directory's lock, and would fail for as long as this one trains. If the last
@@ -251,9 +251,9 @@ def _take_in(context: DecisionContext, name: str, number: int, stranger: Survivo
     wanted = program.wanted
     if program.phase not in {Phase.QUEUED, Phase.BACKOFF}:
         context.record(facts.Requeued("it runs, but the journal has lost its start", name))
-    why = f"runs as pid {stranger.pid}, but the journal has lost its start: adopted"
-    context.record(facts.SpawnIntended(why, name, stranger.token, number, spec.digest, context.state.level))
-    _adopt(context, *context.present(name), stranger)
+    why = f"runs as pid {unrecorded.pid}, but the journal has lost its start: adopted"
+    context.record(facts.SpawnIntended(why, name, unrecorded.token, number, spec.digest, context.state.level))
+    _adopt(context, *context.present(name), unrecorded)
     if not wanted:
         why = "the operator had stopped it"
         context.record(facts.Wanted(why, name, run=False, by="the journal"))

@@ -28,8 +28,8 @@ from supervisor.model.state import Attempt, Program
 from supervisor.policy.upkeep.accounting import BLIND, SLOW, STARTING, TRAINING, proven_s
 from supervisor.records import replace
 
-_TOLD_S: Final = 600.0
-_QUIET_S: Final = 3600.0
+_RECORD_EVERY_S: Final = 600.0
+_RECORD_QUIET_EVERY_S: Final = 3600.0
 _WORTH: Final = 0.01
 _LOOK_GAP_PERIODS: Final = 5.0
 _LEAST_LOOK_GAP_S: Final = 5.0
@@ -37,7 +37,7 @@ _LEAST_LOOK_GAP_S: Final = 5.0
 Seconds = dict[str, float]
 
 
-def on_look(context: DecisionContext, name: str, before: Observation | None, watch: Observation) -> Observation:
+def on_sample(context: DecisionContext, name: str, before: Observation | None, watch: Observation) -> Observation:
     """Add one sample to the tally, record sums that are due, and return the new observation."""
     program, attempt = context.present(name)
     sample, tally = watch.sample, None if before is None else before.tally
@@ -55,7 +55,9 @@ def on_look(context: DecisionContext, name: str, before: Observation | None, wat
             return watch  # an adopted worker without a report so far may still prove its training
         gap = _of_gap(context, program, attempt, sample, max(away.since_s, attempt.intended_at_s), away.steps.get(name))
     elif away is not None and tally.seen_s <= away.since_s:
-        _tell(context, name, tally, sample, seconds=_sum(tally.sure, tally.open), until_s=tally.seen_s, least=0.0)
+        _record_if_notable(
+            context, name, tally, sample, seconds=_sum(tally.sure, tally.open), until_s=tally.seen_s, least=0.0
+        )
         gap = _of_gap(context, program, attempt, sample, tally.seen_s, tally.steps)
     else:
         return replace(watch, tally=_counted(context, name, tally, watch, moved=_moved(context, name, before, watch)))
@@ -64,7 +66,7 @@ def on_look(context: DecisionContext, name: str, before: Observation | None, wat
     return replace(watch, tally=_fresh(context, sample, seen, seen))
 
 
-def tell(context: DecisionContext, name: str, *, stalls: bool = False, least: float = 0.0) -> None:
+def record_tally(context: DecisionContext, name: str, *, stalls: bool = False, least: float = 0.0) -> None:
     """Record the sums so far (before a stall: up to the newest progress), then begin to count again."""
     _, attempt = context.present(name)
     watch = context.memory.watch(name, attempt.token)
@@ -73,30 +75,32 @@ def tell(context: DecisionContext, name: str, *, stalls: bool = False, least: fl
     tally = watch.tally
     seconds = tally.sure if stalls else _sum(tally.sure, tally.open)
     until_s = tally.until_s if stalls else tally.seen_s
-    recorded = _tell(context, name, tally, watch.sample, seconds=seconds, until_s=until_s, least=least)
+    recorded = _record_if_notable(context, name, tally, watch.sample, seconds=seconds, until_s=until_s, least=least)
     tally = _fresh(context, watch.sample, tally.doing, tally.doing if recorded else tally.told)
-    context.keep_watch(name, replace(watch, tally=tally))
+    context.keep_observation(name, replace(watch, tally=tally))
 
 
-def tell_start(context: DecisionContext, name: str) -> None:
+def record_start(context: DecisionContext, name: str) -> None:
     """Record the start phase; from then on the default account is training."""
-    tell(context, name, least=_WORTH)
+    record_tally(context, name, least=_WORTH)
     watch = context.memory.watches[name]
     doing = _seen(watch.sample, context.present(name)[1], proves=True)
     counted = watch.tally and replace(watch.tally, told=TRAINING, doing=doing)
-    context.keep_watch(name, replace(watch, tally=counted))
+    context.keep_observation(name, replace(watch, tally=counted))
 
 
-def tell_end(context: DecisionContext, program: Program, attempt: Attempt, ending: Ending, ended_at_s: float | None) -> None:
+def record_end(
+    context: DecisionContext, program: Program, attempt: Attempt, ending: Ending, ended_at_s: float | None
+) -> None:
     """Record the sums of an ended attempt. Time without samples is training as far as its last beat proves it."""
     name = program.name
     if attempt.ready_at_s is None or attempt.stop is not None or attempt.stall is not None:
-        tell(context, name)
+        record_tally(context, name)
         return
     watch = context.memory.watch(name, attempt.token)
     until_s = context.now_s if ended_at_s is None else ended_at_s
     if watch is not None and watch.tally is not None:
-        tell(context, name)
+        record_tally(context, name)
         # Unchanged samples are skipped, so a short time without one is not a gap yet.
         from_s, before, least_s = watch.tally.seen_s, watch.tally.steps, 2.0 * look_gap_s(context)
     else:
@@ -162,10 +166,12 @@ def _counted(context: DecisionContext, name: str, tally: Tally, watch: Observati
         return tally
     tally = replace(tally, until_s=now_s, sure=_sum(tally.sure, open_), open={})
     length_s = now_s - tally.from_s
-    if attempt.ready_at_s is None or length_s < _TOLD_S:
+    if attempt.ready_at_s is None or length_s < _RECORD_EVERY_S:
         return tally
-    quiet = length_s >= _QUIET_S
-    recorded = _tell(context, name, tally, sample, seconds=tally.sure, until_s=now_s, least=0.0 if quiet else _WORTH)
+    quiet = length_s >= _RECORD_QUIET_EVERY_S
+    recorded = _record_if_notable(
+        context, name, tally, sample, seconds=tally.sure, until_s=now_s, least=0.0 if quiet else _WORTH
+    )
     if recorded or quiet:
         return _fresh(context, sample, doing, doing if recorded else tally.told)
     return tally
@@ -221,7 +227,7 @@ def _sum(one: Seconds, other: Seconds) -> Seconds:
 # --- recording ---------------------------------------------------------------------------------------------------------
 
 
-def _tell(
+def _record_if_notable(
     context: DecisionContext, name: str, tally: Tally, sample: Sample, *, seconds: Seconds, until_s: float, least: float
 ) -> bool:  # fmt: skip
     """Record the sums if more than a share `least` differs from the default account."""

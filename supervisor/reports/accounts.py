@@ -101,17 +101,17 @@ def summary(ledger: Ledger, *, since_s: float | None = None, until_s: float | No
     until_s = ledger.at_s if until_s is None else min(until_s, ledger.at_s)
     until_s = max(since_s, until_s)
     by_name: dict[str, list[ProgramTimeline]] = {}
-    for book in ledger.all_books():
-        by_name.setdefault(book.name, []).append(book)
+    for timeline in ledger.all_timelines():
+        by_name.setdefault(timeline.name, []).append(timeline)
     held: Seconds = {}
     sheets = []
     trained: dict[str, float] = {}
-    for name, books in sorted(by_name.items()):
-        pieces = [piece for book in books for piece in within(book, since_s, until_s)]
+    for name, timelines in sorted(by_name.items()):
+        pieces = [piece for timeline in timelines for piece in within(timeline, since_s, until_s)]
         _add(held, (piece for piece in pieces if piece.holds))
-        if not any(book.service for book in books):
+        if not any(timeline.service for timeline in timelines):
             _train(ledger, pieces, trained)
-        sheets.append(_sheet(name, books, pieces, since_s, until_s))
+        sheets.append(_sheet(name, timelines, pieces, since_s, until_s))
     slots = _slots(ledger, held, since_s, until_s)
     return Summary(since_s, until_s, slots, tuple(sheets), _levels(ledger, trained, since_s, until_s))
 
@@ -119,8 +119,8 @@ def summary(ledger: Ledger, *, since_s: float | None = None, until_s: float | No
 def slots_in(ledger: Ledger, since_s: float, until_s: float) -> AccountSheet:
     """The sheet of all slots in a window inside the ledger: the `slots` of `summary`."""
     held: Seconds = {}
-    for book in ledger.all_books():
-        _add(held, (piece for piece in within(book, since_s, until_s) if piece.holds))
+    for timeline in ledger.all_timelines():
+        _add(held, (piece for piece in within(timeline, since_s, until_s) if piece.holds))
     return _slots(ledger, held, since_s, until_s)
 
 
@@ -129,9 +129,9 @@ def _slots(ledger: Ledger, held: Seconds, since_s: float, until_s: float) -> Acc
     return _with_figures("slots", ledger.trainings(), since_s, until_s, paid_s, _plus(held, free))
 
 
-def within(book: ProgramTimeline, since_s: float, until_s: float) -> Iterator[Slice]:
+def within(timeline: ProgramTimeline, since_s: float, until_s: float) -> Iterator[Slice]:
     """The slices of a window, cut at its ends."""
-    slices = book.slices
+    slices = timeline.slices
     for place in range(bisect_right(slices, since_s, key=_BY_END), len(slices)):
         piece = slices[place]
         if piece.start_s >= until_s:
@@ -153,20 +153,20 @@ def _plus(one: Seconds, other: Seconds) -> Seconds:
     return {a: one.get(a, 0.0) + other.get(a, 0.0) for a in Account if a in one or a in other}
 
 
-def _sheet(name: str, books: list[ProgramTimeline], pieces: list[Slice], since_s: float, until_s: float) -> AccountSheet:
+def _sheet(name: str, timelines: list[ProgramTimeline], pieces: list[Slice], since_s: float, until_s: float) -> AccountSheet:
     seconds: Seconds = {}
     _add(seconds, pieces)
     wall_s = fsum(piece.end_s - piece.start_s for piece in pieces)
-    return _with_figures(name, books, since_s, until_s, wall_s, {a: seconds[a] for a in Account if a in seconds})
+    return _with_figures(name, timelines, since_s, until_s, wall_s, {a: seconds[a] for a in Account if a in seconds})
 
 
 def _with_figures(
-    name: str, books: list[ProgramTimeline], since_s: float, until_s: float, wall_s: float, seconds: Seconds
+    name: str, timelines: list[ProgramTimeline], since_s: float, until_s: float, wall_s: float, seconds: Seconds
 ) -> AccountSheet:  # fmt: skip
     """An incident counts at the time at which it began, a loss at the time at which it was recorded."""
-    incidents = [item for book in books for item in book.incidents if since_s <= item.failed_at_s < until_s]
+    incidents = [item for timeline in timelines for item in timeline.incidents if since_s <= item.failed_at_s < until_s]
     failures = [item for item in incidents if item.kind != "reboot"]
-    losses = [loss for book in books for loss in book.losses if since_s <= loss.at_s < until_s]
+    losses = [loss for timeline in timelines for loss in timeline.losses if since_s <= loss.at_s < until_s]
     return AccountSheet(
         name, wall_s, seconds, len(failures), len(incidents) - len(failures),
         _mean(item.detected_at_s - item.failed_at_s for item in failures), _mean(_repairs(incidents)),
@@ -221,8 +221,8 @@ def _levels(ledger: Ledger, trained: Mapping[str, float], since_s: float, until_
     reboots = [reboot.level for reboot in ledger.reboots if reboot.unclean and since_s <= reboot.last_sign_s < until_s]
     failures = [
         item.level
-        for book in ledger.trainings()
-        for item in book.incidents
+        for timeline in ledger.trainings()
+        for item in timeline.incidents
         if item.kind != "reboot" and since_s <= item.failed_at_s < until_s
     ]
     names = sorted({*up, *trained, *reboots, *failures})
@@ -272,8 +272,8 @@ def _changes(ledger: Ledger, since_s: float, until_s: float) -> Iterator[tuple[f
     """(time, kind, difference): changes in the number of slots, workers and waiting programs, and whether the box is off."""
     stretches = [(from_s, to_s, "slots", slots) for from_s, to_s, _, slots in _stretches(ledger)]
     stretches += [(reboot.last_sign_s, reboot.boot_s, "off", 1) for reboot in ledger.reboots]
-    for book in ledger.trainings():
-        stretches += [(from_s, to_s, kind, 1) for from_s, to_s, kind in _stays(book, since_s, until_s)]
+    for timeline in ledger.trainings():
+        stretches += [(from_s, to_s, kind, 1) for from_s, to_s, kind in _stays(timeline, since_s, until_s)]
     for from_s, to_s, kind, how_many in stretches:
         begin_s, end_s = max(from_s, since_s), min(to_s, until_s)
         if begin_s < end_s:
@@ -281,10 +281,10 @@ def _changes(ledger: Ledger, since_s: float, until_s: float) -> Iterator[tuple[f
             yield end_s, kind, -how_many
 
 
-def _stays(book: ProgramTimeline, since_s: float, until_s: float) -> Iterator[tuple[float, float, str]]:
+def _stays(timeline: ProgramTimeline, since_s: float, until_s: float) -> Iterator[tuple[float, float, str]]:
     """(from, to, `workers` or the account in which it waits), neighbours joined."""
     begin_s, end_s, now = since_s, since_s, ""
-    for piece in within(book, since_s, until_s):
+    for piece in within(timeline, since_s, until_s):
         kind = "workers" if piece.holds else _waits_for(piece)
         if kind != now or piece.start_s > end_s + ROUNDING_S:
             if now:
@@ -310,27 +310,27 @@ def check(stamped: Iterable[Stamped], now_s: float) -> list[str]:
 def faults(ledger: Ledger, now_s: float) -> list[str]:
     """The same for a ledger that is already folded, for a caller that checks it after every fact."""
     closed = ledger.closed(now_s)
-    errors = [sentence for book in closed.all_books() for sentence in _book_faults(book, closed)]
+    errors = [sentence for timeline in closed.all_timelines() for sentence in _timeline_faults(timeline, closed)]
     found = summary(closed)
     for sheet in (found.slots, *found.programs):
         total_s = fsum(sheet.seconds.values())
-        if abs(total_s - sheet.wall_s) > ROUNDING_S * max(1, len(closed.all_books())):
+        if abs(total_s - sheet.wall_s) > ROUNDING_S * max(1, len(closed.all_timelines())):
             errors.append(f"{sheet.name}: the accounts add up to {total_s!r} s, paid were {sheet.wall_s!r} s")
         if sheet.seconds.get(Account.UNKNOWN, 0.0) > ROUNDING_S:
-            errors.append(f"{sheet.name}: {sheet.seconds[Account.UNKNOWN]:.6f} s are booked nowhere")
+            errors.append(f"{sheet.name}: {sheet.seconds[Account.UNKNOWN]:.6f} s belong to no known account")
     return errors
 
 
-def _book_faults(book: ProgramTimeline, ledger: Ledger) -> Iterator[str]:
+def _timeline_faults(timeline: ProgramTimeline, ledger: Ledger) -> Iterator[str]:
     """Check that the slices are end to end, that no time is negative, and that each slice is as long as its seconds."""
-    end_s = book.from_s
-    for piece in book.slices:
+    end_s = timeline.from_s
+    for piece in timeline.slices:
         if abs(piece.start_s - end_s) > ROUNDING_S:
-            yield f"{book.name}: nothing is booked from {end_s!r} to {piece.start_s!r}"
+            yield f"{timeline.name}: nothing is booked from {end_s!r} to {piece.start_s!r}"
         if abs(fsum(piece.seconds.values()) - (piece.end_s - piece.start_s)) > ROUNDING_S:
-            yield f"{book.name}: {dict(piece.seconds)} are booked from {piece.start_s!r} to {piece.end_s!r}"
+            yield f"{timeline.name}: {dict(piece.seconds)} are booked from {piece.start_s!r} to {piece.end_s!r}"
         if min(piece.seconds.values()) < -ROUNDING_S:
-            yield f"{book.name}: less than nothing is booked from {piece.start_s!r} on: {dict(piece.seconds)}"
+            yield f"{timeline.name}: negative time is booked from {piece.start_s!r} on: {dict(piece.seconds)}"
         end_s = piece.end_s
-    if ledger.books.get(book.name) is book and abs(end_s - ledger.at_s) > ROUNDING_S:
-        yield f"{book.name}: nothing is booked from {end_s!r} to {ledger.at_s!r}"
+    if ledger.timelines.get(timeline.name) is timeline and abs(end_s - ledger.at_s) > ROUNDING_S:
+        yield f"{timeline.name}: nothing is booked from {end_s!r} to {ledger.at_s!r}"

@@ -43,7 +43,7 @@ class Games:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class RemainingWork:
     """The remaining work of one game, in steps or in seconds of training. If both are None, `why` says why it is unknown."""
 
     name: str
@@ -121,12 +121,16 @@ def jobs_by_account(ledger: Ledger, from_s: float, to_s: float) -> list[Json]:
 # --- kept steps ----------------------------------------------------------------------------------------------------------
 
 
-def kept_steps(book: ProgramTimeline, from_s: float, to_s: float, now: tuple[float, int] | None = None) -> float:
+def kept_steps(timeline: ProgramTimeline, from_s: float, to_s: float, now: tuple[float, int] | None = None) -> float:
     """Steps that a program has made in a stretch, without steps that were rolled back; 0 if none is known.
 
     `now` is the program's present (time, step), if known: its newest mark may be ten minutes old.
     """
-    marks = [*book.marks, now] if now is not None and (not book.marks or now[1] >= book.marks[-1][1]) else book.marks
+    marks = (
+        [*timeline.marks, now]
+        if now is not None and (not timeline.marks or now[1] >= timeline.marks[-1][1])
+        else timeline.marks
+    )
     if not marks:
         return 0.0
     return max(0.0, _position(marks, to_s) - _position(marks, from_s))
@@ -135,8 +139,10 @@ def kept_steps(book: ProgramTimeline, from_s: float, to_s: float, now: tuple[flo
 def kept_in(ledger: Ledger, games: Games, from_s: float, to_s: float) -> dict[str, float]:
     """The kept steps of every program in a stretch, by name."""
     found: dict[str, float] = {}
-    for book in ledger.all_books():
-        found[book.name] = found.get(book.name, 0.0) + kept_steps(book, from_s, to_s, _now(ledger, games, book))
+    for timeline in ledger.all_timelines():
+        found[timeline.name] = found.get(timeline.name, 0.0) + kept_steps(
+            timeline, from_s, to_s, _now(ledger, games, timeline)
+        )
     return found
 
 
@@ -151,10 +157,15 @@ def _position(marks: list[tuple[float, int]], at_s: float) -> float:
     return low + (high - low) * (at_s - from_s) / (to_s - from_s)
 
 
-def _now(ledger: Ledger, games: Games, book: ProgramTimeline) -> tuple[float, int] | None:
+def _now(ledger: Ledger, games: Games, timeline: ProgramTimeline) -> tuple[float, int] | None:
     """The present (time, step) of a program that is still in the config; None: unknown."""
-    sample = games.samples.get(book.name)
-    if sample is None or sample.token != book.token or sample.steps is None or ledger.books.get(book.name) is not book:
+    sample = games.samples.get(timeline.name)
+    if (
+        sample is None
+        or sample.token != timeline.token
+        or sample.steps is None
+        or ledger.timelines.get(timeline.name) is not timeline
+    ):
         return None
     return ledger.at_s, sample.steps
 
@@ -162,13 +173,13 @@ def _now(ledger: Ledger, games: Games, book: ProgramTimeline) -> tuple[float, in
 def frames_in(ledger: Ledger, games: Games, from_s: float, to_s: float) -> tuple[float | None, list[str]]:
     """(useful frames of the window, names of programs whose frames are unknown). None: those of all programs are unknown."""
     total, known, blind = 0.0, False, set()
-    for book in ledger.all_books():
-        each = frames_per_step(book.name, games)
+    for timeline in ledger.all_timelines():
+        each = frames_per_step(timeline.name, games)
         if each is None:
-            blind.add(book.name)
+            blind.add(timeline.name)
         else:
             known = True
-            total += each * kept_steps(book, from_s, to_s, _now(ledger, games, book))
+            total += each * kept_steps(timeline, from_s, to_s, _now(ledger, games, timeline))
     return (total if known else None), sorted(blind)
 
 
@@ -185,7 +196,7 @@ def frames_per_step(name: str, games: Games) -> float | None:
 
 
 def _levels(
-    ledger: Ledger, games: Games, left: list[Left], from_s: float, to_s: float, usd_per_hour: float | None
+    ledger: Ledger, games: Games, left: list[RemainingWork], from_s: float, to_s: float, usd_per_hour: float | None
 ) -> list[Json]:
     """Every level that was in force or is configured, in that order, with its measured rate."""
     slots = {name: count for _, name, count in ledger.levels}
@@ -211,7 +222,7 @@ def _configured(settings: Settings | None) -> Iterable[Level]:
     return () if settings is None else tuple(rung.level for rung in settings.rungs)
 
 
-def _why_unknown(rate: float | None, paid_s: float, left: list[Left]) -> str:
+def _why_unknown(rate: float | None, paid_s: float, left: list[RemainingWork]) -> str:
     """Why the time until all games are done at a level is unknown."""
     unknown = [each for each in left if each.steps is None and each.seconds is None]
     if unknown:
@@ -245,9 +256,11 @@ def _stretches(ledger: Ledger, name: str, from_s: float, to_s: float) -> list[_S
 def _kept(ledger: Ledger, games: Games, stretches: list[_Stretch]) -> tuple[float, float]:
     """(slot-seconds, steps kept)."""
     slot_s = sum(slots * (stop_s - begin_s) for begin_s, stop_s, slots in stretches)
-    every = list(ledger.all_books())
+    every = list(ledger.all_timelines())
     kept = fsum(
-        kept_steps(book, begin_s, stop_s, _now(ledger, games, book)) for begin_s, stop_s, _ in stretches for book in every
+        kept_steps(timeline, begin_s, stop_s, _now(ledger, games, timeline))
+        for begin_s, stop_s, _ in stretches
+        for timeline in every
     )
     return slot_s, kept
 
@@ -280,10 +293,10 @@ def _cut(stretches: list[_Stretch], count: int) -> list[list[_Stretch]]:
 # --- remaining work --------------------------------------------------------------------------------------------------------
 
 
-def games_left(games: Games) -> tuple[list[Left], Json]:
+def games_left(games: Games) -> tuple[list[RemainingWork], Json]:
     """(Remaining work of each game, most important first; by name, why the other games are left out of the sum)."""
     if games.settings is None:
-        return [Left("all programs", why="the configuration cannot be read")], {}
+        return [RemainingWork("all programs", why="the configuration cannot be read")], {}
     left, left_out = [], {}
     for spec in games.settings.programs:
         program = games.state.programs.get(spec.name)
@@ -298,31 +311,31 @@ def games_left(games: Games) -> tuple[list[Left], Json]:
     return left, left_out
 
 
-def _left(spec: ProgramSpec, program: Program, sample: Sample | None) -> Left:
+def _left(spec: ProgramSpec, program: Program, sample: Sample | None) -> RemainingWork:
     if sample is not None and sample.target is not None:
         return _by_reading(spec.name, sample)
     given = _targets(spec)
     if not given:
-        return Left(spec.name, why="it has no target" if spec.builtin else "its target is unknown")
+        return RemainingWork(spec.name, why="it has no target" if spec.builtin else "its target is unknown")
     if set(given) == {"steps"} and (program.steps is not None or program.attempts == 0):
-        return Left(spec.name, steps=max(0.0, given["steps"] - (program.steps or 0)))
+        return RemainingWork(spec.name, steps=max(0.0, given["steps"] - (program.steps or 0)))
     if set(given) == {"steps"}:
-        return Left(spec.name, why="its progress is unknown")
+        return RemainingWork(spec.name, why="its progress is unknown")
     if set(given) == {"hours"} and program.attempts == 0:
-        return Left(spec.name, seconds=given["hours"] * 3600.0)
-    return Left(spec.name, why=f"its target ({' or '.join(sorted(given))}) is known only once it runs")
+        return RemainingWork(spec.name, seconds=given["hours"] * 3600.0)
+    return RemainingWork(spec.name, why=f"its target ({' or '.join(sorted(given))}) is known only once it runs")
 
 
-def _by_reading(name: str, sample: Sample) -> Left:
+def _by_reading(name: str, sample: Sample) -> RemainingWork:
     """The remaining work by the target that a live worker reports. Episodes are converted with the steps per episode."""
     target = float(sample.target or 0)
     if sample.target_kind == "seconds_left":
-        return Left(name, seconds=target)
+        return RemainingWork(name, seconds=target)
     if sample.target_kind == "env_steps" and sample.steps is not None:
-        return Left(name, steps=max(0.0, target - sample.steps))
+        return RemainingWork(name, steps=max(0.0, target - sample.steps))
     if sample.target_kind == "episodes" and sample.episodes and sample.steps:
-        return Left(name, steps=max(0.0, target - sample.episodes) * sample.steps / sample.episodes)
-    return Left(name, why="it has not run long enough to measure")
+        return RemainingWork(name, steps=max(0.0, target - sample.episodes) * sample.steps / sample.episodes)
+    return RemainingWork(name, why="it has not run long enough to measure")
 
 
 def _targets(spec: ProgramSpec) -> dict[str, float]:

@@ -159,16 +159,16 @@ class _Grouping:
         elif isinstance(fact, facts.DaemonStarted):
             with_host = self._reboot is not None and self._reboot.cause.at_s == stamped.at_s
             if not (fact.clean or with_host or fact.last_sign_s is None):
-                self._was(self._begin("the daemon ended without notice", stamped), fact.last_sign_s)
+                self._close_past(self._begin("the daemon ended without notice", stamped), fact.last_sign_s)
         elif isinstance(fact, facts.JournalStalled):
-            self._was(self._begin(_TROUBLES[kind], stamped), stamped.at_s - fact.for_s)
+            self._close_past(self._begin(_TROUBLES[kind], stamped), stamped.at_s - fact.for_s)
         elif kind in _TROUBLES:
             began = self._begin(_TROUBLES[kind], stamped)
             if kind in _OVER.values():
                 self._of_box[kind, _name_of(fact)] = began
 
     @staticmethod
-    def _was(found: Incident, began_s: float) -> None:
+    def _close_past(found: Incident, began_s: float) -> None:
         """Close an incident that is already over when its fact is recorded."""
         found.began_s, found.over_s = began_s, found.cause.at_s
 

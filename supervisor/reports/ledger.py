@@ -97,10 +97,10 @@ class ProgramTimeline:
     ready: bool = False
     stalled: bool = False
     retry_at_s: float | None = None
-    told_s: float = 0.0  # end of the time that the newest `Tallied` covers
+    tallied_until_s: float = 0.0  # end of the time that the newest `Tallied` covers
     marks: list[tuple[float, int]] = field(default_factory=list)  # (moment, step), both rising
     incidents: list[Interruption] = field(default_factory=list)
-    mended: int = 0  # number of incidents that are over
+    ended_incidents: int = 0  # number of incidents that are over
     losses: list[ResumeCost] = field(default_factory=list)
     unproven_s: float = -1.0  # up to here, training without proof is booked as UNPROVEN
 
@@ -109,7 +109,7 @@ class ProgramTimeline:
             self, slices=[*self.slices], marks=[*self.marks], incidents=[*self.incidents], losses=[*self.losses]
         )  # fmt: skip
 
-    def turn(self, at_s: float, account: Account) -> None:
+    def switch(self, at_s: float, account: Account) -> None:
         """Close the account in use at `at_s`, and book later time to `account`."""
         self.close(at_s)
         self.account = account
@@ -169,13 +169,13 @@ class ProgramTimeline:
             at_s = max(at_s, last_s)
         self.marks.append((at_s, step))
 
-    def roll_back(self, at_s: float, step: int, told_s: float | None) -> float | None:
+    def roll_back(self, at_s: float, step: int, reported_s: float | None) -> float | None:
         """Book as LOST the work beyond `step` from before this attempt. Returns its seconds; None: unknown."""
         ahead: tuple[float, int] | None = None
         while self.marks and self.marks[-1][1] > step:
             ahead = self.marks.pop()
         known = self.marks[-1] if self.marks else None
-        lost_s = self._behind(step, known, ahead, told_s)
+        lost_s = self._behind(step, known, ahead, reported_s)
         left_s = 0.0 if lost_s is None else self._lose(lost_s)
         if known is not None and known[1] == step:
             self.marks.pop()
@@ -188,11 +188,11 @@ class ProgramTimeline:
         self.unproven_s = self.began_s
 
     def _behind(
-        self, step: int, known: tuple[float, int] | None, ahead: tuple[float, int] | None, told_s: float | None
+        self, step: int, known: tuple[float, int] | None, ahead: tuple[float, int] | None, reported_s: float | None
     ) -> float | None:
         """Seconds of training beyond a step: all since the next mark, and a share of the time between its two marks."""
         if known is None and ahead is None:
-            return told_s if told_s is not None or self.computed_s(-1.0, self.began_s) > 0 else 0.0
+            return reported_s if reported_s is not None or self.computed_s(-1.0, self.began_s) > 0 else 0.0
         from_s, low = (-1.0, 0) if known is None else known
         if ahead is not None:
             between_s = self.computed_s(from_s, ahead[0])
@@ -203,7 +203,7 @@ class ProgramTimeline:
         if step == low:
             return since_s
         if rate is None:
-            return min(since_s, told_s) if told_s is not None else None if since_s > 0 else 0.0
+            return min(since_s, reported_s) if reported_s is not None else None if since_s > 0 else 0.0
         return max(0.0, since_s - (step - low) / rate)
 
     def _rate(self) -> float | None:
@@ -322,7 +322,7 @@ class Ledger:
     first_s: float | None = None
     at_s: float = 0.0
     wall_s: float = 0.0
-    books: dict[str, ProgramTimeline] = field(default_factory=dict)
+    timelines: dict[str, ProgramTimeline] = field(default_factory=dict)
     ended: list[ProgramTimeline] = field(default_factory=list)  # of programs that left the config
     levels: list[tuple[float, str, int]] = field(default_factory=list)  # (from when, name, slots)
     reboots: list[RebootEntry] = field(default_factory=list)
@@ -336,7 +336,7 @@ class Ledger:
     def copy(self) -> Ledger:
         """A copy that can be changed independently."""
         return replace(
-            self, books={name: book.copy() for name, book in self.books.items()}, ended=[*self.ended],
+            self, timelines={name: timeline.copy() for name, timeline in self.timelines.items()}, ended=[*self.ended],
             levels=[*self.levels], reboots=[*self.reboots], clocks=[*self.clocks], jobs=[*self.jobs],
             running=dict(self.running), leave_at_s={**self.leave_at_s},
         )  # fmt: skip
@@ -349,23 +349,23 @@ class Ledger:
             out.first_s = now_s
         out._keep_down(now_s)
         if out.stopped_at_s is not None or last_sign_s is not None:
-            out._nobody_looked(max(out.at_s, min(last_sign_s or 0.0, now_s)), now_s)
-        for book in out.books.values():
-            book.close(now_s)
+            out._book_daemon_down(max(out.at_s, min(last_sign_s or 0.0, now_s)), now_s)
+        for timeline in out.timelines.values():
+            timeline.close(now_s)
         out.at_s = now_s
         return out
 
-    def all_books(self) -> list[ProgramTimeline]:
+    def all_timelines(self) -> list[ProgramTimeline]:
         """The timelines of all programs, also of those that left the config; these come first."""
-        return [*self.ended, *self.books.values()]
+        return [*self.ended, *self.timelines.values()]
 
     def all_jobs(self) -> list[JobTime]:
         """All jobs of a cluster; the end of a running job is now."""
         return [*self.jobs, *(job._replace(end_s=max(job.begin_s, self.at_s)) for job in self.running.values())]
 
     def trainings(self) -> list[ProgramTimeline]:
-        """`all_books` without services."""
-        return [book for book in self.all_books() if not book.service]
+        """`all_timelines` without services."""
+        return [timeline for timeline in self.all_timelines() if not timeline.service]
 
     # --- the box -----------------------------------------------------------------------------------------------------
 
@@ -389,12 +389,12 @@ class Ledger:
                 self.levels.append((at_s, level, slots))
             case facts.HostRebooted():
                 self._rebooted(stamped, fact)
-                self._leaves(at_s, {})
+                self._set_notices(at_s, {})
             case facts.EndAnnounced(id=id_) | facts.EndCalledOff(id=id_):
                 standing = {known: leave_s for known, leave_s in self.leave_at_s.items() if known != id_}
                 if isinstance(fact, facts.EndAnnounced) and fact.leave_at_s is not None:
                     standing[id_] = fact.leave_at_s
-                self._leaves(at_s, standing)
+                self._set_notices(at_s, standing)
             case facts.ClockSet(step_s=step_s):
                 self.clocks = [(then_s, wall_clock.mended(wall_s, step_s)) for then_s, wall_s in self.clocks]
                 self.clocks.append((at_s, stamped.wall_s))
@@ -402,13 +402,13 @@ class Ledger:
                 self.clocks.append((at_s, stamped.wall_s))
             case facts.DaemonStarted(last_sign_s=last_sign_s):
                 self.clocks.append((at_s, stamped.wall_s))
-                self._nobody_looked(self._since(last_sign_s, at_s), at_s)
+                self._book_daemon_down(self._since(last_sign_s, at_s), at_s)
                 self.stopped_at_s = None
             case facts.DaemonSuspended(gap_s=gap_s):
-                self._nobody_looked(max(self.first_s or 0.0, at_s - gap_s), at_s)
+                self._book_daemon_down(max(self.first_s or 0.0, at_s - gap_s), at_s)
             case facts.DaemonStopped():
                 self.stopped_at_s = at_s
-            case facts.Snapshot(state=text) if not self.books:
+            case facts.Snapshot(state=text) if not self.timelines:
                 self._opened(decoded(State, text), stamped)
             case _:
                 pass
@@ -421,32 +421,32 @@ class Ledger:
         self.leave_at_s = {id_: each.leave_at_s for id_, each in standing if each.leave_at_s is not None}
         for name, program in state.programs.items():
             begins = _BEGINS[program.phase]
-            book = self.books[name] = ProgramTimeline(name, stamped.at_s, stamped.at_s, begins, program.service)
-            book.retry_at_s = program.retry_at_s
-            book.mark(stamped.at_s, program.steps)
+            timeline = self.timelines[name] = ProgramTimeline(name, stamped.at_s, stamped.at_s, begins, program.service)
+            timeline.retry_at_s = program.retry_at_s
+            timeline.mark(stamped.at_s, program.steps)
             if program.attempt is not None:
-                book.token, book.began_s = program.attempt.token, program.attempt.intended_at_s
-                book.ready, book.stalled = program.attempt.ready_at_s is not None, program.attempt.stall is not None
-                book.account = Account.TERMINATE if book.stalled else book.account
+                timeline.token, timeline.began_s = program.attempt.token, program.attempt.intended_at_s
+                timeline.ready, timeline.stalled = program.attempt.ready_at_s is not None, program.attempt.stall is not None
+                timeline.account = Account.TERMINATE if timeline.stalled else timeline.account
         for name, job in state.cluster.jobs.items():
             if job.begun_at_s is not None:
                 self.running[name] = JobTime(stamped.at_s, stamped.at_s, job.account, job.partition, job.gpus)
 
-    def _leaves(self, at_s: float, leave_at_s: dict[str, float]) -> None:
+    def _set_notices(self, at_s: float, leave_at_s: dict[str, float]) -> None:
         """Replace the standing notices. Programs that an older notice kept down wait for a slot again."""
         self.leave_at_s = leave_at_s
-        for book in self.books.values():
-            if book.account is Account.NOTICE:
-                book.turn(at_s, Account.ADMISSION)
+        for timeline in self.timelines.values():
+            if timeline.account is Account.NOTICE:
+                timeline.switch(at_s, Account.ADMISSION)
 
     def _keep_down(self, at_s: float) -> None:
         """Book programs that wait for a slot to NOTICE from the leave time on, because nothing starts then."""
         leave_s = min(self.leave_at_s.values(), default=at_s)
         if not self.leave_at_s or at_s <= leave_s:
             return
-        for book in self.books.values():
-            if book.account is Account.ADMISSION:
-                book.turn(leave_s, Account.NOTICE)
+        for timeline in self.timelines.values():
+            if timeline.account is Account.ADMISSION:
+                timeline.switch(leave_s, Account.NOTICE)
 
     def _since(self, last_sign_s: float | None, at_s: float) -> float:
         """The previous daemon's last sign of life, at the earliest its last fact."""
@@ -454,11 +454,11 @@ class Ledger:
             return self.at_s
         return min(at_s, max(self.at_s, last_sign_s))
 
-    def _nobody_looked(self, from_s: float, to_s: float) -> None:
-        for book in self.books.values():
-            book.close(to_s)
-            waits_s = book.retry_at_s if book.account is Account.BACKOFF and book.retry_at_s is not None else 0.0
-            book.rebook(max(from_s, waits_s, book.told_s), to_s, _away)
+    def _book_daemon_down(self, from_s: float, to_s: float) -> None:
+        for timeline in self.timelines.values():
+            timeline.close(to_s)
+            waits_s = timeline.retry_at_s if timeline.account is Account.BACKOFF and timeline.retry_at_s is not None else 0.0
+            timeline.rebook(max(from_s, waits_s, timeline.tallied_until_s), to_s, _away)
 
     def _rebooted(self, stamped: Stamped, fact: facts.HostRebooted) -> None:
         """Book a reboot: the box was off from the last sign of life to the boot, and had no daemon from the boot to now."""
@@ -467,44 +467,45 @@ class Ledger:
         boot_s = at_s if fact.boot_wall_s is None else at_s - (stamped.wall_s - fact.boot_wall_s)
         boot_s = min(at_s, max(off_s, boot_s))
         level = self.levels[-1][1] if self.levels else ""
-        self._nobody_looked(self.at_s if self.stopped_at_s is not None else off_s, at_s)
-        for book in self.books.values():
-            book.rebook(off_s, boot_s, _off)
-            book.rebook(boot_s, at_s, lambda piece: piece._replace(holds=False))
-            if book.token is not None:
-                self._fail(book, "reboot", off_s, at_s)
+        self._book_daemon_down(self.at_s if self.stopped_at_s is not None else off_s, at_s)
+        for timeline in self.timelines.values():
+            timeline.rebook(off_s, boot_s, _off)
+            timeline.rebook(boot_s, at_s, lambda piece: piece._replace(holds=False))
+            if timeline.token is not None:
+                self._fail(timeline, "reboot", off_s, at_s)
         self.reboots.append(RebootEntry(off_s, boot_s, level, fact.cause == "unclean"))
         self.stopped_at_s = None
 
     # --- programs ----------------------------------------------------------------------------------------------------
 
     def _program(self, at_s: float, fact: facts.ProgramFact) -> None:
-        book = self.books.get(fact.program)
-        if book is None:
+        timeline = self.timelines.get(fact.program)
+        if timeline is None:
             if isinstance(fact, facts.ProgramConfigured):
                 account = Account.ADMISSION if fact.autostart else Account.IDLE
-                self.books[fact.program] = ProgramTimeline(fact.program, at_s, at_s, account, fact.service)
+                self.timelines[fact.program] = ProgramTimeline(fact.program, at_s, at_s, account, fact.service)
             return
         match fact:
             case facts.SpawnIntended(token=token):
-                book.turn(at_s, Account.STARTUP)
-                book.token, book.began_s, book.ready, book.stalled, book.retry_at_s = token, at_s, False, False, None
+                timeline.switch(at_s, Account.STARTUP)
+                timeline.token, timeline.began_s, timeline.retry_at_s = token, at_s, None
+                timeline.ready = timeline.stalled = False
             case facts.BackedOff(until_s=until_s):
-                self._left(book, at_s, Account.BACKOFF)
-                book.retry_at_s = until_s
+                self._left(timeline, at_s, Account.BACKOFF)
+                timeline.retry_at_s = until_s
             case facts.Requeued():
-                self._left(book, at_s, Account.ADMISSION)
+                self._left(timeline, at_s, Account.ADMISSION)
             case facts.Finished() | facts.GaveUp() | facts.StayedDown():
-                self._left(book, at_s, Account.IDLE)
-                book.mended = len(book.incidents)  # it is not expected to train any more
+                self._left(timeline, at_s, Account.IDLE)
+                timeline.ended_incidents = len(timeline.incidents)  # it is not expected to train any more
             case facts.ProgramRemoved():
-                self._job_over(book.name, at_s)
-                book.close(at_s)
-                self.ended.append(self.books.pop(fact.program))
-            case facts.JobStarted(token=token) if token == book.token:
-                self.running[book.name] = JobTime(at_s, at_s, fact.account, fact.partition, fact.gpus)
-            case facts.AttemptFact(token=token) if token == book.token:
-                self._attempt(book, at_s, fact)
+                self._job_over(timeline.name, at_s)
+                timeline.close(at_s)
+                self.ended.append(self.timelines.pop(fact.program))
+            case facts.JobStarted(token=token) if token == timeline.token:
+                self.running[timeline.name] = JobTime(at_s, at_s, fact.account, fact.partition, fact.gpus)
+            case facts.AttemptFact(token=token) if token == timeline.token:
+                self._attempt(timeline, at_s, fact)
             case _:
                 pass
 
@@ -513,60 +514,60 @@ class Ledger:
         if job is not None:
             self.jobs.append(job._replace(end_s=max(job.begin_s, at_s)))
 
-    def _left(self, book: ProgramTimeline, at_s: float, account: Account) -> None:
-        self._job_over(book.name, at_s)
-        book.turn(at_s, account)
-        book.token, book.retry_at_s = None, None
+    def _left(self, timeline: ProgramTimeline, at_s: float, account: Account) -> None:
+        self._job_over(timeline.name, at_s)
+        timeline.switch(at_s, account)
+        timeline.token, timeline.retry_at_s = None, None
 
-    def _attempt(self, book: ProgramTimeline, at_s: float, fact: facts.AttemptFact) -> None:
+    def _attempt(self, timeline: ProgramTimeline, at_s: float, fact: facts.AttemptFact) -> None:
         match fact:
             case facts.BecameReady():
-                book.turn(at_s, Account.PRODUCTIVE)
-                book.ready = True
-                self._mend(book, at_s)
+                timeline.switch(at_s, Account.PRODUCTIVE)
+                timeline.ready = True
+                self._end_outages(timeline, at_s)
             case facts.Resumption() | facts.ResumeUnknown():
-                self._resumed(book, at_s, fact)
+                self._resumed(timeline, at_s, fact)
             case facts.Checkpointed() | facts.StartsFrom() | facts.CheckpointSeen():
-                book.mark(_saved_at_s(at_s, fact), fact.step)
+                timeline.mark(_saved_at_s(at_s, fact), fact.step)
             case facts.Tallied():
-                self._tallied(book, at_s, fact)
-            case facts.Slowed() if book.account is Account.PRODUCTIVE:
-                book.turn(at_s, Account.SLOW)
-            case facts.PaceRegained() if book.account is Account.SLOW:
-                book.turn(at_s, Account.PRODUCTIVE)
+                self._tallied(timeline, at_s, fact)
+            case facts.Slowed() if timeline.account is Account.PRODUCTIVE:
+                timeline.switch(at_s, Account.SLOW)
+            case facts.PaceRegained() if timeline.account is Account.SLOW:
+                timeline.switch(at_s, Account.PRODUCTIVE)
             case facts.Stalled(age_s=age_s):
-                self._stalled(book, at_s, age_s)
+                self._stalled(timeline, at_s, age_s)
             case facts.Revived():
-                book.turn(at_s, Account.PRODUCTIVE if book.ready else Account.STARTUP)
-                book.stalled = False
-                self._mend(book, at_s)
+                timeline.switch(at_s, Account.PRODUCTIVE if timeline.ready else Account.STARTUP)
+                timeline.stalled = False
+                self._end_outages(timeline, at_s)
             case facts.StopIntended():
-                book.turn(at_s, Account.TERMINATE)
+                timeline.switch(at_s, Account.TERMINATE)
             case facts.SpawnFailed():
-                self._left(book, at_s, Account.UNKNOWN)
+                self._left(timeline, at_s, Account.UNKNOWN)
             case facts.Exited():
-                self._exited(book, at_s, fact)
+                self._exited(timeline, at_s, fact)
             case _:
                 pass
 
     @staticmethod
-    def _resumed(book: ProgramTimeline, at_s: float, fact: facts.Resumption | facts.ResumeUnknown) -> None:
-        book.close(at_s)
+    def _resumed(timeline: ProgramTimeline, at_s: float, fact: facts.Resumption | facts.ResumeUnknown) -> None:
+        timeline.close(at_s)
         if isinstance(fact, facts.ResumeUnknown):
-            book.unprove()
-            book.losses.append(ResumeCost(at_s, None, None, again=True))
+            timeline.unprove()
+            timeline.losses.append(ResumeCost(at_s, None, None, again=True))
         else:
-            again = bool(book.marks)
-            lost_s = book.roll_back(at_s, fact.step, fact.lost_s)
-            book.losses.append(ResumeCost(at_s, fact.lost_steps, lost_s, again, fact.cause))
+            again = bool(timeline.marks)
+            lost_s = timeline.roll_back(at_s, fact.step, fact.lost_s)
+            timeline.losses.append(ResumeCost(at_s, fact.lost_steps, lost_s, again, fact.cause))
 
     @staticmethod
-    def _tallied(book: ProgramTimeline, at_s: float, fact: facts.Tallied) -> None:
+    def _tallied(timeline: ProgramTimeline, at_s: float, fact: facts.Tallied) -> None:
         """Rebook a stretch of this attempt's time by its tally, also a stretch in which no daemon ran."""
-        book.close(at_s)
+        timeline.close(at_s)
         booked: dict[Account, float] = {}
         for seen, seconds in fact.seconds.items():
-            account = booked_as(seen, ready=book.ready)
+            account = booked_as(seen, ready=timeline.ready)
             booked[account] = booked.get(account, 0.0) + seconds
         stall_s = min(fact.ckpt_stall_s, booked.get(Account.PRODUCTIVE, 0.0))
         if stall_s > 0:
@@ -577,47 +578,47 @@ class Ledger:
         if whole_s > 0:
             share = {account: seconds / whole_s for account, seconds in booked.items()}
 
-            def as_told(piece: Slice) -> Slice:
+            def as_tallied(piece: Slice) -> Slice:
                 length_s = piece.end_s - piece.start_s
                 return piece._replace(seconds={account: part * length_s for account, part in share.items()})
 
             among = _OWN | {Account.DAEMON_DOWN}
-            book.rebook(max(book.began_s, fact.from_s), min(at_s, fact.until_s), _only(among, as_told))
-        book.told_s = min(at_s, fact.until_s)
-        book.mark(fact.until_s, fact.steps)
-        if book.account in _OWN:
-            book.account = booked_as(fact.doing, ready=book.ready)
+            timeline.rebook(max(timeline.began_s, fact.from_s), min(at_s, fact.until_s), _only(among, as_tallied))
+        timeline.tallied_until_s = min(at_s, fact.until_s)
+        timeline.mark(fact.until_s, fact.steps)
+        if timeline.account in _OWN:
+            timeline.account = booked_as(fact.doing, ready=timeline.ready)
 
-    def _stalled(self, book: ProgramTimeline, at_s: float, age_s: float) -> None:
+    def _stalled(self, timeline: ProgramTimeline, at_s: float, age_s: float) -> None:
         """Book DETECT from the last sign of progress to now, and TERMINATE from now on, while it is being healed."""
-        if not book.stalled:
-            book.close(at_s)
-            failed_s = max(book.began_s, at_s - age_s)
-            book.rebook(failed_s, at_s, _only(_OWN, _all(Account.DETECT)))
-            self._fail(book, "stall", failed_s, at_s)
-        book.turn(at_s, Account.TERMINATE)
-        book.stalled = True
+        if not timeline.stalled:
+            timeline.close(at_s)
+            failed_s = max(timeline.began_s, at_s - age_s)
+            timeline.rebook(failed_s, at_s, _only(_OWN, _all(Account.DETECT)))
+            self._fail(timeline, "stall", failed_s, at_s)
+        timeline.switch(at_s, Account.TERMINATE)
+        timeline.stalled = True
 
-    def _exited(self, book: ProgramTimeline, at_s: float, fact: facts.Exited) -> None:
-        book.close(at_s)
-        ended_s = at_s if fact.ended_at_s is None else max(book.began_s, min(at_s, fact.ended_at_s))
-        self._job_over(book.name, ended_s)
-        book.rebook(ended_s, at_s, _only(_OWN, _all(Account.DETECT)))
-        book.mark(at_s, fact.steps)
-        if fact.counted and not book.stalled:
-            self._fail(book, "death", ended_s, at_s)
-        self._left(book, at_s, Account.UNKNOWN)  # a later fact of the same transaction sets the next account
+    def _exited(self, timeline: ProgramTimeline, at_s: float, fact: facts.Exited) -> None:
+        timeline.close(at_s)
+        ended_s = at_s if fact.ended_at_s is None else max(timeline.began_s, min(at_s, fact.ended_at_s))
+        self._job_over(timeline.name, ended_s)
+        timeline.rebook(ended_s, at_s, _only(_OWN, _all(Account.DETECT)))
+        timeline.mark(at_s, fact.steps)
+        if fact.counted and not timeline.stalled:
+            self._fail(timeline, "death", ended_s, at_s)
+        self._left(timeline, at_s, Account.UNKNOWN)  # a later fact of the same transaction sets the next account
 
-    def _fail(self, book: ProgramTimeline, kind: str, failed_s: float, at_s: float) -> None:
+    def _fail(self, timeline: ProgramTimeline, kind: str, failed_s: float, at_s: float) -> None:
         level = self.levels[-1][1] if self.levels else ""
-        book.incidents.append(Interruption(kind, failed_s, at_s, level))
+        timeline.incidents.append(Interruption(kind, failed_s, at_s, level))
 
     @staticmethod
-    def _mend(book: ProgramTimeline, at_s: float) -> None:
+    def _end_outages(timeline: ProgramTimeline, at_s: float) -> None:
         """The program trains again: end all its open outages."""
-        for place in range(book.mended, len(book.incidents)):
-            book.incidents[place] = book.incidents[place]._replace(trains_at_s=at_s)
-        book.mended = len(book.incidents)
+        for place in range(timeline.ended_incidents, len(timeline.incidents)):
+            timeline.incidents[place] = timeline.incidents[place]._replace(trains_at_s=at_s)
+        timeline.ended_incidents = len(timeline.incidents)
 
 
 def _saved_at_s(at_s: float, fact: facts.Checkpointed | facts.StartsFrom | facts.CheckpointSeen) -> float:

@@ -42,17 +42,17 @@ def metrics_view(sources: Sources) -> list[Family]:
     ]
 
 
-def _gauge(name: str, told: str, value: Number, *, kind: Literal["gauge", "counter"] = "gauge") -> Family:
-    return Family(PREFIX + name, kind, told, samples=[] if value is None else [(_ONE, value)])
+def _gauge(name: str, help_: str, value: Number, *, kind: Literal["gauge", "counter"] = "gauge") -> Family:
+    return Family(PREFIX + name, kind, help_, samples=[] if value is None else [(_ONE, value)])
 
 
-def _counter(name: str, told: str, value: Number) -> Family:
-    return _gauge(name, told, value, kind="counter")
+def _counter(name: str, help_: str, value: Number) -> Family:
+    return _gauge(name, help_, value, kind="counter")
 
 
-def _by(name: str, told: str, label: str, found: Iterable[tuple[str, Number]]) -> Family:
+def _by(name: str, help_: str, label: str, found: Iterable[tuple[str, Number]]) -> Family:
     samples = [((key,), value) for key, value in found if value is not None]
-    return Family(PREFIX + name, "gauge", told, (label,), samples)
+    return Family(PREFIX + name, "gauge", help_, (label,), samples)
 
 
 # --- the daemon and its record --------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def _record(sources: Sources) -> Iterator[Family]:
     writable = float(memory.trouble is None) if alive else None
     yield _gauge("journal_writable", "0 while the journal cannot be written: then nothing is started", writable)
     yield _counter(
-        "journal_damages", "how often the journal lost facts to damage: from then on counts are at least", state.gaps
+        "journal_damages", "how often the journal lost facts to damage: after that, counts are lower bounds", state.gaps
     )
     trouble = float(len(troubles_view(memory))) if alive else None
     yield _gauge("troubles", "files and directories that the daemon relies on and that are in trouble", trouble)
@@ -93,7 +93,7 @@ def _record(sources: Sources) -> Iterator[Family]:
     alerts = state.alerts
     yield _counter("alerts", "alerts raised", alerts.total)
     yield _gauge("alerts_waiting", "alerts that not every target has taken yet", float(len(alerts.queue)))
-    yield _gauge("alert_targets_failing", "targets that do not take what they are owed", float(len(alerts.failing)))
+    yield _gauge("alert_targets_failing", "targets that do not accept their alerts", float(len(alerts.failing)))
     ended = float(state.backups.ends[-1].ok) if state.backups.ends else None
     yield _gauge("backup_ok", "1 when the newest backup or rollback ended well", ended)
 

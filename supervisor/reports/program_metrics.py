@@ -21,7 +21,7 @@ Number = float | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _ProgramReading:
     """One program at one moment. `sample` is the newest one of its present attempt; None: there is none."""
 
     program: Program
@@ -33,17 +33,19 @@ class _Look:
 def program_metrics(sources: Sources) -> Iterator[Family]:
     """A family for each row of the tables below, and the ends of attempts by cause."""
     memory = sources.memory
-    looks = [
-        ((name,), _Look(program, _newest(memory, program), sources.now_s, sources.alive))
+    readings = [
+        ((name,), _ProgramReading(program, _newest(memory, program), sources.now_s, sources.alive))
         for name, program in sorted(sources.state.programs.items())
     ]
     tables: tuple[tuple[Literal["gauge", "counter"], Rows], ...]
     tables = ("gauge", _GAUGES), ("counter", _COUNTERS), ("gauge", _FIGURES)
     for kind, rows in tables:
         for name, help_, of in rows:
-            samples = [(key, value) for key, look in looks if (value := of(look)) is not None]
+            samples = [(key, value) for key, reading in readings if (value := of(reading)) is not None]
             yield Family(f"{PREFIX}program_{name}", kind, help_, ("program",), samples)
-    ends = [((key[0], cause), float(count)) for key, look in looks for cause, count in look.program.counts.ends.items()]
+    ends = [
+        ((key[0], cause), float(count)) for key, reading in readings for cause, count in reading.program.counts.ends.items()
+    ]
     yield Family(f"{PREFIX}program_attempt_ends", "counter", "ended attempts, by cause", ("program", "cause"), ends)
 
 
@@ -52,41 +54,41 @@ def _newest(memory: Memory, program: Program) -> Sample | None:
     return None if watch is None else watch.sample
 
 
-def _alive(of: Callable[[Program], float]) -> Callable[[_Look], Number]:
+def _alive(of: Callable[[Program], float]) -> Callable[[_ProgramReading], Number]:
     """A value that is unknown when the daemon is dead."""
-    return lambda look: float(of(look.program)) if look.alive else None
+    return lambda reading: float(of(reading.program)) if reading.alive else None
 
 
-def _seen(of: Callable[[Sample], Number]) -> Callable[[_Look], Number]:
-    return lambda look: None if look.sample is None else of(look.sample)
+def _seen(of: Callable[[Sample], Number]) -> Callable[[_ProgramReading], Number]:
+    return lambda reading: None if reading.sample is None else of(reading.sample)
 
 
-def _running(of: Callable[[Attempt], float]) -> Callable[[_Look], Number]:
+def _running(of: Callable[[Attempt], float]) -> Callable[[_ProgramReading], Number]:
     """A value that exists only while the program has an attempt."""
-    return lambda look: None if look.program.attempt is None else of(look.program.attempt)
+    return lambda reading: None if reading.program.attempt is None else of(reading.program.attempt)
 
 
-def _age_s(look: _Look) -> Number:
+def _age_s(reading: _ProgramReading) -> Number:
     """Age of its newest checkpoint."""
-    sample, program = look.sample, look.program
+    sample, program = reading.sample, reading.program
     at_s = sample.ckpt_at_s if sample is not None and sample.ckpt_count else None
     at_s = program.ckpt_at_s if at_s is None else at_s
-    return None if at_s is None else max(0.0, look.now_s - at_s)
+    return None if at_s is None else max(0.0, reading.now_s - at_s)
 
 
-def _idle_s(look: _Look) -> Number:
+def _idle_s(reading: _ProgramReading) -> Number:
     """Time since its newest sign of progress."""
-    at_s = None if look.sample is None else look.sample.progress_at_s
-    return None if at_s is None else max(0.0, look.now_s - at_s)
+    at_s = None if reading.sample is None else reading.sample.progress_at_s
+    return None if at_s is None else max(0.0, reading.now_s - at_s)
 
 
-def _retry_s(look: _Look) -> Number:
-    at_s = look.program.retry_at_s
-    return None if at_s is None else max(0.0, at_s - look.now_s)
+def _retry_s(reading: _ProgramReading) -> Number:
+    at_s = reading.program.retry_at_s
+    return None if at_s is None else max(0.0, at_s - reading.now_s)
 
 
 _STATES: Final = ", ".join(f"{number} {phase.value}" for number, phase in enumerate(_PHASES))
-Rows = Sequence[tuple[str, str, Callable[[_Look], Number]]]
+Rows = Sequence[tuple[str, str, Callable[[_ProgramReading], Number]]]
 _GAUGES: Final[Rows] = (
     ("up", "1 while it trains", _alive(lambda program: program.phase is Phase.RUNNING)),
     ("wanted", "1 when it should run; 0 when the operator has stopped it", _alive(lambda program: program.wanted)),
@@ -96,7 +98,7 @@ _GAUGES: Final[Rows] = (
     ("slow_retry", "1 while it fails again and again and is tried seldom", _alive(lambda program: program.slow)),
     ("next_start_seconds", "time until its next start", _retry_s),
     ("start_time_seconds", "when its attempt started, since the epoch",
-     lambda look: look.program.started_wall_s if look.program.attempt is not None else None),
+     lambda reading: reading.program.started_wall_s if reading.program.attempt is not None else None),
     ("stalled", "1 while its worker makes no progress",
      _running(lambda attempt: attempt.stall is not None)),
     ("unhealthy", "1 while its training is unhealthy: explain says how",
@@ -107,19 +109,21 @@ _GAUGES: Final[Rows] = (
      _running(lambda attempt: attempt.save_error != "")),
     ("progress_age_seconds", "time since its worker's newest sign of progress", _idle_s),
     ("checkpoint_age_seconds", "age of its newest durable checkpoint", _age_s),
-    ("checkpoint_interval_seconds", "how often it is asked to save", lambda look: look.program.interval_s),
-    ("remaining_seconds", "time to its target at the present speed", lambda look: eta_s(look.sample)),
+    ("checkpoint_interval_seconds", "how often it is asked to save", lambda reading: reading.program.interval_s),
+    ("remaining_seconds", "time to its target at the present speed", lambda reading: eta_s(reading.sample)),
     ("memory_bytes", "memory of its cgroup, page cache included", _seen(lambda sample: sample.memory_bytes)),
 )  # fmt: skip
 _COUNTERS: Final[Rows] = (
-    ("attempts", "starts of its worker", lambda look: look.program.attempts),
-    ("restarts", "restarts after a death that counts against it", lambda look: look.program.restarts),
-    ("rollbacks", "rollbacks to an older checkpoint, after a divergence or an illness", lambda look: look.program.rollbacks),
+    ("attempts", "starts of its worker", lambda reading: reading.program.attempts),
+    ("restarts", "restarts after a death that counts against it", lambda reading: reading.program.restarts),
+    ("rollbacks", "rollbacks to an older checkpoint, after a divergence or an illness",
+     lambda reading: reading.program.rollbacks),
     ("environment_steps", "environment steps on record, lost ones included; a record comes every ten minutes or sooner",
-     lambda look: look.program.counts.computed_steps),
-    ("lost_environment_steps", "environment steps that a resume took back", lambda look: look.program.counts.lost_steps),
-    ("resumes_of_unknown_loss", "resumes of which nobody knows how many steps they cost",
-     lambda look: look.program.counts.lost_unknown),
+     lambda reading: reading.program.counts.computed_steps),
+    ("lost_environment_steps", "environment steps that a resume took back",
+     lambda reading: reading.program.counts.lost_steps),
+    ("resumes_of_unknown_loss", "resumes with an unknown number of lost steps",
+     lambda reading: reading.program.counts.lost_unknown),
 )  # fmt: skip
 
 
@@ -135,10 +139,13 @@ _NAMES: Final = {
     "entropy": "entropy_nats", "entropy_share": "entropy_ratio", "ckpt_stall_us": "checkpoint_stall_seconds",
     "ckpt_write_ms": "checkpoint_write_seconds",
 }  # fmt: skip
-_OTHERWISE: Final[dict[str, Callable[[_Look], Number]]] = {  # figures with another unit in a sample, or also on record
-    "env_steps": lambda look: look.program.steps if look.sample is None or look.sample.steps is None else look.sample.steps,
-    "ckpt_step": lambda look: (
-        look.program.ckpt_step if look.sample is None or not look.sample.ckpt_count else look.sample.ckpt_step
+# Figures with another unit in a sample, or also on record.
+_OTHERWISE: Final[dict[str, Callable[[_ProgramReading], Number]]] = {
+    "env_steps": lambda reading: (
+        reading.program.steps if reading.sample is None or reading.sample.steps is None else reading.sample.steps
+    ),
+    "ckpt_step": lambda reading: (
+        reading.program.ckpt_step if reading.sample is None or not reading.sample.ckpt_count else reading.sample.ckpt_step
     ),
     "ckpt_stall_us": _seen(lambda sample: sample.ckpt_stall_s),
     "ckpt_write_ms": _seen(lambda sample: sample.ckpt_write_s),
@@ -151,7 +158,7 @@ def _named(figure: str) -> str:
     return _NAMES.get(figure, share)
 
 
-def _of_sample(figure: str) -> Callable[[_Look], Number]:
+def _of_sample(figure: str) -> Callable[[_ProgramReading], Number]:
     if figure in Sample.__slots__:
         return _seen(lambda sample: getattr(sample, figure))
     return _seen(lambda sample: sample.figures.get(figure))

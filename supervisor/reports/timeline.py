@@ -48,13 +48,13 @@ _KINDS: Final[dict[type[facts.Fact], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of a lane. `said` holds further keys of its JSON."""
+    """A stretch of a lane. `fields` holds further keys of its JSON."""
 
     from_s: float
     to_s: float
-    said: Json
+    fields: Json
     count: int = 1
-    longest_s: float = 0.0  # after merging: the length of the span that `said` comes from
+    longest_s: float = 0.0  # after merging: the length of the span that `fields` comes from
 
 
 @dataclass(slots=True)
@@ -81,16 +81,16 @@ def timeline_view(
     own_s = (end_s - begin_s) / parts
     wall = wall_clock_of(closed, wall_s)
 
-    def told(spans: Sequence[Span], longest_s: float) -> list[Json]:
+    def lane_json(spans: Sequence[Span], longest_s: float) -> list[Json]:
         inside = sorted(_inside(spans, begin_s, end_s), key=lambda span: span.from_s)
         return [_span(each, wall) for each in merged(inside, longest_s)]
 
     marks = [each for each in lanes.marks if begin_s <= each[0] <= end_s]
     return {
         "since_s": begin_s, "until_s": end_s, "since_wall_s": wall(begin_s), "until_wall_s": wall(end_s),
-        "levels": told(lanes.levels, part_s), "box": told(lanes.box, part_s), "backups": told(lanes.backups, part_s),
-        "vetoes": told(lanes.vetoes, part_s),
-        "programs": [{"name": name, "spans": told(spans, own_s)} for name, spans in sorted(shown.items())],
+        "levels": lane_json(lanes.levels, part_s), "box": lane_json(lanes.box, part_s),
+        "backups": lane_json(lanes.backups, part_s), "vetoes": lane_json(lanes.vetoes, part_s),
+        "programs": [{"name": name, "spans": lane_json(spans, own_s)} for name, spans in sorted(shown.items())],
         "marks": _marks(marks, own_s, wall),
     }  # fmt: skip
 
@@ -105,10 +105,10 @@ def merged(spans: Iterable[Span], part_s: float) -> list[Span]:
     for each in spans:
         last = found[-1] if found else None
         length_s = each.to_s - each.from_s
-        if last is not None and last.said == each.said and last.to_s == each.from_s:
+        if last is not None and last.fields == each.fields and last.to_s == each.from_s:
             found[-1] = replace(last, to_s=each.to_s, longest_s=each.to_s - last.from_s)
         elif last is not None and max(length_s, last.to_s - last.from_s, each.from_s - last.to_s) < part_s:
-            keys, longest_s = (each.said, length_s) if length_s > last.longest_s else (last.said, last.longest_s)
+            keys, longest_s = (each.fields, length_s) if length_s > last.longest_s else (last.fields, last.longest_s)
             found[-1] = Span(last.from_s, max(last.to_s, each.to_s), keys, last.count + each.count, longest_s)
         else:
             found.append(replace(each, longest_s=length_s))
@@ -118,7 +118,7 @@ def merged(spans: Iterable[Span], part_s: float) -> list[Span]:
 def _span(each: Span, wall: Callable[[float], float]) -> Json:
     return {
         "from_s": each.from_s, "to_s": each.to_s, "from_wall_s": wall(each.from_s), "to_wall_s": wall(each.to_s),
-        **each.said, "count": each.count,
+        **each.fields, "count": each.count,
     }  # fmt: skip
 
 
@@ -164,10 +164,10 @@ class _Reading:
             self._end(lane, name, self._until_s)
         return self._lanes
 
-    def _begin(self, lane: str, name: str, at_s: float, said: Json) -> None:
-        if self._open.get((lane, name), (0.0, None))[1] != said:
+    def _begin(self, lane: str, name: str, at_s: float, fields: Json) -> None:
+        if self._open.get((lane, name), (0.0, None))[1] != fields:
             self._end(lane, name, at_s)
-            self._open[lane, name] = at_s, said
+            self._open[lane, name] = at_s, fields
 
     def _end(self, lane: str, name: str, at_s: float, **more: object) -> None:
         found = self._open.pop((lane, name), None)
@@ -201,8 +201,8 @@ class _Reading:
                 self._box(stamped, fact)
 
     def _mark(self, stamped: Stamped, kind: str, what: str, program: str | None) -> None:
-        said = {"kind": kind, "what": what, "program": program, "seq": stamped.seq, "why": stamped.fact.why}
-        self._lanes.marks.append((stamped.at_s, said))
+        keys = {"kind": kind, "what": what, "program": program, "seq": stamped.seq, "why": stamped.fact.why}
+        self._lanes.marks.append((stamped.at_s, keys))
 
     def _opened(self, stamped: Stamped, state: State) -> None:
         """Begin with the state of a snapshot: earlier facts are no longer in the journal."""

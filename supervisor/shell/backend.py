@@ -119,7 +119,7 @@ class DaemonBackend:
         self._gaps = Gaps()
         self.backup_progress, self.cgroups = backup_progress, cgroups
         self.http: Callable[[], Json | None] = lambda: None  # set later: the API is opened last
-        self.books = LedgerCache(loaded.settings.paths.journal)
+        self.ledger_cache = LedgerCache(loaded.settings.paths.journal)
 
     def publish(self, loop: Loop) -> None:
         """Called by the deciding thread at the end of each turn."""
@@ -160,7 +160,7 @@ class DaemonBackend:
         return Running(self._published, self)
 
     def ask(self, verb: Verb, names: Sequence[str], signal: str, by: str, uid: int | None, timeout_s: float) -> list[Result]:
-        if verb is Verb.RELOAD and (errors := self._mistakes()):
+        if verb is Verb.RELOAD and (errors := self._reload_errors()):
             log.critical("reload_refused", by=by, errors=errors)
             self._inbox.post(ConfigFaulty(self.clock.now_s(), tuple(errors), by=by))
             return [("", CANT_REREAD, "; ".join(errors))]
@@ -191,7 +191,7 @@ class DaemonBackend:
     def _only(results: Sequence[Result], about: str) -> Result:
         return results[0] if results else (about, FAILED, "extralife has ended")
 
-    def _mistakes(self) -> list[str]:
+    def _reload_errors(self) -> list[str]:
         """Why the daemon would not survive a reload. Empty if it would, or if it is stopping: then its loop answers."""
         published = self._published
         if published is not None and (published.state.stopping or published.memory.ended):
@@ -310,7 +310,7 @@ class Running:
 
     def closed(self) -> tuple[Ledger, float]:
         clock = self._daemon.clock
-        return self._daemon.books.closed(clock.now_s()), clock.wall_s()
+        return self._daemon.ledger_cache.closed(clock.now_s()), clock.wall_s()
 
     def facts(self, after_seq: int, kinds: Sequence[str]) -> Iterator[Stamped]:
         journal = Path(self._paths.journal)

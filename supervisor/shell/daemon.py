@@ -35,7 +35,7 @@ from supervisor.adapters.host.box_identity import witnesses
 from supervisor.adapters.host.gpu_nvml import NvmlGpu
 from supervisor.adapters.host.host import LocalHost
 from supervisor.adapters.host.logind import HostWatch
-from supervisor.adapters.host.systemd import Notifier, handed_over
+from supervisor.adapters.host.systemd import Notifier, passed_fds
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
 from supervisor.adapters.notices import detect
 from supervisor.adapters.notices.thread import NoticeWatch
@@ -113,7 +113,7 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
+class ProgramAdapters:
     """The adapters that start and watch programs: as processes of this machine, or as jobs of a cluster."""
 
     paths: Paths
@@ -131,7 +131,7 @@ class _Parts:
     clock: clock.SystemClock
     inbox: Inbox
     replies: Replies
-    edges: NotifySockets
+    notify_sockets: NotifySockets
     launcher: LocalLauncher | SlurmLauncher
     probes: LocalProbes | SlurmProbes
     figures: FigureReader
@@ -184,7 +184,7 @@ class Daemon:
         signal.signal(signal.SIGUSR1, lambda *_: None)
         signal.signal(signal.SIGUSR2, lambda *_: threading.Thread(target=_reopen, args=(main_log,), daemon=True).start())
         if ended := leftovers.end():
-            log.warning("leftovers_ended", processes=ended, why="the daemon that awaited them is gone")
+            log.warning("leftovers_ended", processes=ended, why="the daemon that started them has ended")
         listener = self._listener()
         if listener.trouble:
             log.error("control_socket_without_group", why=listener.trouble)
@@ -202,7 +202,7 @@ class Daemon:
             log.critical("facts_passed_over", count=misfits, why="they do not fit what a damaged journal has kept")
         parts = self._build(journal, state)
         parts.foundations.watch(*foundations.rows(self._paths, journal, lock, main_log))
-        parts.backend.books.prime(facts)
+        parts.backend.ledger_cache.prime(facts)
         del facts
         try:
             self._serve(parts, listener)
@@ -213,13 +213,13 @@ class Daemon:
         self._let_host_go()
         if lease is not None:
             lease.release()
-        self._notifier.forget(_CONTROL)
+        self._notifier.remove_fd(_CONTROL)
         listener.close()
         starts.forget(os.environ)
         lock.release()
         if parts.loop.memory.trouble is not None:
             return exit_codes.REFUSED
-        return exit_codes.SHUT_DOWN if self._notifier.heard and not self._signalled else exit_codes.STOPPED
+        return exit_codes.SHUT_DOWN if self._notifier.has_service_manager and not self._signalled else exit_codes.STOPPED
 
     def _lease(self) -> DaemonLease | None:
         """If several hosts share the state directory, let only this host run its daemon. Raises Taken or OSError."""
@@ -238,7 +238,7 @@ class Daemon:
     def _listener(self) -> Listener:
         group = self._settings.daemon.socket_group
         handed_on = os.environ.pop(ENV_LISTEN_FD, "")
-        kept = int(handed_on) if handed_on.isdigit() else handed_over(os.environ, os.getpid()).get(_CONTROL)
+        kept = int(handed_on) if handed_on.isdigit() else passed_fds(os.environ, os.getpid()).get(_CONTROL)
         if kept is not None:
             if Path(self._paths.socket).is_socket():
                 return take_over(kept, self._paths.socket, group)
@@ -269,25 +269,25 @@ class Daemon:
             log.warning("no_subreaper", consequence="a process in a session of its own outlives a shim that is killed")
         figures = FigureReader(paths, system_clock, lambda name: loop.settings.program(name))  # noqa: PLW0108  they change
         wake = threading.Event()  # set by notifications, awaited by the sampler
-        edges = NotifySockets(paths.notify_socket, wake.set)
+        notify_sockets = NotifySockets(paths.notify_socket, wake.set)
 
         def newest_own(name: str) -> OwnCheckpoint | None:
             spec = loop.settings.program(name)
             return None if spec is None else own.newest(spec)
 
         if settings.launcher.remote:
-            hands = _cluster_hands(
+            adapters = _cluster_adapters(
                 paths, lambda: loop.settings.launcher, inbox, system_clock, newest_own, figures
             )  # fmt: skip
         else:
             local = LocalLauncher(paths, this_boot.boot_id, inbox, system_clock, groups, come_home, figures.last_step)
-            looks = LocalProbes(paths, system_clock, edges, groups, newest_own, figures)
-            hands = Hands(
+            looks = LocalProbes(paths, system_clock, notify_sockets, groups, newest_own, figures)
+            adapters = ProgramAdapters(
                 paths, local, looks, Controls(paths, system_clock),
                 LocalEvidence(paths, local.attempt, inbox, system_clock).take,
             )  # fmt: skip
-        launcher, probes = hands.launcher, hands.probes
-        own = OwnCheckpoints(hands.paths, system_clock, inbox)
+        launcher, probes = adapters.launcher, adapters.probes
+        own = OwnCheckpoints(adapters.paths, system_clock, inbox)
         gpu, host = NvmlGpu(doing=probes.doing), LocalHost(paths.state_dir)
         sampler = Sampler(
             probes, probes.reports, system_clock, inbox, settings.daemon.sample_period_s, wake,
@@ -314,8 +314,8 @@ class Daemon:
         )
         watched = Foundations(inbox, system_clock)
         performer = Performer(
-            paths=hands.paths, launcher=launcher, probes=probes, edges=edges, controls=hands.controls,
-            replies=replies, pool=pool, take_evidence=hands.take_evidence,
+            paths=adapters.paths, launcher=launcher, probes=probes, notify_sockets=notify_sockets,
+            controls=adapters.controls, replies=replies, pool=pool, take_evidence=adapters.take_evidence,
             alert=self._alert, backups=backups, offsite=offsite,
             courier=AlertCourier(lambda: loop.settings.alerts, inbox, system_clock),
             foundations=watched, own=own,
@@ -339,7 +339,7 @@ class Daemon:
             lambda: loop.settings, inbox, system_clock, lambda: detect.provider(BootFiles.of(os.environ))
         )  # fmt: skip
         return _Parts(
-            this_boot, system_clock, inbox, replies, edges, launcher, probes, figures, sampler, gpu, host, alive,
+            this_boot, system_clock, inbox, replies, notify_sockets, launcher, probes, figures, sampler, gpu, host, alive,
             backend, performer, loop, pool, backups, offsite, watched, recorder, notices,
         )  # fmt: skip
 
@@ -381,7 +381,7 @@ class Daemon:
         if error:
             log.error("config_not_kept", error=error)
 
-    def _own_up(self, parts: _Parts) -> None:
+    def _report_last_good_config(self, parts: _Parts) -> None:
         """Report that another configuration is in use than the requested one."""
         instead = self._start.instead
         if instead is None:
@@ -412,17 +412,17 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda n, _frame: self._on_signal(parts, n, _frame))
         self._notifier.busy("looks for workers that still run", _OPEN_S)
-        began = self._began(parts)
+        began = self._first_input(parts)
         parts.launcher.start()
         parts.loop.turn(began)
         if not parts.loop.memory.ended and parts.loop.state.daemon_pid != os.getpid():
             raise OSError("the journal cannot be written, and extralife does not start without it; see the main log")
-        self._own_up(parts)
+        self._report_last_good_config(parts)
         marker = Path(self._paths.marker)
         boot.leave_marker(marker, parts.boot)
         parts.foundations.watch(
             *foundations.runtime_rows(
-                self._paths, listener, parts.edges, parts.launcher, parts.performer.controls, parts.boot,
+                self._paths, listener, parts.notify_sockets, parts.launcher, parts.performer.controls, parts.boot,
                 lambda: parts.loop.settings.daemon.socket_group,
             )
         )  # fmt: skip
@@ -451,8 +451,8 @@ class Daemon:
 
     def _keep(self, sock: socket.socket) -> None:
         """Let the service manager hold this control socket, and no other, for the next daemon."""
-        self._notifier.forget(_CONTROL)
-        self._notifier.keep(sock.fileno(), _CONTROL)
+        self._notifier.remove_fd(_CONTROL)
+        self._notifier.store_fd(sock.fileno(), _CONTROL)
 
     def _open(self, parts: _Parts, listener: Listener) -> Server:
         """Start the calendar and the API. Clients that connected since the socket exists are answered now."""
@@ -501,9 +501,9 @@ class Daemon:
     def _awaits_stop(self) -> bool:
         """Whether the host goes down and SIGTERM is still to come. The service manager does not restart us after it."""
         watch = self._host_watch
-        if watch is None or not self._notifier.heard or self._terminated:
+        if watch is None or not self._notifier.has_service_manager or self._terminated:
             return False
-        return watch.told and not watch.cancelled.is_set()
+        return watch.announced and not watch.cancelled.is_set()
 
     def _let_host_go(self) -> None:
         """All work is saved and recorded: let the host shut down, then wait for the service manager's SIGTERM.
@@ -521,7 +521,7 @@ class Daemon:
             waited_s += _STEP_S
         watch.stop()
 
-    def _began(self, parts: _Parts) -> Began:
+    def _first_input(self, parts: _Parts) -> Began:
         """The first input of the deciding thread. It may take a while: leftovers are ended, digests are read."""
         state = parts.loop.state
         boot_now_s, wall_now_s = clock.moment()
@@ -544,9 +544,9 @@ class Daemon:
         unrecorded = {name: (number, each) for name, (number, each) in found.items() if each.token not in known}
         for program in (*expected, *unrecorded):
             try:
-                parts.edges.bind(program)
+                parts.notify_sockets.bind(program)
             except OSError as error:  # its process state, log and beats are still readable
-                log.warning("edges_not_heard", program=program, error=str(error))
+                log.warning("notify_socket_not_bound", program=program, error=str(error))
         now_s = max(parts.clock.now_s(), state.at_s)
         salt = uuid.uuid4().hex
         return Began(now_s, self._settings, evidence, survivors, os.getpid(), self._start.version, salt, unrecorded)
@@ -566,7 +566,7 @@ class Daemon:
         parts.gpu.stop()
         parts.host.stop()
         parts.alive.stop()
-        parts.edges.close()
+        parts.notify_sockets.close()
         parts.launcher.close()
         parts.figures.stop()
         parts.backups.stop()
@@ -587,10 +587,10 @@ class Daemon:
         os.execv(argv[0], argv)  # noqa: S606  no shell, on purpose
 
 
-def _cluster_hands(
+def _cluster_adapters(
     paths: Paths, settings: Callable[[], LauncherSettings], inbox: Inbox, system_clock: clock.SystemClock,
     newest_own: Callable[[str], OwnCheckpoint | None], figures: FigureReader,
-) -> Hands:  # fmt: skip
+) -> ProgramAdapters:  # fmt: skip
     """Imports are local: a daemon without a cluster must not pay for cluster code."""
     from supervisor.adapters.slurm.client import Slurm
     from supervisor.adapters.slurm.controls import SlurmControls
@@ -601,7 +601,7 @@ def _cluster_hands(
     launcher = SlurmLauncher(there, settings, Slurm(), inbox, system_clock, figures.last_step)
     probes = SlurmProbes(there, system_clock, launcher.begun, newest_own, figures)
     evidence = SlurmEvidence(there, launcher.number, inbox, system_clock)
-    return Hands(there, launcher, probes, SlurmControls(there, system_clock), evidence.take)
+    return ProgramAdapters(there, launcher, probes, SlurmControls(there, system_clock), evidence.take)
 
 
 def _foreign_checkpoints(loop: Loop, reported: dict[str, int]) -> dict[str, int]:

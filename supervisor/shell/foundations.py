@@ -57,7 +57,7 @@ def rows(paths: Paths, journal: Journal, lock: Singleton, main_log: MainLog) -> 
         # Somebody's logrotate may do this every day: it needs a line in the log itself, but no alert.
         Watched(
             "main log", paths.main_log, main_log.identity, check=main_log.trouble, restore=main_log.reopen, minor=True,
-            consequence="its lines are only on standard output", remedy="supervisorctl history has what was decided",
+            consequence="its lines are only on standard output", remedy="supervisorctl history lists the decisions",
         ),
         # The deciding thread restores it before it handles any other input: only that thread may use the connection.
         Watched(JOURNAL, journal_file, journal.identity, check=journal.moved, restore=_by_the_loop),
@@ -78,7 +78,7 @@ def read_only(directory: str) -> str:
 
 
 def runtime_rows(
-    paths: Paths, listener: Listener, edges: NotifySockets, launcher: Records, controls: Controls,
+    paths: Paths, listener: Listener, notify_sockets: NotifySockets, launcher: Records, controls: Controls,
     this_boot: boot.Boot, group: Callable[[], str],
 ) -> tuple[Watched, ...]:  # fmt: skip
     """The rows of the runtime directory. Each round restores in this order: first the directory, then its contents."""
@@ -113,7 +113,7 @@ def runtime_rows(
             "control socket", paths.socket, listener.identity, restore=lambda: listener.restore(group()),
             consequence="no client can connect",
         ),
-        row("notify", notify, edges.missing, edges.restore),
+        row("notify", notify, notify_sockets.missing, notify_sockets.restore),
         row("shims", shims, launcher.unrecorded, launcher.restore_records),
         row("beats", beats, controls.missing, controls.restore),
         Watched("boot marker", paths.marker, marker, restore=mark),
@@ -139,7 +139,7 @@ def run_dir_rows(program: str, run_dir: str, restore: Callable[[], None], *, sav
     )  # fmt: skip
     checkpoints = Watched(
         f"checkpoints of {program}", f"{run_dir}/{CHECKPOINTS_DIR}", saved, restore=by_the_worker,
-        consequence="what it has computed is only in its memory",
+        consequence="until its worker can save again, its progress is only in memory",
     )  # fmt: skip
     return (directory, checkpoints) if saves else (directory,)
 

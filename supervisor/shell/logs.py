@@ -60,11 +60,11 @@ def _file(path: str, settings: DaemonSettings, shared: list[Any]) -> MainLog:
     else:
         renderer = structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0, pad_level=False)
         plain = _formatter(renderer, shared, _without_stamp, _printable)
-        handler.setFormatter(_Stamped(plain))
+        handler.setFormatter(_TimePrefixFormatter(plain))
     return handler
 
 
-class _Stamped(logging.Formatter):
+class _TimePrefixFormatter(logging.Formatter):
     """Puts time and severity before another formatter's lines, as in Supervisor's log."""
 
     def __init__(self, inner: logging.Formatter) -> None:
@@ -78,14 +78,14 @@ class _Stamped(logging.Formatter):
 def _stdout(settings: DaemonSettings, shared: list[Any]) -> logging.Handler:
     handler = logging.StreamHandler(sys.stdout)
     if sd_journal.is_stream(1, os.environ):
-        handler.setFormatter(_Severe(_journal_format(settings, shared)))
+        handler.setFormatter(_SeverityPrefixFormatter(_journal_format(settings, shared)))
     else:
         renderer = structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty(), pad_event_to=20)
         handler.setFormatter(_formatter(renderer, shared, _printable))
     return handler
 
 
-class _Severe(logging.Formatter):
+class _SeverityPrefixFormatter(logging.Formatter):
     """Another formatter's lines, each with its severity for systemd's journal."""
 
     def __init__(self, inner: logging.Formatter) -> None:

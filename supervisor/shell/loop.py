@@ -57,7 +57,7 @@ class Performer(Protocol):
         ...
 
 
-def _said(error: OSError | sqlite3.Error) -> str:
+def _error_text(error: OSError | sqlite3.Error) -> str:
     """An error for people: the message and the file, without the number."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
@@ -127,7 +127,7 @@ class Loop:
             committed = self._commit(decision, item, wall_s)
         except JournalMoved as moved:
             if again:
-                self._stalled(item, wall_s, str(moved))
+                self._on_journal_failure(item, wall_s, str(moved))
             elif self._restore(item):
                 self._decide(item, again=True)
             return
@@ -152,7 +152,7 @@ class Loop:
         except JournalMoved:
             raise
         except (OSError, sqlite3.Error) as error:
-            self._stalled(item, wall_s, _said(error))
+            self._on_journal_failure(item, wall_s, _error_text(error))
             return False
         self.leave_at_s = None
         for fact in decision.facts:
@@ -176,7 +176,9 @@ class Loop:
         try:
             restored = self.journal.restore(bridge, at_s=item.now_s, wall_s=wall_s, boot_id=self.boot_id)
         except (OSError, sqlite3.Error) as error:
-            self._stalled(item, wall_s, f"its file was removed or replaced, and cannot be restored: {_said(error)}")
+            self._on_journal_failure(
+                item, wall_s, f"its file was removed or replaced, and cannot be restored: {_error_text(error)}"
+            )
             return False
         self.state = state
         if restored.salvage is None:
@@ -187,7 +189,7 @@ class Loop:
             self.performer.alarm(damaged(str(restored.salvage), item.now_s, wall_s))
         return True
 
-    def _stalled(self, item: AnyInput, wall_s: float, error: str) -> None:
+    def _on_journal_failure(self, item: AnyInput, wall_s: float, error: str) -> None:
         """The journal cannot be written: inputs wait, requests are refused, and `status` shows the trouble."""
         if self.memory.trouble is None:
             log.critical("journal_write_failed", error=error, retry_s=_JOURNAL_RETRY_S)

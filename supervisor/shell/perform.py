@@ -45,7 +45,7 @@ class Performer:
     paths: Paths
     launcher: Launcher
     probes: Probes
-    edges: NotifySockets
+    notify_sockets: NotifySockets
     controls: Controls
     replies: Replies
     pool: Executor
@@ -142,8 +142,8 @@ class Performer:
         try:
             if why is None:
                 self.controls.begin(token, command.attempt)
-                self.edges.bind(name)
-                self.edges.expect(name, token)
+                self.notify_sockets.bind(name)
+                self.notify_sockets.expect(name, token)
                 self._begin(command)
         except (OSError, RuntimeError) as error:  # RuntimeError: no thread could be started
             why = str(error)

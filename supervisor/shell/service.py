@@ -28,7 +28,7 @@ class Service:
 
     notifier: Notifier
     awaits_stop: Callable[[], bool] = lambda: False
-    said: str = ""
+    last_status: str = ""
     leave_by_s: float | None = None
 
     def after_turn(self, state: State, now_s: float) -> None:
@@ -39,8 +39,8 @@ class Service:
             if leave_by_s is not None and (self.leave_by_s is None or leave_by_s > self.leave_by_s):
                 self.leave_by_s = leave_by_s
                 self.notifier.stopping(max(0.0, leave_by_s - now_s) + _KILLED_AND_CLOSED_S)
-        if status != self.said:
-            self.said = status
+        if status != self.last_status:
+            self.last_status = status
             self.notifier.status(status)
 
     def ends(self, extend_s: float) -> None:

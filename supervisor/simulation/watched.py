@@ -50,6 +50,7 @@ class VetoedPlayer(PolicyPlayer):
                 vetoes=self.vetoes,
                 held=self.objected,
                 unseen=prechecks.unseen(box),
+                blind=prechecks.blind(box),
             )
             for change in changes:
                 if change.cap is None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from supervisor.adapters import procfs
 from supervisor.adapters.process import cgroups, orphans
-from supervisor.adapters.process.processes import LocalLauncher, sweep
+from supervisor.adapters.process.processes import LocalLauncher, kill_attempt
 from supervisor.model.inputs import Input, SpawnSucceeded
 from supervisor.model.settings import Paths, ProgramSpec
 from workers import contract
@@ -109,7 +109,7 @@ class World:
         if self._launcher is not None:
             self._launcher.close()
         for token in self.tokens:
-            sweep(token, None)
+            kill_attempt(token, None)
 
 
 def spec(name: str, argv: list[str], **fields: object) -> ProgramSpec:

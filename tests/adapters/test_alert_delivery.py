@@ -17,7 +17,7 @@ from journald_kit import Journald
 from supervisor.adapters.alerts import child as alert_child
 from supervisor.adapters.alerts import delivery as alert_delivery
 from supervisor.adapters.alerts import failure as alert_failure
-from supervisor.adapters.alerts.delivery import AlertCourier, deliver, deliver_to_all, tell_systemd
+from supervisor.adapters.alerts.delivery import AlertCourier, deliver, deliver_to_all, write_to_systemd_journal
 from supervisor.model.inputs import AlertTried
 from supervisor.policy.upkeep.alerting import KINDS, AlertSettings, Notice
 
@@ -321,9 +321,9 @@ def test_an_alarm_reaches_everybody_who_wants_it_without_a_record(tmp_path):
 def test_systemds_journal_gets_the_message_id_of_the_kind(monkeypatch):
     with Journald() as journald:
         monkeypatch.setattr(alert_delivery, "_JOURNAL_SOCKET", journald.path.with_name("none"))
-        tell_systemd(NOTICE)
+        write_to_systemd_journal(NOTICE)
         monkeypatch.setattr(alert_delivery, "_JOURNAL_SOCKET", journald.path)
-        tell_systemd(NOTICE)
+        write_to_systemd_journal(NOTICE)
         fields = journald.entry()
         assert journald.empty(), "nothing is sent where there is no such journal"
     assert (fields["MESSAGE"], fields["MESSAGE_ID"], fields["PRIORITY"]) == ("Pong: no such game", KINDS["fatal"][0], "2")

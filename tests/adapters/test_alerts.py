@@ -132,8 +132,8 @@ def test_a_torn_last_line_is_ended_first(tmp_path):
 def test_a_disk_that_refuses_is_a_sentence(tmp_path):
     path = tmp_path / "missing" / "reboot_alerts.log"
     assert append(path, "one") == (
-        f"cannot write the reboot alert to {path}: No such file or directory; "
-        "the journal has it, see `supervisorctl reboots`"
+        f"cannot write the alert to {path}: No such file or directory; "
+        "reboots are also in extralife's journal: `supervisorctl reboots`"
     )
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     assert "cannot write" in append(tmp_path / "link", "one")

@@ -189,7 +189,7 @@ def test_garbage_in_place_of_a_list_never_raises(tmp_path, text):
     (path / "backup.json").write_text(text)
     assert backups.survey(tmp_path / "backups")[0].error
     (path / "backup.json").unlink()
-    assert backups.read(path).error == "it has no list of what is in it"
+    assert backups.read(path).error == "backup.json is missing"
     (path / "backup.json").mkdir()
     assert "cannot be read" in backups.read(path).error
 

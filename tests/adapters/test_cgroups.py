@@ -79,7 +79,7 @@ def test_what_has_none_is_ended_as_it_is_without(tree):
         [],
         None,
     )
-    assert not groups.holds(TOKEN, os.getpid())
+    assert not groups.is_in_tree(TOKEN, os.getpid())
     groups.end(TOKEN)
     groups.adopt("Pong", TOKEN, "/nowhere")
 
@@ -234,7 +234,7 @@ def test_the_next_image_of_a_daemon_finds_the_part_that_it_went_down_from(tmp_pa
 
 
 def test_no_second_version_and_a_tree_of_others(tmp_path):
-    assert find(root=str(tmp_path)).why == "/proc does not tell which cgroup this is"
+    assert find(root=str(tmp_path)).why == "/proc does not show this process's cgroup"
     world_of(tmp_path / "a", "/../../b")
     assert find(root=str(tmp_path / "a")).why == "its cgroup lies outside of what is mounted here"
     world_of(tmp_path / "b")

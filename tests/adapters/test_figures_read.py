@@ -13,7 +13,7 @@ from tensorboardX import SummaryWriter
 
 from supervisor.adapters import tfrecord
 from supervisor.adapters.figures import reading, thread
-from supervisor.adapters.figures.reading import look
+from supervisor.adapters.figures.reading import read_once
 from supervisor.adapters.figures.thread import FigureReader
 from supervisor.adapters.process.logs import rotate
 from supervisor.model.settings import Paths, ProgramSpec
@@ -44,7 +44,7 @@ class Place:
             "names": self.names, "base": str(self.root), "since_wall_s": self.since_wall_s, "search": True,
             "first": not self.searched, "files": self.files, "cursors": self.cursors,
         }  # fmt: skip
-        said = json.loads(json.dumps(reading.as_json(look(json.loads(json.dumps(asked))))))
+        said = json.loads(json.dumps(reading.as_json(read_once(json.loads(json.dumps(asked))))))
         self.cursors, self.files, self.searched = said["cursors"], said["files"], True
         return said
 
@@ -430,8 +430,8 @@ def test_the_thread_reads_what_is_written_and_the_last_line_when_all_is_over(sce
         file.write("global_step=40, episodic_return=[10.]\nglobal_step=80, episodic_return=[20.]\n")
     told = scene.until(lambda told: told.figures.steps == 80)
     assert (told.figures.first_step, told.figures.values["mean_return"], told.fault) == (40, 15.0, "")
-    assert told.speaks(1000.0)
-    assert not told.speaks(1061.0), "nobody has looked for a minute"
+    assert told.shows_progress(1000.0)
+    assert not told.shows_progress(1061.0), "nobody has looked for a minute"
     assert scene.reader.newest("mine", "cd" * 16) is None
     with scene.log.open("a") as file:
         file.write("global_step=120, episodic_return=[20.]\n")
@@ -482,7 +482,7 @@ def test_a_file_system_that_does_not_answer_costs_the_child_and_leaves_what_was_
     told = scene.until(lambda told: told.fault)
     assert "did not answer within 4 s" in told.fault
     assert told.figures.steps == 8
-    assert not told.speaks(scene.clock.now_s())
+    assert not told.shows_progress(scene.clock.now_s())
 
 
 def test_figures_that_are_nowhere_are_named_after_a_while(scene):
@@ -493,6 +493,23 @@ def test_figures_that_are_nowhere_are_named_after_a_while(scene):
     assert "matches runs/*" in told.fault
     assert told.looked_at_s == scene.clock.now_s()
     assert not math.isnan(told.looked_at_s)
+
+
+def test_the_last_looks_of_an_attempt_end_in_time_although_its_files_are_never_read_to_their_end(scene, monkeypatch):
+    """A network disk that hangs must not hold up the next start for half a minute."""
+    scene.watch(log_regex=(CLEANRL,))
+    now_s, limits = [100.0], []
+
+    def hangs(item, most_s):
+        limits.append(most_s)
+        now_s[0] += most_s
+        item.behind = True
+
+    monkeypatch.setattr(scene.reader, "_look", hangs)
+    monkeypatch.setattr(thread.time, "monotonic", lambda: now_s[0])
+    scene.reader.last_step("mine", TOKEN)
+    assert limits == [3.0, 3.0, 3.0]
+    assert now_s[0] - 100.0 == thread._LAST_STEP_S
 
 
 def test_a_program_without_sources_costs_nothing(scene):

@@ -11,7 +11,7 @@ import preload
 import pytest
 from fakes import FakeClock
 
-from supervisor.adapters.foundations import Foundations, Identity, Remembered, Watched, look, of_fd, of_path
+from supervisor.adapters.foundations import Foundations, Identity, Remembered, Watched, check_row, of_fd, of_path
 from supervisor.policy.box.foundations import Look
 
 
@@ -60,8 +60,8 @@ def test_what_is_in_place_is_no_finding(tmp_path):
     path.write_text("x")
     row = remembered(path)
     path.write_text("other content, the same file")
-    assert look(row) is None
-    assert look(Watched("thing", str(path), lambda: None)) is None, "nobody knows which one it should be"
+    assert check_row(row) is None
+    assert check_row(Watched("thing", str(path), lambda: None)) is None, "nobody knows which one it should be"
 
 
 def test_removed_and_replaced_are_told_apart(tmp_path):
@@ -69,40 +69,40 @@ def test_removed_and_replaced_are_told_apart(tmp_path):
     path.write_text("x")
     row = remembered(path, consequence="nothing works", remedy="do something")
     path.rename(tmp_path / "elsewhere")
-    found = look(row)
+    found = check_row(row)
     assert (found.look, found.consequence, found.remedy, found.restorable) == (
         Look.MISSING, "nothing works", "do something", False,
     )  # fmt: skip
     path.write_text("x")
-    found = look(row)
+    found = check_row(row)
     assert (found.look, found.detail) == (Look.REPLACED, "by another file")
     path.unlink()
     path.mkdir()
-    assert look(row).detail == "by a directory"
+    assert check_row(row).detail == "by a directory"
     (tmp_path / "elsewhere").replace(tmp_path / "again")
     path.rmdir()
     (tmp_path / "again").rename(path)
-    assert look(row) is None, "the same file is back"
+    assert check_row(row) is None, "the same file is back"
 
 
 def test_another_file_system_at_the_path_is_said(tmp_path):
     path = tmp_path / "file"
     path.write_text("x")
     here = of_path(path)
-    found = look(Watched("thing", str(path), lambda: Identity(here.device + 1, here.inode, here.kind)))
+    found = check_row(Watched("thing", str(path), lambda: Identity(here.device + 1, here.inode, here.kind)))
     assert found.detail == "it is on another file system"
 
 
 def test_what_cannot_be_looked_at_is_unknown_and_not_missing(tmp_path):
     path = tmp_path / ("x" * 300)  # ENAMETOOLONG: lstat fails as it does with EIO, also for root
-    found = look(Watched("thing", str(path), lambda: Identity(1, 1, "file"), restore=lambda: None))
+    found = check_row(Watched("thing", str(path), lambda: Identity(1, 1, "file"), restore=lambda: None))
     assert (found.look, found.detail) == (Look.UNKNOWN, "File name too long")
 
 
 def test_content_is_checked_when_the_file_is_right(tmp_path):
     path = tmp_path / "file"
     path.write_text("x")
-    found = look(remembered(path, check=lambda: "its content is not what was compiled"))
+    found = check_row(remembered(path, check=lambda: "its content is not what was compiled"))
     assert (found.look, found.detail) == (Look.DAMAGED, "its content is not what was compiled")
 
 
@@ -110,17 +110,17 @@ def test_only_changes_are_posted(tmp_path):
     path = tmp_path / "file"
     path.write_text("x")
     made, posts = watching(remembered(path))
-    made.look()
+    made.check_all()
     assert not posts.items
     path.unlink()
-    made.look()
-    made.look()
+    made.check_all()
+    made.check_all()
     assert posts.newest() == [("thing", Look.MISSING)]
     assert len(posts.items) == 1
     path.write_text("y")
-    made.look()
+    made.check_all()
     made.forget("thing")
-    made.look()
+    made.check_all()
     assert [[found.look for found in item.findings] for item in posts.items] == [[Look.MISSING], [Look.REPLACED], []]
 
 
@@ -134,10 +134,10 @@ faults, path = Path(sys.argv[1]), Path(sys.argv[2])
 made, posts = watching(remembered(path))
 path.unlink()
 preload.no_forks(faults, refused=True)
-made.look()
+made.check_all()
 print(len(posts.items))
 preload.no_forks(faults, refused=False)
-made.look()
+made.check_all()
 print(posts.newest()[0][1].value)
 """
 
@@ -168,17 +168,17 @@ def test_nothing_is_restored_unless_it_was_ordered_and_then_until_it_is_in_place
     seen.renew()
     made, posts = watching(Watched("control socket", str(path), seen, restore=restore))
     path.unlink()
-    made.look()
-    made.look()
+    made.check_all()
+    made.check_all()
     assert not tries
     made.restore("control socket")
-    made.look()
+    made.check_all()
     assert posts.items[-1].findings[0].error == "No space left on device"
-    made.look()
+    made.check_all()
     assert posts.items[-1].findings == ()
     assert path.is_socket()
     path.unlink()
-    made.look()
+    made.check_all()
     assert posts.newest() == [("control socket", Look.MISSING)], "each episode is ordered anew"
     assert len(tries) == 2
 
@@ -189,7 +189,7 @@ def test_what_is_unknown_is_never_restored(tmp_path):
     row = Watched("thing", str(path), lambda: Identity(1, 1, "file"), restore=lambda: tries.append(1))
     made, posts = watching(row)
     made.restore("thing")
-    made.look()
+    made.check_all()
     assert posts.newest() == [("thing", Look.UNKNOWN)]
     assert not tries
 
@@ -206,18 +206,18 @@ def test_a_look_that_hangs_is_reported_and_holds_up_nothing_else(tmp_path):
     made, posts = watching(
         Watched("mount", "/mnt/dead", hangs), Watched("thing", str(path), Remembered(path)), hang_s=3.0
     )  # fmt: skip
-    made.look()
+    made.check_all()
     assert posts.newest() == [("mount", Look.UNKNOWN)]
     assert posts.items[-1].findings[0].detail == "its file system has not answered for 3 s"
-    made.look()  # what came behind the one that hangs is looked at now
+    made.check_all()  # what came behind the one that hangs is looked at now
     path.unlink()
-    made.look()
+    made.check_all()
     assert posts.newest() == [("mount", Look.UNKNOWN), ("thing", Look.MISSING)]
     answer.set()
     waiting = [thread for thread in threading.enumerate() if thread.name == "foundations-look"]
     for thread in waiting:
         thread.join(10.0)
-    made.look()
+    made.check_all()
     assert posts.newest() == [("mount", Look.MISSING), ("thing", Look.MISSING)], "it is looked at again"
 
 

@@ -91,7 +91,7 @@ def test_one_that_hangs_is_a_failure_in_time(answer: bytes) -> None:
 
 @pytest.mark.parametrize("answer", [b"SSH-2.0-x\r\n", b"HTTP/1.1 fine\r\n", b"x" * 9000])
 def test_what_speaks_another_language_is_not_well(answer: bytes) -> None:
-    with answering(answer) as port, pytest.raises(Failed, match="is no HTTP"):
+    with answering(answer) as port, pytest.raises(Failed, match="is not HTTP"):
         ask(http=f"http://127.0.0.1:{port}/")
 
 

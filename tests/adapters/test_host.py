@@ -69,7 +69,7 @@ def test_its_thread_tells_the_newest_of_this_very_box(tmp_path):
 
 def test_old_readings_are_not_readings(tmp_path, monkeypatch):
     host = LocalHost(str(tmp_path), root=tmp_path)
-    host._told = (100.0, Host(cores=1))
+    host._newest = (100.0, Host(cores=1))
     monkeypatch.setattr(host_module, "time", SimpleNamespace(monotonic=lambda: 130.0))
     assert host.newest() == Host(cores=1)
     monkeypatch.setattr(host_module, "time", SimpleNamespace(monotonic=lambda: 130.1))

@@ -185,7 +185,7 @@ def test_the_jobs_and_how_often_each_comes(settings):
         }  # fmt: skip
         assert {(job.coalesce, job.max_instances, job.misfire_grace_time) for job in jobs.values()} == {(True, 1, None)}
         done = {name: job.func.__name__ for name, job in jobs.items()}
-        assert done == {"rotate-logs": "rotate_logs", "journal": "care_for_journal", "calendar": "look_at_calendar"}
+        assert done == {"rotate-logs": "rotate_logs", "journal": "care_for_journal", "calendar": "check_calendar"}
     finally:
         made.stop()
 
@@ -212,7 +212,7 @@ def test_the_journal_is_cared_for_as_the_settings_say(settings, monkeypatch):
     assert asked == [path, (path, bounds)]
     assert inbox.take(0) is None
     monkeypatch.setattr(journal_archive, "since_snapshot", lambda _: most)
-    moved = journal_archive.Moved(Path("facts-1.jsonl.gz"), 7, ("steps",))
+    moved = journal_archive.Compaction(Path("facts-1.jsonl.gz"), 7, ("steps",))
     monkeypatch.setattr(journal_archive, "compact", lambda _, **__: moved)
     with capture_logs() as said:
         made.care_for_journal()
@@ -247,15 +247,15 @@ def test_the_daily_report_is_made_once_for_its_time_and_tried_again_if_it_cannot
 
     keeper = Housekeeping(lambda: settings, inbox, At(0.0), report)
     with capture_logs() as said:
-        keeper.look_at_calendar()
+        keeper.check_calendar()
     assert (said[0]["event"], inbox.take(0)) == ("no_report", None)
     for _ in range(3):
-        keeper.look_at_calendar()
+        keeper.check_calendar()
     told = inbox.take(0)
     assert (type(told), told.text, inbox.take(0)) == (ReportDue, "all trained", None)
     assert dt.datetime.fromtimestamp(told.due_wall_s, dt.UTC).astimezone().strftime("%H:%M") == "08:00"
     now[0] += 86_400
-    keeper.look_at_calendar()
+    keeper.check_calendar()
     assert inbox.take(0).text == "all trained again"
 
 
@@ -269,19 +269,19 @@ def test_a_time_of_the_backups_calendar_is_told_once(settings):
 
     keeper = Housekeeping(lambda: settings, inbox, At(0.0))
     for _ in range(2):
-        keeper.look_at_calendar()
+        keeper.check_calendar()
     told = inbox.take(0)
     assert isinstance(told, BackupDue)
     assert told.due_wall_s % 3600 == 0
     assert 0 <= now[0] - told.due_wall_s < 3600
     assert inbox.take(0) is None
     now[0] += 3600
-    keeper.look_at_calendar()
+    keeper.check_calendar()
     assert inbox.take(0).due_wall_s == told.due_wall_s + 3600
     now[0] = 7_300.0
-    keeper.look_at_calendar()
+    keeper.check_calendar()
     assert inbox.take(0) is None, "the clock is not set: 01:00 of 1970 is no time of the calendar"
     now[0] = 1_800_090_000.0
     settings = replace(settings, backup=BackupSettings(calendar="off"))
-    keeper.look_at_calendar()
+    keeper.check_calendar()
     assert inbox.take(0) is None

@@ -116,11 +116,11 @@ def test_accounts_begin_where_the_journal_does(night, tmp_path):
         rest.add(item)
     now_s = night[-1].at_s + 10.0
     assert faults(rest, now_s) == faults(whole, now_s) == []
-    assert set(rest.books) == set(whole.books)
-    for name, book in rest.closed(now_s).books.items():
+    assert set(rest.timelines) == set(whole.timelines)
+    for name, book in rest.closed(now_s).timelines.items():
         assert sum(sum(piece.seconds.values()) for piece in book.slices) == pytest.approx(now_s - book.from_s)
-        assert book.account is whole.books[name].account
-        assert book.token == whole.books[name].token
+        assert book.account is whole.timelines[name].account
+        assert book.token == whole.timelines[name].token
 
 
 def test_what_is_not_old_and_not_too_much_stays(night, tmp_path):

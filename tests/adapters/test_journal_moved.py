@@ -226,7 +226,7 @@ def test_descriptors_of_a_dead_file_system_are_given_up_for_the_path(tmp_path):
     broken, end = os.pipe()
     os.close(end)
     for fd in descriptors_of(beside(path, "-wal")):
-        if fd != journal._held._wal_fd:
+        if fd != journal._files._wal_fd:
             os.dup2(broken, fd)  # ESPIPE at each pwrite: SQLite calls it an I/O error
     os.close(broken)
     failures = 0
@@ -254,7 +254,7 @@ def test_a_commit_that_was_refused_is_not_there_twice(tmp_path, monkeypatch):
         if error is not None:
             raise error
 
-    monkeypatch.setattr(journal._held, "check", check)
+    monkeypatch.setattr(journal._files, "check", check)
     with pytest.raises(OSError, match="Input/output"):
         append(journal, 3)
     monkeypatch.undo()

@@ -136,7 +136,7 @@ def test_its_mistakes_are_told_one_by_one(tmp_path: Path) -> None:
     ("source", "told"),
     [
         ("import nothing_of_that_name", "ended with 1: ModuleNotFoundError: No module named 'nothing_of_that_name'"),
-        ("import os\nos.kill(os.getpid(), 11)", "was ended by signal 11: it said nothing"),
+        ("import os\nos.kill(os.getpid(), 11)", "was ended by signal 11: it printed nothing"),
         ("import time\ntime.sleep(60)", "did not end within 0.5 s"),
     ],
 )
@@ -210,7 +210,7 @@ def test_a_person_reads_along_at_a_terminal_where_a_daemon_lived_in_this_boot(
     kept = last_config.read(Path(paths.last_config))
     if mark:
         Path(paths.alive).write_bytes(boot.pack_mark(boot.AliveMark(mark, None, 10.0, 1e9, 10.0), 1))
-    assert not last_config._attended(kept, environ), "no terminal"
+    assert not last_config._is_interactive(kept, environ), "no terminal"
     for stream in ("stdin", "stderr"):
         monkeypatch.setattr(sys, stream, Terminal())
-    assert last_config._attended(kept, environ) is attended
+    assert last_config._is_interactive(kept, environ) is attended

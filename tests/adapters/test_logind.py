@@ -112,7 +112,7 @@ def test_a_withdrawal_without_an_announcement_is_nothing(watching):
     watch, _, logind = watching
     logind.announces(going=False)
     logind.announces(going=True)
-    assert eventually(lambda: watch.told)
+    assert eventually(lambda: watch.announced)
     assert not watch.cancelled.is_set()
 
 
@@ -144,7 +144,7 @@ def test_where_the_lock_is_refused_the_announcement_is_still_heard(bus):
         watch.start()
         assert eventually(lambda: [each for each in said if each["event"] == "host_shutdown_not_delayed"])
         logind.announces(going=True)
-        assert eventually(lambda: watch.told)
+        assert eventually(lambda: watch.announced)
         watch.stop()
 
 
@@ -163,7 +163,7 @@ def test_without_a_bus_nothing_is_heard_and_nothing_breaks(tmp_path, path):
     assert "Error" in ended("host_shutdown_not_announced", watch.start)
     watch.release()
     watch.stop()
-    assert not watch.told
+    assert not watch.announced
 
 
 def test_without_jeepney_the_log_says_what_to_install(monkeypatch):

@@ -93,17 +93,17 @@ def test_without_tokens_the_older_way_is_taken(service, clock):
 def test_what_is_no_announcement_of_aws_is_not_understood(service, clock, body):
     ec2 = service("aws")
     ec2.answers["spot/instance-action"] = 200, body
-    with pytest.raises(Unreadable, match="not understood"):
+    with pytest.raises(Unreadable, match="cannot be parsed"):
         source(ec2, clock).read()
 
 
 def test_a_recommendation_or_a_token_in_another_form_is_not_understood(service, clock):
     ec2 = service("aws")
     ec2.answers["events/recommendations/rebalance"] = 200, "{}"
-    with pytest.raises(Unreadable, match="not understood"):
+    with pytest.raises(Unreadable, match="cannot be parsed"):
         source(ec2, clock).read()
     ec2.token = "a\x01b"
-    with pytest.raises(Unreadable, match="not understood"):
+    with pytest.raises(Unreadable, match="cannot be parsed"):
         source(ec2, clock).read()
 
 
@@ -144,7 +144,7 @@ def test_what_does_not_say_that_it_is_googles_is_not_believed(service, clock):
         source(gce, clock).read()
     gce.flavor = "Google"
     gce.answers["preempted"] = 200, "MAYBE"
-    with pytest.raises(Unreadable, match="not understood"):
+    with pytest.raises(Unreadable, match="cannot be parsed"):
         source(gce, clock).read()
 
 
@@ -181,17 +181,17 @@ def test_what_is_no_list_of_events_is_not_understood(service, clock, events):
 
     azure = service("azure")
     azure.answers["events"] = 200, json.dumps(events)
-    with pytest.raises(Unreadable, match="not understood"):
+    with pytest.raises(Unreadable, match="cannot be parsed"):
         source(azure, clock).read()
 
 
 def test_an_odd_time_or_a_machine_without_a_name_is_not_understood(service, clock):
     azure = service("azure")
     azure.events(azure.event() | {"NotBefore": "soon"})
-    with pytest.raises(Unreadable, match="not understood"):
+    with pytest.raises(Unreadable, match="cannot be parsed"):
         source(azure, clock).read()
     azure.answers["name"] = 200, " "
-    with pytest.raises(Unreadable, match="not understood"):
+    with pytest.raises(Unreadable, match="cannot be parsed"):
         source(azure, clock).read()
 
 
@@ -202,7 +202,7 @@ def test_an_odd_time_or_a_machine_without_a_name_is_not_understood(service, cloc
 @pytest.mark.parametrize(
     ("odd", "told"),
     [
-        ("500", "status 500|Metadata-Flavor"), ("302", "redirect"), ("garbage", "not understood"), ("noise", "cannot be asked"),
+        ("500", "status 500|Metadata-Flavor"), ("302", "redirect"), ("garbage", "cannot be parsed"), ("noise", "cannot be asked"),
         ("silent", "has not answered within 0.3 s"), ("drips", "has not answered within 0.3 s"),
     ],
 )  # fmt: skip

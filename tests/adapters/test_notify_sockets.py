@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tools import needs
 
 from supervisor.adapters.process import notify_sockets as module
-from supervisor.adapters.process.notify_sockets import Heard, NotifySockets, hear, parse
+from supervisor.adapters.process.notify_sockets import NotifySockets, NotifyState, parse, updated
 from workers.contract import ENV_TOKEN, Client, WorkerPhase
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +54,7 @@ class Ear:
         self.edges.expect(program, token)
 
     def heard(self, program="Pong", token=TOKEN):
-        return self.edges.heard(program, token)
+        return self.edges.state_of(program, token)
 
     def wait(self):
         """What is known after the next message that was taken."""
@@ -114,14 +114,14 @@ def test_lines_of_key_and_value():
 
 @given(st.binary(max_size=200))
 def test_garbage_is_passed_over(data):
-    heard = hear(Heard(TOKEN), parse(data), 5)
+    heard = updated(NotifyState(TOKEN), parse(data), 5)
     assert heard.token == TOKEN
 
 
 @given(st.dictionaries(st.sampled_from(["READY", "STATUS", "WATCHDOG", "EXTEND_TIMEOUT_USEC", "X_EXTRALIFE_STEPS",
                                         "X_EXTRALIFE_CHECKPOINT", "STOPPING", "MAINPID"]), st.text(max_size=40)))  # fmt: skip
 def test_no_value_is_too_odd(said):
-    heard = hear(Heard(TOKEN, steps=5), said, 5)
+    heard = updated(NotifyState(TOKEN, steps=5), said, 5)
     assert heard.steps is not None
     assert heard.steps >= 0
     assert heard.status.isprintable()
@@ -129,12 +129,12 @@ def test_no_value_is_too_odd(said):
 
 def test_numbers_are_whole_and_bounded():
     for text in ("", "-1", "1.5", "0x10", "1e9", "\u0665", "9" * 19):
-        assert hear(Heard(TOKEN), {"X_EXTRALIFE_STEPS": text}, 5).steps is None, text
-    assert hear(Heard(TOKEN), {"X_EXTRALIFE_STEPS": "9" * 18}, 5).steps == 10**18 - 1
+        assert updated(NotifyState(TOKEN), {"X_EXTRALIFE_STEPS": text}, 5).steps is None, text
+    assert updated(NotifyState(TOKEN), {"X_EXTRALIFE_STEPS": "9" * 18}, 5).steps == 10**18 - 1
 
 
 def test_a_status_cannot_steer_a_terminal():
-    assert hear(Heard(TOKEN), {"STATUS": "\x1b[2Jred\x07" + "x" * 500}, 5).status == ("[2Jred" + "x" * 500)[:200]
+    assert updated(NotifyState(TOKEN), {"STATUS": "\x1b[2Jred\x07" + "x" * 500}, 5).status == ("[2Jred" + "x" * 500)[:200]
 
 
 @pytest.mark.parametrize(
@@ -154,28 +154,28 @@ def test_a_status_cannot_steer_a_terminal():
     ],
 )
 def test_what_makes_a_program_ready_and_what_is_progress_before_it_is(said, ready, moved):
-    heard = hear(Heard(TOKEN), said, 5)
+    heard = updated(NotifyState(TOKEN), said, 5)
     assert heard.ready is ready
     assert heard.progress_ns == (5 if moved else None)
 
 
 def test_a_count_that_does_not_grow_is_no_progress():
-    heard = hear(Heard(TOKEN), {"X_EXTRALIFE_STEPS": "10", "WATCHDOG": "1"}, 1)
+    heard = updated(NotifyState(TOKEN), {"X_EXTRALIFE_STEPS": "10", "WATCHDOG": "1"}, 1)
     assert (heard.steps, heard.progress_ns) == (10, 1)
-    heard = hear(heard, {"X_EXTRALIFE_STEPS": "10", "WATCHDOG": "1"}, 2)
+    heard = updated(heard, {"X_EXTRALIFE_STEPS": "10", "WATCHDOG": "1"}, 2)
     assert heard.progress_ns == 1
-    heard = hear(heard, {"X_EXTRALIFE_STEPS": "7"}, 3)
+    heard = updated(heard, {"X_EXTRALIFE_STEPS": "7"}, 3)
     assert (heard.steps, heard.progress_ns) == (7, 1)
-    heard = hear(heard, {"X_EXTRALIFE_STEPS": "8"}, 4)
+    heard = updated(heard, {"X_EXTRALIFE_STEPS": "8"}, 4)
     assert heard.progress_ns == 4
-    assert hear(heard, {"STATUS": "epoch 2"}, 5).progress_ns == 5
+    assert updated(heard, {"STATUS": "epoch 2"}, 5).progress_ns == 5
 
 
 def test_checkpoints_and_extensions():
-    heard = hear(Heard(TOKEN), {"X_EXTRALIFE_CHECKPOINT": "500", "EXTEND_TIMEOUT_USEC": "2000000"}, 10**9)
+    heard = updated(NotifyState(TOKEN), {"X_EXTRALIFE_CHECKPOINT": "500", "EXTEND_TIMEOUT_USEC": "2000000"}, 10**9)
     assert (heard.ckpt_step, heard.ckpt_ns, heard.ckpt_count) == (500, 10**9, 1)
     assert heard.deadline_ns == 3 * 10**9
-    heard = hear(heard, {"STATUS": "x"}, 2 * 10**9)
+    heard = updated(heard, {"STATUS": "x"}, 2 * 10**9)
     assert (heard.ckpt_step, heard.ckpt_ns, heard.ckpt_count, heard.deadline_ns) == (500, 10**9, 1, 3 * 10**9)
 
 
@@ -257,7 +257,7 @@ def test_what_an_attempt_said_ends_with_it(ear):
     assert ear.heard().ready, "the same attempt: nothing is forgotten"
     ear.edges.expect("Pong", OTHER)
     assert ear.heard() is None
-    assert ear.heard(token=OTHER) == Heard(OTHER)
+    assert ear.heard(token=OTHER) == NotifyState(OTHER)
 
 
 def test_a_message_for_nobody_is_dropped(ear):

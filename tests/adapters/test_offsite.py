@@ -223,7 +223,7 @@ def test_a_slow_repository_costs_no_more_than_its_time(box, tmp_path, monkeypatc
     wrapper.chmod(0o755)
     monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
     began_s = time.monotonic()
-    assert box.copies(limit_s=0.5)[0].error == "its time was over"
+    assert box.copies(limit_s=0.5)[0].error == "restic did not end within its time limit"
     assert time.monotonic() - began_s < 100.0, "not the 300 s that it takes"
 
 

@@ -48,7 +48,7 @@ def look(found: ProgramSpec, looks: Looks | None = None, **more: object) -> OwnC
     place = place_of(found, "/nowhere")
     assert place is not None
     given = {"now_wall_s": time.time(), "running": False} | more
-    return (looks or Looks()).look(place, Budget(), **given).told(BootClock())  # type: ignore[arg-type]
+    return (looks or Looks()).look(place, Budget(), **given).as_input(BootClock())  # type: ignore[arg-type]
 
 
 # --- finding ------------------------------------------------------------------------------------------------------------

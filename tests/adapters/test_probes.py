@@ -199,7 +199,7 @@ def test_where_no_beat_can_be_read_the_log_and_the_cpu_time_are_witnesses(scene)
     scene.client().phase(WorkerPhase.TRAINING, env_steps=10)
     before = scene.look()
     Path(scene.paths.beat("Pong", 1)).write_bytes(b"\xff" * 4096)
-    assert scene.probes.beat_defect("Pong", TOKEN) == "it is no beat record any more"
+    assert scene.probes.beat_defect("Pong", TOKEN) == "it is not a beat record any more"
     assert scene.look().steps == before.steps, "its worker has a moment to make it again"
     scene.clock.at_s += 6
     seen = scene.look()

@@ -99,7 +99,7 @@ def test_a_note_that_cannot_be_read_leaves_the_usual_places(tmp_path: Path, note
     place.mkdir(parents=True)
     (place / "logs.json").write_bytes(note)
     assert log_places.read(paths, "x", 1, "ab") == (paths.log("x", "stdout"), paths.log("x", "stderr"))
-    assert endings.last_words(("", ""), (0, 0)) == ()
+    assert endings.last_log_lines(("", ""), (0, 0)) == ()
 
 
 def test_a_log_is_rotated_by_its_programs_own_bounds(tmp_path: Path) -> None:

@@ -386,10 +386,10 @@ def test_a_session_whose_number_was_given_away_is_not_swept():
         assert eventually(lambda: Path(f"/proc/{child.pid}/comm").read_text() == "sleep\n")
         ticks = procfs.read_stat(stranger.pid).start_ticks
         token = secrets.token_hex(16)  # nobody's: it is looked for on the whole machine
-        assert processes.sweep(token, (stranger.pid, ticks - 1)) == ()
+        assert processes.kill_attempt(token, (stranger.pid, ticks - 1)) == ()
         assert procfs.is_alive(stranger.pid, ticks)
         assert procfs.is_alive(child.pid, child.start_ticks)
-        assert processes.sweep(token, (stranger.pid, ticks)) == (f"sleep({child.pid})",), "with the right ticks it is"
+        assert processes.kill_attempt(token, (stranger.pid, ticks)) == (f"sleep({child.pid})",), "with the right ticks it is"
 
 
 def test_what_only_the_second_look_finds_is_swept_too():
@@ -397,7 +397,7 @@ def test_what_only_the_second_look_finds_is_swept_too():
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as orphan:
         assert eventually(lambda: Path(f"/proc/{orphan.pid}/comm").read_text() == "sleep\n")
         looks = iter([(), (orphan.pid,)])
-        assert processes.sweep(secrets.token_hex(16), None, more=lambda: next(looks, ())) == (f"sleep({orphan.pid})",)
+        assert processes.kill_attempt(secrets.token_hex(16), None, more=lambda: next(looks, ())) == (f"sleep({orphan.pid})",)
         assert orphan.wait() == -signal.SIGKILL
 
 

@@ -368,7 +368,7 @@ def test_a_time_that_begins_anew_does_not_join_the_old_one(path: Path) -> None:
     recording = Recording(path, now_s=0.0)
     recording.add({"programs": [row(5000.0)]})
     recording.close()
-    with pytest.raises(NotUsable, match="of another journal's time"):
+    with pytest.raises(NotUsable, match="newer than this journal"):
         Recording(path, now_s=100.0)
     Recording(path, now_s=4950.0).close()
 
@@ -422,7 +422,7 @@ class Box:
 def box(path: Path) -> Iterator[Box]:
     made = Box(path)
     yield made
-    made.recorder._let_go()
+    made.recorder._close()
 
 
 def test_it_records_folds_and_forgets(box: Box) -> None:

@@ -116,7 +116,7 @@ def test_what_keeps_the_daemon_from_starting_is_an_error_in_the_journal(tmp_path
 
 def test_complaints_have_a_severity_for_each_line(tmp_path):
     with (tmp_path / "err").open("w") as err:
-        said = sd_journal.Complaints(err)
+        said = sd_journal.SeverityPrefixer(err)
         print("supervisord: warning: x", "tail", file=said)
         said.write("half ")
         said.write("a line\nanother\n")

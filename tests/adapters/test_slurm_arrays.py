@@ -404,7 +404,7 @@ def test_a_job_knows_its_task(world):
     run = node.Run(order, environ)
     run.claim()
     assert run.job == "17_2"
-    with pytest.raises(node.NotOurs, match="is that of job 17_2"):
+    with pytest.raises(node.NotOurs, match="already belongs to job 17_2"):
         node.Run(order, environ | {"SLURM_ARRAY_JOB_ID": "20"}).claim()
 
 

@@ -223,7 +223,7 @@ def test_a_second_job_of_an_attempt_does_nothing(world):
     fence(world, TOKEN)
     run(world).claim()
     run(world).claim()  # the same job: its script was started again
-    with pytest.raises(node.NotOurs, match="is that of job 17"):
+    with pytest.raises(node.NotOurs, match="already belongs to job 17"):
         run(world, job="18").claim()
 
 
@@ -317,9 +317,9 @@ def beat(world, progress_ns, at_ns):
     client.close()
     made = contract.read_beat(f"{path}.local")
     record = contract._Record(
-        f"{path}.made", contract._BEAT_MAGIC, contract.pack_beat(made)[: contract._WHO.size], contract._WHAT.size
+        f"{path}.made", contract._BEAT_MAGIC, contract.pack_beat(made)[: contract._FIXED.size], contract._MOVING.size
     )
-    record.write(contract.pack_beat(replace(made, progress_ns=progress_ns))[contract._WHO.size :])
+    record.write(contract.pack_beat(replace(made, progress_ns=progress_ns))[contract._FIXED.size :])
     record.close()
     data = path.read_bytes()
     node.write_in_place(path, Path(f"{path}.made").read_bytes() + data[node.BEAT_BYTES :])

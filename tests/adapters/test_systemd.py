@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tools import needs
 
-from supervisor.adapters.host.systemd import Notifier, handed_over, watchdog_period_s
+from supervisor.adapters.host.systemd import Notifier, passed_fds, watchdog_period_s
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -161,20 +161,20 @@ def test_a_descriptor_is_handed_to_the_manager_and_taken_back(manager, tmp_path)
     with (tmp_path / "kept").open("w+") as file:
         file.write("kept")
         file.flush()
-        notifier.keep(file.fileno(), "control")
+        notifier.store_fd(file.fileno(), "control")
     text, fds, _, _ = socket.recv_fds(manager.sock, 4096, 4)
     assert text == b"FDSTORE=1\nFDNAME=control"
     (fd,) = fds
     assert os.pread(fd, 4, 0) == b"kept"
     os.close(fd)
-    notifier.forget("control")
+    notifier.remove_fd("control")
     assert manager.told() == ["FDSTOREREMOVE=1", "FDNAME=control"]
 
 
 def test_without_a_manager_nothing_is_handed_over():
     notifier = Notifier({})
-    assert not notifier.heard
-    notifier.keep(0, "control")
+    assert not notifier.has_service_manager
+    notifier.store_fd(0, "control")
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_without_a_manager_nothing_is_handed_over():
 )
 def test_descriptors_that_the_manager_has_for_us_are_taken_once(environ, found):
     environ["KEPT"] = "1"
-    assert handed_over(environ, 7) == found
+    assert passed_fds(environ, 7) == found
     assert environ == {"KEPT": "1"}, "a later image with the same pid does not take them again"
 
 

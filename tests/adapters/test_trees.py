@@ -13,7 +13,7 @@ import pytest
 
 from supervisor.adapters import procfs
 from supervisor.adapters.process import trees
-from supervisor.adapters.process.trees import Scans, Tree, newest_ns, own_directory, touched
+from supervisor.adapters.process.trees import Scans, Tree, changed_roots, newest_ns, own_directory
 
 PARENT = """
 import subprocess, sys
@@ -104,7 +104,7 @@ def test_a_child_in_the_kernel_is_named_once_it_has_not_moved_for_long(grove, mo
     def scan():
         process = procfs.Process(found.child, found.worker.pid, "python3", "D", 9, ticks, 0)
         worker = procfs.Process(found.worker.pid, 1, "python3", "S", found.tree.start_ticks, 0, 0)
-        return procfs.Forest({process.pid: process, worker.pid: worker}, {worker.pid: [process], 1: [worker]})
+        return procfs.ProcessTable({process.pid: process, worker.pid: worker}, {worker.pid: [process], 1: [worker]})
 
     monkeypatch.setattr(procfs, "scan", scan)
     assert found.step().halted == ()
@@ -201,7 +201,7 @@ def test_below_a_shim_everything_is_of_the_tree_and_what_it_reaped_counts(grove)
 
 def test_one_scan_serves_all_and_costs_a_hundredth_of_a_core_at_most(monkeypatch):
     scans, asked = Scans(), []
-    monkeypatch.setattr(procfs, "scan", lambda *before: asked.append(bool(before)) or procfs.Forest({}, {}))
+    monkeypatch.setattr(procfs, "scan", lambda *before: asked.append(bool(before)) or procfs.ProcessTable({}, {}))
     first = scans.newest(100.0)
     assert scans.newest(101.9) is first
     assert scans.newest(102.1) is not first
@@ -228,19 +228,19 @@ def test_a_scan_between_reads_what_is_new_and_what_is_asked_for(grove):
     asked = procfs.scan(between, {found.child})
     assert asked.processes[found.child].state == "T"
     assert found.child in asked.changed
-    assert found.worker.pid in touched(between, asked, {found.worker.pid})
-    assert touched(whole, whole, {found.worker.pid}) is None
+    assert found.worker.pid in changed_roots(between, asked, {found.worker.pid})
+    assert changed_roots(whole, whole, {found.worker.pid}) is None
     again = procfs.scan(asked, {found.child})
     assert again is asked or found.child not in again.changed
     late = subprocess.Popen(["sleep", "100"])
     began = procfs.scan(asked)
     assert late.pid in began.changed
-    assert os.getpid() in touched(asked, began, {os.getpid()})
+    assert os.getpid() in changed_roots(asked, began, {os.getpid()})
     late.kill()
     late.wait()
     gone = procfs.scan(began)
     assert late.pid in gone.changed
-    assert os.getpid() in touched(began, gone, {os.getpid()})
+    assert os.getpid() in changed_roots(began, gone, {os.getpid()})
 
 
 def test_a_tree_says_what_is_to_be_read_again_and_when_it_is_to_be_looked_at(grove):

@@ -17,7 +17,8 @@ from fake_backend import WALL_S, FakeBackend, program
 from serving import Connection, call, raw, served
 
 from supervisor.api import logfiles
-from supervisor.api.app import MOST_ASKS, MOST_BODY_BYTES
+from supervisor.api.app import MOST_ASKS
+from supervisor.api.limits import MOST_BODY_BYTES
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Verb

@@ -13,7 +13,7 @@ from serving import call
 from starlette.datastructures import Headers
 
 from supervisor.api.listener import listen
-from supervisor.api.peer import PEER_KEY, Peer, who
+from supervisor.api.peer import PEER_KEY, Peer, caller
 from supervisor.api.same_site import objection
 
 VERBS = "start, stop, restart, signal, clear, shutdown, reload"
@@ -115,6 +115,6 @@ def test_a_socket_that_cannot_be_made_says_why(tmp_path: Path) -> None:
 
 
 def test_who_asks_has_a_name_for_people() -> None:
-    assert who({PEER_KEY: Peer(1, 0, 0)}) == ("root", 0)
-    assert who({PEER_KEY: Peer(1, 4_000_000_000, 0)}) == ("uid 4000000000", 4_000_000_000)
-    assert who({}) == ("operator", None)
+    assert caller({PEER_KEY: Peer(1, 0, 0)}) == ("root", 0)
+    assert caller({PEER_KEY: Peer(1, 4_000_000_000, 0)}) == ("uid 4000000000", 4_000_000_000)
+    assert caller({}) == ("operator", None)

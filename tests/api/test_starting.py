@@ -58,6 +58,6 @@ def test_a_restart_is_reported_with_the_new_attempt():
         shown.append((phase, attempt))
         return backend.snapshot()
 
-    (result,) = asyncio.run(starting.settled(snapshot, before, [("Pong", SUCCESS, "accepted")]))
+    (result,) = asyncio.run(starting.wait_for_starts(snapshot, before, [("Pong", SUCCESS, "accepted")]))
     assert result == ("Pong", SUCCESS, "started")
     assert shown[-1] == ("RUNNING", 5), "answered by the new one, and not before"

@@ -194,9 +194,9 @@ def test_who_falls_behind_gets_the_newest_page_and_no_backlog(backend: FakeBacke
         assert slow.event()[0] == "whole"
         told = serving._api._stream
         for steps in range(20):
-            known = told._news
+            known = told._newest
             backend.change("Pong", steps=steps)
-            until(lambda known=known: told._news is not known, "the next event")
+            until(lambda known=known: told._newest is not known, "the next event")
         slow.event()  # what it was sent before it fell behind
         name, _, data = slow.event()
         assert name == "whole"
@@ -233,8 +233,8 @@ def test_who_never_reads_is_let_go_and_nobody_waits_for_it(
     ],
 )
 def test_patience_ends_with_who_takes_nothing_for_30_s(left: list[int], over: bool) -> None:
-    patience = stream._Patience()
-    assert [patience.is_over(bytes_left, 10.0 * number) for number, bytes_left in enumerate(left)][-1] == over
+    timeout = stream._ReadTimeout()
+    assert [timeout.is_over(bytes_left, 10.0 * number) for number, bytes_left in enumerate(left)][-1] == over
 
 
 def test_a_page_that_takes_much_cpu_time_makes_mere_readings_rare(

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 from environments import NotInstallable, stock_supervisor
 
 from supervisor.api import door, limits, tcp
-from supervisor.api.door import Door
+from supervisor.api.door import PasswordCheck
 from supervisor.api.server import Server
 from supervisor.model.inputs import Verb
 from supervisor.model.settings import HttpSettings
@@ -166,12 +166,12 @@ class Visit:
 
     def __init__(self) -> None:
         self.now_s = 1000.0
-        self.door = Door(lambda: self.now_s)
-        self.door.settle(settings(1))
+        self.passwords = PasswordCheck(lambda: self.now_s)
+        self.passwords.use_password(settings(1))
 
     def knock(self, address: str, given: str | None) -> int:
         headers = [] if given is None else [(b"authorization", given.encode())]
-        refusal = self.door._refusal({"type": "http", "headers": headers, "extralife.address": address})
+        refusal = self.passwords._refusal({"type": "http", "headers": headers, "extralife.address": address})
         return 200 if refusal is None else refusal[0]
 
 
@@ -197,7 +197,7 @@ def test_the_table_is_bounded_and_a_network_is_one_address() -> None:
         visit.knock("203.0.113.7", "Bearer x")
     for number in range(5000):
         visit.knock(f"2001:db8:{number // 65536:x}:{number % 65536:x}::1", "Bearer x")
-    assert len(visit.door._debts_s) == door.MOST_ADDRESSES
+    assert len(visit.passwords._debts_s) == door.MOST_ADDRESSES
     assert visit.knock("203.0.113.7", basic()) == 429, "who has guessed most is kept"
     before = visit.knock("2001:db9::1", "Bearer x")
     assert [before] + [visit.knock(f"2001:db9::{number:x}", "Bearer x") for number in range(2, 12)] == [401] * 10 + [429]
@@ -205,7 +205,7 @@ def test_the_table_is_bounded_and_a_network_is_one_address() -> None:
 
 def test_no_password_lets_nobody_in() -> None:
     visit = Visit()
-    visit.door.settle(settings(1, ""))
+    visit.passwords.use_password(settings(1, ""))
     for given in (basic(), basic(password=""), "Bearer ", "Basic ", f"Basic {base64.b64encode(b'').decode()}"):
         assert visit.knock("203.0.113.7", given) == 401
 

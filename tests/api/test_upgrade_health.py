@@ -12,7 +12,7 @@ from fake_backend import FakeBackend, daemon, journal, known_to, program
 from serving import served
 
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
-from supervisor.api.server import _Queue
+from supervisor.api.server import _LongQueueSocket
 from supervisor.model.facts import Finished
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -209,7 +209,7 @@ def test_it_needs_nothing_but_the_standard_library():
 def test_who_waits_for_the_next_image_is_not_sent_away_when_it_begins_to_serve(tmp_path):
     path = str(tmp_path / "s")
     with contextlib.ExitStack() as stack:
-        queue = stack.enter_context(_Queue(socket.AF_UNIX, socket.SOCK_STREAM))
+        queue = stack.enter_context(_LongQueueSocket(socket.AF_UNIX, socket.SOCK_STREAM))
         queue.bind(path)
         queue.listen(1)  # asyncio's word, which is about another thing
         for _ in range(50):

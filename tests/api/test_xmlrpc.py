@@ -18,8 +18,9 @@ from fake_backend import FakeBackend, known_to, program
 from rpc_client import close_all, fault_of, proxy
 from serving import Connection, call, raw, served, until
 
+from supervisor.api.limits import MOST_BODY_BYTES
 from supervisor.api.rpc.describe import STATES, info, state_of
-from supervisor.api.rpc.http import MOST_BODY_BYTES, MOST_FOLLOWERS, TABLE
+from supervisor.api.rpc.http import MOST_FOLLOWERS, TABLE
 from supervisor.api.rpc.logs import window
 from supervisor.api.rpc.programs import start_code
 from supervisor.model.inputs import Verb

@@ -137,7 +137,7 @@ def test_old_news_greys_the_page_and_shows_its_age(opened: Any, served: Any) -> 
     page.locator("#live", has_text="live").wait_for()
     page.evaluate("() => { const real = Date.now.bind(Date); Date.now = () => real() + 14_000; }")
     page.locator(
-        "#live", has_text=re.compile(r"No news for (1[4-9]|[2-9]\d) s: what you see is of \d\d:\d\d:\d\d")
+        "#live", has_text=re.compile(r"No update for (1[4-9]|[2-9]\d) s: showing the state at \d\d:\d\d:\d\d")
     ).wait_for()
     assert "old" in page.locator("body").get_attribute("class")
     served[0].run(15.0)

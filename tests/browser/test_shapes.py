@@ -138,7 +138,7 @@ def test_programs_that_need_a_look_come_first(shapes: Any) -> None:
     phases = ["RUNNING", "FATAL", "DONE", "BACKOFF", "RUNNING"]
     programs = [{"name": f"P{place}", "phase": phase, "trouble": None} for place, phase in enumerate(phases)]
     programs[4]["trouble"] = "stalled"
-    found = shapes("shape/status", "return it.arranged(given)", programs)
+    found = shapes("shape/status", "return it.sortedPrograms(given)", programs)
     assert [view["name"] for view in found["first"]] == ["P1", "P4", "P3"]
     assert [game for game, _ in found["groups"]] == ["P0", "P2"]
 

@@ -286,7 +286,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 say = "import extralife; r = extralife.init(); r.restore(); r.step(888); r.should_save() and 1 / 0"
 subprocess.run([sys.executable, "-c", say], check=True)
 subprocess.run([sys.executable, "-c", say], check=True, env={**os.environ, "RANK": "1", "EXTRALIFE_SPEAKER": ""})
-os.execv(sys.executable, [sys.executable, "-c", "import extralife; r = extralife.init(); r.step(6); print(r.speaks)"])
+os.execv(sys.executable, [sys.executable, "-c", "import extralife; r = extralife.init(); r.step(6); print(r.is_reporter)"])
 """
     done = script(text, cwd=tmp_path, **around.environ)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
@@ -301,7 +301,7 @@ os.execv(sys.executable, [sys.executable, "-c", "import extralife; r = extralife
 def test_only_rank_0_speaks(around, environ, speaks):
     run = around.run(save_every_s=0.0, **environ)
     run.step(5)
-    assert (run.speaks, run.should_save(), around.beat_file.exists()) == (speaks, speaks, speaks)
+    assert (run.is_reporter, run.should_save(), around.beat_file.exists()) == (speaks, speaks, speaks)
 
 
 def test_every_rank_resumes_at_the_same_checkpoint(around):

@@ -33,7 +33,7 @@ def test_a_daily_report_needs_somebody_who_gets_it(place):
     assert place.settings(f'{PROGRAM}[alerts]\ncommand = ["/bin/true"]\nreport_at = "08:00"\n').alerts.report_at == "08:00"
     told = place.load(f'{PROGRAM}[alerts]\nreport_at = "23:59"\n').warnings
     assert len(told) == 1
-    assert "nobody to send the report to" in told[0]
+    assert "no target for the report" in told[0]
 
 
 def test_every_key(place):

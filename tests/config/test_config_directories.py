@@ -16,7 +16,7 @@ from config_kit import Place
 from tools import MEMORY_DIR, mounted
 
 from supervisor.config import directories, source
-from supervisor.config.sheet import Origin, Sheet
+from supervisor.config.sheet import Origin, Validation
 from supervisor.model.settings import Paths
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -209,13 +209,13 @@ def test_one_that_this_user_cannot_write() -> None:
         os.chmod(directory, 0o755)  # pytest's own are closed to others on the way
         state = Path(directory, "state")
         state.mkdir(mode=0o500)
-        sheet, origin = Sheet(source.read(None)), Origin("flag", "--state-dir")
+        validation, origin = Validation(source.read(None)), Origin("flag", "--state-dir")
         root = os.geteuid() == 0
         if root:
             os.chown(state, NOBODY, -1)
         with as_nobody() if root else contextlib.nullcontext():
-            directories.check(sheet, Paths(str(state), f"{MEMORY_DIR}/xl-test"), origin, Origin("default"), [])
-        (error,) = sheet.errors
+            directories.check(validation, Paths(str(state), f"{MEMORY_DIR}/xl-test"), origin, Origin("default"), [])
+        (error,) = validation.errors
         assert error.startswith(f"flag --state-dir: daemon.state_dir: {state} is read-only for ")
         assert error.endswith("; change its mode or choose another with --state-dir")
 

@@ -196,12 +196,12 @@ MISTAKES = {
         f"FILE, line 3: {IT}.env.API_KEY: has braces that are no placeholder; write {{{{ and }}}} for braces"
     ),
     'command = "t --resume {resume}"': (
-        f'{C} leaves --resume alone at a first start, when {{resume}} is empty; write "--resume={{resume}}", which vanishes '
-        'whole, or ["--resume", "{resume}"] as a list in the list'
+        f'{C} leaves --resume alone at a first start, when {{resume}} is empty; write "--resume={{resume}}", which is '
+        'removed completely, or ["--resume", "{resume}"] as a list in the list'
     ),
     'command = ["{resume}", "x"]': f"{C} begins with {{resume}}, which is empty at a first start; name the program there",
     'command = ["t", ["-v", "-x"]]': (
-        f"{C} a list in it vanishes where its placeholder is empty, and this one has none; write its words without it: "
+        f"{C} a list in it is removed when its placeholder is empty, and this one has none; write its words without it: "
         "['-v', '-x']"
     ),
     'command = [["t"]]': f'{C} must be a string or a list of strings, such as ["python", "train.py"], not [[\'t\']]',
@@ -245,19 +245,19 @@ def test_one_sentence(place, keys, sentence):
 
 WARNINGS = {
     'command = "t $HOME/x ~/y data/*.pt"': (
-        "command: no shell reads it, so $HOME/x ~/y data/*.pt stays as it is; set shell = true, or quote what is meant as it stands"
+        "command: no shell reads it, so $HOME/x ~/y data/*.pt stays as it is; set shell = true, or quote literal text"
     ),
     "command = 't \"$HOME/x\"'": (
-        "command: no shell reads it, so $HOME/x stays as it is; set shell = true, or quote what is meant as it stands"
+        "command: no shell reads it, so $HOME/x stays as it is; set shell = true, or quote literal text"
     ),
     'command = ["t", "$HOME/x", "2>&1", "|", "data/*.pt"]': (
         "command: no shell reads it, so $HOME/x 2>&1 | stays as it is; set shell = true and write one string, if a shell is to read it"
     ),
     'command = "t"\nnum_envs = 8': (
-        "num_envs: only a script that reads EXTRALIFE_NUM_ENVS takes it, because {num_envs} stands nowhere"
+        "num_envs: only a script that reads EXTRALIFE_NUM_ENVS takes it, because {num_envs} is not used in command, env or directory"
     ),
     'command = "t"\nfallback_batch = 8': (
-        "fallback_batch: only a script that reads EXTRALIFE_BATCH_SIZE takes it, because {batch_size} stands nowhere"
+        "fallback_batch: only a script that reads EXTRALIFE_BATCH_SIZE takes it, because {batch_size} is not used in command, env or directory"
     ),
     'command = "t {batch_size}"\nbatch_size = 8\nfallback_batch = 8': (
         "fallback_batch 8 is no smaller than batch_size 8 and has no effect"

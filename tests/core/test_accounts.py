@@ -334,7 +334,7 @@ def test_a_crash_exactly_on_a_checkpoint_is_a_failure_that_cost_nothing():
 def test_a_wall_clock_that_jumps_moves_nothing():
     story = Story("P").start(0, trains=10).dies(100, steps=1, until=110).start(110, trains=120)
     jumped = [Stamped(r.seq, r.at_s, r.wall_s - (3600.0 if r.at_s >= 100 else 0.0), r.boot_id, r.fact) for r in story.rows]
-    assert fold_accounts(jumped).closed(200.0).books == fold_accounts(story.rows).closed(200.0).books
+    assert fold_accounts(jumped).closed(200.0).timelines == fold_accounts(story.rows).closed(200.0).timelines
 
 
 def test_between_two_marks_steps_are_even():
@@ -435,7 +435,7 @@ def test_the_books_begin_with_a_snapshot():
     }  # fmt: skip
     again = ledger.copy()
     again.add(Stamped(10, 110.0, WALL_S + 10, "b", facts.Snapshot("again", encoded(core.state))))
-    assert again.books == ledger.books, "a later one says nothing new"
+    assert again.timelines == ledger.timelines, "a later one says nothing new"
 
 
 def test_a_snapshot_of_a_stalled_program():
@@ -444,28 +444,28 @@ def test_a_snapshot_of_a_stalled_program():
     core.watch(35.0, A={"progress_at_s": stuck_s, "live_at_s": lambda now: now})
     ledger = Ledger()
     ledger.add(Stamped(9, 100.0, WALL_S, "b", facts.Snapshot("s", encoded(core.state))))
-    assert ledger.books["A"].account is Account.TERMINATE
+    assert ledger.timelines["A"].account is Account.TERMINATE
 
 
 def test_facts_that_are_missing_leave_seconds_that_nobody_can_book():
     story = Story("P").start(0, trains=10)
     story.at(50, facts.Exited("gone", "P", "P1", "killed", None, 9, None, None))
     assert accounts.check(story.rows, 60.0) == [
-        "slots: 10.000000 s are booked nowhere",
-        "P: 10.000000 s are booked nowhere",
+        "slots: 10.000000 s belong to no known account",
+        "P: 10.000000 s belong to no known account",
     ]
 
 
 def test_check_finds_what_does_not_add_up():
     ledger = fold_accounts(Story("P").start(0, trains=10).dies(100).start(100).rows)
-    book = ledger.books["P"]
+    book = ledger.timelines["P"]
     first, second, *rest = book.slices
     for wrong, said in (
         ([first, *rest], "nothing is booked from 10.0 to"),
         ([first._replace(seconds={Account.STARTUP: 11.0}), second, *rest], "are booked from 0.0 to 10.0"),
         (
             [first._replace(seconds={Account.STARTUP: 20.0, Account.IDLE: -10.0}), second, *rest],
-            "less than nothing is booked",
+            "negative time is booked",
         ),
     ):
         book.slices = wrong

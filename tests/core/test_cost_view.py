@@ -18,7 +18,7 @@ from supervisor.policy.upkeep.accounting import Account
 from supervisor.policy.upkeep.cost import spread_of
 from supervisor.reports.accounts import summary
 from supervisor.reports.accounts_view import Since, since_s
-from supervisor.reports.cost_view import Games, Left, cost_view, frames_per_step, games_left, kept_steps
+from supervisor.reports.cost_view import Games, RemainingWork, cost_view, frames_per_step, games_left, kept_steps
 from supervisor.reports.ledger import Ledger, ProgramTimeline, fold_accounts
 
 GAME = ("--steps", "2000000")
@@ -175,21 +175,23 @@ def test_what_is_left_has_the_name_of_its_program_and_one_reason():
     """However it is known: by a live worker, by the command line, or not at all."""
     unknown = "it has not run long enough to measure"
     for sample, expected in (
-        (Sample("t", target=100, target_kind="env_steps", steps=140), Left("P", steps=0.0)),
-        (Sample("t", target=100, target_kind="seconds_left"), Left("P", seconds=100.0)),
-        (Sample("t", target=100, target_kind="episodes", episodes=120, steps=1000), Left("P", steps=0.0)),
-        (Sample("t", target=100, target_kind="episodes", episodes=1), Left("P", why=unknown)),
-        (Sample("t", target=100, target_kind="env_steps"), Left("P", why=unknown)),
+        (Sample("t", target=100, target_kind="env_steps", steps=140), RemainingWork("P", steps=0.0)),
+        (Sample("t", target=100, target_kind="seconds_left"), RemainingWork("P", seconds=100.0)),
+        (Sample("t", target=100, target_kind="episodes", episodes=120, steps=1000), RemainingWork("P", steps=0.0)),
+        (Sample("t", target=100, target_kind="episodes", episodes=1), RemainingWork("P", why=unknown)),
+        (Sample("t", target=100, target_kind="env_steps"), RemainingWork("P", why=unknown)),
     ):
         assert one(pong(), sample) == expected
-    assert one(pong(argv=("--hours", "2.0"))) == Left("P", seconds=7200.0)
-    assert one(pong(argv=("--hours", "2.0")), attempts=1) == Left("P", why="its target (hours) is known only once it runs")
-    both = Left("P", why="its target (hours or steps) is known only once it runs")
+    assert one(pong(argv=("--hours", "2.0"))) == RemainingWork("P", seconds=7200.0)
+    assert one(pong(argv=("--hours", "2.0")), attempts=1) == RemainingWork(
+        "P", why="its target (hours) is known only once it runs"
+    )
+    both = RemainingWork("P", why="its target (hours or steps) is known only once it runs")
     assert one(pong(argv=("--steps", "5", "--hours", "2"))) == both
-    assert one(pong(), attempts=1) == Left("P", why="its progress is unknown")
-    assert one(pong(argv=())) == Left("P", why="it has no target")
-    assert one(ProgramSpec("P", ("sh", "--steps", "5"), "d")) == Left("P", why="its target is unknown")
-    assert games_left(Games(None, State())) == ([Left("all programs", why="the configuration cannot be read")], {})
+    assert one(pong(), attempts=1) == RemainingWork("P", why="its progress is unknown")
+    assert one(pong(argv=())) == RemainingWork("P", why="it has no target")
+    assert one(ProgramSpec("P", ("sh", "--steps", "5"), "d")) == RemainingWork("P", why="its target is unknown")
+    assert games_left(Games(None, State())) == ([RemainingWork("all programs", why="the configuration cannot be read")], {})
 
 
 def test_else_its_command_line_does_as_far_as_it_can():

@@ -532,7 +532,7 @@ def test_a_checkpoint_that_was_never_set_aside_is_so_when_somebody_resumes_from_
     core.running("Pong")
     decision = resume(core, 80_000)
     assert [command.step for command in of(decision, commands.QuarantineCheckpoint)] == [80_000]
-    assert "was to be set aside and is set aside now" in core.told(facts.Resumed)[-1].why
+    assert "should have been set aside before; it is set aside now" in core.told(facts.Resumed)[-1].why
     assert core.program("Pong").ckpt_step is None
     core.ended("Pong", code=1)
     core.to_wake()

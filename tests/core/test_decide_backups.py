@@ -42,7 +42,7 @@ def test_a_backup_is_on_record_before_it_is_begun_and_ends_once():
     core = running()
     asked = ask(core, Verb.BACKUP, text="Before Friday")
     name, code, text = reply(asked)
-    assert (code, text) == (80, "begun")
+    assert (code, text) == (80, "started")
     assert name.endswith("-before-friday")
     assert kinds(asked) == ["OperatorAsked", "BackupIntended"]
     assert of(asked, commands.Backup) == [commands.Backup(name, "Before Friday", "operator", ("Pong", "Qbert"))]

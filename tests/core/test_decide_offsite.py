@@ -104,7 +104,7 @@ def test_another_level_is_a_reason_at_once_and_so_is_the_operator():
     done(core, cause="level")
     assert core.state.offsite.asked == ""
     asked = ask(core.later(10.0), "now")
-    assert reply(asked) == ("now", 80, "begun")
+    assert reply(asked) == ("now", 80, "started")
     assert kinds(asked) == ["OperatorAsked", "OffsiteAsked"]
     assert copies(asked) == [("operator", False)]
 
@@ -164,7 +164,7 @@ def test_a_program_that_could_not_be_copied_is_named():
 @pytest.mark.parametrize(
     ("first", "error", "why"),
     [
-        (True, "", "the newest copy off the box is 60 min old, and none has ended since"),
+        (True, "", "the newest copy off the box is 60 min old, and no copy has finished since"),
         (True, ERROR, f"the newest copy off the box is 60 min old: {ERROR}"),
         (False, ERROR, f"nothing was copied off the box in 60 min: {ERROR}"),
     ],

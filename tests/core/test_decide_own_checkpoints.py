@@ -102,7 +102,7 @@ def test_the_steps_that_a_death_cost_are_booked_exactly_where_its_beats_say_how_
     assert told[0].why.startswith("resumed at step 900 (last exit: killed), 113 steps lost")
     assert not core.told(facts.ResumeUnknown)
     ledger = fold_accounts(core.journal)
-    assert ledger.books["Pong"].losses[-1].steps == 113
+    assert ledger.timelines["Pong"].losses[-1].steps == 113
 
 
 def test_a_script_that_counts_elsewhere_has_lost_at_least_what_was_seen():
@@ -126,7 +126,7 @@ def test_a_silent_script_loses_the_time_since_its_newest_checkpoint():
     trains(core)
     assert [(fact.step, fact.lost_steps) for fact in core.told(facts.Resumed)] == [(900, None)], "unknown is not zero"
     ledger = fold_accounts(core.journal)
-    assert ledger.books["Pong"].losses[-1].seconds == pytest.approx(120.0, abs=3.0)
+    assert ledger.timelines["Pong"].losses[-1].seconds == pytest.approx(120.0, abs=3.0)
 
 
 @pytest.mark.parametrize(

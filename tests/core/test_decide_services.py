@@ -80,7 +80,7 @@ def test_one_that_is_to_run_always_and_leaves_at_once_waits_longer_each_time():
             core.to_wake()
         core.spawned("board")
     assert waits == [0.0, 1.0, 2.0, 4.0]
-    assert core.told(facts.Exited)[0].why == "ended, and is to run always: finished, exit code 0"
+    assert core.told(facts.Exited)[0].why == "ended, but `restart` is always: finished, exit code 0"
 
 
 def test_its_time_is_its_own_and_no_slots():

@@ -164,6 +164,6 @@ def test_what_is_merged():
     found = merged(
         [Span(0, 10, a), Span(10, 11, b), Span(11, 13, a), Span(20, 21, b), Span(21, 31, a), Span(31, 40, a)], 5.0
     )
-    assert [(each.from_s, each.to_s, each.said, each.count) for each in found] == [
+    assert [(each.from_s, each.to_s, each.fields, each.count) for each in found] == [
         (0, 10, a, 1), (10, 13, a, 2), (20, 21, b, 1), (21, 40, a, 1),
     ]  # fmt: skip

@@ -10,10 +10,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "api"))
 from api_fixtures import api, backend, shared, socket_path  # noqa: F401
 from patients import make
 
-from supervisor.ctl.checks import Patient
+from supervisor.ctl.checks import Installation
 
 
 @pytest.fixture
-def patient(tmp_path: Path) -> Patient:
+def installation(tmp_path: Path) -> Installation:
     """Two games, and a host that is made of files below `tmp_path`."""
     return make(tmp_path)

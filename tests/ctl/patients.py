@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from supervisor import config
-from supervisor.ctl.checks import Finding, Patient
+from supervisor.ctl.checks import Finding, Installation
 
 
-def make(directory: Path, more: str = "") -> Patient:
+def make(directory: Path, more: str = "") -> Installation:
     """State and runtime directory below it, and what stands for the host's root."""
     for name in ("state", "run", "root/proc/sys/kernel", "root/proc/self", "root/dev"):
         (directory / name).mkdir(parents=True, exist_ok=True)
@@ -20,12 +20,12 @@ def make(directory: Path, more: str = "") -> Patient:
         f'[training]\nreplay_size = 50_000\n[program.Pong]\n[program.Breakout]\nalgo = "ppo"\n{more}'
     )
     loaded = config.load(str(directory / "config.toml"), {}, look=False)
-    return Patient(loaded.settings, root=str(directory / "root"))
+    return Installation(loaded.settings, root=str(directory / "root"))
 
 
-def with_settings(who: Patient, **changed: object) -> Patient:
-    assert who.settings is not None
-    return replace(who, settings=replace(who.settings, **changed))
+def with_settings(installation: Installation, **changed: object) -> Installation:
+    assert installation.settings is not None
+    return replace(installation, settings=replace(installation.settings, **changed))
 
 
 def levels(found: object) -> list[str]:
@@ -38,7 +38,7 @@ def told(found: object) -> str:
     return json.dumps([each.as_json() for each in listed])
 
 
-def write(who: Patient, name: str, text: str = "") -> None:
-    path = Path(f"{who.root}/{name}")
+def write(installation: Installation, name: str, text: str = "") -> None:
+    path = Path(f"{installation.root}/{name}")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)

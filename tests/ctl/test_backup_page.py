@@ -31,7 +31,7 @@ def test_a_backup_is_followed_to_its_end(api: Path, kept: FakeBackend) -> None:
     failed = ctl("backup", "all", "--label", "bad", socket=api)
     assert (failed.returncode, failed.stdout) == (1, "backup 20261121-033000 failed\n")
     assert kept.asked[1][1] == (), "no names: every program"
-    assert ctl("backup", "--no-wait", socket=api).stdout == "20261121-033000: begun\n"
+    assert ctl("backup", "--no-wait", socket=api).stdout == "20261121-033000: started\n"
     assert "no such program: 'Nobody'" in ctl("backup", "Nobody", socket=api).stdout
 
 
@@ -80,8 +80,8 @@ def test_without_a_daemon_the_disk_tells(tmp_path: Path) -> None:
     (tmp_path / "backups" / "odd").mkdir(parents=True)
     done = ctl("--state-dir", str(tmp_path), "backups", EXTRALIFE_RUNTIME_DIR=str(tmp_path / "nowhere"))
     assert done.returncode == 1
-    assert "it has no list of what is in it" in done.stdout
+    assert "backup.json is missing" in done.stdout
     assert (
-        "it has no list"
+        "backup.json is missing"
         in ctl("--state-dir", str(tmp_path), "backups", "--check", EXTRALIFE_RUNTIME_DIR=str(tmp_path / "n")).stdout
     )

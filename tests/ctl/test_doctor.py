@@ -24,7 +24,7 @@ from supervisor.ctl import (
     checks_training,
     doctor,
 )
-from supervisor.ctl.checks import Finding, Patient
+from supervisor.ctl.checks import Finding, Installation
 from supervisor.ctl.outcome import Failed, Options
 from supervisor.ctl.session import Session
 
@@ -55,10 +55,10 @@ def only(monkeypatch: pytest.MonkeyPatch, *few: object) -> None:
 
 
 def test_a_check_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def the_clock(_who: Patient):
+    def the_clock(_installation: Installation):
         yield Finding("clock", "ok", "it goes")
 
-    def copies(_who: Patient):
+    def copies(_installation: Installation):
         pytest.fail("left out")
         yield
 
@@ -69,11 +69,11 @@ def test_a_check_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_check_that_fails_is_unknown_and_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def odd(_who: Patient):
+    def odd(_installation: Installation):
         raise ZeroDivisionError("what a host")
         yield
 
-    only(monkeypatch, odd, lambda _who: [Finding("b", "bad", "broken", "mend it")])
+    only(monkeypatch, odd, lambda _installation: [Finding("b", "bad", "broken", "mend it")])
     found = doctor.examine(Session(Options()))
     assert levels(found) == ["bad", "unknown"], "the worst first"
     assert "ZeroDivisionError: what a host" in found[1].what
@@ -96,23 +96,23 @@ def test_a_check_that_fails_is_unknown_and_hides_nothing(monkeypatch: pytest.Mon
     ],
 )
 def test_a_kernel_that_panics_has_to_reboot_always(
-    patient: Patient, value: str | None, file: str, level: str, says: str
+    installation: Installation, value: str | None, file: str, level: str, says: str
 ) -> None:
     if value is not None:
-        write(patient, "proc/sys/kernel/panic", f"{value}\n")
+        write(installation, "proc/sys/kernel/panic", f"{value}\n")
     if file:
-        write(patient, *file.split(":", 1))
-    panic, watchdog = checks.boot_enabled_watchdog(patient)
+        write(installation, *file.split(":", 1))
+    panic, watchdog = checks.boot_enabled_watchdog(installation)
     assert panic.level == level
     assert says in panic.what
     assert bool(panic.do) == (level == "warn")
     assert (watchdog.level, "modprobe" in watchdog.do) == ("unknown", True)
 
 
-def test_a_state_directory_on_a_disk_is_well_and_one_in_memory_is_not(patient: Patient, tmp_path: Path) -> None:
-    assert levels(checks.directories(patient)) == ["ok", "warn"], "the runtime directory of this test is on the disk"
-    Path(f"{patient.root}/proc/self/mounts").write_text(f"/dev/vda / ext4 rw 0 0\ntmpfs {tmp_path} tmpfs rw 0 0\n")
-    state, *_ = checks.directories(patient)
+def test_a_state_directory_on_a_disk_is_well_and_one_in_memory_is_not(installation: Installation, tmp_path: Path) -> None:
+    assert levels(checks.directories(installation)) == ["ok", "warn"], "the runtime directory of this test is on the disk"
+    Path(f"{installation.root}/proc/self/mounts").write_text(f"/dev/vda / ext4 rw 0 0\ntmpfs {tmp_path} tmpfs rw 0 0\n")
+    state, *_ = checks.directories(installation)
     assert state.level == "bad"
     assert "a reboot deletes it" in state.what
 
@@ -129,68 +129,70 @@ def test_a_state_directory_on_a_disk_is_well_and_one_in_memory_is_not(patient: P
         ("overlay", "warn", "a layer of a container"),
     ],
 )
-def test_what_the_state_directory_lies_on(patient: Patient, tmp_path: Path, kind: str, level: str, says: str) -> None:
-    write(patient, "proc/self/mounts", f"/dev/vda / ext4 rw 0 0\nthere:/x {tmp_path} {kind} rw 0 0\n")
-    state = next(iter(checks.directories(patient)))
+def test_what_the_state_directory_lies_on(
+    installation: Installation, tmp_path: Path, kind: str, level: str, says: str
+) -> None:
+    write(installation, "proc/self/mounts", f"/dev/vda / ext4 rw 0 0\nthere:/x {tmp_path} {kind} rw 0 0\n")
+    state = next(iter(checks.directories(installation)))
     assert state.level == level
     assert says in state.what
     assert bool(state.do) == (level != "ok")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a file away")
-def test_a_file_of_somebody_else_in_the_state_directory(patient: Patient, tmp_path: Path) -> None:
+def test_a_file_of_somebody_else_in_the_state_directory(installation: Installation, tmp_path: Path) -> None:
     (tmp_path / "state" / "journal.sqlite").touch()
     os.chown(tmp_path / "state" / "journal.sqlite", 12345, 12345)
-    state = next(iter(checks.directories(patient)))
+    state = next(iter(checks.directories(installation)))
     assert state.level == "bad"
     assert "journal.sqlite belongs to another user" in state.what
     assert "chown" in state.do
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a directory away")
-def test_a_socket_group_without_the_daemons_user(patient: Patient, tmp_path: Path) -> None:
-    assert patient.settings is not None
-    who = with_settings(patient, daemon=replace(patient.settings.daemon, socket_group="daemon"))
-    assert levels(checks.directories(who)) == ["ok", "warn"], "root may give a file to any group"
+def test_a_socket_group_without_the_daemons_user(installation: Installation, tmp_path: Path) -> None:
+    assert installation.settings is not None
+    installation = with_settings(installation, daemon=replace(installation.settings.daemon, socket_group="daemon"))
+    assert levels(checks.directories(installation)) == ["ok", "warn"], "root may give a file to any group"
     for name in ("state", "run"):
         os.chown(tmp_path / name, 65534, 65534)
-    *_, last = checks.directories(who)
+    *_, last = checks.directories(installation)
     assert (last.name, last.level) == ("control socket", "bad")
     assert "the user nobody is not in the group daemon" in last.what
 
 
-def test_a_runtime_directory_that_others_may_write_to(patient: Patient, tmp_path: Path) -> None:
+def test_a_runtime_directory_that_others_may_write_to(installation: Installation, tmp_path: Path) -> None:
     (tmp_path / "run").chmod(0o777)
-    _, runtime = checks.directories(patient)
+    _, runtime = checks.directories(installation)
     assert (runtime.name, runtime.level) == ("runtime", "bad")
     assert "every user may write to" in runtime.what
 
 
-def test_a_runtime_directory_that_a_logout_takes_away(patient: Patient) -> None:
+def test_a_runtime_directory_that_a_logout_takes_away(installation: Installation) -> None:
     def lingering(owner: int) -> list[Finding]:
-        return list(checks._lingering(Path("/run/user/65534/extralife-1"), owner, patient.root))
+        return list(checks._lingering(Path("/run/user/65534/extralife-1"), owner, installation.root))
 
     (found,) = lingering(65534)
     assert (found.level, found.do.split(",")[0]) == ("bad", "loginctl enable-linger nobody")
-    write(patient, "var/lib/systemd/linger/nobody")
+    write(installation, "var/lib/systemd/linger/nobody")
     assert levels(lingering(65534)) == ["ok"]
     assert lingering(0) == [], "root's is not removed"
-    assert not list(checks._lingering(Path("/run/extralife"), 65534, patient.root))
+    assert not list(checks._lingering(Path("/run/extralife"), 65534, installation.root))
 
 
-def test_a_state_directory_that_is_not_there_yet(patient: Patient, tmp_path: Path) -> None:
+def test_a_state_directory_that_is_not_there_yet(installation: Installation, tmp_path: Path) -> None:
     (tmp_path / "state").rmdir()
     (tmp_path / "run").chmod(0o777)
-    state, runtime = checks.directories(patient)
+    state, runtime = checks.directories(installation)
     assert (state.name, state.level) == ("state", "warn")
     assert (runtime.name, runtime.level) == ("runtime", "bad"), "that is known before the first start"
-    assert levels(checks_disk.fsync(patient)) == levels(checks_disk.disk_speed(patient)) == []
+    assert levels(checks_disk.fsync(installation)) == levels(checks_disk.disk_speed(installation)) == []
 
 
-def test_packages_that_do_not_answer_are_bad(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_that_do_not_answer_are_bad(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     assert checks_training.probe(["Pong"], timeout_s=0.01) is None
     monkeypatch.setattr(checks_training, "probe", lambda _games: None)
-    (found,) = checks_training.packages_and_games(patient)
+    (found,) = checks_training.packages_and_games(installation)
     assert found.level == "bad"
     assert found.do
 
@@ -209,7 +211,7 @@ def test_the_kernel_is_asked_for_its_clock() -> None:
     assert checks.synchronised() in {True, False}
 
 
-def test_doctor_says_whether_the_clock_is_synchronised(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_says_whether_the_clock_is_synchronised(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     for answer, level in ((True, "ok"), (False, "warn"), (None, "unknown")):
         monkeypatch.setattr(checks, "synchronised", lambda answer=answer: answer)
-        assert levels(checks.clock(patient)) == [level]
+        assert levels(checks.clock(installation)) == [level]

@@ -13,7 +13,7 @@ import pytest
 from patients import told, with_settings
 
 from supervisor.ctl import checks_disk
-from supervisor.ctl.checks import Patient
+from supervisor.ctl.checks import Installation
 
 MB = 2**20
 
@@ -24,26 +24,26 @@ def fill(file) -> None:
 
 
 @pytest.fixture
-def small_disk(patient: Patient) -> Iterator[Patient]:
+def small_disk(installation: Installation) -> Iterator[Installation]:
     """The state directory is a file system of 20 MiB of its own."""
-    state = patient.settings.paths.state_dir
+    state = installation.settings.paths.state_dir
     done = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=20m", "small", state], capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
     try:
-        yield patient
+        yield installation
     finally:
         subprocess.run(["umount", state], check=True)
 
 
-def test_how_long_a_durable_write_takes(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_long_a_durable_write_takes(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     times_s = checks_disk.sync_times(tempfile.gettempdir())
     assert len(times_s) >= 3
     assert all(0.0 < each < 30.0 for each in times_s)
     monkeypatch.setattr(checks_disk, "sync_times", lambda _directory: [0.2, 0.3, 0.4])
-    (slow,) = checks_disk.fsync(patient)
+    (slow,) = checks_disk.fsync(installation)
     assert slow.level == "warn"
     assert "300.0 ms, at worst 400.0 ms of 3" in slow.what
 
@@ -67,23 +67,23 @@ def test_the_try_ends_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize(("per_s", "level"), [(1000 * MB, "ok"), (4 * MB, "warn"), (2 * MB, "bad")])
 def test_checkpoints_that_are_written_together_have_to_fit_into_a_stop(
-    patient: Patient, monkeypatch: pytest.MonkeyPatch, per_s: int, level: str
+    installation: Installation, monkeypatch: pytest.MonkeyPatch, per_s: int, level: str
 ) -> None:
     monkeypatch.setattr(checks_disk, "throughput", lambda _directory: (float(per_s), float(per_s)))
-    (found,) = checks_disk.disk_speed(patient)
+    (found,) = checks_disk.disk_speed(installation)
     assert found.level == level
     assert "2 checkpoints at once, 60 MiB" in found.what
     assert bool(found.do) is (level != "ok")
 
 
-def test_a_checkpoint_that_is_there_says_itself_how_large_it_is(patient: Patient) -> None:
-    size, grace_s, count = checks_disk.at_once(patient.settings)
+def test_a_checkpoint_that_is_there_says_itself_how_large_it_is(installation: Installation) -> None:
+    size, grace_s, count = checks_disk.at_once(installation.settings)
     assert (size, grace_s, count) == (2 * checks_disk.CHECKPOINT_BYTES, 20.0, 2)
-    one = with_settings(patient, level=replace(patient.settings.level, slots=1), ladder=())
+    one = with_settings(installation, level=replace(installation.settings.level, slots=1), ladder=())
     assert checks_disk.at_once(one.settings)[2] == 1, "one slot, one checkpoint at a time"
 
 
-def test_on_a_full_disk_nothing_is_tried(small_disk: Patient) -> None:
+def test_on_a_full_disk_nothing_is_tried(small_disk: Installation) -> None:
     (found,) = checks_disk.disk_speed(small_disk)
     assert (found.level, "not tried" in found.what) == ("unknown", True)
     with (
@@ -95,27 +95,27 @@ def test_on_a_full_disk_nothing_is_tried(small_disk: Patient) -> None:
     assert (found.level, "No space left on device" in found.what) == ("bad", True)
 
 
-def test_a_disk_that_cannot_be_written_is_not_measured(small_disk: Patient) -> None:
+def test_a_disk_that_cannot_be_written_is_not_measured(small_disk: Installation) -> None:
     subprocess.run(["mount", "-o", "remount,ro", small_disk.settings.paths.state_dir], check=True)
     assert "Read-only file system" in told(checks_disk.fsync(small_disk))
 
 
-def test_what_room_the_programs_take(patient: Patient) -> None:
-    pong, breakout = (patient.settings.program(name) for name in ("Pong", "Breakout"))
+def test_what_room_the_programs_take(installation: Installation) -> None:
+    pong, breakout = (installation.settings.program(name) for name in ("Pong", "Breakout"))
     extra = checks_disk.needs_bytes(pong) - checks_disk.needs_bytes(breakout)
     assert extra == 50_000 * 84 * 84, "ppo keeps no replay"
     assert checks_disk.needs_bytes(replace(pong, builtin=False)) == 0
     larger = replace(pong, argv=(*pong.argv, "--resolution=96", "--replay-size=60000"))
     assert checks_disk.needs_bytes(larger) - checks_disk.needs_bytes(breakout) == 60_000 * 96 * 96
-    (found,) = checks_disk.room(patient)
+    (found,) = checks_disk.room(installation)
     assert "the full state needs" in found.what
 
 
-def test_too_little_room_is_bad(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_room_is_bad(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     class Disk:
         total, free = 2**40, 2**20
 
     monkeypatch.setattr(checks_disk.shutil, "disk_usage", lambda _place: Disk)
-    (found,) = checks_disk.room(patient)
+    (found,) = checks_disk.room(installation)
     assert found.level == "bad"
     assert "smaller replay_size" in found.do

@@ -14,7 +14,7 @@ from patients import levels, make, told, with_settings, write
 from simulated_nvml import MB, SimulatedNvml
 
 from supervisor.ctl import checks_gpu, checks_training
-from supervisor.ctl.checks import Patient
+from supervisor.ctl.checks import Installation
 from supervisor.model.facts import NeedLearned, ProgramConfigured
 
 TORCH = {"version": "2.13.0", "cuda": "13.0", "available": False}
@@ -28,8 +28,8 @@ def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimulatedNvml:
     return made
 
 
-def gpu_finding(who: Patient, torch=TORCH):
-    (found,) = checks_training._torch({"torch": torch} if torch else {}, checks_gpu.driver(who))
+def gpu_finding(installation: Installation, torch=TORCH):
+    (found,) = checks_training._torch({"torch": torch} if torch else {}, checks_gpu.driver(installation))
     return found
 
 
@@ -43,49 +43,53 @@ def gpu_finding(who: Patient, torch=TORCH):
     ],
 )
 def test_a_driver_that_an_update_has_broken_is_told_with_what_to_do(
-    patient: Patient, nvml: SimulatedNvml, code: int, says: str, do: str
+    installation: Installation, nvml: SimulatedNvml, code: int, says: str, do: str
 ) -> None:
-    write(patient, "proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu Feb 22\n")
+    write(
+        installation, "proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu Feb 22\n"
+    )
     nvml.plays(f"init_error {code}")
-    assert checks_gpu.driver(patient).error == "", "no GPU: a library that was left behind is nobody's concern"
-    write(patient, "dev/nvidia0")
-    found = gpu_finding(patient)
+    assert checks_gpu.driver(installation).error == "", "no GPU: a library that was left behind is nobody's concern"
+    write(installation, "dev/nvidia0")
+    found = gpu_finding(installation)
     assert found.level == "bad"
     assert says in found.what
     assert do in found.do
 
 
 def test_a_module_that_is_not_loaded_leaves_no_device_file_and_the_bus_tells_of_the_gpu(
-    patient: Patient, nvml: SimulatedNvml
+    installation: Installation, nvml: SimulatedNvml
 ) -> None:
     nvml.plays("init_error 9")
-    write(patient, "sys/bus/pci/devices/0000:00:02.0/vendor", "0x10de\n")
-    write(patient, "sys/bus/pci/devices/0000:00:02.0/class", "0x040300\n")
-    write(patient, "sys/bus/pci/devices/0000:00:03.0/vendor", "0x8086\n")
-    write(patient, "sys/bus/pci/devices/0000:00:03.0/class", "0x030000\n")
-    assert gpu_finding(patient).level == "ok", "NVIDIA's sound device is no GPU, and Intel's GPU is not NVIDIA's"
-    write(patient, "sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n")
-    write(patient, "sys/bus/pci/devices/0000:01:00.0/class", "0x030200\n")
-    assert "none is installed for the running kernel" in gpu_finding(patient).what
-    write(patient, f"lib/modules/{os.uname().release}/updates/dkms/nvidia.ko.xz")
-    found = gpu_finding(patient)
+    write(installation, "sys/bus/pci/devices/0000:00:02.0/vendor", "0x10de\n")
+    write(installation, "sys/bus/pci/devices/0000:00:02.0/class", "0x040300\n")
+    write(installation, "sys/bus/pci/devices/0000:00:03.0/vendor", "0x8086\n")
+    write(installation, "sys/bus/pci/devices/0000:00:03.0/class", "0x030000\n")
+    assert gpu_finding(installation).level == "ok", "NVIDIA's sound device is no GPU, and Intel's GPU is not NVIDIA's"
+    write(installation, "sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n")
+    write(installation, "sys/bus/pci/devices/0000:01:00.0/class", "0x030200\n")
+    assert "none is installed for the running kernel" in gpu_finding(installation).what
+    write(installation, f"lib/modules/{os.uname().release}/updates/dkms/nvidia.ko.xz")
+    found = gpu_finding(installation)
     assert "it is installed but not loaded" in found.what
     assert "modprobe nvidia" in found.do
 
 
-def test_a_driver_that_hangs_holds_nobody_up(patient: Patient, nvml: SimulatedNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_hangs_holds_nobody_up(
+    installation: Installation, nvml: SimulatedNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nvml.plays("gpus 1", "hang nvmlDeviceGetCount_v2")
-    write(patient, "dev/nvidia0")
+    write(installation, "dev/nvidia0")
     monkeypatch.setattr(checks_gpu, "_PROBE_S", 2.0)
-    found = gpu_finding(patient)
+    found = gpu_finding(installation)
     assert (found.level, "the driver hangs" in found.what) == ("bad", True)
 
 
-def test_a_library_that_is_not_there(patient: Patient) -> None:
+def test_a_library_that_is_not_there(installation: Installation) -> None:
     if "code" not in (checks_gpu.ask_nvml() or {}):
         pytest.skip("this machine has a driver of its own")
-    write(patient, "dev/nvidia0")
-    assert "libnvidia-ml.so.1 is missing" in gpu_finding(patient).what
+    write(installation, "dev/nvidia0")
+    assert "libnvidia-ml.so.1 is missing" in gpu_finding(installation).what
 
 
 @pytest.mark.parametrize(
@@ -100,10 +104,10 @@ def test_a_library_that_is_not_there(patient: Patient) -> None:
     ],
 )  # fmt: skip
 def test_torch_and_the_driver_have_to_fit(
-    patient: Patient, nvml: SimulatedNvml, torch, plays, level: str, says: str
+    installation: Installation, nvml: SimulatedNvml, torch, plays, level: str, says: str
 ) -> None:
     nvml.plays(*plays)
-    found = gpu_finding(patient, torch)
+    found = gpu_finding(installation, torch)
     assert found.level == level
     assert says in found.what
     assert bool(found.do) is (level == "bad")
@@ -113,17 +117,17 @@ def test_torch_and_the_driver_have_to_fit(
 
 
 def test_a_gpu_that_is_free_and_of_which_nothing_is_known_to_be_needed_is_well(
-    patient: Patient, nvml: SimulatedNvml
+    installation: Installation, nvml: SimulatedNvml
 ) -> None:
     nvml.plays("gpus 1")
-    (found,) = checks_gpu.gpu_memory(patient)
+    (found,) = checks_gpu.gpu_memory(installation)
     assert (found.level, found.what) == ("ok", "81,559 MiB of 81,559 MiB are free")
 
 
 def test_who_else_holds_memory_is_named_and_what_the_level_lacks(tmp_path: Path, nvml: SimulatedNvml) -> None:
-    who = make(tmp_path, "[gate]\nmin_free_mb = 3000\n")
+    installation = make(tmp_path, "[gate]\nmin_free_mb = 3000\n")
     nvml.plays("gpus 1", f"set 0 total {8000 * MB}", f"set 0 free {5000 * MB}", f"process 0 {os.getpid()} {3000 * MB}")
-    (found,) = checks_gpu.gpu_memory(who)
+    (found,) = checks_gpu.gpu_memory(installation)
     assert found.level == "warn"
     assert f"pid {os.getpid()} (" in found.what
     assert "holds 3,000 MiB, outside of extralife" in found.what
@@ -133,13 +137,13 @@ def test_who_else_holds_memory_is_named_and_what_the_level_lacks(tmp_path: Path,
 
 
 def test_what_our_own_workers_hold_is_not_held_against_them(tmp_path: Path, nvml: SimulatedNvml) -> None:
-    who = make(tmp_path, "[gate]\nmin_free_mb = 3000\n")
+    installation = make(tmp_path, "[gate]\nmin_free_mb = 3000\n")
     shim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
         (tmp_path / "run/shims").mkdir()
         (tmp_path / "run/shims/Pong.json").write_text(f'{{"shim_pid": {shim.pid}}}')
         nvml.plays("gpus 1", f"set 0 total {8000 * MB}", f"set 0 free {5000 * MB}", f"process 0 {shim.pid} {3000 * MB}")
-        (found,) = checks_gpu.gpu_memory(who)
+        (found,) = checks_gpu.gpu_memory(installation)
         assert found.level == "ok", found
     finally:
         shim.kill()
@@ -147,15 +151,15 @@ def test_what_our_own_workers_hold_is_not_held_against_them(tmp_path: Path, nvml
 
 
 def test_holders_that_cannot_be_seen_are_told_and_accused_of_nothing(tmp_path: Path, nvml: SimulatedNvml) -> None:
-    who = make(tmp_path, "[gate]\nmin_free_mb = 3000\n")
+    installation = make(tmp_path, "[gate]\nmin_free_mb = 3000\n")
     beyond = int(Path("/proc/sys/kernel/pid_max").read_text()) + 1
     nvml.plays("gpus 1", f"set 0 total {8000 * MB}", f"set 0 free {5000 * MB}", f"process 0 {beyond} {3000 * MB}")
-    (found,) = checks_gpu.gpu_memory(who)
+    (found,) = checks_gpu.gpu_memory(installation)
     assert (found.level, "3,000 MiB are held by processes that cannot be seen from here" in found.what) == ("ok", True)
 
 
 def test_an_amount_that_the_driver_does_not_tell_is_unknown_and_not_0(tmp_path: Path, nvml: SimulatedNvml) -> None:
-    who = make(tmp_path, "[gate]\nmin_free_mb = 3000\n")
+    installation = make(tmp_path, "[gate]\nmin_free_mb = 3000\n")
     beyond = int(Path("/proc/sys/kernel/pid_max").read_text()) + 1
     unsaid = 2**64 - 1
     for pid, words in (
@@ -163,42 +167,42 @@ def test_an_amount_that_the_driver_does_not_tell_is_unknown_and_not_0(tmp_path: 
         (beyond, "an unknown amount is held by processes"),
     ):
         nvml.plays("gpus 1", f"set 0 total {8000 * MB}", f"set 0 free {5000 * MB}", f"process 0 {pid} {unsaid}")
-        (found,) = checks_gpu.gpu_memory(who)
+        (found,) = checks_gpu.gpu_memory(installation)
         assert words in found.what, found.what
 
 
-def test_what_was_learned_counts_as_what_is_configured_does(patient: Patient, nvml: SimulatedNvml) -> None:
+def test_what_was_learned_counts_as_what_is_configured_does(installation: Installation, nvml: SimulatedNvml) -> None:
     from supervisor.adapters.journal.sqlite import Journal
 
-    level = patient.settings.level.name
-    with contextlib.closing(Journal(patient.settings.paths.journal)) as journal:
+    level = installation.settings.level.name
+    with contextlib.closing(Journal(installation.settings.paths.journal)) as journal:
         for name in ("Pong", "Breakout"):
             learned = NeedLearned("it held so much", name, level=level, gpu_bytes=5000 * MB, host_bytes=None)
             journal.append([ProgramConfigured("new", name, digest="d"), learned], at_s=1.0, wall_s=1.0, boot_id="b")
     nvml.plays("gpus 1", f"set 0 total {8000 * MB}")
-    (found,) = checks_gpu.gpu_memory(patient)
+    (found,) = checks_gpu.gpu_memory(installation)
     assert found.level == "bad", "there is no lower level"
     assert f"level {level} cannot fit" in found.what
 
 
-def test_a_level_higher_up_that_cannot_fit_is_a_warning(patient: Patient, nvml: SimulatedNvml) -> None:
-    heavy = replace(patient.settings.level, name="heavy", slots=2)
-    light = replace(patient.settings.level, name="light", slots=1)
-    rungs = tuple(replace(patient.settings.rungs[0], level=each) for each in (light, heavy))
-    who = with_settings(patient, ladder=rungs, gate=replace(patient.settings.gate, min_free_mb=5000))
+def test_a_level_higher_up_that_cannot_fit_is_a_warning(installation: Installation, nvml: SimulatedNvml) -> None:
+    heavy = replace(installation.settings.level, name="heavy", slots=2)
+    light = replace(installation.settings.level, name="light", slots=1)
+    rungs = tuple(replace(installation.settings.rungs[0], level=each) for each in (light, heavy))
+    installation = with_settings(installation, ladder=rungs, gate=replace(installation.settings.gate, min_free_mb=5000))
     nvml.plays("gpus 1", f"set 0 total {8000 * MB}")
-    (found,) = checks_gpu.gpu_memory(who)
+    (found,) = checks_gpu.gpu_memory(installation)
     assert (found.level, "level heavy needs 10,000 MiB: level heavy cannot fit" in found.what) == ("warn", True)
 
 
-def test_a_gpu_that_is_lost_and_one_that_does_not_tell(patient: Patient, nvml: SimulatedNvml) -> None:
+def test_a_gpu_that_is_lost_and_one_that_does_not_tell(installation: Installation, nvml: SimulatedNvml) -> None:
     nvml.plays("gpus 2", "lost 0", "unsupported nvmlDeviceGetMemoryInfo_v2", "unsupported nvmlDeviceGetMemoryInfo")
-    found = list(checks_gpu.gpu_memory(patient))
+    found = list(checks_gpu.gpu_memory(installation))
     assert levels(found) == ["bad", "unknown"]
     assert "it has fallen off the bus" in told(found)
 
 
-def test_without_a_driver_that_answers_memory_is_not_spoken_of(patient: Patient, nvml: SimulatedNvml) -> None:
+def test_without_a_driver_that_answers_memory_is_not_spoken_of(installation: Installation, nvml: SimulatedNvml) -> None:
     nvml.plays("init_error 18")
-    write(patient, "dev/nvidia0")
-    assert list(checks_gpu.gpu_memory(patient)) == []
+    write(installation, "dev/nvidia0")
+    assert list(checks_gpu.gpu_memory(installation)) == []

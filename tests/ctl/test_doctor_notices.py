@@ -11,14 +11,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "adapters"))
 from notices_kit import Metadata
 
 from supervisor.ctl import checks_notices
-from supervisor.ctl.checks import Patient
+from supervisor.ctl.checks import Installation
 from supervisor.ctl.status import _notices
 from supervisor.model.settings import Paths, Settings
 from supervisor.policy.upkeep.notices import NoticeSettings
 
 
 def look(rules):
-    found = checks_notices.notices(Patient(Settings(Paths("/s", "/r"), notice=rules)))
+    found = checks_notices.notices(Installation(Settings(Paths("/s", "/r"), notice=rules)))
     return [(each.level, each.what) for each in found]
 
 
@@ -31,7 +31,7 @@ def ec2(tmp_path, monkeypatch):
 
 
 def test_every_source_is_asked_once(ec2, tmp_path):
-    assert list(checks_notices.notices(Patient(None))) == []
+    assert list(checks_notices.notices(Installation(None))) == []
     assert look(NoticeSettings()) == [("ok", "no provider is known, so this box ends without notice (docs/offsite.md)")]
     (tmp_path / "sys_vendor").write_text("Amazon EC2")
     rules = NoticeSettings(endpoint=ec2.endpoint, command="/nowhere", file=str(tmp_path / "end"))
@@ -50,5 +50,5 @@ def test_status_counts_down():
         "THIS BOX ENDS in 2m; aws announced: spot\\x1b terminate; the programs leave in 1m",
         "THIS BOX ENDS; aws announced: spot\\x1b terminate",
         "this box MAY END; aws announced: spot\\x1b terminate; all is saved and copied, and training goes on",
-        "notices of aws are not heard: silent",
+        "notices of aws cannot be read: silent",
     ]

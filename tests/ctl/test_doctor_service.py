@@ -15,7 +15,7 @@ from running import CTL, ROOT, environment
 from serving import until
 
 from supervisor.ctl import checks_service
-from supervisor.ctl.checks import Patient
+from supervisor.ctl.checks import Installation
 
 SHOWN = {
     "LoadState": "loaded", "UnitFileState": "enabled", "ActiveState": "active", "NeedDaemonReload": "no", "DropInPaths": "",
@@ -25,9 +25,9 @@ SHOWN = {
 
 
 @pytest.fixture
-def manager(patient: Patient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def manager(installation: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A systemctl that says what a test wants: the real one needs a machine that was booted with it (tests/lab)."""
-    write(patient, "run/systemd/system/.keep")
+    write(installation, "run/systemd/system/.keep")
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
 
@@ -40,10 +40,10 @@ def manager(patient: Patient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return says
 
 
-def test_a_unit_as_it_was_installed_is_well(patient: Patient, manager) -> None:
+def test_a_unit_as_it_was_installed_is_well(installation: Installation, manager) -> None:
     manager()
-    assert levels(checks_service.service(patient)) == ["ok"]
-    assert levels(checks_service.systemd(patient)) == ["ok"]
+    assert levels(checks_service.service(installation)) == ["ok"]
+    assert levels(checks_service.systemd(installation)) == ["ok"]
 
 
 @pytest.mark.parametrize(
@@ -61,19 +61,21 @@ def test_a_unit_as_it_was_installed_is_well(patient: Patient, manager) -> None:
         ({"LoadState": "not-found"}, "warn", "is not installed"),
     ],
 )
-def test_what_is_in_force_is_what_counts(patient: Patient, manager, changed: dict[str, str], level: str, says: str) -> None:
+def test_what_is_in_force_is_what_counts(
+    installation: Installation, manager, changed: dict[str, str], level: str, says: str
+) -> None:
     manager(**changed)
-    found = list(checks_service.service(patient))
+    found = list(checks_service.service(installation))
     assert level in levels(found)
     assert "ok" not in levels(found)
     assert says in told(found)
     assert all(each.do for each in found if each.level != "unknown")
 
 
-def test_the_watchdog_of_a_unit_that_does_not_run_is_not_known(patient: Patient, manager) -> None:
+def test_the_watchdog_of_a_unit_that_does_not_run_is_not_known(installation: Installation, manager) -> None:
     """systemd shows 0 for it until the unit's first start: it was called turned off."""
     manager(ActiveState="inactive", WatchdogUSec="0")
-    found = list(checks_service.service(patient))
+    found = list(checks_service.service(installation))
     assert "WatchdogSec= not known" in told(found)
     assert "nothing restarts a daemon that freezes" not in told(found)
 
@@ -81,9 +83,9 @@ def test_the_watchdog_of_a_unit_that_does_not_run_is_not_known(patient: Patient,
 @pytest.mark.parametrize(
     ("version", "level"), [("systemd 249 (249.11)", "bad"), ("systemd 257~rc1", "unknown"), ("systemd 250 (250)", "ok")]
 )
-def test_a_systemd_that_is_too_old(patient: Patient, manager, version: str, level: str) -> None:
+def test_a_systemd_that_is_too_old(installation: Installation, manager, version: str, level: str) -> None:
     manager(version)
-    assert levels(checks_service.systemd(patient)) == [level]
+    assert levels(checks_service.systemd(installation)) == [level]
 
 
 def test_a_unit_of_this_version_that_is_missing_is_told(tmp_path: Path) -> None:
@@ -92,8 +94,8 @@ def test_a_unit_of_this_version_that_is_missing_is_told(tmp_path: Path) -> None:
     assert "is missing" in checks_service._drift(tmp_path / "extralife.slice", needed=False)
 
 
-def test_without_systemd_nothing_starts_it_at_boot(patient: Patient) -> None:
-    (found,) = checks_service.service(patient)
+def test_without_systemd_nothing_starts_it_at_boot(installation: Installation) -> None:
+    (found,) = checks_service.service(installation)
     assert (found.level, found.do) == ("warn", "let another service manager start it (docs/box.md)")
 
 
@@ -106,7 +108,7 @@ def test_a_unit_that_was_edited_by_hand_is_told(tmp_path: Path) -> None:
     assert "differs from the file of this version" in checks_service._drift(installed)
 
 
-def test_another_supervisord_is_told_and_our_own_is_not(patient: Patient, tmp_path: Path) -> None:
+def test_another_supervisord_is_told_and_our_own_is_not(installation: Installation, tmp_path: Path) -> None:
     for pid, words in {
         7: "python3 /usr/bin/supervisord -n",
         8: "python -P -m supervisor -c x",
@@ -115,14 +117,14 @@ def test_another_supervisord_is_told_and_our_own_is_not(patient: Patient, tmp_pa
         (tmp_path / f"root/proc/{pid}").mkdir()
         (tmp_path / f"root/proc/{pid}/cmdline").write_bytes(words.replace(" ", "\0").encode() + b"\0")
     (tmp_path / "state" / "lock").write_text("8\n")
-    (found,) = checks_service.other_supervisors(patient)
+    (found,) = checks_service.other_supervisors(installation)
     assert found.what == "another supervisord runs: pid 7"
 
 
-def test_a_daemon_of_another_configuration_is_called_so(patient: Patient) -> None:
+def test_a_daemon_of_another_configuration_is_called_so(installation: Installation) -> None:
     """The daemon was started with --config elsewhere, and doctor looks at the default configuration."""
-    write(patient, "proc/8/cmdline", "python\0-P\0-m\0supervisor\0--config\0/srv/mine.toml\0")
-    (found,) = checks_service.other_supervisors(patient)
+    write(installation, "proc/8/cmdline", "python\0-P\0-m\0supervisor\0--config\0/srv/mine.toml\0")
+    (found,) = checks_service.other_supervisors(installation)
     assert found.what == "another extralife daemon runs with another state directory: pid 8 with -c /srv/mine.toml"
     assert "supervisorctl -c /srv/mine.toml doctor" in found.do
 
@@ -187,27 +189,29 @@ files = conf.d/*.conf
     ],
 )
 def test_supervisors_own_configuration_is_looked_through_for_the_same_trainings(
-    patient: Patient, section: str, same: bool
+    installation: Installation, section: str, same: bool
 ) -> None:
-    write(patient, "etc/supervisor/supervisord.conf", SUPERVISORD)
-    write(patient, "etc/supervisor/conf.d/a.conf", section.format(state=patient.settings.paths.state_dir))
-    (found,) = checks_service.other_supervisors(patient)
+    write(installation, "etc/supervisor/supervisord.conf", SUPERVISORD)
+    write(installation, "etc/supervisor/conf.d/a.conf", section.format(state=installation.settings.paths.state_dir))
+    (found,) = checks_service.other_supervisors(installation)
     assert found.level == ("bad" if same else "ok")
     assert ("a.conf starts" in found.what) is same
 
 
-def test_a_running_supervisord_is_asked_for_by_the_configuration_that_it_was_given(patient: Patient, tmp_path: Path) -> None:
-    write(patient, "srv/mine.conf", "[program:Pong]\ncommand=python -m workers --program Pong\n")
-    write(patient, "proc/7/cmdline", "python3\0/usr/bin/supervisord\0-c\0/srv/mine.conf\0")
-    found = list(checks_service.other_supervisors(patient))
+def test_a_running_supervisord_is_asked_for_by_the_configuration_that_it_was_given(
+    installation: Installation, tmp_path: Path
+) -> None:
+    write(installation, "srv/mine.conf", "[program:Pong]\ncommand=python -m workers --program Pong\n")
+    write(installation, "proc/7/cmdline", "python3\0/usr/bin/supervisord\0-c\0/srv/mine.conf\0")
+    found = list(checks_service.other_supervisors(installation))
     assert levels(found) == ["bad", "warn"]
     assert "srv/mine.conf starts Pong" in found[0].what
     assert found[1].what == "another supervisord runs: pid 7"
 
 
-def test_supervisor_that_is_started_at_boot_is_told(patient: Patient) -> None:
-    write(patient, "etc/systemd/system/multi-user.target.wants/supervisor.service")
-    (found,) = checks_service.other_supervisors(patient)
+def test_supervisor_that_is_started_at_boot_is_told(installation: Installation) -> None:
+    write(installation, "etc/systemd/system/multi-user.target.wants/supervisor.service")
+    (found,) = checks_service.other_supervisors(installation)
     assert (found.level, "started at boot" in found.what) == ("warn", True)
 
 
@@ -222,8 +226,8 @@ def test_supervisor_that_is_started_at_boot_is_told(patient: Patient) -> None:
         ("v2", "/b.service/daemon", None, ("unknown", "No such file")),
     ],
 )
-def test_cgroups(patient: Patient, mounts: str, own: str, on: str | None, expected: tuple[str, str]) -> None:
-    root = Path(patient.root)
+def test_cgroups(installation: Installation, mounts: str, own: str, on: str | None, expected: tuple[str, str]) -> None:
+    root = Path(installation.root)
     line = "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n" if mounts else ""
     (root / "proc/self/mountinfo").write_text("1 0 8:1 / / rw - ext4 /dev/sda rw\n" + line)
     (root / "proc/7").mkdir()
@@ -231,8 +235,8 @@ def test_cgroups(patient: Patient, mounts: str, own: str, on: str | None, expect
     (root / "sys/fs/cgroup/a.service").mkdir(parents=True)
     if on is not None:
         (root / "sys/fs/cgroup/a.service/cgroup.subtree_control").write_text(f"{on}\n")
-    Path(patient.settings.paths.lock).write_text("7\n")
-    found = list(checks_service.cgroups(patient))
+    Path(installation.settings.paths.lock).write_text("7\n")
+    found = list(checks_service.cgroups(installation))
     assert [each.level for each in found] == [expected[0]]
     assert expected[1] in found[0].what
     assert bool(found[0].do) is (found[0].level == "warn")

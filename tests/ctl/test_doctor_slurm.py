@@ -106,22 +106,22 @@ def test_conda_is_initialised_directly(tmp_path: Path, setup: str, expected: lis
 
 
 def test_a_shared_file_system_is_tried_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    who = a_job(tmp_path)
+    installation = a_job(tmp_path)
     (tmp_path / "root/proc/self/mounts").write_text("server:/home / nfs4 rw 0 0\n")
-    found = list(checks_slurm.shared_files(who))
+    found = list(checks_slurm.shared_files(installation))
     assert levels(found) == ["ok", "ok"], found
     assert not list((tmp_path / "state").glob(".doctor*"))
     (tmp_path / "root/proc/self/mounts").write_text("/dev/sda / ext4 rw 0 0\n")
-    assert "which other hosts do not see" in told(checks_slurm.shared_files(who))
+    assert "which other hosts do not see" in told(checks_slurm.shared_files(installation))
 
 
 def test_a_file_system_without_hard_links_is_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(95, "Operation not supported")
 
-    who = a_job(tmp_path)
+    installation = a_job(tmp_path)
     monkeypatch.setattr(Path, "hardlink_to", refuse)
-    found = [each for each in checks_slurm.shared_files(who) if each.level == "bad"]
+    found = [each for each in checks_slurm.shared_files(installation) if each.level == "bad"]
     assert "Operation not supported" in found[0].what
 
 
@@ -141,10 +141,10 @@ QUOTA = """Disk quotas for user me (uid 1000):
     ("used", "level"), [("1048576", "ok"), ("22000000", "warn"), ("26000000", "bad"), ("26214401*", "bad")]
 )
 def test_a_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, used: str, level: str) -> None:
-    monkeypatch.setattr(checks_slurm, "tool", lambda *_: QUOTA.format(used=used))
+    monkeypatch.setattr(checks_slurm, "output_of", lambda *_: QUOTA.format(used=used))
     (found,) = checks_slurm.quota(a_job(tmp_path))
     assert found.level == level
-    monkeypatch.setattr(checks_slurm, "tool", lambda *_: "")
+    monkeypatch.setattr(checks_slurm, "output_of", lambda *_: "")
     (found,) = checks_slurm.quota(a_job(tmp_path))
     assert found.level == "unknown"
 
@@ -156,7 +156,7 @@ def test_a_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, used: str, lev
     )
 )
 def test_whatever_quota_says_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
-    monkeypatch.setattr(checks_slurm, "tool", lambda *_: " ".join(words))
+    monkeypatch.setattr(checks_slurm, "output_of", lambda *_: " ".join(words))
     found = list(checks_slurm.quota(a_job(tmp_path)))
     assert found
     assert all(each.what.isprintable() for each in found)

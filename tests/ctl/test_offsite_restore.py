@@ -79,4 +79,4 @@ def test_unattended_it_goes_on_and_says_so_first(box, tmp_path, words):
     assert code == 0, said
     lacks, goes_on = said.index("cores instead of 5000"), said.index("this box goes on with these trainings")
     assert lacks < goes_on
-    assert ("nobody is here to be asked" in said) is (not words)
+    assert ("no terminal to ask" in said) is (not words)

@@ -121,7 +121,7 @@ def test_the_window_that_is_asked_for(api: Path, backend: FakeBackend, args: tup
 def test_it_takes_no_names(api: Path, backend: FakeBackend) -> None:
     done = ctl("report", "Pong", socket=api)
     assert done.returncode == 2
-    assert "report takes no names; explain NAME tells of one program" in done.stdout
+    assert "report takes no names; explain NAME shows one program" in done.stdout
 
 
 HOSTILE = "<script>alert(1)</script>|\x1b[31m\u202e`*_[x](y)"

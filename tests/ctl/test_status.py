@@ -169,7 +169,7 @@ def test_a_daemon_that_decides_nothing_is_said_so(api: Path, busy: FakeBackend) 
     busy.wall_s = before_s - 65
     told = ctl("status", socket=api).stdout
     assert told.startswith(
-        tuple(f"the daemon answers, but has decided nothing for {age}" for age in ages(before_s, busy.wall_s))
+        tuple(f"the daemon answers, but its decision loop has not run for {age}" for age in ages(before_s, busy.wall_s))
     )
 
 

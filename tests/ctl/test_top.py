@@ -27,7 +27,7 @@ from supervisor.ctl.outcome import READER_LEFT, Options
 from supervisor.ctl.screen import keys
 from supervisor.ctl.session import Session
 from supervisor.ctl.top import Feed, _cores
-from supervisor.ctl.top_frame import Found, Look, bar, chosen, frame, pressed, spark
+from supervisor.ctl.top_frame import Answers, Display, bar, chosen, frame, pressed, spark
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.model.recording import Row
@@ -108,7 +108,7 @@ def test_keys(api: Path, box: FakeBackend) -> None:
         top.type(">>")
         assert top.shows("sorted by STEPS/S")[4].startswith("Pong")
         top.type("r")
-        top.shows("turned round")
+        top.shows("reversed")
         top.type("/game0")
         assert "1 to 10" not in "".join(top.shows("filter: game0_"))
         top.type("x\x7f\r")
@@ -135,7 +135,7 @@ def test_a_daemon_that_goes_and_comes_back(socket_path: Path, box: FakeBackend) 
     with Seen("top", socket=socket_path) as top:
         with served(box, socket_path):
             top.shows("Alien")
-        lines = top.shows("no answer since")
+        lines = top.shows("no answer for")
         assert any(line.startswith("Alien") for line in lines), "what was known last stays"
         with served(box, socket_path):
             box.change("Pong", steps_per_s=901.0)
@@ -212,7 +212,7 @@ def test_looks_that_cost_much_come_less_often() -> None:
     feed = Feed(_Dear(Options()), lambda: None)
     feed.frame_s = 0.005
     assert feed.period_s == refresh.SHORTEST_S
-    feed.look()
+    feed.poll()
     assert feed.period_s >= (0.02 + 0.005) / 0.01, "at most 1 % of a core"
 
 
@@ -241,35 +241,35 @@ def test_no_colour_where_none_is_wanted(api: Path, box: FakeBackend) -> None:
 # --- frames ----------------------------------------------------------------------------------------------------------------
 
 
-def found(*programs: Any, **header: Any) -> Found:
+def found(*programs: Any, **header: Any) -> Answers:
     page = {"daemon": daemon(**header), "programs": list(programs), "wall_s": NOW_S, "now_s": 1.0, "worst_gap_s": None}
-    return Found(status=page, at_wall_s=NOW_S)
+    return Answers(status=page, at_wall_s=NOW_S)
 
 
 @pytest.mark.parametrize("columns", [1, 5, 20, 39, 80, 200])
 def test_no_line_is_wider_than_the_screen(columns: int) -> None:
     named = program("漢字" * 40, steps_per_s=1.0, why="x\u202ey\x1b[2J" * 20)
     for rows in (2, 5, 30):
-        lines = frame(found(named, program("Pong")), Look(), columns, rows, PLAIN, NOW_S)
+        lines = frame(found(named, program("Pong")), Display(), columns, rows, PLAIN, NOW_S)
         assert max(text.width(line) for line in lines) <= columns
 
 
 def test_hostile_names_are_spelled_out() -> None:
-    lines = frame(found(program("a\x1b]0;b\x07", why="c\u202ed\ne")), Look(filter="\x1b"), None, None, PLAIN, NOW_S)
+    lines = frame(found(program("a\x1b]0;b\x07", why="c\u202ed\ne")), Display(filter="\x1b"), None, None, PLAIN, NOW_S)
     assert not [char for line in lines for char in line if not char.isprintable()]
 
 
 def test_more_programs_than_rows() -> None:
     programs = [program(f"Game{n:03}") for n in range(500)]
-    lines = frame(found(*programs), Look(offset=10_000), 120, 30, PLAIN, NOW_S)
+    lines = frame(found(*programs), Display(offset=10_000), 120, 30, PLAIN, NOW_S)
     assert len(lines) == 30
     assert any(line.startswith("Game499") for line in lines)
 
 
 def test_nothing_yet_and_nothing_at_all() -> None:
-    assert frame(Found(), Look(), 80, 3, PLAIN, NOW_S)[0] == "asking the daemon ..."
-    assert "no programs" in frame(found(), Look(), 80, 10, PLAIN, NOW_S)
-    assert "no program has that text" in frame(found(program("Pong")), Look(filter="x y"), 80, 10, PLAIN, NOW_S)
+    assert frame(Answers(), Display(), 80, 3, PLAIN, NOW_S)[0] == "asking the daemon ..."
+    assert "no programs" in frame(found(), Display(), 80, 10, PLAIN, NOW_S)
+    assert "no program has that text" in frame(found(program("Pong")), Display(filter="x y"), 80, 10, PLAIN, NOW_S)
 
 
 def test_a_gpu_that_is_lost_and_one_that_works() -> None:
@@ -279,35 +279,35 @@ def test_a_gpu_that_is_lost_and_one_that_works() -> None:
     }  # fmt: skip
     lost = {**gpu, "index": 1, "lost": "fell off the bus"}
     shown = found(program("Pong", pid=7), gpu={"error": "", "gpus": [gpu, lost]})
-    lines = frame(shown, Look(), None, None, PLAIN, NOW_S)
+    lines = frame(shown, Display(), None, None, PLAIN, NOW_S)
     assert "GPU 0 A100  [#####     ] 50 %  20GB of 80GB  70 °C  300 W  clocks limited by hw_slowdown" in lines
     assert "GPU 1 A100: lost: fell off the bus" in lines
-    assert chosen(shown, Look())[0]["gpu"] == 4 * 10**9
-    told = frame(found(gpu={"error": "NVML hangs", "gpus": None}), Look(), None, None, PLAIN, NOW_S)
+    assert chosen(shown, Display())[0]["gpu"] == 4 * 10**9
+    told = frame(found(gpu={"error": "NVML hangs", "gpus": None}), Display(), None, None, PLAIN, NOW_S)
     assert "GPUs unknown: NVML hangs" in told
 
 
 def test_what_is_wrong_stands_above() -> None:
-    stale = frame(found(program("Pong")), Look(), None, None, PLAIN, NOW_S + 60)
-    assert stale[0] == "the daemon answers, but has decided nothing for 1m: see maintail"
+    stale = frame(found(program("Pong")), Display(), None, None, PLAIN, NOW_S + 60)
+    assert stale[0] == "the daemon answers, but its decision loop has not run for 1m: see maintail"
     journal = known_to(daemon()["journal"], error="no space left")
-    assert "no space left" in "".join(frame(found(journal=journal), Look(), None, None, PLAIN, NOW_S))
+    assert "no space left" in "".join(frame(found(journal=journal), Display(), None, None, PLAIN, NOW_S))
     refused = {"errors": ["line 3: what"], "in_use": "", "by": "alice", "wall_s": NOW_S}
-    assert "line 3: what" in "".join(frame(found(config=refused), Look(), None, None, PLAIN, NOW_S))
+    assert "line 3: what" in "".join(frame(found(config=refused), Display(), None, None, PLAIN, NOW_S))
 
 
 def test_unknown_sorts_last_and_is_a_dash() -> None:
     shown = found(program("A"), program("B", steps_per_s=0.0), program("C", steps_per_s=5.0))
-    assert [row["name"] for row in chosen(shown, Look(sort="STEPS/S"))] == ["C", "B", "A"]
-    assert frame(shown, Look(sort="NAME"), None, None, PLAIN, NOW_S)[-3].split()[2] == "-"
+    assert [row["name"] for row in chosen(shown, Display(sort="STEPS/S"))] == ["C", "B", "A"]
+    assert frame(shown, Display(sort="NAME"), None, None, PLAIN, NOW_S)[-3].split()[2] == "-"
 
 
 def test_keys_are_told_apart() -> None:
     assert keys("\x1b[A\x1bOBj\x1b[5~\x1b[24~\x1b[1;5Cq\x1b\x00é") == ["up", "down", "j", "page up", "q", "escape", "é"]
-    assert pressed(Look(), "x", 5, 10) == Look()
-    assert pressed(Look(typing="a", filter="a"), "escape", 5, 10) == Look()
-    assert pressed(Look(offset=3), "end", 5, 10).offset == 5
-    assert pressed(Look(sort="STATE"), "left", 5, 10).sort == "RESTARTS"
+    assert pressed(Display(), "x", 5, 10) == Display()
+    assert pressed(Display(typing="a", filter="a"), "escape", 5, 10) == Display()
+    assert pressed(Display(offset=3), "end", 5, 10).offset == 5
+    assert pressed(Display(sort="STATE"), "left", 5, 10).sort == "RESTARTS"
 
 
 def test_sparks() -> None:

@@ -110,7 +110,7 @@ def test_faults_become_supervisors_texts_and_codes(
         (("shutdown", "x"), "Error: shutdown accepts no arguments", 1),
         (("explain",), "Error: explain requires a process name", 1),
         (("config", "x"), "Error: config accepts no arguments", 1),
-        (("journal", "x"), "Error: journal takes no names; history NAME tells of one program", 1),
+        (("journal", "x"), "Error: journal takes no names; history NAME shows one program", 1),
         (("status", "--jsno"), "Error: unknown option --jsno; there are: --json, --wide, --watch", 2),
         (("history", "-n"), "Error: -n needs a value", 2),
         (("history", "-n", "x"), "Error: -n must be a whole number from 1, not 'x'", 2),

@@ -94,7 +94,7 @@ def test_it_waits_for_the_gpu_that_the_command_will_see(nvml):
     assert run(nvml, *run_it, CUDA_VISIBLE_DEVICES="1")[1] == "['1', None]\n"
     code, out, _ = run(nvml, *run_it, CUDA_VISIBLE_DEVICES="")
     told = "wait-gpu: the GPUs cannot be read: CUDA_VISIBLE_DEVICES names no GPU that NVML shows"
-    assert (code, out) == (69, f"{told}; --if-no-gpu run starts the command all the same\n")
+    assert (code, out) == (69, f"{told}; --if-no-gpu run starts the command anyway\n")
 
 
 def test_without_a_gpu_it_starts_if_that_is_asked_for(nvml):

@@ -54,7 +54,7 @@ def test_a_browser_on_a_real_daemon(box: Box) -> None:
         page.evaluate(
             "() => { const real = Date.now.bind(Date); Date.now = () => real() + 9_000; }"
         )  # the first nine seconds
-        page.locator("#live", has_text="No news for").wait_for()
+        page.locator("#live", has_text="No update for").wait_for()
         box.start()
         page.locator("#live", has_text=re.compile("^live$")).wait_for()
         browser.close()

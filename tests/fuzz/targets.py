@@ -163,11 +163,11 @@ SAID = [
 
 
 def check_notify(data: bytes) -> None:
-    heard = notify_sockets.Heard(TOKEN)
+    heard = notify_sockets.NotifyState(TOKEN)
     for at_ns in (1, 2):
         said = notify_sockets.parse(data[:4096])
         assert len(said) <= 1 + data.count(b"\n"), "only a line end begins another assignment"
-        heard = notify_sockets.hear(heard, said, at_ns)
+        heard = notify_sockets.updated(heard, said, at_ns)
     assert heard.status.isprintable()
     assert len(heard.status) <= 200
     assert all(value is None or 0 <= value < 2**70 for value in (heard.steps, heard.ckpt_step, heard.deadline_ns))

@@ -10,6 +10,7 @@ from supervisor.policy.box.prechecks import (  # fmt: skip
     PrecheckSettings,
     Rung,
     StandingObjection,
+    blind,
     objections,
     unseen,
     weigh,
@@ -192,8 +193,8 @@ def lifted(missing, until_s, *, step_s=10, held=None):
     vetoes = {"gpu_temperature": 1}
     held = {"gpu_temperature": StandingObjection(0.0, 1, seen_s=0.0, read_s=0.0)} if held is None else held
     for now_s in range(step_s, until_s, step_s):
-        blind = {"gpu_temperature"} if missing(now_s) else set()
-        changes, held = weigh(SETTINGS, [], present=1, now_s=now_s, vetoes=vetoes, held=held, unseen=blind)
+        unread = {"gpu_temperature"} if missing(now_s) else set()
+        changes, held = weigh(SETTINGS, [], present=1, now_s=now_s, vetoes=vetoes, held=held, blind=unread)
         if changes:
             (change,) = changes
             assert (change.rule, change.cap) == ("gpu_temperature", None)
@@ -220,6 +221,19 @@ def test_a_veto_without_readings_for_a_day_is_lifted():
     assert lifted(lambda _: True, day + 1000) == (day, "no reading for 24 h")
     assert lifted(lambda _: True, day + 1000, held={}) == (day + 10, "no reading for 24 h")
     assert lifted(lambda now_s: now_s > 500, day + 9000) == (day + 500, "no reading for 24 h")
+
+
+def test_which_rules_can_judge_nothing():
+    whole = Gpu(0, temperature_c=60.0, reasons=())
+    host = Host(memory_full=0.0, io_full=0.0, swap_free_bytes=0, available_bytes=1, disk_free_bytes=1)
+    assert blind(BoxReadings(LADDER, 1, Gpus((whole,)), host)) == set()
+    assert blind(BoxReadings(LADDER, 1, Gpus((Gpu(0, reasons=()),)), host)) == set(), "it is not slowed by heat"
+    assert blind(BoxReadings(LADDER, 1, Gpus((whole, Gpu(1, temperature_c=60.0))), host)) == {"gpu_slowdown"}
+    assert blind(BoxReadings(LADDER, 1, Gpus((whole, Gpu(1))), host)) == {"gpu_temperature", "gpu_slowdown"}
+    gpu_rules = {"gpu_temperature", "gpu_slowdown", "gpu_lost", "gpu_errors", "gpu_xid"}
+    assert blind(BoxReadings(LADDER, 1, Gpus(None, "hung"), host)) == gpu_rules
+    assert blind(BoxReadings(LADDER, 1)) == {"pressure", "swap", "disk"}
+    assert blind(BoxReadings(LADDER, 1, None, Host(io_full=0.0, available_bytes=1))) == {"swap", "disk"}
 
 
 def test_which_rules_could_not_look():

@@ -150,7 +150,7 @@ def test_a_reading_of_two_that_is_missing_leaves_a_rule_blind():
 
 def test_a_veto_of_before_the_daemon_began_is_lifted_from_its_first_clear_look_on():
     changes, held = prechecks.weigh(SETTINGS, [], present=1, now_s=50.0, vetoes={"disk": 1}, held={})
-    assert (changes, held) == ((), {"disk": StandingObjection(clear_since_s=50.0)})
+    assert (changes, held) == ((), {"disk": StandingObjection(clear_since_s=50.0, read_s=50.0)})
     changes, held = prechecks.weigh(SETTINGS, [], present=1, now_s=50.0 + SETTINGS.clear_s, vetoes={"disk": 1}, held=held)
     assert changes == (prechecks.Change("disk", None, "the reason has been gone for 30 min"),)
     assert held == {}

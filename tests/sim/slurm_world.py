@@ -125,7 +125,7 @@ class SimSlurm:
     def signal(self, target, name):
         job = self.jobs_[target]
         if not self._down() and job.run is not None:
-            job.run.asked = "signal"
+            job.run.leave_reason = "signal"
             self.end(job, "COMPLETED", code=contract.EXIT_LEFT)
         return self._down() or Done()
 
@@ -170,7 +170,7 @@ class SimSlurm:
     def _report(self, job):
         run = job.run
         body = {
-            "token": run.token, "job": run.job, "restart": run.restart, "node": run.node, "asked": run.asked, "pid": 5,
+            "token": run.token, "job": run.job, "restart": run.restart, "node": run.node, "asked": run.leave_reason, "pid": 5,
             "start_ticks": 6, "shim_pid": 7, "shim_start_ticks": 8, "stdout_from": 0, "stderr_from": 0,
             "at_ns": int(self.clock.at_s * 1e9), "wall_s": self.clock.wall_s(), "state": "S", "cpu_s": None,
         }  # fmt: skip
@@ -183,7 +183,7 @@ class SimSlurm:
         if self.progress[program] >= TARGET_S:
             self.end(job, "COMPLETED", code=0)
         elif self.clock.at_s >= job.until_s:
-            job.run.asked = "time limit"
+            job.run.leave_reason = "time limit"
             self.end(job, "COMPLETED", code=contract.EXIT_LEFT)
 
     def end(self, job, state, *, code=None):

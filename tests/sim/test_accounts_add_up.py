@@ -128,7 +128,7 @@ def test_a_journal_that_lost_facts_still_adds_up_to_the_wall(which, chance):
     told, now_s, _ = journal(*which)
     left = [stamped for stamped in told if chance.random() < 0.9]
     said = accounts.check(left, now_s)
-    assert all("are booked nowhere" in sentence for sentence in said), said
+    assert all("belong to no known account" in sentence for sentence in said), said
 
 
 @given(nights)

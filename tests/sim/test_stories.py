@@ -168,6 +168,6 @@ def test_the_daemon_dies_before_it_sets_a_poisoned_checkpoint_aside():
         "0:10:12  P0   resumed at step 59,175 (last exit: crash), 35",
         "0:10:19  P0   resumed at step 59,175 (last exit: crash), 32",
         "0:10:19  P0   3 deaths in a row after resuming from step 59175: the checkpoint before it is used",
-        "0:10:29  P0   resumed at step 59,175 (last exit: crash), 42 that checkpoint was to be set aside and is set aside now",
+        "0:10:29  P0   resumed at step 59,175 (last exit: crash), 42 that checkpoint should have been set aside before; it is set aside now",
         "0:10:42  P0   resumed at step 58,416 (last exit: crash), 795",
     ]

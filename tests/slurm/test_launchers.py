@@ -132,7 +132,7 @@ class Local(Launched):
         for name in self.specs:
             record = processes.read_record(self.paths.shim_record(name))
             if record is not None:
-                processes.sweep(record.token, (record.shim_pid, record.shim_start_ticks))
+                processes.kill_attempt(record.token, (record.shim_pid, record.shim_start_ticks))
 
 
 class Cluster(Launched):

@@ -217,7 +217,11 @@ def test_a_poll_with_a_failed_job_leaves_its_second_call_to_the_question_for_nod
     failed = next(job.target for job in played.slurm.jobs().found if job.state == "FAILED")
     before = played.slurm.calls
     first = played.slurm.jobs([failed, "9999"])
-    assert (first.absent, "node is asked for" in first.unread, played.slurm.calls - before) == (frozenset(), True, 1)
+    assert (first.absent, "sinfo is queried for its node" in first.unread, played.slurm.calls - before) == (
+        frozenset(),
+        True,
+        1,
+    )
     assert played.slurm.jobs(["9999"]).absent == {"9999"}
 
 
@@ -236,7 +240,7 @@ def test_a_slurm_that_does_not_know_a_field_is_asked_for_json_from_then_on(playe
     played.behave("notext")
     first = played.slurm.jobs(["9999"])
     assert len(first.found) == 12
-    assert (first.absent, "asked next time" in first.unread, played.slurm.calls) == (frozenset(), True, 2)
+    assert (first.absent, "queried at the next poll" in first.unread, played.slurm.calls) == (frozenset(), True, 2)
     assert played.slurm.jobs(["9999"]).absent == {"9999"}
     assert sum("--json" in call for call in played.calls()) == 2
     assert sum("-O" in call for call in played.calls()) == 1
@@ -261,7 +265,7 @@ def test_a_cut_list_of_jobs_is_no_list(played, monkeypatch):
     """The rest of the jobs would look as if they had vanished. JSON is asked instead, and that is whole."""
     played.behave("cut")
     monkeypatch.setattr(os, "getuid", lambda: 0)
-    with pytest.raises(reading.Garbage, match=r"has no end|fields instead of"):
+    with pytest.raises(reading.ParseError, match=r"has no end|fields instead of"):
         reading.jobs_in_text((HERE / "recorded" / RECORDED[-1] / "squeue.txt").read_text()[:700])
     assert len(played.slurm.jobs().found) == 12
 
@@ -361,7 +365,7 @@ def test_tasks_of_an_array(text, tasks):
 
 @pytest.mark.parametrize("text", ["1-", "1-4000000000", "x", "1-9:0", "1-5,..."])
 def test_tasks_that_are_no_numbers_are_garbage(text):
-    with pytest.raises(reading.Garbage):
+    with pytest.raises(reading.ParseError):
         reading.tasks_in(text)
 
 

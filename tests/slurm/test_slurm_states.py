@@ -149,7 +149,7 @@ def total(parse, text: str) -> list[object]:
     """Records, or the one error that the client knows; its sentence is short and on one line."""
     try:
         return list(parse(text))
-    except reading.Garbage as error:
+    except reading.ParseError as error:
         told = str(error)
     assert 0 < len(told) < 500
     return []

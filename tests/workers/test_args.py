@@ -83,7 +83,7 @@ def test_all_mistakes_come_at_once_each_with_a_sentence():
         (["--seed", "--program", "Pong"], "--seed needs a value"),
         (["--program=Pong", "--seed="], "--seed needs a value"),
         (["--program", "../x", "--game", "Pong"],
-         "program '../x' is no name: letters, digits, '_', '.' and '-', 64 at most, please"),
+         "program '../x' is not a valid name: use at most 64 letters, digits, '_', '.' and '-', and begin with a letter, a digit or '_'"),
         (["--program", "Pong", "--device", "gpu"], "device must be auto, cpu, cuda or cuda:N, not 'gpu'"),
         (["--program", "Pong", "--batch-size", "2048", "--replay-size", "1024"],
          "batch_size 2048 is more than replay_size 1024; learning could never begin"),

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from workers import algorithms, auto, contract, envs, precision, run
 from workers.args import make
 from workers.contract import Client
-from workers.listen import Asked
+from workers.listen import PendingRequests
 from workers.options import ALGORITHMS
 from workers.store import newest_identity
 
 GB = 10**9
-ROOMY = auto.Found(
+ROOMY = auto.Constraints(
     checkpoint_algo=None, num_envs=32, replay_bytes=7 * GB, rollout_bytes=GB, disk_bytes=74 * GB, memory_bytes=20 * GB,
     gpu_bytes=None,
 )  # fmt: skip
@@ -51,7 +51,7 @@ sizes = st.none() | st.integers(0, 100 * GB)
     sizes, sizes,
 )  # fmt: skip
 def test_a_checkpoint_always_wins_and_there_is_always_an_answer(algo, num_envs, replay, rollout, disk, memory, gpu):
-    chosen, why = auto.choose(auto.Found(algo, num_envs, replay, rollout, disk, memory, gpu))
+    chosen, why = auto.choose(auto.Constraints(algo, num_envs, replay, rollout, disk, memory, gpu))
     assert why
     assert chosen == algo or (algo is None and chosen in ALGORITHMS)
 
@@ -68,7 +68,7 @@ def train(directory, steps, reports=False, **more):
         args = make(
             "Catch", threads=1, replay_size=2_000, learning_starts=100, replay_ratio=1.0, steps=steps, batch_size=24, **more
         )
-        return run.run(args, client, Asked())
+        return run.run(args, client, PendingRequests())
     finally:
         client.close()
 
@@ -102,7 +102,7 @@ def test_what_the_chosen_one_cannot_do_ends_the_run_with_its_sentence(tmp_path, 
 def test_what_is_found_are_the_sizes_of_this_box(tmp_path, monkeypatch):
     args = make("Pong", algo="auto", num_envs=8, n_steps=16, replay_size=1_000)
     spec = envs.spec_of("Pong", 84)
-    found = algorithms.found(args, spec, precision.choose("cpu", "fp32"), tmp_path / "not" / "there")
+    found = algorithms.measure_constraints(args, spec, precision.choose("cpu", "fp32"), tmp_path / "not" / "there")
     assert found.checkpoint_algo is None
     assert found.replay_bytes == 1_000 * (84 * 84 + 12)
     assert found.rollout_bytes == (16 + 4) * 8 * 84 * 84
@@ -113,5 +113,5 @@ def test_what_is_found_are_the_sizes_of_this_box(tmp_path, monkeypatch):
     (tmp_path / "replay" / "frames.bin").write_bytes(b"1" * 50_000_000)
     now = shutil.disk_usage(tmp_path)  # other programs write meanwhile
     monkeypatch.setattr(shutil, "disk_usage", lambda _: now)
-    held = algorithms.found(args, spec, precision.choose("cpu", "fp32"), tmp_path)
+    held = algorithms.measure_constraints(args, spec, precision.choose("cpu", "fp32"), tmp_path)
     assert held.disk_bytes == now.free + 50_000_000, "its own replay's room is free for it"

@@ -29,7 +29,7 @@ from workers import checkpoint as checkpoint_module
 from workers import contract
 from workers.checkpoint import Checkpointer, Loaded
 from workers.contract import Client
-from workers.store import AllDamaged, Entry, Fenced, WrongIdentity, kept, read_manifest, write_file
+from workers.store import AllDamaged, Entry, Fenced, WrongIdentity, names_to_keep, read_manifest, write_file
 
 REPO = Path(__file__).parents[2]
 TOKENS = ["1" * 32, "2" * 32, "3" * 32]
@@ -775,16 +775,16 @@ def test_the_worked_example_of_the_keep_rule() -> None:
     noon = 12 * 3600.0
     saves = [entry(minute, noon - 7200 + minute * 60, score=5.0 if minute == 17 else 1.0) for minute in range(121)]
     # 11:58, 11:59 and 12:00 are the last three; 10:59 is its hour's; minute 17 the best.
-    assert kept(saves, noon) == {"ckpt-118", "ckpt-119", "ckpt-120", "ckpt-59", "ckpt-17"}
+    assert names_to_keep(saves, noon) == {"ckpt-118", "ckpt-119", "ckpt-120", "ckpt-59", "ckpt-17"}
 
 
 def test_the_last_of_the_boot_before_is_kept() -> None:
     saves = [entry(step, boot="a" if step < 3 else "b" if step < 10 else "c") for step in range(20)]
-    assert kept(saves, 1e6) == {"ckpt-19", "ckpt-18", "ckpt-17", "ckpt-9"}
+    assert names_to_keep(saves, 1e6) == {"ckpt-19", "ckpt-18", "ckpt-17", "ckpt-9"}
 
 
 def test_nothing_is_kept_of_nothing() -> None:
-    assert kept([], 0.0) == set()
+    assert names_to_keep([], 0.0) == set()
 
 
 entries = st.lists(
@@ -802,13 +802,13 @@ entries = st.lists(
 
 @given(entries, st.floats(0, 2e5))
 def test_the_keep_rule_is_bounded_and_stable(found: list[Entry], now_wall_s: float) -> None:
-    keep = kept(found, now_wall_s)
+    keep = names_to_keep(found, now_wall_s)
     order = sorted(found, key=lambda entry: (entry.env_steps, entry.created_wall_s, entry.name))
     assert {item.name for item in order[-3:]} <= keep <= {item.name for item in found}
     assert len(keep) <= 3 + 24 + 1 + 1
     scores = [item.mean_return for item in found if item.mean_return is not None]
     assert not scores or max(scores) in {item.mean_return for item in found if item.name in keep}
-    assert kept([item for item in found if item.name in keep], now_wall_s) == keep
+    assert names_to_keep([item for item in found if item.name in keep], now_wall_s) == keep
 
 
 def test_three_days_of_saves_always_leave_one_an_hour() -> None:
@@ -816,7 +816,7 @@ def test_three_days_of_saves_always_leave_one_an_hour() -> None:
     for step in range(3 * 24 * 12):
         now_wall_s = step * 300.0
         held.append(entry(step, now_wall_s))
-        keep = kept(held, now_wall_s)
+        keep = names_to_keep(held, now_wall_s)
         held = [item for item in held if item.name in keep]
         for hours in range(min(23, int(now_wall_s // 3600))):
             assert any(0 <= (now_wall_s - hours * 3600) - item.created_wall_s <= 3600 for item in held)

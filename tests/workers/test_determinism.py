@@ -13,7 +13,7 @@ import torch
 from workers import contract, run
 from workers.args import make
 from workers.contract import Client
-from workers.listen import Asked
+from workers.listen import PendingRequests
 
 REPO = Path(__file__).parents[2]
 SETTINGS = {
@@ -51,7 +51,7 @@ def train(tmp_path):
         client = Client(environment(tmp_path / name, attempt))
         settings = {"num_envs": 16, "steps": 1_600, "threads": 1, "device": "cpu", **SETTINGS[algo], **more}
         try:
-            assert run.run(make("Catch", algo=algo, **settings), client, Asked()) == contract.EXIT_DONE
+            assert run.run(make("Catch", algo=algo, **settings), client, PendingRequests()) == contract.EXIT_DONE
         finally:
             client.close()
         return digest(tmp_path / name)

@@ -115,10 +115,10 @@ def test_an_update_that_is_not_finite_changes_nothing_and_a_hundred_in_a_row_end
     for _ in range(LOST_UPDATES - 1):
         made.update(worse)
     assert all(torch.equal(tensor, before[name]) for name, tensor in made.snapshot()[0].items() if name in before)
-    assert made.suspect()
+    assert made.last_update_not_finite()
     assert made.look()[1] == LOST_UPDATES - 1
     made.update(batch)
-    assert not made.suspect(), "one good one, and it goes on"
+    assert not made.last_update_not_finite(), "one good one, and it goes on"
     made.env_steps += 50
     made.look()
     for _ in range(LOST_UPDATES):
@@ -126,7 +126,7 @@ def test_an_update_that_is_not_finite_changes_nothing_and_a_hundred_in_a_row_end
     made.env_steps += 100
     with pytest.raises(Diverged, match="diverged at step 150: the last 100 updates were not finite") as raised:
         made.look()
-    assert raised.value.fine_step == 50, "the last look before which nothing was bad"
+    assert raised.value.last_finite_step == 50, "the last look before which nothing was bad"
 
 
 def test_weights_that_are_not_finite_end_the_training():

@@ -10,7 +10,7 @@ from learners import learner, settings
 from workers import contract, envs, evaluate, results, run
 from workers.contract import Client, WorkerPhase
 from workers.evaluate import EvaluationGames
-from workers.listen import Asked
+from workers.listen import PendingRequests
 
 GAMES = 5
 CATCH = {
@@ -22,7 +22,7 @@ CATCH = {
 def train(where, client=None, **changes):
     """A run of its own in the directory `runs/Catch` below `where`, from whatever is there."""
     os.chdir(where)
-    return run.run(settings("Catch", **{**CATCH, **changes}), client or Client({}), Asked())
+    return run.run(settings("Catch", **{**CATCH, **changes}), client or Client({}), PendingRequests())
 
 
 @pytest.fixture(autouse=True)

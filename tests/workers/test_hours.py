@@ -7,7 +7,7 @@ import pytest
 from workers import contract, run
 from workers.args import make
 from workers.contract import UNKNOWN, Client, TargetKind, read_beat
-from workers.listen import Asked
+from workers.listen import PendingRequests
 
 STATE = {"env_steps": 500, "episodes": 300, "trained_s": 5 * 3600.0}
 
@@ -47,7 +47,7 @@ def attempt(run_dir, number, **settings):
     })  # fmt: skip
     try:
         args = make("Catch", algo="ppo", num_envs=8, n_steps=8, batch_size=32, threads=1, **settings)
-        code = run.run(args, client, Asked())
+        code = run.run(args, client, PendingRequests())
     finally:
         client.close()
     checkpoints = (run_dir / contract.CHECKPOINTS_DIR).iterdir()
@@ -72,5 +72,5 @@ def test_they_go_on_where_the_last_attempt_left_them(tmp_path, capsys):
 
     code, again = attempt(tmp_path, 3, hours=budget_s / 3600)
     assert code == contract.EXIT_DONE
-    assert "the target was reached before" in capsys.readouterr().out
+    assert "the target is already reached" in capsys.readouterr().out
     assert again == state

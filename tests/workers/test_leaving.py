@@ -8,7 +8,7 @@ from learners import settings
 
 from workers import contract, run
 from workers.contract import Client, Control, ControlWriter
-from workers.listen import Asked
+from workers.listen import PendingRequests
 
 ROLLOUT, EPOCHS, BATCHES = 128, 2, 4
 ON_POLICY = {"num_envs": 8, "n_steps": 16, "batch_size": 32, "epochs": EPOCHS, "threads": 1, "num_test_episodes": 0}
@@ -33,7 +33,7 @@ class Leaving(Client):
 def left(algo, client, monkeypatch, tmp_path):
     """(environment steps, updates) of the checkpoint with which it left."""
     monkeypatch.chdir(tmp_path)
-    assert run.run(settings("Catch", algo=algo, steps=100_000, **ON_POLICY), client, Asked()) == contract.EXIT_LEFT
+    assert run.run(settings("Catch", algo=algo, steps=100_000, **ON_POLICY), client, PendingRequests()) == contract.EXIT_LEFT
     (saved,) = (client.run_dir or tmp_path / "runs" / "Catch").glob("checkpoints/ckpt-*/state.json")
     state = json.loads(saved.read_text())
     return state["env_steps"], state["updates"]
@@ -43,14 +43,14 @@ def left(algo, client, monkeypatch, tmp_path):
 def test_a_rollout_that_is_half_full_is_finished_first(algo, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(run, "HALF_DONE_S", 600.0)
     assert left(algo, Leaving(steps=ROLLOUT + 50), monkeypatch, tmp_path) == (2 * ROLLOUT, 2 * EPOCHS * BATCHES)
-    assert "left as asked, everything is saved\n" in capsys.readouterr().out
+    assert "left on request; everything is saved\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("algo", ["ppo", "pqn"])
 def test_a_rollout_that_takes_too_long_is_forgotten_and_that_is_told(algo, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(run, "HALF_DONE_S", 0.0)
     assert left(algo, Leaving(steps=ROLLOUT + 50), monkeypatch, tmp_path) == (ROLLOUT + 56, EPOCHS * BATCHES)
-    assert "everything is saved, but the 56 steps of a rollout that was not full\n" in capsys.readouterr().out
+    assert "everything is saved, except 56 steps of an unfinished rollout\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("algo", ["ppo", "pqn"])

@@ -40,7 +40,7 @@ class Run:
     def train(self, steps):
         """Until so many more environment steps are done, and on to a moment of rest."""
         made, until = self.made, self.made.env_steps + steps
-        made.train(games(made, self.attempt), lambda: made.env_steps < until or not made.at_rest(), lambda: None)
+        made.train(games(made, self.attempt), lambda: made.env_steps < until or not made.can_save_all(), lambda: None)
         return made
 
     def leave(self):

@@ -78,7 +78,7 @@ def test_a_disk_that_is_full_for_a_while_costs_points_and_one_sentence(tmp_path,
 
     monkeypatch.setattr(metrics._File, "add", sometimes)
     write(tmp_path, 0, (100, 1.0), (200, 2.0), (300, 3.0), (400, 4.0))
-    assert capfd.readouterr().err.count("No space left on device; training goes on") == 1
+    assert capfd.readouterr().err.count("No space left on device; training continues") == 1
     assert curve(tmp_path, "play/mean_return") == [(100, 1.0), (400, 4.0)]
 
 
@@ -89,7 +89,7 @@ def test_a_disk_that_is_really_full(tmp_path, monkeypatch, capfd):
     numbers = [1, 1, 2]
     monkeypatch.setattr(metrics, "_make_room", lambda _: numbers.pop(0))
     write(tmp_path, 0, (100, 1.0), (200, 2.0), (300, 3.0))
-    assert capfd.readouterr().err.count("No space left on device; training goes on") == 1
+    assert capfd.readouterr().err.count("No space left on device; training continues") == 1
     (tmp_path / metrics.METRICS_DIR / "events.out.tfevents.0000000001.extralife").unlink()
     assert curve(tmp_path, "play/mean_return") == [(300, 3.0)]
 
@@ -133,4 +133,4 @@ def test_without_the_library_training_goes_on(tmp_path, monkeypatch, capfd):
         made.offer(step, {"a": 1.0})
     made.close()
     assert made._points.empty(), "no end waits for room in a queue that nobody empties"
-    assert capfd.readouterr().err.count("training goes on without curves") == 1
+    assert capfd.readouterr().err.count("training continues without curves") == 1

@@ -102,7 +102,7 @@ def test_a_whole_loop_on_a_device_never_mixes_it_with_the_host(
         one = trained(algo, game, META, 60)
         one.look()
         one.figures()
-        assert not one.suspect()
+        assert not one.last_update_not_finite()
         tensors, state = one.snapshot()
     assert one.updates > 20
     assert state["updates"] == one.updates

@@ -129,7 +129,7 @@ def test_a_save_waits_for_the_end_of_the_rollout():
     one, rest = made("ppo"), []
 
     def boundary():
-        rest.append(one.at_rest())
+        rest.append(one.can_save_all())
         return one.env_steps < 4 * 16 * 3
 
     one.train(games(one), boundary, lambda: None)
@@ -189,5 +189,5 @@ def test_an_update_that_is_not_finite_changes_nothing(algo):
     one.rollout.rewards[3, 1] = np.nan
     one.improve(last, lambda: None)
     assert torch.equal(weights(one), before)
-    assert one.suspect()
+    assert one.last_update_not_finite()
     assert one.look()[1] == one.updates == 1

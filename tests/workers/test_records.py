@@ -53,8 +53,8 @@ def test_of_a_test():
         "test/hns": pytest.approx(1.0),
         "test/length": 9.0,
     }
-    assert figures.told_of(evaluation(5, 14.6)) == "mean return of 1 test games: 14.60, human-normalised 1.00"
-    assert figures.told_of(evaluation(5, 1.0, game="Catch")) == "mean return of 1 test games: 1.00"
+    assert figures.evaluation_summary(evaluation(5, 14.6)) == "mean return of 1 test games: 14.60, human-normalised 1.00"
+    assert figures.evaluation_summary(evaluation(5, 1.0, game="Catch")) == "mean return of 1 test games: 1.00"
 
 
 def test_a_point_each_half_minute_and_a_line_each_minute(made, tmp_path):
@@ -94,8 +94,8 @@ def test_the_beat_takes_what_is_told(made, tmp_path):
 def test_tests_of_before_a_crash_keep_their_points(made, tmp_path):
     first = Records(made, tmp_path)
     first.begin(0.0, [], None)
-    first.tested(evaluation(500, 2.0))
-    first.tested(evaluation(1_000, 4.0))
+    first.add_test(evaluation(500, 2.0))
+    first.add_test(evaluation(1_000, 4.0))
     first.close()
     made.env_steps = 700
     again = Records(made, tmp_path)
@@ -108,6 +108,6 @@ def test_none_are_written_when_none_are_wanted(made, tmp_path):
     made.args = settings("Catch", algo="ppo", tensorboard=False)
     told = Records(made, tmp_path)
     told.begin(0.0, [], None)
-    told.tested(evaluation(5, 1.0))
+    told.add_test(evaluation(5, 1.0))
     told.close()
     assert list(tmp_path.iterdir()) == []

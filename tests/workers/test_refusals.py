@@ -11,7 +11,7 @@ import pytest
 from workers import contract, envs, precision, run
 from workers.args import BadArguments, make, parse
 from workers.contract import Client
-from workers.listen import Asked
+from workers.listen import PendingRequests
 
 SENTENCES = {
     # names
@@ -112,7 +112,7 @@ def attempt(run_dir, *flags, number=1):
         contract.ENV_BEAT: str(run_dir / "beat"), contract.ENV_PROGRAM: "Catch",
     })  # fmt: skip
     try:
-        return run.run(parse(["--program=Catch", "--threads=1", *flags], {}), client, Asked())
+        return run.run(parse(["--program=Catch", "--threads=1", *flags], {}), client, PendingRequests())
     finally:
         client.close()
 

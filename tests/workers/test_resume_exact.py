@@ -103,7 +103,7 @@ def test_resumed_equals_uninterrupted_without_a_replay(algo, dtype, tmp_path):
     args = settings("Catch", algo=algo, **SETTINGS[algo])
     whole = learner(args, dtype=dtype)
     run(whole, 1, BEFORE)
-    assert not whole.at_rest()
+    assert not whole.can_save_all()
     checkpoint(whole, tmp_path)
     at_checkpoint = whole.updates
     run(whole, 2, AFTER)

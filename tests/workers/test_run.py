@@ -19,7 +19,7 @@ from workers import contract, envs, replay, run
 from workers.algorithms.dqn import Learner
 from workers.args import make
 from workers.contract import Client, Control, ControlWriter, WorkerPhase, read_beat
-from workers.listen import Asked
+from workers.listen import PendingRequests
 from workers.replay import Replay
 
 REPO = Path(__file__).parents[2]
@@ -119,8 +119,8 @@ def test_a_life_with_every_wish_then_resumed_to_its_target(attempt):
     first.process.send_signal(signal.SIGTERM)
     code, out, err = first.end()
     assert (code, err) == (contract.EXIT_LEFT, "")
-    assert "begins at step 0" in out
-    assert "left as asked, everything is saved" in out
+    assert "no checkpoint: training begins at step 0" in out
+    assert "left on request; everything is saved" in out
     left_at = first.beat().env_steps
     assert first.beat().phase is WorkerPhase.LEAVING
     assert first.checkpoints()[-1] == left_at
@@ -190,7 +190,7 @@ def alone(monkeypatch, tmp_path, program="Catch", **values):
     """The exit code of a run without a supervisor, in this process."""
     monkeypatch.chdir(tmp_path)
     base = {"num_envs": 8, "batch_size": 8, "replay_size": 2_000, "learning_starts": 100, "threads": 1}
-    return run.run(make(program, **{**base, **values}), Client({}), Asked())
+    return run.run(make(program, **{**base, **values}), Client({}), PendingRequests())
 
 
 def test_alone_it_works_in_a_directory_of_its_own_and_resumes(monkeypatch, tmp_path, capfd):
@@ -198,13 +198,13 @@ def test_alone_it_works_in_a_directory_of_its_own_and_resumes(monkeypatch, tmp_p
     assert (tmp_path / "runs" / "Catch" / contract.CHECKPOINTS_DIR).is_dir()
     assert alone(monkeypatch, tmp_path, steps=800) == contract.EXIT_DONE
     out = capfd.readouterr().out
-    assert "begins at step 0" in out
+    assert "no checkpoint: training begins at step 0" in out
     assert "resumed at step 400" in out
     # A run that is done builds nothing, and touches no file whatever the settings are now.
     replay = (tmp_path / "runs" / "Catch" / contract.REPLAY_DIR / "frames.bin").read_bytes()
     assert alone(monkeypatch, tmp_path, steps=800, replay_size=9_000) == contract.EXIT_DONE
     out = capfd.readouterr().out
-    assert "the target was reached before" in out
+    assert "the target is already reached" in out
     assert "building" not in out
     assert (tmp_path / "runs" / "Catch" / contract.REPLAY_DIR / "frames.bin").read_bytes() == replay
 

@@ -56,7 +56,7 @@ F64 = st.floats(width=64)
 def kinds():
     """A strategy for each field of a beat, by the format it is stored in."""
     by_format = {"I": U32, "Q": U64, "d": F64, "H": U16}
-    made = {name: by_format[code] for name, (code, _) in contract._PLACES.items()}
+    made = {name: by_format[code] for name, (code, _) in contract._LOCATIONS.items()}
     made |= dict.fromkeys(contract._MEASURED, F64)
     made |= {"phase": st.sampled_from(WorkerPhase), "target_kind": st.sampled_from(TargetKind)}
     return made | {"attempt": U32, "pid": U32, "boot_id": HEX, "token": HEX, "start_ticks": U64, "live_ns": U64}
@@ -113,8 +113,8 @@ def test_a_beat_comes_back_as_it_was(beat):
 def whole(body, more=b""):
     """A record's bytes, with something beyond the body."""
     begins = contract._HEADER.pack(contract._BEAT_MAGIC, 2, 0, zlib.crc32(body), len(body)) + body
-    told = contract._MORE_HEADER.pack(zlib.crc32(more), len(more)) + more if more else b""
-    return (begins.ljust(contract._MORE_AT, b"\0") + told).ljust(contract.RECORD_BYTES, b"\0")
+    told = contract._EXTRA_HEADER.pack(zlib.crc32(more), len(more)) + more if more else b""
+    return (begins.ljust(contract._EXTRA_AT, b"\0") + told).ljust(contract.RECORD_BYTES, b"\0")
 
 
 MEASURED = {name: float(number) for number, name in enumerate(contract._MEASURED)}
@@ -148,7 +148,7 @@ def test_an_older_daemon_reads_a_newer_worker(me, tmp_path):
 def test_damage_beyond_the_body_costs_what_lies_there_and_no_more(at, by):
     body = pack_beat(Beat(WorkerPhase.TRAINING, 1, 1, TOKEN, TOKEN, 1, 1, 1, 1))
     data = bytearray(whole(body, struct.pack("<8d", *range(8))))
-    data[contract._MORE_AT + 8 + at] ^= by
+    data[contract._EXTRA_AT + 8 + at] ^= by
     assert unpack_measured(bytes(data)) == {}
     assert read_record(bytes(data), contract._BEAT_MAGIC) is not None
 
@@ -163,7 +163,7 @@ def test_a_measurement_is_written_with_the_beat_and_stays(me, tmp_path):
 
 def test_every_field_is_in_the_record():
     who = {"attempt", "pid", "boot_id", "token", "start_ticks", "live_ns"}
-    assert {field.name for field in fields(Beat)} == set(contract._PLACES) | set(contract._MEASURED) | who
+    assert {field.name for field in fields(Beat)} == set(contract._LOCATIONS) | set(contract._MEASURED) | who
 
 
 @given(BEATS)
@@ -194,14 +194,14 @@ def test_another_version_is_refused(beat, version):
 @pytest.mark.parametrize("phase", [0, 9, 65535])
 def test_an_unknown_phase_is_refused(phase):
     body = bytearray(pack_beat(Beat(WorkerPhase.TRAINING, 1, 1, TOKEN, TOKEN, 1, 1, 1, 1)))
-    struct.pack_into("<H", body, contract._WHO.size, phase)
+    struct.pack_into("<H", body, contract._FIXED.size, phase)
     with pytest.raises(ValueError, match="Phase"):
         unpack_beat(bytes(body), 0)
 
 
 @given(st.binary(max_size=400))
 def test_another_length_is_refused(data):
-    assume(len(data) != contract._WHO.size + contract._WHAT.size)
+    assume(len(data) != contract._FIXED.size + contract._MOVING.size)
     with pytest.raises(ValueError, match="bytes, expected 220"):
         unpack_beat(data, 0)
 
@@ -660,6 +660,18 @@ def test_a_changed_interval_is_followed(timed):
     assert timed.saves(100) == []
 
 
+def test_an_interval_that_changes_all_the_time_postpones_no_save(timed):
+    """The interval follows the uptime of the box; each change began the wait anew, at another place of the grid."""
+    saved_s = []
+    for now_s in range(600):
+        left_ns = 9 * 10**9 - timed.at_ns % (10 * 10**9)
+        timed.wants(interval_ms=10_000, offset_ms=(timed.at_ns - left_ns) // 10**6 % 10_000)
+        saved_s += [now_s] * len(timed.saves(1, step_s=1.0))
+        timed.wants(interval_ms=10_000 + now_s, offset_ms=0)
+        saved_s += [now_s] * len(timed.saves(1, step_s=1.0))
+    assert max(late - early for early, late in pairwise([0, *saved_s, 600])) <= 10
+
+
 def test_save_now_asks_once_for_each_increase(timed):
     timed.wants(save_now=1)
     assert timed.saves(10) == [0.5]
@@ -780,13 +792,13 @@ HEADER = (contract._HEADER, ("magic", "sequence", "live_ns", "crc32", "length"))
 
 
 def test_the_documents_beat_record_is_the_codes():
-    who = (contract._WHO, ("version", "", "attempt", "pid", "boot_id", "token", "start_ticks"))
+    who = (contract._FIXED, ("version", "", "attempt", "pid", "boot_id", "token", "start_ticks"))
     told = [row[:3] for row in rows("The beat record")]
-    assert told == layout(HEADER, who, (contract._WHAT, contract._MOVING))
-    more = layout((contract._MORE_HEADER, ("crc32", "length")), (contract._MORE, contract._MEASURED))
+    assert told == layout(HEADER, who, (contract._MOVING, contract._MOVING_NAMES))
+    more = layout((contract._EXTRA_HEADER, ("crc32", "length")), (contract._EXTRA, contract._MEASURED))
     told = [row[:3] for row in rows("Beyond the beat's body")]
-    assert told == [[str(int(at) + contract._MORE_AT), kind, name] for at, kind, name in more]
-    assert f"| of what follows: {contract._MORE.size} |" in DOCUMENT
+    assert told == [[str(int(at) + contract._EXTRA_AT), kind, name] for at, kind, name in more]
+    assert f"| of what follows: {contract._EXTRA.size} |" in DOCUMENT
 
 
 def test_the_documents_figures_are_the_codes():
@@ -883,10 +895,10 @@ def test_what_is_wrong_with_a_beat_is_said(me, tmp_path):
     assert contract.beat_defect(path, "cd" * 16) == "it is of another attempt"
     assert contract.beat_defect(tmp_path / "none", TOKEN) == "it is gone"
     path.write_bytes(whole[:40])
-    assert contract.beat_defect(path, TOKEN) == "it is no beat record any more"
+    assert contract.beat_defect(path, TOKEN) == "it is not a beat record any more"
     path.write_bytes(b"x" + whole[1:])
-    assert contract.beat_defect(path, TOKEN) == "it is no beat record any more"
-    last = contract._BODY_AT + contract._WHO.size + 1
+    assert contract.beat_defect(path, TOKEN) == "it is not a beat record any more"
+    last = contract._BODY_AT + contract._FIXED.size + 1
     torn = bytearray(whole)
     torn[last] ^= 1
     path.write_bytes(torn)

@@ -32,13 +32,13 @@ def kind(algo: str) -> type[Learner]:
     return learner
 
 
-def found(args: Args, spec: Spec, precision: Precision, run_dir: Path) -> auto.Found:
+def measure_constraints(args: Args, spec: Spec, precision: Precision, run_dir: Path) -> auto.Constraints:
     """The input of `auto.choose`: each algorithm's needs, the free resources, and the newest checkpoint's algorithm."""
     replay_dir, frame_bytes = run_dir / REPLAY_DIR, spec.frame_shape[0] * spec.frame_shape[1]
     held = sum(path.stat().st_size for path in replay_dir.iterdir()) if replay_dir.is_dir() else 0
     directory = next(path for path in (run_dir, *run_dir.parents) if path.is_dir())
     cuda = precision.device.type == "cuda"
-    return auto.Found(
+    return auto.Constraints(
         checkpoint_algo=newest_identity(run_dir).get("algo"), num_envs=args.num_envs,
         replay_bytes=args.replay_size * (frame_bytes + STEP.itemsize),
         rollout_bytes=rollout_bytes(args.n_steps, args.num_envs, spec),

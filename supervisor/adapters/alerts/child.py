@@ -20,10 +20,10 @@ MISSING: Final = "the package apprise is not installed: pip install 'extralife[a
 _TYPES: Final = {"info": "info", "warning": "warning", "critical": "failure"}
 _SPARE_S: Final = 5.0
 _LEAST_SECRET: Final = 3
-_MOST_SAID: Final = 300
+_MOST_ERROR_CHARS: Final = 300
 
 
-class _Said(logging.Handler):
+class _LastWarning(logging.Handler):
     """The last warning that Apprise logged."""
 
     last = ""
@@ -41,30 +41,30 @@ def main() -> int:
     return 0
 
 
-def send(asked: dict[str, Any]) -> str:
+def send(request: dict[str, Any]) -> str:
     """Send the alert. Returns one clause with the error, or an empty text when the service has accepted the alert."""
     try:
         import apprise
     except ImportError:
         return MISSING
-    last_warning, log = _Said(), logging.getLogger("apprise")
+    last_warning, log = _LastWarning(), logging.getLogger("apprise")
     log.addHandler(last_warning)
     log.setLevel(logging.WARNING)
     log.propagate = False
     try:
         service = apprise.Apprise(asset=apprise.AppriseAsset(app_id="extralife", app_desc="extralife", async_mode=False))
-        if not service.add(asked["url"]):
+        if not service.add(request["url"]):
             return "Apprise does not know this URL: compare it with Apprise's documentation of that service"
-        most_chars = min(each.body_maxlen for each in service) - len(asked["title"])
+        most_chars = min(each.body_maxlen for each in service) - len(request["title"])
         sent = service.notify(
-            body=fitting(asked["body"], most_chars),
-            title=asked["title"],
-            notify_type=_TYPES[asked["severity"]],
+            body=fitting(request["body"], most_chars),
+            title=request["title"],
+            notify_type=_TYPES[request["severity"]],
             body_format="text",
         )
     except Exception as error:  # noqa: BLE001  a hundred third-party services: any exception means that it was not sent
-        return _scrubbed(f"it failed with {type(error).__name__}: {error}", asked["url"])
-    return "" if sent else _scrubbed(last_warning.last or "it was not taken", asked["url"])
+        return _scrubbed(f"it failed with {type(error).__name__}: {error}", request["url"])
+    return "" if sent else _scrubbed(last_warning.last or "the service did not accept the alert", request["url"])
 
 
 def fitting(body: str, most_chars: int) -> str:
@@ -83,7 +83,7 @@ def _scrubbed(text: str, url: str) -> str:
     for word in sorted(words, key=len, reverse=True):
         if len(word) >= _LEAST_SECRET:
             text = text.replace(word, "***")
-    return text[:_MOST_SAID]
+    return text[:_MOST_ERROR_CHARS]
 
 
 if __name__ == "__main__":

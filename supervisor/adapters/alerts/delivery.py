@@ -44,17 +44,17 @@ log = structlog.get_logger()
 _CHILD: Final = str(Path(__file__).with_name("child.py"))
 _JOURNAL_SOCKET: Final = sd_journal.SOCKET
 _PRIORITIES: Final = {"info": sd_journal.INFO, "warning": sd_journal.WARNING, "critical": sd_journal.CRITICAL}
-_MOST_SAID: Final = 300
+_MOST_ERROR_CHARS: Final = 300
 _MOST_AT_ONCE: Final = 16
 _ENV: Final = "EXTRALIFE_ALERT_"
 _SYSTEMD: Final = ""  # the thread that writes to systemd's journal has no target's name
 _MOST_WAITING: Final = 1000
 _LEAVE_S: Final = 1.0
-_INSIST_S: Final = (0.0, 15.0, 60.0, 240.0)
+_RETRY_PAUSES_S: Final = (0.0, 15.0, 60.0, 240.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class DeliveryResult:
     """The result of one delivery attempt. An empty `error` means that the target has accepted the alert."""
 
     target: str
@@ -62,14 +62,14 @@ class Tried:
     took_s: float
 
 
-def deliver(rules: AlertSettings, target: str, notice: Notice, host: str | None = None, over_fd: int | None = None) -> str:
+def deliver(rules: AlertSettings, target: str, notice: Notice, host: str | None = None, stop_fd: int | None = None) -> str:
     """Send the notice to one target, within `timeout_s`. Returns one clause with the error, empty if the target accepted it.
 
-    It stops early when `over_fd` becomes readable: the daemon is shutting down.
+    It stops early when `stop_fd` becomes readable: the daemon is shutting down.
     """
     host = socket.gethostname() if host is None else host
     if target == COMMAND and rules.command:
-        return _run_hook(rules, notice, host, over_fd)
+        return _run_hook(rules, notice, host, stop_fd)
     url = next((url for url in rules.urls if target_name(url) == target), None)
     if url is None:
         return "it is no longer in the configuration"
@@ -77,7 +77,7 @@ def deliver(rules: AlertSettings, target: str, notice: Notice, host: str | None 
         "url": url, "title": title(notice, host), "body": body(notice), "severity": notice.severity,
         "timeout_s": rules.timeout_s,
     }  # fmt: skip
-    code, output = _run([sys.executable, "-P", _CHILD], json.dumps(request), _environ(), rules.timeout_s, over_fd)
+    code, output = _run([sys.executable, "-P", _CHILD], json.dumps(request), _environ(), rules.timeout_s, stop_fd)
     if code is None:
         return f"no answer within {rules.timeout_s:g} s"
     try:
@@ -86,13 +86,13 @@ def deliver(rules: AlertSettings, target: str, notice: Notice, host: str | None 
         return f"the sending process ended with status {code} and without an answer"
 
 
-def deliver_to_all(rules: AlertSettings, notice: Notice) -> list[Tried]:
+def deliver_to_all(rules: AlertSettings, notice: Notice) -> list[DeliveryResult]:
     """Send the notice to every target at the same time, and wait for all of them."""
 
-    def one(target: str) -> Tried:
+    def one(target: str) -> DeliveryResult:
         began_s = clock.boot_s()
         error = deliver(rules, target, notice)
-        return Tried(target, error, clock.boot_s() - began_s)
+        return DeliveryResult(target, error, clock.boot_s() - began_s)
 
     if not rules.targets:
         return []
@@ -105,7 +105,7 @@ def test_notice(wall_s: float) -> Notice:
     return Notice(uuid.uuid4().hex[:16], "test", "info", "a test: extralife's alerts arrive here", wall_s)
 
 
-def tell_systemd(notice: Notice) -> None:
+def write_to_systemd_journal(notice: Notice) -> None:
     """Write one entry with the MESSAGE_ID of its kind to systemd's journal. Does nothing on a box without that journal."""
     fields = {key: value for key, value in _fields(notice).items() if value}
     sd_journal.send(
@@ -135,25 +135,25 @@ def _environ() -> dict[str, str]:
     return kept | leftovers.mark(of_user=True)
 
 
-def _run_hook(rules: AlertSettings, notice: Notice, host: str, over_fd: int | None) -> str:
+def _run_hook(rules: AlertSettings, notice: Notice, host: str, stop_fd: int | None) -> str:
     event = {
         "id": notice.id, "kind": notice.kind, "severity": notice.severity, "program": notice.program or None,
         "text": notice.text, "wall_s": notice.wall_s, "more": notice.more, "dropped": notice.dropped, "host": host,
         "title": title(notice, host),
     }  # fmt: skip
     env = _environ() | _fields(notice) | {_ENV + "TEXT": notice.text, _ENV + "HOST": host}
-    code, output = _run(list(rules.command), json.dumps(event), env, rules.timeout_s, over_fd)
+    code, output = _run(list(rules.command), json.dumps(event), env, rules.timeout_s, stop_fd)
     if code is None:
         return output or f"it did not end within {rules.timeout_s:g} s and was killed"
     if code == 0:
         return ""
-    last = output.strip().rpartition("\n")[2][-_MOST_SAID:]
+    last = output.strip().rpartition("\n")[2][-_MOST_ERROR_CHARS:]
     how = f"it ended with status {code}" if code > 0 else f"it was ended by signal {-code}"
     return f"{how}: {last}" if last else how
 
 
 def _run(
-    argv: Sequence[str], data: str, env: Mapping[str, str], timeout_s: float, over_fd: int | None
+    argv: Sequence[str], data: str, env: Mapping[str, str], timeout_s: float, stop_fd: int | None
 ) -> tuple[int | None, str]:
     """(exit status, output). The status is None after a timeout (no output) or a failed start (output: the reason)."""
     with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as output:
@@ -167,14 +167,14 @@ def _run(
             )
         except OSError as error:
             return None, f"{argv[0]} cannot be started: {error.strerror or error}"
-        ended = _await_end(process, timeout_s, over_fd)
+        ended = _await_end(process, timeout_s, stop_fd)
         code = process.wait()
         output.seek(max(0, output.seek(0, os.SEEK_END) - 64 * 1024))
         text = output.read().decode("utf-8", "replace")
         return (code, text) if ended else (None, "")
 
 
-def _await_end(process: subprocess.Popen[bytes], timeout_s: float, over_fd: int | None) -> bool:
+def _await_end(process: subprocess.Popen[bytes], timeout_s: float, stop_fd: int | None) -> bool:
     """Wait up to `timeout_s` for the process to end, then kill its whole group.
 
     The kill comes before the process is reaped: until then, nothing else can get its process id.
@@ -183,8 +183,8 @@ def _await_end(process: subprocess.Popen[bytes], timeout_s: float, over_fd: int 
     try:
         poller = select.poll()
         poller.register(pidfd, select.POLLIN)
-        if over_fd is not None:
-            poller.register(over_fd, select.POLLIN)
+        if stop_fd is not None:
+            poller.register(stop_fd, select.POLLIN)
         ended = pidfd in {fd for fd, _ in poller.poll(timeout_s * 1000.0)}
     finally:
         os.close(pidfd)
@@ -193,7 +193,7 @@ def _await_end(process: subprocess.Popen[bytes], timeout_s: float, over_fd: int 
     return ended
 
 
-def as_json(tried: Tried) -> dict[str, Any]:
+def as_json(tried: DeliveryResult) -> dict[str, Any]:
     return {"target": tried.target, "ok": not tried.error, "error": tried.error, "took_s": round(tried.took_s, 3)}
 
 
@@ -207,7 +207,7 @@ class AlertCourier:
         self._rules, self._inbox, self._clock = rules, inbox, clock
         self._threads: dict[str, queue.Queue[Callable[[], None]]] = {}
         self._over = threading.Event()
-        self._over_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # the same signal for code that polls a process
+        self._stop_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # the same signal for code that polls a process
         self._workers: list[threading.Thread] = []
 
     def deliver(self, target: str, notice: Notice) -> None:
@@ -222,11 +222,11 @@ class AlertCourier:
         self.tell(notice)
         rules = self._rules()
         for target in rules.targets if wanted(rules, notice.kind, notice.severity) else ():
-            self._put(target, lambda target=target: self._insist(target, notice))  # type: ignore[misc]
+            self._put(target, lambda target=target: self._retry_without_record(target, notice))  # type: ignore[misc]
 
     def stop(self) -> None:
         self._over.set()
-        os.eventfd_write(self._over_fd, 1)
+        os.eventfd_write(self._stop_fd, 1)
         for waiting in self._threads.values():
             with contextlib.suppress(queue.Full):
                 waiting.put_nowait(_nothing)
@@ -246,7 +246,7 @@ class AlertCourier:
                 self._workers.append(worker)
             waiting.put_nowait(task)
         except queue.Full:
-            return "too many alerts wait for it"
+            return f"its queue is full ({_MOST_WAITING} alerts)"
         except RuntimeError as error:  # the thread could not be started
             return str(error)
         return ""
@@ -260,9 +260,9 @@ class AlertCourier:
     def _to(self, target: str, notice: Notice) -> None:
         self._inbox.post(AlertTried(self._clock.now_s(), target, notice.id, self._try(target, notice)))
 
-    def _insist(self, target: str, notice: Notice) -> None:
+    def _retry_without_record(self, target: str, notice: Notice) -> None:
         """Retry for some minutes and then give up: the journal cannot record this alert at the moment."""
-        for pause_s in _INSIST_S:
+        for pause_s in _RETRY_PAUSES_S:
             if self._over.wait(pause_s):
                 return
             error = self._try(target, notice)
@@ -272,7 +272,7 @@ class AlertCourier:
 
     def _try(self, target: str, notice: Notice) -> str:
         try:
-            return deliver(self._rules(), target, notice, over_fd=self._over_fd)
+            return deliver(self._rules(), target, notice, stop_fd=self._stop_fd)
         except Exception as bug:
             log.exception("alert_failed", target=target, alert=notice.id)
             return f"it stopped at a bug ({type(bug).__name__}); see the daemon's log"
@@ -280,7 +280,7 @@ class AlertCourier:
     @staticmethod
     def _to_systemd(notice: Notice) -> None:
         try:
-            tell_systemd(notice)
+            write_to_systemd_journal(notice)
         except (OSError, ValueError) as error:
             log.warning("alert_not_in_the_journal", alert=notice.kind, error=str(error))
 

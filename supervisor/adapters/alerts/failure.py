@@ -16,7 +16,7 @@ from typing import Final
 
 from supervisor import config
 from supervisor.adapters import last_config
-from supervisor.adapters.alerts.delivery import Tried, deliver_to_all, tell_systemd
+from supervisor.adapters.alerts.delivery import DeliveryResult, deliver_to_all, write_to_systemd_journal
 from supervisor.policy.upkeep.alerting import CRITICAL, AlertSettings, Notice, wanted
 from supervisor.printable import printable
 
@@ -30,10 +30,10 @@ def main(argv: list[str]) -> int:
     try:
         left = tell(f"{unit} has failed ({result}, status {status}): journalctl -u {unit} says why", path, os.environ)
     except config.ConfigError as error:
-        _say(f"<3>no alert was sent: {error}")
+        _print_error(f"<3>no alert was sent: {error}")
         return 1
     for tried in left:
-        _say(f"<3>alert not delivered to {tried.target}: {tried.error}")
+        _print_error(f"<3>alert not delivered to {tried.target}: {tried.error}")
     return 1 if left else 0
 
 
@@ -44,20 +44,20 @@ def tell(
     *,
     pauses_s: tuple[float, ...] = _PAUSES_S,
     pause: Callable[[float], None] = time.sleep,
-) -> list[Tried]:
+) -> list[DeliveryResult]:
     """Send an alert of kind `service` to every target. Returns the last failure of each target that has not accepted it.
 
     Raises ConfigError if neither the file nor the last good configuration names the targets.
     """
     notice = Notice(uuid.uuid4().hex[:16], "service", CRITICAL, printable(text), time.time())
     try:
-        tell_systemd(notice)
+        write_to_systemd_journal(notice)
     except (OSError, ValueError) as error:
-        _say(f"<4>not in systemd's journal: {error}")
+        _print_error(f"<4>not in systemd's journal: {error}")
     rules = _rules(path, environ)
     if not wanted(rules, notice.kind, notice.severity):
         return []
-    left: list[Tried] = []
+    left: list[DeliveryResult] = []
     for pause_s in pauses_s:
         pause(pause_s)
         left = [tried for tried in deliver_to_all(rules, notice) if tried.error]
@@ -78,7 +78,7 @@ def _rules(path: str | None, environ: Mapping[str, str]) -> AlertSettings:
         return last_config.load(kept, environ).settings.alerts
 
 
-def _say(line: str) -> None:
+def _print_error(line: str) -> None:
     sys.stderr.write(f"{printable(line)}\n")
 
 

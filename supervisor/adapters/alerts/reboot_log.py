@@ -126,5 +126,7 @@ def append(path: Path, line: str) -> str | None:
             sync_directory(path.parent)
     except OSError as error:
         reason = error.strerror or error
-        return f"cannot write the reboot alert to {path}: {reason}; the journal has it, see `supervisorctl reboots`"
+        return (
+            f"cannot write the alert to {path}: {reason}; reboots are also in extralife's journal: `supervisorctl reboots`"
+        )
     return None

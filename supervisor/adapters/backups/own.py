@@ -34,7 +34,7 @@ _CHUNK_BYTES: Final = 1 << 20
 _TRIES: Final = 3
 _MOST_FILES: Final = 10_000
 
-WentOn = Callable[[int], None]
+ProgressCallback = Callable[[int], None]
 
 
 class Changed(OSError):
@@ -75,7 +75,7 @@ class OwnSaved:
             for path, size, digest, written_ns in body["files"]
         )
         if not 0 < len(files) <= _MOST_FILES or (len(files) > 1 and not all(each.path for each in files)):
-            raise ValueError("its list of files is none")
+            raise ValueError("its list of files is empty or invalid")
         step = body["step"]
         return cls(contract.checked_path(body["path"]), None if step is None else int(step), files)
 
@@ -83,7 +83,7 @@ class OwnSaved:
 # --- making a copy ----------------------------------------------------------------------------------------------------
 
 
-def save(place: Place, target: Path, went_on: WentOn) -> tuple[OwnSaved, set[str]] | str | None:
+def save(place: Place, target: Path, on_progress: ProgressCallback) -> tuple[OwnSaved, set[str]] | str | None:
     """Copy the newest complete checkpoint. Returns the copy and the methods used; None if there is no checkpoint yet.
 
     Returns a string with the reason if none can be copied. Raises OSError.
@@ -100,14 +100,16 @@ def save(place: Place, target: Path, went_on: WentOn) -> tuple[OwnSaved, set[str
         if newest is None:
             return f"{found.looked[0].path}: {found.looked[0].why}" if found.looked else None
         try:
-            return _copy(place, newest.path, newest.step, target, went_on)
+            return _copy(place, newest.path, newest.step, target, on_progress)
         except (FileNotFoundError, Changed, ValueError, whole_files.TooMany) as error:
             why = f"{newest.path} changed while it was copied ({error})"
             shutil.rmtree(target, ignore_errors=True)
     return why
 
 
-def _copy(place: Place, path: str, step: int | None, target: Path, went_on: WentOn) -> tuple[OwnSaved, set[str]]:
+def _copy(
+    place: Place, path: str, step: int | None, target: Path, on_progress: ProgressCallback
+) -> tuple[OwnSaved, set[str]]:
     copied, methods = [], set()
     before = whole_files.files_of(f"{place.base}/{path}", lambda: None)
     for file in before:
@@ -115,20 +117,20 @@ def _copy(place: Place, path: str, step: int | None, target: Path, went_on: Went
         copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = contract.open_below(place.base, f"{path}/{file.path}" if file.path else path)
         try:
-            size, digest, method = _copy_file(fd, copy, went_on)
+            size, digest, method = _copy_file(fd, copy, on_progress)
         finally:
             os.close(fd)
         os.utime(copy, ns=(file.written_ns, file.written_ns))
         copied.append(CopiedFile(file.path, size, digest, file.written_ns))
         methods.add(method)
     if whole_files.files_of(f"{place.base}/{path}", lambda: None) != before:
-        raise Changed("its files are others now")
+        raise Changed("its files differ from those before the copy")
     for directory, _, _ in os.walk(target, topdown=False):
         sync_directory(Path(directory))
     return OwnSaved(path, step, tuple(copied)), methods
 
 
-def _copy_file(source: int, target: Path, went_on: WentOn) -> tuple[int, str, str]:
+def _copy_file(source: int, target: Path, on_progress: ProgressCallback) -> tuple[int, str, str]:
     """Clone or copy, then read what the target now contains. Returns size, digest and method."""
     method = durable.clone(source, target)
     flags = os.O_RDONLY if method else os.O_RDWR | os.O_CREAT | os.O_EXCL
@@ -140,7 +142,7 @@ def _copy_file(source: int, target: Path, went_on: WentOn) -> tuple[int, str, st
             if not method:
                 durable.write_all(fd, piece)
             size += len(piece)
-            went_on(len(piece))
+            on_progress(len(piece))
         os.fsync(fd)
     finally:
         os.close(fd)
@@ -150,7 +152,7 @@ def _copy_file(source: int, target: Path, went_on: WentOn) -> tuple[int, str, st
 # --- verifying --------------------------------------------------------------------------------------------------------
 
 
-def wrong(directory: Path, saved: OwnSaved, went_on: WentOn) -> str:
+def first_defect(directory: Path, saved: OwnSaved, on_progress: ProgressCallback) -> str:
     """The first defect of a copy in a backup. Empty if every byte matches."""
     for each in saved.files:
         name = each.path or _ALONE
@@ -159,26 +161,26 @@ def wrong(directory: Path, saved: OwnSaved, went_on: WentOn) -> str:
         except (OSError, ValueError) as error:
             return f"{saved.path}, {name}: {error}"
         try:
-            if _digest(fd, went_on) != (each.size_bytes, each.digest):
+            if _digest(fd, on_progress) != (each.size_bytes, each.digest):
                 return f"{saved.path}, {name}: it does not match its digest"
         finally:
             os.close(fd)
     return ""
 
 
-def _digest(fd: int, went_on: WentOn) -> tuple[int, str]:
+def _digest(fd: int, on_progress: ProgressCallback) -> tuple[int, str]:
     running, size = hashlib.blake2b(digest_size=32), 0
     while piece := os.pread(fd, _CHUNK_BYTES, size):
         running.update(piece)
         size += len(piece)
-        went_on(len(piece))
+        on_progress(len(piece))
     return size, running.hexdigest()
 
 
 # --- going back -------------------------------------------------------------------------------------------------------
 
 
-def put_aside(directory: Path, saved: OwnSaved, place: Place, went_on: WentOn) -> None:
+def stage(directory: Path, saved: OwnSaved, place: Place, on_progress: ProgressCallback) -> None:
     """Copy the checkpoint next to its final place, as `.NAME.tmp`, unless it is already in place. Changes no existing one.
 
     Raises OSError, ValueError.
@@ -188,15 +190,15 @@ def put_aside(directory: Path, saved: OwnSaved, place: Place, went_on: WentOn) -
     try:
         aside = Path(f"/proc/self/fd/{fd}") / _aside(name)
         _remove(aside)
-        if _is_there(saved, place, went_on):
+        if _is_there(saved, place, on_progress):
             return
         for each in saved.files:
             copy = aside / each.path if each.path else aside
             copy.parent.mkdir(parents=True, exist_ok=True)
             source = open_regular(directory / FILES / (each.path or _ALONE))
             try:
-                if _copy_file(source, copy, went_on)[:2] != (each.size_bytes, each.digest):
-                    raise OSError(f"{name}: what was read back is not what the backup has")
+                if _copy_file(source, copy, on_progress)[:2] != (each.size_bytes, each.digest):
+                    raise OSError(f"{name}: the copy does not match the backup")
             finally:
                 os.close(source)
             copy.chmod(0o644)
@@ -208,7 +210,7 @@ def put_aside(directory: Path, saved: OwnSaved, place: Place, went_on: WentOn) -
         os.close(fd)
 
 
-def _is_there(saved: OwnSaved, place: Place, went_on: WentOn) -> bool:
+def _is_there(saved: OwnSaved, place: Place, on_progress: ProgressCallback) -> bool:
     """Whether identical files are already in place: an interrupted rollback starts again from the beginning."""
     try:
         found = whole_files.files_of(f"{place.base}/{saved.path}", lambda: None)
@@ -217,7 +219,7 @@ def _is_there(saved: OwnSaved, place: Place, went_on: WentOn) -> bool:
         for each in saved.files:
             fd = contract.open_below(place.base, f"{saved.path}/{each.path}" if each.path else saved.path)
             try:
-                if _digest(fd, went_on) != (each.size_bytes, each.digest):
+                if _digest(fd, on_progress) != (each.size_bytes, each.digest):
                     return False
             finally:
                 os.close(fd)
@@ -242,8 +244,8 @@ def exchange(saved: OwnSaved, place: Place) -> None:
         own_checkpoints.set_aside(place.base, path)
 
 
-def take_back(saved: OwnSaved, place: Place) -> None:
-    """Remove the copy that `put_aside` made."""
+def remove_staged(saved: OwnSaved, place: Place) -> None:
+    """Remove the copy that `stage` made."""
     with contextlib.suppress(OSError, ValueError):
         fd, name = own_checkpoints.parent_below(place.base, saved.path)
         try:

@@ -196,7 +196,7 @@ def make(
     except OSError as error:
         with contextlib.suppress(OSError):
             shutil.rmtree(aside)
-        raise BackupError(_told(error)) from error
+        raise BackupError(_error_text(error)) from error
     except BackupError:
         shutil.rmtree(aside, ignore_errors=True)
         raise
@@ -221,7 +221,7 @@ def _save_or_miss(
             shutil.rmtree(target, ignore_errors=True)
             if error.errno in _DISK:
                 raise
-            return _told(error)
+            return _error_text(error)
     except ValueError as error:
         return str(error)
 
@@ -242,7 +242,7 @@ def _with_own(
     return Saved(program, (), None, found[0])
 
 
-def _why_nothing(run_dir: Path) -> str | None:
+def _why_none_complete(run_dir: Path) -> str | None:
     """Why no checkpoint is complete. None if the program has no checkpoint yet."""
     try:
         names = [name for name in os.listdir(run_dir / CHECKPOINTS_DIR) if parse_checkpoint_name(name)]  # noqa: PTH208
@@ -267,7 +267,7 @@ def _save(program: str, run_dir: Path, target: Path, methods: set[str], task: Ta
             except (checkpoints.Damaged, OSError) as error:
                 if isinstance(error, OSError) and error.errno in _DISK:
                     raise
-                wrong.append(f"{info.path.name}: {_told(error)}")
+                wrong.append(f"{info.path.name}: {_error_text(error)}")
                 shutil.rmtree(target / info.path.name, ignore_errors=True)
                 continue
             saved.append((info.path.name, info.env_steps, info.size_bytes or 0))
@@ -275,7 +275,7 @@ def _save(program: str, run_dir: Path, target: Path, methods: set[str], task: Ta
             break
     if not saved:
         target.rmdir()
-        return f"none of its checkpoints can be copied; {wrong[0]}" if wrong else _why_nothing(run_dir)
+        return f"none of its checkpoints can be copied; {wrong[0]}" if wrong else _why_none_complete(run_dir)
     results = _copy_results(run_dir / RESULTS_FILE, target / RESULTS_FILE)
     sync_directory(target)
     return Saved(program, tuple(saved), results)
@@ -393,7 +393,7 @@ def read(path: Path) -> BackupInfo:
             return BackupInfo(path, error=f"it was made by another extralife (version {body['version']})")
         return _from_json(path, body)
     except FileNotFoundError:
-        return BackupInfo(path, error="it has no list of what is in it")
+        return BackupInfo(path, error=f"{BACKUP_FILE} is missing")
     except OSError as error:
         return BackupInfo(path, error=f"it cannot be read: {error.strerror or error}")
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError):
@@ -406,10 +406,10 @@ def verify(info: BackupInfo, programs: Iterable[str] = (), task: Task | None = N
     if info.error:
         return info.error
     chosen = (saved for saved in info.programs if not wanted or saved.program in wanted)
-    return "; ".join(wrong for saved in chosen if (wrong := _wrong(info, saved, task)))
+    return "; ".join(wrong for saved in chosen if (wrong := _first_defect(info, saved, task)))
 
 
-def _wrong(info: BackupInfo, saved: Saved, task: Task | None) -> str:
+def _first_defect(info: BackupInfo, saved: Saved, task: Task | None) -> str:
     """The first defect of one program's part of a backup."""
     for name, _, size in saved.checkpoints:
         checked = checkpoints.verify(checkpoints.look(_inside(info, saved.program) / name))
@@ -418,10 +418,10 @@ def _wrong(info: BackupInfo, saved: Saved, task: Task | None) -> str:
         if task is not None:
             task.went_on(size)
     if saved.own is not None:
-        wrong = own.wrong(_inside(info, saved.program), saved.own, (lambda _: None) if task is None else task.went_on)
+        wrong = own.first_defect(_inside(info, saved.program), saved.own, (lambda _: None) if task is None else task.went_on)
         if wrong:
             return f"{saved.program}, {wrong}"
-    wrong = _wrong_results(_inside(info, saved.program) / RESULTS_FILE, saved.results)
+    wrong = _results_defect(_inside(info, saved.program) / RESULTS_FILE, saved.results)
     return f"{saved.program}, {RESULTS_FILE}: {wrong}" if wrong else ""
 
 
@@ -442,7 +442,7 @@ def _inside(info: BackupInfo, program: str) -> Path:
     return info.path / PROGRAMS_DIR / program
 
 
-def _wrong_results(path: Path, expected: tuple[int, str] | None) -> str:
+def _results_defect(path: Path, expected: tuple[int, str] | None) -> str:
     if expected is None:
         return ""
     try:
@@ -474,15 +474,15 @@ def restore(
     try:
         for saved in chosen:
             task.program = saved.program
-            aside += _put_aside(info, saved, run_dirs[saved.program] / CHECKPOINTS_DIR, task)
+            aside += _stage(info, saved, run_dirs[saved.program] / CHECKPOINTS_DIR, task)
         for saved, copy, place in owned:
-            own.put_aside(_inside(info, saved.program), copy, place, task.went_on)
+            own.stage(_inside(info, saved.program), copy, place, task.went_on)
     except (OSError, ValueError, checkpoints.Damaged) as error:
         for path in aside:
             shutil.rmtree(path, ignore_errors=True)
         for _, copy, place in owned:
-            own.take_back(copy, place)
-        raise BackupError(_told(error)) from error
+            own.remove_staged(copy, place)
+        raise BackupError(_error_text(error)) from error
     done: dict[str, int | None] = {}
     for saved in chosen:
         try:
@@ -491,7 +491,7 @@ def restore(
             for _, copy, place in (each for each in owned if each[0] is saved):
                 own.exchange(copy, place)
         except (OSError, ValueError, Unanswered) as error:
-            raise Halfway(f"{saved.program}: {_told(error)}", done) from error
+            raise Halfway(f"{saved.program}: {_error_text(error)}", done) from error
         done[saved.program] = saved.env_steps
     return done
 
@@ -512,7 +512,7 @@ class Halfway(Exception):
         self.done = done
 
 
-def _put_aside(info: BackupInfo, saved: Saved, directory: Path, task: Task) -> list[Path]:
+def _stage(info: BackupInfo, saved: Saved, directory: Path, task: Task) -> list[Path]:
     """Copy all missing checkpoints next to their final place. A damaged one of the same name is set aside."""
     if not saved.checkpoints:
         return []
@@ -548,7 +548,7 @@ def _exchange(info: BackupInfo, saved: Saved, run_dir: Path, kept: frozenset[str
             sync_directory(directory)
     for found in reversed(checkpoints.survey(run_dir)):
         if found.path.name not in names:
-            _away(found, kept)
+            _rename_away(found, kept)
             # Sync each rename by itself: some file systems do not keep the order of renames over a power cut.
             sync_directory(directory)
     _exchange_results(_inside(info, saved.program) / RESULTS_FILE, run_dir / RESULTS_FILE, given=saved.results is not None)
@@ -557,7 +557,7 @@ def _exchange(info: BackupInfo, saved: Saved, run_dir: Path, kept: frozenset[str
             shutil.rmtree(item, ignore_errors=True)
 
 
-def _away(found: CheckpointInfo, kept: frozenset[str]) -> None:
+def _rename_away(found: CheckpointInfo, kept: frozenset[str]) -> None:
     """Remove one checkpoint from the list in one step.
 
     If the backup of the previous state lacks it, it stays as `.bad`: no other copy exists.
@@ -648,7 +648,7 @@ def _from_json(path: Path, body: dict[str, Any]) -> BackupInfo:
         written = OwnSaved.from_json(entry["own"]) if "own" in entry else None
         named = all(parse_checkpoint_name(each[0]) for each in found)
         if not (found or written) or checked_name(program).startswith(".") or not named:
-            return BackupInfo(path, error="its list names what is no checkpoint")
+            return BackupInfo(path, error="its list names an invalid program or checkpoint")
         results = entry["results"]
         programs.append(Saved(program, found, None if results is None else (int(results[0]), str(results[1])), written))
     missed = {str(program): str(why) for program, why in body.get("missed", {}).items()}
@@ -671,7 +671,7 @@ def _digest_of(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return "the disk is full: make room, or lower [backup] keep"
     if isinstance(error, OSError) and error.strerror:

@@ -19,13 +19,13 @@ _ROOT = str(Path(__file__).resolve().parents[3])
 
 def main() -> int:
     sys.path.insert(0, _ROOT)  # the daemon's source tree: this process has no site-packages
-    from supervisor.adapters.figures.reading import as_json, look
+    from supervisor.adapters.figures.reading import as_json, read_once
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
     for line in sys.stdin.buffer:
         try:
-            answer = as_json(look(json.loads(line)))
+            answer = as_json(read_once(json.loads(line)))
         except Exception as error:  # noqa: BLE001  every error is reported to the daemon
             answer = {"error": f"{type(error).__name__}: {error}"[:300]}
         sys.stdout.write(json.dumps(answer) + "\n")

@@ -111,17 +111,17 @@ class _Watchdog:
             signal.signal(signal.SIGPROF, before)
 
 
-def look(asked: Mapping[str, Any]) -> Answer:
+def read_once(request: Mapping[str, Any]) -> Answer:
     """Perform one look, as requested by `thread.py`."""
-    answer = Answer({path: _cursor(given) for path, given in asked["cursors"].items()})
+    answer = Answer({path: _cursor(given) for path, given in request["cursors"].items()})
     watchdog = _Watchdog()
     with watchdog.watching():
-        reader = _Reader(asked, answer, watchdog)
+        reader = _Reader(request, answer, watchdog)
         reader.logs()
         for rank, kind in ((JSON_LINES, "json"), (CSV, "csv"), (EVENTS, "events")):
             reader.files(rank, kind)
     if watchdog.over:
-        answer.notes.append("its log and files say more than can be read in time: a part is passed over")
+        answer.notes.append("its log and files grow faster than they can be read: a part is skipped")
     del answer.rows[1:-MOST_ROWS]  # the first row may have the first step
     return answer
 
@@ -139,18 +139,18 @@ def as_list(cursor: Cursor) -> list[int | bool]:
 class _Reader:
     """Reads the files of one program."""
 
-    def __init__(self, asked: Mapping[str, Any], answer: Answer, watchdog: _Watchdog) -> None:
-        self._asked, self._answer, self._watchdog = asked, answer, watchdog
-        self._off = set(asked["off"])
-        names = asked["names"]
+    def __init__(self, request: Mapping[str, Any], answer: Answer, watchdog: _Watchdog) -> None:
+        self._request, self._answer, self._watchdog = request, answer, watchdog
+        self._off = set(request["off"])
+        names = request["names"]
         self._step_curve = names.get(STEP)
         others = {key: figure for figure, key in names.items() if figure != STEP}
         self._named: dict[str, str] = {self._step_curve: STEP} | others if self._step_curve else others
 
     def logs(self) -> None:
-        patterns = [(place, _compiled(text)) for place, text in enumerate(self._asked["regex"]) if place not in self._off]
-        for path in self._asked["logs"] if patterns else ():
-            for data, whole in self._new(path):
+        patterns = [(place, _compiled(text)) for place, text in enumerate(self._request["regex"]) if place not in self._off]
+        for path in self._request["logs"] if patterns else ():
+            for data, whole in self._new_data(path):
                 for line in _LINE_ENDS.split(data):
                     if line and not self._watchdog.over:
                         self._match(patterns, line, whole=whole)
@@ -178,13 +178,13 @@ class _Reader:
 
     def files(self, rank: int, kind: str) -> None:
         """Read the files that match the pattern of a kind. The pattern is searched again when the daemon asks for it."""
-        pattern = self._asked["globs"].get(kind)
+        pattern = self._request["globs"].get(kind)
         if not pattern:
             return
-        if self._asked["search"]:
+        if self._request["search"]:
             self._answer.files[kind] = self._search(pattern)
-        for path in self._answer.files.get(kind, self._asked["files"].get(kind, ())):
-            for data, whole in self._new(path, whole_records=rank == EVENTS):
+        for path in self._answer.files.get(kind, self._request["files"].get(kind, ())):
+            for data, whole in self._new_data(path, whole_records=rank == EVENTS):
                 if rank == JSON_LINES:
                     self._json(data, whole=whole)
                 elif rank == CSV:
@@ -198,7 +198,7 @@ class _Reader:
         The first search records where each file ends.
         """
         found: list[tuple[int, Path]] = []
-        base, since_ns = Path(self._asked["base"]), self._asked["since_wall_s"] * 1e9
+        base, since_ns = Path(self._request["base"]), self._request["since_wall_s"] * 1e9
         self._watchdog.left = GLOB_TICKS
         try:
             for path in base.glob(pattern):
@@ -210,7 +210,7 @@ class _Reader:
             self._answer.notes.append(f"{error.filename or base} cannot be looked through: {error.strerror}")
         self._watchdog.left = 0
         newest = sorted(found)[-MOST_FILES:]
-        if self._asked["first"]:
+        if self._request["first"]:
             for at_ns, path in newest:
                 self._begin_at(str(path), new=at_ns >= since_ns)
         return [str(path) for at_ns, path in newest if at_ns >= since_ns]
@@ -235,7 +235,7 @@ class _Reader:
 
     # --- new bytes -------------------------------------------------------------------------------------------------------
 
-    def _new(self, path: str, *, whole_records: bool = False) -> Iterator[tuple[bytes, bool]]:
+    def _new_data(self, path: str, *, whole_records: bool = False) -> Iterator[tuple[bytes, bool]]:
         """The data written since the previous look, in whole lines (or records), and whether nothing was skipped."""
         try:
             fd = open_regular(path)
@@ -257,8 +257,8 @@ class _Reader:
 
     def _placed(self, path: str, fd: int, seen: os.stat_result) -> Cursor:
         known, file = self._answer.cursors.get(path), (seen.st_dev, seen.st_ino)
-        if known is None and self._asked["begin"].get(path, 0) <= seen.st_size:
-            at = self._asked["begin"].get(path, 0)
+        if known is None and self._request["begin"].get(path, 0) <= seen.st_size:
+            at = self._request["begin"].get(path, 0)
             known = self._answer.cursors[path] = Cursor(file, at, _mark(fd, at))
         elif known is None or known.file != file or seen.st_size < known.at or _mark(fd, known.at) != known.mark:
             # Rotated or rewritten: lines may have been lost, unless the attempt began with this file.

@@ -48,20 +48,21 @@ _UNMATCHED_LINES: Final = 200
 _MISSING_S: Final = 300.0
 _MOST_CURSORS: Final = 64
 _LAST_LOOK_S: Final = 3.0
+_LAST_STEP_S: Final = 9.0  # over all looks: files that hang, on a network disk, must not hold up a restart for half a minute
 _MOST_LAST_LOOKS: Final = 8
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _CHILD: Final = str(Path(__file__).with_name("child.py"))
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class FigureReading:
     """The known figures of one attempt, from its own output. `fault`: why they are incomplete, as a clause."""
 
     figures: Figures
     looked_at_s: float
     fault: str = ""
 
-    def speaks(self, now_s: float) -> bool:
+    def shows_progress(self, now_s: float) -> bool:
         """Whether its steps or lines currently show progress."""
         return self.figures.moves > 1 and now_s - self.looked_at_s < _STALE_S
 
@@ -80,7 +81,7 @@ class _Watched:
     cursors: dict[str, list[Any]] = field(default_factory=dict)
     files: dict[str, list[str]] = field(default_factory=dict)
     figures: Figures = field(default_factory=Figures)
-    told: Told | None = None
+    reading: FigureReading | None = None
     strikes: dict[int, int] = field(default_factory=dict)  # by regular expression
     lines: int = 0
     hits: int = 0
@@ -139,17 +140,18 @@ class FigureReader:
                 files = {path: cursor for path, cursor in item.cursors.items() if path not in item.begin}
                 self._past[program] = {path: [*cursor[:4], True, True] for path, cursor in files.items()}
 
-    def newest(self, program: str, token: str) -> Told | None:
+    def newest(self, program: str, token: str) -> FigureReading | None:
         """The newest known figures; None: nothing is known, or the program has no source."""
         with self._guard:
             item = self._watched.get(program)
-        return item.told if item is not None and item.token == token else None
+        return item.reading if item is not None and item.token == token else None
 
     def last_step(self, program: str, token: str) -> int | None:
         """The newest step of an attempt that has ended, after a last look; None: it is unknown.
 
-        This may take several seconds, so the deciding thread must not call it.
+        This takes at most `_LAST_STEP_S`, so the deciding thread must not call it. The program's next start waits for it.
         """
+        until_s = time.monotonic() + _LAST_STEP_S
         with self._guard:
             item = self._watched.get(program)
         if item is None or item.token != token or not self._sources(item).read:
@@ -157,8 +159,11 @@ class FigureReader:
         if self._looking.acquire(timeout=_LAST_LOOK_S):
             try:
                 for _ in range(_MOST_LAST_LOOKS):
+                    left_s = until_s - time.monotonic()
+                    if left_s <= 0.0:
+                        break
                     item.search_due_s = 0.0
-                    self._look(item, _LAST_LOOK_S)
+                    self._look(item, min(_LAST_LOOK_S, left_s))
                     if not item.behind:
                         break
             finally:
@@ -203,33 +208,34 @@ class FigureReader:
         now_s, began_s = self._clock.now_s(), time.monotonic()
         search = began_s >= item.search_due_s
         try:
-            answer = self._child.ask(_asked(item, search=search), patience_s)
+            answer = self._child.ask(_request(item, search=search), patience_s)
             if "error" in answer:
                 raise ValueError(answer["error"])
             self._take(item, answer, now_s, search=search)
         except TimeoutError:
             item.due_s = began_s + AWAY_S
-            _not_seen(item, f"its files did not answer within {patience_s:g} s: they are read again in 10 min")
+            _record_fault(item, f"its files did not answer within {patience_s:g} s: they are read again in 10 min")
         except (OSError, ValueError, KeyError, TypeError) as error:
-            _not_seen(item, f"its figures cannot be read: {error}")
+            _record_fault(item, f"its figures cannot be read: {error}")
         if search:
             item.search_due_s = time.monotonic() + max(_SEARCH_S, (time.monotonic() - began_s) / _SEARCH_SHARE)
 
-    def _take(self, item: _Watched, said: Mapping[str, Any], now_s: float, *, search: bool) -> None:
-        item.cursors, item.behind, item.searched = _newest(item, said["cursors"]), said["behind"], item.searched or search
+    def _take(self, item: _Watched, answer: Mapping[str, Any], now_s: float, *, search: bool) -> None:
+        item.cursors, item.behind = _newest(item, answer["cursors"]), answer["behind"]
+        item.searched = item.searched or search
         if search:
-            item.files = said["files"]
-        for place in said["slow"]:
+            item.files = answer["files"]
+        for place in answer["slow"]:
             item.strikes[place] = item.strikes.get(place, 0) + 1
-        item.lines, item.hits = item.lines + said["lines"], item.hits + said["hits"]
+        item.lines, item.hits = item.lines + answer["lines"], item.hits + answer["hits"]
         ahead = ahead_s(self._clock)
-        rows = [_row(given, now_s, ahead) for given in said["rows"]]
+        rows = [_row(given, now_s, ahead) for given in answer["rows"]]
         if rows:
             item.figures = after(item.figures, rows)
-        item.told = Told(item.figures, now_s, _fault(item, said["notes"], now_s))
+        item.reading = FigureReading(item.figures, now_s, _fault(item, answer["notes"], now_s))
 
 
-def _asked(item: _Watched, *, search: bool) -> dict[str, Any]:
+def _request(item: _Watched, *, search: bool) -> dict[str, Any]:
     sources = item.sources
     return {
         "logs": list(item.begin), "regex": list(sources.log_regex), "begin": item.begin,
@@ -252,9 +258,11 @@ def _newest(item: _Watched, cursors: Mapping[str, list[Any]]) -> dict[str, list[
     return {path: cursors[path] for path in kept if path in cursors}
 
 
-def _not_seen(item: _Watched, fault: str) -> None:
+def _record_fault(item: _Watched, fault: str) -> None:
     """Record a fault. Earlier figures stay known, with their old time."""
-    item.told = replace(item.told, fault=fault) if item.told is not None else Told(item.figures, -math.inf, fault)
+    item.reading = (
+        replace(item.reading, fault=fault) if item.reading is not None else FigureReading(item.figures, -math.inf, fault)
+    )
 
 
 def _fault(item: _Watched, notes: list[str], now_s: float) -> str:
@@ -299,14 +307,14 @@ class _Child:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._said = b""
+        self._buffer = b""
 
-    def ask(self, asked: Mapping[str, Any], patience_s: float) -> dict[str, Any]:
+    def ask(self, request: Mapping[str, Any], patience_s: float) -> dict[str, Any]:
         """The child's answer to a request. Raises TimeoutError, OSError or ValueError, and then ends the child."""
         try:
             process = self._started()
             until_s = time.monotonic() + patience_s
-            self._write(process, json.dumps(asked).encode() + b"\n", until_s)
+            self._write(process, json.dumps(request).encode() + b"\n", until_s)
             answer = json.loads(self._read(process, until_s))
         except BaseException:
             self.end()
@@ -319,7 +327,7 @@ class _Child:
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
             self.end()
-            self._said = b""
+            self._buffer = b""
             # Its own process group, but in the daemon's session: children in other sessions count as orphans of workers.
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", _CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -341,13 +349,13 @@ class _Child:
     def _read(self, process: subprocess.Popen[bytes], until_s: float) -> bytes:
         assert process.stdout is not None  # noqa: S101
         fd = process.stdout.fileno()
-        while b"\n" not in self._said:
+        while b"\n" not in self._buffer:
             _await(fd, select.POLLIN, until_s)
             piece = os.read(fd, 1 << 20)
             if not piece:
                 raise OSError("the reading process has ended")
-            self._said += piece
-        line, _, self._said = self._said.partition(b"\n")
+            self._buffer += piece
+        line, _, self._buffer = self._buffer.partition(b"\n")
         return line
 
     def end(self) -> None:

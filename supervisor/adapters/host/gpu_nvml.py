@@ -100,7 +100,7 @@ class NvmlGpu:
         self._doing = doing
         self._steps: dict[int, int] = {}
         self._over = threading.Event()
-        self._told: Gpus | None = None
+        self._newest: Gpus | None = None
         self._call: tuple[str, float] | None = None  # the call that this thread is in, and its start
         self._devices: list[_Device] = []
         self._events: Any = None
@@ -129,7 +129,7 @@ class NvmlGpu:
         call, for_s = self._call, self.hung_s()
         if call is not None and for_s is not None:
             return Gpus(None, f"{call[0]} has not answered for {for_s:.0f} s", for_s, xids=tuple(self._xids))
-        return self._told
+        return self._newest
 
     # --- the thread ------------------------------------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class NvmlGpu:
             try:
                 self._serve()
             except Exception as error:  # noqa: BLE001  NVML as a whole fails, or a bug here: unknown until the next attempt
-                self._told = self._trouble(error)
+                self._newest = self._trouble(error)
             self._over.wait(self._retry_s)
 
     def _serve(self) -> None:
@@ -156,7 +156,7 @@ class NvmlGpu:
                 self._look(device, now_s, phases, whole=whole)
             if whole:
                 self._take_events()
-                self._told = Gpus(tuple(_reading(device, now_s) for device in self._devices), xids=tuple(self._xids))
+                self._newest = Gpus(tuple(_reading(device, now_s) for device in self._devices), xids=tuple(self._xids))
                 told_s = now_s
             self._over.wait(self._period_s)
 

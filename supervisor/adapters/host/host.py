@@ -27,7 +27,7 @@ class LocalHost:
     def __init__(self, state_dir: str, *, period_s: float = _PERIOD_S, root: Path = Path("/")) -> None:
         self._state_dir, self._period_s, self._root = state_dir, period_s, root
         self._over = threading.Event()
-        self._told: tuple[float, Host] | None = None
+        self._newest: tuple[float, Host] | None = None
         self._thread = threading.Thread(target=self._run, name="host", daemon=True)
 
     def start(self) -> None:
@@ -38,7 +38,7 @@ class LocalHost:
 
     def newest(self) -> Host | None:
         """The newest readings; None if there are none, or if they are too old. Never blocks."""
-        newest = self._told
+        newest = self._newest
         return None if newest is None or time.monotonic() - newest[0] > _STALE_S else newest[1]
 
     def look(self) -> Host:
@@ -58,7 +58,7 @@ class LocalHost:
 
     def _run(self) -> None:
         while not self._over.is_set():
-            self._told = (time.monotonic(), self.look())
+            self._newest = (time.monotonic(), self.look())
             self._over.wait(self._period_s)
 
 

@@ -36,13 +36,13 @@ _TIMEOUT_S: Final = 5.0
 class HostWatch:
     """Receives the announcement of the host's shutdown and delays the shutdown until `release`."""
 
-    def __init__(self, goes_down: Callable[[], None], bus: str = BUS) -> None:
-        """A separate thread calls `goes_down`, once."""
-        self._goes_down, self._bus = goes_down, bus
+    def __init__(self, on_shutdown: Callable[[], None], bus: str = BUS) -> None:
+        """A separate thread calls `on_shutdown`, once."""
+        self._on_shutdown, self._bus = on_shutdown, bus
         self._connection: DBusConnection | None = None
         self._lock_fd: int | None = None
         self._guard = threading.Lock()
-        self.told = False  # a shutdown was announced
+        self.announced = False  # a shutdown was announced
         self.cancelled = threading.Event()  # the announced shutdown was cancelled
 
     def start(self) -> None:
@@ -64,7 +64,7 @@ class HostWatch:
                 Proxy(message_bus, connection, timeout=_TIMEOUT_S).AddMatch(rule)
                 self._take_lock(connection)
                 while True:
-                    self._hear(connection.receive())
+                    self._on_message(connection.receive())
         except Exception as error:  # noqa: BLE001  jeepney trusts its bus: bad data can raise any exception
             event = "host_shutdown_not_announced" if self._connection is None else "host_shutdown_no_longer_announced"
             log.info(event, why=f"{type(error).__name__}: {error}")
@@ -83,7 +83,7 @@ class HostWatch:
         with self._guard:
             self._lock_fd = fd
 
-    def _hear(self, message: Message) -> None:
+    def _on_message(self, message: Message) -> None:
         from jeepney import HeaderFields, MessageType
 
         header = message.header
@@ -91,11 +91,11 @@ class HostWatch:
         if header.message_type is not MessageType.signal or HeaderFields.destination in header.fields:
             return
         if message.body != (True,):
-            if self.told:
+            if self.announced:
                 self.cancelled.set()
-        elif not self.told:
-            self.told = True
-            self._goes_down()
+        elif not self.announced:
+            self.announced = True
+            self._on_shutdown()
 
     def release(self) -> None:
         """All workers have saved: let the host shut down."""

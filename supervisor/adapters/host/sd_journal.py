@@ -45,7 +45,7 @@ def prefixed(text: str, severity: int) -> str:
     return "\n".join(f"<{severity}>{line}" for line in text.split("\n"))
 
 
-class Complaints(io.TextIOBase):
+class SeverityPrefixer(io.TextIOBase):
     """Standard error of a service: output before the log is set up, and Python's messages when it dies."""
 
     def __init__(self, out: TextIO) -> None:

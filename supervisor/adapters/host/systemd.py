@@ -67,7 +67,7 @@ class Notifier:
         self.watchdog_period_s = watchdog_period_s(environ, os.getpid())
 
     @property
-    def heard(self) -> bool:
+    def has_service_manager(self) -> bool:
         """Whether there is a service manager."""
         return bool(self._address)
 
@@ -75,11 +75,11 @@ class Notifier:
         """The start takes longer: ask for up to `extend_s` more."""
         self._send(f"STATUS={_line(status)}\nEXTEND_TIMEOUT_USEC={int(extend_s * 1e6)}")
 
-    def keep(self, fd: int, name: str) -> None:
+    def store_fd(self, fd: int, name: str) -> None:
         """Let the service manager hold a descriptor: the next daemon gets it back, however this one ends."""
         self._with_descriptor(f"FDSTORE=1\nFDNAME={name}", fd)
 
-    def forget(self, name: str) -> None:
+    def remove_fd(self, name: str) -> None:
         """Remove a descriptor from the store: the next daemon must not get it."""
         self._send(f"FDSTOREREMOVE=1\nFDNAME={name}")
 
@@ -116,7 +116,7 @@ class Notifier:
         self._send(f"STOPPING=1\nEXTEND_TIMEOUT_USEC={int(extend_s * 1e6)}")
 
 
-def handed_over(environ: MutableMapping[str, str], pid: int) -> dict[str, int]:
+def passed_fds(environ: MutableMapping[str, str], pid: int) -> dict[str, int]:
     """The descriptors that the service manager holds for this process, by name (sd_listen_fds(3)).
 
     They come from its store or from a socket unit. The variables are removed: a later image of this process has the same

@@ -55,7 +55,7 @@ _ROWS: Final = f"SELECT {COLUMNS} FROM fact WHERE seq >= ? AND seq < ? ORDER BY 
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class Compaction:
     """The result of one run. `differs` names the fields in which the snapshot and the folded state are not the same."""
 
     archive: Path
@@ -75,7 +75,7 @@ def since_snapshot(path: Path) -> int:
         return int(db.execute("SELECT count(*) FROM fact WHERE seq > ?", (newest,)).fetchone()[0])
 
 
-def compact(path: Path, *, before_wall_s: float, most_bytes: int, pause: Callable[[float], object]) -> Moved | None:
+def compact(path: Path, *, before_wall_s: float, most_bytes: int, pause: Callable[[float], object]) -> Compaction | None:
     """Move old or surplus facts to the archive. None: nothing was due. Raises OSError; the journal is then unchanged.
 
     `pause` waits between two slices. It returns a true value when the run must stop.
@@ -91,7 +91,7 @@ def compact(path: Path, *, before_wall_s: float, most_bytes: int, pause: Callabl
         with transaction(db):
             db.execute("UPDATE about SET value = ? WHERE name = 'floor'", (cut,))
         _remove_below(db, cut, pause)
-        return Moved(archive, count, differs)
+        return Compaction(archive, count, differs)
 
 
 def read_archive(directory: Path, after_seq: int = 0) -> Iterator[Stamped]:
@@ -202,7 +202,7 @@ def _write(path: Path, db: sqlite3.Connection, floor: int, cut: int) -> tuple[Pa
             count += 1
     sync(aside)
     if sum(1 for _ in _lines(aside)) != count:
-        raise OSError(f"{aside}: what was written is not what is read back")
+        raise OSError(f"{aside}: the archive file does not read back completely, so no facts were moved")
     aside.replace(file)
     sync(directory)
     sync(directory.parent)

@@ -126,7 +126,7 @@ class OpenJournalFiles:
         ours = now is not None and now.same(self.identity)
         return schema.free_name(self._path, f".damaged-{int(wall_s)}") if ours else None
 
-    def spare(self) -> None:
+    def add_second_names(self) -> None:
         """Give those open files that still have a name a second one: the new journal has all of their facts."""
         schema.forget_replaced(self._path)
         for suffix, fd in (("", self._fd), ("-wal", self._wal_fd)):

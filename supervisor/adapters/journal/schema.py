@@ -70,7 +70,7 @@ def version(db: sqlite3.Connection) -> int:
     return pragma(db, "user_version")
 
 
-def told_version(db: sqlite3.Connection) -> int:
+def table_version(db: sqlite3.Connection) -> int:
     """The schema number in the table `about`."""
     row = db.execute("SELECT value FROM about WHERE name = 'schema'").fetchone()
     return 0 if row is None else _whole(row[0])
@@ -153,7 +153,7 @@ def finish_swap(path: Path) -> Path | None:
 
 
 def forget_replaced(path: Path) -> None:
-    """Remove the second names of a journal whose facts are all in the new one (`OpenJournalFiles.spare`)."""
+    """Remove the second names of a journal whose facts are all in the new one (`OpenJournalFiles.add_second_names`)."""
     for suffix in ("", "-wal"):
         beside(path, REPLACED + suffix).unlink(missing_ok=True)
 

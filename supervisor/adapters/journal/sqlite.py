@@ -163,19 +163,19 @@ class Journal:
         self._open()
 
     def _open(self) -> None:
-        held = OpenJournalFiles(self._path)  # before the connection, so both surely open the same file
+        files = OpenJournalFiles(self._path)  # before the connection, so both surely open the same file
         try:
             db = connect(self._path)
             try:
                 last_seq = _last_seq(db)
-                held.complete(db)
+                files.complete(db)
             except BaseException:
                 db.close()
                 raise
         except BaseException:
-            held.close()
+            files.close()
             raise
-        self._db, self._held, self.last_seq = db, held, last_seq
+        self._db, self._files, self.last_seq = db, files, last_seq
 
     def append(self, facts: Sequence[Fact], *, at_s: float, wall_s: float, boot_id: str) -> list[Stamped]:
         """Write all facts in one transaction. They are on the disk when it returns; at an OSError none of them is.
@@ -205,13 +205,13 @@ class Journal:
     def _commit(self, rows: list[Row]) -> None:
         if self._failures and self._failures % _REOPEN_AFTER == 0:
             self._reopen()
-        self._held.check()
+        self._files.check()
         with as_os_error(self._path), transaction(self._db):
             last = _last_seq(self._db)
             if last != self.last_seq:  # a failed or unchecked earlier commit has reached the file
                 raise JournalMoved(str(self._path), f"it ends at fact {last}, and {self.last_seq} were acknowledged")
             self._db.executemany(INSERT, rows)
-        self._held.check()  # a commit into a file without a name would disappear with this process
+        self._files.check()  # a commit into a file without a name would disappear with this process
 
     def _reopen(self) -> None:
         """Open the files again after several failures: their file system may have failed and been mounted again.
@@ -231,7 +231,7 @@ class Journal:
         fact, (at_s, boot_id) = found.fact(), stamp
         with as_os_error(self._path), transaction(self._db):
             self._db.execute(INSERT, _row(seq, at_s, wall_s, boot_id, *encode(fact)))
-        self._held.note_hole(self.last_seq + 1, seq - 1)
+        self._files.note_hole(self.last_seq + 1, seq - 1)
         self.last_seq = seq
         return Stamped(seq, at_s, wall_s, boot_id, fact)
 
@@ -242,14 +242,14 @@ class Journal:
     def moved(self) -> str:
         """Why the open file is no longer the journal; empty if it still is. Raises OSError if that is unknown."""
         try:
-            self._held.check()
+            self._files.check()
         except JournalMoved as error:
             return error.why
         return ""
 
     def identity(self) -> Identity | None:
         """The identity of the journal's open file, to check whether its path still leads to it."""
-        return self._held.identity
+        return self._files.identity
 
     def restore(self, bridge: Callable[[Salvage], Sequence[Fact]], *, at_s: float, wall_s: float, boot_id: str) -> Restored:
         """Write the journal again at its path, from the file that is still open. At an OSError nothing has changed.
@@ -259,10 +259,10 @@ class Journal:
         produced. If another file has taken the journal's path, it is kept (`schema.finish_swap`).
         """
         why = self.moved() or self._refused
-        self._held.check_directory()
+        self._files.check_directory()
         wall, seq = wall_s + 0.0, self.last_seq
-        floor, rows, lost = self._held.rows(self._db, seq)
-        found, damaged = None, self._held.damaged_name(wall_s) if lost else None
+        floor, rows, lost = self._files.rows(self._db, seq)
+        found, damaged = None, self._files.damaged_name(wall_s) if lost else None
         if lost:
             found = Salvage("" if damaged is None else str(damaged), why, len(rows), lost)
             added = [_row(seq + 1 + n, at_s + 0.0, wall, boot_id, *encode(fact)) for n, fact in enumerate(bridge(found))]
@@ -272,20 +272,20 @@ class Journal:
             if damaged is not None:
                 schema.link_aside(self._path, damaged)
             elif not lost:
-                self._held.spare()
+                self._files.add_second_names()
 
         with as_os_error(self._path):
             schema.build(beside(self._path, ".rebuilt"), rows, floor=floor, before_rename=keep)
         kept = schema.finish_swap(self._path)
-        old_db, old_held = self._db, self._held
+        old_db, old_files = self._db, self._files
         self._open()
         old_db.close()  # SQLite notices that its file has moved, and does not delete the new WAL
-        old_held.close()
+        old_files.close()
         return Restored(why, len(rows), "" if kept is None else str(kept), found)
 
     def close(self) -> None:
         self._db.close()
-        self._held.close()
+        self._files.close()
 
 
 def open_or_salvage(
@@ -419,14 +419,14 @@ def _connect_readonly(path: Path, *, named: Path | None = None) -> sqlite3.Conne
             _uri(path, "ro"), uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
         )
         try:
-            _refuse_strangers(db, named or path)
+            _check_database(db, named or path)
         except BaseException:
             db.close()
             raise
         return db
 
 
-def _refuse_strangers(db: sqlite3.Connection, path: Path) -> None:
+def _check_database(db: sqlite3.Connection, path: Path) -> None:
     """Check the identity first, then the content: a newer schema is no damage, and one flipped bit makes no foreign file."""
     if path.stat().st_size == 0:
         raise JournalDamaged(path, "the file is empty")
@@ -438,7 +438,7 @@ def _refuse_strangers(db: sqlite3.Connection, path: Path) -> None:
             raise JournalDamaged(path, "it is an empty database")
         msg = f"{path}: this is not a journal of extralife (SQLite application id {application_id:#x}): move it aside"
         raise JournalRefused(msg)
-    version, table_version = schema.version(db), schema.told_version(db)
+    version, table_version = schema.version(db), schema.table_version(db)
     if version != table_version:
         raise JournalDamaged(path, f"its header says schema {version}, its table {table_version}")
     if version != SCHEMA:

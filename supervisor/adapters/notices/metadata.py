@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, Protocol
 
-from supervisor.adapters.notices.web import Answer, Unreadable, Web, odd, refused
+from supervisor.adapters.notices.web import Answer, Unreadable, Web, bad_status, unparseable
 from supervisor.policy.box import wall_clock
 from supervisor.policy.upkeep.notices import AWS, AZURE, END, GOOGLE, RISK, EndNotice
 from supervisor.ports import Clock
@@ -46,7 +46,7 @@ class Source(Protocol):
 
 
 @dataclass(slots=True)
-class Moments:
+class NoticeTimes:
     """Converts times of the provider to journal time. A notice that only says "soon" counts from when it was first seen."""
 
     clock: Clock
@@ -70,7 +70,7 @@ class Aws:
     """EC2: IMDSv2."""
 
     def __init__(self, web: Web, clock: Clock) -> None:
-        self._web, self._moments, self._token = web, Moments(clock), ""
+        self._web, self._times, self._token = web, NoticeTimes(clock), ""
         self._asks_token_s = 0.0
 
     def read(self) -> tuple[EndNotice, ...]:
@@ -80,12 +80,12 @@ class Aws:
             body = _object(action)
             what, at_s = body.get("action"), _iso(body.get("time"))
             if what not in ("terminate", "stop", "hibernate") or at_s is None:
-                raise odd(action)
-            found.append(EndNotice(f"aws {what}", AWS, END, f"spot {what}", self._moments.at(at_s, action)))
+                raise unparseable(action)
+            found.append(EndNotice(f"aws {what}", AWS, END, f"spot {what}", self._times.at(at_s, action)))
         rebalance = self._get("/latest/meta-data/events/recommendations/rebalance")
         if rebalance is not None:
             if _iso(_object(rebalance).get("noticeTime")) is None:
-                raise odd(rebalance)
+                raise unparseable(rebalance)
             found.append(EndNotice("aws rebalance", AWS, RISK, "rebalance recommendation"))
         return tuple(found)
 
@@ -98,15 +98,15 @@ class Aws:
         if answer.status == 404:
             return None
         if answer.status != 200:
-            raise refused(answer, path)
+            raise bad_status(answer, path)
         return answer
 
     def _headers(self) -> dict[str, str]:
-        now_s = self._moments.clock.now_s()
+        now_s = self._times.clock.now_s()
         if now_s >= self._asks_token_s:
             answer = self._web.ask("/latest/api/token", {f"{_TOKEN_HEADER}-ttl-seconds": str(_TOKEN_S)}, "PUT")
             if answer.status == 200 and not _is_token(answer.body):
-                raise odd(answer)
+                raise unparseable(answer)
             self._token = answer.body if answer.status == 200 else ""
             self._asks_token_s = now_s + _TOKEN_S / 2
         return {_TOKEN_HEADER: self._token} if self._token else {}
@@ -116,16 +116,16 @@ class Google:
     """Compute Engine."""
 
     def __init__(self, web: Web, clock: Clock) -> None:
-        self._web, self._moments = web, Moments(clock)
+        self._web, self._times = web, NoticeTimes(clock)
 
     def read(self) -> tuple[EndNotice, ...]:
         preempted, maintained = self._get("preempted"), self._get("maintenance-event")
         if preempted is not None and preempted.body.strip() not in {"TRUE", "FALSE"}:
-            raise odd(preempted)
+            raise unparseable(preempted)
         if preempted is not None and preempted.body.strip() == "TRUE":
-            until_s = self._moments.soon("google preempted", _PREEMPTED_S)
+            until_s = self._times.soon("google preempted", _PREEMPTED_S)
             return (EndNotice("google preempted", GOOGLE, END, "preempted", until_s),)
-        self._moments.forget_but()
+        self._times.forget_but()
         if maintained is not None and maintained.body.strip().startswith("TERMINATE"):
             return (EndNotice("google maintenance", GOOGLE, END, "it ends for maintenance of its host"),)
         return ()
@@ -138,7 +138,7 @@ class Google:
         if answer.status == 404:
             return None
         if answer.status != 200:
-            raise refused(answer, path)
+            raise bad_status(answer, path)
         return answer
 
 
@@ -146,16 +146,16 @@ class Azure:
     """Virtual machines: scheduled events."""
 
     def __init__(self, web: Web, clock: Clock) -> None:
-        self._web, self._moments, self._name = web, Moments(clock), ""
+        self._web, self._times, self._name = web, NoticeTimes(clock), ""
 
     def read(self) -> tuple[EndNotice, ...]:
         name = self._name or self._own_name()
         answer = self._get(_AZURE_EVENTS)
         events = _object(answer).get("Events")
         if not isinstance(events, list) or not all(isinstance(each, dict) for each in events):
-            raise odd(answer)
+            raise unparseable(answer)
         found = [self._notice(each, answer) for each in events if _is_ours(each, name, answer)]
-        self._moments.forget_but(*(each.id for each in found))
+        self._times.forget_but(*(each.id for each in found))
         return tuple(found)
 
     def _notice(self, event: dict[str, Any], answer: Answer) -> EndNotice:
@@ -163,24 +163,24 @@ class Azure:
         id_ = f"azure {event.get('EventId')}"[:_SHOWN]
         reason = f"{what} (by {source})" if source in {"Platform", "User"} else what
         if not not_before:  # the event has begun
-            return EndNotice(id_, AZURE, END, reason, self._moments.soon(id_, 0.0))
+            return EndNotice(id_, AZURE, END, reason, self._times.soon(id_, 0.0))
         try:
             at_s = parsedate_to_datetime(str(not_before)).timestamp()
         except (ValueError, TypeError, OverflowError):
-            raise odd(answer) from None
-        return EndNotice(id_, AZURE, END, reason, self._moments.at(at_s, answer))
+            raise unparseable(answer) from None
+        return EndNotice(id_, AZURE, END, reason, self._times.at(at_s, answer))
 
     def _own_name(self) -> str:
         answer = self._get(_AZURE_NAME)
         self._name = answer.body.strip().lower()
         if not self._name:
-            raise odd(answer)
+            raise unparseable(answer)
         return self._name
 
     def _get(self, path: str) -> Answer:
         answer = self._web.ask(path, {"Metadata": "true"})
         if answer.status != 200:
-            raise refused(answer, path)
+            raise bad_status(answer, path)
         return answer
 
 
@@ -191,7 +191,7 @@ def _is_ours(event: dict[str, Any], name: str, answer: Answer) -> bool:
     """Whether the event ends this machine. An event that names no machine applies to all of them."""
     resources = event.get("Resources", [])
     if not isinstance(resources, list) or not isinstance(event.get("EventType"), str):
-        raise odd(answer)
+        raise unparseable(answer)
     named = {str(each).lower() for each in resources}
     return event["EventType"] in _AZURE_ENDS and (not named or name in named)
 
@@ -200,9 +200,9 @@ def _object(answer: Answer) -> dict[str, Any]:
     try:
         body = json.loads(answer.body)
     except (ValueError, RecursionError):
-        raise odd(answer) from None
+        raise unparseable(answer) from None
     if not isinstance(body, dict):
-        raise odd(answer)
+        raise unparseable(answer)
     return body
 
 

@@ -28,7 +28,7 @@ PROVIDER: Final = "provider"
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _SourceResult:
     found: tuple[EndNotice, ...] = ()
     source: str = ""  # empty: there is none
     error: str = ""  # if it is set, `found` is unknown
@@ -41,7 +41,7 @@ class NoticeWatch:
         """`settings` returns the current settings. `detect` returns the provider of this box, or an empty string."""
         self._settings, self._inbox, self._clock, self._detect = settings, inbox, clock, detect
         self._over, self._guard = threading.Event(), threading.Lock()
-        self._said: dict[str, _Said] = {}
+        self._results: dict[str, _SourceResult] = {}
         self._posted: tuple[tuple[EndNotice, ...], dict[str, str]] | None = None
         self._detected: str | None = None
 
@@ -82,32 +82,32 @@ class NoticeWatch:
             return Command(rules.command, rules.timeout_s, self._clock)
         return File(rules.file, self._clock) if name == FILE else None
 
-    def _read(self, name: str, source: Source | None) -> _Said:
+    def _read(self, name: str, source: Source | None) -> _SourceResult:
         if source is None:
-            return _Said()
+            return _SourceResult()
         try:
-            return _Said(source.read(), name)
+            return _SourceResult(source.read(), name)
         except Unreadable as error:
-            return _Said((), name, printable(str(error)))
+            return _SourceResult((), name, printable(str(error)))
         except Exception as error:
             log.exception("notices_not_read", source=name)
-            return _Said((), name, f"it stopped at a bug ({type(error).__name__}); see the daemon's log")
+            return _SourceResult((), name, f"it stopped at a bug ({type(error).__name__}); see the daemon's log")
 
-    def _take(self, part: str, said: _Said) -> None:
+    def _take(self, part: str, result: _SourceResult) -> None:
         with self._guard:
-            before = self._said.get(part)
-            self._said[part] = said
-            if len(self._said) < 3:
+            before = self._results.get(part)
+            self._results[part] = result
+            if len(self._results) < 3:
                 return  # the other sources were not read yet: their notices to an earlier daemon may still hold
-            notices = (each for key in sorted(self._said) for each in self._said[key].found)
+            notices = (each for key in sorted(self._results) for each in self._results[key].found)
             found = tuple(self._settled(each) for each in notices)
-            errors = {each.source: each.error for each in self._said.values() if each.error}
+            errors = {each.source: each.error for each in self._results.values() if each.error}
             if (found, errors) == self._posted:
                 return
             self._posted = found, errors
             self._inbox.post(EndNoticesRead(self._clock.now_s(), found, errors))
-        if said.error and (before is None or before.error != said.error):
-            log.warning("notices_not_read", source=said.source, error=said.error)
+        if result.error and (before is None or before.error != result.error):
+            log.warning("notices_not_read", source=result.source, error=result.error)
 
     def _settled(self, notice: EndNotice) -> EndNotice:
         """The earlier notice, if this one says the same.

@@ -57,8 +57,8 @@ class Web:
         except TimeoutError as error:
             raise Unreadable(f"it has not answered within {self._timeout_s:g} s") from error
         except (OSError, http.client.HTTPException, ValueError) as error:
-            told = getattr(error, "strerror", None) or type(error).__name__
-            raise Unreadable(f"it cannot be asked ({told})") from error
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            raise Unreadable(f"it cannot be asked ({reason})") from error
         finally:
             if sock is not None:
                 sock.close()
@@ -67,14 +67,14 @@ class Web:
         return Answer(response.status, body, found, _wall_s(found.get("date", "")))
 
 
-def refused(answer: Answer, path: str) -> Unreadable:
+def bad_status(answer: Answer, path: str) -> Unreadable:
     """The error for an answer whose status means neither yes nor no."""
     return Unreadable(f"it answers {path.partition('?')[0]} with status {answer.status}")
 
 
-def odd(answer: Answer) -> Unreadable:
+def unparseable(answer: Answer) -> Unreadable:
     """The error for an answer that cannot be parsed."""
-    return Unreadable(f"its answer is not understood: {answer.body[:_SHOWN]!r}")
+    return Unreadable(f"its answer cannot be parsed: {answer.body[:_SHOWN]!r}")
 
 
 def _wall_s(date: str) -> float | None:

@@ -44,7 +44,7 @@ LEASE_TAG: Final = "extralife-lease"
 _LEAVE_S: Final = 3.0
 _MOST_SAID: Final = 600
 _MOST_BYTES: Final = 64 << 20
-_MADE_ROOM: Final = "it made room for something more urgent, or for the daemon's end"
+_INTERRUPTED: Final = "restic was interrupted by a more urgent task, or because the daemon shuts down"
 _LOCKED: Final = re.compile(r"already locked|unable to create lock")
 _HOLDER: Final = re.compile(r"by PID (\d+) on (\S+) by")
 _LOCK_AGE: Final = re.compile(r"\((?:(\d+)h)?(?:(\d+)m)?[\d.]+(?:[mµn]s|s) ago\)")
@@ -61,7 +61,7 @@ class ResticError(Exception):
     """A call of restic failed. The message quotes restic's reason, on one line."""
 
 
-class Cut(ResticError):
+class ResticInterrupted(ResticError):
     """This process ended restic: the daemon shuts down, or a more urgent task arrived."""
 
 
@@ -90,17 +90,17 @@ class Restic:
     """One repository. Each call blocks until restic has ended, at most until `deadline_s` (monotonic)."""
 
     def __init__(
-        self, rules: OffsiteSettings, cache: Path, *, cut_fd: int | None = None, user: pwd.struct_passwd | None = None,
+        self, rules: OffsiteSettings, cache: Path, *, interrupt_fd: int | None = None, user: pwd.struct_passwd | None = None,
         limit_s: float | None = None, share: Share | None = None,
     ) -> None:  # fmt: skip
-        """`cut_fd`: when it becomes readable, a running restic is ended (`Cut`).
+        """`interrupt_fd`: when it becomes readable, a running restic is ended (`ResticInterrupted`).
 
         `user`: run restic as this user, if we are root.
 
         `share`: gives the programs priority on the processors until `aside_until_s` (monotonic). Without a share restic
         stays in the caller's session, so that an SFTP client can prompt at its terminal.
         """
-        self._rules, self._cache, self._cut_fd, self._user, self._share = rules, cache, cut_fd, user, share
+        self._rules, self._cache, self._interrupt_fd, self._user, self._share = rules, cache, interrupt_fd, user, share
         self.aside_until_s = 0.0
         self.deadline_s = time.monotonic() + (rules.timeout_s if limit_s is None else limit_s)
 
@@ -169,14 +169,14 @@ class Restic:
             try:
                 return self._once(args, cwd, given)
             except ResticError as error:
-                told = str(error)
-                if isinstance(error, Cut) or not _LOCKED.search(told):
+                message = str(error)
+                if isinstance(error, ResticInterrupted) or not _LOCKED.search(message):
                     raise
-            holder_lives = _holder_lives(told)
+            holder_lives = _holder_lives(message)
             if holder_lives or unlocked:
                 waited_s = time.monotonic() - began_s
                 if began_s + waited_s >= until_s:
-                    raise ResticError(f"{told}; waited {waited_s:.0f} s for it")
+                    raise ResticError(f"{message}; waited {waited_s:.0f} s for it")
                 self._pause(_LOCK_LOOK_S)
             if not holder_lives:
                 self._once(("unlock",), None, "")
@@ -184,23 +184,23 @@ class Restic:
 
     def _pause(self, length_s: float) -> None:
         poller = select.poll()
-        if self._cut_fd is not None:
-            poller.register(self._cut_fd, select.POLLIN)
+        if self._interrupt_fd is not None:
+            poller.register(self._interrupt_fd, select.POLLIN)
         if poller.poll(length_s * 1000.0):
-            raise Cut(_MADE_ROOM)
+            raise ResticInterrupted(_INTERRUPTED)
 
     def _once(self, args: Sequence[str], cwd: Path | None, given: str) -> str:
         options = ["-o", f"sftp.command={self._rules.sftp_command}"] if self._rules.sftp_command else []
-        argv = [*lowered(), "restic", *options, *args]
-        with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            asked.write(given.encode())
-            asked.seek(0)
+        argv = [*low_priority_prefix(), "restic", *options, *args]
+        with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            stdin.write(given.encode())
+            stdin.seek(0)
             try:
                 self._cache.mkdir(mode=0o700, parents=True, exist_ok=True)
                 if self._user is not None:
                     os.chown(self._cache, self._user.pw_uid, self._user.pw_gid)
                 process = subprocess.Popen(
-                    argv, stdin=asked, stdout=out, stderr=err, env=self._environ(), cwd=cwd or "/",
+                    argv, stdin=stdin, stdout=out, stderr=err, env=self._environ(), cwd=cwd or "/",
                     start_new_session=self._share is not None, process_group=0 if self._share is None else None,
                     **self._as_user(),
                 )  # fmt: skip
@@ -211,12 +211,12 @@ class Restic:
             why = self._await_end(process)
             code = process.wait()
             if why:
-                raise Cut(why) if why == _MADE_ROOM else ResticError(why)
+                raise ResticInterrupted(why) if why == _INTERRUPTED else ResticError(why)
             output = _text(out)
             if code == 127 or (code and "No such file" in _text(err) and shutil.which("restic") is None):
                 raise ResticError("restic is not installed: apt-get install restic")
             if code:
-                raise ResticError(self._words(args[0], code, _text(err), output))
+                raise ResticError(self._error_message(args[0], code, _text(err), output))
             return output
 
     def _as_user(self) -> dict[str, Any]:
@@ -242,8 +242,8 @@ class Restic:
         try:
             poller = select.poll()
             poller.register(pidfd, select.POLLIN)
-            if self._cut_fd is not None:
-                poller.register(self._cut_fd, select.POLLIN)
+            if self._interrupt_fd is not None:
+                poller.register(self._interrupt_fd, select.POLLIN)
             ready = self._aside(process.pid, poller) or _ready(poller, self.deadline_s)
             if pidfd in ready:
                 return ""
@@ -254,7 +254,7 @@ class Restic:
             leaving = select.poll()
             leaving.register(pidfd, select.POLLIN)
             leaving.poll(_LEAVE_S * 1000.0)
-            return _MADE_ROOM if ready else "its time was over"
+            return _INTERRUPTED if ready else "restic did not end within its time limit"
         finally:
             os.close(pidfd)
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -274,26 +274,27 @@ class Restic:
             self._share.restore(pid)
         return ready
 
-    def _words(self, what: str, code: int, err: str, out: str) -> str:
+    def _error_message(self, operation: str, code: int, err: str, out: str) -> str:
         """Restic's own message, without secrets and without its progress reports."""
         lines = [_plain(line) for line in (err.splitlines() or out.splitlines())]
         lines = [line for line in dict.fromkeys(lines) if line]
-        told = "; ".join(_NOISE.sub("", line) for line in lines)
+        message = "; ".join(_NOISE.sub("", line) for line in lines)
         for secret in sorted(_secrets(self._rules), key=len, reverse=True):
-            told = told.replace(secret, "***")
-        return f"restic {what}: {printable(masked(told))[-_MOST_SAID:] or f'ended with status {code} and said nothing'}"
+            message = message.replace(secret, "***")
+        shown = printable(masked(message))[-_MOST_SAID:]
+        return f"restic {operation}: {shown or f'ended with status {code} and printed nothing'}"
 
 
 def _ready(poller: select.poll, until_s: float) -> set[int]:
     return {fd for fd, _ in poller.poll(max(0.0, until_s - time.monotonic()) * 1000.0)}
 
 
-def _holder_lives(told: str) -> bool:
+def _holder_lives(message: str) -> bool:
     """Whether a young lock names a process of this host that is alive.
 
     Processes of other hosts are unknown and count as not alive.
     """
-    holder, age = _HOLDER.search(told), _LOCK_AGE.search(told)
+    holder, age = _HOLDER.search(message), _LOCK_AGE.search(message)
     if holder is None or holder[2] != socket.gethostname():
         return False
     old = age is not None and (int(age[1] or 0) > 0 or int(age[2] or 0) >= _OLD_LOCK_MINUTES)
@@ -301,7 +302,7 @@ def _holder_lives(told: str) -> bool:
     return not old and stat is not None and stat.alive
 
 
-def lowered() -> list[str]:
+def low_priority_prefix() -> list[str]:
     """A command prefix that lowers the command's priority and ends it with this process.
 
     Tools that are not installed are left out.
@@ -349,21 +350,21 @@ def _text(file: Any) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _parsed(said: str) -> list[ResticSnapshot]:
+def _parsed(output: str) -> list[ResticSnapshot]:
     try:
         return [
             ResticSnapshot(
                 str(each["short_id"]), _wall_s(str(each["time"])), str(each.get("hostname") or ""),
                 tuple(map(str, each.get("tags") or ())),
             )
-            for each in json.loads(said) or ()
+            for each in json.loads(output) or ()
         ]  # fmt: skip
     except (ValueError, KeyError, TypeError) as error:
-        raise ResticError(f"restic snapshots: an answer that is not understood ({type(error).__name__})") from error
+        raise ResticError(f"restic snapshots: the answer cannot be parsed ({type(error).__name__})") from error
 
 
-def _summary(said: str) -> dict[str, Any]:
-    for line in reversed(said.splitlines()):
+def _summary(output: str) -> dict[str, Any]:
+    for line in reversed(output.splitlines()):
         with contextlib.suppress(ValueError):
             found = json.loads(line)
             if isinstance(found, dict) and found.get("message_type") == "summary" and found.get("snapshot_id"):

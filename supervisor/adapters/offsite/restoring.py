@@ -265,7 +265,7 @@ def try_out(restic: Restic, directory: Path, *, box: str) -> str:
         summary = restic.copy(source, host=box, tags=("extralife-probe",))
         restic.restore(str(summary["snapshot_id"]), target)
         restic.remove(str(summary["snapshot_id"]))
-        return "" if (target / "probe").read_text() == text else "the file that was read back is another one"
+        return "" if (target / "probe").read_text() == text else "the file read back differs from the file written"
     except ResticError as error:
         return str(error)
     except OSError as error:

@@ -23,7 +23,7 @@ from supervisor.adapters import threads
 from supervisor.adapters.backups.store import BackupError, Interrupted, Task
 from supervisor.adapters.offsite import hardware, staging
 from supervisor.adapters.offsite import lease as leases
-from supervisor.adapters.offsite.restic import COPY_TAG, Cut, Restic, ResticError
+from supervisor.adapters.offsite.restic import COPY_TAG, Restic, ResticError, ResticInterrupted
 from supervisor.adapters.process.own_checkpoints import places_of
 from supervisor.adapters.process.share import Share
 from supervisor.model import commands
@@ -41,15 +41,15 @@ _NICE: Final = 10
 
 @dataclass(slots=True)
 class _Work:
-    """The running task; `cut` ends it."""
+    """The running task; `interrupt` ends it."""
 
     task: Task = field(default_factory=Task)
-    cut_fd: int = field(default_factory=lambda: os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+    interrupt_fd: int = field(default_factory=lambda: os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
 
-    def cut(self) -> None:
+    def interrupt(self) -> None:
         self.task.over.set()
         with contextlib.suppress(OSError):
-            os.eventfd_write(self.cut_fd, 1)
+            os.eventfd_write(self.interrupt_fd, 1)
 
 
 class Offsite:
@@ -75,7 +75,7 @@ class Offsite:
         urgent = isinstance(command, commands.OffsiteCopy) and command.urgent
         with self._guard:
             if urgent and self._work is not None:
-                self._work.cut()
+                self._work.interrupt()
         self._pool.submit(self._do, command)
 
     def stop(self) -> None:
@@ -83,14 +83,14 @@ class Offsite:
         with self._guard:
             self._over = True
             if self._work is not None:
-                self._work.cut()
+                self._work.interrupt()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _do(self, command: OffsiteCommand) -> None:
         work = _Work()
         with self._guard:
             if self._over:
-                os.close(work.cut_fd)
+                os.close(work.interrupt_fd)
                 return
             self._work = work
         try:
@@ -100,7 +100,7 @@ class Offsite:
         finally:
             with self._guard:
                 self._work = None
-                os.close(work.cut_fd)
+                os.close(work.interrupt_fd)
         if done is not None:
             self._inbox.post(done)
 
@@ -109,8 +109,8 @@ class Offsite:
 
         None: the task was ended for a more urgent one, or because the daemon shuts down. Nothing is recorded then.
         """
-        began_s, operation = time.monotonic(), _what(command)
-        restic = Restic(self._settings().offsite, self._dir / "cache", cut_fd=work.cut_fd, share=self._share)
+        began_s, operation = time.monotonic(), _operation_of(command)
+        restic = Restic(self._settings().offsite, self._dir / "cache", interrupt_fd=work.interrupt_fd, share=self._share)
         cause = command.cause if isinstance(command, commands.OffsiteCopy) else ""
         if not isinstance(command, commands.OffsiteTakeOver):
             limit_s = command.limit_s if isinstance(command, commands.OffsiteCopy) else self._settings().offsite.timeout_s
@@ -122,13 +122,13 @@ class Offsite:
                     restic.deadline_s = began_s + command.limit_s
                     return self._copy(command, restic, work.task)
                 case commands.OffsiteTakeOver():
-                    self._told(*leases.take_over(restic, self._dir, self._here()))
+                    self._post_lease(*leases.take_over(restic, self._dir, self._here()))
                 case commands.OffsiteTend(what="forget"):
                     restic.forget()
                 case _:
                     restic.check()
             return OffsiteDone(self._clock.now_s(), operation, due_wall_s=due_wall_s)
-        except (Interrupted, Cut):
+        except (Interrupted, ResticInterrupted):
             return None
         except (ResticError, BackupError) as error:
             message = str(error)
@@ -143,16 +143,16 @@ class Offsite:
     def _here(self, copied: str = "") -> leases.Here:
         return leases.Here(self._box(), self._clock.wall_s(), self._witnesses(), copied)
 
-    def _told(self, claim: Claim, lease: Lease) -> Claim:
+    def _post_lease(self, claim: Claim, lease: Lease) -> Claim:
         self._inbox.post(LeaseFound(self._clock.now_s(), claim, lease))
         return claim
 
     def _copy(self, command: commands.OffsiteCopy, restic: Restic, task: Task) -> OffsiteDone:
         began_s, now_s, wall_s = time.monotonic(), self._clock.now_s(), self._clock.wall_s()
-        operation = _what(command)
+        operation = _operation_of(command)
         known = Lease(command.token, command.generation, self._box(), place=command.place) if command.token else None
         claim, lease = leases.claim(restic, self._dir, known, self._here(command.copied))
-        self._told(claim, lease)
+        self._post_lease(claim, lease)
         if claim is not Claim.HELD or command.look_only:
             message = "" if claim is Claim.HELD else foreign(lease)
             return OffsiteDone(self._clock.now_s(), operation, command.cause, message)
@@ -186,7 +186,7 @@ def foreign(lease: Lease) -> str:
     )
 
 
-def _what(command: OffsiteCommand) -> str:
+def _operation_of(command: OffsiteCommand) -> str:
     match command:
         case commands.OffsiteCopy(look_only=look_only):
             return "look" if look_only else "copy"

@@ -86,7 +86,7 @@ def find(parent: str = "", root: str = "") -> Part:
         mounts = Path(f"{root}/proc/self/mountinfo").read_text(errors="replace")
         lines = Path(f"{root}/proc/self/cgroup").read_text(errors="replace").splitlines()
     except OSError:
-        return Part(None, "/proc does not tell which cgroup this is")
+        return Part(None, "/proc does not show this process's cgroup")
     own = next((line[3:] for line in lines if line.startswith("0::")), None)
     there = mounted(mounts)
     if own is None or there is None:
@@ -253,7 +253,7 @@ class Cgroups:
             _write(path / name, value, absent_ok=True)
         _write(path / TREE / "memory.oom.group", "1", absent_ok=True)
 
-    def holds(self, token: str, pid: int) -> bool:
+    def is_in_tree(self, token: str, pid: int) -> bool:
         """Whether this process is in the `tree` of its attempt."""
         path = self._path(token)
         return path is not None and pid in _pids(path / TREE)

@@ -195,4 +195,4 @@ def opened(path: Path, name: str) -> int:
 def _no_directory(path: Path, name: str) -> str:
     if path.is_symlink():
         return "it is a link"
-    return f"the directory of {name} is none" if path.is_dir() else "it is not a directory"
+    return f"the parent of {name} is not a directory" if path.is_dir() else "it is not a directory"

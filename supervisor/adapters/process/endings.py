@@ -40,7 +40,7 @@ def last_lines(path: str, from_byte: int = 0, limit: int = MAX_LINES) -> tuple[s
     return tuple(line[:_LINE_CHARS] for line in [line for line in lines if line.strip()][-limit:])
 
 
-def last_words(logs: tuple[str, str], from_bytes: tuple[int, int]) -> tuple[str, ...]:
+def last_log_lines(logs: tuple[str, str], from_bytes: tuple[int, int]) -> tuple[str, ...]:
     """The end of both logs, at most `MAX_LINES` lines. The lines of stderr come last and are cut last."""
     stderr_lines = last_lines(logs[1], from_bytes[1])
     room = MAX_LINES - len(stderr_lines)
@@ -91,7 +91,7 @@ def read_ending(
         code=record.code,
         signal=record.signal,
         leftovers=tuple(name[:_NAME_CHARS] for name in record.leftovers[:_MAX_LEFTOVERS]),
-        last_lines=() if record.spawn_error else last_words(log_places.read(paths, program, attempt, token), from_bytes),
+        last_lines=() if record.spawn_error else last_log_lines(log_places.read(paths, program, attempt, token), from_bytes),
         max_rss_bytes=record.max_rss_bytes or None,
         steps=last.steps,
         ckpt_step=last.ckpt_step,
@@ -116,7 +116,7 @@ def without_record(
     last = _last_beat(paths, program, attempt, token)
     return Ending(
         leftovers=leftovers,
-        last_lines=last_words(log_places.read(paths, program, attempt, token), from_bytes),
+        last_lines=last_log_lines(log_places.read(paths, program, attempt, token), from_bytes),
         steps=last.steps,
         ckpt_step=last.ckpt_step,
         ckpt_at_s=last.ckpt_at_s(journal_s),

@@ -158,7 +158,7 @@ def _status(sock: socket.socket, left: _Left) -> int:
         head += piece
     words = head.partition(b"\n")[0].split()
     if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
-        raise Failed("what it answered is no HTTP")
+        raise Failed("its answer is not HTTP")
     return int(words[1])
 
 

@@ -39,7 +39,7 @@ _PATH_BYTES: Final = 107  # of sockaddr_un, less the closing NUL
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class NotifyState:
     """All that a program has reported so far in its current attempt. Times are CLOCK_BOOTTIME in ns."""
 
     token: str
@@ -69,7 +69,7 @@ def parse(data: bytes) -> dict[str, str]:
     return pairs
 
 
-def hear(heard: Heard, said: dict[str, str], at_ns: int) -> Heard:
+def updated(state: NotifyState, message: dict[str, str], at_ns: int) -> NotifyState:
     """The state after one more message.
 
     READY=1, WATCHDOG=1 or a step count make a program ready: it trains. From then on these and STATUS= are its signs of
@@ -77,26 +77,26 @@ def hear(heard: Heard, said: dict[str, str], at_ns: int) -> Heard:
     WATCHDOG=1 alone is progress; WATCHDOG=1 with X_EXTRALIFE_STEPS=500 is progress the first time, and not the second.
     Before a program is ready, nothing counts as progress: loading with a STATUS= may take as long as a start, not a step.
     """
-    steps = _whole(said.get("X_EXTRALIFE_STEPS"))
-    grew = steps is not None and (heard.steps is None or steps > heard.steps)
-    ckpt_step = _whole(said.get("X_EXTRALIFE_CHECKPOINT"))
-    extend_us = _whole(said.get("EXTEND_TIMEOUT_USEC"))
-    watched = said.get("WATCHDOG") == "1" and steps is None
-    pinged = said.get("READY") == "1" or watched
-    ready = heard.ready or pinged or grew
-    moves = grew or pinged or (ready and "STATUS" in said)
+    steps = _whole(message.get("X_EXTRALIFE_STEPS"))
+    grew = steps is not None and (state.steps is None or steps > state.steps)
+    ckpt_step = _whole(message.get("X_EXTRALIFE_CHECKPOINT"))
+    extend_us = _whole(message.get("EXTEND_TIMEOUT_USEC"))
+    watched = message.get("WATCHDOG") == "1" and steps is None
+    pinged = message.get("READY") == "1" or watched
+    ready = state.ready or pinged or grew
+    moves = grew or pinged or (ready and "STATUS" in message)
     return replace(
-        heard,
+        state,
         ready=ready,
-        stopping=heard.stopping or said.get("STOPPING") == "1",
-        status="".join(c for c in said.get("STATUS", heard.status) if c.isprintable())[:_STATUS_CHARS],
-        progress_ns=at_ns if moves else heard.progress_ns,
-        pings=min(2, heard.pings + (grew or watched)),
-        deadline_ns=at_ns + extend_us * 1000 if extend_us is not None else heard.deadline_ns,
-        steps=heard.steps if steps is None else steps,
-        ckpt_step=heard.ckpt_step if ckpt_step is None else ckpt_step,
-        ckpt_ns=heard.ckpt_ns if ckpt_step is None else at_ns,
-        ckpt_count=heard.ckpt_count + (ckpt_step is not None),
+        stopping=state.stopping or message.get("STOPPING") == "1",
+        status="".join(c for c in message.get("STATUS", state.status) if c.isprintable())[:_STATUS_CHARS],
+        progress_ns=at_ns if moves else state.progress_ns,
+        pings=min(2, state.pings + (grew or watched)),
+        deadline_ns=at_ns + extend_us * 1000 if extend_us is not None else state.deadline_ns,
+        steps=state.steps if steps is None else steps,
+        ckpt_step=state.ckpt_step if ckpt_step is None else ckpt_step,
+        ckpt_ns=state.ckpt_ns if ckpt_step is None else at_ns,
+        ckpt_count=state.ckpt_count + (ckpt_step is not None),
     )
 
 
@@ -121,7 +121,7 @@ class NotifySockets:
         self._guard = threading.Lock()
         self._binding = threading.Lock()  # protects `_sockets`
         self._sockets: dict[str, _Bound] = {}
-        self._heard: dict[str, Heard] = {}
+        self._states: dict[str, NotifyState] = {}
         self._selector = selectors.DefaultSelector()
         self._poke_out, self._poke_in = socket.socketpair()
         self._poke_out.setblocking(False)
@@ -185,14 +185,14 @@ class NotifySockets:
     def expect(self, program: str, token: str) -> None:
         """Expect messages of a new attempt; the state of the previous one is forgotten."""
         with self._guard:
-            known = self._heard.get(program)
+            known = self._states.get(program)
             if known is None or known.token != token:
-                self._heard[program] = Heard(token)
+                self._states[program] = NotifyState(token)
 
-    def heard(self, program: str, token: str) -> Heard | None:
+    def state_of(self, program: str, token: str) -> NotifyState | None:
         """All that this attempt has reported, or None when it is not expected."""
         with self._guard:
-            found = self._heard.get(program)
+            found = self._states.get(program)
         return found if found is not None and found.token == token else None
 
     def close(self) -> None:
@@ -245,15 +245,15 @@ class NotifySockets:
                 _close_passed(ancillary)
         return _MOST_AT_ONCE
 
-    def _take(self, program: str, pid: int, said: dict[str, str]) -> None:
+    def _take(self, program: str, pid: int, message: dict[str, str]) -> None:
         with self._guard:
-            heard = self._heard.get(program)
-        if heard is None or _token_of(pid) not in (None, heard.token):
+            state = self._states.get(program)
+        if state is None or _token_of(pid) not in (None, state.token):
             return
-        after = hear(heard, said, now_ns())
+        after = updated(state, message, now_ns())
         with self._guard:
-            if self._heard.get(program) is heard:
-                self._heard[program] = after
+            if self._states.get(program) is state:
+                self._states[program] = after
         self._wake()
 
 

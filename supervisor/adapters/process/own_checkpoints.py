@@ -345,7 +345,7 @@ class Result:
             return replace(choice, torn=None)
         return choice
 
-    def told(self, clock: Clock) -> OwnCheckpoint:
+    def as_input(self, clock: Clock) -> OwnCheckpoint:
         """The result in the form that the core accepts."""
         choice, base = self.choice, self.place.base
         newest, torn = choice.newest, choice.torn
@@ -472,7 +472,7 @@ class _Watched:
     guard: threading.Lock = field(default_factory=threading.Lock)  # held by the thread that scans
     due_s: float = 0.0
     began_s: float | None = None
-    told: OwnCheckpoint | None = None
+    reported: OwnCheckpoint | None = None
 
 
 class OwnCheckpoints:
@@ -496,7 +496,7 @@ class OwnCheckpoints:
             self._tasks.begin(f"checkpoints-{spec.name}", self._look_again, watched)
         elif began_s is not None and now_s - began_s > _MOST_S + watched.place.check_timeout_s * _MOST_LOOKED_AT:
             return OwnCheckpoint(sure=False, error=f"its directory {watched.place.base} does not answer")
-        return watched.told
+        return watched.reported
 
     def _of(self, spec: ProgramSpec) -> _Watched | None:
         place = place_of(spec, self._paths.run_dir(spec.name))
@@ -512,9 +512,9 @@ class OwnCheckpoints:
         began_s = time.monotonic()
         try:
             with watched.guard:
-                found, before = self._look(watched, running=True), watched.told
+                found, before = self._look(watched, running=True), watched.reported
                 # Two clocks are read one after the other, so the time differs slightly for unchanged files: no change.
-                watched.told = before if before is not None and _is_same(before, found) else found
+                watched.reported = before if before is not None and _is_same(before, found) else found
         finally:
             took_s = time.monotonic() - began_s
             watched.due_s = began_s + max(_LOOK_S, took_s / _LOOK_SHARE)
@@ -525,7 +525,7 @@ class OwnCheckpoints:
             return watched.looks.look(
                 watched.place, Budget(), now_wall_s=self._clock.wall_s(), running=running,
                 doubt_from_wall_s=doubt_from_wall_s,
-            ).told(self._clock)  # fmt: skip
+            ).as_input(self._clock)  # fmt: skip
         except Unanswered as error:
             return OwnCheckpoint(sure=False, error=str(error))
         except Exception as error:
@@ -549,7 +549,7 @@ class OwnCheckpoints:
                 with watched.guard:
                     left = self._aside(watched.place, order)
                     found = self._look(watched, running=False, doubt_from_wall_s=order.doubt_from_wall_s)
-                    watched.told = found
+                    watched.reported = found
                     answer.append((found, left))
             finally:
                 over.set()

@@ -29,13 +29,13 @@ from typing import Any, Final
 import structlog
 
 from supervisor.adapters import procfs
-from supervisor.adapters.figures.thread import FigureReader, Told, began_wall_s
+from supervisor.adapters.figures.thread import FigureReader, FigureReading, began_wall_s
 from supervisor.adapters.files import open_regular
 from supervisor.adapters.process import cgroups, growth
 from supervisor.adapters.process.health_checks import HealthChecks
-from supervisor.adapters.process.notify_sockets import Heard, NotifySockets
+from supervisor.adapters.process.notify_sockets import NotifySockets, NotifyState
 from supervisor.adapters.process.processes import read_record
-from supervisor.adapters.process.trees import Scans, Tree, own_directory, touched
+from supervisor.adapters.process.trees import Scans, Tree, changed_roots, own_directory
 from supervisor.adapters.threads import Tasks
 from supervisor.model.inputs import OwnCheckpoint, Report, Sample
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
@@ -108,7 +108,7 @@ class LocalProbes:
         self._watched: dict[str, _Watched] = {}
         self._scans, self._tasks = Scans(), Tasks("files")
         self._health = HealthChecks(clock)
-        self._forest: procfs.Forest | None = None
+        self._table: procfs.ProcessTable | None = None
 
     def watch(self, spec: ProgramSpec, attempt: int, token: str, pid: int, *, adopted: bool = False) -> None:
         """Begin to read an attempt. Call `NotifySockets.expect` before: notifications may arrive before the pid is known.
@@ -153,33 +153,35 @@ class LocalProbes:
     def _look_at_trees(self, watched: list[_Watched]) -> None:
         now_s = self._clock.now_s()
         if not self._scans.is_due(now_s):
-            if any(item.tree.forest is None for item in watched):
+            if any(item.tree.table is None for item in watched):
                 self._look_closely(watched, self._scans.newest(now_s), now_s, set())
             return
         again = {pid for item in watched for pid in item.tree.wants(now_s, item.sample.proc_state if item.sample else None)}
-        before = self._forest
+        before = self._table
         try:
-            forest = self._forest = self._scans.newest(now_s, again)
+            table = self._table = self._scans.newest(now_s, again)
         except OSError:
             return  # no /proc, no descriptor left: the last readings stay valid
         roots = {pid for item in watched for pid in (item.tree.root, item.tree.worker) if pid is not None}
-        changed = set() if forest is before else touched(before, forest, roots)
-        self._look_closely(watched, forest, now_s, changed)
+        changed = set() if table is before else changed_roots(before, table, roots)
+        self._look_closely(watched, table, now_s, changed)
 
-    def _look_closely(self, watched: list[_Watched], forest: procfs.Forest, now_s: float, changed: set[int] | None) -> None:
+    def _look_closely(
+        self, watched: list[_Watched], table: procfs.ProcessTable, now_s: float, changed: set[int] | None
+    ) -> None:
         """Examine the trees with these roots (None: all trees), and those that are due."""
         directories = Counter(item.spec.directory or self._paths.run_dir(item.spec.name) for item in watched)
         for item in watched:
             spec, tree = item.spec, item.tree
             if changed is not None and not changed & {tree.root, tree.worker} and not tree.is_due(now_s):
                 continue
-            if tree.forest is None:
+            if tree.table is None:
                 record = read_record(self._paths.shim_record(spec.name))
                 tree.root = record.shim_pid if record is not None and record.token == item.token else None
                 tree.directory = own_directory(tree.directory, directories)
             source = "" if item.sample is None else item.sample.source
             quiet = spec.source(source) in SILENT
-            tree.look(forest, now_s, leader=spec.progress is Progress.NONE, witnesses=quiet, tasks=self._tasks)
+            tree.look(table, now_s, leader=spec.progress is Progress.NONE, witnesses=quiet, tasks=self._tasks)
 
     def doing(self) -> dict[int, tuple[str, int]]:
         """The current activity of each worker that beats: process id -> (phase, environment steps so far)."""
@@ -233,32 +235,32 @@ class LocalProbes:
 
     def _read(self, item: _Watched) -> Sample:
         state = self._state(item)
-        heard = self._edges.heard(item.spec.name, item.token)
+        notified = self._edges.state_of(item.spec.name, item.token)
         match item.spec.progress:
             case Progress.BEAT:
-                return self._from_beat(item, state, heard)
+                return self._from_beat(item, state, notified)
             case Progress.AUTO:
-                return self._from_best(item, state, heard)
+                return self._from_best(item, state, notified)
             case Progress.LOG:
                 self._note_growth(item, self._logs(item))
             case Progress.FILES:
                 self._note_growth(item, growth.files(self._paths, item.spec))
             case Progress.FIGURES | Progress.NOTIFY | Progress.NONE:
                 pass
-        return self._unless_known(item, item.spec.progress, state, heard)
+        return self._unless_known(item, item.spec.progress, state, notified)
 
-    def _unless_known(self, item: _Watched, source: Progress, state: str | None, heard: Heard | None) -> Sample:
-        told = self._told(item)
-        known = source, state, heard, item.grown.at_s, told and (told.figures, told.fault)
+    def _unless_known(self, item: _Watched, source: Progress, state: str | None, notified: NotifyState | None) -> Sample:
+        reading = self._figure_reading(item)
+        known = source, state, notified, item.grown.at_s, reading and (reading.figures, reading.fault)
         if item.sample is None or known != item.known:
-            made = self._without_beat(item, source, state, heard, told)
-            item.known, item.sample = known, completed(made, item.spec, told)
+            made = self._without_beat(item, source, state, notified, reading)
+            item.known, item.sample = known, completed(made, item.spec, reading)
         return item.sample
 
-    def _told(self, item: _Watched) -> Told | None:
+    def _figure_reading(self, item: _Watched) -> FigureReading | None:
         return None if self._figures is None else self._figures.newest(item.spec.name, item.token)
 
-    def _from_best(self, item: _Watched, state: str | None, heard: Heard | None) -> Sample:
+    def _from_best(self, item: _Watched, state: str | None, notified: NotifyState | None) -> Sample:
         """Read the best source that has data now. After the first beat, beats stay the source: a missing file is only lost.
 
         Notifications become the source with the second message that reports progress: many programs send only READY=1.
@@ -268,36 +270,38 @@ class LocalProbes:
             beat = contract.read_beat(self._paths.beat(item.spec.name, item.attempt))
             item.beat = beat if beat is not None and beat.token == item.token else None
         if item.beat is not None:
-            made = replace(self._from_beat(item, state, heard), source=Progress.BEAT.value)
-            item.sample = completed(made, item.spec, self._told(item))
+            made = replace(self._from_beat(item, state, notified), source=Progress.BEAT.value)
+            item.sample = completed(made, item.spec, self._figure_reading(item))
             return item.sample
-        if heard is not None and heard.pings > 1:
-            return self._unless_known(item, Progress.NOTIFY, state, heard)
+        if notified is not None and notified.pings > 1:
+            return self._unless_known(item, Progress.NOTIFY, state, notified)
         self._note_growth(item, self._logs(item) | (growth.files(self._paths, item.spec) if item.spec.progress_glob else {}))
-        told = self._told(item)
-        has_figures = told is not None and told.speaks(self._clock.now_s())
-        return self._unless_known(item, Progress.FIGURES if has_figures else Progress.LOG, state, heard)
+        reading = self._figure_reading(item)
+        has_figures = reading is not None and reading.shows_progress(self._clock.now_s())
+        return self._unless_known(item, Progress.FIGURES if has_figures else Progress.LOG, state, notified)
 
     def _without_beat(
-        self, item: _Watched, source: Progress, state: str | None, heard: Heard | None, told: Told | None
-    ) -> Sample:
+        self, item: _Watched, source: Progress, state: str | None, notified: NotifyState | None,
+        reading: FigureReading | None,
+    ) -> Sample:  # fmt: skip
         """A reading that depends only on the arguments and the growth: equal inputs give an equal reading."""
         if item.spec.progress is Progress.AUTO:
-            return replace(self._without_beat_of(item, source, state, heard, told), source=source.value)
-        return self._without_beat_of(item, source, state, heard, told)
+            return replace(self._without_beat_of(item, source, state, notified, reading), source=source.value)
+        return self._without_beat_of(item, source, state, notified, reading)
 
     def _without_beat_of(
-        self, item: _Watched, source: Progress, state: str | None, heard: Heard | None, told: Told | None
-    ) -> Sample:
+        self, item: _Watched, source: Progress, state: str | None, notified: NotifyState | None,
+        reading: FigureReading | None,
+    ) -> Sample:  # fmt: skip
         match source:
             case Progress.NOTIFY:
-                return self._from_edges(item, state, heard)
+                return self._from_edges(item, state, notified)
             case Progress.FIGURES:
-                return self._moved(item, state, heard, None if told is None else told.figures.moved_at_s)
+                return self._moved(item, state, notified, None if reading is None else reading.figures.moved_at_s)
             case Progress.NONE:
-                return Sample(item.token, state, ready=state is not None, status=heard.status if heard else "")
+                return Sample(item.token, state, ready=state is not None, status=notified.status if notified else "")
             case _:
-                return self._from_growth(item, state, heard)
+                return self._from_growth(item, state, notified)
 
     @staticmethod
     def _state(item: _Watched) -> str | None:
@@ -345,24 +349,24 @@ class LocalProbes:
         item.mapped = None
         return None
 
-    def _from_witnesses(self, item: _Watched, state: str | None, heard: Heard | None) -> Sample:
+    def _from_witnesses(self, item: _Watched, state: str | None, notified: NotifyState | None) -> Sample:
         ticks = procfs.cpu_ticks(item.pid)
         self._note_growth(item, self._logs(item) | ({} if ticks is None else {"cpu": (ticks, 0)}))
         return Sample(
             item.token, state, progress_at_s=item.grown.at_s, phase="training", beat_lost=True,
-            status=heard.status if heard else "",
+            status=notified.status if notified else "",
         )  # fmt: skip
 
-    def _from_beat(self, item: _Watched, state: str | None, heard: Heard | None) -> Sample:
+    def _from_beat(self, item: _Watched, state: str | None, notified: NotifyState | None) -> Sample:
         beat = item.beat = self._newest_beat(item)
         if item.lost_at_s is not None and self._clock.now_s() - item.lost_at_s >= _LOST_S:
-            return self._from_witnesses(item, state, heard)
+            return self._from_witnesses(item, state, notified)
         if beat is None:
-            return Sample(item.token, state, status=heard.status if heard else "")
+            return Sample(item.token, state, status=notified.status if notified else "")
         deadline_s = None
         if beat.phase_deadline_ns != contract.NO_DEADLINE:
             deadline_s = self._clock.from_boot_ns(beat.phase_deadline_ns)
-        return beat_sample(beat, state, self._stamp, deadline_s, heard.status if heard else "")
+        return beat_sample(beat, state, self._stamp, deadline_s, notified.status if notified else "")
 
     def _stamp(self, at_ns: int) -> float | None:
         """A worker's own time stamp as journal time; None when it never set it, or took it from another clock."""
@@ -371,43 +375,43 @@ class LocalProbes:
         at_s = self._clock.from_boot_ns(at_ns)
         return at_s if at_s <= self._clock.now_s() + _FUTURE_S else None
 
-    def _from_edges(self, item: _Watched, state: str | None, heard: Heard | None) -> Sample:
-        if heard is None:
+    def _from_edges(self, item: _Watched, state: str | None, notified: NotifyState | None) -> Sample:
+        if notified is None:
             return Sample(item.token, state)
         at = self._clock.from_boot_ns
-        phase = "leaving" if heard.stopping else "training" if heard.ready else None
+        phase = "leaving" if notified.stopping else "training" if notified.ready else None
         return Sample(
             token=item.token,
             proc_state=state,
-            progress_at_s=None if heard.progress_ns is None else at(heard.progress_ns),
+            progress_at_s=None if notified.progress_ns is None else at(notified.progress_ns),
             phase=phase,
             phase_since_s=None if phase is None else item.since_s,
-            phase_deadline_s=None if heard.deadline_ns is None else at(heard.deadline_ns),
-            ready=heard.ready,
-            steps=heard.steps,
-            ckpt_step=heard.ckpt_step,
-            ckpt_at_s=None if heard.ckpt_ns is None else at(heard.ckpt_ns),
-            ckpt_count=heard.ckpt_count,
-            status=heard.status,
+            phase_deadline_s=None if notified.deadline_ns is None else at(notified.deadline_ns),
+            ready=notified.ready,
+            steps=notified.steps,
+            ckpt_step=notified.ckpt_step,
+            ckpt_at_s=None if notified.ckpt_ns is None else at(notified.ckpt_ns),
+            ckpt_count=notified.ckpt_count,
+            status=notified.status,
         )
 
     def _note_growth(self, item: _Watched, seen: growth.Seen) -> None:
         item.grown.note(seen, self._clock.now_s())
 
-    def _from_growth(self, item: _Watched, state: str | None, heard: Heard | None) -> Sample:
-        return self._moved(item, state, heard, item.grown.at_s)
+    def _from_growth(self, item: _Watched, state: str | None, notified: NotifyState | None) -> Sample:
+        return self._moved(item, state, notified, item.grown.at_s)
 
-    def _moved(self, item: _Watched, state: str | None, heard: Heard | None, grown_at_s: float | None) -> Sample:
-        if item.spec.progress is Progress.AUTO and heard is not None and heard.progress_ns is not None:
-            grown_at_s = max(self._clock.from_boot_ns(heard.progress_ns), grown_at_s or 0.0)
+    def _moved(self, item: _Watched, state: str | None, notified: NotifyState | None, grown_at_s: float | None) -> Sample:
+        if item.spec.progress is Progress.AUTO and notified is not None and notified.progress_ns is not None:
+            grown_at_s = max(self._clock.from_boot_ns(notified.progress_ns), grown_at_s or 0.0)
         return Sample(
             token=item.token,
             proc_state=state,
             progress_at_s=grown_at_s,
             phase="training" if grown_at_s is not None else None,
             ready=grown_at_s is not None,
-            steps=heard.steps if heard else None,
-            status=heard.status if heard else "",
+            steps=notified.steps if notified else None,
+            status=notified.status if notified else "",
         )
 
     def _logs(self, item: _Watched) -> growth.Seen:
@@ -481,21 +485,21 @@ def beat_sample(
     )
 
 
-def completed(sample: Sample, spec: ProgramSpec, told: Told | None) -> Sample:
+def completed(sample: Sample, spec: ProgramSpec, reading: FigureReading | None) -> Sample:
     """The sample, with figures from the program's own output where no better source has a value."""
     wanted = spec.figures.target_steps
     if wanted is not None and sample.target is None:
         sample = replace(sample, target=wanted, target_kind="env_steps")
-    if told is None:
+    if reading is None:
         return sample
-    found = told.figures
+    found = reading.figures
     gaps = {name: value for name, value in _of_figures(found).items() if value is not None and getattr(sample, name) is None}
     if "target" in gaps:
         gaps["target_kind"] = "env_steps"
     if sample.steps is None:
         gaps["first_step"] = found.first_step
     own = {name: value for name, value in found.values.items() if name not in _OWN}
-    return replace(sample, **gaps, figures={**own, **sample.figures}, unread=told.fault)
+    return replace(sample, **gaps, figures={**own, **sample.figures}, unread=reading.fault)
 
 
 def _of_figures(found: Figures) -> dict[str, Any]:

@@ -212,7 +212,7 @@ def _as_attempt(body: Any) -> RunningAttempt | None:
     return record if tuple(kinds) == (str, str, int, str, int, int, int, int, int, int, str) else None
 
 
-def sweep(
+def kill_attempt(
     token: str, shim: tuple[int, int] | None, spare: int | None = None, more: Callable[[], Iterable[int]] = tuple
 ) -> tuple[str, ...]:
     """SIGKILL every process of an attempt and wait until all are gone; returns their names, but not that of pid `spare`.
@@ -264,11 +264,11 @@ class LocalLauncher:
 
     def __init__(
         self, paths: Paths, boot_id: str, inbox: Inbox, clock: Clock, groups: cgroups.Cgroups = cgroups.NONE,
-        come_home: orphans.Orphans = orphans.NONE,
+        adopted_orphans: orphans.Orphans = orphans.NONE,
         last_step: Callable[[str, str], int | None] = lambda _program, _token: None,
     ) -> None:  # fmt: skip
         """`last_step` returns the newest step in an attempt's own output; it may block for some seconds."""
-        self._groups, self._orphans, self._last_step = groups, come_home, last_step
+        self._groups, self._orphans, self._last_step = groups, adopted_orphans, last_step
         self._paths, self._boot_id, self._inbox, self._clock = paths, boot_id, inbox, clock
         self._guard = threading.Lock()  # protects `_live` and its pidfds; never held during I/O that can block
         self._live: dict[str, _Live] = {}
@@ -330,7 +330,7 @@ class LocalLauncher:
         answer = self._read_answer(live)
         record = _as_attempt(answer)
         if record is None:
-            self._give_up(live, answer)
+            self._fail_start(live, answer)
             return
         if not record.cgroup:  # the shim got no cgroup, or could not enter it
             cgroups.forget_note(self._paths.attempt_dir(spec.name, attempt, token))
@@ -388,15 +388,15 @@ class LocalLauncher:
             return {}
         return answer if isinstance(answer, dict) else {}
 
-    def _give_up(self, live: _Live, answer: dict[str, Any]) -> None:
+    def _fail_start(self, live: _Live, answer: dict[str, Any]) -> None:
         """No worker was started. Wait until the shim is gone and make sure that it left nothing."""
         assert live.shim is not None  # noqa: S101
         if "spawn_error" not in answer:
             procfs.send(live.shim_fd, signal.SIGTERM)  # whatever it does now, we could not watch it
-        shim = live.shim.pid, (procfs.read_stat(live.shim.pid) or _NOBODY).start_ticks
+        shim = live.shim.pid, (procfs.read_stat(live.shim.pid) or _NO_PROCESS).start_ticks
         status = live.shim.wait()
         if "spawn_error" not in answer:
-            sweep(live.token, shim)
+            kill_attempt(live.token, shim)
         self._forget(live)
         self._groups.end(live.token)
         how = f"signal {-status}" if status < 0 else f"exit code {status}"
@@ -469,7 +469,7 @@ class LocalLauncher:
             if procfs.wait_gone(fd, _KILL_PATIENCE_S):
                 return
             self._groups.kill_all(token)
-            sweep(token, shim, more=self._others(token, shim[1] if shim else None))  # the shim carries the mark too
+            kill_attempt(token, shim, more=self._others(token, shim[1] if shim else None))  # the shim carries the mark too
         finally:
             os.close(fd)
 
@@ -564,7 +564,7 @@ class LocalLauncher:
         try:
             ending = endings.read_ending(*args, attempt.logs_from, self._clock.from_boot_ns)
             if ending is None:
-                leftovers = sweep(
+                leftovers = kill_attempt(
                     live.token, (attempt.shim_pid, attempt.shim_start_ticks), spare=attempt.pid,
                     more=self._others(live.token, attempt.shim_start_ticks),
                 )  # fmt: skip
@@ -700,7 +700,7 @@ class LocalLauncher:
             time.sleep(_POLL_S)  # a shim that is just starting, or just leaving
 
     def _end_unrecorded(self, program: str, number: int, token: str) -> None:
-        ended = sweep(token, None, more=lambda: self._groups.members(token))
+        ended = kill_attempt(token, None, more=lambda: self._groups.members(token))
         log.warning("unrecorded_attempt_ended", program=program, attempt=number, processes=ended)
 
     def _of_another_boot(self, program: str, token: str) -> bool:
@@ -752,7 +752,7 @@ class LocalLauncher:
         if shim is not None:
             self._reap_orphan(*shim)
         more = self._others(token, shim[1] if shim else None)
-        leftovers = sweep(token, shim, spare=record.pid if record else None, more=more)
+        leftovers = kill_attempt(token, shim, spare=record.pid if record else None, more=more)
         self._groups.end(token)
         from_bytes = record.logs_from if record else (0, 0)
         ending = endings.read_ending(paths, program, number, token, from_bytes, self._clock.from_boot_ns)
@@ -845,7 +845,7 @@ def _attempt_number(name: str) -> int | None:
     return None if found is None else int(found[1])
 
 
-_NOBODY: Final = procfs.Stat(0, "", "X", 0, 0, 0, 0, 0)
+_NO_PROCESS: Final = procfs.Stat(0, "", "X", 0, 0, 0, 0, 0)
 
 
 def signal_number(name: str) -> int:

@@ -28,14 +28,14 @@ from workers import contract
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
-    from supervisor.adapters.procfs import Forest, Process
+    from supervisor.adapters.procfs import Process, ProcessTable
     from supervisor.adapters.threads import Tasks
 
 _SCAN_S: Final = 2.0
 _WHOLE_S: Final = 10.0
 _SCAN_SHARE: Final = 0.01  # of a core
 _SCAN_MOST_S: Final = 5.0
-_WEIGH_S: Final = 5.0  # between two counts: this averages out a thread that wakes up now and then
+_MEASURE_S: Final = 5.0  # between two counts: this averages out a thread that wakes up now and then
 _FILES_S: Final = 30.0
 _HELD_S: Final = 30.0  # in state D without a tick of CPU time: short waits for a disk are normal
 _MOST_ASKED: Final = 64  # processes of one tree whose reads and writes are counted
@@ -48,24 +48,24 @@ class Scans:
     """The newest scan of /proc; a new one when it is due."""
 
     def __init__(self) -> None:
-        self._forest: Forest | None = None
+        self._table: ProcessTable | None = None
         self._due_s = self._whole_due_s = 0.0
 
     def is_due(self, now_s: float) -> bool:
         """Whether the next call of `newest` makes a new scan."""
-        return self._forest is None or now_s >= self._due_s or self._due_s - now_s > _SCAN_MOST_S
+        return self._table is None or now_s >= self._due_s or self._due_s - now_s > _SCAN_MOST_S
 
-    def newest(self, now_s: float, again: Container[int] = ()) -> Forest:
+    def newest(self, now_s: float, again: Container[int] = ()) -> ProcessTable:
         """The newest scan; the same object until something has changed. `again`: processes to read again in any case."""
-        if self._forest is None or self.is_due(now_s):
+        if self._table is None or self.is_due(now_s):
             began_s = time.thread_time()
-            if self._forest is None or not 0.0 < self._whole_due_s - now_s <= _WHOLE_S:
-                self._forest, self._whole_due_s = procfs.scan(), now_s + _WHOLE_S
+            if self._table is None or not 0.0 < self._whole_due_s - now_s <= _WHOLE_S:
+                self._table, self._whole_due_s = procfs.scan(), now_s + _WHOLE_S
             else:
-                self._forest = procfs.scan(self._forest, again)
+                self._table = procfs.scan(self._table, again)
             took_s = time.thread_time() - began_s
             self._due_s = now_s + min(_SCAN_MOST_S, max(_SCAN_S, took_s / _SCAN_SHARE))
-        return self._forest
+        return self._table
 
 
 @dataclass(slots=True)
@@ -76,14 +76,14 @@ class Tree:
     start_ticks: int | None  # None: it was gone already
     directory: str  # that holds its own files; empty: not examined
     root: int | None = None  # its shim
-    forest: Forest | None = None  # the scan in which it was last examined
+    table: ProcessTable | None = None  # the scan in which it was last examined
     pids: tuple[int, ...] = ()
     halted: tuple[Halted, ...] = ()
     witness_at_s: float | None = None
     witness: str = ""
-    asked: bool = False  # whether witnesses are read
+    reads_witnesses: bool = False
     _still: dict[tuple[int, int], tuple[str, float, int]] = field(default_factory=dict)  # state, since, CPU ticks
-    _weighed: TreeUsage | None = None
+    _measured: TreeUsage | None = None
     _written_ns: int | None = None
     _files_due_s: float = 0.0
     _looking: bool = False
@@ -95,32 +95,32 @@ class Tree:
 
     def wants(self, now_s: float, state: str | None) -> tuple[int, ...]:
         """Processes that must be read again. `state` is the worker's last known state."""
-        weigh = self._weighed is not None and now_s - self._weighed.at_s >= _WEIGH_S
-        return (*self.pids, self.worker) if weigh or state == "T" or self.halted else self.pids
+        measure_due = self._measured is not None and now_s - self._measured.at_s >= _MEASURE_S
+        return (*self.pids, self.worker) if measure_due or state == "T" or self.halted else self.pids
 
     def is_due(self, now_s: float) -> bool:
         """Whether the tree must be examined although nothing in it has changed."""
-        weigh = self.asked and (self._weighed is None or now_s - self._weighed.at_s >= _WEIGH_S)
-        return self.forest is None or weigh or bool(self._still)
+        measure_due = self.reads_witnesses and (self._measured is None or now_s - self._measured.at_s >= _MEASURE_S)
+        return self.table is None or measure_due or bool(self._still)
 
-    def look(self, forest: Forest, now_s: float, *, leader: bool, witnesses: bool, tasks: Tasks) -> None:
+    def look(self, table: ProcessTable, now_s: float, *, leader: bool, witnesses: bool, tasks: Tasks) -> None:
         """Examine the tree in a new scan. `leader`: judge the worker's own state here too; `witnesses`: read them."""
-        self.forest, self.asked = forest, witnesses
-        members = self._members(forest)
+        self.table, self.reads_witnesses = table, witnesses
+        members = self._members(table)
         self.pids = tuple(sorted(process.pid for process in members if process.pid != self.worker))
-        self._note_still(members, now_s, leader=leader)
+        self._note_halted(members, now_s, leader=leader)
         if witnesses:
-            self._weigh(forest, members, now_s, tasks)
+            self._measure(table, members, now_s, tasks)
         else:
-            self._weighed, self.witness_at_s, self.witness = None, None, ""
+            self._measured, self.witness_at_s, self.witness = None, None, ""
 
-    def _members(self, forest: Forest) -> list[Process]:
-        worker = forest.processes.get(self.worker)
+    def _members(self, table: ProcessTable) -> list[Process]:
+        worker = table.processes.get(self.worker)
         if worker is None or worker.start_ticks != self.start_ticks:
-            return [] if self.root is None else forest.below(self.root)
-        return forest.below(self.root) if worker.parent == self.root else [worker, *forest.below(self.worker)]
+            return [] if self.root is None else table.below(self.root)
+        return table.below(self.root) if worker.parent == self.root else [worker, *table.below(self.worker)]
 
-    def _note_still(self, members: list[Process], now_s: float, *, leader: bool) -> None:
+    def _note_halted(self, members: list[Process], now_s: float, *, leader: bool) -> None:
         still: dict[tuple[int, int], tuple[str, float, int]] = {}
         halted = []
         for process in members:
@@ -135,11 +135,11 @@ class Tree:
                 halted.append(Halted(process.pid, process.start_ticks, process.name, process.state, since_s))
         self._still, self.halted = still, tuple(halted)
 
-    def _weigh(self, forest: Forest, members: list[Process], now_s: float, tasks: Tasks) -> None:
-        before = self._weighed
-        if before is not None and now_s - before.at_s < _WEIGH_S:
+    def _measure(self, table: ProcessTable, members: list[Process], now_s: float, tasks: Tasks) -> None:
+        before = self._measured
+        if before is not None and now_s - before.at_s < _MEASURE_S:
             return
-        now = TreeUsage(now_s, self._cpu_s(forest, members))
+        now = TreeUsage(now_s, self._cpu_s(table, members))
         by = "" if before is None else works(replace(before, io_bytes=None, written_ns=None), now)
         if not by:
             self._look_at_files(now_s, tasks)
@@ -147,11 +147,11 @@ class Tree:
             by = "" if before is None else works(before, now)
         if by:
             self.witness_at_s, self.witness = now_s, by
-        self._weighed = now
+        self._measured = now
 
-    def _cpu_s(self, forest: Forest, members: list[Process]) -> float:
+    def _cpu_s(self, table: ProcessTable, members: list[Process]) -> float:
         """The CPU time, with that of ended children. The shim's own count contains orphans that it inherited and reaped."""
-        shim = None if self.root is None else forest.processes.get(self.root)
+        shim = None if self.root is None else table.processes.get(self.root)
         ticks = sum(process.ticks + process.ended_ticks for process in members)
         return (ticks + (0 if shim is None else shim.ended_ticks)) / _TICKS_PER_S
 
@@ -167,13 +167,13 @@ class Tree:
             self._looking = False
 
 
-def touched(before: Forest | None, forest: Forest, roots: Container[int]) -> set[int] | None:
+def changed_roots(before: ProcessTable | None, table: ProcessTable, roots: Container[int]) -> set[int] | None:
     """The roots of the trees in which something has changed; None: any may have changed."""
-    if before is None or forest.changed is None:
+    if before is None or table.changed is None:
         return None
     found = set()
-    for pid in forest.changed:
-        for processes in (forest.processes, before.processes):
+    for pid in table.changed:
+        for processes in (table.processes, before.processes):
             at, process = pid, processes.get(pid)
             while process is not None and at not in roots:
                 at, process = process.parent, processes.get(process.parent)

@@ -75,9 +75,9 @@ class Recording:
         self._db.execute(f"PRAGMA journal_size_limit = {_MOST_WAL_BYTES}")
         _make_tables(self._db)  # also adds the columns that are new in this version
         self._subjects = _Subjects.of_all(self._db)
-        newest = [self._edge("max", sheet, TIERS[0]) for sheet in SHEETS.values()]
+        newest = [self._min_or_max_time("max", sheet, TIERS[0]) for sheet in SHEETS.values()]
         if any(at_s is not None and at_s > now_s + _BEGUN_ANEW_S for at_s in newest):
-            raise NotUsable(f"{self._path} is of another journal's time")
+            raise NotUsable(f"{self._path} has rows that are newer than this journal")
 
     def in_place(self) -> bool:
         """Whether the path still leads to this file."""
@@ -141,16 +141,16 @@ class Recording:
 
     def _oldest(self, tier: Tier, now_s: float) -> float:
         """The time of a tier's oldest row; `now_s` if the tier has no row."""
-        known = [self._edge("min", sheet, tier) for sheet in SHEETS.values()]
+        known = [self._min_or_max_time("min", sheet, tier) for sheet in SHEETS.values()]
         return min((at_s for at_s in known if at_s is not None), default=now_s)
 
-    def _edge(self, which: str, sheet: Sheet, tier: Tier) -> float | None:
+    def _min_or_max_time(self, which: str, sheet: Sheet, tier: Tier) -> float | None:
         """The `min` or `max` of a table's times."""
         found: float | None = self._db.execute(f"SELECT {which}(at_s) FROM {_table(sheet, tier)}").fetchone()[0]  # noqa: S608
         return found
 
     def _folded_until(self, sheet: Sheet, tier: Tier) -> float:
-        newest_s = self._edge("max", sheet, tier)
+        newest_s = self._min_or_max_time("max", sheet, tier)
         return 0.0 if newest_s is None else newest_s + tier.period_s
 
 

@@ -39,7 +39,7 @@ class Recorder:
         self._directory = Remembered(path.parent)
         self._directory.renew()
         self._recording: Recording | None = None
-        self._cared_s = 0.0
+        self._maintained_s = 0.0
         self._failed_s = -inf
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
@@ -59,10 +59,10 @@ class Recorder:
             if self._most_mb() > 0 and self._is_ours():
                 self._record(self._clock.now_s())
         except NotUsable as error:
-            self._let_go()
+            self._close()
             self._begin_anew(error)
         except Exception as error:  # noqa: BLE001  the next period may succeed; a daemon without curves still trains
-            self._let_go()
+            self._close()
             now_s = self._clock.now_s()
             if now_s - self._failed_s > _OVER_AFTER_S:
                 log.error("nothing_recorded", path=str(self._path), error=str(error))  # noqa: TRY400  no traceback for a disk
@@ -71,15 +71,15 @@ class Recorder:
     def _record(self, now_s: float) -> None:
         if self._recording is not None and not self._recording.in_place():
             log.warning("recording_removed", path=str(self._path))
-            self._let_go()
+            self._close()
             remove_leftovers(self._path)
         if self._recording is None:
             self._recording = Recording(self._path, now_s=now_s)
         self._recording.add(self._take())
-        if bucket_of(now_s, TIERS[1].period_s) != bucket_of(self._cared_s, TIERS[1].period_s):
+        if bucket_of(now_s, TIERS[1].period_s) != bucket_of(self._maintained_s, TIERS[1].period_s):
             self._recording.fold(now_s)
             self._recording.forget(now_s, self._most_mb() * _MIB)
-            self._cared_s = now_s
+            self._maintained_s = now_s
 
     def _is_ours(self) -> bool:
         """Whether the state directory is still the one from the start.
@@ -97,7 +97,7 @@ class Recorder:
         else:
             log.warning("recording_set_aside", why=str(why), kept_as=str(aside))
 
-    def _let_go(self) -> None:
+    def _close(self) -> None:
         if self._recording is not None:
             self._recording.close()
             self._recording = None
@@ -106,5 +106,5 @@ class Recorder:
         while not self._over.wait(TIERS[0].period_s):
             self.record()
         self.record()
-        self._let_go()
+        self._close()
         self._directory.close()

@@ -34,7 +34,7 @@ _TABLE_FILE: Final = "tasks.json"
 Table = dict[int, Tag]
 
 
-class Missing(ValueError):
+class TableMissing(ValueError):
     """The table does not exist, or its file holds no valid table."""
 
 
@@ -61,7 +61,7 @@ class Arrays:
         self._known[token] = table
         return ArrayTag(self._mark, group, token), table
 
-    def place(self, token: str) -> tuple[str, int] | None:
+    def task_of(self, token: str) -> tuple[str, int] | None:
         """The array's token and the task number of an attempt. Searches only tables that were already written or read."""
         for array, table in self._known.items():
             for task, tag in table.items():
@@ -99,23 +99,23 @@ class Arrays:
         if token not in self._known:
             try:
                 self._known[token] = self._read(token)
-            except Missing:
+            except TableMissing:
                 failed[token] = True
             except OSError:
                 failed[token] = False
         return self._known.get(token, {})
 
     def _read(self, token: str) -> Table:
-        """Raises Missing, or OSError if the table may exist but cannot be read."""
+        """Raises TableMissing, or OSError if the table may exist but cannot be read."""
         try:
             body: Any = json.loads((self.directory(token) / _TABLE_FILE).read_bytes())
         except (FileNotFoundError, ValueError) as error:
-            raise Missing(token) from error
+            raise TableMissing(token) from error
         rows = body.items() if isinstance(body, dict) else ()
         try:
             return {int(task): Tag(self._mark, str(name), int(attempt), str(own)) for task, (name, attempt, own) in rows}
         except (TypeError, ValueError) as error:
-            raise Missing(token) from error
+            raise TableMissing(token) from error
 
     def prune(self, in_use: Collection[str]) -> None:
         """Remove the tables whose attempts are all gone. `in_use`: tokens of live attempts. Raises OSError."""
@@ -123,7 +123,7 @@ class Arrays:
         for directory in list(parent.iterdir()) if parent.is_dir() else []:
             try:
                 table = self._known.get(directory.name) or self._read(directory.name)
-            except Missing:
+            except TableMissing:
                 table = {}
             if not any(tag.token in in_use or self._has_directory(tag) for tag in table.values()):
                 self.remove(directory.name)

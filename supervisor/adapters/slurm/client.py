@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeVar
 
 from supervisor.adapters.slurm import reading
-from supervisor.adapters.slurm.reading import FIELD, RECORD, Garbage
+from supervisor.adapters.slurm.reading import FIELD, RECORD, ParseError
 from supervisor.policy.cluster.jobs import Job, Node, Partition
 from supervisor.printable import printable
 from supervisor.records import dataclass
@@ -30,7 +30,7 @@ Why = Literal["timeout", "unreachable", "garbage", "missing"]
 Found = TypeVar("Found")
 
 CALLS_A_POLL: Final = 2
-MAY_BE_ITS_NODE: Final = frozenset({"FAILED", "CANCELLED"})  # after these job states the launcher also queries the nodes
+NODE_SUSPECT_STATES: Final = frozenset({"FAILED", "CANCELLED"})  # after these job states the launcher also queries the nodes
 _MOST_SAID: Final = 600
 _KEPT: Final = frozenset({"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "SLURM_CONF_SERVER"})
 _TOOLS: Final = ("SLURM_", "SLURMD_", "SBATCH_", "SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SALLOC_", "SCONTROL_", "SRUN_")
@@ -88,7 +88,7 @@ class Jobs:
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _CommandOutput:
     code: int
     out: str
     err: str
@@ -110,25 +110,25 @@ class Slurm:
 
     def submit(self, script: str, options: Sequence[str] = (), *, cwd: str = "/") -> Submitted | SlurmRefused | Unknown:
         """Submit a batch script, which begins with `#!`. `options` override the script's #SBATCH lines."""
-        said = self._run(["sbatch", "--parsable", *options], given=script, cwd=cwd)
-        if isinstance(said, Unknown):
-            return said
-        numbers = [match[1] for line in said.out.splitlines() if (match := _SUBMITTED.match(line.strip()))]
+        output = self._run(["sbatch", "--parsable", *options], given=script, cwd=cwd)
+        if isinstance(output, Unknown):
+            return output
+        numbers = [match[1] for line in output.out.splitlines() if (match := _SUBMITTED.match(line.strip()))]
         if len(numbers) == 1:
             return Submitted(int(numbers[0]))
-        if said.code == 0:
-            return Unknown(f"sbatch: an answer without a job's number: {printable(said.out.strip())[:200]!r}", "garbage")
-        answer = _refusal("sbatch", said)
-        if isinstance(answer, SlurmRefused) and not _SBATCH_SAYS.search(said.err):
+        if output.code == 0:
+            return Unknown(f"sbatch: an answer without a job's number: {printable(output.out.strip())[:200]!r}", "garbage")
+        answer = _refusal("sbatch", output)
+        if isinstance(answer, SlurmRefused) and not _SBATCH_SAYS.search(output.err):
             return Unknown(answer.words, "garbage")  # a site's wrapper around sbatch failed, perhaps after the submission
         return answer
 
     def would_take(self, script: str) -> Done | SlurmRefused | Unknown:
         """Check whether Slurm would accept this script. Submits nothing."""
-        said = self._run(["sbatch", "--test-only"], given=script)
-        if isinstance(said, Unknown):
-            return said
-        return Done() if said.code == 0 else _refusal("sbatch", said)
+        output = self._run(["sbatch", "--test-only"], given=script)
+        if isinstance(output, Unknown):
+            return output
+        return Done() if output.code == 0 else _refusal("sbatch", output)
 
     def jobs(self, wanted: Collection[str] = ()) -> Jobs | Unknown:
         """All jobs of this user. `wanted`: `Job.target`s to look up in any case, even if they ended long ago."""
@@ -140,10 +140,12 @@ class Slurm:
         if not missing:
             return Jobs(tuple(found))
         if self.calls - before >= CALLS_A_POLL:
-            return Jobs(tuple(found), unread="squeue had to be asked twice: the accounting is asked next time")
-        if any(job.target in wanted and job.state in MAY_BE_ITS_NODE for job in found):
-            return Jobs(tuple(found), unread="a job failed and its node is asked for: the accounting is asked next time")
-        past = self._past(missing)
+            return Jobs(tuple(found), unread="squeue had to run twice; sacct is queried at the next poll")
+        if any(job.target in wanted and job.state in NODE_SUSPECT_STATES for job in found):
+            return Jobs(
+                tuple(found), unread="a job failed, so sinfo is queried for its node; sacct is queried at the next poll"
+            )
+        past = self._accounting_jobs(missing)
         if isinstance(past, Unknown):
             return Jobs(tuple(found), unread=past.words)
         # If the controller never reported a job's end, the accounting lists the job as running for ever. So only ended jobs
@@ -200,13 +202,13 @@ class Slurm:
             text = self._read(["squeue", *filters, "--array", "--noheader", "-O", form], reading.jobs_in_text)
             if not isinstance(text, Unknown) or text.why != "garbage":
                 return text
-        answer = self._read(["squeue", "--json", *filters], lambda said: reading.jobs_in_json(said, os.getuid()))
+        answer = self._read(["squeue", "--json", *filters], lambda output: reading.jobs_in_json(output, os.getuid()))
         if not self._by_json and isinstance(answer, Unknown):
             return text
         self._by_json = True
         return answer
 
-    def _past(self, targets: Sequence[str]) -> list[Job] | Unknown:
+    def _accounting_jobs(self, targets: Sequence[str]) -> list[Job] | Unknown:
         """Jobs from the accounting database, or none if the cluster has no accounting.
 
         The controller was already asked for ended jobs.
@@ -224,25 +226,25 @@ class Slurm:
         return answer
 
     def _ask(self, argv: Sequence[str]) -> Done | SlurmRefused | Unknown:
-        said = self._run(argv)
-        if isinstance(said, Unknown):
-            return said
+        output = self._run(argv)
+        if isinstance(output, Unknown):
+            return output
         # scancel prints "Invalid job id" and still exits with 0, so stderr must be empty, too.
-        return Done() if said.code == 0 and not said.err.strip() else _refusal(argv[0], said)
+        return Done() if output.code == 0 and not output.err.strip() else _refusal(argv[0], output)
 
     def _read(self, argv: Sequence[str], parse: Callable[[str], Found]) -> Found | Unknown:
-        said = self._run(argv)
-        if isinstance(said, Unknown):
-            return said
-        if said.code:
-            refusal = _refusal(argv[0], said)
+        output = self._run(argv)
+        if isinstance(output, Unknown):
+            return output
+        if output.code:
+            refusal = _refusal(argv[0], output)
             return refusal if isinstance(refusal, Unknown) else Unknown(refusal.words, "garbage")
         try:
-            return parse(said.out)
-        except Garbage as error:
+            return parse(output.out)
+        except ParseError as error:
             return Unknown(printable(error), "garbage")
 
-    def _run(self, argv: Sequence[str], *, given: str = "", cwd: str = "/") -> _Said | Unknown:
+    def _run(self, argv: Sequence[str], *, given: str = "", cwd: str = "/") -> _CommandOutput | Unknown:
         self.calls += 1
         command = str(Path(self._directory, argv[0])) if self._directory else argv[0]
         try:
@@ -263,7 +265,7 @@ class Slurm:
                     with contextlib.suppress(OSError):
                         pipe.close()
             return Unknown(f"{argv[0]} has not answered within {self._timeout_s:g} s", "timeout")
-        return _Said(process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+        return _CommandOutput(process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
 
 
 def environment() -> dict[str, str]:
@@ -280,14 +282,14 @@ def environment() -> dict[str, str]:
     return kept | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
 
 
-def _refusal(command: str, said: _Said) -> SlurmRefused | Unknown:
+def _refusal(command: str, output: _CommandOutput) -> SlurmRefused | Unknown:
     """`SlurmRefused` if Slurm itself rejected the request; `Unknown` if Slurm may not have decided."""
-    words = _words(said) or f"{command} ended with status {said.code} and said nothing"
-    if said.code < 0 or words.startswith(f"{command} ended"):
-        return Unknown(words, "garbage")
-    return Unknown(words, "unreachable") if _UNREACHABLE.search(words) else SlurmRefused(words)
+    message = _message_of(output) or f"{command} ended with status {output.code} and printed nothing"
+    if output.code < 0 or message.startswith(f"{command} ended"):
+        return Unknown(message, "garbage")
+    return Unknown(message, "unreachable") if _UNREACHABLE.search(message) else SlurmRefused(message)
 
 
-def _words(said: _Said) -> str:
-    lines = [_NOISE.sub("", line.strip()) for line in (said.err.splitlines() or said.out.splitlines())]
+def _message_of(output: _CommandOutput) -> str:
+    lines = [_NOISE.sub("", line.strip()) for line in (output.err.splitlines() or output.out.splitlines())]
     return printable("; ".join(line for line in dict.fromkeys(lines) if line))[:_MOST_SAID]

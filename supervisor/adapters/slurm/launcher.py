@@ -46,7 +46,7 @@ from supervisor.adapters.process import endings, limits, log_places
 from supervisor.adapters.process.processes import RunningAttempt, filled_in, make_dir, prune, signal_number
 from supervisor.adapters.slurm import report
 from supervisor.adapters.slurm.arrays import MOST_TASKS, OUTPUT_FILE, SCRIPT_FILE, Arrays
-from supervisor.adapters.slurm.client import MAY_BE_ITS_NODE, Done, Jobs, SlurmRefused, Submitted, Unknown
+from supervisor.adapters.slurm.client import NODE_SUSPECT_STATES, Done, Jobs, SlurmRefused, Submitted, Unknown
 from supervisor.adapters.slurm.script import Tag, Terms, array_of, array_script, batch_script
 from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
@@ -101,17 +101,17 @@ class Cluster(Protocol):
 
 
 @dataclass(slots=True)
-class _Held:
+class _JobAttempt:
     """One attempt that has been submitted as a job, or is about to be."""
 
     program: str
     number: int
     token: str
-    base: str  # the token in the job's comment: it names the attempt for which the job was submitted
+    submit_token: str  # the token in the job's comment: it names the attempt for which the job was submitted
     restart: int = 0  # number of times that Slurm had restarted the job when this attempt began
     job: str | None = None  # `17`, or `17_3` of an array
-    array: str = ""  # the token of its array; empty: a single job; empty: a single job
-    task: int = 0  # number of its task number of its task in that array array
+    array: str = ""  # the token of its array; empty: a single job
+    task: int = 0  # number of its task in that array
     unanswered_s: float | None = None  # since then it is unknown whether the job was submitted
     submitting: bool = True
     row: Job | None = None
@@ -119,28 +119,28 @@ class _Held:
     spawned: bool = False  # a report of the node shows that its worker has run
     over_s: float | None = None  # when Slurm first showed its end
     leaving: bool = False
-    asked: bool = False  # Slurm has answered the signal that asks the job to leave
+    leave_sent: bool = False  # Slurm has answered the signal that asks the job to leave
     killed: bool = False
     given_up: bool = False  # we deleted the job because its node never started the program
 
 
 @dataclass(frozen=True, slots=True)
-class _Back:
+class _RequeuedJob:
     """A job that Slurm has put back into its queue, and the next attempt, which continues in that job."""
 
     job: str
     array: str
-    base: str
+    submit_token: str
     restart: int
     token: str
     since_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _SubmitRequest:
     """A request to submit one attempt."""
 
-    held: _Held
+    attempt: _JobAttempt
     spec: ProgramSpec
     terms: Terms
     at_s: float
@@ -152,14 +152,14 @@ class _Asked:
 
 
 @dataclass(slots=True)
-class _Look:
+class _QueueState:
     """The newest answer from Slurm, with its indexes."""
 
     absent: frozenset[str] = frozenset()
     by_target: dict[str, Job] = field(default_factory=dict)
     tags: dict[str, Tag] = field(default_factory=dict)  # by target
     unknown: list[tuple[Job, bool]] = field(default_factory=list)  # our array tasks whose attempt is unknown (`Arrays.tags`)
-    by_base: dict[str, list[Job]] = field(default_factory=dict)
+    by_submit_token: dict[str, list[Job]] = field(default_factory=dict)
     arrays: dict[str, set[int]] = field(default_factory=dict)  # job ids of the rows in the answer, by the array's token
 
 
@@ -176,10 +176,10 @@ def remote_paths(paths: Paths) -> Paths:
     return replace(paths, runtime_dir=f"{paths.state_dir}/slurm")
 
 
-def _token_after(base: str, restarts: int) -> str:
+def _token_after(token: str, restarts: int) -> str:
     for _ in range(restarts):
-        base = contract.next_token(base)
-    return base
+        token = contract.next_token(token)
+    return token
 
 
 class SlurmLauncher:
@@ -194,10 +194,10 @@ class SlurmLauncher:
         self._inbox, self._clock, self._last_step = inbox, clock, last_step
         self.mark = mark_of(paths.state_dir)
         self._guard = threading.Lock()  # protects the four below; never held during a call to Slurm or to a file system
-        self._held: dict[str, _Held] = {}  # by token
-        self._back: dict[str, _Back] = {}  # by program
-        self._found: dict[str, _Held] = {}  # by token: found by `survey` or `unrecorded_workers`, waits for `adopt`
-        self._asked: list[_Asked] = []
+        self._attempts: dict[str, _JobAttempt] = {}  # by token
+        self._requeued: dict[str, _RequeuedJob] = {}  # by program
+        self._found: dict[str, _JobAttempt] = {}  # by token: found by `survey` or `unrecorded_workers`, waits for `adopt`
+        self._requests: list[_SubmitRequest] = []
         self._tasks: deque[Callable[[], None]] = deque()
         self._arrays = Arrays(paths, self.mark)
         self._takes_arrays = True
@@ -230,18 +230,20 @@ class SlurmLauncher:
 
     def spawn(self, spec: ProgramSpec, attempt: int, token: str, avoid: Sequence[str] = ()) -> None:
         """Submit one attempt, or continue it in the job that Slurm has put back into its queue."""
-        held = _Held(spec.name, attempt, token, token)
+        new = _JobAttempt(spec.name, attempt, token, token)
         with self._guard:
-            back = self._back.pop(spec.name, None)  # with another token, no attempt continues it; `_end_strays` deletes it
-            if back is not None and back.token == token:
-                held = replace(
-                    held, base=back.base, restart=back.restart, job=back.job, array=back.array, submitting=False
+            # If the token differs, no attempt continues the requeued job, and `_end_strays` deletes it.
+            requeued = self._requeued.pop(spec.name, None)
+            if requeued is not None and requeued.token == token:
+                new = replace(
+                    new, submit_token=requeued.submit_token, restart=requeued.restart, job=requeued.job,
+                    array=requeued.array, submitting=False,
                 )  # fmt: skip
-            self._held[token] = held
-            if held.job is None:
+            self._attempts[token] = new
+            if new.job is None:
                 terms = Terms(spec.job.over(self._settings()), tuple(avoid), requeue=not _takes_checkpoint(spec))
-                self._asked.append(_Asked(held, spec, terms, self._clock.now_s()))
-        if held.job is None:
+                self._requests.append(_SubmitRequest(new, spec, terms, self._clock.now_s()))
+        if new.job is None:
             self._wake.set()
         else:
             self._put(self._poll_now)
@@ -253,7 +255,7 @@ class SlurmLauncher:
     def refuse(self, program: str, token: str, error: str) -> None:
         """Report that an attempt was not submitted. Outcome: SpawnBroke."""
         with self._guard:
-            self._held.pop(token, None)
+            self._attempts.pop(token, None)
         self._broke(program, token, f"cannot submit {program}: {error}")
 
     def signal(self, program: str, token: str, signal: str) -> None:
@@ -262,9 +264,9 @@ class SlurmLauncher:
         Slurm passes signals to the batch script, and that script gives most signals a meaning of its own.
         """
         signal_number(signal)
-        held = self._of(token)
-        if signal == "SIGCONT" and held is not None and held.job is not None and held.began_s is not None:
-            self._put(partial(self._continue, held))
+        attempt = self._of(token)
+        if signal == "SIGCONT" and attempt is not None and attempt.job is not None and attempt.began_s is not None:
+            self._put(partial(self._continue, attempt))
             return
         log.info("signal_not_sent", program=program, token=token, signal=signal, why="its process is on another host")
 
@@ -273,23 +275,23 @@ class SlurmLauncher:
 
     def ask_to_leave(self, program: str, token: str) -> None:  # noqa: ARG002
         """Ask the job to save and leave. A job that is still pending is deleted. A second call changes nothing."""
-        held = self._of(token)
-        if held is not None and not held.leaving:
-            held.leaving = True
-            self._put(partial(self._ask, held))
+        attempt = self._of(token)
+        if attempt is not None and not attempt.leaving:
+            attempt.leaving = True
+            self._put(partial(self._ask, attempt))
 
     def kill_tree(self, program: str, token: str) -> None:  # noqa: ARG002
         """Delete the job. Outcome: Ended."""
-        held = self._of(token)
-        if held is not None:
-            held.leaving = held.killed = True
-            self._put(partial(self._cancel, held))
+        attempt = self._of(token)
+        if attempt is not None:
+            attempt.leaving = attempt.killed = True
+            self._put(partial(self._cancel, attempt))
 
     def restore_run_dir(self, program: str, token: str) -> None:
         """Recreate the run directory of an attempt, with its fence. Raises OSError."""
-        held = self._of(token)
-        if held is not None:
-            make_dir(self._paths.attempt_dir(program, held.number, token))
+        attempt = self._of(token)
+        if attempt is not None:
+            make_dir(self._paths.attempt_dir(program, attempt.number, token))
             if not Path(self._paths.run_dir(program), contract.FENCE_FILE).exists():
                 self._fence(program, token)
 
@@ -298,13 +300,13 @@ class SlurmLauncher:
         return None
 
     def number(self, token: str) -> int | None:
-        held = self._of(token)
-        return None if held is None else held.number
+        attempt = self._of(token)
+        return None if attempt is None else attempt.number
 
     def begun(self, token: str) -> bool:
         """Whether the attempt's job has a node."""
-        held = self._of(token)
-        return held is not None and held.began_s is not None
+        attempt = self._of(token)
+        return attempt is not None and attempt.began_s is not None
 
     def unrecorded(self) -> str:
         """Always empty: there are no shim records on this host."""
@@ -318,9 +320,9 @@ class SlurmLauncher:
     def adopt(self, program: str, survivor: Survivor) -> None:  # noqa: ARG002
         """Take charge of an attempt that `survey` or `unrecorded_workers` has found."""
         with self._guard:
-            held = self._found.pop(survivor.token, None)
-            if held is not None:
-                self._held[survivor.token] = held
+            attempt = self._found.pop(survivor.token, None)
+            if attempt is not None:
+                self._attempts[survivor.token] = attempt
 
     def survey(self, expected: dict[str, tuple[int, str]]) -> dict[str, Survivor]:
         """Find out the state of attempts.
@@ -328,25 +330,25 @@ class SlurmLauncher:
         An attempt whose state is unknown counts as alive until `poll` learns more. May block.
         """
         answer = self._cluster.jobs() if expected else None
-        look = self._look_of(answer) if isinstance(answer, Jobs) else None
-        return {name: self._survey(look, name, *attempt) for name, attempt in sorted(expected.items())}
+        queue = self._queue_state(answer) if isinstance(answer, Jobs) else None
+        return {name: self._survey(queue, name, *attempt) for name, attempt in sorted(expected.items())}
 
-    def _survey(self, look: _Look | None, program: str, number: int, token: str) -> Survivor:
-        held = _Held(program, number, token, token, submitting=False, unanswered_s=self._clock.now_s())
-        if look is not None and (found := _row_of(look, self.mark, program, number, token)) is not None:
+    def _survey(self, queue: _QueueState | None, program: str, number: int, token: str) -> Survivor:
+        attempt = _JobAttempt(program, number, token, token, submitting=False, unanswered_s=self._clock.now_s())
+        if queue is not None and (found := _row_of(queue, self.mark, program, number, token)) is not None:
             row, tag = found
-            self._is_job(held, row)
-            held.base, held.restart = tag.token, number - tag.attempt
-        self._found[token] = held
+            self._is_job(attempt, row)
+            attempt.submit_token, attempt.restart = tag.token, number - tag.attempt
+        self._found[token] = attempt
         latest = report.read(self._paths, program, number, token)
-        if held.job is None and latest is None and not self._may_be_submitted(program, number, token):
+        if attempt.job is None and latest is None and not self._may_be_submitted(program, number, token):
             del self._found[token]
             return Survivor(token, Survival.NEVER)
         if latest is None:
             return Survivor(token, Survival.ALIVE)
-        held.spawned = True
-        if held.job is None and _TARGET.fullmatch(latest.job):
-            held.job, held.restart = latest.job, latest.restart
+        attempt.spawned = True
+        if attempt.job is None and _TARGET.fullmatch(latest.job):
+            attempt.job, attempt.restart = latest.job, latest.restart
         return Survivor(token, Survival.ALIVE, latest.pid, latest.start_ticks, latest.shim_pid, latest.shim_start_ticks)
 
     def _may_be_submitted(self, program: str, number: int, token: str) -> bool:
@@ -365,18 +367,18 @@ class SlurmLauncher:
         if not isinstance(answer, Jobs):
             return {}
         wanted, found = set(programs), {}
-        look = self._look_of(answer)
-        for target, tag in look.tags.items():
-            row = look.by_target[target]
+        queue = self._queue_state(answer)
+        for target, tag in queue.tags.items():
+            row = queue.by_target[target]
             if tag.mark != self.mark or tag.program not in wanted or row.ended:
                 continue
             restart = row.restarts or 0
             token, number = _token_after(tag.token, restart), tag.attempt + restart
             if token in self._found or self._fence_of(tag.program) not in {token, tag.token}:
                 continue
-            held = _Held(tag.program, number, token, tag.token, restart, submitting=False)
-            self._is_job(held, row)
-            self._found[token] = held
+            attempt = _JobAttempt(tag.program, number, token, tag.token, restart, submitting=False)
+            self._is_job(attempt, row)
+            self._found[token] = attempt
             found[tag.program] = number, Survivor(token, Survival.ALIVE)
         return found
 
@@ -388,17 +390,17 @@ class SlurmLauncher:
     def _run(self) -> None:
         while not self._over:
             self.step()
-            self._wake.wait(_IDLE_S if self._tasks or self._asked else min(_IDLE_S * 5, self._settings().poll_s))
+            self._wake.wait(_IDLE_S if self._tasks or self._requests else min(_IDLE_S * 5, self._settings().poll_s))
             self._wake.clear()
 
     def step(self) -> None:
         """Do everything that is due now: requested tasks first, then submissions, then a poll of the queue."""
         while self._tasks and not self._over:
             self._safely(self._tasks.popleft())
-        for together in self._gathered():
+        for together in self._take_due():
             if not self._over:
                 self._safely(partial(self._submit, together))
-        if not self._over and self._clock.now_s() >= self._due_s and (self._held or self._back):
+        if not self._over and self._clock.now_s() >= self._due_s and (self._attempts or self._requeued):
             self._due_s = self._clock.now_s() + self._settings().poll_s
             self._safely(self.poll)
 
@@ -416,13 +418,13 @@ class SlurmLauncher:
         except Exception:  # one attempt's broken directory must not end the only thread that handles the others
             log.exception("slurm_task_failed")
 
-    def _of(self, token: str) -> _Held | None:
+    def _of(self, token: str) -> _JobAttempt | None:
         with self._guard:
-            return self._held.get(token)
+            return self._attempts.get(token)
 
     # --- submitting ----------------------------------------------------------------------------------------------------
 
-    def _gathered(self) -> list[list[_Asked]]:
+    def _take_due(self) -> list[list[_SubmitRequest]]:
         """Take the attempts that are due for submission: single attempts, and groups that become one array each.
 
         A group is due when none of its attempts was requested in the last `GATHER_S`, or `_GATHER_MOST_S` after the first
@@ -430,21 +432,21 @@ class SlurmLauncher:
         11.4 s.
         """
         now_s, gathers = self._clock.now_s(), self._settings().arrays and self._takes_arrays
-        found: dict[tuple[str, Terms] | str, list[_Asked]] = {}
+        found: dict[tuple[str, Terms] | str, list[_SubmitRequest]] = {}
         with self._guard:
-            for each in self._asked:
-                found.setdefault(each.common if gathers and each.spec.group else each.held.token, []).append(each)
+            for each in self._requests:
+                found.setdefault(each.common if gathers and each.spec.group else each.attempt.token, []).append(each)
             ready = [
                 each for key, each in found.items()
                 if isinstance(key, str) or now_s - each[-1].at_s >= GATHER_S or now_s - each[0].at_s >= _GATHER_MOST_S
             ]  # fmt: skip
-            taken = {each.held.token for together in ready for each in together}
-            self._asked = [each for each in self._asked if each.held.token not in taken]
+            taken = {each.attempt.token for together in ready for each in together}
+            self._requests = [each for each in self._requests if each.attempt.token not in taken]
         return [together[first : first + MOST_TASKS] for together in ready for first in range(0, len(together), MOST_TASKS)]
 
-    def _submit(self, together: list[_Asked]) -> SlurmRefused | None:
+    def _submit(self, together: list[_SubmitRequest]) -> SlurmRefused | None:
         """Submit one attempt as a job, or several as the tasks of an array. Returns Slurm's refusal, if any."""
-        together = self._each(together, self._prepare)
+        together = self._run_step(together, self._prepare)
         if not together:
             return None
         try:
@@ -453,11 +455,11 @@ class SlurmLauncher:
             for each in together:
                 self._not_submitted(each, error)
             return None
-        together = self._each(together, lambda each: self._fence(each.spec.name, each.held.token))
+        together = self._run_step(together, lambda each: self._fence(each.spec.name, each.attempt.token))
         if not together:
             return None
         answer = self._cluster.submit(script, cwd=self._paths.run_dir(together[0].spec.name))
-        if isinstance(answer, SlurmRefused) and together[0].held.array and not _is_final(answer.words):
+        if isinstance(answer, SlurmRefused) and together[0].attempt.array and not _is_final(answer.words):
             self._submit_singly(together, answer)
             return None
         for each in together:
@@ -467,7 +469,7 @@ class SlurmLauncher:
             self._poll_now()
         return answer if isinstance(answer, SlurmRefused) else None
 
-    def _each(self, together: list[_Asked], step: Callable[[_Asked], None]) -> list[_Asked]:
+    def _run_step(self, together: list[_SubmitRequest], step: Callable[[_SubmitRequest], None]) -> list[_SubmitRequest]:
         """Run the step for each attempt and return those for which it succeeded.
 
         Post for the others that they were not submitted.
@@ -475,7 +477,7 @@ class SlurmLauncher:
         done = []
         for each in together:
             try:
-                if each.held.leaving:
+                if each.attempt.leaving:
                     raise _Stopped("it was stopped before it was submitted")
                 step(each)
                 done.append(each)
@@ -483,14 +485,16 @@ class SlurmLauncher:
                 self._not_submitted(each, error)
         return done
 
-    def _not_submitted(self, asked: _Asked, error: OSError | ValueError) -> None:
-        name = asked.spec.name
-        self._drop(asked.held)
+    def _not_submitted(self, request: _SubmitRequest, error: OSError | ValueError) -> None:
+        name = request.spec.name
+        self._drop(request.attempt)
         where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
-        said = f"{where}{getattr(error, 'strerror', None) or error}"
-        self._broke(name, asked.held.token, said if isinstance(error, _Stopped) else f"cannot submit {name}: {said}")
+        message = f"{where}{getattr(error, 'strerror', None) or error}"
+        self._broke(
+            name, request.attempt.token, message if isinstance(error, _Stopped) else f"cannot submit {name}: {message}"
+        )
 
-    def _submit_singly(self, together: list[_Asked], answer: SlurmRefused) -> None:
+    def _submit_singly(self, together: list[_SubmitRequest], answer: SlurmRefused) -> None:
         """Slurm refuses the array, so submit each attempt as a job of its own.
 
         The cluster allows no arrays, or fewer jobs per user.
@@ -499,57 +503,57 @@ class SlurmLauncher:
         """
         if _NO_ARRAYS.search(answer.words):
             self._takes_arrays = False
-        self._arrays.remove(together[0].held.array)
+        self._arrays.remove(together[0].attempt.array)
         log.info("array_refused", programs=[each.spec.name for each in together], said=answer.words)
         refused: SlurmRefused | None = None
         for each in together:
-            each.held.array = ""
+            each.attempt.array = ""
             if refused is None:
                 refused = self._submit([each])
             else:
                 self._answered(each, refused)
 
-    def _answered(self, asked: _Asked, answer: Submitted | SlurmRefused | Unknown) -> None:
-        held, name = asked.held, asked.spec.name
-        held.submitting = False
+    def _answered(self, request: _SubmitRequest, answer: Submitted | SlurmRefused | Unknown) -> None:
+        attempt, name = request.attempt, request.spec.name
+        attempt.submitting = False
         match answer:
             case Submitted(id=job):
-                held.job = f"{job}_{held.task}" if held.array else str(job)
+                attempt.job = f"{job}_{attempt.task}" if attempt.array else str(job)
             case Unknown(why=why) if why != "missing":
-                held.unanswered_s = self._clock.now_s()
+                attempt.unanswered_s = self._clock.now_s()
                 log.warning("submission_unanswered", program=name, error=answer.words)
             case _:
-                self._drop(held)
+                self._drop(attempt)
                 never = isinstance(answer, SlurmRefused) and _is_final(answer.words)
-                self._broke(name, held.token, f"Slurm refuses the job of {name}: {answer.words}", permanent=never)
+                self._broke(name, attempt.token, f"Slurm refuses the job of {name}: {answer.words}", permanent=never)
 
-    def _prepare(self, asked: _Asked) -> None:
+    def _prepare(self, request: _SubmitRequest) -> None:
         """Write all files that the job needs, except its script and its fence.
 
         `_submit` writes the fence last: from then on no older attempt may commit.
         """
-        held, spec = asked.held, asked.spec
-        directory = self._paths.attempt_dir(spec.name, held.number, held.token)
+        attempt, spec = request.attempt, request.spec
+        directory = self._paths.attempt_dir(spec.name, attempt.number, attempt.token)
         make_dir(directory)
         if Path(directory, contract.EXIT_FILE).exists() or Path(directory, "claim").exists():
             raise ValueError(
                 "its last job was deleted while Slurm had it back in its queue; it is submitted as another attempt"
             )
         make_dir(f"{self._paths.runtime_dir}/beats")
-        log_places.note(self._paths, spec, held.number, held.token)
-        order = node_order(self._paths, spec, held.number, held.token, asked.terms.settings)
+        log_places.note(self._paths, spec, attempt.number, attempt.token)
+        order = node_order(self._paths, spec, attempt.number, attempt.token, request.terms.settings)
         _write(f"{directory}/{ORDER_FILE}", json.dumps(order, indent=1))
 
-    def _write_script(self, together: list[_Asked]) -> str:
-        (asked,) = together
-        tag = self._tag(asked)
+    def _write_script(self, together: list[_SubmitRequest]) -> str:
+        (request,) = together
+        tag = self._tag(request)
         directory = self._paths.attempt_dir(tag.program, tag.attempt, tag.token)
         command = (*self._command(), f"{directory}/{ORDER_FILE}")
-        script = batch_script(asked.terms, tag, command=command, output=_output(directory, "%j"))
+        script = batch_script(request.terms, tag, command=command, output=_output(directory, "%j"))
         _write(f"{directory}/{SCRIPT_FILE}", script)
         return script
 
-    def _write_array(self, together: list[_Asked]) -> str:
+    def _write_array(self, together: list[_SubmitRequest]) -> str:
         """Write the table and the script of an array, and return the script.
 
         Each attempt's directory gets a link to the script.
@@ -566,20 +570,21 @@ class SlurmLauncher:
         script = array_script(together[0].terms, tag, places, command=self._command(), output=_output(directory, "%A_%a"))
         _write(f"{directory}/{SCRIPT_FILE}", script)
         for (task, of), each in zip(table.items(), together, strict=True):
-            each.held.array, each.held.task = tag.token, task
+            each.attempt.array, each.attempt.task = tag.token, task
             own = Path(self._paths.attempt_dir(of.program, of.attempt, of.token), SCRIPT_FILE)
             own.unlink(missing_ok=True)
             own.symlink_to(f"{directory}/{SCRIPT_FILE}")
             durable.sync_directory(own.parent)
         with self._guard:
-            in_use = {token for each in (*self._held.values(), *self._found.values()) for token in (each.token, each.base)}
-            in_use |= {back.base for back in self._back.values()}
+            live = (*self._attempts.values(), *self._found.values())
+            in_use = {token for each in live for token in (each.token, each.submit_token)}
+            in_use |= {requeued.submit_token for requeued in self._requeued.values()}
         with contextlib.suppress(OSError):
             self._arrays.prune(in_use)
         return script
 
-    def _tag(self, asked: _Asked) -> Tag:
-        return Tag(self.mark, asked.spec.name, asked.held.number, asked.held.token)
+    def _tag(self, request: _SubmitRequest) -> Tag:
+        return Tag(self.mark, request.spec.name, request.attempt.number, request.attempt.token)
 
     def _command(self) -> tuple[str, ...]:
         return sys.executable, "-S", "-E", f"{self._code_dir()}/node.py"
@@ -600,34 +605,34 @@ class SlurmLauncher:
 
     # --- ending --------------------------------------------------------------------------------------------------------
 
-    def _ask(self, held: _Held) -> None:
+    def _ask(self, attempt: _JobAttempt) -> None:
         """Send USR1 to the batch script, as Slurm does before the time limit.
 
         If Slurm does not answer, the next poll sends it again.
         """
-        if held.job is None:
+        if attempt.job is None:
             return
-        if held.began_s is None:
-            self._cancel(held)
+        if attempt.began_s is None:
+            self._cancel(attempt)
             return
-        answer = self._cluster.signal(held.job, "USR1")
-        held.asked = not isinstance(answer, Unknown)
+        answer = self._cluster.signal(attempt.job, "USR1")
+        attempt.leave_sent = not isinstance(answer, Unknown)
         if not isinstance(answer, Done):
-            log.info("job_not_signalled", program=held.program, job=held.job, said=answer.words)
+            log.info("job_not_signalled", program=attempt.program, job=attempt.job, said=answer.words)
 
-    def _continue(self, held: _Held) -> None:
-        if held.job is None:
+    def _continue(self, attempt: _JobAttempt) -> None:
+        if attempt.job is None:
             return
-        answer = self._cluster.signal(held.job, "CONT")
+        answer = self._cluster.signal(attempt.job, "CONT")
         if not isinstance(answer, Done):
-            log.info("job_not_continued", program=held.program, job=held.job, said=answer.words)
+            log.info("job_not_continued", program=attempt.program, job=attempt.job, said=answer.words)
 
-    def _cancel(self, held: _Held) -> None:
-        if held.job is None:
+    def _cancel(self, attempt: _JobAttempt) -> None:
+        if attempt.job is None:
             return
-        answer = self._cluster.cancel([held.job])
+        answer = self._cluster.cancel([attempt.job])
         if isinstance(answer, Unknown):
-            log.warning("job_not_deleted", program=held.program, job=held.job, said=answer.words)
+            log.warning("job_not_deleted", program=attempt.program, job=attempt.job, said=answer.words)
         self._poll_now()
 
     # --- polling the queue ---------------------------------------------------------------------------------------------
@@ -636,8 +641,8 @@ class SlurmLauncher:
         """Query the queue once and act on the answer."""
         self._nodes = None
         with self._guard:
-            held, back = list(self._held.values()), list(self._back.values())
-        targets = {each.job for each in held if each.job is not None} | {each.job for each in back}
+            attempts, requeued = list(self._attempts.values()), list(self._requeued.values())
+        targets = {each.job for each in attempts if each.job is not None} | {each.job for each in requeued}
         answer = self._cluster.jobs(sorted(targets))
         if isinstance(answer, Unknown):
             self._errors += 1
@@ -645,209 +650,214 @@ class SlurmLauncher:
                 self._inbox.post(JobsSeen(self._clock.now_s(), dict(self._last), answer.words))
             return
         self._errors, self._heard_s = 0, self._clock.now_s()
-        look = self._look_of(answer)
-        for each in held:
-            self._look_at(each, look)
-        self._end_strays(look)
+        queue = self._queue_state(answer)
+        for each in attempts:
+            self._update(each, queue)
+        self._end_strays(queue)
         self._post_sights(always=True)
 
-    def _look_at(self, held: _Held, look: _Look) -> None:
-        row = self._find(held, look)
+    def _update(self, attempt: _JobAttempt, queue: _QueueState) -> None:
+        row = self._find(attempt, queue)
         if row is None:
-            self._look_for(held, look)
+            self._handle_missing(attempt, queue)
             return
-        self._is_job(held, row)
-        if (row.restarts or 0) > held.restart:
-            self._went_back(held, row)
+        self._is_job(attempt, row)
+        if (row.restarts or 0) > attempt.restart:
+            self._handle_requeue(attempt, row)
         elif row.ended:
-            self._end(held, row.state)
+            self._end(attempt, row.state)
         elif row.waiting:
-            self._while_waiting(held, row)
+            self._while_waiting(attempt, row)
         else:
-            self._while_running(held)
+            self._while_running(attempt)
 
     @staticmethod
-    def _is_job(held: _Held, row: Job) -> None:
+    def _is_job(attempt: _JobAttempt, row: Job) -> None:
         array = array_of(row.comment)
-        held.job, held.row, held.unanswered_s = row.target, row, None
-        held.array = held.array if array is None else array.token
+        attempt.job, attempt.row, attempt.unanswered_s = row.target, row, None
+        attempt.array = attempt.array if array is None else array.token
 
-    def _find(self, held: _Held, look: _Look) -> Job | None:
+    def _find(self, attempt: _JobAttempt, queue: _QueueState) -> Job | None:
         """The row of the attempt's job. If the attempt was submitted twice, one job is kept and the others are deleted.
 
         A running job is kept rather than a pending one, then the job with the lowest id.
         """
-        rows = look.by_base.get(held.base, [])
-        if held.job is None and rows and not held.submitting:
+        rows = queue.by_submit_token.get(attempt.submit_token, [])
+        if attempt.job is None and rows and not attempt.submitting:
             rows = sorted(rows, key=lambda row: (row.ended, row.waiting, row.id))
             if len(rows) > 1:
-                log.warning("submitted_twice", program=held.program, jobs=[row.target for row in rows])
+                log.warning("submitted_twice", program=attempt.program, jobs=[row.target for row in rows])
                 self._cluster.cancel([row.target for row in rows[1:] if not row.ended])
             return rows[0]
-        row = look.by_target.get(held.job or "")
-        return row if row is not None and self._is_of(row, held, look.tags.get(row.target)) else None
+        row = queue.by_target.get(attempt.job or "")
+        return row if row is not None and self._is_of(row, attempt, queue.tags.get(row.target)) else None
 
-    def _is_of(self, row: Job, held: _Held, tag: Tag | None) -> bool:
+    def _is_of(self, row: Job, attempt: _JobAttempt, tag: Tag | None) -> bool:
         """Whether this row is the attempt's job. Its job id alone is not enough.
 
         A controller that was killed forgets the newest jobs and gives their ids to new jobs, even to unrelated ones. The
         accounting may have lost the comment; then the job's name identifies its program.
         """
         if tag is not None:
-            return tag.token == held.base
+            return tag.token == attempt.submit_token
         array = array_of(row.comment)
         if array is not None:  # its table cannot be read at the moment
-            return array.mark == self.mark and held.array in {"", array.token}
-        own = Tag(self.mark, held.program, held.number, held.base).name
+            return array.mark == self.mark and attempt.array in {"", array.token}
+        own = Tag(self.mark, attempt.program, attempt.number, attempt.submit_token).name
         return row.name.startswith(f"extralife-{self.mark}-") if row.array_task is not None else row.name == own
 
-    def _look_for(self, held: _Held, look: _Look) -> None:
+    def _handle_missing(self, attempt: _JobAttempt, queue: _QueueState) -> None:
         """Handle an answer from Slurm that does not show the attempt's job."""
         now_s = self._clock.now_s()
-        if self._was_deleted(held, look):
-            self._end(held, "CANCELLED")
-        elif held.job is not None:
-            if held.job in look.absent or held.job in look.by_target:
-                self._end(held, "")
-        elif look.unknown:
+        if self._was_deleted(attempt, queue):
+            self._end(attempt, "CANCELLED")
+        elif attempt.job is not None:
+            if attempt.job in queue.absent or attempt.job in queue.by_target:
+                self._end(attempt, "")
+        elif queue.unknown:
             return  # its job may be one of these tasks
-        elif held.unanswered_s is not None and now_s - held.unanswered_s >= self._settings().settle_s:
-            waited_s = now_s - held.unanswered_s
-            if held.spawned:
-                self._end(held, "")
+        elif attempt.unanswered_s is not None and now_s - attempt.unanswered_s >= self._settings().settle_s:
+            waited_s = now_s - attempt.unanswered_s
+            if attempt.spawned:
+                self._end(attempt, "")
                 return
-            self._drop(held)
+            self._drop(attempt)
             error = f"sbatch gave no answer, and Slurm has not shown such a job for {waited_s:.0f} s"
-            self._broke(held.program, held.token, f"cannot submit {held.program}: {error}")
+            self._broke(attempt.program, attempt.token, f"cannot submit {attempt.program}: {error}")
 
-    def _was_deleted(self, held: _Held, look: _Look) -> bool:
+    def _was_deleted(self, attempt: _JobAttempt, queue: _QueueState) -> bool:
         """Whether the attempt's task was deleted before it began. Slurm then shows the array, but no row for the task."""
-        found = self._arrays.place(held.base)
-        if found is None or held.submitting or held.spawned or held.began_s is not None:
+        found = self._arrays.task_of(attempt.submit_token)
+        if found is None or attempt.submitting or attempt.spawned or attempt.began_s is not None:
             return False
         array, task = found
-        ids = look.arrays.get(array, set())
-        if not ids or (held.job is not None and held.job not in look.absent):
+        ids = queue.arrays.get(array, set())
+        if not ids or (attempt.job is not None and attempt.job not in queue.absent):
             return False
         # A task that began, ended and was then forgotten by Slurm has left an output file.
         return not any(self._arrays.output(array, f"{each}_{task}").exists() for each in ids)
 
-    def _while_waiting(self, held: _Held, row: Job) -> None:
-        if held.leaving or held.killed:
-            self._cancel(held)
+    def _while_waiting(self, attempt: _JobAttempt, row: Job) -> None:
+        if attempt.leaving or attempt.killed:
+            self._cancel(attempt)
         elif row.state in {"REQUEUE_HOLD", "SPECIAL_EXIT"} or _HELD_BY_SYSTEM.search(row.reason):
-            self._cancel(held)
-            self._end(held, "LAUNCH_FAILED")
+            self._cancel(attempt)
+            self._end(attempt, "LAUNCH_FAILED")
 
-    def _while_running(self, held: _Held) -> None:
+    def _while_running(self, attempt: _JobAttempt) -> None:
         now_s = self._clock.now_s()
-        if held.began_s is None:
-            held.began_s = now_s
-        if held.killed:
-            self._cancel(held)
-        elif held.leaving and not held.asked:
-            self._ask(held)
-        if held.spawned:
+        if attempt.began_s is None:
+            attempt.began_s = now_s
+        if attempt.killed:
+            self._cancel(attempt)
+        elif attempt.leaving and not attempt.leave_sent:
+            self._ask(attempt)
+        if attempt.spawned:
             return
-        latest = report.read(self._paths, held.program, held.number, held.token)
+        latest = report.read(self._paths, attempt.program, attempt.number, attempt.token)
         if latest is not None:
-            self._spawned(held, latest)
-        elif now_s - held.began_s > _NO_REPORT_S and not held.killed:
-            held.killed = held.given_up = True
-            self._cancel(held)
+            self._spawned(attempt, latest)
+        elif now_s - attempt.began_s > _NO_REPORT_S and not attempt.killed:
+            attempt.killed = attempt.given_up = True
+            self._cancel(attempt)
 
-    def _spawned(self, held: _Held, told: report.NodeReport) -> None:
-        held.spawned = True
+    def _spawned(self, attempt: _JobAttempt, node_report: report.NodeReport) -> None:
+        attempt.spawned = True
         self._inbox.post(
             SpawnSucceeded(
-                self._clock.now_s(), held.program, held.token,
-                told.pid, told.start_ticks, told.shim_pid, told.shim_start_ticks,
+                self._clock.now_s(), attempt.program, attempt.token,
+                node_report.pid, node_report.start_ticks, node_report.shim_pid, node_report.shim_start_ticks,
             )
         )  # fmt: skip
 
-    def _went_back(self, held: _Held, row: Job) -> None:
+    def _handle_requeue(self, attempt: _JobAttempt, row: Job) -> None:
         """Slurm has restarted the job, or will. This attempt has ended, and the next attempt is the same job."""
-        if held.leaving:
-            self._cancel(held)
-            self._end(held, row.state, requeued=True)
+        if attempt.leaving:
+            self._cancel(attempt)
+            self._end(attempt, row.state, requeued=True)
             return
-        self._end(held, row.state, requeued=True, next_token=contract.next_token(held.token))
+        self._end(attempt, row.state, requeued=True, next_token=contract.next_token(attempt.token))
 
-    def _end_strays(self, look: _Look) -> None:
+    def _end_strays(self, queue: _QueueState) -> None:
         """Delete jobs with our mark that belong to no attempt. They could not train and would only wait in the queue."""
         with self._guard:
-            bases = {each.base for each in (*self._held.values(), *self._found.values())}
-            late = [name for name, back in self._back.items() if self._clock.now_s() - back.since_s > self._claim_s()]
+            submit_tokens = {each.submit_token for each in (*self._attempts.values(), *self._found.values())}
+            now_s, claim_s = self._clock.now_s(), self._claim_s()
+            late = [name for name, requeued in self._requeued.items() if now_s - requeued.since_s > claim_s]
             for name in late:  # no attempt continues it: its program was stopped, or lost its slot
-                del self._back[name]
-            bases |= {back.base for back in self._back.values()}
-        ours = [target for target, tag in look.tags.items() if tag.mark == self.mark and tag.token not in bases]
-        strays = [target for target in ours if not look.by_target[target].ended]
-        strays += self._without_table(look)
+                del self._requeued[name]
+            submit_tokens |= {requeued.submit_token for requeued in self._requeued.values()}
+        ours = [target for target, tag in queue.tags.items() if tag.mark == self.mark and tag.token not in submit_tokens]
+        strays = [target for target in ours if not queue.by_target[target].ended]
+        strays += self._without_table(queue)
         if strays:
             log.warning("stray_jobs_deleted", jobs=strays)
             self._cluster.cancel(strays)
 
-    def _without_table(self, look: _Look) -> list[str]:
+    def _without_table(self, queue: _QueueState) -> list[str]:
         """Tasks whose table has been missing for `settle_s`, so no attempt can continue them.
 
         The wait covers a slow shared file system.
         """
         now_s = self._clock.now_s()
-        missing = [row.target for row, surely in look.unknown if surely]
+        missing = [row.target for row, surely in queue.unknown if surely]
         self._unknown_since = {target: self._unknown_since.get(target, now_s) for target in missing}
         return [target for target, since_s in self._unknown_since.items() if now_s - since_s >= self._settings().settle_s]
 
     def _claim_s(self) -> float:
         return max(30.0, 2 * self._settings().poll_s)
 
-    def _end(self, held: _Held, state: str, *, requeued: bool = False, next_token: str = "") -> None:
+    def _end(self, attempt: _JobAttempt, state: str, *, requeued: bool = False, next_token: str = "") -> None:
         """Post how the attempt ended, once no process of its job runs and its files are visible on this host."""
         now_s = self._clock.now_s()
-        if held.over_s is None:
-            held.over_s = now_s
-        latest = report.read(self._paths, held.program, held.number, held.token)
+        if attempt.over_s is None:
+            attempt.over_s = now_s
+        latest = report.read(self._paths, attempt.program, attempt.number, attempt.token)
         # Slurm counts a restart while the node is still saving. A node that leaves no exit record is blamed, so wait for the
         # record.
         expects_record = requeued or state in {"COMPLETED", "FAILED", ""}
-        record = endings.read_exit(self._paths, held.program, held.number, held.token)
-        if record is None and expects_record and now_s - held.over_s < _FILES_LEFT_S:
+        record = endings.read_exit(self._paths, attempt.program, attempt.number, attempt.token)
+        if record is None and expects_record and now_s - attempt.over_s < _FILES_LEFT_S:
             return  # the next poll tries again
         if record is not None and record.spawn_error:
-            self._drop(held)
-            self._broke(held.program, held.token, record.spawn_error)
+            self._drop(attempt)
+            self._broke(attempt.program, attempt.token, record.spawn_error)
             return
-        if latest is not None and not held.spawned:  # it began and ended between two polls
-            self._spawned(held, latest)
-        if next_token and held.job is not None:
+        if latest is not None and not attempt.spawned:  # it began and ended between two polls
+            self._spawned(attempt, latest)
+        if next_token and attempt.job is not None:
             with self._guard:
-                self._back[held.program] = _Back(held.job, held.array, held.base, held.restart + 1, next_token, now_s)
-        self._drop(held)
-        self._inbox.post(Ended(now_s, held.program, held.token, self._ending(held, state, latest, requeued, next_token)))
+                self._requeued[attempt.program] = _RequeuedJob(
+                    attempt.job, attempt.array, attempt.submit_token, attempt.restart + 1, next_token, now_s
+                )
+        self._drop(attempt)
+        ending = self._ending(attempt, state, latest, requeued, next_token)
+        self._inbox.post(Ended(now_s, attempt.program, attempt.token, ending))
 
     def _ending(
-        self, held: _Held, state: str, told: report.NodeReport | None, requeued: bool, next_token: str
+        self, attempt: _JobAttempt, state: str, node_report: report.NodeReport | None, requeued: bool, next_token: str
     ) -> Ending:  # fmt: skip
-        args = self._paths, held.program, held.number, held.token
-        journal_s = self._journal_of(told)
-        logs_from = told.logs_from if told is not None else (0, 0)
+        args = self._paths, attempt.program, attempt.number, attempt.token
+        journal_s = self._journal_of(node_report)
+        logs_from = node_report.logs_from if node_report is not None else (0, 0)
         try:
             ending = endings.read_ending(*args, logs_from, journal_s)
             if ending is None:
                 ending = endings.without_record(
-                    *args, fate=_fate(held, state), from_bytes=logs_from, journal_s=journal_s
+                    *args, fate=_fate(attempt, state), from_bytes=logs_from, journal_s=journal_s
                 )  # fmt: skip
             if ending.steps is None:
-                ending = replace(ending, shown_steps=self._last_step(held.program, held.token))
+                ending = replace(ending, shown_steps=self._last_step(attempt.program, attempt.token))
         except Exception as error:  # noqa: BLE001  an end that is never posted would block the program for ever
             ending = Ending(fate=f"its end could not be read: {type(error).__name__}: {error}")
-        row = held.row
-        node = told.node if told is not None else (row.nodes[0] if row is not None and row.nodes else "")
+        row = attempt.row
+        node = node_report.node if node_report is not None else (row.nodes[0] if row is not None and row.nodes else "")
         job = JobEnd(
-            str(held.job or "?"), "LAUNCH_FAILED" if held.given_up else self._by_output(held, state),
-            "" if row is None else row.reason, node, requeued, "" if told is None else told.asked, held.spawned, next_token,
+            str(attempt.job or "?"), "LAUNCH_FAILED" if attempt.given_up else self._by_output(attempt, state),
+            "" if row is None else row.reason, node, requeued, "" if node_report is None else node_report.asked,
+            attempt.spawned, next_token,
         )  # fmt: skip
-        if state in MAY_BE_ITS_NODE and not held.leaving:
+        if state in NODE_SUSPECT_STATES and not attempt.leaving:
             job = self._with_node(job)
         return replace(ending, oom_line="", oom_kills=None, job=job)
 
@@ -862,32 +872,36 @@ class SlurmLauncher:
         node = self._nodes.get(job.node)
         return job if node is None else replace(job, node_states=node.states, node_reason=node.reason)
 
-    def _by_output(self, held: _Held, state: str) -> str:
+    def _by_output(self, attempt: _JobAttempt, state: str) -> str:
         """The job's state, corrected to OUT_OF_MEMORY if its output shows that.
 
         Where memory is limited without cgroups, Slurm kills a job and reports FAILED. Only the output contains the reason.
         """
         if state != "FAILED":
             return state
-        own = self._paths.attempt_dir(held.program, held.number - held.restart, held.base)  # the first attempt of this job
-        output = self._arrays.output(held.array, str(held.job)) if held.array else f"{own}/{OUTPUT_FILE.format(held.job)}"
-        text = read_bounded(str(output), _OUTPUT_BYTES)
+        if attempt.array:
+            output = str(self._arrays.output(attempt.array, str(attempt.job)))
+        else:
+            first = attempt.number - attempt.restart  # the number of the job's first attempt
+            directory = self._paths.attempt_dir(attempt.program, first, attempt.submit_token)
+            output = f"{directory}/{OUTPUT_FILE.format(attempt.job)}"
+        text = read_bounded(output, _OUTPUT_BYTES)
         return "OUT_OF_MEMORY" if _OUT_OF_MEMORY.search(text) else state
 
-    def _journal_of(self, told: report.NodeReport | None) -> Callable[[int], float] | None:
+    def _journal_of(self, node_report: report.NodeReport | None) -> Callable[[int], float] | None:
         """A function that converts a stamp of the node's clock to journal time, by the wall clocks of both hosts.
 
         None: there is no report, so the clocks were never compared.
         """
-        if told is None:
+        if node_report is None:
             return None
-        offset_s = told.wall_s - ahead_s(self._clock) - told.at_ns / 1e9
+        offset_s = node_report.wall_s - ahead_s(self._clock) - node_report.at_ns / 1e9
         return lambda at_ns: at_ns / 1e9 + offset_s
 
-    def _drop(self, held: _Held) -> None:
+    def _drop(self, attempt: _JobAttempt) -> None:
         with self._guard:
-            self._held.pop(held.token, None)
-        self._prune(held.program, held.number)
+            self._attempts.pop(attempt.token, None)
+        self._prune(attempt.program, attempt.number)
 
     def _prune(self, program: str, number: int) -> None:
         with contextlib.suppress(OSError):
@@ -896,58 +910,58 @@ class SlurmLauncher:
     def _broke(self, program: str, token: str, error: str, *, permanent: bool = False) -> None:
         self._inbox.post(SpawnBroke(self._clock.now_s(), program, token, error, permanent=permanent))
 
-    def _look_of(self, answer: Jobs) -> _Look:
+    def _queue_state(self, answer: Jobs) -> _QueueState:
         tagged, unknown = self._arrays.tags(answer.found)
-        by_base: dict[str, list[Job]] = {}
+        by_submit_token: dict[str, list[Job]] = {}
         for row, tag in tagged:
-            by_base.setdefault(tag.token, []).append(row)
+            by_submit_token.setdefault(tag.token, []).append(row)
         arrays: dict[str, set[int]] = {}
         for row in answer.found:
             if (array := array_of(row.comment)) is not None:
                 arrays.setdefault(array.token, set()).add(row.id)
-        return _Look(
+        return _QueueState(
             answer.absent, {row.target: row for row in answer.found}, {row.target: tag for row, tag in tagged},
-            [each for each in unknown if not each[0].ended], by_base, arrays,
+            [each for each in unknown if not each[0].ended], by_submit_token, arrays,
         )  # fmt: skip
 
     # --- reporting -----------------------------------------------------------------------------------------------------
 
     def _post_sights(self, *, always: bool = False) -> None:
         with self._guard:
-            sights = {each.program: _sight(each) for each in self._held.values() if each.job is not None}
+            sights = {each.program: _job_sight(each) for each in self._attempts.values() if each.job is not None}
         if always or sights != self._last:
             self._last = sights
             self._inbox.post(JobsSeen(self._clock.now_s(), dict(sights)))
 
 
-def _row_of(look: _Look, mark: str, program: str, number: int, token: str) -> tuple[Job, Tag] | None:
+def _row_of(queue: _QueueState, mark: str, program: str, number: int, token: str) -> tuple[Job, Tag] | None:
     """The row and tag of an attempt's job.
 
     It was submitted for this attempt, or for an earlier one that Slurm has restarted since.
     """
-    for target, tag in look.tags.items():
+    for target, tag in queue.tags.items():
         if (tag.mark, tag.program) != (mark, program) or tag.attempt > number:
             continue
         if _token_after(tag.token, min(number - tag.attempt, 1000)) == token:
-            return look.by_target[target], tag
+            return queue.by_target[target], tag
     return None
 
 
-def _sight(held: _Held) -> JobSight:
-    row = held.row
+def _job_sight(attempt: _JobAttempt) -> JobSight:
+    row = attempt.row
     if row is None:
-        return JobSight(held.token, str(held.job), "PENDING")
+        return JobSight(attempt.token, str(attempt.job), "PENDING")
     return JobSight(
-        held.token, row.target, row.state, row.reason, row.nodes[0] if row.nodes else "", row.partition, row.account,
-        row.gpus, row.start_expected_at_wall_s, held.began_s is not None,
+        attempt.token, row.target, row.state, row.reason, row.nodes[0] if row.nodes else "", row.partition, row.account,
+        row.gpus, row.start_expected_at_wall_s, attempt.began_s is not None,
     )  # fmt: skip
 
 
-def _fate(held: _Held, state: str) -> str:
-    job = f"its job {held.job}"
-    if not held.spawned:
-        return f"{job} ended before its program began ({state or 'Slurm does not know it any more'})"
-    return f"{job} ended without a word ({state or 'Slurm does not know it any more'})"
+def _fate(attempt: _JobAttempt, state: str) -> str:
+    job = f"its job {attempt.job}"
+    if not attempt.spawned:
+        return f"{job} ended before its program began ({state or 'Slurm no longer lists the job'})"
+    return f"{job} left no exit record ({state or 'Slurm no longer lists the job'})"
 
 
 def _takes_checkpoint(spec: ProgramSpec) -> bool:
@@ -977,9 +991,9 @@ def node_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, settin
     }  # fmt: skip
 
 
-def _is_final(words: str) -> bool:
+def _is_final(message: str) -> bool:
     """Whether Slurm would refuse the same request tomorrow, too, and also as a single job."""
-    return _NEVER_WORKS.search(words) is not None and not _NO_ARRAYS.search(words)
+    return _NEVER_WORKS.search(message) is not None and not _NO_ARRAYS.search(message)
 
 
 def _output(directory: str, job: str) -> str:

@@ -90,7 +90,7 @@ class DaemonLease:
         self._wait(_SETTLE_S)
         found = self._read_back()
         if found is not None and found.token != self._mine.token:
-            raise Taken(self._words(found))
+            raise Taken(self._taken_message(found))
 
     def keep(self, lost: Callable[[], None]) -> None:
         """Renew the lease in a separate thread, which calls `lost` when another daemon has taken it."""
@@ -139,7 +139,7 @@ class DaemonLease:
             if now is UNCLEAR or now == found:
                 continue
             if found is not UNCLEAR:
-                raise Taken(self._words(now))
+                raise Taken(self._taken_message(now))
             found, unmoved_s = now, 0.0  # the first look that shows whose lease it is
         log.warning("lease_taken_over", owner=found, unmoved_s=unmoved_s)
 
@@ -159,7 +159,7 @@ class DaemonLease:
     def _write(self) -> None:
         write_in_place(self._path, (json.dumps(asdict(self._mine)) + "\n").encode())
 
-    def _words(self, other: DaemonClaim) -> str:
+    def _taken_message(self, other: DaemonClaim) -> str:
         who = f"pid {other.pid} on {other.host}"
         return f"another supervisord ({who}) runs on {self._state_dir}: stop that one first, or choose another state_dir"
 

@@ -79,7 +79,7 @@ class Run:
         self.beat = Path(order["beats"]) / f"{order['program']}.{self.number}.beat"
         self.control = Path(order["beats"]) / f"{order['program']}.{self.number}.control"
         self.ends_at_s = (boot_s() if began_s is None else began_s) + float(order["time_limit_s"])
-        self.asked = ""
+        self.leave_reason = ""
 
     def claim(self) -> None:
         """Claim the attempt for this job, and the run directory for this run. Raises NotOurs or OSError."""
@@ -92,7 +92,9 @@ class Run:
         except FileExistsError:
             other = (self.attempt_dir / CLAIM_FILE).read_text()
             if other != mine:
-                raise NotOurs(f"attempt {self.number} of {self.order['program']} is that of {other.strip()}") from None
+                raise NotOurs(
+                    f"attempt {self.number} of {self.order['program']} already belongs to {other.strip()}"
+                ) from None
         finally:
             aside.unlink(missing_ok=True)
         owner = self.owner()
@@ -115,7 +117,7 @@ class Run:
     def note(self, number: int) -> None:
         """Record why the job is to leave. Only the first reason counts."""
         near = self.left_s() <= float(self.order["lead_s"]) + _EARLY_S
-        self.asked = self.asked or (_BY_LIMIT if number == signal.SIGUSR1 and near else "signal")
+        self.leave_reason = self.leave_reason or (_BY_LIMIT if number == signal.SIGUSR1 and near else "signal")
 
     def left_s(self) -> float:
         """Seconds until the job's time limit."""
@@ -191,7 +193,7 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
 
 
-class Link:
+class SharedFsLink:
     """Copies beats to the shared file system and controls from it, and watches the fence, in a separate thread.
 
     A shared file system may stall for minutes. The main thread must still receive Slurm's signals during that time.
@@ -214,7 +216,7 @@ class Link:
     def _loop(self) -> None:
         while True:
             ended = self._over.is_set()
-            for step in (self._report, self._obey, self._look_at_fence):
+            for step in (self._report, self._copy_control, self._check_fence):
                 with contextlib.suppress(OSError, ValueError):  # the next round tries again
                     step()
             if ended:
@@ -224,7 +226,7 @@ class Link:
     def _report(self) -> None:
         run = self._run
         body = {
-            "token": run.token, "job": run.job, "restart": run.restart, "node": run.node, "asked": run.asked,
+            "token": run.token, "job": run.job, "restart": run.restart, "node": run.node, "asked": run.leave_reason,
             "pid": self._record["pid"], "start_ticks": self._record["start_ticks"], "shim_pid": self._record["shim_pid"],
             "shim_start_ticks": self._record["shim_start_ticks"], "stdout_from": self._record["stdout_from"],
             "stderr_from": self._record["stderr_from"], "at_ns": contract.now_ns(), "wall_s": time.time(),
@@ -237,18 +239,18 @@ class Link:
         text = json.dumps(body).encode()
         write_in_place(run.beat, beat.ljust(BEAT_BYTES, b"\0") + b"%08x " % zlib.crc32(text) + text + b"\n")
 
-    def _obey(self) -> None:
+    def _copy_control(self) -> None:
         record = self._run.control.read_bytes()[:BEAT_BYTES]
         if record != self._control:
             write_in_place(self._local / "control", record)
             self._control = record
 
-    def _look_at_fence(self) -> None:
+    def _check_fence(self) -> None:
         run, owner = self._run, self._run.owner()
         if owner in run.family[:-1]:
             run.take_fence()  # an earlier run of this job wrote the fence late
         elif owner not in {"", run.token}:
-            run.asked = "fenced"
+            run.leave_reason = "fenced"
             self._shim.send_signal(_END)
 
 
@@ -339,7 +341,7 @@ def wait(run: Run, shim: subprocess.Popen[bytes], announced: Announcement) -> No
             continue_below(shim.pid)
         elif found is not None and found.si_signo != signal.SIGCHLD:
             run.note(found.si_signo)
-            if run.asked == _BY_LIMIT:
+            if run.leave_reason == _BY_LIMIT:
                 announced.make(time.time() + run.left_s(), f"the time limit of job {run.job}")
             else:
                 announced.make(None, f"job {run.job} is asked to leave")
@@ -358,7 +360,7 @@ def exit_code(run: Run) -> int:
         record = ExitRecord.from_json((run.attempt_dir / contract.EXIT_FILE).read_bytes())
     except (OSError, ValueError):
         return 1
-    if run.asked or record.code == contract.EXIT_LEFT:
+    if run.leave_reason or record.code == contract.EXIT_LEFT:
         return 0
     return record.code if record.code is not None else 128 + (record.signal or 1)
 
@@ -381,7 +383,7 @@ def main(path: str) -> int:
             _say(str(record["spawn_error"]))
             shim.wait()
             return 1
-        link = Link(run, local, shim, record)
+        link = SharedFsLink(run, local, shim, record)
         link.start()
         wait(run, shim, Announcement(local / LEAVE_BY_FILE))
         link.stop()

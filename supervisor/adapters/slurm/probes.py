@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import field, replace
 from typing import Final
 
-from supervisor.adapters.figures.thread import FigureReader, Told
+from supervisor.adapters.figures.thread import FigureReader, FigureReading
 from supervisor.adapters.process import endings, growth, log_places
 from supervisor.adapters.process.probes import beat_sample, completed
 from supervisor.adapters.slurm import report as reports
@@ -167,18 +167,19 @@ class SlurmProbes:
         own = self._own(item.spec.name)
         return made if own is None else replace(made, own=own)
 
-    def _made(self, item: _Watched, seen: NodeReport, told: Told | None, *, stale: bool) -> Sample:
+    def _made(self, item: _Watched, seen: NodeReport, reading: FigureReading | None, *, stale: bool) -> Sample:
         spec, state = item.spec, None if stale else seen.state
         source, left_open = spec.progress, spec.progress is Progress.AUTO
         if item.beat is not None and (left_open or source is Progress.BEAT):
             return self._from_beat(item, seen, item.beat, state, stale=stale)
         if left_open:
-            source = Progress.FIGURES if told is not None and told.speaks(self._clock.now_s()) else Progress.LOG
+            has_figures = reading is not None and reading.shows_progress(self._clock.now_s())
+            source = Progress.FIGURES if has_figures else Progress.LOG
         if source is Progress.NONE:
             return Sample(item.token, state, ready=state is not None)
         if source not in SILENT:
             return Sample(item.token, state)
-        at_s = item.grown.at_s if source is not Progress.FIGURES else None if told is None else told.figures.moved_at_s
+        at_s = item.grown.at_s if source is not Progress.FIGURES else None if reading is None else reading.figures.moved_at_s
         return Sample(
             token=item.token, proc_state=state, progress_at_s=at_s, phase=None if at_s is None else "training",
             ready=at_s is not None, source=source.value if left_open else "", witness_at_s=item.worked_at_s,
@@ -217,9 +218,9 @@ class SlurmEvidence:
             where = "its node has not written anything yet"
             if found is not None:
                 age_s = max(0.0, self._clock.wall_s() - found.wall_s)
-                where = f"job {found.job} on {found.node}, pid {found.pid}, state {found.state}, as told {age_s:.0f} s ago"
+                where = f"job {found.job} on {found.node}, pid {found.pid}, state {found.state}, reported {age_s:.0f} s ago"
             logs = log_places.read(self._paths, program, number, token)
-            lines = endings.last_words(logs, found.logs_from if found is not None else (0, 0))
+            lines = endings.last_log_lines(logs, found.logs_from if found is not None else (0, 0))
             evidence = {"process": where, "stdout": "\n".join(lines)}
         self._inbox.post(
             EvidenceTaken(self._clock.now_s(), program, token, {name: text for name, text in evidence.items() if text})

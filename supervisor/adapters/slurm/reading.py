@@ -1,4 +1,4 @@
-"""Parses the output of Slurm's commands into records. Pure: text in, records out, `Garbage` if the text cannot be parsed.
+"""Parses the output of Slurm's commands into records. Pure: text in, records out, `ParseError` if the text cannot be parsed.
 
 The schema of `squeue --json` changes with each version: a number is `30`, or `{"set": true, "infinite": false, "number":
 30}`; a state is a word, or a list of words; an exit code is a wait status, or an object of objects. This module reads all of
@@ -47,25 +47,25 @@ _MARKS: Final = {"*": "not_responding", "~": "powered_down", "#": "powering_up",
                  "$": "maint", "@": "reboot", "^": "reboot_issued", "-": "planned"}  # fmt: skip
 
 
-class Garbage(ValueError):
+class ParseError(ValueError):
     """An answer that cannot be parsed. The message describes the defect, on one line."""
 
 
 def jobs_in_json(text: str, user_id: int) -> list[Job]:
     """Jobs of one user: `squeue --json` of 22.05 lists the jobs of all users and ignores filters."""
     try:
-        said = json.loads(text)
+        answer = json.loads(text)
     except ValueError as error:
-        raise Garbage(f"squeue --json: {error}") from error
-    rows = said.get("jobs") if isinstance(said, dict) else None
+        raise ParseError(f"squeue --json: {error}") from error
+    rows = answer.get("jobs") if isinstance(answer, dict) else None
     if not isinstance(rows, list):
-        raise Garbage("squeue --json: it holds no list of jobs")
-    if not rows and said.get("errors"):
-        raise Garbage(f"squeue --json: {json.dumps(said['errors'])[:300]}")
+        raise ParseError("squeue --json: it holds no list of jobs")
+    if not rows and answer.get("errors"):
+        raise ParseError(f"squeue --json: {json.dumps(answer['errors'])[:300]}")
     found: list[Job] = []
     for row in rows:
         if not isinstance(row, dict):
-            raise Garbage("squeue --json: a job that is no object")
+            raise ParseError("squeue --json: a job that is no object")
         if _number(row.get("user_id")) == user_id:
             found.extend(_from_json(row))
     return found
@@ -139,7 +139,7 @@ def version_in(text: str) -> tuple[int, int]:
     """`slurm-wlm 22.05.8` is (22, 5)."""
     match = re.search(r"\bslurm\S* ([0-9]+)\.([0-9]+)", text)
     if match is None:
-        raise Garbage(f"--version: {text.strip()[:80]!r} names no version")
+        raise ParseError(f"--version: {text.strip()[:80]!r} names no version")
     return int(match[1]), int(match[2])
 
 
@@ -149,10 +149,10 @@ def tasks_in(text: str) -> tuple[int, ...]:
     for part in filter(None, text.strip("[]").partition("%")[0].split(",")):
         match = re.fullmatch(r"([0-9]{1,10})(?:-([0-9]{1,10})(?::([0-9]{1,10}))?)?", part)
         if match is None:
-            raise Garbage(f"{text[:60]!r} are no tasks of an array")
+            raise ParseError(f"{text[:60]!r} are no tasks of an array")
         first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
         if step == 0 or (last - first) // step + len(found) >= MOST:
-            raise Garbage(f"{text[:60]!r} are no tasks of an array")
+            raise ParseError(f"{text[:60]!r} are no tasks of an array")
         found.extend(range(first, last + 1, step))
     return tuple(found)
 
@@ -181,7 +181,7 @@ def _job(
 ) -> list[Job]:  # fmt: skip
     """One job, or one for each pending task of an array. A value is kept only if it has a meaning in the job's state."""
     if id_ is None:
-        raise Garbage("a job without a number")
+        raise ParseError("a job without a number")
     each_task: Sequence[int | None] = tasks_in(tasks) or (None,)
     state = state.strip() or "UNKNOWN"
     ended = state in ENDED
@@ -189,7 +189,7 @@ def _job(
     try:
         names = expand(nodes)
     except BadNodes as error:
-        raise Garbage(f"job {id_}: {error}") from error
+        raise ParseError(f"job {id_}: {error}") from error
     return [
         Job(
             id=id_ if task is None else array_id or id_, array_task=task, name=name, comment=comment, state=state,
@@ -209,11 +209,11 @@ def _job(
 def _records(text: str, fields: Sequence[str], command: str, record: str = RECORD) -> Iterator[dict[str, str]]:
     rows = text.split(record)
     if rows[-1].strip():
-        raise Garbage(f"{command}: its last line has no end: {rows[-1].strip()[:80]!r}")
+        raise ParseError(f"{command}: its last line has no end: {rows[-1].strip()[:80]!r}")
     for row in rows[:-1]:
         values = row.lstrip("\n").split(FIELD)
         if len(values) != len(fields):
-            raise Garbage(f"{command}: a line of {len(values)} fields instead of {len(fields)}: {row.strip()[:80]!r}")
+            raise ParseError(f"{command}: a line of {len(values)} fields instead of {len(fields)}: {row.strip()[:80]!r}")
         yield {name: value.strip() for name, value in zip(fields, values, strict=True)}
 
 
@@ -239,7 +239,7 @@ def _json_state(value: Any) -> str:
 
 def _json_ending(value: Any) -> tuple[int | None, int | None]:
     if not isinstance(value, dict):
-        return _waited(_number(value))
+        return _from_wait_status(_number(value))
     signal = value.get("signal")
     signal = _number(signal.get("id", signal.get("signal_id")) if isinstance(signal, dict) else signal)
     code = _number(value.get("return_code"))
@@ -250,11 +250,11 @@ def _ending(text: str) -> tuple[int | None, int | None]:
     """`3:0` and `0:9` are exit code and signal; a bare number is a wait status."""
     code, colon, signal = text.partition(":")
     if not colon:
-        return _waited(_int(code))
+        return _from_wait_status(_int(code))
     return (None, _int(signal)) if _int(signal) else (_int(code), None)
 
 
-def _waited(status: int | None) -> tuple[int | None, int | None]:
+def _from_wait_status(status: int | None) -> tuple[int | None, int | None]:
     """Exit code and signal of a wait status. Slurm's own "no value", 4294967294, gives None for both."""
     if status is None or not 0 <= status < _WAIT_STATUSES:
         return None, None

@@ -8,16 +8,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from textwrap import fill
-from typing import Any, Concatenate, Final, ParamSpec, get_origin
+from typing import Any, Concatenate, ParamSpec, get_origin
 
-from supervisor.api.port import Backend, Json, Result, StatusPage
+from supervisor.api.port import ASK_WAIT_S, Backend, Json, Result, StatusPage
 from supervisor.api.rpc.faults import Fault
 from supervisor.model import codes
 from supervisor.model.inputs import Verb
 from supervisor.model.names import group_of, is_group, members
 from supervisor.records import dataclass
-
-ASK_WAIT_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ async def get_api_version(_: Call) -> str:
 
 @method(TABLE, "supervisor.getSupervisorVersion", result="version id")
 async def get_supervisor_version(call: Call) -> str:
-    """Return whose interface this is, and behind the + who really answers.
+    """Return the version of Supervisor's interface, then after the + the version of extralife.
 
     Tools compare the number; '4.3.0+extralife.0.1.0' is 4.3.0 to them, by PEP 440 and by semver.
     """
@@ -36,7 +36,7 @@ async def get_supervisor_version(call: Call) -> str:
 
 @method(TABLE, "supervisor.getIdentification", result="'extralife'")
 async def get_identification(_: Call) -> str:
-    """Return what tells this daemon from Supervisor's."""
+    """Return the name that distinguishes this daemon from Supervisor."""
     return "extralife"
 
 
@@ -57,7 +57,7 @@ async def get_pid(call: Call) -> int:
 
 @method(TABLE, "supervisor.shutdown", result="always true unless error")
 async def shutdown(call: Call) -> bool:
-    """Shut the daemon down: every worker saves and leaves first."""
+    """Shut the daemon down: every worker saves and exits first."""
     call.changing()
     await call.ask(Verb.SHUTDOWN, [])
     return True
@@ -65,9 +65,9 @@ async def shutdown(call: Call) -> bool:
 
 @method(TABLE, "supervisor.restart", result="always true unless error")
 async def restart(call: Call) -> bool:
-    """Let the daemon replace itself, with its configuration read anew. Workers are not touched.
+    """Let the daemon replace itself and re-read its configuration. Workers are not touched.
 
-    A configuration with a mistake is refused with CANT_REREAD, and the daemon goes on as it was.
+    A configuration with a mistake is refused with CANT_REREAD, and the daemon continues unchanged.
     """
     call.changing()
     refused = await call.ask(Verb.RELOAD, [])
@@ -120,7 +120,7 @@ async def reload_config(call: Call) -> list[list[list[str]]]:
     """
     call.changing()
     planned = await _reread(call)
-    return [[[*planned["added"], *_live(planned)], planned["changed"], planned["removed"]]]
+    return [[[*planned["added"], *_live_changes(planned)], planned["changed"], planned["removed"]]]
 
 
 @method(TABLE, "supervisor.addProcessGroup", name="the group", result="true if successful")
@@ -130,7 +130,7 @@ async def add_process_group(call: Call, name: str) -> bool:
     if snapshot.program(name) is not None:
         raise Fault(codes.ALREADY_ADDED, name)
     planned = await _reread(call)
-    if name not in planned["added"] and name not in _live(planned):
+    if name not in planned["added"] and name not in _live_changes(planned):
         raise Fault(codes.BAD_NAME, name)
     program = name.removeprefix("[program.").removesuffix("]") if name.startswith("[program.") else name
     applied = await call.wait(_update, call, program)
@@ -156,8 +156,8 @@ def _update(call: Call, name: str) -> Json:
     return call.backend.update([name], dry_run=False, by=call.by, uid=call.uid)
 
 
-def _live(told: Json) -> list[str]:
-    return [*told.get("sections", ()), *(f"[program.{name}]" for name in told.get("live", ()))]
+def _live_changes(changes: Json) -> list[str]:
+    return [*changes.get("sections", ()), *(f"[program.{name}]" for name in changes.get("live", ()))]
 
 
 async def _reread(call: Call) -> Json:

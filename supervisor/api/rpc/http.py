@@ -16,8 +16,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from supervisor.api import logfiles
-from supervisor.api.lasting import Lasting
-from supervisor.api.peer import hung_up, who
+from supervisor.api.lasting import LongLivedAnswers
+from supervisor.api.limits import MOST_BODY_BYTES
+from supervisor.api.peer import caller, disconnected
 from supervisor.api.port import Backend, StatusPage
 from supervisor.api.refused import RequestRefused
 from supervisor.api.rpc import daemon, levels, logs, programs, system, wire
@@ -29,7 +30,6 @@ log = structlog.get_logger()
 
 TABLE: Final[Table] = {**daemon.TABLE, **programs.TABLE, **logs.TABLE, **levels.TABLE, **system.TABLE}
 
-MOST_BODY_BYTES: Final = 64 * 1024
 MOST_FOLLOWERS: Final = 64
 _BEFORE_BYTES: Final = 1024  # of the existing log, sent before new lines, as in Supervisor
 _PIECE_BYTES: Final = 64 * 1024
@@ -44,7 +44,7 @@ class Rpc:
     def __init__(self, backend: Backend, read: Thread, wait: Thread) -> None:
         self._backend, self._read, self._wait = backend, read, wait
         self._later: set[asyncio.Task[None]] = set()
-        self._followers = Lasting(MOST_FOLLOWERS, f"{MOST_FOLLOWERS} clients follow logs already")
+        self._followers = LongLivedAnswers(MOST_FOLLOWERS, f"{MOST_FOLLOWERS} clients follow logs already")
         self._ending = False
 
     def end(self) -> None:
@@ -58,7 +58,7 @@ class Rpc:
             name, params = wire.parse(body)
         except wire.Malformed as error:
             raise RequestRefused(400, str(error)) from None
-        by, uid = who(request.scope)
+        by, uid = caller(request.scope)
         call = Call(self._backend, TABLE, self._read, self._wait, self._do_later, by, uid)
         try:
             answer = wire.answer(await dispatch(call, name, params))
@@ -102,7 +102,7 @@ class Rpc:
             first = await self._read(logfiles.read_tail, path, _BEFORE_BYTES)
         except OSError:
             raise RequestRefused(404, "no log file") from None
-        pieces = self._pieces(path, first, lambda: self._ending or hung_up(request.scope))
+        pieces = self._pieces(path, first, lambda: self._ending or disconnected(request.scope))
         return self._followers.answer(pieces, "text/plain;charset=utf-8")
 
     async def _pieces(self, path: str, chunk: logfiles.Chunk, over: Callable[[], bool]) -> AsyncIterator[bytes]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from supervisor.api.pins import is_span
-from supervisor.api.rpc.calls import ASK_WAIT_S, Call, Table, method
+from supervisor.api.pins import MOST_PIN_S, is_span
+from supervisor.api.port import ASK_WAIT_S
+from supervisor.api.rpc.calls import Call, Table, method
 from supervisor.api.rpc.faults import Fault
 from supervisor.model import codes
 
@@ -17,26 +18,26 @@ TABLE: Final[Table] = {}
     result="mode, level, trial, why, line, levels (structs by level), and pin where there is one",
 )  # fmt: skip
 async def get_level(call: Call) -> dict[str, Any]:
-    """Return the ladder, what each level has shown, and where the box stands. What is not known is left out."""
+    """Return the ladder, the record of each level and the current level; unknown values are left out."""
     found: dict[str, Any] = _known(await call.read(call.backend.page, "level", {}))
     return found
 
 
 @method(
     TABLE, "extralife.pinLevel",
-    level="its name", seconds="for so long; 0 (or left out): until further notice", result="what was done",
+    level="its name", seconds="duration of the pin; 0 (or left out): until further notice", result="what was done",
 )  # fmt: skip
 async def pin_level(call: Call, level: str, seconds: int = 0) -> str:
-    """Keep the box at a level, whatever the rule that climbs says."""
+    """Keep the box at a level, regardless of the climbing rule."""
     call.changing()
     if seconds != 0 and not is_span(seconds):
-        raise Fault(codes.INCORRECT_PARAMETERS, "seconds must not be negative")
+        raise Fault(codes.INCORRECT_PARAMETERS, f"seconds must be 0 to {MOST_PIN_S:.0f}")
     return await _pin(call, level, float(seconds) or None)
 
 
 @method(TABLE, "extralife.unpinLevel", result="what was done")
 async def unpin_level(call: Call) -> str:
-    """End the pin; the rule goes on from the level that was pinned."""
+    """End the pin; the climbing rule continues from that level."""
     call.changing()
     return await _pin(call, None, None)
 

@@ -101,20 +101,20 @@ def request(
 
 
 @request(
-    "start", Parameter("boolean", "wait", "wait until that can be said", required=False),
+    "start", Parameter("boolean", "wait", "wait until the outcome is known", required=False),
     group_text="Start every program of a group. A program without one is a group of its own.",
     all_text="Start every program that does not run.",
     idle=lambda view: view["phase"] in {"STARTING", "RUNNING", "BACKOFF"},
 )  # fmt: skip
 async def _start(call: Call, snapshot: StatusPage, names: list[str], wait: bool) -> list[Result]:
-    """Start a program, and want it running from now on.
+    """Start a program, and keep it running from now on.
 
-    Answers once its process has lived for half a second, or trains; for a program that has no slot, that it is queued
+    Answers once its process has lived for half a second, or trains. A program without a free slot is queued, which
     counts as success. A group ('group:*') is answered as by startProcessGroup.
     """
     done = await call.ask(Verb.START, names)
     if wait:
-        done = await starting.settled(call.snapshot, starting.attempts(snapshot), done)
+        done = await starting.wait_for_starts(call.snapshot, starting.attempts(snapshot), done)
     return [(name, start_code(code, text), text) for name, code, text in done]
 
 
@@ -133,13 +133,13 @@ def start_code(code: int, text: str) -> int:
 
 
 @request(
-    "stop", Parameter("boolean", "wait", "wait until it has left", required=False),
+    "stop", Parameter("boolean", "wait", "wait until it has exited", required=False),
     group_text="Stop every program of a group. A program without one is a group of its own.",
     all_text="Stop every program that runs, waits for a slot, or would be started again.",
     idle=lambda view: view["phase"] in {"STOPPED", "DONE", "FATAL"},
 )  # fmt: skip
 async def _stop(call: Call, snapshot: StatusPage, names: list[str], wait: bool) -> list[Result]:
-    """Stop a program: it saves and leaves, and stays down over restarts of daemon and host until it is started."""
+    """Stop a program: it saves and exits, and stays down over restarts of daemon and host until it is started."""
     stopped = {view["name"] for view in snapshot.programs if view["phase"] == "STOPPED"}
     if stopped.issuperset(names):
         return [(name, codes.NOT_RUNNING, "not running") for name in names]  # the journal would record a request

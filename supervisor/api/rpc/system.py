@@ -43,13 +43,13 @@ async def multicall(call: Call, calls: list[Any]) -> list[Any]:
     results: list[Any] = []
     for item in calls:
         try:
-            results.append(await dispatch(call, *_asked(item)))
+            results.append(await dispatch(call, *_parse_call(item)))
         except Fault as fault:
             results.append({"faultCode": fault.code, "faultString": fault.text})
     return results
 
 
-def _asked(item: object) -> tuple[str, tuple[Any, ...]]:
+def _parse_call(item: object) -> tuple[str, tuple[Any, ...]]:
     if not isinstance(item, dict) or not isinstance(item.get("methodName"), str):
         raise Fault(codes.INCORRECT_PARAMETERS, "No methodName")
     if item["methodName"] == "system.multicall":

@@ -41,7 +41,7 @@ export const groupOf = ({ name, game }) => game || name;
 const MOST_SINGLE = 12;
 
 /** {first: programs that need a look, worst first, groups: [[game, programs]] of the others, single: whether they are few}. */
-export function arranged(programs) {
+export function sortedPrograms(programs) {
   const rank = (view) => stateOf(view).first ?? 9;
   const first = programs.filter((view) => rank(view) < 9).sort((one, other) => rank(one) - rank(other));
   const groups = new Map();
@@ -53,7 +53,7 @@ export function arranged(programs) {
 }
 
 /** Number of programs by the word of their state, most frequent first: [["training", 4], ["done", 1]]. */
-export function tally(programs) {
+export function stateCounts(programs) {
   const found = new Map();
   for (const view of programs) found.set(stateOf(view).word, (found.get(stateOf(view).word) ?? 0) + 1);
   return [...found].sort(([, one], [, other]) => other - one);

@@ -12,7 +12,7 @@ const HINT = "Point at an event, or use the arrow keys; a click or Enter opens i
 /** `on.cause(group)` opens the incidents of a cause; `all` shows every cause. */
 export function broke({ incidents, bands, error, all, on }) {
   if (error) return html`<p class="trouble">Incidents: ${error}</p>`;
-  if (!incidents) return html`<p class="muted">Waits for news …</p>`;
+  if (!incidents) return html`<p class="muted">Loading …</p>`;
   const { causes, until_wall_s } = incidents;
   const shown = all ? causes : causes.slice(0, MOST_CAUSES);
   return html`

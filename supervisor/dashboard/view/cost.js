@@ -7,7 +7,7 @@ const MOST_CAUSES = 8;
 const MOST_DAYS = 14;
 
 export function cost({ cost: bill, days }) {
-  if (!bill) return html`<p class="muted">Waits for news …</p>`;
+  if (!bill) return html`<p class="muted">Loading …</p>`;
   const causes = bill.causes.filter(({ share }) => share > 0).slice(0, MOST_CAUSES);
   return html`
     <p class="figure"><strong>${known(bill.usd) ? dollars(bill.usd) : `${figures(bill.wall_hours)} h`}</strong>
@@ -15,7 +15,7 @@ export function cost({ cost: bill, days }) {
     ${known(bill.usd_per_million_frames) ? html`<p><strong>${dollars(bill.usd_per_million_frames)}</strong> a million kept frames</p>` : nothing}
     ${bill.says ? html`<p class="muted">${bill.says}</p>` : nothing}
     ${shares(causes)}
-    <table><thead><tr><th scope="col">Went to</th><th scope="col" class="number">Share</th>
+    <table><thead><tr><th scope="col">Spent on</th><th scope="col" class="number">Share</th>
       <th scope="col" class="number">Slot hours</th><th scope="col" class="number">Paid</th></tr></thead>
       <tbody>${causes.map((each) => html`<tr><th scope="row"><span class="key ${each.name === "useful" ? "useful" : ""}" aria-hidden="true"></span>${each.name}</th>
         <td class="number">${percent(each.share)}</td><td class="number">${figures(each.hours)}</td><td class="number">${dollars(each.usd)}</td></tr>`)}</tbody></table>

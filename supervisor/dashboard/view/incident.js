@@ -42,7 +42,7 @@ export function openBand({ kind, label, why, seq, from_s }, now_s) {
 
 function contents({ incidents, error }, now_s) {
   if (error) return html`<p class="trouble">${error}</p>`;
-  if (!incidents) return html`<p class="muted">Asks for the evidence …</p>`;
+  if (!incidents) return html`<p class="muted">Loading evidence …</p>`;
   if (!incidents.length) return html`<p>No incident is recorded here.</p>`;
   return incidents.map((each, place) => incident(each, place === 0, now_s));
 }
@@ -58,13 +58,13 @@ function incident(each, shown, now_s) {
   ].filter(Boolean);
   return html`<details class="incident" ?open=${shown}>
     <summary><strong>${moment(each.wall_s, now_s)}</strong> ${parts.join(" · ")}</summary>
-    <ol class="story">${each.story.map(row)}</ol>
+    <ol class="history">${each.story.map(row)}</ol>
     ${each.left_out ? html`<p class="muted">${plural(each.left_out, "more row")} in <code>supervisorctl history</code>.</p>` : nothing}
   </details>`;
 }
 
 function row({ wall_s, kind, program, why, decision, measured, evidence }) {
-  const figure = Object.entries(measured).map(([key, value]) => `${key.replace(/_(s|bytes)$/, "").replaceAll("_", " ")} ${told(key, value)}`);
+  const figure = Object.entries(measured).map(([key, value]) => `${key.replace(/_(s|bytes)$/, "").replaceAll("_", " ")} ${formatFigure(key, value)}`);
   return html`<li class=${decision ? "decision" : ""}>
     <p><time>${clockSeconds(wall_s)}</time> <strong>${decision ? "decided: " : ""}${words(kind)}</strong>${program ? html` <span class="muted">${program}</span>` : nothing}</p>
     <p>${why}</p>
@@ -77,7 +77,7 @@ function row({ wall_s, kind, program, why, decision, measured, evidence }) {
 /** `StopIntended` as `stop intended`. */
 const words = (kind) => kind.replace(/(?<=[a-z])[A-Z]/g, (letter) => ` ${letter}`).toLowerCase();
 
-function told(key, value) {
+function formatFigure(key, value) {
   if (typeof value !== "number") return String(value);
   if (key.endsWith("_s")) return span(value);
   return key.endsWith("_bytes") ? `${count(value)}B` : figures(value);

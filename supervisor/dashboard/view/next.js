@@ -5,7 +5,7 @@ import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { shape } from "./shapes.js";
 
 export function next({ report, level, cost, on }) {
-  if (!report || !level) return html`<p class="muted">Waits for news …</p>`;
+  if (!report || !level) return html`<p class="muted">Loading …</p>`;
   return html`
     ${needs(report.needs)}
     ${finish(report)}

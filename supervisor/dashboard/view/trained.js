@@ -1,6 +1,6 @@
 // Trained: one row per program, broken ones first; many healthy ones are collapsed by game.
 
-import { arranged, stateOf, tally } from "../shape/status.js";
+import { sortedPrograms, stateCounts, stateOf } from "../shape/status.js";
 import { sparkline, usual } from "../shape/curves.js";
 import { ago, count, figures, known, percent, plural, span, UNKNOWN } from "../text.js";
 import { html, nothing, svg } from "../vendor/lit-html/lit-html.js";
@@ -14,15 +14,15 @@ const HEIGHT = 22;
 
 /** `subjects` are curves by program; `open` the games whose rows are shown; `on` has `program(name)` and `toggle(game)`. */
 export function trained({ status, subjects, open, on }) {
-  if (!status) return html`<p class="muted">Waits for news …</p>`;
+  if (!status) return html`<p class="muted">Loading …</p>`;
   const { programs } = status;
   if (!programs.length) return html`<p>No program is configured. Add one to <code>extralife.toml</code>, then <code>supervisorctl update</code>.</p>`;
-  const { first, groups, single } = arranged(programs);
+  const { first, groups, single } = sortedPrograms(programs);
   const row = (view) => programRow(view, subjects.get(view.name), on);
   const shown = open.has(ALL) ? groups : groups.slice(0, MOST_GROUPS);
   const rest = single ? groups.flatMap(([, views]) => views) : [];
   return html`
-    <p class="tally">${tally(programs).map(([word, number]) => html`<span>${count(number)} ${word}</span>`)}</p>
+    <p class="state-counts">${stateCounts(programs).map(([word, number]) => html`<span>${count(number)} ${word}</span>`)}</p>
     <table class="programs">
       <thead>
         <tr><th scope="col">Program</th><th scope="col">State</th><th scope="col">Return</th>
@@ -46,7 +46,7 @@ function groupRows([game, views], open, row, on) {
         <button class="plain" aria-expanded=${shown ? "true" : "false"} @click=${() => on.toggle(game)}>
           <span class="arrow" aria-hidden="true">${shown ? "▾" : "▸"}</span> ${game}
         </button>
-        <span class="muted">${tally(views).map(([word, number]) => `${count(number)} ${word}`).join(", ")}${
+        <span class="muted">${stateCounts(views).map(([word, number]) => `${count(number)} ${word}`).join(", ")}${
           rate.length ? `, ${count(rate.reduce((sum, value) => sum + value, 0))} steps/s` : ""}</span>
       </th>
     </tr>
@@ -56,7 +56,7 @@ function groupRows([game, views], open, row, on) {
 
 function programRow(view, subject, on) {
   const look = stateOf(view);
-  const why = told(view, look);
+  const why = reason(view, look);
   const line = subject ? sparkline(subject, "mean_return", WIDTH, HEIGHT) : "";
   return html`<tr>
     <th scope="row"><button class="plain name" title=${view.name} @click=${() => on.program(view.name)}>${view.name}</button></th>
@@ -73,7 +73,7 @@ function programRow(view, subject, on) {
 }
 
 /** The reason for a state, if its word alone does not explain it. */
-function told(view, { tone }) {
+function reason(view, { tone }) {
   const why = tone === "quiet" && view.phase === "RUNNING" ? "" : view.why;
   return known(view.retry_in_s) ? `${why}. Next start in ${span(view.retry_in_s)}` : why;
 }
@@ -91,7 +91,7 @@ const progress = ({ steps, target, target_kind: kind }) =>
 
 /** The programs whose rows are shown; their curves are requested. */
 export function shownPrograms(status, open) {
-  const { first, groups, single } = arranged(status.programs);
+  const { first, groups, single } = sortedPrograms(status.programs);
   return [...first, ...groups.filter(([game]) => single || open.has(game)).flatMap(([, views]) => views)];
 }
 

@@ -36,7 +36,7 @@ export function shownGames(status, choice) {
 
 /** The panel. `charts` keeps the drawn charts; `on.choose(part)` changes axis, series, human, page or tables. */
 export function well({ status, curves, choice, error, charts, on }) {
-  if (!status) return html`<p class="muted">Waits for news …</p>`;
+  if (!status) return html`<p class="muted">Loading …</p>`;
   const { all, page, shown } = shownGames(status, choice);
   const words = choices(status);
   const silent = curves ? shown.filter(([game, names]) => !charts.model(game, names, curves, choice).data[0].length) : [];
@@ -169,7 +169,7 @@ export class Charts {
     let found = this.#drawn.get(game);
     if (found?.place !== place) {
       found?.chart.destroy();
-      found = { place, chart: new Chart(place, (text) => said(place, text)), shown: null };
+      found = { place, chart: new Chart(place, (text) => showReadout(place, text)), shown: null };
       this.#drawn.set(game, found);
     }
     const { bands, window } = this.about();
@@ -192,7 +192,7 @@ export class Charts {
 }
 
 /** Show the text for the point under the cursor, on the screen and for screen readers. */
-function said(place, text) {
+function showReadout(place, text) {
   place.parentElement.querySelector(".readout").textContent = text;
   if (text && document.activeElement === place) place.setAttribute("aria-valuetext", text);
 }

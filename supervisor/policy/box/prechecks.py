@@ -233,6 +233,26 @@ def unseen(box: BoxReadings) -> frozenset[str]:
     return frozenset(rule for rule, missing in found.items() if missing)
 
 
+def blind(box: BoxReadings) -> frozenset[str]:
+    """The rules that can judge nothing now, because every reading that they could object by is missing on some device.
+
+    A GPU that never reports its reasons for lower clocks still shows by its temperature that it is cool.
+    """
+    gpus, host = _known(box.gpus), box.host or Host()
+    silent = box.gpus is not None and box.gpus.gpus is None
+    found = {
+        "gpu_temperature": silent or any(gpu.temperature_c is None and gpu.reasons is None for gpu in gpus),
+        "gpu_slowdown": silent or any(gpu.reasons is None for gpu in gpus),
+        "gpu_lost": silent,
+        "gpu_errors": silent,
+        "gpu_xid": silent,
+        "pressure": host.memory_full is None and host.io_full is None,
+        "swap": host.swap_free_bytes is None or host.available_bytes is None,
+        "disk": host.disk_free_bytes is None,
+    }
+    return frozenset(rule for rule, missing in found.items() if missing)
+
+
 # --- from objections to vetoes -------------------------------------------------------------------------------------------
 
 
@@ -265,11 +285,13 @@ def weigh(
     vetoes: Mapping[str, int],
     held: Mapping[str, StandingObjection],
     unseen: Collection[str] = (),
+    blind: Collection[str] = (),
 ) -> tuple[tuple[Change, ...], dict[str, StandingObjection]]:
     """The result of a look: changes of the vetoes in force (rule -> cap), and the objections to keep until the next look.
 
     An objection counts at the level where it was seen: a change of level restarts its time. So heat that remains after a
-    step down does not cause a second step at once. `unseen` are the rules that lack a reading this time.
+    step down does not cause a second step at once. `unseen` are the rules that lack a reading this time, `blind` those that
+    lack all of theirs.
     """
     changes: list[Change] = []
     kept: dict[str, StandingObjection] = {}
@@ -287,7 +309,7 @@ def weigh(
             kept[rule] = held[rule]
     for rule in sorted(vetoes.keys() - objecting.keys()):
         old = held.get(rule, StandingObjection())
-        clear = _clear_unread(old, now_s) if rule in unseen else _clear_read(old, now_s)
+        clear = _clear_unread(old, now_s) if rule in blind else _clear_read(old, now_s)
         if why := _lifted(settings, clear, now_s):
             changes.append(Change(rule, None, why))
             kept.pop(rule, None)

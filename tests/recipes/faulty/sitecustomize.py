@@ -26,7 +26,7 @@ def _watch() -> None:
         time.sleep(0.1)
         client = sys.modules.get("extralife.run")
         run = getattr(client, "_the_run", None)  # the module may be half imported
-        trains = "FAULT_WITHOUT_CLIENT" in os.environ or (run and run.speaks and run.at > 0)
+        trains = "FAULT_WITHOUT_CLIENT" in os.environ or (run and run.is_reporter and run.at > 0)
         if trains and fault.exists():
             fault.rename(f"{fault}.now")
             signal.pthread_kill(threading.main_thread().ident, signal.SIGPROF)
