@@ -120,7 +120,7 @@ def test_a_manifest_never_leads_out_of_its_directory(tmp_path: Path) -> None:
         (path / "manifest.json").write_text(dataclasses.replace(manifest, files={name: (4, "00")}).to_json())
         checked = verify(survey(tmp_path)[0])
         assert checked.verified is False
-        assert "no name of a file below its directory" in (checked.error or "")
+        assert "not a valid name of a file below its directory" in (checked.error or "")
         shutil.rmtree(path)
 
 
