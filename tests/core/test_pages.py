@@ -182,14 +182,14 @@ class Full(Own):
 
     def recorded_held(self, sheet, since_s, until_s, subjects, enough):
         self.enough = enough
-        return [Held(0.0, rows) for rows in (1_000_000, 3_000, 2_500, 1_800, 200, 20)]
+        return [Held(0.0, rows) for rows in (1_000_000, 3_000, 2_200, 1_650, 200, 20)]
 
 
 @pytest.mark.parametrize(
     ("series", "enough", "period_s"),
     [
-        ("env_steps", 5001, 60.0), ("loss", 4091, 60.0), ("env_steps,loss,mean_return,grad_norm", 2501, 600.0),
-        ("env_steps,kl", 1876, 3600.0), ("env_steps,loss,mean_return,kl", 1501, 21600.0), ("kl,success_rate", 1876, 3600.0),
+        ("env_steps", 4556, 60.0), ("loss", 3728, 60.0), ("env_steps,loss,mean_return,grad_norm", 2278, 600.0),
+        ("env_steps,kl", 1709, 3600.0), ("env_steps,loss,mean_return,kl", 1367, 21600.0), ("kl,success_rate", 1709, 3600.0),
     ],
 )  # fmt: skip
 def test_an_answer_has_a_bound_of_numbers(core, series, enough, period_s):

@@ -16,7 +16,7 @@ box with more than MANY_SUBJECTS programs gets the resolution of one with exactl
 in proportion.
 
 Worked example. 12 hours in at most 1,000 points: 10 s would be 4,320 points and reaches back 6 hours only; a minute has
-720 points. Of 20 programs that is 14,400 rows. With three curves a row has 17 numbers, and there is room for 2,647 rows:
+720 points. Of 20 programs that is 14,400 rows. With three curves a row has 17 numbers, and there is room for 2,411 rows:
 ten minutes, 72 points of each program. The file is 160 MB of 128 allowed: every tier keeps 0.9 * 128 / 160 = 0.72 of its
 present span. Rows of 10 s reached back 6 hours and now 4.3; rows of an hour reached back 20 days, the age of the box, and
 now 14.4.
@@ -58,7 +58,7 @@ TIERS: Final = (
     Tier(10.0, 6 * _HOUR_S), Tier(60.0, 2 * _DAY_S), Tier(600.0, 14 * _DAY_S), Tier(3600.0, 90 * _DAY_S),
     Tier(6 * _HOUR_S, 365 * _DAY_S, by_attempt=False), Tier(_DAY_S, 1095 * _DAY_S, by_attempt=False),
 )  # fmt: skip
-MOST_NUMBERS: Final = 45_000
+MOST_NUMBERS: Final = 41_000
 MANY_SUBJECTS: Final = 20
 
 
@@ -92,7 +92,7 @@ def tier_for(
 
 
 def rows_for(numbers: int, subjects: int) -> float:
-    """The maximum number of rows in one answer. Example: 17 numbers a row: 2,647 for 20 programs, 5,294 for 40."""
+    """The maximum number of rows in one answer. Example: 17 numbers a row: 2,411 for 20 programs, 4,822 for 40."""
     return MOST_NUMBERS // numbers * max(1.0, subjects / MANY_SUBJECTS)
 
 
