@@ -11,9 +11,9 @@ case only the command itself is ended: a process that it put into the background
 PR_SET_PDEATHSIG alone is not enough: the child has to set it after the fork, and loses it when it executes a file that has
 capabilities (restic often has, to read everything).
 
-Example: daemon 812 (start tick 5000) is killed. A restic with `EXTRALIFE_CHILD_OF=4026531836:812:5000:0` still runs. There
-is no process 812 with start tick 5000, so the next daemon ends this restic. It leaves alone the restic of another daemon,
-and that of `supervisorctl offsite check`.
+Example: daemon 812 (start tick 5000) is killed. A restic with `EXTRALIFE_CHILD_OF=4026531836:812:5000:tree` still runs.
+There is no process 812 with start tick 5000, so the next daemon ends this restic. It leaves alone the restic of another
+daemon, and that of `supervisorctl offsite check`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Final
 from supervisor.adapters import procfs
 
 ENV: Final = "EXTRALIFE_CHILD_OF"
-_WHOLE_TREE: Final = 0
+_WHOLE_TREE: Final = "tree"  # no number: a session whose leader is outside of this container is 0
 
 
 def mark(*, of_user: bool = False) -> dict[str, str]:
@@ -54,12 +54,14 @@ def end() -> list[str]:
 
 def _is_left_over(stat: procfs.Stat, value: str) -> bool:
     try:
-        namespace, parent, start_ticks, session = map(int, value.split(":"))
+        *numbers, session = value.split(":")
+        namespace, parent, start_ticks = map(int, numbers)
+        own_session = None if session == _WHOLE_TREE else int(session)
     except ValueError:
         return False
     if namespace != _namespace() or procfs.is_alive(parent, start_ticks):
         return False
-    return session == _WHOLE_TREE or (stat.session == session and stat.group == stat.pid)
+    return own_session is None or (stat.session == own_session and stat.group == stat.pid)
 
 
 def _mark_of(pid: int) -> str | None:

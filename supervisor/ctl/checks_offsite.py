@@ -30,10 +30,21 @@ def copies(installation: Installation) -> Iterator[Finding]:
         yield Finding("copies", "warn", what, "set [offsite] repository (docs/offsite.md)")
     elif shutil.which("restic") is None:
         yield Finding("copies", "bad", "restic is not installed: nothing is copied off this box", "apt-get install restic")
-    elif os.geteuid() and not os.access(rules.password_file, os.R_OK):
+    elif _is_hidden(rules.password_file):
         yield Finding("copies", "unknown", f"{rules.password_file} cannot be read by this user", "run doctor as root")
     else:
         yield _tried(rules, installation.settings.paths.state_dir)
+
+
+def _is_hidden(path: str) -> bool:
+    """Whether the file exists, or may exist, and this user may not read it."""
+    try:
+        os.stat(path)  # noqa: PTH116
+    except PermissionError:
+        return True
+    except OSError:
+        return False  # restic then says what is wrong
+    return not os.access(path, os.R_OK)
 
 
 def _tried(rules: OffsiteSettings, state_dir: str) -> Finding:

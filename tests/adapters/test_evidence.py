@@ -76,7 +76,7 @@ def may_look() -> bool:
 @pytest.mark.skipif(not may_look(), reason="this box allows no ptrace (kernel.yama.ptrace_scope)")
 def test_scripts_without_a_handler_are_read_by_py_spy_wherever_they_are_in_the_tree(world):
     child = "import time\ndef hangs(): print('up', flush=True); time.sleep(60)\nhangs()"
-    found, _ = examine(world, ["sh", "-c", f'{sys.executable} -c "$0"; :', child])
+    found, _ = examine(world, ["sh", "-c", f'"{sys.executable}" -c "$0"; :', child])
     assert "hangs (<string>:2)" in found["stacks_by_py_spy"]
     assert found["stacks_by_py_spy"].startswith("python")
 

@@ -11,6 +11,7 @@ import pytest
 
 from supervisor.adapters import leftovers, procfs
 from supervisor.adapters.process.health_checks import _command
+from supervisor.records import replace
 
 SLEEP = ["sleep", "300"]
 
@@ -68,7 +69,20 @@ def test_of_a_user_s_command_only_itself_is_ended(children):
     assert not gone(background, 0), "what a command has put into the background was meant to stay"
 
 
-@pytest.mark.parametrize("mark", ["", "x", "1:2", "1:2:3:0", "é"])
+def test_in_a_container_whose_session_began_outside_a_user_s_command_still_keeps_its_background(children, monkeypatch):
+    """`docker exec` and `nsenter` leave the session leader outside: /proc then shows session 0."""
+    stat = procfs.read_stat(os.getpid())
+    monkeypatch.setattr(leftovers.procfs, "read_stat", lambda _pid: replace(stat, session=0))
+    assert leftovers.mark(of_user=True)[leftovers.ENV].endswith(":0")
+    assert leftovers.mark()[leftovers.ENV].endswith(":tree")
+    monkeypatch.undo()
+    value = f"{leftovers._namespace()}:{stat.pid}:1:0"  # that process has ended: its start ticks are another process's
+    outside, background = replace(stat, pid=77, group=77, session=0), replace(stat, pid=78, group=78, session=78)
+    assert leftovers._is_left_over(outside, value)
+    assert not leftovers._is_left_over(background, value)
+
+
+@pytest.mark.parametrize("mark", ["", "x", "1:2", "1:2:3:0", "1:2:3:tree", "é"])
 def test_a_mark_of_another_namespace_or_none_at_all_means_nothing(mark):
     child = subprocess.Popen(SLEEP, env={**os.environ, leftovers.ENV: mark})
     try:
@@ -87,7 +101,7 @@ def test_a_daemon_that_inherited_a_mark_hands_it_on_to_nobody(monkeypatch):
 
 def test_a_health_check_s_command_carries_the_mark(tmp_path):
     out = tmp_path / "env"
-    check = SimpleNamespace(command=["sh", "-c", f"env >{out}; ps -o pid=,pgid=,sid= -p $$ >>{out}"], timeout_s=20.0)
+    check = SimpleNamespace(command=["sh", "-c", f"env >{out}; cut -d ' ' -f 1,5,6 /proc/$$/stat >>{out}"], timeout_s=20.0)
     _command(check, SimpleNamespace(user="", env=(), name="web", directory=""))
     *lines, last = out.read_text().splitlines()
     assert f"{leftovers.ENV}={leftovers.mark(of_user=True)[leftovers.ENV]}" in lines

@@ -163,7 +163,7 @@ def test_a_copy_leaves_the_processors_to_the_programs_for_a_while(box, tmp_path,
     wrapper.parent.mkdir()
     wait = "until grep -q 'nice {}$' /proc/$$/autogroup; do sleep 0.02; done"
     wrapper.write_text(
-        f"#!/bin/sh\n{wait.format(10)}\n{wait.format(0)}\n[ $(ps -o sid= -p $$) = $$ ] && echo alone\nexit 1\n"
+        f"#!/bin/sh\n{wait.format(10)}\n{wait.format(0)}\n[ $(cut -d ' ' -f 6 /proc/$$/stat) = $$ ] && echo alone\nexit 1\n"
     )
     wrapper.chmod(0o755)
     monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")

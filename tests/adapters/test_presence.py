@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -44,7 +46,7 @@ def test_a_worker_that_runs_is_said_to_run(attempt: Attempt) -> None:
 def test_a_killed_worker_is_not(attempt: Attempt) -> None:
     pid = attempt.pid
     assert pid is not None
-    subprocess.run(["kill", "-KILL", str(pid)], check=True)
+    os.kill(pid, signal.SIGKILL)
     told = {}
     for _ in range(1000):  # a killed process is a zombie at first: not alive either
         told = presence.corrected(VIEW, attempt, rebooted=False)
@@ -102,8 +104,8 @@ def test_a_live_daemon_looks_itself_while_it_cannot_record_an_end(attempt: Attem
         return str(view["phase"])
 
     assert phase() == "RUNNING"
-    subprocess.run(["kill", "-KILL", str(attempt.pid)], check=True)
     assert attempt.pid is not None
+    os.kill(attempt.pid, signal.SIGKILL)
     assert attempt.start_ticks is not None
     while procfs.is_alive(attempt.pid, attempt.start_ticks):
         pass

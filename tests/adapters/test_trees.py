@@ -192,7 +192,7 @@ def test_a_directory_of_a_hundred_thousand_files_is_looked_through_in_part_only(
 def test_below_a_shim_everything_is_of_the_tree_and_what_it_reaped_counts(grove):
     found = grove(IDLE)
     found.tree.root = os.getpid()
-    assert found.step().pids[:1] == (found.child,)
+    assert found.child in found.step().pids
     found.worker.kill()
     until(lambda: procfs.read_stat(found.worker.pid).state == "Z", "it is dead")
     found.tree.root = None

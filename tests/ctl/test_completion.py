@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import signal
 import subprocess
@@ -54,7 +55,7 @@ def test_every_line_of_use_can_be_read(name: str) -> None:
 def shells(tmp_path: Path) -> Path:
     """A directory with each shell's script, and a client that says what it was run with, unless it is asked to complete."""
     client = tmp_path / "supervisorctl"
-    run = " ".join(CTL)
+    run = shlex.join(CTL)
     again = f'while found=$({run} "$@"); [ $? = 142 ]; do :; done; printf "%s\\n" "$found"; exit'  # 142: by SIGALRM
     client.write_text(f'#!/bin/sh\n[ "$1" = __complete ] && {{ {again}; }}\nprintf "ran:%s:\\n" "$*"\n')
     client.chmod(0o755)

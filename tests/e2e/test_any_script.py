@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -36,7 +37,7 @@ SILENT = {
 
 def program(name: str, command: str, directory: Path, keys: str = "") -> str:
     (directory / name).mkdir()
-    python = command.replace("python ", f"{sys.executable} ")
+    python = command.replace("python ", f"{shlex.quote(sys.executable)} ")
     return f'[program.{name}]\ncommand = {json.dumps(["bash", "-c", "exec " + python])}\ndirectory = "{directory / name}"\n{keys}\n'
 
 

@@ -99,7 +99,7 @@ def test_superlance_unchanged(box: Box) -> None:
         box,
         f"""
 [program:big]
-command={sys.executable} -c "import time; b = bytearray(100 << 20); time.sleep(1000)"
+command="{sys.executable}" -c "import time; b = bytearray(100 << 20); time.sleep(1000)"
 [program:dies]
 command=sh -c 'sleep 2; exit 3'
 autostart=false
@@ -192,7 +192,7 @@ def test_more_listeners_unchanged(box: Box, post: Post) -> None:
         box,
         f"""
 [program:sick]
-command={sys.executable} {page} {sick}
+command="{sys.executable}" {page} {sick}
 [program:deaf]
 command=sleep 1000
 [program:dies]

@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -31,7 +32,8 @@ def install(where: Path) -> Path:
     (where / "jobs").mkdir()
     for name in ("sbatch", "squeue", "scancel", "sacct"):
         command = where / name
-        command.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {Path(__file__).resolve()} {where} {name} "$@"\n')
+        words = shlex.join([sys.executable, "-I", "-S", str(Path(__file__).resolve()), str(where), name])
+        command.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
         command.chmod(0o755)
     return where
 

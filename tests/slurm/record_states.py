@@ -124,7 +124,7 @@ def scenario(made: Cluster) -> None:
     ends = {
         "completed": submit(made, "completed", "exit 0"), "failed": submit(made, "failed", "exit 3"),
         "signalled": submit(made, "signalled", "kill -SEGV $$"),
-        "ate": submit(made, "ate", f'exec {sys.executable} -c "{EATS}"', "--mem=100"),
+        "ate": submit(made, "ate", f'exec "{sys.executable}" -c "{EATS}"', "--mem=100"),
         "range": submit(made, "range", "sleep 2", "--nodes=3", "--nodelist=n[2-4]"),
     }  # fmt: skip
     late = submit(made, "timeout", "trap '' TERM; sleep 300 & wait; sleep 300", "--time=1")
