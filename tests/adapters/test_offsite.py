@@ -141,7 +141,8 @@ def test_neither_arguments_nor_errors_show_a_secret(box, tmp_path, monkeypatch):
 def test_the_child_has_the_lowest_priority_and_ends_with_its_parent(box, tmp_path, monkeypatch):
     wrapper = tmp_path / "bin" / "restic"
     wrapper.parent.mkdir()
-    wrapper.write_text(f"#!/bin/sh\nps -o ni= -p $$ > {tmp_path}/nice\necho $$ > {tmp_path}/pid\nexec sleep 300\n")
+    nice = "cut -d ' ' -f 19 /proc/$$/stat"
+    wrapper.write_text(f"#!/bin/sh\n{nice} > {tmp_path}/nice\necho $$ > {tmp_path}/pid\nexec sleep 300\n")
     wrapper.chmod(0o755)
     monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
     pid = os.fork()
