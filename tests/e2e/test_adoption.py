@@ -21,7 +21,7 @@ def awaited_by(daemon: int) -> Iterator[subprocess.Popen[bytes]]:
     started = procfs.read_stat(daemon)
     assert started is not None
     space = Path("/proc/self/ns/pid").stat().st_ino
-    mark = f"{space}:{daemon}:{started.start_ticks}:0"
+    mark = f"{space}:{daemon}:{started.start_ticks}:tree"
     process = subprocess.Popen(["sleep", "600"], env={**os.environ, leftovers.ENV: mark})
     try:
         yield process
