@@ -17,7 +17,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from workers.contract import ENV_BEAT, ENV_CONTROL, ENV_TOKEN, Client, Control, ControlWriter, read_beat
+from workers.contract import ENV_BEAT, ENV_CONTROL, ENV_TOKEN, Client, Control
+from workers.daemon_side import ControlWriter, read_beat
 
 TARGET_US = 2.0
 ROUNDS, CALLS = 30, 20_000

@@ -25,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from extralife.run import Run
 
-from workers.contract import ENV_ATTEMPT, ENV_BEAT, ENV_CONTROL, ENV_RUN_DIR, ENV_TOKEN, Control, ControlWriter
+from workers.contract import ENV_ATTEMPT, ENV_BEAT, ENV_CONTROL, ENV_RUN_DIR, ENV_TOKEN, Control
+from workers.daemon_side import ControlWriter
 
 ROOT = Path(__file__).resolve().parent.parent
 THREE = "step(n, loss=..., reward=..., entropy=...)"

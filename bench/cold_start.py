@@ -26,7 +26,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from workers import contract, prefetch
+from workers import contract, daemon_side, prefetch
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -58,7 +58,7 @@ def worker(run_dir: Path, options: argparse.Namespace, number: int) -> subproces
     (run_dir / contract.FENCE_FILE).write_text(TOKEN)
     for name in ("beat", "control"):
         (run_dir / name).unlink(missing_ok=True)
-    contract.ControlWriter(run_dir / "control").write(contract.Control(TOKEN, interval_ms=600_000))
+    daemon_side.ControlWriter(run_dir / "control").write(contract.Control(TOKEN, interval_ms=600_000))
     env = {
         **os.environ, contract.ENV_PROGRAM: "Pong", contract.ENV_TOKEN: TOKEN, contract.ENV_ATTEMPT: str(number),
         contract.ENV_RUN_DIR: str(run_dir), contract.ENV_BEAT: str(run_dir / "beat"),
@@ -79,7 +79,7 @@ def until(process: subprocess.Popen[bytes], run_dir: Path, updates: int) -> dict
     phase = "STARTING"
     while process.poll() is None:
         time.sleep(0.002)  # the resolution of the result; a beat is a record in memory, so it can only be polled
-        beat = contract.read_beat(run_dir / "beat")
+        beat = daemon_side.read_beat(run_dir / "beat")
         if beat is None:
             continue
         now = time.perf_counter()

@@ -40,7 +40,9 @@ def environment(name: str, *requirements: str, own: bool = False) -> Path:
         if own:
             (site,) = place.glob("lib/python3*/site-packages")
             (site / "own.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
-        _run([str(place / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", *requirements])
+        pip = [str(place / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
+        # Frameworks have far more files than a test imports, and Python compiles those that it imports.
+        _run([*pip, *(["--no-compile"] if own else []), *requirements])
         done.write_text(wanted)
     return place / "bin"
 

@@ -82,13 +82,13 @@ def ours(
     settle_s: float = SETTLE_S,
 ) -> Measured:
     """Measure our worker. `block` is the environment steps of a vector step or a rollout; 0: the value in BLOCK."""
-    from workers import contract
+    from workers import contract, daemon_side
 
     with tempfile.TemporaryDirectory(prefix="throughput-") as scratch:
         run_dir, token = Path(scratch), "1" * 32
         (run_dir / contract.FENCE_FILE).write_text(token)
         beat, control = run_dir / "beat", run_dir / "control"
-        contract.ControlWriter(control).write(contract.Control(token, interval_ms=10_000))
+        daemon_side.ControlWriter(control).write(contract.Control(token, interval_ms=10_000))
         env = {
             **os.environ, contract.ENV_PROGRAM: game, contract.ENV_TOKEN: token, contract.ENV_ATTEMPT: "1",
             contract.ENV_RUN_DIR: scratch, contract.ENV_BEAT: str(beat), contract.ENV_CONTROL: str(control),
@@ -98,7 +98,7 @@ def ours(
         command = [sys.executable, "-m", "workers", f"--game={game}", f"--algo={algo}", f"--threads={threads}"]
         process = subprocess.Popen([*command, *OURS[algo], *more], cwd=ROOT, env=env, stdout=subprocess.DEVNULL)
         try:
-            return _watched(process, lambda: contract.read_beat(beat), block or BLOCK[algo], seconds, settle_s)
+            return _watched(process, lambda: daemon_side.read_beat(beat), block or BLOCK[algo], seconds, settle_s)
         finally:
             process.terminate()
             process.wait()
@@ -175,7 +175,7 @@ print(2 * 2048**3 / min(times) / 1e9)
 """
 _ALONE = """
 import sys, time, numpy as np
-from workers import envs
+from workers import daemon_side, envs
 count, threads = map(int, sys.argv[1:])
 spec = envs.spec_of("Pong", 84)
 games = envs.make(spec, list(range(1, count + 1)), threads)

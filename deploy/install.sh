@@ -62,11 +62,14 @@ parse() {
 check_offsite() {
     [[ -n $password_file && -r $password_file ]] || die "--from-offsite needs --password-file FILE, the file with the repository's password"
     [[ -z $env_file || -r $env_file ]] || die "--env-file: $env_file cannot be read"
+    [[ $repository == /* || $repository == *:* ]] || die "--from-offsite: a directory needs an absolute path, not $repository"
     [[ $repository != sftp:* || (-r $ssh_key && -r $known_hosts) ]] ||
         die "an sftp: repository needs --ssh-key FILE and --known-hosts FILE: the service sees no home directory"
     [[ -z $first_config ]] || die "--config and --from-offsite exclude each other: the copy has its own configuration"
     [[ ! -e $CONFIG || -e $STATE/journal.sqlite ]] ||
         die "$CONFIG exists: this box has an installation of its own. Remove it first: deploy/uninstall.sh --delete-data"
+    [[ ! -e $STATE/journal.sqlite || -e $STATE/restored-here.toml ]] ||
+        die "$STATE has trainings of its own, so nothing is restored. Remove them first: deploy/uninstall.sh --delete-data"
 }
 
 # Restores the newest copy, as the service's user. After an interrupted run it does not restore existing files again.
@@ -84,6 +87,8 @@ restore_offsite() {
         fi
         act "restore the newest copy to $STATE" runuser -u "$ACCOUNT" -- "$release/.venv/bin/supervisorctl" offsite restore \
             --to "$STATE" --runtime-dir "$RUNTIME" --config-to "$made" --take-over "${yes[@]}" "${options[@]}"
+    else
+        say "a copy was restored to $STATE before: the repository is not read again"
     fi
     "$dry_run" || first_config=$made # a dry run has restored nothing
 }

@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(config.DEFAULT_TOML, end="")
         return 0
     flags = {key: getattr(options, key) for key in ("state_dir", "runtime_dir", "log_level", "slots")}
-    started_as = image.settle()
+    started_as = image.pin_release()
     environ = dict(os.environ)
     if not (options.check or options.detach):
         gc.disable()  # until all imports are done: the objects that they create stay alive

@@ -21,7 +21,7 @@ from typing import Final
 RELEASE: Final = str(Path(__file__).resolve().parents[1])  # the directory of `supervisor`, `deploy` and `.venv`
 
 
-def settle() -> str:
+def pin_release() -> str:
     """Keep to the current files, even if a link on the way changes later. Returns the path that starts the next image.
 
     Call it before any import from outside the standard library: modules remember the path that they came from.

@@ -42,6 +42,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _NEVER_WORKS = (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR, errno.ELOOP, errno.EINVAL)
 _ASK = _signal.SIGUSR1  # from the daemon: ask the tree to save and leave
 _AWAITED = {_signal.SIGCHLD, _signal.SIGTERM, _signal.SIGUSR2, _ASK}
+_TIME = _signal.SIGALRM
 _SETTLE_S = 1.0  # time for `tee` to write the rest of its pipe, and for a shell to end by itself
 _LOOK_LEAST_S, _LOOK_MOST_S = 0.01, 0.5
 
@@ -489,9 +490,12 @@ class _Leaving:
         """The next signal; 0 when it is time to check again."""
         if self._began_s is None and not self._is_killing:
             return int(_signal.sigwait(_AWAITED))
-        info = _signal.sigtimedwait(_AWAITED, self._pause_s)
+        # No sigtimedwait: after a SIGSTOP that outlasts its timeout, CPython returns a signal of random memory.
+        _signal.setitimer(_signal.ITIMER_REAL, self._pause_s)
+        number = int(_signal.sigwait(_AWAITED | {_TIME}))
+        _signal.setitimer(_signal.ITIMER_REAL, 0.0)
         self._pause_s = min(2 * self._pause_s, _LOOK_MOST_S)
-        return 0 if info is None else int(info.si_signo)
+        return 0 if number == _TIME else number
 
     def go_on(self) -> None:
         """Take the next step if one is due."""
@@ -666,6 +670,7 @@ def main() -> None:
     _answer(record)
     os.dup2(os.open("/dev/null", os.O_WRONLY), 1)
     os.chdir("/")
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, {_TIME})  # until here it limited the wait for the lock
     leaving = _Leaving(order, pid)
     status, usage = _wait_for_tree(leaving, order.end_signal)
     result = _exit_record(order, pid, status, usage)

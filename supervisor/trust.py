@@ -24,7 +24,7 @@ _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _ALL_USERS: Final = "4294967295"  # length of the user map outside of any user namespace
 
 
-def loose(path: str | os.PathLike[str], uid: int | None = None) -> str:
+def why_untrusted(path: str | os.PathLike[str], uid: int | None = None) -> str:
     """Why another user could change the files in the directory `path`, as a sentence without its full stop.
 
     Empty if no other user can. `uid` is the user of the directory, by default the user of this process. If the directory

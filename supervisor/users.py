@@ -32,7 +32,7 @@ class User:
         return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name, "SHELL": self.shell}
 
 
-def found(name: str) -> User:
+def find(name: str) -> User:
     """The user by this name or number. Raises UnknownUser."""
     try:
         entry = pwd.getpwuid(int(name)) if name.isascii() and name.isdecimal() else pwd.getpwnam(name)
@@ -44,12 +44,12 @@ def found(name: str) -> User:
 
 def is_another(name: str) -> bool:
     """Whether a process of that user may not enter the daemon's directories. Raises UnknownUser."""
-    return found(name).uid != os.geteuid()
+    return find(name).uid != os.geteuid()
 
 
 def refusal(name: str) -> str:
     """Why this process cannot start a program of that user; empty if it can. Raises UnknownUser."""
-    user, mine = found(name), os.geteuid()
+    user, mine = find(name), os.geteuid()
     if mine in (0, user.uid):
         return ""
     return f"only a daemon that runs as root can start a program as {user.name}; this one has user id {mine}"

@@ -22,9 +22,11 @@ class Receiver:
         self.asked = 0
         self._over = threading.Event()
         self._server: ThreadingHTTPServer | None = None
-        with socket.socket() as probe:  # one that is free, and stays ours between `down` and `up`
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        # One that is free, and stays ours between `down` and `up`: bound by a socket that nobody can connect to.
+        self._kept = socket.socket()
+        self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server's: both may be bound to it
+        self._kept.bind(("127.0.0.1", 0))
+        self.port = self._kept.getsockname()[1]
 
     @property
     def url(self) -> str:
@@ -65,6 +67,7 @@ class Receiver:
     def close(self) -> None:
         self._over.set()
         self.down()
+        self._kept.close()
 
 
 class Hook:

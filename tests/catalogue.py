@@ -92,6 +92,13 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "dies-soon",
         ),
         Row(
+            "a program's command is gone, because its disk is mounted late after a reboot",
+            "tried again after 1, 2, 4 ... s up to 5 min, with an alert after half a minute; FATAL only if its present "
+            "configuration has never run",
+            "supervisor/deciding/attempts.py",
+            "core/test_decide_attempts.py::test_a_command_that_is_gone_although_it_has_run_is_tried_again",
+        ),
+        Row(
             "a worker leaves children behind, in a session of their own",
             "they are ended before the next start and named in history, also when the shim itself is killed",
             "supervisor/shim.py",
@@ -580,7 +587,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "the journal is removed or replaced while extralife runs",
             "noticed within 2 s and before any answer; written anew from the file that is still open, with the same fact numbers; "
             "a file in its place is kept under another name ([more](foundations.md))",
-            "supervisor/adapters/journal/held.py",
+            "supervisor/adapters/journal/open_files.py",
             "e2e/test_journal_lost.py::test_a_journal_removed_under_a_daemon_is_written_anew_and_what_was_answered_holds",
             "journal-removed",
         ),

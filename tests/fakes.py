@@ -106,7 +106,7 @@ class FakeSources:
     def cgroups(self) -> dict[str, Any] | None:
         return self.confinement
 
-    def borne_out(self, program: dict[str, Any], attempt: Attempt | None) -> dict[str, Any]:
+    def corrected(self, program: dict[str, Any], attempt: Attempt | None) -> dict[str, Any]:
         return program if self.alive or attempt is None else {**program, "phase": "GONE"}
 
     def closed(self) -> tuple[Ledger, float]:

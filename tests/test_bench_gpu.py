@@ -33,7 +33,7 @@ from pathlib import Path
 gpu.BENCH = Path(sys.argv[2])
 for name, limit_s in (("hang", 1.5), ("crash", 60.0), ("fine", 60.0)):
     print(gpu.row(gpu.play(gpu.Part(name, (name,)), limit_s, "cpu", "tiny")))
-print([pid for pid in sides.pids_of("/extralife-gpu-") if pid != os.getpid()])
+print([pid for pid in sides.pids_of(sys.argv[2] + "/extralife-gpu-") if pid != os.getpid()])
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -37,3 +38,66 @@ def test_an_upgrade_of_nothing_says_so(tmp_path: Path) -> None:
     done = script("upgrade.sh", "--dry-run", "--prefix", f"{tmp_path}/none")
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_trainings_of_another_box_are_not_silently_left_out(tmp_path: Path) -> None:
+    """`deploy/try --from-offsite` where ./run has a journal: of its own, or of an earlier restore."""
+    clone, where = tmp_path / "a clone", tmp_path / "elsewhere"
+    (clone / "deploy").mkdir(parents=True)
+    (clone / ".venv/bin").mkdir(parents=True)
+    where.mkdir()
+    shutil.copy(ROOT / "deploy/try", clone / "deploy/try")
+    for name, lines in (
+        ("deploy/bootstrap", ""),
+        (".venv/bin/supervisord", ""),
+        (".venv/bin/supervisorctl", 'echo "ctl $*"'),
+    ):
+        (clone / name).write_text(f"#!/bin/sh\n{lines}\n")
+        (clone / name).chmod(0o755)
+    (where / "password").write_text("x\n")
+
+    def tried() -> subprocess.CompletedProcess[str]:
+        argv = [str(clone / "deploy/try"), "--from-offsite", "copies", "--password-file", "password"]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, cwd=where)
+
+    said = tried().stdout
+    assert f"--repository {where}/copies --password-file {where}/password" in said, "paths count from the caller's directory"
+    (clone / "run").mkdir()
+    (clone / "run/journal.sqlite").touch()
+    done = tried()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("try: ./run has trainings of its own, so nothing is restored")
+    (clone / "run/restored-here.toml").touch()
+    done = tried()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "A copy was restored to ./run before: the repository is not read again." in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("repository", "files", "said"),
+    [
+        ("copies", (), "--from-offsite: a directory needs an absolute path, not copies"),
+        ("/copies", ("state/journal.sqlite",), "state has trainings of its own, so nothing is restored"),
+        ("/copies", ("extralife.toml",), "this box has an installation of its own"),
+    ],
+)
+def test_an_installation_from_copies_refuses_a_box_with_trainings(
+    tmp_path: Path, repository: str, files: tuple[str, ...], said: str
+) -> None:
+    deploy = tmp_path / "deploy"
+    deploy.mkdir()
+    shutil.copy(ROOT / "deploy/install.sh", deploy)
+    places = {"/etc/extralife/extralife.toml": f"{tmp_path}/extralife.toml", "/var/lib/extralife ": f"{tmp_path}/state "}
+    text = (ROOT / "deploy/release.sh").read_text()
+    for place, here in places.items():
+        assert place in text
+        text = text.replace(place, here)
+    (deploy / "release.sh").write_text(text)
+    (tmp_path / "password").write_text("x\n")
+    (tmp_path / "state").mkdir()
+    for each in files:
+        (tmp_path / each).touch()
+    argv = [deploy / "install.sh", "--dry-run", "--from-offsite", repository, "--password-file", tmp_path / "password"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert said in done.stderr

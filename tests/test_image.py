@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 _SETTLE = """
 import json, sys
 from supervisor import image
-started_as = image.settle()
+started_as = image.pin_release()
 print(json.dumps([started_as, sys.executable, sys.path, image.again(started_as, ("-c", "some.toml"))]))
 """
 

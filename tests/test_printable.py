@@ -86,7 +86,7 @@ def test_the_configured_log_is_harmless_too(log_format, tmp_path, monkeypatch) -
     out = io.StringIO()
     monkeypatch.setattr("sys.stdout", out)
     monkeypatch.delenv("JOURNAL_STREAM", raising=False)
-    before, level = logging.getLogger().handlers, logging.getLogger().level
+    before, level, configured = logging.getLogger().handlers, logging.getLogger().level, structlog.get_config()
     try:
         logs.configure(str(tmp_path / "main.log"), DaemonSettings(log_format=log_format), to_stdout=True)
         log = structlog.get_logger("test", at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC).isoformat())
@@ -100,7 +100,7 @@ def test_the_configured_log_is_harmless_too(log_format, tmp_path, monkeypatch) -
             handler.close()
         logging.getLogger().handlers = before
         logging.getLogger().setLevel(level)
-        structlog.reset_defaults()
+        structlog.configure(**configured)  # tests of the API in the same process have one of their own
     assert not steers(out.getvalue(), "\n")
     assert "RuntimeError: \\x1b[2J" in out.getvalue()
     data = (tmp_path / "main.log").read_bytes()

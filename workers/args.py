@@ -50,7 +50,7 @@ class BadArguments(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenSettings:
     """The settings that were given explicitly, before defaults fill in the others.
 
     `most_batch` is the supervisor's limit for this attempt: an earlier one ran out of memory with more.
@@ -116,7 +116,7 @@ class Args:
     num_test_episodes: int
     test_period: int
     tensorboard: bool
-    given: Given = field(repr=False, compare=False)
+    given: GivenSettings = field(repr=False, compare=False)
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Args:
@@ -132,7 +132,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Args:
                 errors.append(f"{OPTIONS[name].flag}: {error}")
     program = flags.get("program") or environ.get(ENV_PROGRAM, "")
     most = environ.get(ENV_BATCH_SIZE, "")
-    given = Given(program, _with_rollback_seed(values, environ), int(most) if most.isdecimal() else None)
+    given = GivenSettings(program, _with_rollback_seed(values, environ), int(most) if most.isdecimal() else None)
     return _resolve(given, errors)
 
 
@@ -147,7 +147,7 @@ def _with_rollback_seed(values: dict[str, Value], environ: Mapping[str, str]) ->
 
 def make(program: str, **values: Value | None) -> Args:
     """Settings without a command line, checked in the same way: `make("Catch", num_envs=8)`."""
-    return _resolve(Given(program, {name: value for name, value in values.items() if value is not None}), [])
+    return _resolve(GivenSettings(program, {name: value for name, value in values.items() if value is not None}), [])
 
 
 def with_algorithm(args: Args, algo: str) -> Args:
@@ -157,8 +157,10 @@ def with_algorithm(args: Args, algo: str) -> Args:
     """
     given = args.given
     values = {**given.values, "algo": algo}
-    rows = _loaded(Given(given.program, values))
-    return _resolve(Given(given.program, {**values, "batch_size": valid_batch(rows, args.batch_size)}, given.most_batch), [])
+    rows = _loaded(GivenSettings(given.program, values))
+    return _resolve(
+        GivenSettings(given.program, {**values, "batch_size": valid_batch(rows, args.batch_size)}, given.most_batch), []
+    )
 
 
 def default_lr(algo: str, batch_size: int) -> float:
@@ -167,7 +169,7 @@ def default_lr(algo: str, batch_size: int) -> float:
     return row.lr if row.lr_batch is None else min(MOST_LR, row.lr * math.sqrt(batch_size / row.lr_batch))
 
 
-def _resolve(given: Given, errors: list[str]) -> Args:
+def _resolve(given: GivenSettings, errors: list[str]) -> Args:
     values = _loaded(given)
     program, game = given.program, values["game"] or given.program
     if not game:
@@ -197,7 +199,7 @@ def _resolve(given: Given, errors: list[str]) -> Args:
     return Args(program=program, given=given, **{name: values[name] for name in OPTIONS})  # type: ignore[arg-type]
 
 
-def _loaded(given: Given) -> dict[str, Value | None]:
+def _loaded(given: GivenSettings) -> dict[str, Value | None]:
     """Every option: default < preset < given, including environments, batch and threads; nothing is checked yet."""
     values: dict[str, Value | None] = {name: option.default for name, option in OPTIONS.items()}
     values |= given.values

@@ -66,11 +66,16 @@ ENV_GAME: Final = "EXTRALIFE_GAME"
 ENV_NAME: Final = "EXTRALIFE_NAME"
 ENV_GPU: Final = "EXTRALIFE_GPU"
 ENV_RESUME: Final = "EXTRALIFE_RESUME"  # the newest whole checkpoint; empty: there is none
+# Set by the client for its children, which stay silent: the process that reports. No ENV_, as it is not for other scripts.
+SPEAKER_ENV: Final = "EXTRALIFE_SPEAKER"
 ENV_NOTIFY: Final = "NOTIFY_SOCKET"  # the daemon's edge socket for this program, in sd_notify(3)'s format
 
 PLACEHOLDER_ENV: Final = (
     ENV_NUM_ENVS, ENV_BATCH_SIZE, ENV_THREADS, ENV_LEVEL, ENV_SEED, ENV_GAME, ENV_NAME, ENV_RUN_DIR, ENV_GPU, ENV_RESUME,
 )  # fmt: skip
+
+# Variables of one attempt that not every attempt sets: none may reach another program.
+ATTEMPT_ENV: Final = (*PLACEHOLDER_ENV, ENV_ROLLBACKS, SPEAKER_ENV)
 
 # systemd's own variables: a child that inherits them can confuse or stop the service itself, so the daemon strips them.
 STRIPPED_ENV: Final = (
@@ -337,17 +342,6 @@ def pack_measured(beat: Beat) -> bytes:
     return _EXTRA.pack(*(getattr(beat, name) for name in _MEASURED))
 
 
-def unpack_measured(data: bytes) -> dict[str, float]:
-    """The fields beyond the body of a whole record, as far as writer and reader know them."""
-    if len(data) < _EXTRA_AT + _EXTRA_HEADER.size:
-        return {}
-    crc, length = _EXTRA_HEADER.unpack_from(data, _EXTRA_AT)
-    extra = data[_EXTRA_AT + _EXTRA_HEADER.size :][:length]
-    if len(extra) != length or zlib.crc32(extra) != crc:
-        return {}
-    return dict(zip(_MEASURED, (value for (value,) in struct.iter_unpack("<d", extra[: length // 8 * 8]))))
-
-
 def pack_beat(beat: Beat) -> bytes:
     """The body of a beat record (little endian; `docs/contract.md` has the offsets)."""
     return _pack_fixed(beat.attempt, beat.pid, beat.boot_id, beat.token, beat.start_ticks) + _MOVING.pack(
@@ -357,24 +351,6 @@ def pack_beat(beat: Beat) -> bytes:
 
 def _pack_fixed(attempt: int, pid: int, boot_id: str, token: str, ticks: int) -> bytes:
     return _FIXED.pack(_VERSION, 0, attempt, pid, bytes.fromhex(boot_id), bytes.fromhex(token), ticks)
-
-
-def unpack_beat(body: bytes, live_ns: int, measured: Mapping[str, float] | None = None) -> Beat:
-    """The inverse of `pack_beat`. Raises ValueError for another version, an unknown phase or a wrong length."""
-    if len(body) != _FIXED.size + _MOVING.size:
-        msg = f"beat record has {len(body)} bytes, expected {_FIXED.size + _MOVING.size}"
-        raise ValueError(msg)
-    version, _, attempt, pid, boot_id, token, ticks = _FIXED.unpack_from(body)
-    if version != _VERSION:
-        msg = f"beat record of version {version}, this side speaks {_VERSION}"
-        raise ValueError(msg)
-    moving = dict(zip(_MOVING_NAMES, _MOVING.unpack_from(body, _FIXED.size)))
-    del moving[""]
-    moving["phase"], moving["target_kind"] = WorkerPhase(moving["phase"]), TargetKind(moving["target_kind"])
-    moving.update(measured or {})
-    return Beat(
-        attempt=attempt, pid=pid, boot_id=boot_id.hex(), token=token.hex(), start_ticks=ticks, live_ns=live_ns, **moving
-    )
 
 
 class _Record:
@@ -392,6 +368,7 @@ class _Record:
         self._path, self._magic, self._head = Path(path), magic, head
         try:
             os.ftruncate(fd, RECORD_BYTES)
+            _reserve(fd)
             self._map = mmap.mmap(fd, RECORD_BYTES)
             self._file = _file_id(os.fstat(fd))
         finally:
@@ -456,6 +433,15 @@ class _Record:
         self._map.close()
 
 
+def _reserve(fd: int) -> None:
+    """Reserve the record's page: storing into a mapping that a full tmpfs cannot provide is SIGBUS. Raises OSError."""
+    try:
+        os.posix_fallocate(fd, 0, RECORD_BYTES)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # any other: this file system cannot reserve
+            raise
+
+
 def _file_id(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
@@ -479,87 +465,6 @@ def read_record(data: bytes, magic: bytes) -> tuple[int, int, bytes] | None:
     if found != magic or seq & 1 or len(body) != length or zlib.crc32(body) != crc:
         return None
     return seq, live_ns, body
-
-
-def read_beat(path: str | os.PathLike[str], *, follow: bool = False) -> Beat | None:
-    """The newest whole beat in the file, or None when there is none: absent, torn by a death in mid-write, damaged.
-
-    `follow` is for links of /proc, which no worker can make. While a write is in progress, it reads again, a bounded
-    number of times.
-    """
-    for _ in range(_READ_TRIES):
-        data = _read_mapped(path, follow=follow)
-        record = read_record(data, _BEAT_MAGIC)
-        if record is not None:
-            with contextlib.suppress(ValueError):
-                return unpack_beat(record[2], record[1], unpack_measured(data))
-            return None
-        if len(data) < _BODY_AT or data[:8] != _BEAT_MAGIC:
-            return None
-    return None
-
-
-def beat_defect(path: str | os.PathLike[str], token: str) -> str:
-    """The defect of an attempt's beat file, as a clause; empty when it is whole, or being written."""
-    data = _read_mapped(path)
-    if not data:
-        return "it is gone"
-    if len(data) < _BODY_AT + _FIXED.size or data[:8] != _BEAT_MAGIC:
-        return "it is not a beat record any more"
-    if data[_BODY_AT + _TOKEN_AT : _BODY_AT + _TOKEN_AT + 16].hex() != token:
-        return "it is of another attempt"
-    seq = _SEQ.unpack_from(data, _SEQ_AT)[0]
-    if seq & 1 or read_beat(path) is not None:
-        return ""
-    return "its checksum is wrong"
-
-
-def _read_mapped(path: str | os.PathLike[str], *, follow: bool = False) -> bytes:
-    """One record's bytes, or none. No file that a worker puts in its place costs the reader time or memory.
-
-    It follows no link, waits for no FIFO (`O_NONBLOCK`) and reads no more than a record of a file of gigabytes.
-    """
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
-    except (OSError, ValueError):
-        return b""
-    try:
-        return os.read(fd, RECORD_BYTES)
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)
-
-
-class ControlWriter:
-    """The daemon's side of a control record.
-
-    Written with pwrite(2), not through a mapping: a worker that cuts its file short would kill a daemon that stores into
-    a page beyond the end (SIGBUS). Here the file merely grows again. Controls are rare, so the speed does not matter.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
-        try:
-            os.ftruncate(self._fd, RECORD_BYTES)
-            self._seq = _SEQ.unpack(os.pread(self._fd, _SEQ.size, _SEQ_AT))[0] | 1
-        except BaseException:
-            os.close(self._fd)
-            raise
-
-    def write(self, control: Control) -> None:
-        body = _CONTROL.pack(
-            _VERSION, 0, control.save_now, bytes.fromhex(control.token),
-            control.interval_ms, control.offset_ms, control.leave_by_ns,
-        )  # fmt: skip
-        odd = (self._seq | 1) & UNKNOWN
-        header = _HEADER.pack(_CONTROL_MAGIC, odd, 0, zlib.crc32(body), len(body))
-        os.pwrite(self._fd, header + body, 0)  # odd while the body is being written: a reader reads again
-        self._seq = (odd + 1) & UNKNOWN
-        os.pwrite(self._fd, _SEQ.pack(self._seq), _SEQ_AT)
-
-    def close(self) -> None:
-        os.close(self._fd)
 
 
 class ControlReader:
@@ -641,6 +546,7 @@ class Client:
         self.attempt = int(env.get(ENV_ATTEMPT, "0"))
         self.run_dir = Path(env[ENV_RUN_DIR]) if env.get(ENV_RUN_DIR) else None
         self.leave_wanted = False
+        self.is_fenced = self.supervised and self.run_dir is not None
         self._notify = env.get(ENV_NOTIFY)
         self._socket: socket.socket | None = None
         self._saves_seen = 0
@@ -812,7 +718,7 @@ class Client:
 
     def fence_holds(self) -> bool:
         """True while this attempt may commit: the run directory's fence still carries our token."""
-        if not self.supervised or self.run_dir is None:
+        if not self.is_fenced or self.run_dir is None:
             return True
         try:
             return (self.run_dir / FENCE_FILE).read_bytes().strip() == self.token.encode()

@@ -92,7 +92,7 @@ class Scene:
         while not look():
             if time.monotonic() > deadline_s:
                 return False
-            time.sleep(0.05)
+            time.sleep(0.05)  # between two looks
         return True
 
 
@@ -227,7 +227,7 @@ def daemon_frozen(scene: Scene) -> None:
     seconds = scene.dice.uniform(6.0, WATCHDOG_S - 4.0)
     scene.board.exempt("status", "daemon", seconds + 4.0 * PATIENCE)
     _kill(pid, signal.SIGSTOP)
-    time.sleep(seconds)
+    time.sleep(seconds)  # the duration of the fault
     _kill(pid, signal.SIGCONT)
 
 
@@ -267,7 +267,7 @@ def journal_not_writable(scene: Scene) -> None:
     pid, worker = scene.daemon(), scene.main()
     before = resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
     _kill(worker, signal.SIGKILL)
-    time.sleep(scene.dice.uniform(3.0, 6.0))
+    time.sleep(scene.dice.uniform(3.0, 6.0))  # the duration of the fault: longer than the restart of the killed worker takes
     with contextlib.suppress(ProcessLookupError):
         resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
 
@@ -363,7 +363,7 @@ def state_read_only(scene: Scene) -> None:
     _run("mount", "--bind", str(aside), state)
     try:
         _run("umount", str(aside))
-        time.sleep(scene.dice.uniform(5.0, 8.0))
+        time.sleep(scene.dice.uniform(5.0, 8.0))  # the duration of the fault: longer than a checkpoint interval
     finally:
         _run("umount", "-l", state)
 
@@ -570,7 +570,7 @@ def state_dir_renamed(scene: Scene) -> None:
         scene.board.exempt("steps", name, 60.0)
     away = scene.world.state.with_name("state.away")
     scene.world.state.rename(away)
-    time.sleep(scene.dice.uniform(3.0, 6.0))
+    time.sleep(scene.dice.uniform(3.0, 6.0))  # the duration of the fault: the daemon looks every second
     new = scene.world.state
     if new.exists():
         _removed(new)

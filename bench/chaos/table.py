@@ -10,7 +10,7 @@ from typing import Any
 from chaos import faults
 from chaos.faults import Scene
 from chaos.reports import View
-from workers import contract
+from workers import daemon_side
 
 Expected = Callable[[View], "str | None"]
 
@@ -76,7 +76,7 @@ def _taken_away(where: Callable[[View], Path]) -> Expected:
 def _beats_again(view: View) -> str | None:
     """A worker's beat record is readable again, or its loss was reported."""
     paths = (view.world.runtime / "beats").glob(f"{view.program}.*.beat")
-    if any(contract.read_beat(path) for path in paths):
+    if any(daemon_side.read_beat(path) for path in paths):
         return "restored: its beat"
     return view.fact("FoundationLost", of_program=False, why="beat")
 

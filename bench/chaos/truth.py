@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.world import World
-from workers import contract
+from workers import contract, daemon_side
 
 _YOUNG_S = 5.0  # seconds; a younger process may still replace its image and environment by an exec
 
@@ -144,7 +144,7 @@ class Truth:
     def _beat(self, program: str, workers: tuple[Process, ...]) -> contract.Beat | None:
         """The beat of the live worker; None without one, or when its record cannot be read."""
         for attempt in sorted({each.attempt for each in workers}, reverse=True):
-            beat = contract.read_beat(self.world.runtime / "beats" / f"{program}.{attempt}.beat")
+            beat = daemon_side.read_beat(self.world.runtime / "beats" / f"{program}.{attempt}.beat")
             if beat is not None and beat.token in {each.token for each in workers}:
                 return beat
         return None

@@ -27,14 +27,16 @@ def saver(run: Run) -> Any:
     from transformers import TrainerCallback
 
     class Saver(TrainerCallback):  # type: ignore[misc, unused-ignore]
-        """The trainer obeys `should_save` of its control right after each step."""
+        """The trainer obeys `should_save` of its control right after each step. All ranks save and stop together."""
 
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:  # noqa: ARG002
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
             run.step(state.global_step)
-            if run.should_save():
+            save, stop = _decided(args, run.should_save(), run.should_stop())
+            if save or stop:
                 control.should_save = True
-            if run.should_stop():
-                control.should_save = control.should_training_stop = True
+            if stop:
+                run.stop()
+                control.should_training_stop = True
             return control
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:  # noqa: ARG002
@@ -47,9 +49,22 @@ def saver(run: Run) -> Any:
             run.step(state.global_step)
 
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+            _decided(args)  # each rank writes a file of its own: wait for the last one
             written = Path(args.output_dir, f"checkpoint-{state.global_step}")
             if run.is_reporter and written.is_dir():
                 with run.checkpoint(state.global_step) as directory:
                     shutil.copytree(written, directory / MODEL_DIR)
 
     return Saver()
+
+
+def _decided(args: Any, *wanted: bool) -> tuple[bool, ...]:
+    """What any rank wants: a rank that saves or stops alone would wait for the others for ever. It waits for all ranks."""
+    if args.world_size == 1:
+        return wanted
+    import torch
+    from torch import distributed
+
+    votes = torch.tensor([False, *wanted], dtype=torch.int32, device=args.device)
+    distributed.all_reduce(votes, distributed.ReduceOp.MAX)
+    return tuple(bool(vote) for vote in votes.tolist()[1:])

@@ -35,11 +35,13 @@ def saver(run: Run) -> Any:
             if _decided(trainer, run.should_save()):
                 self._save(trainer)
             if _decided(trainer, run.should_stop()):
+                run.stop()
                 trainer.should_stop = True
 
         def on_train_end(self, trainer: Any, module: Any) -> None:  # noqa: ARG002
             run.step(trainer.global_step)
-            if _decided(trainer, run.should_save()):
+            early = run.is_reporter and not run.is_saved()  # the callback of an early stop has ended it
+            if _decided(trainer, run.should_save() or early):
                 self._save(trainer)
 
         def _save(self, trainer: Any) -> None:

@@ -1,8 +1,8 @@
 """One training, as seen by its script: `init` makes it, and every call below is safe in a training loop.
 
-Nothing here raises into the loop: an error is one line on stderr, and the training goes on. Three things end the
-process, all at its beginning or its end: `restore` refuses another identity (exit code 78), a directory that another process
-uses is refused (1), and `leave` exits with the code that tells the daemon why.
+Nothing here raises into the loop: an error is one line on stderr, and the training goes on. Four things end the
+process, all at its beginning or its end: `init` refuses an identity that is no JSON, and `restore` another one (exit code
+78), a directory that another process uses is refused (1), and `leave` exits with the code that tells the daemon why.
 
 Three kinds of processes stay silent: ranks other than 0 (RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK, LOCAL_RANK), children by
 fork, and children that inherited the environment of one that reports (spawn, subprocess).
@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import fcntl
+import json
 import math
 import os
 import resource
@@ -35,8 +36,6 @@ __all__ = ["Restored", "Run", "init"]
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, MutableMapping
     from types import FrameType, TracebackType
-
-ENV_SPEAKER = "EXTRALIFE_SPEAKER"  # the process that reports for the attempt: its children inherit it, and stay silent
 
 _RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "LOCAL_RANK")  # the first that is set counts
 _ALONE_SAVE_S = 600.0
@@ -86,19 +85,20 @@ class Run:
         silence_s: float = _SILENCE_S,
     ) -> None:
         self.total, self.at, self.pid = total, 0, os.getpid()
+        self._target = contract.UNKNOWN if total is None or not math.isfinite(total) else max(0, math.ceil(total))
         self._is_child = False  # by fork; set by `_in_child`, because getpid(2) in every step would be half of its time
         self.is_reporter = _rank(environ) == 0 and _is_first(environ)
         self._client = _client(environ, Path(directory), is_reporter=self.is_reporter)
         self.supervised = self._client.supervised
         self.program, self.attempt = self._client.program, self._client.attempt
         self._environ = dict(environ)
-        self.identity = dict(identity)  # may be completed until `restore`
+        self.identity = _as_json(identity)  # may be completed until `restore`
         self._saver: Saver | None = None
         self._lock: Any = None  # the open file that keeps other processes out, without a daemon
         self._every_s = _ALONE_SAVE_S if save_every_s is None else save_every_s
         self._save_at_s = time.monotonic() + self._every_s
         self._silence_s = silence_s
-        self._save_due = self._last_save_due = False
+        self._save_due = self._last_save_due = self._is_step_refused = False
         self._saves_asked = self._waited = False
         self._stop = False
         self._why: int | None = None  # the exit code for any other reason than a request to leave
@@ -126,6 +126,7 @@ class Run:
         """
         if self._is_child:
             return
+        before = self.at
         try:
             if loss is not None and not _LEAST < loss < _MOST:
                 self._bad_loss()
@@ -140,7 +141,9 @@ class Run:
             try:
                 at_ns = self._client.progress_at(n, loss, self._locations, figures)
             except (KeyError, TypeError, ValueError):  # not cached, computed here, or wrong: the slow path says which
-                self._client.progress(env_steps=n, loss=loss, **self._known(figures))
+                self.at = before
+                self.at = _whole(n)
+                self._client.progress(env_steps=self.at, loss=loss, **self._known(figures))
                 at_ns = contract.now_ns()
             if at_ns >= self._look_at_ns:
                 self._look(at_ns)
@@ -169,7 +172,7 @@ class Run:
 
     def _to_training(self, *, saved: bool = False) -> None:
         self._outside_training = False
-        total, kind = (contract.UNKNOWN, TargetKind.NONE) if self.total is None else (self.total, TargetKind.ENV_STEPS)
+        total, kind = self._target, TargetKind.NONE if self._target == contract.UNKNOWN else TargetKind.ENV_STEPS
         self._client.phase(WorkerPhase.TRAINING, deadline_s=self._silence_s, target=total, target_kind=kind)
         if not saved:  # saving is a part of training, and of its rate
             self._marks.clear()
@@ -205,7 +208,7 @@ class Run:
         self._bad += 1
         self._bad_row += 1
         if self._bad_row == 1:
-            self._last_finite_step = self.at
+            self._last_finite_step = int(self.at)  # a report is JSON, which knows no integers of numpy
         if self.is_reporter:
             self._client.progress(nan_count=self._bad)
         if self._bad_row == _BAD_IN_A_ROW:
@@ -277,7 +280,12 @@ class Run:
         A disk error is reported, and the training goes on with the previous checkpoint; an error of the block's own
         code is raised. On ranks other than 0, and in children, the block's files are deleted.
         """
-        saver = self._opened() if self.is_reporter and not self._is_child else None
+        saver, step = None, 0
+        if self.is_reporter and not self._is_child:
+            try:
+                step, saver = _whole(n), self._opened()
+            except (TypeError, ValueError, OverflowError) as error:
+                self._refuse_step(str(error))
         if saver is None:
             scratch = tempfile.mkdtemp(prefix="extralife-")
             try:
@@ -289,33 +297,45 @@ class Run:
         refusal = "the newest loss is not finite" if self._bad_row else ""
         self._enter(WorkerPhase.SAVING, deadline_s)
         try:
-            with saver.saving(n, self._score(mean_return), refusal) as aside:
+            with saver.saving(step, self._score(mean_return), refusal) as aside:
                 yield aside
         except Fenced as error:
             self._stop, self._why = True, contract.EXIT_FENCED
             self._warn_once(str(error))
         finally:
             took_s = time.perf_counter() - began_s
-            if saver.committed_step == n and saver.failure is None and not refusal:
-                self._client.committed(n, stall_s=took_s, write_s=took_s)
+            if saver.committed_step == step and saver.failure is None and not refusal:
+                self._client.committed(step, stall_s=took_s, write_s=took_s)
                 saver.tidy()
             if not was_away:
                 with contextlib.suppress(Exception):
                     self._to_training(saved=True)
 
+    def _refuse_step(self, error: str) -> None:
+        """Report once that the script's checkpoints have no step: it trains on, and nothing is saved."""
+        if not self._is_step_refused:
+            self._is_step_refused = True
+            self._warn_once(f"no checkpoint is saved: {error}")
+            self._report("checkpoint_failed", step=0, error=f"no checkpoint is saved: {error}")
+
     def _score(self, mean_return: float | None) -> float | None:
-        """A mean of few games is no record."""
+        """A mean of few games is no record. The manifest is JSON, which knows no floats of numpy or torch."""
         mean = self._mean if mean_return is None and len(self._returns) == _GAMES else mean_return
-        return mean if mean is not None and math.isfinite(mean) else None
+        try:
+            known = None if mean is None else float(mean)
+        except (TypeError, ValueError, OverflowError):
+            self._warn_once(f"checkpoint() was given {mean!r} as mean_return, which is no number")
+            return None
+        return known if known is not None and math.isfinite(known) else None
 
     def _opened(self) -> Saver | None:
         """The checkpoints; None if they cannot be read. Exits when another process uses them."""
         if self._saver is None:
-            run_dir = self._client.run_dir or Path()
+            run_dir, identity = self._client.run_dir or Path(), _as_json(self.identity)
             try:
-                if self.is_reporter and not self.supervised:
+                if self.is_reporter and not _has_daemon(self._environ):  # else the shim holds that lock
                     self._keep_others_out(run_dir)
-                self._saver = Saver(run_dir, self._client, self.identity)
+                self._saver = Saver(run_dir, self._client, identity)
             except OSError as error:
                 self._warn_once(f"nothing can be saved in {run_dir}: {error.strerror}")
         return self._saver
@@ -327,6 +347,8 @@ class Run:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             _end(contract.EXIT_FAILED, f"{directory} is in use by another process: stop that one, or use another directory")
+        except OSError as error:  # a file system without locks, as network disks may be: it can hold checkpoints
+            self._warn_once(f"{directory} cannot be locked ({error.strerror}): use it for one process at a time")
 
     # leaving
 
@@ -337,11 +359,19 @@ class Run:
         """
         if not self._leaving():
             return False
-        saved = self._saver is not None and self._saver.committed_step == self.at
-        if self._saves_asked and not self._last_save_due and not saved and not self._waited and self._why is None:
+        if self._saves_asked and not self._last_save_due and not self.is_saved() and not self._waited and self._why is None:
             self._waited = True
             return False
+        self._stop = True  # also if the daemon takes its request back before `leave`
         return True
+
+    def stop(self) -> None:
+        """Leave with 75 as if this process were asked to: another rank was, and all ranks leave together."""
+        self._stop = True
+
+    def is_saved(self) -> bool:
+        """Whether the newest step is in a checkpoint of this process."""
+        return self._saver is not None and self._saver.committed_step == self.at
 
     def seconds_left(self) -> float | None:
         """Seconds until this box ends, as its provider announced; None: no end is announced, or no time."""
@@ -350,16 +380,19 @@ class Run:
         return None if found is None or found.wall_s is None else max(0.0, found.wall_s - time.time())
 
     def leave(self) -> NoReturn:
-        """End the process with an exit code: 0 when `total` is reached, 75 when asked to leave, 65, 77."""
+        """End the process with an exit code: 75 when it was asked to leave before `total`, 65, 77, else 0.
+
+        A script that ends by itself before `total`, as an early stop does, is done: it would stop again after each start.
+        """
         self._enter(WorkerPhase.LEAVING)
         with contextlib.suppress(ValueError, OSError):  # not the main thread
             # While Python exits, SIGTERM has its default again: a signal now would turn the exit into a kill.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        code = contract.EXIT_LEFT
+        code = contract.EXIT_DONE
         if self._why is not None:
             code = self._why
-        elif self.total is None or self.at >= self.total:
-            code = contract.EXIT_LEFT if self.total is None and self._leaving() else contract.EXIT_DONE
+        elif self._leaving() and (self.total is None or self.at < self.total):
+            code = contract.EXIT_LEFT
         sys.exit(code)
 
     def _leaving(self) -> bool:
@@ -450,6 +483,23 @@ class _PhaseContext:
                 self._run._to_training()
 
 
+def _as_json(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """The identity as a manifest holds it. Ends the process if it cannot: the first checkpoint would, much later."""
+    try:
+        found: dict[str, Any] = json.loads(json.dumps(dict(identity), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        _end(contract.EXIT_CONFIG, f"the identity must consist of values of JSON, without infinity and NaN: {error}")
+    return found
+
+
+def _whole(n: Any) -> int:
+    """A step as an int: frameworks count in integers of numpy, and `1e6` is a float. Raises ValueError, TypeError."""
+    step = int(n)
+    if step != n or step < 0:
+        raise ValueError(f"the step must be a whole number, at least 0, not {n!r}")
+    return step
+
+
 def _end(code: int, text: str) -> NoReturn:
     print(f"extralife: {text}", file=sys.stderr, flush=True)
     sys.exit(code)
@@ -465,13 +515,18 @@ def _rank(environ: Mapping[str, str]) -> int:
 def _is_first(environ: MutableMapping[str, str]) -> bool:
     """Whether no parent of this process reports. The value survives an exec(2), and differs in each child."""
     own = f"{os.getpid()}.{contract.start_ticks()}"
-    return environ.setdefault(ENV_SPEAKER, own) == own
+    return environ.setdefault(contract.SPEAKER_ENV, own) == own
+
+
+def _has_daemon(environ: Mapping[str, str]) -> bool:
+    """Whether a daemon has started this process; that it can be reached is another question."""
+    return bool(environ.get(contract.ENV_BEAT) and environ.get(contract.ENV_RUN_DIR))
 
 
 def _client(environ: Mapping[str, str], directory: Path, *, is_reporter: bool) -> Client:
     names = (contract.ENV_PROGRAM, contract.ENV_TOKEN, contract.ENV_ATTEMPT, contract.ENV_RUN_DIR, contract.ENV_BOOT_ID)
     given = {name: environ[name] for name in names if environ.get(name)}
-    if environ.get(contract.ENV_BEAT) and contract.ENV_RUN_DIR in given:
+    if _has_daemon(environ):
         if not is_reporter:
             return Client(given)
         more = (contract.ENV_BEAT, contract.ENV_CONTROL, contract.ENV_NOTIFY)
@@ -479,7 +534,9 @@ def _client(environ: Mapping[str, str], directory: Path, *, is_reporter: bool) -
             return Client({**given, **{name: environ[name] for name in more if environ.get(name)}})
         except (OSError, ValueError) as error:
             print(f"extralife: progress cannot be reported to the daemon: {error}", file=sys.stderr, flush=True)
-            return Client({key: value for key, value in given.items() if key != contract.ENV_ATTEMPT})
+            client = Client({key: value for key, value in given.items() if key != contract.ENV_ATTEMPT})
+            client.is_fenced = True  # its directory is still the daemon's
+            return client
     return Client({contract.ENV_TOKEN: os.urandom(16).hex(), contract.ENV_RUN_DIR: str(directory.absolute())})
 
 

@@ -6,12 +6,14 @@ Steps are those of all environments together (`num_timesteps`), as Stable-Baseli
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING, Any
 
 from .run import init
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from .run import Run
 
@@ -45,18 +47,40 @@ def load(
         earlier = type(normalizer).load(str(found.path / NORMALIZE_FILE), normalizer.venv)
         normalizer.obs_rms, normalizer.ret_rms = earlier.obs_rms, earlier.ret_rms
     if (found.path / BUFFER_FILE).exists():
-        model.load_replay_buffer(str(found.path / BUFFER_FILE))
+        _load_buffer(model, found.path / BUFFER_FILE)
     return model, run
 
 
+def _load_buffer(model: Any, path: Path) -> None:
+    """The replay buffer; an empty one if it is of another number of environments, because it cannot take their steps."""
+    empty = model.replay_buffer
+    model.load_replay_buffer(str(path))
+    before = model.replay_buffer.n_envs
+    if before != model.n_envs:
+        model.replay_buffer = empty
+        error = f"the replay buffer of {before} environments cannot serve {model.n_envs}: it begins empty"
+        print(f"extralife: {error}", file=sys.stderr, flush=True)
+
+
 def learn(model: Any, run: Run, callback: Any = None, **given: Any) -> None:
-    """`model.learn` up to the run's total, with checkpoints; ends the process with the right code."""
+    """`model.learn` up to the run's total, with checkpoints; ends the process with the right code.
+
+    `callback` is what `model.learn` takes. If it ends the training early, the training is saved and done.
+    """
     left = (run.total or 0) - model.num_timesteps
     if left > 0 and not run.should_stop():
         mine = saver(run)
         first = model.num_timesteps == 0
-        model.learn(left, callback=[mine, callback] if callback else mine, reset_num_timesteps=first, **given)
+        model.learn(left, callback=[mine, *_callbacks(callback)], reset_num_timesteps=first, **given)
     run.leave()
+
+
+def _callbacks(given: Any) -> list[Any]:
+    """All that `model.learn` takes as its callback, as a list: none, a function, a callback, or a list of callbacks."""
+    from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
+
+    several = given if isinstance(given, list) else [] if given is None else [given]
+    return [each if isinstance(each, BaseCallback) else ConvertCallback(each) for each in several]
 
 
 def saver(run: Run, *, replay: bool = True) -> Any:
@@ -85,7 +109,7 @@ def saver(run: Run, *, replay: bool = True) -> Any:
 
         def _on_training_end(self) -> None:
             run.step(self.num_timesteps)
-            if run.should_save():
+            if run.should_save() or not run.is_saved():  # the callback of an early stop has ended it
                 self._save()
 
         def _report(self) -> None:

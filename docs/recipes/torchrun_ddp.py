@@ -37,6 +37,7 @@ while step < run.total:
     wish = torch.tensor(float(run.should_stop()))
     dist.all_reduce(wish, dist.ReduceOp.MAX)  # a rank that leaves alone would hang the others
     if wish:
+        run.stop()  # on the ranks that were not asked themselves
         break
 
 dist.destroy_process_group()

@@ -29,7 +29,7 @@ from typing import Final
 from supervisor import config, places
 from supervisor.adapters import durable
 from supervisor.adapters.host import boot
-from supervisor.config.given import Given
+from supervisor.config.whole_input import ConfigInput
 from supervisor.model.settings import Paths
 from supervisor.records import dataclass
 
@@ -41,7 +41,7 @@ _LARGEST_BYTES: Final = 8 << 20
 class Kept:
     """A configuration that a daemon has run with, and when it was kept."""
 
-    given: Given
+    given: ConfigInput
     wall_s: float
     state_dir: str  # where it was found
 
@@ -60,7 +60,7 @@ class Instead:
     where: str
 
 
-def keep(paths: Paths, given: Given, environ: Mapping[str, str], wall_s: float) -> str | None:
+def keep(paths: Paths, given: ConfigInput, environ: Mapping[str, str], wall_s: float) -> str | None:
     """Keep this configuration, unless it is kept already. Returns an error sentence instead of raising: training goes on."""
     path = Path(paths.last_config)
     try:
@@ -92,7 +92,7 @@ def read(path: Path) -> Kept:
     value = json.loads(text)
     if value["version"] != _VERSION:
         raise ValueError(f"{path} was written by another version of extralife")
-    return Kept(Given.from_json(value["given"]), float(value["wall_s"]), str(path.parent))
+    return Kept(ConfigInput.from_json(value["given"]), float(value["wall_s"]), str(path.parent))
 
 
 def find(config_file: str | None, environ: Mapping[str, str], flags: Mapping[str, object]) -> Kept | None:
@@ -107,7 +107,7 @@ def find(config_file: str | None, environ: Mapping[str, str], flags: Mapping[str
 
 def load(kept: Kept, environ: Mapping[str, str]) -> config.Loaded:
     """Load the settings and check them again. Raises ConfigError: the box or the version of extralife may have changed."""
-    loaded = config.load_given(kept.given, environ, kept.where)
+    loaded = config.load_input(kept.given, environ, kept.where)
     if loaded.settings.paths.state_dir != kept.state_dir:
         used = loaded.settings.paths.state_dir
         raise config.ConfigError([f"{kept.where}: was kept in {kept.state_dir} but names state directory {used}"])
@@ -174,7 +174,7 @@ def _state_dirs(config_file: str | None, environ: Mapping[str, str], flags: Mapp
             yield os.path.abspath(os.path.expanduser(each))  # noqa: PTH100, PTH111  as the configuration does
 
 
-def _record_directories(paths: Paths, given: Given, environ: Mapping[str, str]) -> None:
+def _record_directories(paths: Paths, given: ConfigInput, environ: Mapping[str, str]) -> None:
     """Record the directories that the config file names: without the file, nothing else says where they are."""
     if given.path is None or "state_dir" in given.flags or "EXTRALIFE_STATE_DIR" in given.environ:
         return

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from supervisor import places
+from supervisor.adapters import leftovers
 
 _CHECK_S: Final = 30.0  # an import from a cold disk takes several seconds
 _STABLE_S: Final = 0.3
@@ -27,11 +28,12 @@ _PREFIX: Final = "supervisord: "
 
 def mistakes(argv: Sequence[str], timeout_s: float = _CHECK_S) -> list[str]:
     """The reasons why the image of this command line would not start, one sentence each; empty: it would start."""
-    environ = {key: value for key, value in os.environ.items() if key not in _OURS}
+    environ = {key: value for key, value in os.environ.items() if key not in _OURS} | leftovers.mark()
     try:
+        # It stays in the daemon's session: a child in another one is taken for an orphan of a worker, and killed with it.
         done = subprocess.run(
             [*argv, "--check"], stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False,
-            env=environ, start_new_session=True,
+            env=environ, process_group=0,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return [f"the check of the configuration did not end within {timeout_s:g} s: {' '.join(argv)} --check"]

@@ -66,10 +66,10 @@ def answer(value: object, status: int = 200, **headers: str) -> Response:
 
 
 class Api:
-    """The routes of one backend. `wall_s` reads the wall clock, to compute the age of the newest snapshot."""
+    """The routes of one backend. `now_s` reads journal time, which never steps: the age of the newest snapshot."""
 
-    def __init__(self, backend: Backend, wall_s: Callable[[], float]) -> None:
-        self._backend, self._wall_s = backend, wall_s
+    def __init__(self, backend: Backend, now_s: Callable[[], float]) -> None:
+        self._backend, self._now_s = backend, now_s
         self._readers = threads.begun(_READERS, "api-read")
         self._askers = threads.begun(_ASKERS, "api-ask")
         self._asking = 0
@@ -126,7 +126,7 @@ class Api:
     async def healthz(self, _: Request) -> Response:
         """503 if the deciding loop has not run for `STALE_S`, or while something that it depends on is in trouble."""
         snapshot = StatusPage(self._backend)
-        age_s = self._wall_s() - snapshot.wall_s
+        age_s = self._now_s() - snapshot.now_s
         if age_s > STALE_S:
             return answer({"error": f"the deciding loop has not run for {age_s:.0f} s", "age_s": age_s}, 503)
         wrong = troubles(snapshot.daemon)

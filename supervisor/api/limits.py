@@ -128,6 +128,7 @@ class BoundedProtocol(PeerProtocol):
         super().connection_made(transport)
         self._over_tcp = tcp_address(transport) is not None
         if not self._has_room():
+            self.connections.discard(self)  # else the next newcomer would take its place as that of an idle connection
             transport.write(_FULL)
             transport.close()
             return

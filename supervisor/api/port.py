@@ -25,6 +25,7 @@ class StatusPage:
         self.daemon: Json = page["daemon"]
         self.programs: Sequence[Json] = page["programs"]
         self.wall_s: float = page["wall_s"]
+        self.now_s: float = page["now_s"]
         self.worst_gap_s: float | None = page["worst_gap_s"]
 
     def program(self, name: str) -> Json | None:

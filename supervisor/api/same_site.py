@@ -12,7 +12,7 @@ something must meet these conditions:
   port of localhost is the same site, and may belong to any user.
 
 Reads from other sites are refused too, because some are expensive: verifying a backup reads it from the disk. A link that
-the user follows is allowed.
+the user follows is allowed. A frame is refused: a page may load any number of them, and nobody follows anything.
 
 Every request must have a `Host` that is a name of this machine. A page can make its own name resolve to 127.0.0.1 (DNS
 rebinding): it would pass all checks above, and could read logs and settings as well. `daemon.host_names` adds the names of
@@ -37,6 +37,7 @@ from supervisor.api.peer import is_tcp
 
 _OURS: Final = frozenset({"", "localhost", "127.0.0.1", "[::1]"})
 _READS: Final = frozenset({"GET", "HEAD"})
+_PLACES: Final = frozenset({None, "document"})  # for which a browser navigates: not a frame, an object, an embedded file
 _FETCH_SITES: Final = frozenset({None, "none", "same-origin"})
 _XML_PAGES: Final = ("/RPC2",)
 _JSON: Final = ("application/json",)
@@ -75,9 +76,9 @@ def objection(
     host = _name(hosts[0] if hosts else "")
     if len(hosts) > 1 or not (host in names or (any_address and _is_address(host))):
         return 403, "the daemon does not serve this host name: use localhost, or add the name to daemon.host_names"
-    site, mode = headers.get("sec-fetch-site"), headers.get("sec-fetch-mode")
     reads = method in _READS
-    if site not in _FETCH_SITES and not (reads and mode == "navigate"):
+    follows = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") in _PLACES
+    if headers.get("sec-fetch-site") not in _FETCH_SITES and not (reads and follows):
         return 403, "requests from pages of other sites are refused"
     if reads:
         return None

@@ -39,10 +39,10 @@ class Server:
     """Serves the API on a listener from `start` to `stop`. `stop` leaves the listener open, for the next image."""
 
     def __init__(
-        self, backend: Backend, listener: Listener, wall_s: Callable[[], float], host_names: Iterable[str] = ()
+        self, backend: Backend, listener: Listener, now_s: Callable[[], float], host_names: Iterable[str] = ()
     ) -> None:
         self._listener = listener
-        self._api, passwords = Api(backend, wall_s), PasswordCheck(lambda: time.clock_gettime(time.CLOCK_BOOTTIME))
+        self._api, passwords = Api(backend, now_s), PasswordCheck(lambda: time.clock_gettime(time.CLOCK_BOOTTIME))
         self._uvicorn = _Uvicorn(
             uvicorn.Config(
                 self._api.app(host_names, passwords), http=BoundedProtocol, ws="none", loop="asyncio", lifespan="off",

@@ -6,7 +6,7 @@
 
 `id` is the number of the newest fact. A reader that reconnects gets a `whole`, regardless of its id.
 
-Readings that are expensive to collect are sent less often (`policy/upkeep/refresh.py`), so that they take 0.4 % of a core.
+Readings that are expensive to collect are sent less often (`policy/upkeep/refresh.py`), so that they take 0.25 % of a core.
 A new fact is still sent within half a second.
 
 Only the newest state is sent. While there are readers, one task checks for a newer page. It encodes each event once, and
@@ -43,7 +43,7 @@ log = structlog.get_logger()
 
 MOST_STREAMS: Final = 128  # with 64 followers of logs and 64 waiting requests, 128 of 384 connections are left
 LOOK_S: Final = 0.5  # between two checks for a new fact
-READINGS_SHARE: Final = 0.004  # of a core, for events that contain only new readings
+READINGS_SHARE: Final = 0.0025  # of a core, for events that contain only new readings
 HEARTBEAT_S: Final = 15.0
 _RETRY: Final = b"retry: 1000\n"  # milliseconds after which a browser reconnects
 _HEARTBEAT: Final = b":\n\n"

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from supervisor.config.sheet import Source
+from supervisor.config.validation import Source
 
 DIRECTORY: Final = "added"
 SUFFIX: Final = ".toml"

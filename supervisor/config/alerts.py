@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from supervisor.config import secrets
-from supervisor.config.sheet import DEFAULT, Origin, Validation, label, shown
 from supervisor.config.tables import section_keys
+from supervisor.config.validation import DEFAULT, Origin, Validation, label, shown
 from supervisor.policy.upkeep.alerting import KINDS, AlertSettings, report_error
 from workers.options import nearest
 

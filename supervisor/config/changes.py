@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import Final
 
 from supervisor.config.loading import Loaded
-from supervisor.config.sheet import Origin
+from supervisor.config.validation import Origin
 from supervisor.model.settings import SECTIONS, DaemonSettings, Settings
 from supervisor.records import dataclass
 
@@ -57,6 +57,8 @@ def diff(old: Settings, new: Settings) -> Changes:
         keys = [*_levels(old, new), *(key for key in keys if not key.startswith("level."))]
     waiting = {f"daemon.{field.name}" for field in fields(DaemonSettings) if field.name not in _LIVE_DAEMON}
     waiting |= _AT_START
+    if old.launcher.kind != new.launcher.kind:
+        waiting |= {key for key in keys if key.startswith("launcher.")}
     moved = [f"daemon.{key}" for key in ("state_dir", "runtime_dir") if getattr(old.paths, key) != getattr(new.paths, key)]
     return Changes(
         added=tuple(sorted(after.keys() - before.keys())),
@@ -79,11 +81,16 @@ def _levels(old: Settings, new: Settings) -> list[str]:
 def applicable(running: Settings, new: Settings) -> Settings:
     """The part of `new` that a running daemon can adopt. It keeps its directories and the settings of its start.
 
-    Otherwise `status` would look for logs and the journal in a directory that nothing is written to.
+    Otherwise `status` would look for logs and the journal in a directory that nothing is written to. And a daemon that has
+    started processes would take them for jobs of a cluster, or jobs for processes: at SIGTERM it would leave processes
+    behind without a save, or end jobs that must go on.
     """
     live = {key: getattr(new.daemon, key) for key in _LIVE_DAEMON}
     cgroups = replace(new.cgroups, use=running.cgroups.use, parent=running.cgroups.parent)
-    return replace(new, paths=running.paths, daemon=replace(running.daemon, **live), cgroups=cgroups)
+    launcher = new.launcher if new.launcher.kind == running.launcher.kind else running.launcher
+    return replace(
+        new, paths=running.paths, daemon=replace(running.daemon, **live), cgroups=cgroups, launcher=launcher
+    )  # fmt: skip
 
 
 def explain(loaded: Loaded) -> list[tuple[str, object, Origin]]:

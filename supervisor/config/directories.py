@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from supervisor import trust
-from supervisor.config.sheet import DEFAULT, Origin, Validation
+from supervisor.config.validation import DEFAULT, Origin, Validation
 from supervisor.filesystems import MEMORY, kind_of, shared, unsafe
 from supervisor.model.settings import Paths
 
@@ -121,7 +121,7 @@ def _may_use(directory: Path, uid: int, *, exists: bool) -> bool:
 
 def _unsafe_permissions(path: Path, uid: int) -> str:
     try:
-        return trust.loose(path, uid)
+        return trust.why_untrusted(path, uid)
     except OSError as error:
         return f"{error.filename} cannot be read: {error.strerror}"
     except ValueError as error:  # a name that no file can have
@@ -129,7 +129,7 @@ def _unsafe_permissions(path: Path, uid: int) -> str:
 
 
 def refusal(path: str | Path, why: str) -> str:
-    """The message about a runtime directory that `trust.loose` objects to."""
+    """The message about a runtime directory that `trust.why_untrusted` objects to."""
     return (
         f"{path} is not safe: {why}, and the daemon trusts the files in it; "
         f"remove that permission (chmod go-w), or choose another place with --runtime-dir"

@@ -81,7 +81,7 @@ running programs continue unchanged, and a boot that finds one starts with the
 `supervisorctl reread` shows the effect of a changed file, and `update` applies it. A program restarts only when its own
 settings have changed; limits, priority and levels change live, and so does a thread count that follows from the number of
 slots (a program takes it at its next start). Of `[daemon]`, only `log_max_bytes` and `log_backups` change live; the rest
-waits for the daemon's next start.
+waits for the daemon's next start. So does `[launcher]` if its `kind` changes.
 
 Times are in seconds. This page is generated from the tables that check a configuration
 (`python -m supervisor.config.docs > docs/config.md`).

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from supervisor.config.sheet import Validation, shown
 from supervisor.config.tables import FIGURE_KEYS
+from supervisor.config.validation import Validation, shown
 from supervisor.policy.worker.figures import LONGEST_NAME, OTHER_NAMES, OWN, RESUMED, STEP, Sources
 from workers.options import nearest
 
@@ -97,8 +97,11 @@ def _glob(validation: Validation, name: str, key: str, table: Mapping[str, Any],
 
 
 def _names(validation: Validation, name: str, value: object) -> tuple[tuple[str, str], ...]:
-    if not isinstance(value, dict) or len(value) > _MOST_NAMES:
+    if not isinstance(value, dict):
         validation.refuse(name, "figures", f'must be a table, such as {{ return = "eval/score" }}, not {shown(value)}', ":")
+        return ()
+    if len(value) > _MOST_NAMES:
+        validation.refuse(name, "figures", f"has {len(value)} names; at most {_MOST_NAMES} are read", ":")
         return ()
     found: dict[str, str] = {}
     for given, key in value.items():
@@ -135,7 +138,8 @@ def progress_error(made: Sources) -> str:
     groups = {OTHER_NAMES.get(group, group) for text in made.log_regex for group in _groups(text)}
     if made.globs or groups & {STEP, RESUMED}:
         return ""
-    hint = nearest("step", sorted(groups)) if groups else ""
+    near = next((group for group in sorted(groups) if nearest(group, [STEP])), "")
+    hint = f"; did you mean {STEP} where it says {near}?" if near else ""
     return f'progress = "figures" needs the steps: no log_regex has a group (?P<step>...){hint}'
 
 

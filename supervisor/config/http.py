@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from supervisor.config import secrets
-from supervisor.config.sheet import Validation
+from supervisor.config.validation import Validation
 from supervisor.model.settings import HttpSettings
 
 _LEAST_LENGTH: Final = 12  # nobody guesses 12 random characters at ten guesses a minute for each address

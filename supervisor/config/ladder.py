@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from supervisor.config import launcher
 from supervisor.config.cores import usable_cores, usable_memory_mb
-from supervisor.config.sheet import DEFAULT, DERIVED, FILE, Origin, Validation, label, shown
 from supervisor.config.tables import Key, ladder_keys
+from supervisor.config.validation import DEFAULT, DERIVED, FILE, Origin, Validation, label, shown
 from supervisor.model.settings import CLIMB, FIXED, Level, LoadSettings, Rung
 from supervisor.policy.cluster.launcher import JobResources
 from workers.options import nearest

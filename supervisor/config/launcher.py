@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from supervisor.config.sheet import DERIVED, Origin, Validation, label, shown
 from supervisor.config.tables import resource_keys, section_keys
+from supervisor.config.validation import DERIVED, Origin, Validation, label, shown
 from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.policy.cluster.launcher import LEAST_PATIENCE_S, SLURM, JobResources, LauncherSettings
 from supervisor.policy.worker.stall import StallSettings
@@ -38,6 +38,11 @@ _OURS: Final = (
     "gres", "gpus", "input", "job-name", "mem", "no-requeue", "nodes", "ntasks", "open-mode", "output", "parsable",
     "partition", "account", "qos", "requeue", "signal", "time", "wait", "wrap", "test-only",
 )  # fmt: skip
+# Options that the script does not set, and why a job must not have them.
+_HARMFUL: Final = {
+    "clusters": "the daemon does not find jobs of another cluster",
+    "time-min": "a job that Slurm makes shorter does not know when its time is over",
+}
 _SECTION: Final = ("partition", "account", "qos", "constraint", "gres")
 # Keys of a program that a job cannot have, and what to do about each.
 _OF_ONE_MACHINE: Final = {
@@ -206,3 +211,5 @@ def _check_option(validation: Validation, line: str) -> None:
         instead = f"set launcher.{name.replace('-', '_')}" if name in _SECTION or name == "gpus" else "leave it out"
         instead = "give a program seeds = [1, 2, 3]" if name == "array" else instead
         validation.error(origin, f"launcher.options: --{name} is set by extralife itself; {instead}")
+    elif name in _HARMFUL:
+        validation.error(origin, f"launcher.options: --{name} is refused, because {_HARMFUL[name]}; leave it out")

@@ -10,10 +10,21 @@ from typing import Any, Final
 from supervisor import membership, places
 from supervisor.config import added, alerts, directories, http, ladder, launcher, notice, offsite, source
 from supervisor.config.cores import usable_cores
-from supervisor.config.given import OVERRIDES, PREFIX, VARIABLES, Given, is_override
 from supervisor.config.programs import Defaults, Options, option, programs, rl_overrides
-from supervisor.config.sheet import DEFAULT, DERIVED, ENVIRONMENT, FILE, FLAG, ConfigError, Origin, Source, Validation, label
 from supervisor.config.tables import ALERT_LISTS, DIRECTORIES, ORDERED, TOP, Key, directory_keys, section_keys
+from supervisor.config.validation import (
+    DEFAULT,
+    DERIVED,
+    ENVIRONMENT,
+    FILE,
+    FLAG,
+    ConfigError,
+    Origin,
+    Source,
+    Validation,
+    label,
+)
+from supervisor.config.whole_input import OVERRIDES, PREFIX, VARIABLES, ConfigInput, is_override
 from supervisor.model.settings import CLIMB, SECTIONS, Level, Paths, ProgramSpec, Rung, Settings
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.backups import calendar_error
@@ -34,7 +45,7 @@ class Loaded:
     origins: dict[str, Origin]
     values: dict[str, object]
     warnings: tuple[str, ...] = ()
-    given: Given = field(default_factory=Given)
+    given: ConfigInput = field(default_factory=ConfigInput)
 
 
 def load(
@@ -66,7 +77,7 @@ def _state_dir(file: Source, environ: Mapping[str, str], flags: Mapping[str, obj
     return None if paths is None else paths.state_dir
 
 
-def load_given(given: Given, environ: Mapping[str, str], where: str) -> Loaded:
+def load_input(given: ConfigInput, environ: Mapping[str, str], where: str) -> Loaded:
     """The same for the input of an earlier load. Messages call it `where`. Raises ConfigError.
 
     From `environ`, only variables that are not settings are used, such as systemd's directories.
@@ -130,9 +141,8 @@ def _checked(
     if validation.errors or paths is None:
         raise ConfigError(validation.errors)
     settings = Settings(paths, programs=specs, **made)
-    return Loaded(
-        settings, validation.origins, validation.values, tuple(validation.warnings), Given.of(validation, environ, flags)
-    )
+    whole = ConfigInput.of(validation, environ, flags)
+    return Loaded(settings, validation.origins, validation.values, tuple(validation.warnings), whole)
 
 
 def alerts_alone(path: str | None, environ: Mapping[str, str]) -> AlertSettings:

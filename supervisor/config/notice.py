@@ -8,7 +8,7 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from supervisor.config import secrets
-from supervisor.config.sheet import Validation, shown
+from supervisor.config.validation import Validation, shown
 from supervisor.policy.upkeep.notices import NoticeSettings
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from supervisor.config import secrets
-from supervisor.config.sheet import Validation, shown
+from supervisor.config.validation import Validation, shown
 from supervisor.policy.upkeep.backups import calendar_error
 from supervisor.policy.upkeep.offsite import OffsiteSettings
 from workers.options import nearest

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from supervisor.config.sheet import Validation, label, shown
 from supervisor.config.tables import process_keys
 from supervisor.config.taking import read_key
+from supervisor.config.validation import Validation, label, shown
 from supervisor.model.settings import LOG_AUTO, LOG_NONE, ProgramSpec, Progress
 from supervisor.policy.worker.placeholders import uses
 from supervisor.users import UnknownUser, is_another, refusal

@@ -29,9 +29,9 @@ from supervisor.config.own_checkpoints import notes, own_checkpoints
 from supervisor.config.process_keys import changed_at_start, process_settings, warn_about_process
 from supervisor.config.seeds import expanded
 from supervisor.config.service_health import health_check
-from supervisor.config.sheet import DEFAULT, DERIVED, ENVIRONMENT, Origin, Validation, label, shown
 from supervisor.config.tables import COMMON_KEYS, FIGURE_KEYS, FOREIGN_KEYS, KINDS, Key, program_keys
 from supervisor.config.taking import read_key
+from supervisor.config.validation import DEFAULT, DERIVED, ENVIRONMENT, Origin, Validation, label, shown
 from supervisor.model.settings import Level, Paths, ProgramSpec, Progress
 from supervisor.policy.worker import placeholders
 from supervisor.policy.worker.restart import RESTARTS

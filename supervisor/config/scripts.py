@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from supervisor.config import shell_syntax
-from supervisor.config.sheet import Origin, Validation, label, shown
 from supervisor.config.tables import Key
+from supervisor.config.validation import Origin, Validation, label, shown
 from supervisor.policy.worker import placeholders
 from supervisor.policy.worker.placeholders import OF_LEVEL, RESUME, Template
 from supervisor.records import dataclass

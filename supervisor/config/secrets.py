@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from supervisor.config.sheet import Origin, Validation
+from supervisor.config.validation import Origin, Validation
 
 _LARGEST_BYTES: Final = 1 << 16
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from supervisor.config.sheet import Origin, Validation, label, shown
+from supervisor.config.validation import Origin, Validation, label, shown
 from workers.options import OPTIONS, Value
 
 _MOST: Final = 1000

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from supervisor.config.default import DEFAULT_TOML
-from supervisor.config.sheet import ConfigError, Source
+from supervisor.config.validation import ConfigError, Source
 
 DEFAULT_NAME: Final = "the embedded default"
 _LARGEST_BYTES: Final = 1 << 20

@@ -13,7 +13,7 @@ import typing
 from dataclasses import MISSING, fields, replace
 from typing import Any, Final
 
-from supervisor.config.sheet import shown
+from supervisor.config.validation import shown
 from supervisor.model.settings import CLIMB, FIXED, SECTIONS, ProgramSpec, Progress
 from supervisor.policy.box.gate import ON_TIMEOUT
 from supervisor.policy.cluster.launcher import KINDS as KINDS_OF_LAUNCHER

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from supervisor.config.sheet import DEFAULT, Origin, Validation, label
 from supervisor.config.tables import Key
+from supervisor.config.validation import DEFAULT, Origin, Validation, label
 from workers.options import Value
 
 

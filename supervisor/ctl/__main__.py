@@ -18,7 +18,7 @@ def main() -> int:
 def _main() -> int:
     from supervisor.ctl.actions import run
     from supervisor.ctl.command_line import parse
-    from supervisor.ctl.outcome import READER_LEFT, Failed
+    from supervisor.ctl.outcome import Failed
     from supervisor.ctl.session import Session
 
     if hasattr(sys.stdout, "reconfigure"):
@@ -33,21 +33,35 @@ def _main() -> int:
         if not words or options.interactive:
             from supervisor.ctl.shell import shell
 
-            return shell(session, words)
-        return run(session, words)
+            code = shell(session, words)
+        else:
+            code = run(session, words)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, and not at the exit of the interpreter, where an error would become exit code 120
     except Failed as failed:
         print(failed, file=sys.stderr)
         return failed.code
     except OSError as error:
-        import os
+        return _output_lost(error)
+    return code
 
-        from supervisor.ctl.text import reader_left
 
-        if not isinstance(error, BrokenPipeError) and not reader_left():  # a closed terminal gives EIO
-            raise
-        # The reader has closed the pipe (`supervisorctl history | head`). That is no error; the final flush must not fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return READER_LEFT
+def _output_lost(error: OSError) -> int:
+    """The exit code if standard output cannot be written. Raises any other error again."""
+    import errno
+    import os
+
+    from supervisor.ctl.outcome import GENERIC, READER_LEFT
+    from supervisor.ctl.text import reader_left
+
+    full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+    if full:
+        print(f"Error: standard output cannot be written: {error.strerror}", file=sys.stderr)
+    elif not isinstance(error, BrokenPipeError) and not reader_left():  # a closed terminal gives EIO
+        raise error
+    # The reader has closed the pipe (`supervisorctl history | head`): that is no error. The final flush must not fail.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return GENERIC if full else READER_LEFT
 
 
 if __name__ == "__main__":

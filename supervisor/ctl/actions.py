@@ -52,7 +52,7 @@ _VERBS = (
 )  # fmt: skip
 _MODULES = {  # action -> module with a function of that name, for actions that are no pages or have no module of their own
     **dict.fromkeys(_VERBS, "verbs"),
-    **dict.fromkeys(("history", "explain", "reboots", "journal"), "story"),
+    **dict.fromkeys(("history", "explain", "reboots", "journal"), "history"),
     **dict.fromkeys(("backup", "backups", "rollback"), "backup"),
     **dict.fromkeys(("tail", "maintail"), "tail"),
     **{name: name for name in ("completion", "dashboard", "doctor", "export", "manual", "metrics", "plot", "simulate")},

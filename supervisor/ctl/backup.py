@@ -107,6 +107,7 @@ def backups(session: Session, args: list[str]) -> int:
     names, options = parse_options(args, "--check", "--json")
     found = session.page("backups")
     if names:
+        _reject_unknown(session, names, [each["name"] for each in found["backups"]])
         found["backups"] = [each for each in found["backups"] if each["name"] in names]
     if "--check" in options:
         for each in found["backups"]:
@@ -114,6 +115,14 @@ def backups(session: Session, args: list[str]) -> int:
             each["checked"] = True
     session.show(found, page, options)
     return GENERIC if any(each["error"] for each in found["backups"]) else OK
+
+
+def _reject_unknown(session: Session, names: list[str], known: list[str]) -> None:
+    """A script that checks one backup must not take a pruned one for a complete one."""
+    for name in names:
+        if name not in known:
+            session.suggest(name, known)
+            raise Failed(f"{text.printable(name)}: ERROR (no such backup)")
 
 
 def page(found: dict[str, Any]) -> list[str]:

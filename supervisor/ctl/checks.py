@@ -135,7 +135,7 @@ def _state(state: Path, owner: int, installation: Installation) -> Iterator[Find
             yield Finding("state", "warn", what, "mount a volume of the host there, unless the container is never replaced")
         else:
             yield Finding("state", "ok", f"{state} on {kind or 'an unknown file system'}")
-        if why := trust.loose(state, owner):
+        if why := trust.why_untrusted(state, owner):
             yield Finding("state", "warn", f"{why}: another user could replace checkpoints in {state}", "chmod go-w")
 
 
@@ -143,7 +143,7 @@ def _runtime(runtime: Path, owner: int, root: str) -> Iterator[Finding]:
     """The runtime directory is in memory, and only `owner` can change it."""
     kind = kind_of(runtime if runtime.is_dir() else runtime.parent, root)
     try:
-        why = trust.loose(runtime, owner)
+        why = trust.why_untrusted(runtime, owner)
     except PermissionError as error:
         yield Finding("runtime", "unknown", f"{error.filename} cannot be read by this user", "run doctor as root")
         return

@@ -45,7 +45,7 @@ class Client:
 
     def get(self, target: str) -> Any:
         """The parsed JSON of a page."""
-        return json.loads(self.read(target)[1])
+        return self._parsed(self.read(target)[1])
 
     def read(self, target: str) -> tuple[dict[str, str], bytes]:
         """(headers, bytes) of a page. If a reload cuts the connection before the answer, the request is sent again, once."""
@@ -58,7 +58,17 @@ class Client:
 
     def post(self, target: str, body: dict[str, object], timeout_s: float | None = None) -> Any:
         """Request an action. There is no time limit by default: a worker that stops saves first."""
-        return json.loads(self._checked("POST", target, json.dumps(body).encode(), timeout_s)[1])
+        return self._parsed(self._checked("POST", target, json.dumps(body).encode(), timeout_s)[1])
+
+    def stranger(self) -> Unreachable:
+        """The error for an answer that no daemon of extralife gives: another server listens at this address."""
+        return Unreachable(f"{self.url} is not answered by extralife")
+
+    def _parsed(self, data: bytes) -> Any:
+        try:
+            return json.loads(data)
+        except ValueError:
+            raise self.stranger() from None
 
     def _checked(self, method: str, target: str, body: bytes, timeout_s: float | None) -> tuple[dict[str, str], bytes]:
         status, headers, data = self._request(method, target, body, timeout_s)
@@ -99,7 +109,7 @@ class Client:
         try:
             return _unix(self.path)
         except (FileNotFoundError, ConnectionRefusedError):
-            from supervisor.ctl.newborn import daemon_comes
+            from supervisor.ctl.starting_daemon import daemon_comes
 
             if not daemon_comes(self.path):
                 raise
@@ -132,7 +142,10 @@ def _tcp(host: str, *, tls: bool) -> socket.socket:
     if port and not port.isdecimal():
         raise OSError(22, "names no port: write http://host:port")
     number = int(port) if port else 443 if tls else 80
-    sock = socket.create_connection((name.strip("[]"), number), timeout=_READ_S)
+    try:
+        sock = socket.create_connection((name.strip("[]"), number), timeout=_READ_S)
+    except (UnicodeError, OverflowError) as error:  # such as http://a..b, whose second label is empty
+        raise OSError(22, "is no address that can be connected to") from error
     if not tls:
         return sock
     import ssl

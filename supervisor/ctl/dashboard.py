@@ -26,6 +26,8 @@ def dashboard(session: Session, args: list[str]) -> int:
     if names:
         raise Failed("Error: dashboard takes no names", USAGE)
     port = parse_int(options.get("--port", "0"), "--port")
+    if session.client.url.startswith(("http://", "https://")):  # there is no socket that a port could lead to
+        raise Failed(f"Error: this daemon is served over TCP already: open {session.client.url} in a browser")
     try:
         session.client.read("/healthz")
     except DaemonRefused as unwell:

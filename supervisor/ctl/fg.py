@@ -9,7 +9,6 @@ from supervisor.ctl import tail
 from supervisor.ctl.client import DaemonRefused, Unreachable, quote
 from supervisor.ctl.outcome import GENERIC, OK, Failed
 from supervisor.ctl.session import Session
-from supervisor.model.names import plain
 
 _LAST_S = 1.0  # after the last line of a script, wait this long to show the program's answer
 
@@ -24,7 +23,7 @@ def fg(session: Session, args: list[str]) -> int:
         raise Failed("ERROR: no process name supplied")
     if len(args) > 1:
         raise Failed("ERROR: too many process names supplied")
-    name = plain(args[0])
+    name = session.program(args[0])
     try:
         view = session.client.get(f"/api/v1/programs/{quote(name)}")
     except DaemonRefused:
@@ -32,8 +31,8 @@ def fg(session: Session, args: list[str]) -> int:
     if view["phase"] not in {"STARTING", "RUNNING"} or view["pid"] is None:
         raise Failed("ERROR: process not running")
     _send(session, name, "")  # the daemon refuses a program without standard input, before the user types
-    over = threading.Event()
-    shown = threading.Thread(target=_show, args=(session, name, over), daemon=True)
+    over, left = threading.Event(), threading.Event()
+    shown = threading.Thread(target=_show, args=(session, name, over, left), daemon=True)
     shown.start()
     try:
         for line in sys.stdin:
@@ -41,6 +40,9 @@ def fg(session: Session, args: list[str]) -> int:
         over.wait(_LAST_S)
     except KeyboardInterrupt:
         pass
+    finally:
+        left.set()  # in the shell, the output would otherwise go on between the user's next commands
+        shown.join(_LAST_S)
     return OK
 
 
@@ -51,9 +53,10 @@ def _send(session: Session, name: str, line: str) -> None:
         raise Failed(f"ERROR: {refused}", GENERIC) from None
 
 
-def _show(session: Session, name: str, over: threading.Event) -> None:
+def _show(session: Session, name: str, over: threading.Event, left: threading.Event) -> None:
+    """Show the output until `left` is set; set `over` if it cannot be shown any longer."""
     try:
-        tail.tail(session, ["-f", name])
+        tail.show(session, name, "stdout", follow=True, ended=left.is_set)
     except (Failed, DaemonRefused, Unreachable, OSError) as gone:
         session.warn(f"==> {gone} <==")
     over.set()

@@ -27,15 +27,25 @@ def write(file: str, pieces: Iterable[str]) -> None:
 
 @contextmanager
 def aside(file: str) -> Iterator[str]:
-    """Yield a temporary path. At the end of the block, sync it and rename it to `file`. Raises Failed if that fails."""
-    directory = os.path.dirname(os.path.abspath(file))  # noqa: PTH100, PTH120
+    """Yield a temporary path. At the end of the block, sync it and rename it to `file`. Raises Failed if that fails.
+
+    A link stays: the file that it names is replaced. A device or a pipe (/dev/stdout, /dev/null) gets the bytes instead: a
+    rename would put a regular file in its place, for every process of the box.
+    """
+    special = os.path.exists(file) and not os.path.isfile(file)  # noqa: PTH110, PTH113
+    target = os.path.realpath(file)
+    directory = tempfile.gettempdir() if special else os.path.dirname(target)  # noqa: PTH120
     try:
         fd, path = tempfile.mkstemp(dir=directory, prefix=".extralife-")
         try:
             os.fchmod(fd, 0o644)
             yield path
             os.fsync(fd)
-            os.replace(path, file)  # noqa: PTH105
+            if special:
+                _copy(path, file)
+                os.unlink(path)  # noqa: PTH108
+            else:
+                os.replace(path, target)  # noqa: PTH105
         except BaseException:
             os.unlink(path)  # noqa: PTH108
             raise
@@ -43,3 +53,9 @@ def aside(file: str) -> Iterator[str]:
             os.close(fd)
     except OSError as error:
         raise Failed(f"Error: {text.printable(file)} cannot be written: {error.strerror or error}", GENERIC) from None
+
+
+def _copy(path: str, file: str) -> None:
+    with open(path, "rb") as source, open(file, "wb") as out:  # noqa: PTH123
+        while piece := source.read(1 << 20):
+            out.write(piece)

@@ -213,7 +213,7 @@ def _user(found: Imported, section: Section, more: dict[str, str | int]) -> Iter
     if not name:
         return
     try:
-        own = users.found(name).uid == os.geteuid()
+        own = users.find(name).uid == os.geteuid()
     except users.UnknownUser:
         own = False
         found.note(section, "user", "this box has no such user now; the program starts once there is one")
@@ -294,7 +294,7 @@ def _as_user(found: Imported, section: Section, name: str) -> list[str]:
     if not name:
         return []
     try:
-        user = users.found(name)
+        user = users.find(name)
     except users.UnknownUser:
         found.note(section, "user", "this box has no such user; the listener runs as the daemon's")
         return []

@@ -88,8 +88,7 @@ def _asked(session: Session, body: dict[str, object], options: dict[str, str]) -
     try:
         told = session.client.post("/api/v1/level", body)
     except DaemonRefused as refused:
-        session.say(f"ERROR: {text.printable(refused)}")
-        return GENERIC
+        raise Failed(f"ERROR: {text.printable(refused)}", GENERIC) from None
     if "--json" in options:
         session.say_json(told)
     else:

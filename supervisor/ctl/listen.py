@@ -239,15 +239,25 @@ class Feed:
                 return int(self._file.read_text())
         while True:
             try:
-                newest = self._session.client.get("/api/v1/facts?limit=-1")["facts"]
+                return self._newest()
             except (Unreachable, DaemonRefused):
                 text.pause(_LOOK_S)
-                continue
-            return newest[-1]["seq"] if newest else 0
+
+    def _newest(self) -> int:
+        """Sequence number of the journal's last fact."""
+        newest = self._session.client.get("/api/v1/facts?limit=-1")["facts"]
+        return newest[-1]["seq"] if newest else 0
 
     def _facts(self, after: int) -> int:
+        """Send the events after this fact. It is asked for too: a journal without it counts from a lower number again."""
         while True:
-            rows = self._session.client.get(f"/api/v1/facts?after={after}&limit={_PAGE}")["facts"]
+            found = self._session.client.get(f"/api/v1/facts?after={max(0, after - 1)}&limit={_PAGE + 1}")["facts"]
+            if after and not found:
+                self._session.warn("listen: the journal has lost its newest facts; their events do not come, later ones do")
+                after = self._newest()
+                self._keep(after)
+                return after
+            rows = [row for row in found if row["seq"] > after]
             for row in rows:
                 events = self._of(row)
                 for event, payload in events:

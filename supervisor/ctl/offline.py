@@ -228,7 +228,7 @@ class DeadDaemon:
     def cgroups(self) -> None:
         return None
 
-    def borne_out(self, program: dict[str, Any], attempt: Attempt | None) -> dict[str, Any]:
+    def corrected(self, program: dict[str, Any], attempt: Attempt | None) -> dict[str, Any]:
         """The program's view, compared with its process: no daemon has checked the process since the daemon died."""
         from supervisor.adapters.process.presence import corrected, without_daemon
 

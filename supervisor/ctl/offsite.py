@@ -205,7 +205,7 @@ def _take_over(session: Session, options: dict[str, str]) -> int:
     restic, _ = _opened(session, options)
     state_dir = _state_dir(session)
     claim, lease = _run_restic(
-        lambda: leases.take_over(restic, Path(state_dir) / "offsite", leases.Here(_box(), text.wall_s()))
+        lambda: leases.take_over(restic, Path(state_dir) / "offsite", leases.ThisBox(_box(), text.wall_s()))
     )  # fmt: skip
     if claim is not Claim.HELD:
         again = "run `supervisorctl offsite take-over` again on the box that should continue"
@@ -272,7 +272,7 @@ def _shortcomings(about: dict[str, Any]) -> list[str]:
     """A sentence for each resource of which this box has less than the copied box."""
     from supervisor.adapters.offsite import hardware
 
-    return [f"this box has {each}" for each in hardware.less(about.get("hardware") or {}, hardware.here())]
+    return [f"this box has {each}" for each in hardware.missing(about.get("hardware") or {}, hardware.here())]
 
 
 def _write_config(config: Path | None, rules: OffsiteSettings, options: dict[str, str]) -> None:
@@ -345,8 +345,11 @@ def _rules(session: Session, options: dict[str, str]) -> OffsiteSettings:
         if "--password-file" not in options:
             raise Failed("Error: --repository needs --password-file FILE", USAGE)
         files = {key: os.path.abspath(options[f"--{key}"]) for key in ("password-file", "env-file") if f"--{key}" in options}  # noqa: PTH100
+        repository = options["--repository"]
+        if ":" not in repository:
+            repository = os.path.abspath(repository)  # noqa: PTH100  restic runs in another directory
         return OffsiteSettings(
-            repository=options["--repository"], password_file=files["password-file"], env_file=files.get("env-file", ""),
+            repository=repository, password_file=files["password-file"], env_file=files.get("env-file", ""),
             sftp_command=options.get("--sftp-command", ""),
         )  # fmt: skip
     from supervisor.ctl.locate import settings

@@ -26,6 +26,7 @@ th { font-weight: 600; border-bottom: 1px solid #888; } svg { width: 100%; heigh
 .run { fill: #7aa6c9; } .wait { fill: #bbb; } .down { fill: #d55e00; }
 .curve { fill: none; stroke: #0072b2; stroke-width: 1.5; }
 """
+_GAP_PERIODS = 2.5  # as on the dashboard: the curve is interrupted after a longer time without points
 _RUNS, _DOWN = {"RUNNING"}, {"BACKOFF", "FATAL", "OFF"}
 
 
@@ -51,7 +52,7 @@ def html(
         *(f"<tr>{''.join(f'<td>{_safe(cell)}</td>' for cell in row)}</tr>" for row in rows),
         "</tbody></table></div>",
         "<h2>Levels and states</h2>", *_picture(found, timeline, lanes),
-        *_returns(found, drawn, timeline),
+        *_returns(found, drawn, timeline, _GAP_PERIODS * curves["period_s"]),
         "<h2>What broke</h2>", *_list(broke),
         "<h2>What comes next</h2>", f"<p>{_safe(coming(found['next']))}</p>",
         *(f"<p>{_safe(line)}</p>" for line in would_have(found["levels"])),
@@ -124,9 +125,11 @@ def _state_class(span: dict[str, Any]) -> str:
     return "run" if span["phase"] in _RUNS else "down" if span["phase"] in _DOWN else "wait"
 
 
-def _returns(found: dict[str, Any], drawn: dict[str, dict[str, Any]], timeline: dict[str, Any]) -> list[str]:
+def _returns(
+    found: dict[str, Any], drawn: dict[str, dict[str, Any]], timeline: dict[str, Any], gap_s: float
+) -> list[str]:  # fmt: skip
     """A small curve of the mean return for every program that has one. Gaps stay gaps."""
-    rows = [(row["name"], points) for row in found["programs"] if (points := _points(drawn.get(row["name"])))]
+    rows = [(row["name"], points) for row in found["programs"] if (points := _points(drawn.get(row["name"]), gap_s))]
     if not rows:
         return []
     x, high, out = _scale(timeline), 3 * _LINE, ["<h2>Mean return</h2>"]
@@ -144,13 +147,18 @@ def _returns(found: dict[str, Any], drawn: dict[str, dict[str, Any]], timeline: 
     return out
 
 
-def _points(subject: dict[str, Any] | None) -> list[tuple[float, float | None]]:
-    """(journal time, mean or None) of each point; empty if no mean is known."""
+def _points(subject: dict[str, Any] | None, gap_s: float) -> list[tuple[float, float | None]]:
+    """(journal time, mean or None) of each point; empty if no mean is known. None also marks a time without points."""
     if subject is None:
         return []
     means = subject["series"]["mean_return"]["mean"]
     kept = [mean if keep else None for mean, keep in zip(means, subject["kept"], strict=True)]
-    return [*zip(subject["at_s"], kept, strict=True)] if any(mean is not None for mean in kept) else []
+    found: list[tuple[float, float | None]] = []
+    for at_s, mean in zip(subject["at_s"], kept, strict=True):
+        if found and at_s - found[-1][0] > gap_s:
+            found.append((at_s, None))
+        found.append((at_s, mean))
+    return found if any(mean is not None for mean in kept) else []
 
 
 def _paths(points: list[tuple[float, float | None]]) -> list[str]:

@@ -23,7 +23,7 @@ from supervisor.ctl import locate, text
 from supervisor.ctl.client import DaemonRefused
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
 from supervisor.ctl.session import Session, parse_options
-from supervisor.model.names import plain
+from supervisor.model.names import members, plain
 from supervisor.policy.worker.placeholders import escaped
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -79,11 +79,12 @@ def remove(session: Session, args: list[str]) -> int:
     names, options = parse_options(args, "--json")
     if not names:
         raise Failed("Error: remove needs the name of a program", USAGE)
-    known = {view["name"] for view in session.client.get("/api/v1/status")["programs"]}
-    state_dir, done, unknown = locate.state_dir(session.options), [], []
-    for name in map(plain, names):
-        file = added.path_of(state_dir, name) if state_dir is not None and _NAME.fullmatch(name) else None
-        if file is not None and file.exists():
+    views = session.client.get("/api/v1/status")["programs"]
+    known = {view["name"] for view in views}
+    done, unknown = [], []
+    for name in dict.fromkeys(name for spec in names for name in members(spec, views) or [plain(spec)]):
+        file = _added_file(session, name)
+        if file is not None:
             _unlink(file)
             _update(session, name)
         elif name in known:
@@ -101,6 +102,23 @@ def remove(session: Session, args: list[str]) -> int:
         session.say(f"ERROR: no such process/group: {text.printable(name)}")
         session.suggest(name, known)
     return GENERIC if unknown else OK
+
+
+def _added_file(session: Session, name: str) -> Path | None:
+    """The file of a program that `run` has added; None if there is none, or if this user may not look."""
+    state_dir = locate.state_dir(session.options)
+    if state_dir is None or not _NAME.fullmatch(name):
+        return None
+    file = added.path_of(state_dir, name)
+    try:
+        file.stat()
+    except PermissionError:  # a member of daemon.socket_group
+        session.warn(f"{name}: if `run` has added it, it comes back at the next update: this user cannot remove {file}")
+    except OSError:
+        pass
+    else:
+        return file
+    return None
 
 
 # --- the request ---------------------------------------------------------------------------------------------------------

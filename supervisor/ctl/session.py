@@ -6,6 +6,7 @@ import sys
 
 from supervisor.ctl.client import Client, Unreachable
 from supervisor.ctl.outcome import USAGE, Failed, Options
+from supervisor.model.names import members, plain
 
 TYPE_CHECKING = False  # importing typing takes longer than the request
 if TYPE_CHECKING:
@@ -82,6 +83,16 @@ class Session:
 
             return offline.page(self.options, self.require_dead(gone), name, asked)
         return found
+
+    def program(self, spec: str) -> str:
+        """The name of the program that `spec` means. An unknown name stays as it is, because the error shows it.
+
+        Only the status knows the groups: `Pong:Pong-s4` is the program Pong-s4 if Pong is its group.
+        """
+        if ":" not in spec:
+            return spec
+        found = members(spec, self.page("status")["programs"])
+        return found[0] if len(found) == 1 else plain(spec)
 
     def facts(self, after: int = 0, program: str | None = None, last: int | None = None, kinds: str = "") -> list[Any]:
         """Rows of the journal, oldest first: all after `after`, or the newest `last` of them.

@@ -14,7 +14,6 @@ from supervisor.ctl import text
 from supervisor.ctl.client import DaemonRefused, Unreachable, quote
 from supervisor.ctl.outcome import GENERIC, OK, Failed
 from supervisor.ctl.session import Session
-from supervisor.model.names import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,10 +44,10 @@ def tail(session: Session, args: list[str]) -> int:
         raise Failed("Error: too few arguments")
     if len(words) > 2:
         raise Failed("Error: too many arguments")
-    name, channel = plain(words[0]), words[1].lower() if len(words) > 1 else "stdout"
+    name, channel = words[0], words[1].lower() if len(words) > 1 else "stdout"
     if channel not in {"stdout", "stderr"}:
         raise Failed(f"Error: bad channel {channel!r}")
-    return _show(session, name, channel, size_bytes, follow=follow)
+    return show(session, session.program(name), channel, size_bytes, follow=follow)
 
 
 def maintail(session: Session, args: list[str]) -> int:
@@ -59,7 +58,7 @@ def maintail(session: Session, args: list[str]) -> int:
     follow, size_bytes, words = _modifiers(args)
     if words:
         raise Failed(f"Error: bad argument {words[0]}")
-    return _show(session, None, "", size_bytes, follow=follow)
+    return show(session, None, "", size_bytes, follow=follow)
 
 
 def _modifiers(args: list[str]) -> tuple[bool, int, list[str]]:
@@ -77,7 +76,11 @@ def _modifiers(args: list[str]) -> tuple[bool, int, list[str]]:
     return follow, size_bytes, words
 
 
-def _show(session: Session, name: str | None, channel: str, size_bytes: int, *, follow: bool) -> int:
+def show(
+    session: Session, name: str | None, channel: str, size_bytes: int = _TAIL_BYTES, *, follow: bool,
+    ended: Callable[[], bool] = lambda: False,
+) -> int:  # fmt: skip
+    """Print the end of a log and, with `follow`, new lines until Ctrl-C, or until `ended()`."""
     write = _writer()
     try:
         chunk = _end_of(session, name, channel, size_bytes, write)
@@ -94,7 +97,7 @@ def _show(session: Session, name: str | None, channel: str, size_bytes: int, *, 
     session.warn("==> Press Ctrl-C to exit <==")
     try:
         write(chunk.data)
-        return _follow(session, name, channel, chunk, write)
+        return _follow(session, name, channel, chunk, write, ended)
     except KeyboardInterrupt:
         return OK
 
@@ -119,13 +122,17 @@ def _end_of(session: Session, name: str | None, channel: str, size_bytes: int, w
     return chunk
 
 
-def _follow(session: Session, name: str | None, channel: str, chunk: Chunk, write: Callable[[bytes], None]) -> int:
+def _follow(
+    session: Session, name: str | None, channel: str, chunk: Chunk, write: Callable[[bytes], None], ended: Callable[[], bool]
+) -> int:
     silent_s = 0.0
     while True:
         try:
             chunk = _fetch(session, name, channel, chunk)
         except (Unreachable, DaemonRefused, Failed, OSError) as gone:
             # The daemon is restarting, or the log has been rotated and has no new line yet. Both are temporary.
+            if ended():
+                return OK
             if silent_s >= _PATIENCE_S:
                 session.warn(f"==> {gone} <==")
                 return GENERIC
@@ -133,6 +140,8 @@ def _follow(session: Session, name: str | None, channel: str, chunk: Chunk, writ
             text.pause(_POLL_S)
             continue
         silent_s = 0.0
+        if ended():
+            return OK
         if chunk.note:
             session.warn(f"==> File {chunk.note} <==")
         write(chunk.data)
@@ -148,6 +157,8 @@ def _fetch(session: Session, name: str | None, channel: str, at: Chunk | int) ->
         headers, data = session.client.read(f"{page}?{query}")
     except Unreachable as gone:
         return _from_disk(session, session.require_dead(gone), name, channel, at)
+    if "x-file" not in headers or not headers.get("x-next-offset", "").isdecimal():
+        raise session.client.stranger()
     return Chunk(data, headers["x-file"], int(headers["x-next-offset"]), headers.get("x-note", ""))
 
 

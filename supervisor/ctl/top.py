@@ -105,8 +105,24 @@ def with_curves(answers: Answers, session: Session, names: Sequence[str]) -> Ans
 
 
 def _curve(session: Session, series: str, since: str, names: Sequence[str]) -> dict[str, list[float | None]]:
-    page = session.page("curves", series=series, since=since, points=80, subjects=",".join(names))
-    return {each["program"]: each["series"][series]["mean"] for each in page["subjects"]}
+    page = session.page("curves", series=series, since=since, points=_POINTS, subjects=",".join(names))
+    return {each["program"]: over_window(page, each["at_s"], each["series"][series]["mean"]) for each in page["subjects"]}
+
+
+def over_window(page: Mapping[str, Any], at_s: Sequence[float], values: Sequence[float | None]) -> list[float | None]:
+    """The means of equal parts of the window; None for a part without a value.
+
+    The page has no points for a time in which nothing ran. A part is longer than a period: a part of the running time has a
+    point even if the points come a little late.
+    """
+    span_s = page["until_s"] - page["since_s"]
+    count = max(1, min(_POINTS, int(span_s / (1.5 * page["period_s"]))))
+    parts: list[list[float]] = [[] for _ in range(count)]
+    for moment_s, value in zip(at_s, values, strict=True):
+        if value is not None and span_s > 0.0:
+            place = int((moment_s - page["since_s"]) / span_s * count)
+            parts[max(0, min(count - 1, place))].append(value)
+    return [sum(part) / len(part) if part else None for part in parts]
 
 
 def _cpu_seconds(status: dict[str, Any]) -> dict[str, tuple[int, float, float]]:
@@ -192,3 +208,4 @@ class Feed:
 
 
 _MOST_CURVES = 60  # as many as a screen has rows
+_POINTS = 80

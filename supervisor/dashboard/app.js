@@ -192,10 +192,10 @@ function drawNow() {
   render(controls(), at("controls"));
   render(report ? html`<p class="sentence">${sentence(report)}</p>` : html`<p class="sentence">&nbsp;</p>`, at("sentence"));
   render(trained({ status, subjects: curve, open, on }), at("trained"));
-  render(next({ report, level, cost: bill, on }), at("next"));
+  render(next({ report, level, cost: bill, error: errors.report || errors.level, on }), at("next"));
   render(well({ status, curves, choice: status ? present() : choice, error: errors.curves, charts, on }), at("well"));
   render(broke({ incidents, bands: state.bands, error: errors.incidents, all: state.all_causes, on }), at("broke"));
-  render(cost({ cost: bill, days }), at("cost"));
+  render(cost({ cost: bill, days, error: errors.cost || errors.days }), at("cost"));
   charts.sync(at("well"));
   timeline.sync(at("broke"), state.bands, window_s());
   refreshDialog();

@@ -5,7 +5,7 @@ stays queued for a target until another fact records that the target accepted it
 without a network loses no alert. Threads deliver it (`commands.Deliver`), at least once; a receiver recognizes a repeated
 alert by its id.
 
-Without a target in the config there are no such facts: alerts then go only to systemd's journal (`commands.Tell`).
+Without a target in the config there are no such facts: alerts then go only to systemd's journal (`commands.WriteAlert`).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from supervisor.records import dataclass, replace
 
 _MOST_TEXT: Final = 1000
 _MOST_REPORT: Final = 4000
+_STARTS_BEFORE_ALERT: Final = 6  # without a command, over half a minute
 _SEVERITY: Final = {"unclean": CRITICAL, "moved": WARNING, "preempted": WARNING}  # of a reboot alert, by cause of the reboot
 _FULL: Final = ("no space left", "is full", "disk quota")  # parts of the error texts of ENOSPC, SQLite and EDQUOT
 
@@ -71,7 +72,8 @@ def _shown(alert: Alert) -> str:
 def on_report(context: DecisionContext, item: ReportDue) -> None:
     """Record the daily report when its time has passed, once for each due time. A missed report is recorded late."""
     known, began_wall_s = context.state.alerts.report_due_wall_s, context.state.daemon_since_wall_s
-    if context.settings.alerts.report_at and is_due(item.due_wall_s, newest_due_wall_s=known, began_wall_s=began_wall_s):
+    due = is_due(item.due_wall_s, newest_due_wall_s=known, began_wall_s=began_wall_s, now_wall_s=context.wall_s)
+    if context.settings.alerts.report_at and due:
         why = f"the daily report of {context.settings.alerts.report_at}"
         context.record(facts.ReportMade(why, item.text, item.due_wall_s))
 
@@ -124,6 +126,8 @@ def _found(context: DecisionContext, before: State) -> Iterator[Alert]:
         match fact:
             case facts.Resumed(program=name, step=0) if name in before.programs and before.programs[name].ckpt_step:
                 yield Alert("checkpoint", CRITICAL, name, f"{name}: {fact.why}")
+            case facts.SpawnFailed(program=name, permanent=True) if _lacks_command(before, name):
+                yield Alert("breaker", CRITICAL, name, f"{name}: {fact.why}; it ran before, so it is tried again")
             case facts.ProgramFact():
                 yield from _of_program(fact)
             case facts.ReportMade(text=text):
@@ -141,6 +145,12 @@ def _found(context: DecisionContext, before: State) -> Iterator[Alert]:
                     yield Alert("level", WARNING, "", f"level {left} was left for {level}: {fact.why}")
             case _:
                 yield from _of_box(before, fact)
+
+
+def _lacks_command(before: State, name: str) -> bool:
+    """Whether this start without a command is the one that is reported: a disk that is mounted late is there by then."""
+    program = before.programs.get(name)
+    return program is not None and program.has_run and program.spawn_failures + 1 == _STARTS_BEFORE_ALERT
 
 
 def _of_program(fact: facts.ProgramFact) -> Iterator[Alert]:
@@ -263,7 +273,7 @@ def _id(context: DecisionContext, number: int) -> str:
 
 def _log_alert(context: DecisionContext, alert: Alert, number: int) -> None:
     message = Notice(_id(context, -1 - number), alert.kind, alert.severity, alert.text, context.wall_s, alert.program)
-    context.command(commands.Tell(message))
+    context.command(commands.WriteAlert(message))
 
 
 def _raise_or_hold(context: DecisionContext, alert: Alert) -> None:

@@ -184,7 +184,8 @@ def _with_own_checkpoints(context: DecisionContext, program: Program, order: com
         program.exit_cause, by_itself=program.exit_code is not None, ended_wall_s=ended_wall_s,
         last_sign_wall_s=context.state.reboots[-1].sign_wall_s if context.state.reboots else None,
     )  # fmt: skip
-    return replace(order, aside=program.condemned, from_step=program.roll_from, doubt_from_wall_s=doubt_s)
+    from_step = program.roll_from if program.ckpt_path else None
+    return replace(order, aside=program.condemned, from_step=from_step, doubt_from_wall_s=doubt_s)
 
 
 def set_control(context: DecisionContext, name: str, token: str, *, leave_by_s: float | None = None) -> None:
@@ -211,17 +212,21 @@ def on_spawned(context: DecisionContext, item: SpawnSucceeded) -> None:
 
 
 def on_spawn_broke(context: DecisionContext, item: SpawnBroke) -> None:
-    """Handle a failed start. After a permanent error the program is given up; after any other error it is retried."""
+    """Handle a failed start. After a permanent error the program is given up; after any other error it is retried.
+
+    A program that has run with this configuration is retried in any case: its command is missing because its disk is not
+    mounted yet after a reboot, or because its environment is being installed again.
+    """
     found = context.live(item.program, item.token)
     if found is None:
         return
-    _, attempt = found
+    program, attempt = found
     context.record(facts.SpawnFailed(item.error, item.program, item.token, item.error, item.permanent))
     context.memory = context.memory.forget(item.program)
     context.command(commands.Forget(item.program, item.token))
     if attempt.stop is not None:
         _after_stop(context, item.program, attempt.stop)
-    elif item.permanent:
+    elif item.permanent and (context.settings.launcher.remote or not program.has_run):
         context.record(
             facts.GaveUp(
                 f"{item.error}; it starts again after a change of its config or `supervisorctl start`", item.program

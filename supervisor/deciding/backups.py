@@ -41,7 +41,10 @@ def on_due(context: DecisionContext, item: BackupDue) -> None:
     """A time of the calendar has passed: make its backup unless there is one already."""
     known = context.state.backups.due_wall_s
     began_wall_s = context.state.daemon_since_wall_s
-    if rule.is_due(item.due_wall_s, newest_due_wall_s=known, began_wall_s=began_wall_s) and context.state.programs:
+    due = rule.is_due(
+        item.due_wall_s, newest_due_wall_s=known, began_wall_s=began_wall_s, now_wall_s=context.wall_s
+    )  # fmt: skip
+    if due and context.state.programs:
         names = tuple(sorted(context.state.programs))
         begin(context, rule.CALENDAR, "", names, why="due by the calendar", due_wall_s=item.due_wall_s)
 

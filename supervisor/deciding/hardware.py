@@ -73,7 +73,7 @@ def _record_lost(context: DecisionContext, gpu: Gpu) -> None:
 
 def _record_xids(context: DecisionContext, gpus: Gpus) -> tuple[int, ...]:
     recorded_at_s, codes = dict(context.memory.xids_at_s), []
-    new = [xid for xid in gpus.xids if xid.number > context.memory.xids_told]
+    new = [xid for xid in gpus.xids if xid.number > context.memory.xids_recorded]
     for xid in new:
         codes.append(xid.code)
         key = (xid.gpu, xid.code)
@@ -85,7 +85,7 @@ def _record_xids(context: DecisionContext, gpus: Gpus) -> tuple[int, ...]:
         why = f"the driver reported Xid {xid.code} on GPU {xid.gpu}: {kind}"
         context.record(facts.XidReported(why, xid.gpu, "" if gpu is None else gpu.uuid, xid.code, grave))
     if new:
-        context.memory = replace(context.memory, xids_told=new[-1].number, xids_at_s=recorded_at_s)
+        context.memory = replace(context.memory, xids_recorded=new[-1].number, xids_at_s=recorded_at_s)
     return tuple(codes)
 
 

@@ -194,7 +194,8 @@ def _learn_gap(context: DecisionContext, name: str, before: Observation, sample:
     """
     old = before.sample
     program, attempt = context.present(name)
-    if attempt.stall is not None or _awake(before.progress_at_s, context.memory.absences) != before.progress_at_s:
+    awake_at_s = absence.moved_on_if_known(before.progress_at_s, context.memory.absences)
+    if attempt.stall is not None or awake_at_s != before.progress_at_s:
         return
     if old.phase != "training" or sample.phase != "training" or before.moves < _EXEMPT_MOVES:
         return
@@ -318,8 +319,8 @@ def reading(context: DecisionContext, program: Program, attempt: Attempt, sample
         spawned_at_s=absence.moved_on(max(attempt.intended_at_s, begun_s, context.state.daemon_since_s or 0.0), absences),
         phase=sample.phase,
         phase_deadline_s=sample.phase_deadline_s,
-        progress_at_s=_awake(_progress_at_s(context, spec), absences),
-        live_at_s=_awake(sample.live_at_s, absences),
+        progress_at_s=absence.moved_on_if_known(_progress_at_s(context, spec), absences),
+        live_at_s=absence.moved_on_if_known(sample.live_at_s, absences),
         proc_state=sample.proc_state,
         beats=source is Progress.BEAT and not sample.beat_lost,
         num_envs=spec.num_envs if sample.num_envs is None else sample.num_envs,
@@ -327,7 +328,7 @@ def reading(context: DecisionContext, program: Program, attempt: Attempt, sample
         stall_timeout_s=spec.stall_timeout_s,
         start_timeout_s=spec.start_timeout_s,
         witnessed=context.asks_witnesses(program.name, sample),
-        witness_at_s=_awake(_newest(watch.sample.witness_at_s, watch.gpu_at_s), absences),
+        witness_at_s=absence.moved_on_if_known(_newest(watch.sample.witness_at_s, watch.gpu_at_s), absences),
         witness=watch.sample.witness or GPU,
         silences=program.silences,
         held_child=next((str(each) for each in sample.halted if each.proc_state == "D"), ""),
@@ -336,10 +337,6 @@ def reading(context: DecisionContext, program: Program, attempt: Attempt, sample
 
 def _newest(*times_s: float | None) -> float | None:
     return max((at_s for at_s in times_s if at_s is not None), default=None)
-
-
-def _awake(at_s: float | None, absences: tuple[absence.Absence, ...]) -> float | None:
-    return None if at_s is None else absence.moved_on(at_s, absences)
 
 
 def _progress_at_s(context: DecisionContext, spec: ProgramSpec) -> float | None:
@@ -427,7 +424,7 @@ def _judge(context: DecisionContext, name: str, sample: Sample) -> None:
         return
     if _blind(context):
         return
-    if verdict.action is stall.Action.TELL:
+    if verdict.action is stall.Action.NOTE_QUIET:
         _revive(context, name, attempt, works=True)
         if attempt.quiet_at_s is None:
             witness = sample.witness or GPU
@@ -603,8 +600,8 @@ def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:
         context.record(facts.Slowed(why, name, sample.token, rate, usual))
         context.command(commands.TakeEvidence(name, sample.token))
     recorded = context.present(name)[1].slow_at_s is not None
-    if (since_s, recorded) != (watch.slow_since_s, watch.slow_told):
-        context.keep_observation(name, replace(watch, slow_since_s=since_s, slow_told=recorded))
+    if (since_s, recorded) != (watch.slow_since_s, watch.slow_recorded):
+        context.keep_observation(name, replace(watch, slow_since_s=since_s, slow_recorded=recorded))
     _end_slowness(context, name)
 
 

@@ -84,13 +84,13 @@ def pursue(context: DecisionContext) -> None:
 
 def _update_end_files(context: DecisionContext) -> None:
     """Keep the files that EXTRALIFE_LEAVE_BY names up to date: scripts without beats read there when the box ends."""
-    end, sent = context.state.notices.end(), context.memory.end_told
+    end, sent = context.state.notices.end(), context.memory.end_sent
     live = {p.attempt.token: p.name for p in context.state.live.values() if p.attempt is not None}
     if end is None:
         if any(isinstance(fact, facts.EndCalledOff) for fact in context.facts):
             for token, name in live.items():
                 context.command(commands.TellEnd(name, token, None, ""))
-        context.memory = replace(context.memory, end_told={}) if sent else context.memory
+        context.memory = replace(context.memory, end_sent={}) if sent else context.memory
         return
     until_s = end.notice.until_s
     wall_s = None if until_s is None else context.wall_s + until_s - context.now_s
@@ -98,7 +98,7 @@ def _update_end_files(context: DecisionContext) -> None:
         if token not in sent or sent[token] != until_s:
             context.command(commands.TellEnd(name, token, wall_s, f"{end.notice.source}: {end.notice.what}"))
     if sent.keys() != live.keys() or any(each != until_s for each in sent.values()):
-        context.memory = replace(context.memory, end_told=dict.fromkeys(live, until_s))
+        context.memory = replace(context.memory, end_sent=dict.fromkeys(live, until_s))
 
 
 # --- saving and copying ----------------------------------------------------------------------------------------------------

@@ -51,7 +51,8 @@ def on_due(context: DecisionContext, item: OffsiteDue) -> None:
     known = context.state.offsite.tended.get(item.what)
     newest = None if known is None else known.due_wall_s
     began_wall_s = context.state.daemon_since_wall_s
-    if context.settings.offsite.on and is_due(item.due_wall_s, newest_due_wall_s=newest, began_wall_s=began_wall_s):
+    due = is_due(item.due_wall_s, newest_due_wall_s=newest, began_wall_s=began_wall_s, now_wall_s=context.wall_s)
+    if context.settings.offsite.on and due:
         _want(context, item.what, item.due_wall_s)
 
 

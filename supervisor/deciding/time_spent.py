@@ -76,7 +76,7 @@ def record_tally(context: DecisionContext, name: str, *, stalls: bool = False, l
     seconds = tally.sure if stalls else _sum(tally.sure, tally.open)
     until_s = tally.until_s if stalls else tally.seen_s
     recorded = _record_if_notable(context, name, tally, watch.sample, seconds=seconds, until_s=until_s, least=least)
-    tally = _fresh(context, watch.sample, tally.doing, tally.doing if recorded else tally.told)
+    tally = _fresh(context, watch.sample, tally.doing, tally.doing if recorded else tally.default)
     context.keep_observation(name, replace(watch, tally=tally))
 
 
@@ -85,7 +85,7 @@ def record_start(context: DecisionContext, name: str) -> None:
     record_tally(context, name, least=_WORTH)
     watch = context.memory.watches[name]
     doing = _seen(watch.sample, context.present(name)[1], proves=True)
-    counted = watch.tally and replace(watch.tally, told=TRAINING, doing=doing)
+    counted = watch.tally and replace(watch.tally, default=TRAINING, doing=doing)
     context.keep_observation(name, replace(watch, tally=counted))
 
 
@@ -138,10 +138,10 @@ def _default(attempt: Attempt) -> str:
     return STARTING if attempt.ready_at_s is None else TRAINING
 
 
-def _fresh(context: DecisionContext, sample: Sample, doing: str, told: str) -> Tally:
+def _fresh(context: DecisionContext, sample: Sample, doing: str, default: str) -> Tally:
     now_s = context.now_s
     return Tally(
-        from_s=now_s, until_s=now_s, seen_s=now_s, doing=doing, told=told, saves=sample.ckpt_count, steps=sample.steps
+        from_s=now_s, until_s=now_s, seen_s=now_s, doing=doing, default=default, saves=sample.ckpt_count, steps=sample.steps
     )
 
 
@@ -173,7 +173,7 @@ def _counted(context: DecisionContext, name: str, tally: Tally, watch: Observati
         context, name, tally, sample, seconds=tally.sure, until_s=now_s, least=0.0 if quiet else _WORTH
     )
     if recorded or quiet:
-        return _fresh(context, sample, doing, doing if recorded else tally.told)
+        return _fresh(context, sample, doing, doing if recorded else tally.default)
     return tally
 
 
@@ -231,7 +231,7 @@ def _record_if_notable(
     context: DecisionContext, name: str, tally: Tally, sample: Sample, *, seconds: Seconds, until_s: float, least: float
 ) -> bool:  # fmt: skip
     """Record the sums if more than a share `least` differs from the default account."""
-    other_s = sum(value for seen, value in seconds.items() if seen != tally.told) + tally.stall_s
+    other_s = sum(value for seen, value in seconds.items() if seen != tally.default) + tally.stall_s
     if other_s <= least * (until_s - tally.from_s) or until_s <= tally.from_s:
         return False
     sample = replace(sample, steps=tally.steps)

@@ -237,7 +237,7 @@ class AlertClock(Command):
 
 
 @dataclass(frozen=True, slots=True)
-class Tell(Command):
+class WriteAlert(Command):
     """Write an alert to systemd's journal, where there is one. No outcome."""
 
     notice: Notice

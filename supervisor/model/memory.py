@@ -52,7 +52,7 @@ class Tally:
     until_s: float  # time of the newest sign of progress
     seen_s: float  # time of the newest look
     doing: str  # the present phase
-    told: str  # the default account: time without a record counts as this
+    default: str  # the default account: time without a record counts as this
     saves: int  # checkpoints counted so far
     sure: dict[str, float] = field(default_factory=dict)  # by phase, up to `until_s`
     open: dict[str, float] = field(default_factory=dict)  # by phase, since the newest sign of progress
@@ -80,7 +80,7 @@ class Observation:
     asked_at_s: float | None = None  # when evidence of the present stall was requested
     rates: tuple[float, ...] = ()
     slow_since_s: float | None = None
-    slow_told: bool = False  # the slowness is recorded
+    slow_recorded: bool = False  # the slowness is recorded
     fine_step: int | None = None  # the step at the last look before `nan_since_s`
     nan_since_s: float | None = None  # every sample with progress since then reported additional non-finite updates
     spells: dict[str, IllnessSpell] = field(default_factory=dict)  # by illness
@@ -182,7 +182,7 @@ class Memory:
     gpus: Gpus | None = None  # at the newest look
     host: Host | None = None
     unread: dict[str, str] = field(default_factory=dict)  # by program: recorded reason why its own output is not read
-    xids_told: int = 0  # number of the newest recorded Xid
+    xids_recorded: int = 0  # number of the newest recorded Xid
     xids_at_s: dict[tuple[int, int], float] = field(default_factory=dict)  # when each (GPU, code) was last recorded
     needs_at_s: dict[str, float] = field(default_factory=dict)  # when a program's need was last recorded
     objections: dict[str, StandingObjection] = field(default_factory=dict)  # by rule of `policy/box/prechecks.py`
@@ -201,7 +201,7 @@ class Memory:
     offsite_until_s: float | None = None  # the end waits until then for a last copy
     offsite_cause: str = ""  # cause of the copy that is being made
     rescues: dict[str, Rescue] = field(default_factory=dict)  # by the id of a notice
-    end_told: dict[str, float | None] = field(default_factory=dict)  # by token: the time of the box's end that it was sent
+    end_sent: dict[str, float | None] = field(default_factory=dict)  # by token: the time of the box's end that it was sent
     saves_asked: dict[str, int] = field(default_factory=dict)  # by token: how often it was asked to save at once
     notice_errors: dict[str, str] = field(default_factory=dict)  # sources of notices that cannot be read
     jobs: dict[str, JobSight] = field(default_factory=dict)  # by program, at the newest look at the cluster's queue

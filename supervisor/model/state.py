@@ -132,7 +132,7 @@ class Program:
     torn_path: str = ""  # a torn checkpoint that was newer than that one at the newest start ...
     torn_deaths: int = 0  # ... and the deaths that count against it
     condemned: tuple[str, ...] = ()  # its own checkpoints to set aside before the next start ...
-    roll_from: int | None = None  # ... and those from this step on
+    roll_from: int | None = None  # checkpoints from this step on are to be set aside before the next start
     bad_checkpoints: tuple[str, ...] = ()
     quarantined_since_ckpt: bool = False
     quarantined_step: int | None = None  # its step; a resume from that step shows that it was never set aside
@@ -156,6 +156,7 @@ class Program:
     ended_at_s: float | None = None  # when the newest attempt ended, which may be before the daemon noticed
     spawn_error: str = ""
     spawn_failures: int = 0  # in a row
+    has_run: bool = False  # a process of its present configuration has run
     early_ends: int = 0  # in a row: its `start_retries` counts them
     counts: Counts = field(default_factory=Counts)
 
@@ -473,7 +474,7 @@ def _backups(state: State, stamped: Stamped, fact: facts.BackupFact) -> State:
     programs = {
         name: replace(
             _fresh(state.programs[name]), ckpt_step=step_, ckpt_at_s=None, quarantined_step=None,
-            quarantined_since_ckpt=False,
+            quarantined_since_ckpt=False, roll_from=None,
         )
         for name, step_ in steps.items() if name in state.programs
     }  # fmt: skip
@@ -735,7 +736,8 @@ def _configured(program: Program, fact: facts.ProgramConfigured) -> Program:
     if fact.moved:
         return replace(program, digest=fact.digest)
     batches, needs = (program.batches, program.needs) if fact.level_only else ((), ())
-    return replace(_fresh(program), digest=fact.digest, batches=batches, needs=needs)
+    has_run = program.has_run and fact.level_only
+    return replace(_fresh(program), digest=fact.digest, batches=batches, needs=needs, has_run=has_run)
 
 
 def _rolled_back(program: Program, fact: facts.RolledBack) -> Program:
@@ -745,8 +747,16 @@ def _rolled_back(program: Program, fact: facts.RolledBack) -> Program:
     return replace(
         program, rollbacks=fact.total, divergences=fact.number, diverged_step=max(known, default=None), death_resumes=(),
         ckpt_step=None if aside else program.ckpt_step, quarantined_since_ckpt=aside or program.quarantined_since_ckpt,
-        roll_from=fact.from_step if program.ckpt_path else None,
+        roll_from=fact.from_step,
     )  # fmt: skip
+
+
+def _rolled_to_older(program: Program) -> Program:
+    """An attempt ran, so the checkpoints were set aside before: a rollback comes before its start, and newer ones are good.
+
+    A program's own checkpoints are set aside by its next start itself (`facts.StartsFrom`).
+    """
+    return program if program.ckpt_path else replace(program, roll_from=None)
 
 
 def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.AttemptFact) -> Program:
@@ -755,7 +765,7 @@ def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.A
         case facts.Resumption(step=resumed):
             program = _resumed(program, resumed) if isinstance(fact, facts.Resumed) else replace(program, steps=resumed)
         case facts.Spawned():
-            program = replace(program, spawn_failures=0)
+            program = replace(_rolled_to_older(program), spawn_failures=0, has_run=True)
         case facts.Recovered():
             program = _forgiven(program)
         case facts.StopIntended(reason="slow"):
@@ -776,7 +786,7 @@ def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.A
             failures = program.spawn_failures + 1
             return replace(program, attempt=None, spawn_error=error, spawn_failures=failures, why=fact.why)
         case facts.Exited():
-            return _exited(program, attempt, stamped, fact)
+            return _exited(_rolled_to_older(program), attempt, stamped, fact)
         case facts.StopIntended(reason="operator"):
             program = replace(program, wanted=False)
         case _:

@@ -230,9 +230,10 @@ class ProgramTimeline:
                     if from_s >= piece.end_s:  # less than the precision of a float
                         self.slices.append(piece)
                         break
-                    left, piece = piece.cut(from_s)
-                    self.slices.append(left)
-                    had_s = lost_s
+                    if from_s > piece.start_s:  # what would be left may be less than that precision, too
+                        left, piece = piece.cut(from_s)
+                        self.slices.append(left)
+                        had_s = lost_s
                 taken = min(1.0, lost_s / had_s)
                 lost_s -= had_s * taken
                 piece = piece._replace(seconds=_with_lost(piece.seconds, taken))

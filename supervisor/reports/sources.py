@@ -75,7 +75,7 @@ class Sources(Protocol):
     def http(self) -> Json | None:
         """The TCP port: {"listen", "error"}. None: there is none, or it is not known."""
 
-    def borne_out(self, program: Json, attempt: Attempt | None) -> Json:
+    def corrected(self, program: Json, attempt: Attempt | None) -> Json:
         """A program's view, corrected by its processes while the record cannot be up to date."""
 
     def closed(self) -> tuple[Ledger, float]:

@@ -32,7 +32,7 @@ def status_view(sources: Sources) -> Json:
         programs = tuple({**each, "job": job_view(each["name"], state, sources.memory)} for each in programs)
     return {
         "daemon": _daemon(sources, state, sources.settings, sources.memory),
-        "programs": [sources.borne_out(each, state.programs[each["name"]].attempt) for each in programs],
+        "programs": [sources.corrected(each, state.programs[each["name"]].attempt) for each in programs],
         "now_s": now_s,
         "wall_s": sources.wall_s,
         "worst_gap_s": sources.worst_gap_s,

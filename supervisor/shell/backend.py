@@ -304,7 +304,7 @@ class Running:
     def last_sign(self) -> Json:
         return {}
 
-    def borne_out(self, program: Json, attempt: Attempt | None) -> Json:
+    def corrected(self, program: Json, attempt: Attempt | None) -> Json:
         """The view of a program, corrected while the journal cannot be written: no end of a worker is recorded then."""
         return program if self.memory.trouble is None else corrected(program, attempt, rebooted=False)
 

@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -82,7 +83,8 @@ log = structlog.get_logger()
 
 ENV_LISTEN_FD: Final = "EXTRALIFE_LISTEN_FD"  # the control socket, from the previous program image
 _CONTROL: Final = "control"  # the control socket's name in the service manager's store
-_OPEN_S: Final = 120.0  # the most time of one step of a start: a journal of years, digests of big checkpoints
+_OPEN_S: Final = 120.0  # the most time of one step of a start: a journal of years
+_READ_S: Final = 15.0  # for reading checkpoints before the first decision
 _GOES_DOWN_S: Final = 15.0  # less than the service manager's watchdog period
 _STEP_S: Final = 0.05
 _RELOAD_S: Final = 60.0  # from SIGHUP to the end of this image
@@ -94,7 +96,7 @@ class Start:
 
     argv: tuple[str, ...]
     version: str
-    executable: str = sys.executable  # `image.settle` may replace it
+    executable: str = sys.executable  # `image.pin_release` may replace it
     to_stdout: bool = True
     instead: last_config.Instead | None = None  # used in place of a configuration that could not be used
 
@@ -260,9 +262,10 @@ class Daemon:
         system_clock = clock.SystemClock(offset_s)
         inbox, replies = Inbox(), Replies()
         pool = threads.begun(4, "worker")
-        part = cgroups.find(settings.cgroups.parent) if settings.cgroups.use else cgroups.Part(None, "cgroups.use is false")
-        groups = cgroups.Cgroups(part, lambda name: _limits(loop.settings, name))
-        groups.settle()
+        unused = cgroups.OwnCgroup(None, "cgroups.use is false")
+        own_cgroup = cgroups.find(settings.cgroups.parent) if settings.cgroups.use else unused
+        groups = cgroups.Cgroups(own_cgroup, lambda name: _limits(loop.settings, name))
+        groups.set_up()
         log.info("cgroups", **groups.view())
         come_home = orphans.Orphans()
         if not come_home.adopt():
@@ -464,7 +467,7 @@ class Daemon:
             lambda: parts.loop.settings, parts.inbox, parts.clock, lambda: daily_report(parts.backend)
         )
         self._housekeeping.start()
-        server = Server(parts.backend, listener, clock.wall_s, self._settings.daemon.host_names.split())
+        server = Server(parts.backend, listener, parts.clock.now_s, self._settings.daemon.host_names.split())
         server.start()
         listener.renewed.append(server.also)
         parts.backend.http = server.tcp.view
@@ -552,7 +555,13 @@ class Daemon:
         return Began(now_s, self._settings, evidence, survivors, os.getpid(), self._start.version, salt, unrecorded)
 
     def _newest_steps(self, pool: ThreadPoolExecutor, programs: list[str]) -> dict[str, int]:
-        found = pool.map(lambda name: checkpoints.newest_good(Path(self._paths.run_dir(name))), programs)
+        """The steps of the newest whole checkpoints, for the reboot alert; without those that take too long to read.
+
+        Every training waits for this. Without a limit, checkpoints of 100 GB would make the start longer than the service
+        manager waits, and each start would end there.
+        """
+        until_s = time.monotonic() + _READ_S
+        found = pool.map(lambda name: checkpoints.newest_good(Path(self._paths.run_dir(name)), until_s), programs)
         return {name: info.env_steps for name, info in zip(programs, found, strict=True) if info is not None}
 
     # --- the end ---------------------------------------------------------------------------------------------------------
@@ -599,7 +608,7 @@ def _cluster_adapters(
 
     there = remote_paths(paths)
     launcher = SlurmLauncher(there, settings, Slurm(), inbox, system_clock, figures.last_step)
-    probes = SlurmProbes(there, system_clock, launcher.begun, newest_own, figures)
+    probes = SlurmProbes(there, system_clock, launcher.begun, newest_own, figures, launcher.suspended)
     evidence = SlurmEvidence(there, launcher.number, inbox, system_clock)
     return ProgramAdapters(there, launcher, probes, SlurmControls(there, system_clock), evidence.take)
 

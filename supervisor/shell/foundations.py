@@ -170,7 +170,7 @@ def _remedy(paths: Paths) -> str:
 def make_trusted(directory: str) -> None:
     """Check that only this user can change the directory; create it if it is missing. Raises OSError."""
     make_dir(directory)
-    if why := trust.loose(directory):
+    if why := trust.why_untrusted(directory):
         raise PermissionError(errno.EPERM, f"daemon.runtime_dir: {refusal(directory, why)}")
 
 

@@ -87,6 +87,8 @@ class Loop:
     wake_at_s: float | None = None
     taken_at_s: float | None = None
     leave_at_s: float | None = None  # when the daemon exits although its end cannot be recorded
+    alarmed_at_s: float | None = None  # when the last alarm about a journal that cannot be written was sent
+    alarm_due: bool = False  # the present trouble has no alarm yet
 
     def run(self) -> None:
         """Take inputs and handle them until `decide` has ended the daemon."""
@@ -193,7 +195,8 @@ class Loop:
         """The journal cannot be written: inputs wait, requests are refused, and `status` shows the trouble."""
         if self.memory.trouble is None:
             log.critical("journal_write_failed", error=error, retry_s=_JOURNAL_RETRY_S)
-            self.performer.alarm(unwritable(error, item.now_s, wall_s))
+            self.alarm_due = True
+        self._alarm(error, item.now_s, wall_s)
         since = self.memory.trouble or Trouble(item.now_s, wall_s, error)
         self.memory = replace(self.memory, trouble=replace(since, error=error))
         seen = item if isinstance(item, Sampled) else self.inbox.newest_look()
@@ -214,6 +217,18 @@ class Loop:
             self.performer.refuse(request, f"refused, because the journal cannot be written ({error})")
         self._leave_without_record(item.now_s)
         self.publish(self)
+
+    def _alarm(self, error: str, now_s: float, wall_s: float) -> None:
+        """Send the alarm of this trouble, at most once per `[alerts] same_within_s`.
+
+        A disk whose last MB is freed and filled again fails every minute. An alarm that was held is sent if the trouble
+        lasts until then.
+        """
+        again_s = self.settings.alerts.same_within_s
+        if not self.alarm_due or (self.alarmed_at_s is not None and now_s - self.alarmed_at_s < again_s):
+            return
+        self.alarm_due, self.alarmed_at_s = False, now_s
+        self.performer.alarm(unwritable(error, now_s, wall_s))
 
     def _leave_without_record(self, now_s: float) -> None:
         """A stop is requested while the disk stays full: exit as if killed. Workers run on; the next daemon adopts them."""

@@ -120,7 +120,7 @@ class Performer:
                 self.pool.submit(self.alert, command)
             case commands.AlertClock():
                 self.pool.submit(self.alert, command)
-            case commands.Tell(notice=notice):
+            case commands.WriteAlert(notice=notice):
                 self.courier.tell(notice)
             case commands.Deliver(target=target, notice=notice):
                 self.courier.deliver(target, notice)

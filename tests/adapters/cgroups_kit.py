@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.adapters.process.cgroups import Cgroups, Part, mounted
+from supervisor.adapters.process.cgroups import Cgroups, OwnCgroup, mounted
 from supervisor.policy.worker.confinement import Limits
 
 MB = 2**20
@@ -48,8 +48,8 @@ class Files:
 
     def groups(self, limits: Limits = LIMITS) -> Cgroups:
         """As of a daemon that starts now."""
-        found = Cgroups(Part(str(self.base)), lambda _name: limits, mkdir=fake_mkdir, rmdir=fake_rmdir)
-        found.settle()
+        found = Cgroups(OwnCgroup(str(self.base)), lambda _name: limits, mkdir=fake_mkdir, rmdir=fake_rmdir)
+        found.set_up()
         return found
 
     def close(self) -> None:
@@ -74,8 +74,8 @@ class Kernel:
             pytest.skip(f"no cgroup can be made in {there[1]}: {error.strerror}")
 
     def groups(self, limits: Limits = LIMITS) -> Cgroups:
-        found = Cgroups(Part(str(self.base)), lambda _name: limits)
-        found.settle()
+        found = Cgroups(OwnCgroup(str(self.base)), lambda _name: limits)
+        found.set_up()
         return found
 
     def close(self) -> None:

@@ -12,6 +12,12 @@ from supervisor.adapters.process import processes
 from supervisor.model.settings import Paths
 
 
+@pytest.fixture(autouse=True)
+def _slow_shims(monkeypatch):
+    """On a busy machine a shim may stand still for longer than a daemon waits before it ends the tree itself."""
+    monkeypatch.setattr(processes, "_KILL_PATIENCE_S", 60.0)
+
+
 @pytest.fixture
 def start(tmp_path):
     shims = []

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from cheap_restic import make_cheap
 from test_checkpoints import commit
+from tools import PATIENCE
 
 from supervisor.adapters.journal.sqlite import open_or_salvage
 from supervisor.adapters.offsite.restic import Restic
@@ -22,6 +23,7 @@ from supervisor.shell.inbox import Inbox
 
 PASSWORD = "correct horse"
 WALL_S = 1_800_000_000.0
+WAIT_S = 60.0 * PATIENCE  # restic has the lowest priority: beside other tests it may get next to nothing
 needs_restic = pytest.mark.skipif(shutil.which("restic") is None, reason="restic is not installed: apt-get install restic")
 
 
@@ -77,12 +79,12 @@ class Box:
     def commit(self, program: str, step: int, **more) -> None:
         commit(Path(self.paths.run_dir(program)), step, **more)
 
-    def does(self, command, *, timeout_s: float = 60.0):
+    def does(self, command, *, timeout_s: float = WAIT_S):
         """The outcome, and the claims that were posted on the way."""
         self.thread.perform(command)
         return self.waits(timeout_s)
 
-    def waits(self, timeout_s: float = 60.0):
+    def waits(self, timeout_s: float = WAIT_S):
         claims = []
         while True:
             item = self.inbox.take(timeout_s)
@@ -104,7 +106,7 @@ class Box:
         self.journal.close()
 
 
-def copy(cause="period", *, limit_s=60.0, **more) -> OffsiteCopy:
+def copy(cause="period", *, limit_s=WAIT_S, **more) -> OffsiteCopy:
     return OffsiteCopy(
         cause,
         ("Never", "Pong", "Qbert"),

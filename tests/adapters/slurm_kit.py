@@ -29,6 +29,7 @@ class Cluster:
 
     def __init__(self):
         self.answer, self.rows, self.absent, self.cancelled, self.scripts = Submitted(17), [], frozenset(), [], []
+        self.unread = ""
         self.of_arrays = None  # the answer to an array, if it is another one
 
     def submit(self, script, options=(), *, cwd="/"):
@@ -36,7 +37,7 @@ class Cluster:
         return self.of_arrays if self.of_arrays is not None and "#SBATCH --array=" in script else self.answer
 
     def jobs(self, wanted=()):
-        return Jobs(tuple(self.rows), self.absent) if isinstance(self.rows, list) else self.rows
+        return Jobs(tuple(self.rows), self.absent, self.unread) if isinstance(self.rows, list) else self.rows
 
     def cancel(self, targets):
         self.cancelled += targets

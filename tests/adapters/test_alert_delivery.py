@@ -7,12 +7,16 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from alert_receiver import Hook, Receiver
 from fakes import FakeClock, FakeCourier
 from journald_kit import Journald
+from structlog.testing import capture_logs
+from tools import PATIENCE
 
 from supervisor.adapters.alerts import child as alert_child
 from supervisor.adapters.alerts import delivery as alert_delivery
@@ -36,12 +40,12 @@ def hook(tmp_path):
     return Hook(tmp_path)
 
 
-def told_by(url, timeout_s=30.0):
+def told_by(url, timeout_s=30.0 * PATIENCE):
     rules = AlertSettings(urls=(url,), timeout_s=timeout_s)
     return deliver(rules, rules.targets[0], NOTICE, "box")
 
 
-def run_hook(hook, timeout_s=30.0):
+def run_hook(hook, timeout_s=30.0 * PATIENCE):
     return deliver(AlertSettings(command=hook.argv, timeout_s=timeout_s), "command", NOTICE, "box")
 
 
@@ -69,12 +73,45 @@ def test_no_answer_shows_anything_of_the_url():
     )
 
 
+@pytest.mark.parametrize(
+    ("known", "accepted", "error"),
+    [
+        (True, True, ""), (True, False, "the service did not accept the alert"),
+        (False, True, "Apprise does not know this URL: compare it with Apprise's documentation of that service"),
+    ],
+)  # fmt: skip
+def test_what_apprise_is_given_and_what_it_answers(monkeypatch, known, accepted, error):
+    given = {}
+
+    class Service(list):
+        def __init__(self, asset):
+            super().__init__([SimpleNamespace(body_maxlen=40), SimpleNamespace(body_maxlen=25)])
+            given["asset"] = asset
+
+        def add(self, url):
+            given["url"] = url
+            return known
+
+        def notify(self, **notice):
+            given.update(notice)
+            return accepted
+
+    monkeypatch.setitem(sys.modules, "apprise", SimpleNamespace(Apprise=Service, AppriseAsset=lambda **fields: fields))
+    request = {"url": "x://host", "title": "Pong", "body": "first line\nsecond\n[id 7]", "severity": "warning"}
+    assert alert_child.send(request) == error
+    assert given.pop("asset")["async_mode"] is False
+    assert given.pop("url") == "x://host"
+    assert given == (
+        {"body": "first line\n[id 7]", "title": "Pong", "notify_type": "warning", "body_format": "text"} if known else {}
+    )
+
+
 def test_the_url_is_in_nobodys_argument_list(receiver):
     receiver.up("hang")
-    rules = AlertSettings(urls=(receiver.url,), timeout_s=20.0)
+    rules = AlertSettings(urls=(receiver.url,), timeout_s=100.0)
     sending = threading.Thread(target=deliver, args=(rules, rules.targets[0], NOTICE, "box"))
     sending.start()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while not receiver.asked and time.monotonic() < deadline:
         time.sleep(0.02)
     seen = []
@@ -121,7 +158,9 @@ def test_without_apprise_a_sentence_says_what_to_install():
         timeout=60,
         check=True,
     )
-    assert "pip install 'extralife[alerts]'" in done.stdout
+    assert done.stdout == (
+        '{"error": "the package apprise is not installed: pip install \'extralife[alerts]\' into extralife\'s environment"}\n'
+    )
 
 
 # --- a command -------------------------------------------------------------------------------------------------------
@@ -164,9 +203,12 @@ def test_a_hook_that_hangs_is_ended_with_all_that_it_has_started(hook, tmp_path)
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         f"p = subprocess.Popen(['sleep', '300'])\nopen({str(child)!r}, 'w').write(str(p.pid))\ntime.sleep(300)"
     )
-    assert run_hook(hook, timeout_s=6.0) == "it did not end within 6 s and was killed"
+    for timeout_s in (6.0, 60.0):  # in the shorter time a busy machine may not have begun all of it
+        assert run_hook(hook, timeout_s=timeout_s) == f"it did not end within {timeout_s:g} s and was killed"
+        if child.exists() and child.read_text():
+            break
     assert gone(int(child.read_text()))
-    assert gone(hook.got()[0]["pid"])
+    assert all(gone(each["pid"]) for each in hook.got())
 
 
 def test_what_a_hook_leaves_behind_is_ended_too(hook, tmp_path):
@@ -196,12 +238,17 @@ def test_a_hook_that_reads_nothing_and_says_much_is_waited_for(tmp_path):
     assert deliver(AlertSettings(command=(str(script),)), "command", NOTICE) == f"it ended with status 7: {'x' * 300}"
 
 
-def test_everybody_is_told_at_the_same_time(hook, receiver):
+def test_everybody_is_told_at_the_same_time(hook, receiver, monkeypatch):
     hook.write("import time; time.sleep(300)")
     rules = AlertSettings(urls=(receiver.up("hang").url,), command=hook.argv, timeout_s=6.0)
-    began = time.monotonic()
+    together, real = threading.Barrier(2), alert_delivery.deliver
+
+    def both_begun(*args, **more):
+        together.wait(60.0 * PATIENCE)  # one after the other would wait in vain
+        return real(*args, **more)
+
+    monkeypatch.setattr(alert_delivery, "deliver", both_begun)
     to_url, to_hook = deliver_to_all(rules, NOTICE)
-    assert time.monotonic() - began < to_url.took_s + to_hook.took_s, "one after the other takes at least that"
     assert (to_url.target, to_url.error) == (rules.targets[0], "no answer within 6 s")
     assert (to_hook.target, to_hook.error) == ("command", "it did not end within 6 s and was killed")
     assert to_hook.took_s >= 6.0
@@ -220,7 +267,7 @@ class Inbox:
             self.items.append(item)
             self.changed.notify_all()
 
-    def wait(self, count, timeout_s=40.0):
+    def wait(self, count, timeout_s=40.0 * PATIENCE):
         with self.changed:
             assert self.changed.wait_for(lambda: len(self.items) >= count, timeout_s), self.items
             return list(self.items)
@@ -313,6 +360,66 @@ def test_an_alarm_reaches_everybody_who_wants_it_without_a_record(tmp_path):
     assert [each["told"]["kind"] for each in hook.got()] == ["disk"]
     assert inbox.items == []
     courier.stop()
+    for worker in courier._workers:  # if the hook was not over yet, its end is logged: not in the next test
+        worker.join(30.0)
+
+
+def test_the_notice_of_a_test():
+    notice = alert_delivery.test_notice(5.0)
+    assert re.fullmatch("[0-9a-f]{16}", notice.id)
+    assert replace(notice, id="") == Notice("", "test", "info", "a test: extralife's alerts arrive here", 5.0)
+
+
+def test_an_outcome_as_json():
+    tried = alert_delivery.DeliveryResult("command", "no route", 1.23456)
+    assert alert_delivery.as_json(tried) == {"target": "command", "ok": False, "error": "no route", "took_s": 1.235}
+    assert alert_delivery.as_json(replace(tried, error=""))["ok"] is True
+
+
+def test_an_alarm_that_does_not_arrive_is_logged_at_each_try_and_then_given_up(monkeypatch):
+    monkeypatch.setattr(alert_delivery, "_RETRY_PAUSES_S", (0.0, 0.01))
+    monkeypatch.setattr(alert_delivery, "deliver", lambda *_args, **_more: "no route")
+    courier = AlertCourier(lambda: AlertSettings(command=("x",)), Inbox(), FakeClock())
+    with capture_logs() as logged:
+        courier._retry_without_record("command", NOTICE)
+    entry = {"event": "alarm_not_delivered", "target": "command", "alert": "fatal", "error": "no route"}
+    assert logged == [{**entry, "log_level": "warning"}] * 2
+    courier.stop()
+    with capture_logs() as logged:
+        courier._retry_without_record("command", NOTICE)
+    assert logged == [], "the daemon ends"
+
+
+def test_a_bug_in_a_delivery_is_its_outcome(monkeypatch):
+    monkeypatch.setattr(alert_delivery, "deliver", lambda *_args, **_more: 1 / 0)
+    courier = AlertCourier(lambda: AlertSettings(command=("x",)), Inbox(), FakeClock())
+    with capture_logs() as logged:
+        assert courier._try("command", NOTICE) == "it stopped at a bug (ZeroDivisionError); see the daemon's log"
+    assert logged == [
+        {"event": "alert_failed", "target": "command", "alert": NOTICE.id, "exc_info": True, "log_level": "error"}
+    ]  # fmt: skip
+    courier.stop()
+
+
+def test_a_target_with_a_full_queue_has_an_outcome_at_once(monkeypatch):
+    monkeypatch.setattr(alert_delivery, "_MOST_WAITING", 1)
+    inbox, busy, go_on = Inbox(), threading.Event(), threading.Event()
+
+    def deliver_slowly(*_args, **_more):
+        busy.set()
+        go_on.wait(30.0)
+        return ""
+
+    monkeypatch.setattr(alert_delivery, "deliver", deliver_slowly)
+    courier = AlertCourier(lambda: AlertSettings(command=("x",)), inbox, FakeClock(at_s=7.0))
+    courier.deliver("command", NOTICE)
+    assert busy.wait(30.0)
+    courier.deliver("command", NOTICE)
+    courier.deliver("command", replace(NOTICE, id="third"))
+    assert inbox.items == [AlertTried(7.0, "command", "third", "its queue is full (1 alerts)")]
+    go_on.set()
+    inbox.wait(3)
+    courier.stop()
 
 
 # --- systemd's journal, and without a daemon -------------------------------------------------------------------------
@@ -326,9 +433,11 @@ def test_systemds_journal_gets_the_message_id_of_the_kind(monkeypatch):
         write_to_systemd_journal(NOTICE)
         fields = journald.entry()
         assert journald.empty(), "nothing is sent where there is no such journal"
-    assert (fields["MESSAGE"], fields["MESSAGE_ID"], fields["PRIORITY"]) == ("Pong: no such game", KINDS["fatal"][0], "2")
-    assert (fields["EXTRALIFE_ALERT_KIND"], fields["EXTRALIFE_ALERT_PROGRAM"]) == ("fatal", "Pong")
-    assert "EXTRALIFE_ALERT_DROPPED" not in fields
+    assert fields == {
+        "MESSAGE": "Pong: no such game", "MESSAGE_ID": KINDS["fatal"][0], "PRIORITY": "2", "SYSLOG_IDENTIFIER": "extralife",
+        "EXTRALIFE_ALERT_ID": NOTICE.id, "EXTRALIFE_ALERT_KIND": "fatal", "EXTRALIFE_ALERT_SEVERITY": "critical",
+        "EXTRALIFE_ALERT_PROGRAM": "Pong", "EXTRALIFE_ALERT_MORE": "2",
+    }, "and no field that is empty"  # fmt: skip
 
 
 def test_without_a_daemon_it_is_tried_again_for_those_who_have_not_taken_it(tmp_path):
@@ -351,4 +460,17 @@ def test_without_a_daemon_what_fails_is_told(tmp_path, capsys):
     assert alert_failure.tell("x", str(config), {}, pauses_s=(0.0,)) == []
     config.write_text("[alerts\n")
     assert alert_failure.main(["extralife.service", str(config)]) == 1, "systemd shows the alert's own unit as failed"
-    assert "<3>no alert was sent: " in capsys.readouterr().err
+    assert capsys.readouterr().err.startswith(f"<3>no alert was sent: {config}")
+
+
+def test_without_a_daemon_the_alert_names_the_unit_and_how_it_ended(monkeypatch, capsys):
+    told, left = [], [alert_delivery.DeliveryResult("command", "no route", 0.1)]
+    monkeypatch.setattr(alert_failure, "tell", lambda text, path, environ: told.append((text, path, environ)) or left)
+    monkeypatch.setenv("MONITOR_SERVICE_RESULT", "exit-code")
+    monkeypatch.delenv("MONITOR_EXIT_STATUS", raising=False)
+    assert alert_failure.main(["extralife.service", "x.toml"]) == 1
+    text = "extralife.service has failed (exit-code, status ?): journalctl -u extralife.service says why"
+    assert told == [(text, "x.toml", os.environ)]
+    assert capsys.readouterr().err == "<3>alert not delivered to command: no route\n"
+    left.clear()
+    assert alert_failure.main(["extralife.service", "x.toml"]) == 0

@@ -12,9 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.adapters.alerts.reboot_log import append, clock_line, reboot_line, span
+from supervisor.adapters.alerts.reboot_log import (
+    append,
+    clock_line,
+    config_line,
+    journal_line,
+    reboot_line,
+    service_line,
+    span,
+)
 from supervisor.model.commands import AlertClock, AlertReboot
-from supervisor.model.facts import HostRebooted
+from supervisor.model.facts import HostRebooted, JournalSalvaged
 from supervisor.policy.worker.loss import ABOUT, AT_LEAST, UNKNOWN, Loss
 
 WALL_S = dt.datetime(2026, 11, 21, 5, 1, 44, tzinfo=dt.UTC).timestamp()
@@ -50,14 +58,30 @@ def test_the_boxs_own_last_words_are_in_it():
 
 def test_another_box_has_not_rebooted():
     line = reboot_line(replace(ALERT, reboot=replace(REBOOT, cause="moved")), WALL_S)
-    assert " MOVED cause=moved " in line
-    assert "REBOOT" not in line
-    assert " n=" not in line
+    assert line.startswith("2026-11-21T05:01:44+00:00 MOVED cause=moved kind=? ")
+    assert reboot_line(replace(ALERT, number=0), WALL_S).startswith("2026-11-21T05:01:44+00:00 MOVED cause=unclean kind=? ")
+    assert reboot_line(replace(ALERT, number=1), WALL_S).startswith("2026-11-21T05:01:44+00:00 REBOOT n=1 cause=unclean ")
 
 
 def test_a_pattern_stands_at_the_end():
     line = reboot_line(replace(ALERT, pattern="3 in 40 min, all at light"), WALL_S)
     assert line.endswith(' evidence="the boot id changed" pattern="3 in 40 min, all at light"')
+
+
+def test_a_line_that_is_about_no_reboot():
+    when = "2026-11-21T05:01:44+00:00"
+    salvaged = JournalSalvaged("the journal was damaged", 'a "bad" page', "journal.sqlite.damaged-1", 70, 2)
+    assert journal_line(salvaged, WALL_S) == (
+        f"{when} JOURNAL damaged kept=70 lost=2 file=journal.sqlite.damaged-1 error=\"a 'bad' page\""
+    )
+    nothing = replace(salvaged, kept_as="", lost=None, error="\x1b[2J")
+    assert journal_line(nothing, WALL_S) == f'{when} JOURNAL damaged kept=70 lost=? file=none error="\\x1b[2J"'
+    assert config_line(('no "level"', "two\nlines"), "the last good one", WALL_S) == (
+        f'{when} CONFIG refused in_use="the last good one" error="no \'level\'; two lines"'
+    )
+    assert service_line(5, 61.0, WALL_S) == (
+        f'{when} DAEMON ends again and again starts=5 within=0:01:01 why="journalctl -u extralife"'
+    )
 
 
 def test_the_time_has_the_offset_of_the_place(monkeypatch):
@@ -136,7 +160,7 @@ def test_a_disk_that_refuses_is_a_sentence(tmp_path):
         "reboots are also in extralife's journal: `supervisorctl reboots`"
     )
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
-    assert "cannot write" in append(tmp_path / "link", "one")
+    assert append(tmp_path / "link", "one").startswith(f"cannot write the alert to {tmp_path / 'link'}: Too many levels of ")
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -151,6 +175,6 @@ def test_half_a_line_is_told_and_the_next_one_begins_anew(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, ignored)
-    assert "No space left on device" in error
+    assert error.startswith(f"cannot write the alert to {path}: No space left on device; ")
     assert append(path, "two") is None
     assert Path(path).read_text() == "one\na lo\ntwo\n"

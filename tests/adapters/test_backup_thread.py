@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 from test_checkpoints import commit
+from tools import PATIENCE
 
 from supervisor.adapters.backups import shown
 from supervisor.adapters.backups import store as backups
@@ -43,7 +44,7 @@ class Box:
 
     def does(self, command):
         self.thread.perform(command)
-        return self.inbox.take(30.0)
+        return self.inbox.take(30.0 * PATIENCE)
 
 
 @pytest.fixture
@@ -120,7 +121,7 @@ def test_a_rollback_that_stopped_halfway_names_those_that_have_got_there(box, mo
     box.does(Backup("b1", "", "operator", ("Pong",)))
 
     def halfway(*_args):
-        raise backups.Halfway("EIO", {"Pong": 100})
+        raise backups.PartlyRolledBack("EIO", {"Pong": 100})
 
     monkeypatch.setattr(backups, "restore", halfway)
     assert box.does(RestoreBackup("b1", ("Pong",), "kept")) == BackupRestored(NOW_S, "kept", "EIO", {"Pong": 100})

@@ -15,7 +15,7 @@ from test_checkpoints import OTHER, TOKEN, commit
 from tools import MEMORY_DIR
 
 from supervisor.adapters.backups import store as backups
-from supervisor.adapters.backups.store import BackupError, Halfway, Interrupted, Task
+from supervisor.adapters.backups.store import BackupError, Interrupted, PartlyRolledBack, Task
 from supervisor.adapters.process import checkpoints
 
 
@@ -129,7 +129,7 @@ def test_a_full_disk_leaves_nothing(tmp_path, pong, monkeypatch):
         return write(fd, data)
 
     monkeypatch.setattr(os, "write", full)
-    with pytest.raises(BackupError, match="the disk is full: make room, or lower"):
+    with pytest.raises(BackupError, match=r"^the disk is full: make room, or lower \[backup\] keep$"):
         make(tmp_path, "Pong")
     assert list((tmp_path / "backups").iterdir()) == []
 
@@ -145,6 +145,10 @@ def test_what_is_pruned_while_it_is_copied_is_copied_all_the_same_or_the_next_on
 
     monkeypatch.setattr(checkpoints, "opened", and_prune)
     assert make(tmp_path, "Pong").steps == {"Pong": 100}
+    monkeypatch.setattr(checkpoints, "opened", lambda *_: (_ for _ in ()).throw(FileNotFoundError(errno.ENOENT, "gone")))
+    with pytest.raises(BackupError) as told:
+        make(tmp_path, "Pong", name="b2")
+    assert str(told.value) == f"Pong: none of its checkpoints can be copied; ckpt-100.{TOKEN}: it was pruned"
 
 
 def test_it_says_how_far_it_is_and_stops_when_the_daemon_ends(tmp_path, pong):
@@ -170,15 +174,15 @@ def test_damage_is_found_and_named(tmp_path, pong):
     assert backups.verify(info) == "Pong, results.csv: it does not match its digest"
     assert backups.verify(info, ["Qbert"]) == "", "what is not asked for is not read"
     (inside / "results.csv").unlink()
-    assert "No such file" in backups.verify(info)
+    assert backups.verify(info) == "Pong, results.csv: No such file or directory"
     flip(inside / f"ckpt-200.{TOKEN}" / "tensors.safetensors")
-    assert "tensors.safetensors does not match its digest" in backups.verify(info)
+    assert backups.verify(info) == f"Pong, ckpt-200.{TOKEN}: tensors.safetensors does not match its digest"
     text = json.loads((info.path / "backup.json").read_text())
     (info.path / "backup.json").write_text(json.dumps({**text, "label": "another"}))
     (found,) = backups.survey(tmp_path / "backups")
     assert found.error == "its list does not match its own digest"
     assert backups.verify(found) == found.error
-    with pytest.raises(BackupError, match="a backup of that name exists"):
+    with pytest.raises(BackupError, match=r"^a backup of that name exists, but its list does not match its own digest$"):
         make(tmp_path, "Pong")
 
 
@@ -191,26 +195,38 @@ def test_garbage_in_place_of_a_list_never_raises(tmp_path, text):
     (path / "backup.json").unlink()
     assert backups.read(path).error == "backup.json is missing"
     (path / "backup.json").mkdir()
-    assert "cannot be read" in backups.read(path).error
+    assert backups.read(path).error.startswith("it cannot be read: ")
 
 
-@pytest.mark.parametrize("change", [{"version": 2}, {"programs": {"../x": {"checkpoints": [["ckpt-1.ff", 1, 1]], "results": None}}},
-                                    {"programs": {"P": {"checkpoints": [["../../x", 1, 1]], "results": None}}}])  # fmt: skip
-def test_a_list_that_leads_elsewhere_is_not_followed(tmp_path, pong, change):
+INVALID = "its list names an invalid program or checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"version": 2}, "it was made by another extralife (version 2)"),
+        ({"programs": {"../x": {"checkpoints": [["ckpt-1.ff", 1, 1]], "results": None}}}, "its list is damaged"),
+        ({"programs": {".x": {"checkpoints": [["ckpt-1.ff", 1, 1]], "results": None}}}, INVALID),
+        ({"programs": {"P": {"checkpoints": [["../../x", 1, 1]], "results": None}}}, INVALID),
+        ({"programs": {"P": {"checkpoints": [["ckpt-1.ff", 1, 1], ["x", 1, 1]], "results": None}}}, INVALID),
+        ({"programs": {"P": {"checkpoints": [], "results": None}}}, INVALID),
+    ],
+)
+def test_a_list_that_leads_elsewhere_is_not_followed(tmp_path, pong, change, error):
     info = make(tmp_path, "Pong")
     body = {**json.loads((info.path / "backup.json").read_text()), **change}
     del body["self_digest"]
     (info.path / "backup.json").write_text(json.dumps({**body, "self_digest": backups._digest(body)}))
-    assert backups.read(info.path).error
+    assert backups.read(info.path).error == error
 
 
 def test_a_name_that_is_none_is_told_with_the_nearest(tmp_path, pong):
     make(tmp_path, "Pong", name="20261121-033000-calendar")
-    with pytest.raises(BackupError, match="mean 20261121-033000-calendar"):
+    with pytest.raises(BackupError, match=r"^there is no backup '20261121-033001-calendar'.* mean 20261121-033000-calendar"):
         backups.find(tmp_path / "backups", "20261121-033001-calendar")
-    with pytest.raises(BackupError, match="lists them"):
+    with pytest.raises(BackupError, match=r"^there is no backup 'x'; `supervisorctl backups` lists them$"):
         backups.find(tmp_path / "nowhere", "x")
-    with pytest.raises(BackupError, match="nothing of Qbert"):
+    with pytest.raises(BackupError, match=r"^backup 20261121-033000-calendar contains nothing of Qbert$"):
         backups.find(tmp_path / "backups", "20261121-033000-calendar", ["Pong", "Qbert"])
 
 
@@ -260,7 +276,7 @@ def test_a_link_in_place_of_the_directory_is_not_followed(tmp_path, pong):
     make(tmp_path, "Pong")
     (pong / "checkpoints").rename(tmp_path / "elsewhere")
     (pong / "checkpoints").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(BackupError, match="not a directory of the program's own"):
+    with pytest.raises(BackupError, match=f"^not a directory of the program's own: {pong / 'checkpoints'}$"):
         restore(tmp_path)
     assert steps(tmp_path) == [200, 100]
 
@@ -277,7 +293,7 @@ def test_a_full_disk_before_the_renames_changes_nothing(tmp_path, pong, monkeypa
         mkdir(self, *args, **more)
 
     monkeypatch.setattr(Path, "mkdir", full)
-    with pytest.raises(BackupError, match="the disk is full"):
+    with pytest.raises(BackupError, match=r"^the disk is full: "):
         restore(tmp_path)
     assert steps(tmp_path) == [400, 300, 100]
 
@@ -296,7 +312,7 @@ def test_an_error_between_two_programs_says_who_got_there(tmp_path, pong, monkey
         sync(directory)
 
     monkeypatch.setattr(backups, "sync_directory", failing)
-    with pytest.raises(Halfway, match="Qbert: Input/output error") as told:
+    with pytest.raises(PartlyRolledBack, match=r"^Qbert: Input/output error$") as told:
         restore(tmp_path)
     assert told.value.done == {"Pong": 200}
 
@@ -362,5 +378,5 @@ def test_it_outlives_the_checkpoint_that_it_was_made_of(tmp_path, pong):
     info = make(tmp_path, "Pong")
     shutil.rmtree(pong)
     assert backups.verify(info) == ""
-    with pytest.raises(BackupError, match="none of the programs"):
+    with pytest.raises(BackupError, match=r"^none of the programs has a complete checkpoint yet$"):
         make(tmp_path, "Pong", name="b2")

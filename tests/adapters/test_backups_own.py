@@ -13,7 +13,7 @@ from test_own_checkpoints import plain, spec
 from test_whole_files import saved, trainer
 
 from supervisor.adapters.backups import own, store
-from supervisor.adapters.backups.store import BackupError, BackupInfo, NothingThere, Task
+from supervisor.adapters.backups.store import BackupError, BackupInfo, NothingToBackUp, Task
 from supervisor.adapters.process import own_checkpoints
 from supervisor.adapters.process.own_checkpoints import Place, place_of
 
@@ -46,7 +46,7 @@ class Box:
         def keep() -> BackupInfo | None:
             try:
                 return self.make("kept", *names)
-            except NothingThere:
+            except NothingToBackUp:
                 return None
 
         return store.restore(store.find(self.root, name), self.run_dirs(*names), keep, Task(), self.places)
@@ -100,7 +100,7 @@ def test_directories_in_any_depth_and_by_time_alone(box: Box) -> None:
     (other / "line\nbreak").unlink()
     assert box.back() == {"hf": 500, "odd": None}
     assert (work / "out" / "a" / ".checkpoint-1000.bad" / "trainer_state.json").exists()
-    assert own_checkpoints.Looks().look(
+    assert own_checkpoints.Scanner().scan(
         box.places["hf"], own_checkpoints.Budget(), now_wall_s=0.0, running=False
     ).choice.newest.step == 500  # fmt: skip
     assert (other / "line\nbreak").stat().st_mtime_ns == written, "else it would not be the newest but one any more"
@@ -138,7 +138,7 @@ def test_one_programs_odd_directory_costs_the_others_nothing(box: Box, monkeypat
         "torn": "its own checkpoints cannot be copied; 1.pt: it is empty",
         "full": "its own checkpoints cannot be copied; its directory has more than 300,000 entries: use a narrower checkpoint_glob",
     }
-    with pytest.raises(NothingThere, match="torn: its own checkpoints cannot be copied"):
+    with pytest.raises(NothingToBackUp, match="torn: its own checkpoints cannot be copied"):
         box.make("b2", "torn", "empty")
 
 
@@ -174,10 +174,17 @@ def test_a_file_that_changes_while_it_is_copied_is_copied_again(box: Box, monkey
     assert only.env_steps == 1
     assert store.verify(store.read(box.root / "b1")) == ""
     saved(work / "3.pt")
-    left += ["change"] * 9
-    monkeypatch.setattr(own, "_TRIES", 0)
-    with pytest.raises(NothingThere):
-        box.make("b2")
+
+    def change(*args: object) -> object:
+        done = real(*args)  # type: ignore[arg-type]
+        saved(work / "3.pt", (work / "3.pt").stat().st_size)
+        return done
+
+    monkeypatch.setattr(own, "_copy_file", change)
+    with pytest.raises(NothingToBackUp) as told:
+        box.make("b2", "mine")
+    changed = "3.pt changed while it was copied (its files differ from those before the copy)"
+    assert str(told.value) == f"mine: its own checkpoints cannot be copied; {changed}"
 
 
 def test_a_damaged_copy_is_refused_and_nothing_changes(box: Box) -> None:
@@ -202,7 +209,9 @@ def test_without_the_setting_nobody_knows_where_it_belongs(box: Box) -> None:
     saved(work / "1.pt")
     box.make()
     box.places.clear()
-    with pytest.raises(BackupError, match="mine must have a checkpoint_glob again"):
+    with pytest.raises(
+        BackupError, match=r"^mine must have a checkpoint_glob again, which says where its checkpoints were$"
+    ):
         box.back("b1", "mine")
     assert not (box.root / "kept").exists()
 
@@ -226,7 +235,10 @@ def test_a_list_that_leads_out_of_its_directory_is_refused(box: Box, key: str, v
     body["self_digest"] = store._digest(body)
     file.write_text(json.dumps(body))
     assert store.read(info.path).error == "its list is damaged"
-    with pytest.raises(BackupError, match="damaged"):
+    if key == "files" and value in ([], [["", 1, "", 0], ["a", 1, "", 0]]):
+        with pytest.raises(ValueError, match=r"^its list of files is empty or invalid$"):
+            own.OwnSaved.from_json(body["programs"]["mine"]["own"])
+    with pytest.raises(BackupError, match=r"^its list is damaged$"):
         box.back()
     assert names(box.directory / "mine") == {"1.pt"}
 
@@ -252,7 +264,9 @@ def test_a_copy_on_another_box_keeps_them_as_a_backup(box: Box) -> None:
     info = box.make("copy", "mine", "ours")
     made = store.only_own(info, box.root, "copy-7")
     assert made is not None
-    assert [each.program for each in store.read(box.root / "copy-7").programs] == ["mine"]
+    kept = store.read(box.root / "copy-7")
+    assert (kept, kept.label, kept.missed) == (made, "from the copy", {})
+    assert [(each.program, each.checkpoints, each.results) for each in kept.programs] == [("mine", (), None)]
     (work / "1.pt").unlink()
     assert box.back("copy-7", "mine") == {"mine": 1}
     assert names(work) == {"1.pt"}

@@ -171,7 +171,7 @@ def test_the_marker_is_left(tmp_path):
 # --- the sign of life ------------------------------------------------------------------------------------------------------
 
 
-class Told:
+class CheckedWriter:
     """A writer on a real file, and what it complained of."""
 
     def __init__(self, path, period_s=3600.0):
@@ -180,7 +180,7 @@ class Told:
 
 
 def test_a_mark_comes_back_as_it_was(tmp_path):
-    told = Told(tmp_path / "alive")
+    told = CheckedWriter(tmp_path / "alive")
     told.writer.write()
     assert read_mark(tmp_path / "alive") == LAST
     assert (tmp_path / "alive").stat().st_mode & 0o777 == 0o600
@@ -188,13 +188,13 @@ def test_a_mark_comes_back_as_it_was(tmp_path):
 
 
 def test_the_newest_of_the_two_slots_counts(tmp_path):
-    told = Told(tmp_path / "alive")
+    told = CheckedWriter(tmp_path / "alive")
     for number in range(5):
         told.mark = replace(LAST, at_s=float(number))
         told.writer.write()
         assert read_mark(tmp_path / "alive").at_s == number
     # The next daemon goes on where this one ended.
-    told = Told(tmp_path / "alive")
+    told = CheckedWriter(tmp_path / "alive")
     told.mark = replace(LAST, at_s=99.0)
     told.writer.write()
     assert read_mark(tmp_path / "alive").at_s == 99.0
@@ -209,7 +209,7 @@ def test_no_mark_is_none(tmp_path, content):
 
 def test_a_torn_write_costs_one_period_wherever_it_tears(tmp_path):
     path = tmp_path / "alive"
-    told = Told(path)
+    told = CheckedWriter(path)
     for number in (1, 2, 3):
         told.mark = replace(LAST, at_s=float(number))
         told.writer.write()
@@ -251,7 +251,7 @@ def test_a_mark_of_another_version_is_not_understood():
 
 
 def test_the_thread_writes_every_period_and_once_at_the_end(tmp_path):
-    told = Told(tmp_path / "alive", period_s=0.01)
+    told = CheckedWriter(tmp_path / "alive", period_s=0.01)
     written = threading.Event()
 
     def make():
@@ -264,19 +264,20 @@ def test_the_thread_writes_every_period_and_once_at_the_end(tmp_path):
     writer.start()
     assert written.wait(20)
     writer.stop()
+    writer._thread.join(60)  # `stop` itself waits for five seconds, and a busy disk may take longer
     assert read_mark(tmp_path / "alive") == told.mark
     assert not told.errors
 
 
 def test_a_writer_that_never_began_leaves_no_mark_of_this_boot(tmp_path):
-    told = Told(tmp_path / "alive")
+    told = CheckedWriter(tmp_path / "alive")
     told.writer.stop()
     assert not (tmp_path / "alive").exists()
 
 
 def test_a_disk_that_refuses_is_told_once_and_tried_again(tmp_path):
     path = tmp_path / "gone" / "alive"
-    told = Told(path)
+    told = CheckedWriter(path)
     told.writer.write()
     told.writer.write()
     assert told.errors == [f"cannot write the sign of life {path}: No such file or directory"]
@@ -291,7 +292,7 @@ def test_a_disk_that_refuses_is_told_once_and_tried_again(tmp_path):
 
 def test_a_link_in_the_marks_place_is_not_followed(tmp_path):
     (tmp_path / "alive").symlink_to(tmp_path / "elsewhere")
-    told = Told(tmp_path / "alive")
+    told = CheckedWriter(tmp_path / "alive")
     told.writer.write()
     assert len(told.errors) == 1
     assert not (tmp_path / "elsewhere").exists()
@@ -312,14 +313,38 @@ def test_a_mark_that_cannot_be_made_is_no_end_of_the_thread(tmp_path):
     assert errors == [f"cannot write the sign of life {tmp_path}/alive: dictionary changed size during iteration"]
 
 
-def test_a_mark_that_is_too_large_or_not_a_number_is_refused(tmp_path):
-    told = Told(tmp_path / "alive")
+@pytest.mark.parametrize("programs", [1, 250, 400])
+def test_many_programs_with_long_names_fit_into_a_mark(tmp_path, programs):
+    told, steps = (
+        CheckedWriter(tmp_path / "alive"),
+        {f"HalfCheetah-v5-ppo-lr3e-4-s{n}": 10**7 + 7919 * n for n in range(programs)},
+    )
+    told.mark = replace(LAST, steps=steps, ckpt_steps={name: step - 977 for name, step in steps.items()})
     told.writer.write()
-    told.mark = replace(LAST, steps={f"program-{n}": n for n in range(2_000)})
+    told.writer.write()
+    assert told.errors == []
+    assert read_mark(tmp_path / "alive") == told.mark
+    data = bytearray((tmp_path / "alive").read_bytes())
+    for start in (0, 16384):
+        data[start + 40] ^= 1
+    (tmp_path / "alive").write_bytes(data)
+    assert read_mark(tmp_path / "alive") is None, "a damaged one is none"
+
+
+def test_a_compressed_mark_that_is_none_is_no_mark():
+    mark = bytearray(boot.pack_mark(replace(LAST, steps={f"program-{n}": n for n in range(1_000)}), 1))
+    body = b"no stream of zlib"
+    assert boot.unpack_mark(boot._HEAD.pack(bytes(mark[:8]), 1, boot._crc(1, body), len(body)) + body) is None
+
+
+def test_a_mark_that_is_too_large_or_not_a_number_is_refused(tmp_path):
+    told = CheckedWriter(tmp_path / "alive")
+    told.writer.write()
+    told.mark = replace(LAST, steps={f"program-{n}": n for n in range(20_000)})
     told.writer.write()
     assert "do not fit into a slot" in told.errors[0]
     assert read_mark(tmp_path / "alive") == LAST
-    told = Told(tmp_path / "alive")
+    told = CheckedWriter(tmp_path / "alive")
     told.mark = replace(LAST, at_s=float("nan"))
     told.writer.write()
     assert len(told.errors) == 1
@@ -329,7 +354,7 @@ def test_a_mark_that_is_too_large_or_not_a_number_is_refused(tmp_path):
 def test_a_short_write_does_not_cost_the_good_slot(tmp_path):
     """A file size limit makes pwrite(2) write less than it was given, as a disk that fills up does."""
     path = tmp_path / "alive"
-    told = Told(path)
+    told = CheckedWriter(path)
     told.mark = replace(LAST, at_s=1.0)
     told.writer.write()  # the second slot
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -379,7 +404,7 @@ def test_what_was_written_outlives_a_kill(tmp_path):
 def test_the_mark_stays_in_its_directory_when_another_one_takes_the_path(tmp_path):
     state = tmp_path / "state"
     state.mkdir()
-    told = Told(state / "alive")
+    told = CheckedWriter(state / "alive")
     told.writer.write()
     state.rename(tmp_path / "away")
     state.mkdir()

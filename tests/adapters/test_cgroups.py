@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from attempts_kit import BootClock, World, eventually, gone, python, spec
 from cgroups_kit import FILES, LIMITS, MB, Files, Kernel, fake_mkdir, fake_rmdir
+from structlog.testing import capture_logs
 
 from supervisor.adapters.process import cgroups
-from supervisor.adapters.process.cgroups import Cgroups, Confined, Load, Part, find, read_note
+from supervisor.adapters.process.cgroups import Cgroups, Confined, Load, OwnCgroup, find, read_note
 from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.model.inputs import Ended, Survival
@@ -153,8 +154,8 @@ def test_missing_controllers_are_told_and_cost_their_limits_only(tmp_path):
 
     base = tmp_path / "tree"
     poor(base)
-    groups = Cgroups(Part(str(base)), lambda _name: LIMITS, mkdir=poor, rmdir=fake_rmdir)
-    groups.settle()
+    groups = Cgroups(OwnCgroup(str(base)), lambda _name: LIMITS, mkdir=poor, rmdir=fake_rmdir)
+    groups.set_up()
     assert groups.view()["controllers"] == ["cpu"]
     assert groups.view()["lacking"] == ["memory", "pids"]
     path = Path(groups.begin("Pong", TOKEN, str(tmp_path)))
@@ -172,21 +173,54 @@ def test_a_controller_that_cannot_be_turned_on_is_lacking(files, monkeypatch):
         real(path, said, **rest)
 
     monkeypatch.setattr(cgroups, "_write", refuse)
-    assert files.groups().view()["lacking"] == ["memory"]
+    with capture_logs() as logged:
+        assert files.groups().view()["lacking"] == ["memory"]
+    error = "Device or resource busy"
+    assert logged == [
+        {"event": "controller_not_on", "path": str(files.base), "controller": "memory", "error": error, "log_level": "warning"}
+    ]  # fmt: skip
 
 
 def test_a_part_that_turns_out_unusable_is_not_used(tmp_path):
-    groups = Cgroups(Part(str(tmp_path)), lambda _name: LIMITS)
-    groups.settle()  # a directory of a disk: nothing in it is a cgroup
-    assert not groups.view()["on"]
-    assert groups.view()["why"] == f"{tmp_path} cannot be used: No such file or directory"
+    groups = Cgroups(OwnCgroup(str(tmp_path)), lambda _name: LIMITS)
+    why = f"{tmp_path} cannot be used: No such file or directory"
+    with capture_logs() as logged:
+        groups.set_up()  # a directory of a disk: nothing in it is a cgroup
+    assert logged == [{"event": "cgroups_not_used", "why": why, "log_level": "warning"}]
+    assert groups.view() == {"on": False, "why": why, "path": None, "controllers": [], "lacking": []}
     assert groups.begin("Pong", TOKEN, str(tmp_path)) == ""
 
 
 def test_one_that_cannot_be_made_costs_its_limits_only(files, tmp_path):
     groups = files.groups()
-    assert groups.begin("Pong", TOKEN, str(tmp_path / "nowhere")) == ""
+    path = str(files.base / f"worker-Pong-{TOKEN}")
+    with capture_logs() as logged:
+        assert groups.begin("Pong", TOKEN, str(tmp_path / "nowhere")) == ""
+    error = "No such file or directory"
+    assert logged == [
+        {"event": "cgroup_not_made", "program": "Pong", "path": path, "error": error, "log_level": "warning"}
+    ]  # fmt: skip
     assert not list(files.base.glob("worker-*"))
+
+
+def test_one_that_can_neither_be_confined_nor_removed_is_told(files, tmp_path, monkeypatch):
+    groups = files.groups()
+    path = groups.begin("Pong", TOKEN, str(tmp_path))
+
+    def refuse(*_args, **_more):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(cgroups, "_write", refuse)
+    monkeypatch.setattr(Cgroups, "_remove", lambda _self, _path, patience_s: patience_s < 0)
+    monkeypatch.setattr(groups, "_controllers", ())
+    with capture_logs() as logged:
+        groups.adopt("Pong", TOKEN, str(tmp_path))
+        groups.end(TOKEN)
+    error = "Read-only file system"
+    assert logged == [
+        {"event": "cgroup_not_confined", "program": "Pong", "path": path, "error": error, "log_level": "warning"},
+        {"event": "cgroup_not_removed", "path": path, "log_level": "warning"},
+    ]
 
 
 @pytest.mark.parametrize("note", ["", "{}", "[]", '{"path": "x", "limits": {"a": 1}, "counts_oom": true}', "\0"])
@@ -214,9 +248,9 @@ def test_what_systemd_has_marked_is_ours(tmp_path, monkeypatch):
     marks = {(str(path), "user.delegate"): b"1"}
     monkeypatch.setattr(os, "getxattr", lambda p, name: marks.get((str(p), name), b"0"))
     monkeypatch.setattr(os, "getuid", lambda: 0)
-    assert find(root=str(tmp_path)) == Part(str(path))
+    assert find(root=str(tmp_path)) == OwnCgroup(str(path))
     marks.clear()
-    assert find(root=str(tmp_path)) == Part(None, "/a.slice/a.service was not given to it (Delegate=yes in the unit)")
+    assert find(root=str(tmp_path)) == OwnCgroup(None, "/a.slice/a.service was not given to it (Delegate=yes in the unit)")
 
 
 def test_so_is_what_belongs_to_a_user_who_is_not_root(tmp_path, monkeypatch):
@@ -230,7 +264,7 @@ def test_the_next_image_of_a_daemon_finds_the_part_that_it_went_down_from(tmp_pa
     path = world_of(tmp_path, "/a.slice/a.service/daemon")
     (path.parent / "cgroup.procs").write_text("")
     monkeypatch.setattr(os, "getxattr", lambda p, _name: b"1" if Path(p) == path.parent else b"0")
-    assert find(root=str(tmp_path)) == Part(str(path.parent))
+    assert find(root=str(tmp_path)) == OwnCgroup(str(path.parent))
 
 
 def test_no_second_version_and_a_tree_of_others(tmp_path):
@@ -245,7 +279,7 @@ def test_no_second_version_and_a_tree_of_others(tmp_path):
 def test_a_directory_that_the_operator_names(tmp_path):
     assert find(str(tmp_path)).why == f"{tmp_path} is no cgroup of version 2"
     (tmp_path / "cgroup.procs").write_text("")
-    assert find(str(tmp_path)) == Part(str(tmp_path))
+    assert find(str(tmp_path)) == OwnCgroup(str(tmp_path))
 
 
 # --- the kernel's own: real shims, real trees ----------------------------------------------------------------------------------
@@ -347,8 +381,8 @@ def test_controllers_of_this_machine_are_turned_on(kernel, tmp_path):
     there = (kernel.base / "cgroup.controllers").read_text().split()
     if not there:
         pytest.skip("this machine gives no controllers to cgroup v2")
-    groups = Cgroups(Part(str(kernel.base)), lambda _name: LIMITS, wanted=tuple(there))
-    groups.settle()
+    groups = Cgroups(OwnCgroup(str(kernel.base)), lambda _name: LIMITS, wanted=tuple(there))
+    groups.set_up()
     assert set(groups.view()["controllers"]) == set(there), "nobody is left in it whom the kernel would object to"
     path = Path(groups.begin("Pong", TOKEN, str(tmp_path)))
     if "memory" in there:
@@ -358,7 +392,7 @@ def test_controllers_of_this_machine_are_turned_on(kernel, tmp_path):
 # --- readings --------------------------------------------------------------------------------------------------------------------
 
 
-class Told:
+class CountingReader:
     """Answers for a cgroup."""
 
     def __init__(self):
@@ -377,7 +411,7 @@ class Clock(BootClock):
 
 
 def test_pressure_is_a_reading_now_and_then_and_the_same_again_is_the_same_reading(tmp_path):
-    told, clock = Told(), Clock()
+    told, clock = CountingReader(), Clock()
     told.load = Load((("cpu some", 40.0),), 4096)
     paths = Paths(str(tmp_path), str(tmp_path))
     probes = LocalProbes(paths, clock, NotifySockets(paths.notify_socket, lambda: None), told)

@@ -85,14 +85,14 @@ def test_the_clock_of_this_machine():
     clock = SystemClock(offset_s=-1_000.0)
     before_s, now_s, after_s = boot_s(), clock.now_s(), boot_s()
     assert before_s - 1_000.0 <= now_s <= after_s - 1_000.0
-    assert clock.wall_s() == pytest.approx(time.time(), abs=5.0)
-    assert wall_s() == pytest.approx(time.time(), abs=5.0)
+    assert clock.wall_s() == pytest.approx(time.time(), abs=60.0)
+    assert wall_s() == pytest.approx(time.time(), abs=60.0)
 
 
 def test_stamps_of_workers_are_converted_there_and_back():
     clock = SystemClock(offset_s=-123.5)
     at_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    assert clock.from_boot_ns(at_ns) == pytest.approx(clock.now_s(), abs=5.0)
+    assert clock.from_boot_ns(at_ns) == pytest.approx(clock.now_s(), abs=60.0)
     assert clock.to_boot_ns(clock.from_boot_ns(at_ns)) == pytest.approx(at_ns, abs=1_000)
     assert clock.to_boot_ns(-1e9) == 0, "before the boot there was nothing"
 

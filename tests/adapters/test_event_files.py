@@ -12,14 +12,16 @@ import tensorboardX.record_writer  # a worker's thread imports it, and its first
 from supervisor.adapters.recorder.events import read
 from supervisor.model.recording import Drawn, tag_of
 from workers import figures
+from workers import metrics as worker_metrics
 from workers.metrics import Metrics
 
 NAMES = ("mean_return", "loss", "steps_per_s", "share_act")
 
 
 @pytest.fixture
-def run_dir(tmp_path: Path) -> Path:
+def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two starts: the second resumed at step 300 of 500."""
+    monkeypatch.setattr(worker_metrics, "_CLOSE_S", 60.0)  # a busy machine may need longer than a worker waits
     for resumed, steps in ((0, (100, 200, 500)), (300, (400, 600))):
         metrics = Metrics(tmp_path, resumed)
         for step in steps:

@@ -10,9 +10,10 @@ from pathlib import Path
 import preload
 import pytest
 from fakes import FakeClock
+from structlog.testing import capture_logs
 
 from supervisor.adapters.foundations import Foundations, Identity, Remembered, Watched, check_row, of_fd, of_path
-from supervisor.policy.box.foundations import Look
+from supervisor.policy.box.foundations import Finding, Look
 
 
 class Posts:
@@ -29,7 +30,7 @@ class Posts:
         return [(found.name, found.look) for found in self.items[-1].findings]
 
 
-def watching(*rows, hang_s=5.0):
+def watching(*rows, hang_s=60.0):
     posts = Posts()
     made = Foundations(posts, FakeClock(), hang_s=hang_s)
     made.watch(*rows)
@@ -53,6 +54,7 @@ def test_a_file_is_known_by_device_inode_and_kind(tmp_path):
     assert of_path(path / "below") is None, "a file has nothing below it: missing, not unknown"
     path.symlink_to("nowhere")
     assert of_path(path).kind == "link", "a link is not followed"
+    assert of_path("/dev/null").kind == "special file"
 
 
 def test_what_is_in_place_is_no_finding(tmp_path):
@@ -70,8 +72,10 @@ def test_removed_and_replaced_are_told_apart(tmp_path):
     row = remembered(path, consequence="nothing works", remedy="do something")
     path.rename(tmp_path / "elsewhere")
     found = check_row(row)
-    assert (found.look, found.consequence, found.remedy, found.restorable) == (
-        Look.MISSING, "nothing works", "do something", False,
+    assert found == Finding("thing", str(path), Look.MISSING, "", "nothing works", "do something")
+    important = Watched("thing", str(path), row.expected, restore=lambda: None, minor=True, holds_starts=True)
+    assert check_row(important) == Finding(
+        "thing", str(path), Look.MISSING, restorable=True, minor=True, holds_starts=True
     )  # fmt: skip
     path.write_text("x")
     found = check_row(row)
@@ -174,13 +178,32 @@ def test_nothing_is_restored_unless_it_was_ordered_and_then_until_it_is_in_place
     made.restore("control socket")
     made.check_all()
     assert posts.items[-1].findings[0].error == "No space left on device"
-    made.check_all()
+    with capture_logs() as logged:
+        made.check_all()
+    assert logged == [
+        {"event": "foundation_restored", "name": "control socket", "path": str(path), "log_level": "warning"}
+    ]  # fmt: skip
     assert posts.items[-1].findings == ()
     assert path.is_socket()
     path.unlink()
     made.check_all()
     assert posts.newest() == [("control socket", Look.MISSING)], "each episode is ordered anew"
     assert len(tries) == 2
+
+
+def test_a_bug_in_a_restore_is_told_and_the_next_look_tries_again(tmp_path):
+    path = tmp_path / "file"
+    path.touch()
+    made, posts = watching(remembered(path, restore=lambda: 1 / 0))
+    path.unlink()
+    made.restore("thing")
+    for _ in range(2):
+        with capture_logs() as logged:
+            made.check_all()
+        assert logged == [
+            {"event": "foundation_not_restored", "name": "thing", "exc_info": True, "log_level": "error"}
+        ]  # fmt: skip
+    assert posts.items[-1].findings[0].error == "ZeroDivisionError('division by zero')"
 
 
 def test_what_is_unknown_is_never_restored(tmp_path):
@@ -204,11 +227,17 @@ def test_a_look_that_hangs_is_reported_and_holds_up_nothing_else(tmp_path):
         return of_path(tmp_path)
 
     made, posts = watching(
-        Watched("mount", "/mnt/dead", hangs), Watched("thing", str(path), Remembered(path)), hang_s=3.0
+        Watched("mount", "/mnt/dead", hangs, None, None, "no backups", "mount it", minor=True, holds_starts=True),
+        Watched("thing", str(path), Remembered(path)), hang_s=3.0,
     )  # fmt: skip
-    made.check_all()
+    while not posts.items:  # the look's thread may stand still for so long before it has even begun
+        made.check_all()
+    made._hang_s = 60.0  # for those that answer, however slowly
     assert posts.newest() == [("mount", Look.UNKNOWN)]
-    assert posts.items[-1].findings[0].detail == "its file system has not answered for 3 s"
+    assert posts.items[-1].findings[0] == Finding(
+        "mount", "/mnt/dead", Look.UNKNOWN, "its file system has not answered for 3 s", "no backups", "mount it",
+        minor=True, holds_starts=True,
+    )  # fmt: skip
     made.check_all()  # what came behind the one that hangs is looked at now
     path.unlink()
     made.check_all()
@@ -216,7 +245,7 @@ def test_a_look_that_hangs_is_reported_and_holds_up_nothing_else(tmp_path):
     answer.set()
     waiting = [thread for thread in threading.enumerate() if thread.name == "foundations-look"]
     for thread in waiting:
-        thread.join(10.0)
+        thread.join(60.0)
     made.check_all()
     assert posts.newest() == [("mount", Look.MISSING), ("thing", Look.MISSING)], "it is looked at again"
 
@@ -238,7 +267,7 @@ def test_the_thread_looks_by_itself_and_an_order_wakes_it(tmp_path):
     made.start()
     try:
         made.restore("thing")
-        assert back.wait(10.0)
+        assert back.wait(30.0), "its own period is longer"
     finally:
         made.stop()
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from fakes import FakeGpu
 from simulated_nvml import MB, SimulatedNvml
+from tools import PATIENCE
 
 from supervisor.adapters.host import gpu_nvml
 from supervisor.adapters.host.gpu_nvml import NvmlGpu
@@ -18,7 +19,7 @@ from supervisor.policy.box.readings import Gpu, Gpus, InPhase, Spread, Xid
 
 ROOT = Path(__file__).resolve().parents[2]
 HANG = "nvmlDeviceGetMemoryInfo_v2"
-PATIENCE_S = 20.0
+PATIENCE_S = 20.0 * PATIENCE
 
 
 def until(look, what):
@@ -67,7 +68,7 @@ def real(tmp_path):
 
 
 def seen(box, check, what):
-    """The first newest readings that `check` is content with."""
+    """The first newest readings that `check` is content with. Where a call takes long, there are no GPUs for a moment."""
     return until(lambda: (found := box.gpu.newest()) is not None and check(found) and found, what)
 
 
@@ -89,7 +90,7 @@ def test_memory_falls_and_the_least_of_each_second_is_kept(box):
     box.start()
     seen(box, lambda found: found.gpus and found.gpus[0].free_bytes == 9_000 * MB, "the first memory")
     box.plays("gpus 1", f"set 0 free {2_000 * MB}")
-    found = seen(box, lambda found: found.gpus[0].free_bytes == 2_000 * MB, "the memory to fall")
+    found = seen(box, lambda found: found.gpus and found.gpus[0].free_bytes == 2_000 * MB, "the memory to fall")
     assert min(found.gpus[0].free_by_second) == 2_000 * MB
     assert found.gpus[0].used_minute.most >= found.gpus[0].total_bytes - 9_000 * MB
 
@@ -100,7 +101,7 @@ def test_temperature_rises_and_the_clocks_are_held_back(box):
     found = seen(box, lambda found: found.gpus and found.gpus[0].temperature_c == 60.0, "60 C")
     assert (found.gpus[0].slowdown_c, found.gpus[0].reasons) == (90.0, ("sw_power_cap",))
     box.plays("gpus 1", "set 0 temperature 89", "set 0 slowdown 90", "set 0 reasons 72")
-    found = seen(box, lambda found: found.gpus[0].temperature_c == 89.0, "89 C")
+    found = seen(box, lambda found: found.gpus and found.gpus[0].temperature_c == 89.0, "89 C")
     assert found.gpus[0].reasons == ("hw_slowdown", "hw_thermal_slowdown")
 
 
@@ -119,11 +120,11 @@ def test_a_gpu_falls_off_the_bus_while_the_other_goes_on_and_comes_back(box):
     box.start()
     seen(box, lambda found: found.gpus and not found.gpus[1].lost, "two GPUs")
     box.plays("gpus 2", "lost 1")
-    found = seen(box, lambda found: found.gpus[1].lost, "the loss")
+    found = seen(box, lambda found: found.gpus and found.gpus[1].lost, "the loss")
     assert found.gpus[1].free_bytes is None
     assert found.gpus[0].free_bytes is not None
     box.plays("gpus 2")
-    found = seen(box, lambda found: not found.gpus[1].lost, "its return")
+    found = seen(box, lambda found: found.gpus and not found.gpus[1].lost, "its return")
     assert found.gpus[1].slowdown_c == 90.0
 
 
@@ -163,8 +164,8 @@ def test_a_driver_with_nvmls_older_functions(real):
 def test_a_driver_that_refuses_is_told_and_tried_again(real, code, said):
     real.plays("gpus 1", f"init_error {code}")
     real.start()
-    found = seen(real, lambda found: found.gpus is None, "the refusal")
-    assert said in found.error
+    # A busy machine may be slow to be refused: until then it is a call that hangs.
+    found = seen(real, lambda found: found.gpus is None and said in found.error, "the refusal")
     assert not found.absent
     real.plays("gpus 1")
     seen(real, lambda found: found.gpus, "readings")

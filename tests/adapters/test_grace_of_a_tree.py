@@ -34,11 +34,12 @@ import subprocess, sys
 ranks = [subprocess.Popen([sys.executable, "-S", "saver.py", name]) for name in "ab"]
 for rank in ranks: rank.wait()
 """
-# As torchrun does it: a handler that passes SIGTERM on, and waits.
+# As torchrun does it: a handler that passes SIGTERM on, and waits. It is there before the first rank is up.
 PASSING = """
 import signal, subprocess, sys
-ranks = [subprocess.Popen([sys.executable, "-S", "saver.py", name]) for name in "ab"]
+ranks = []
 signal.signal(signal.SIGTERM, lambda *_: [rank.terminate() for rank in ranks])
+ranks += [subprocess.Popen([sys.executable, "-S", "saver.py", name]) for name in "ab"]
 for rank in ranks: rank.wait()
 """
 # A handler that ends the launcher at once and leaves its ranks alone.
@@ -61,7 +62,7 @@ WRAPPED = {
     "session of its own": (["bash", "-c", f"setsid {PY} saver.py a & wait"], "a"),
     "environment of its own": (["bash", "-c", f"setsid env -i {PY} saver.py a; :"], "a"),
     "trap at exit": (["bash", "-c", f"trap 'echo bye >> log' EXIT; {PY} saver.py a; :"], "a"),
-    "trap that passes it on": (["bash", "-c", f"trap 'kill $p; wait $p' TERM; {PY} saver.py a & p=$!; wait"], "a"),
+    "trap that passes it on": (["bash", "-c", f"trap 'kill $!; wait $!' TERM; {PY} saver.py a & wait"], "a"),
     "trap that waits": (["bash", "-c", f"trap 'echo bye' TERM; {PY} saver.py a; :"], "a"),
     "plain launcher": ([sys.executable, "-S", "plain.py"], "ab"),
     "launcher that passes it on": ([sys.executable, "-S", "passing.py"], "ab"),
@@ -168,8 +169,8 @@ def test_with_a_grace_of_nothing_children_are_killed_at_once(start, box):
 
 STAYING = python(
     "import signal, subprocess, sys, time\n"
-    "child = subprocess.Popen([sys.executable, '-S', 'saver.py', 'a'])\n"
     "signal.signal(signal.SIGTERM, lambda *_: open('told', 'a').write('x'))\n"
+    "child = subprocess.Popen([sys.executable, '-S', 'saver.py', 'a'])\n"
     "child.wait()\n"
 )
 

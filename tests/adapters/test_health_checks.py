@@ -60,52 +60,56 @@ def answering(answer: bytes) -> Iterator[int]:
 
 
 def ask(**check: object) -> None:
-    make(HealthCheck(**{"timeout_s": 5.0, **check}), spec("Board", ["x"]))  # type: ignore[arg-type]
+    make(HealthCheck(**{"timeout_s": 60.0, **check}), spec("Board", ["x"]))  # type: ignore[arg-type]
 
 
 def test_a_page_is_well_or_not(port: int) -> None:
-    for status in (200, 204, 302):
+    for status in (200, 204, 302, 399):
         ask(http=f"http://localhost:{port}/{status}")
-    for status in (404, 500):
-        with pytest.raises(Failed, match=f"it answered {status}"):
+    for status in (400, 404, 500):
+        with pytest.raises(Failed, match=f"^it answered {status}$"):
             ask(http=f"http://127.0.0.1:{port}/{status}")
     ask(tcp=f"127.0.0.1:{port}")
 
 
 def test_nobody_there_is_a_failure_and_an_unknown_name_is_not() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        free = server.getsockname()[1]
-    with pytest.raises(Failed, match="connection refused"):
-        ask(http=f"http://127.0.0.1:{free}/")
-    with pytest.raises(Failed, match="connection refused"):
-        ask(tcp=f"127.0.0.1:{free}")
+    with socket.socket() as bound:  # nobody listens there, and nobody else can meanwhile
+        bound.bind(("127.0.0.1", 0))
+        free = bound.getsockname()[1]
+        with pytest.raises(Failed, match="connection refused"):
+            ask(http=f"http://127.0.0.1:{free}/")
+        with pytest.raises(Failed, match="connection refused"):
+            ask(tcp=f"127.0.0.1:{free}")
     with pytest.raises(socket.gaierror):
         ask(tcp="no-such-host.invalid:80")
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 2", b"x"])
 def test_one_that_hangs_is_a_failure_in_time(answer: bytes) -> None:
-    with answering(answer) as port, pytest.raises(Failed, match=r"no answer within 0.2 s"):
+    with answering(answer) as port, pytest.raises(Failed, match=r"^no answer within 0\.2 s$"):
         ask(http=f"http://127.0.0.1:{port}/", timeout_s=0.2)
 
 
 @pytest.mark.parametrize("answer", [b"SSH-2.0-x\r\n", b"HTTP/1.1 fine\r\n", b"x" * 9000])
 def test_what_speaks_another_language_is_not_well(answer: bytes) -> None:
-    with answering(answer) as port, pytest.raises(Failed, match="is not HTTP"):
+    with answering(answer) as port, pytest.raises(Failed, match=r"^its answer is not HTTP$"):
         ask(http=f"http://127.0.0.1:{port}/")
 
 
 def test_a_command(tmp_path) -> None:
     ask(command=("true",))
-    with pytest.raises(Failed, match="exit code 3"):
+    with pytest.raises(Failed, match=r"^exit code 3$"):
         ask(command=("sh", "-c", "exit 3"))
-    with pytest.raises(Failed, match="signal 9"):
+    with pytest.raises(Failed, match=r"^signal 9$"):
         ask(command=("sh", "-c", "kill -9 $$"))
-    began_s = time.monotonic()
-    with pytest.raises(Failed, match=r"did not end within 0.2 s"):
-        ask(command=("sh", "-c", f"sleep 1000 & echo $! > {tmp_path}/pid; wait"), timeout_s=0.2)
-    assert time.monotonic() - began_s < 30
-    child = int((tmp_path / "pid").read_text())
+    pid, began_s = tmp_path / "pid", time.monotonic()
+    for timeout_s in (0.2, 20.0):  # in the shorter time a busy machine may not have begun all of it
+        with pytest.raises(Failed, match=rf"^the command did not end within {timeout_s:g} s$"):
+            ask(command=("sh", "-c", f"sleep 1000 & echo $! > {pid}; wait"), timeout_s=timeout_s)
+        if pid.exists() and pid.read_text():
+            break
+    assert time.monotonic() - began_s < 300, "not the 1000 s that it takes"
+    child = int(pid.read_text())
     assert eventually(lambda: (stat := procfs.read_stat(child)) is None or not stat.alive), "what it started ends with it"
     with pytest.raises(FileNotFoundError):
         ask(command=("/no/such/check",))

@@ -9,7 +9,7 @@ import resource
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -22,8 +22,9 @@ from supervisor.adapters.process.probes import LocalProbes
 from supervisor.api import logfiles
 from supervisor.model.inputs import Ended, SpawnBroke
 from supervisor.model.settings import Paths, Progress
-from workers import contract
-from workers.contract import ControlWriter
+from workers import contract, daemon_side
+from workers.contract import UNKNOWN
+from workers.daemon_side import ControlWriter
 from workers.exit_record import ExitRecord
 
 TOKEN = "ab" * 16
@@ -78,7 +79,7 @@ def world(tmp_path):
 
 def test_a_beat(tmp_path, hostile):
     hostile(tmp_path / "beat")
-    assert contract.read_beat(tmp_path / "beat") is None
+    assert daemon_side.read_beat(tmp_path / "beat") is None
 
 
 def test_bounded_reading(tmp_path, hostile):
@@ -105,7 +106,7 @@ def test_files_of_gigabytes_cost_nothing(tmp_path):
         file.truncate(1 << 40)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.thread_time()  # however busy the machine is
-    assert contract.read_beat(huge) is None
+    assert daemon_side.read_beat(huge) is None
     assert len(endings.read_bounded(str(huge), 1000)) == 1000
     assert endings.read_reports(str(huge)) == ()
     endings.last_lines(str(huge))
@@ -167,7 +168,8 @@ def test_a_control_record_that_its_worker_cuts_short_does_not_kill_the_daemon(tm
     code = f"""
 import os, sys
 sys.path.insert(0, {str(REPO)!r})
-from workers.contract import Control, ControlReader, ControlWriter
+from workers.contract import Control, ControlReader
+from workers.daemon_side import ControlWriter
 writing = ControlWriter("control")
 for size in (0, 1, 40, 5000):
     writing.write(Control("{TOKEN}", 1, 2, size))
@@ -208,21 +210,50 @@ def test_a_worker_gets_its_log_for_appending_and_blocking(world):
 # --- ending ----------------------------------------------------------------------------------------------------------------
 
 
+WRONG = "a field has a value that it cannot have"
+NEITHER = "it needs a code or a signal"
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("change", "told"),
     [
-        {"code": "1"}, {"code": 1e300}, {"code": True}, {"code": -1}, {"code": None, "signal": "SIGKILL"}, {"signal": 0},
-        {"pid": None}, {"max_rss_bytes": "much"}, {"max_rss_bytes": 10**40}, {"user_s": float("nan")}, {"token": 5},
-        {"core_dumped": "yes"}, {"spawn_error": ["x"]}, {"leftovers": 5}, {"ended_ns": -1}, {"ended_wall_s": None},
+        ({"code": "1"}, WRONG), ({"code": 1e300}, WRONG), ({"code": True}, WRONG), ({"code": -1}, WRONG), ({"code": 256}, WRONG),
+        ({"code": None, "signal": "SIGKILL"}, WRONG), ({"signal": 0}, WRONG), ({"code": None, "signal": 129}, WRONG),
+        ({"pid": None}, WRONG), ({"max_rss_bytes": "much"}, WRONG), ({"max_rss_bytes": 10**40}, WRONG),
+        ({"user_s": float("nan")}, WRONG), ({"token": 5}, WRONG), ({"core_dumped": "yes"}, WRONG),
+        ({"spawn_error": ["x"]}, WRONG), ({"leftovers": 5}, "'int' object is not iterable"), ({"ended_ns": -1}, WRONG),
+        ({"ended_wall_s": None}, WRONG), ({"code": None}, NEITHER), ({"signal": 9}, NEITHER),
     ],
     ids=str,
 )  # fmt: skip
-def test_an_exit_record_whose_fields_are_not_what_they_should_be_is_none(change):
+def test_an_exit_record_whose_fields_are_not_what_they_should_be_is_none(change, told):
     record = ExitRecord(TOKEN, 1, 0, None, core_dumped=False, ended_ns=1, ended_wall_s=1.0, user_s=0.1, system_s=0.1,
                         max_rss_bytes=1)  # fmt: skip
     assert ExitRecord.from_json(json.dumps(asdict(record))) == record
-    with pytest.raises(ValueError, match="not an exit record"):
+    with pytest.raises(ValueError, match=f"^not an exit record: {told}$"):
         ExitRecord.from_json(json.dumps(asdict(record) | change))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"code": 255}, {"code": None, "signal": 128}, {"code": None, "signal": 1}, {"pid": UNKNOWN, "ended_ns": UNKNOWN},
+        {"code": None, "spawn_error": "no such file"}, {"core_dumped": True, "oom_kills": (0, UNKNOWN), "leftovers": ("sh",)},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_exit_record_with_the_largest_values_is_read(change):
+    record = ExitRecord(TOKEN, 1, 0, None, core_dumped=False, ended_ns=1, ended_wall_s=1.0, user_s=0.1, system_s=0.1,
+                        max_rss_bytes=1)  # fmt: skip
+    wanted = replace(record, **change)
+    assert ExitRecord.from_json(json.dumps(asdict(wanted))) == wanted
+
+
+@pytest.mark.parametrize("pair", [[0], [0, 1, 2], [0, -1], [0, UNKNOWN + 1], [True, 1], "01", 5])
+def test_a_wrong_count_of_oom_kills_is_unknown_and_no_more(pair):
+    record = ExitRecord(TOKEN, 1, 0, None, core_dumped=False, ended_ns=1, ended_wall_s=1.0, user_s=0.1, system_s=0.1,
+                        max_rss_bytes=1)  # fmt: skip
+    assert ExitRecord.from_json(json.dumps(asdict(record) | {"oom_kills": pair})) == record
 
 
 def test_a_worker_that_fouls_its_own_exit_record_still_ends(world):

@@ -102,7 +102,7 @@ def test_it_may_be_stopped_before_it_began_and_leaves_no_thread(settings, stoppe
     assert stopped_before or "log-guard" in names
     housekeeping.stop()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive(), thread.name
 
 
@@ -124,8 +124,11 @@ if tell:
     keeper.clock_moved()
 ran.clear()
 ran.wait(1.0)  # one that was under way
-ran.clear()
-print(ran.wait(20.0 if tell else 1.0), flush=True)
+def again(patience_s):
+    ran.clear()
+    return ran.wait(patience_s)
+# Where it is to be silent, one that was under way may still come late: a whole second without any is silence.
+print(again(20.0) if tell else all(again(1.0) for _ in range(20)), flush=True)
 keeper._scheduler.shutdown(wait=False)
 """
 

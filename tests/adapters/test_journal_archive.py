@@ -19,6 +19,7 @@ from supervisor.adapters.host.clock import SystemClock
 from supervisor.adapters.housekeeping import Housekeeping
 from supervisor.adapters.journal import archive as journal_archive
 from supervisor.adapters.journal import schema
+from supervisor.adapters.journal import sqlite as journal_sqlite
 from supervisor.adapters.journal.archive import compact, folder, read_archive, read_lasting, since_snapshot
 from supervisor.adapters.journal.sqlite import Journal, JournalReader, open_or_salvage
 from supervisor.model.codec import MalformedFact, encode
@@ -263,6 +264,8 @@ def test_a_compaction_killed_at_any_moment_loses_nothing(night, tmp_path):
         child = os.fork()
         if child == 0:
             with contextlib.suppress(BaseException):
+                if turn == 0:  # killed before it does anything, however long its parent stands still
+                    signal.pause()
                 compact(path, before_wall_s=until_wall_s, most_bytes=ENOUGH, pause=never)
             os._exit(0)
         if turn < 10:  # the last one may finish
@@ -288,15 +291,25 @@ def test_a_compaction_killed_at_any_moment_loses_nothing(night, tmp_path):
 # --- beside a daemon -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_deciding_thread_does_not_wait_long(night, tmp_path):
+def test_the_deciding_thread_does_not_wait_long(night, tmp_path, monkeypatch):
     """It commits all the while; its slowest commit is one slice's, not the compaction's."""
-    path = tmp_path / "journal.sqlite"
+    monkeypatch.setattr(journal_sqlite, "_BUSY_TIMEOUT_S", 60.0)  # a slice of a thread that stands still takes long too
     many = [
         type(item)(n * len(night) + item.seq, item.at_s, item.wall_s, item.boot_id, item.fact)
         for n in range(8)
         for item in night
     ]
-    written(path, many)
+    for turn in range(4):  # a busy machine makes any of them slow, a compaction that blocks makes all of them slow
+        directory = tmp_path / str(turn)
+        directory.mkdir()
+        if commits_beside_a_compaction(written(directory / "journal.sqlite", many), many):
+            break
+    else:
+        pytest.fail("a commit waited for most of the compaction, or there was hardly one while it ran")
+
+
+def commits_beside_a_compaction(path, many):
+    """Whether there were some while it ran, and none of them took long; what is left of the journal is right."""
     over, slowest_s, count = threading.Event(), 0.0, 0
 
     def work():
@@ -313,12 +326,11 @@ def test_the_deciding_thread_does_not_wait_long(night, tmp_path):
             slowest_s, count = max(slowest_s, time.monotonic() - began), count + 1
             over.wait(0.01)
         thread.join()
-        assert count > 5
         took_s = time.monotonic() - whole_began
-        assert slowest_s < max(2.0, took_s / 2), "a slice is a few milliseconds; this is for a busy machine"
     kept = all_of(path)
     assert len(kept) < len(many) // 4
     assert len([each for each in kept if isinstance(each.fact, Finished) and each.fact.program == "p"]) == count
+    return count > 5 and slowest_s < max(2.0, took_s / 2)
 
 
 def test_housekeeping_asks_for_snapshots_and_moves_what_is_old(night, tmp_path, monkeypatch):
@@ -346,8 +358,6 @@ def test_housekeeping_asks_for_snapshots_and_moves_what_is_old(night, tmp_path, 
 
 
 def test_a_reader_in_the_middle_of_the_journal_ends_in_the_same_state(night, tmp_path, monkeypatch):
-    from supervisor.adapters.journal import sqlite as journal_sqlite
-
     monkeypatch.setattr(journal_sqlite, "_READ", journal_sqlite._READ.replace("LIMIT 1000", "LIMIT 50"))
     monkeypatch.setattr(journal_sqlite, "_PAGE_ROWS", 50)
     path = written(tmp_path / "journal.sqlite", night)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.adapters.journal import salvage, schema
 from supervisor.adapters.journal.salvage import carve, torn_commits
 from supervisor.adapters.journal.sqlite import Journal, JournalDamaged, JournalReader, JournalRefused, open_or_salvage
 from supervisor.model.facts import Finished, JournalSalvaged
@@ -130,6 +131,45 @@ def test_no_page_takes_more_with_it_than_its_own_facts(closed, tmp_path, junk):
     assert sum(cost.values()) >= 199
 
 
+@pytest.mark.parametrize(
+    ("size", "pages", "defect"), [(4097, {1: b""}, "longer than the file"), (4096, {1: b""}, "a page is missing")]
+)
+def test_a_record_on_pages_that_are_gone_is_none(size, pages, defect):
+    with pytest.raises(ValueError, match=f"^{defect}$"):
+        salvage._payload(pages, bytes(PAGE), 0, size)
+
+
+def test_a_text_that_is_cut_is_none():
+    with pytest.raises(ValueError, match=r"^cut short$"):
+        list(salvage._values(b"\x02\x13ab"))
+    assert list(salvage._values(b"\x02\x11ab")) == ["ab"]
+
+
+def test_a_number_of_the_journal_itself_that_is_none_is_damage():
+    with contextlib.closing(sqlite3.connect(":memory:")) as db:
+        db.execute("CREATE TABLE about (name TEXT PRIMARY KEY, value)")
+        assert (schema.floor(db), schema.table_version(db)) == (0, 0)
+        db.execute("INSERT INTO about VALUES ('floor', 'x'), ('schema', 2)")
+        assert schema.table_version(db) == 2
+        with pytest.raises(sqlite3.DatabaseError, match=r"^a number in the table about is damaged$"):
+            schema.floor(db)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"), [(b"", "the file is empty"), (None, "it is an empty database")], ids=["no byte", "no table"]
+)
+def test_a_file_without_a_journal_in_it_is_named(tmp_path, content, why):
+    path = tmp_path / "journal.sqlite"
+    if content is None:
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            db.execute("PRAGMA journal_mode = WAL")
+    else:
+        path.write_bytes(content)
+    with pytest.raises(JournalDamaged) as damaged:
+        JournalReader(path)
+    assert (damaged.value.why, str(damaged.value)) == (why, f"{path}: the journal is damaged: {why}")
+
+
 def test_a_file_cut_short_keeps_what_is_left_of_it(closed, tmp_path):
     before = 201
     for pages in range(closed.stat().st_size // PAGE - 1, 0, -3):
@@ -178,7 +218,7 @@ def test_a_damaged_place_in_the_log_does_not_hide_what_lies_behind(dead, tmp_pat
         assert len(list(reader.read())) < 60
     kept, found = opened(path)
     assert len(kept) >= 59
-    assert "commits lie behind a damaged place of its write-ahead log" in found.why
+    assert found.why == "20 commits lie behind a damaged place of its write-ahead log"
 
 
 def test_a_commit_that_a_power_cut_interrupted_is_no_damage(dead, tmp_path):
@@ -255,7 +295,7 @@ def test_another_programs_database_is_left_alone(tmp_path):
         db.commit()
     before = path.read_bytes()
     with pytest.raises(
-        JournalRefused, match=r"this is not a journal of extralife \(SQLite application id 0x0\): move it aside"
+        JournalRefused, match=r": this is not a journal of extralife \(SQLite application id 0x0\): move it aside$"
     ):
         open_or_salvage(path, wall_s=0.0)
     assert path.read_bytes() == before

@@ -1,8 +1,10 @@
 """A journal whose files are removed, replaced or cut short while it is open, or while no daemon runs. Real files, real SQLite."""
 
 import contextlib
+import errno
 import itertools
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -11,6 +13,7 @@ import sys
 import pytest
 
 from supervisor.adapters.journal import archive as journal_archive
+from supervisor.adapters.journal.open_files import OpenJournalFiles
 from supervisor.adapters.journal.sqlite import Journal, JournalReader, open_or_salvage
 from supervisor.model.facts import DaemonStopped, Finished, JournalSalvaged, Snapshot
 from supervisor.model.snapshot import encoded
@@ -56,8 +59,9 @@ def test_what_is_removed_under_a_live_journal_is_noticed_and_written_anew(tmp_pa
     journal = written(path)
     for suffix in gone:
         beside(path, suffix).unlink()
-    with pytest.raises(JournalMoved, match="was removed"):
+    with pytest.raises(JournalMoved) as moved:
         append(journal, 3)
+    assert moved.value.why == f"journal.sqlite{gone[0]} was removed"
     assert journal.last_seq == 3, "what was refused is not acknowledged"
     restored = restore(journal)
     assert (restored.kept, restored.salvage) == (3, None)
@@ -75,7 +79,7 @@ def test_what_somebody_put_in_its_place_is_kept_and_not_written_to(tmp_path, suf
     journal = written(path)
     beside(path, suffix).rename(tmp_path / "aside")
     beside(path, suffix).write_bytes(b"somebody's own file")
-    with pytest.raises(JournalMoved, match="was replaced by another file"):
+    with pytest.raises(JournalMoved, match=f"^(.*: )?{beside(path, suffix).name} was replaced by another file$"):
         append(journal, 3)
     restored = restore(journal)
     append(journal, 3)
@@ -107,8 +111,9 @@ def test_an_emptied_wal_is_cut_and_its_facts_are_bridged_by_the_state(tmp_path):
     journal = written(path)
     journal._db.execute("PRAGMA shrink_memory")  # or SQLite's page cache would still have all of it
     os.truncate(beside(path, "-wal"), 0)
-    with pytest.raises(JournalMoved, match=r"was cut to 0 of"):
+    with pytest.raises(JournalMoved) as moved:
         append(journal, 3)
+    assert re.fullmatch(r"journal\.sqlite-wal was cut to 0 of [1-9][\d,]+ bytes", moved.value.why)
     told = []
 
     def bridge(found):
@@ -128,9 +133,23 @@ def test_an_emptied_wal_is_cut_and_its_facts_are_bridged_by_the_state(tmp_path):
 def test_a_database_that_was_cut_short_is_noticed(tmp_path):
     path = tmp_path / "journal.sqlite"
     journal = written(path)
-    os.truncate(path, 0)
-    with pytest.raises(JournalMoved, match="was cut from"):
+    size = path.stat().st_size
+    os.truncate(path, size - 1)
+    with pytest.raises(JournalMoved) as moved:
         append(journal, 3)
+    assert moved.value.why == f"journal.sqlite was cut from {size:,} to {size - 1:,} bytes"
+
+
+def test_files_that_could_not_be_opened_again_hold_no_journal(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    with contextlib.closing(written(path)):
+        pass
+    files = OpenJournalFiles(path)
+    files.close()
+    with pytest.raises(OSError) as closed:
+        files.check()
+    assert closed.value.args == (errno.EIO, "the journal could not be opened again")
+    assert closed.value.filename == str(path)
 
 
 def test_a_checkpoint_by_somebody_else_is_no_damage(tmp_path):
@@ -165,10 +184,10 @@ def test_nothing_is_restored_into_a_directory_that_is_not_the_journals(tmp_path)
     path.parent.rename(tmp_path / "away")
     with pytest.raises(JournalMoved):
         append(journal, 3)
-    with pytest.raises(OSError, match="the directory of the journal was removed"):
+    with pytest.raises(OSError, match=r"\] the directory of the journal was removed: "):
         restore(journal)
     path.parent.mkdir()
-    with pytest.raises(OSError, match="is not the one with which extralife started"):
+    with pytest.raises(OSError, match=r"\] the directory of the journal is not the one with which extralife started: "):
         restore(journal)
     assert not list(path.parent.iterdir())
     path.parent.rmdir()

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from supervisor import places
-from supervisor.adapters import last_config, next_image
+from supervisor import config, places
+from supervisor.adapters import last_config, leftovers, next_image
 from supervisor.adapters.host import boot
-from supervisor.config.given import Given
+from supervisor.config.whole_input import ConfigInput
 from supervisor.model.settings import Paths
 
 
@@ -28,8 +28,8 @@ def paths(tmp_path: Path) -> Paths:
     return Paths(str(tmp_path / "state"), str(tmp_path / "run"))
 
 
-def given(tmp_path: Path, text: str = "[level]\nslots = 2\n") -> Given:
-    return Given(str(tmp_path / "extralife.toml"), text, {"RL_LR": "1e-4"}, {"slots": "3"})
+def given(tmp_path: Path, text: str = "[level]\nslots = 2\n") -> ConfigInput:
+    return ConfigInput(str(tmp_path / "extralife.toml"), text, {"RL_LR": "1e-4"}, {"slots": "3"})
 
 
 def test_what_is_kept_comes_back_whole(tmp_path: Path, paths: Paths, environ: dict[str, str]) -> None:
@@ -78,7 +78,7 @@ def test_a_cut_between_the_two_renames_loses_nothing(
 
 
 def test_it_is_found_by_the_pointer_when_the_file_is_gone(tmp_path: Path, paths: Paths, environ: dict[str, str]) -> None:
-    kept = Given(str(tmp_path / "extralife.toml"), "x = 1\n")
+    kept = ConfigInput(str(tmp_path / "extralife.toml"), "x = 1\n")
     last_config.keep(paths, kept, environ, 1e9)
     found = last_config.find(str(tmp_path / "extralife.toml"), environ, {})
     assert found is not None
@@ -111,7 +111,33 @@ def test_a_link_in_its_place_is_not_followed(tmp_path: Path, paths: Paths, envir
 def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path, environ: dict[str, str]) -> None:
     error = last_config.keep(Paths(str(tmp_path / "nowhere"), "/run"), given(tmp_path), environ, 1e9)
     assert error is not None
-    assert "No such file or directory; the next start would use an older one" in error
+    path = tmp_path / "nowhere" / "last-config"
+    assert error == (
+        f"the configuration in use could not be kept as {path}.new: No such file or directory; "
+        "the next start would use an older one"
+    )
+
+
+def test_where_neither_configuration_can_be_used_the_mistakes_of_both_are_told(
+    tmp_path: Path, paths: Paths, environ: dict[str, str]
+) -> None:
+    flags = {"state_dir": paths.state_dir}
+    assert last_config.in_place(["a: one"], None, environ, flags) is None, "none is kept"
+    bad = ConfigInput(str(tmp_path / "extralife.toml"), f'[daemon]\nstate_dir = "{paths.state_dir}"\n[level]\nslots = -7\n')
+    last_config.keep(paths, bad, environ, 1e9)
+    with pytest.raises(config.ConfigError) as refused:
+        last_config.in_place(["a: one"], None, environ, flags)
+    first, head, *more = refused.value.errors
+    assert (first, head) == ("a: one", "the last good configuration cannot be used either:")
+    assert more
+    elsewhere = ConfigInput(bad.path, f'[daemon]\nstate_dir = "{tmp_path}/other"\n[program.Pong]\n')
+    last_config.keep(paths, elsewhere, environ, 1e9)
+    with pytest.raises(config.ConfigError) as refused:
+        last_config.in_place(["a: one"], None, environ, flags)
+    kept = last_config.read(Path(paths.last_config))
+    assert refused.value.errors == [
+        "a: one", head, f"{kept.where}: was kept in {paths.state_dir} but names state directory {tmp_path}/other",
+    ]  # fmt: skip
 
 
 # --- the next image --------------------------------------------------------------------------------------------------
@@ -154,6 +180,16 @@ def test_an_interpreter_that_is_gone_would_not_start(tmp_path: Path) -> None:
 def test_the_child_gets_nothing_of_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", "/run/systemd/notify")
     assert next_image.mistakes(child(tmp_path, "import os, sys\nsys.exit('NOTIFY_SOCKET' in os.environ)")) == []
+
+
+def test_the_child_stays_in_the_daemons_session_and_is_marked(tmp_path: Path) -> None:
+    """A child in another session without a mark is taken for an orphan of a killed shim, and killed with it."""
+    source = (
+        "import os, sys\n"
+        f"ours = os.getsid(0) == {os.getsid(0)} and os.getpgid(0) == os.getpid() and {leftovers.ENV!r} in os.environ\n"
+        "sys.exit(None if ours else 'in another session')"
+    )
+    assert next_image.mistakes(child(tmp_path, source)) == []
 
 
 def test_a_file_that_is_being_written_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

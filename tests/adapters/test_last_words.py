@@ -47,6 +47,7 @@ esac
 @pytest.fixture
 def journalctl(tmp_path, monkeypatch):
     (tmp_path / "bin").mkdir()
+    monkeypatch.setattr(last_words, "TIMEOUT_S", 60.0)  # a busy machine may take longer for a script than a start waits
     return Journalctl(tmp_path / "bin", monkeypatch)
 
 
@@ -164,7 +165,7 @@ def test_one_that_does_not_come_back_is_not_waited_for(journalctl, look, monkeyp
     monkeypatch.setattr(last_words, "TIMEOUT_S", 0.3)
     began = time.monotonic()
     assert look().journal is Journal.UNKNOWN
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 55, "not the 60 s that it takes"
 
 
 def test_no_systemd_here(look, monkeypatch, tmp_path):

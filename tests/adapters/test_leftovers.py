@@ -32,12 +32,13 @@ def children():
         child = int(os.read(read, 20))
         os.close(read)
         started.append(child)
+        pidfd = os.pidfd_open(child)  # before its daemon is gone: then the daemons of other tests may end it at any moment
         if killed:
             os.kill(daemon, signal.SIGKILL)
             os.waitpid(daemon, 0)
         else:
             started.append(daemon)
-        return os.pidfd_open(child)
+        return pidfd
 
     yield start
     for pid in reversed(started):

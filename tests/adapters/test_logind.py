@@ -16,6 +16,7 @@ from jeepney.io.blocking import Proxy, open_dbus_connection
 from structlog.testing import capture_logs
 from tools import needs
 
+from supervisor.adapters.host import logind as module
 from supervisor.adapters.host.logind import HostWatch
 
 NAME, PATH = "org.freedesktop.login1", "/org/freedesktop/login1"
@@ -24,6 +25,12 @@ CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configurat
 <busconfig><type>session</type><listen>unix:path={path}</listen><auth>EXTERNAL</auth>
 <policy context="default"><allow send_destination="*"/><allow receive_sender="*"/><allow own="*"/></policy></busconfig>
 """
+
+
+@pytest.fixture(autouse=True)
+def _slow_bus(monkeypatch):
+    """On a busy machine an answer may take longer than a daemon waits for it, and it asks once."""
+    monkeypatch.setattr(module, "_TIMEOUT_S", 60.0)
 
 
 @pytest.fixture

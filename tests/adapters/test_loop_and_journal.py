@@ -19,7 +19,7 @@ from supervisor.shell.loop import Loop
 LOST = FoundationsLooked(0.0, (Finding(JOURNAL, "journal.sqlite", Look.MISSING, restorable=True),))
 
 
-class Told:
+class RecordingPerformer:
     """`loop.Performer` that keeps what it is told."""
 
     def __init__(self):
@@ -41,7 +41,7 @@ def loop(tmp_path):
     made = Loop(
         settings=Settings(Paths("/state", "/run"), programs=tuple(ProgramSpec(n, ("x",), n) for n in ("Pong", "Qbert"))),
         state=State(), clock=FakeClock(), boot_id="boot-1",
-        journal=Journal(tmp_path / "state" / "journal.sqlite"), inbox=Inbox(), performer=Told(), publish=lambda _: None,
+        journal=Journal(tmp_path / "state" / "journal.sqlite"), inbox=Inbox(), performer=RecordingPerformer(), publish=lambda _: None,
         watchdog=lambda: None, pause=lambda _: None,
     )  # fmt: skip
     evidence = BootEvidence("boot-1", None, "first start")
@@ -75,7 +75,7 @@ def test_a_request_is_done_on_a_journal_that_was_removed_a_moment_ago(loop, tmp_
     assert not state.programs["Pong"].wanted
     assert kinds.count("JournalRestored") == 1
     assert kinds.index("JournalRestored") < kinds.index("OperatorAsked"), "it is said first"
-    notices = [each.notice.kind for each in loop.performer.done if isinstance(each, commands.Tell)]
+    notices = [each.notice.kind for each in loop.performer.done if isinstance(each, commands.WriteAlert)]
     assert "journal" in notices
 
 
@@ -118,6 +118,30 @@ def test_without_its_directory_requests_are_refused_and_nothing_is_made(loop, tm
     assert len(loop.performer.refused) == 1
     assert next_daemon(path)[0] == loop.state
     assert facts.JournalStalled.__name__ in next_daemon(path)[1]
+
+
+def test_a_disk_that_is_full_again_and_again_is_one_alarm_in_the_time_for_the_same_kind(loop, tmp_path):
+    """A checkpoint that is pruned frees a MB, and the next one takes it: the journal fails every minute of a night."""
+    state, away = tmp_path / "state", tmp_path / "away"
+
+    def fails():
+        state.rename(away)
+        stop(loop, "Pong")
+        away.rename(state)
+
+    for _ in range(30):
+        loop.clock.advance(60.0)
+        fails()
+        stop(loop, "Pong")
+        assert loop.memory.trouble is None
+    assert len(loop.performer.alarms) == 1
+    fails()
+    loop.clock.advance(1900.0)
+    fails()
+    assert len(loop.performer.alarms) == 2, "a trouble that lasts sends an alarm as soon as one is due"
+    loop.clock.advance(7200.0)
+    fails()
+    assert len(loop.performer.alarms) == 2, "and once"
 
 
 def test_an_update_that_cannot_be_recorded_is_refused(loop, tmp_path):

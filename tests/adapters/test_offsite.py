@@ -18,10 +18,11 @@ from offsite_kit import PASSWORD, WALL_S, Box, copy, needs_restic, new_repositor
 from structlog.testing import capture_logs
 from test_own_checkpoints import plain
 from test_own_checkpoints import spec as own_spec
+from tools import PATIENCE
 
 from supervisor.adapters import leftovers
 from supervisor.adapters.backups import store as backups
-from supervisor.adapters.offsite import hardware, restoring
+from supervisor.adapters.offsite import hardware, restic, restoring
 from supervisor.adapters.offsite import lease as leases
 from supervisor.adapters.offsite.restic import Restic, ResticError, _holder_lives
 from supervisor.adapters.process import checkpoints
@@ -168,7 +169,11 @@ def test_a_copy_leaves_the_processors_to_the_programs_for_a_while(box, tmp_path,
     )
     wrapper.chmod(0o755)
     monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
-    assert box.copies(limit_s=4.0)[0].error == "restic snapshots: alone", "the daemon would be lowered with it"
+    for limit_s in (4.0, 40.0):  # of the shorter while, a quarter of it, a busy machine may see nothing
+        error = box.copies(limit_s=limit_s)[0].error
+        if error != "restic did not end within its time limit":
+            break
+    assert error == "restic snapshots: alone", "the daemon would be lowered with it"
 
 
 def test_a_copy_because_of_a_notice_does_not_step_aside(box, tmp_path, monkeypatch):
@@ -180,7 +185,7 @@ def test_a_copy_because_of_a_notice_does_not_step_aside(box, tmp_path, monkeypat
     assert "nice 10" not in box.copies("notice")[0].error
 
 
-def wait_for(look, timeout_s=20.0):
+def wait_for(look, timeout_s=20.0 * PATIENCE):
     until_s = time.monotonic() + timeout_s
     while not (found := look()):
         assert time.monotonic() < until_s
@@ -242,15 +247,18 @@ def test_something_urgent_takes_the_place_of_what_is_under_way(box, tmp_path, mo
     assert (done.what, done.cause, done.error) == ("copy", "notice", "")
 
 
-def test_a_lock_in_use_is_left_alone_and_one_left_by_a_kill_is_removed(box, tmp_path):
+def test_a_lock_in_use_is_left_alone_and_one_left_by_a_kill_is_removed(box, tmp_path, monkeypatch):
+    monkeypatch.setattr(restic, "_LOCK_WAIT_S", 3.0)
     box.copies()
     locks, holder = Path(box.rules.repository) / "locks", stopped_with_its_lock(box, tmp_path)
-    told = box.copies(limit_s=12.0)[0].error
-    assert f"locked exclusively by PID {holder.pid}" in told
-    assert re.search(r"; waited \d+ s for it$", told)
-    assert finished(locks), "the lock of a process that lives stays"
-    holder.kill()
-    holder.wait()
+    try:
+        told = box.copies()[0].error
+        assert f"locked exclusively by PID {holder.pid}" in told
+        assert re.search(r"; waited \d+ s for it$", told)
+        assert finished(locks), "the lock of a process that lives stays"
+    finally:
+        holder.kill()
+        holder.wait()
     assert not box.copies()[0].error
     assert not finished(locks)
 
@@ -287,7 +295,10 @@ def stopped_with_its_lock(box, tmp_path):
             time.sleep(0.002)
         if prune.poll() is None:
             prune.send_signal(signal.SIGSTOP)
-            if finished(locks):
+            os.waitid(
+                os.P_PID, prune.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT
+            )  # until then it may still give the lock back
+            if prune.poll() is None and finished(locks):
                 return prune
         prune.kill()
         prune.wait()
@@ -303,7 +314,7 @@ def test_old_copies_go_and_the_repository_is_checked(box):
     assert box.does(OffsiteTend("forget", 5.0))[0].error == ""
     kept = [each for each in box.restic().snapshots() if each.lease is None]
     assert [each.id for each in kept] == [newest.snapshot]
-    assert leases.found(box.restic()).generation == 1, "the lease stays"
+    assert leases.in_repository(box.restic()).generation == 1, "the lease stays"
     checked, _ = box.does(OffsiteTend("check", 6.0))
     assert (checked.what, checked.error, checked.due_wall_s) == ("check", "", 6.0)
     flip(next(path for path in sorted((Path(box.rules.repository) / "data").rglob("*")) if path.is_file()))
@@ -417,13 +428,13 @@ def test_who_only_looks_at_a_copy_stops_nobody_and_may_not_go_on(box, tmp_path):
     box.copies()
     restore(box, tmp_path / "look")
     assert box.copies()[0].error == ""
-    claim, lease = leases.claim(box.restic(), tmp_path / "look" / "offsite", None, leases.Here("look", WALL_S))
+    claim, lease = leases.claim(box.restic(), tmp_path / "look" / "offsite", None, leases.ThisBox("look", WALL_S))
     assert (claim, lease.box) == (Claim.LOST, "ada")
 
 
 def test_of_two_that_take_over_after_the_same_look_the_later_one_goes_on(box, tmp_path):
     box.copies()
-    known, here = box.restic().snapshots(), leases.Here("bob", WALL_S)
+    known, here = box.restic().snapshots(), leases.ThisBox("bob", WALL_S)
     assert leases.take_over(box.restic(), tmp_path / "bob", here, known)[0] is Claim.HELD
     assert leases.take_over(box.restic(), tmp_path / "carol", replace(here, box="carol"), known)[0] is Claim.HELD
     claim, lease = leases.claim(box.restic(), tmp_path / "bob", None, here)

@@ -47,11 +47,8 @@ def test_a_killed_worker_is_not(attempt: Attempt) -> None:
     pid = attempt.pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    told = {}
-    for _ in range(1000):  # a killed process is a zombie at first: not alive either
-        told = presence.corrected(VIEW, attempt, rebooted=False)
-        if told["phase"] != "RUNNING":
-            break
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now: not alive either
+    told = presence.corrected(VIEW, attempt, rebooted=False)
     assert (told["phase"], told["pid"], told["uptime_s"], told["steps_per_s"], told["steps"]) == (
         "GONE",
         None,
@@ -59,7 +56,7 @@ def test_a_killed_worker_is_not(attempt: Attempt) -> None:
         None,
         9,
     )
-    assert str(pid) in told["why"]
+    assert told["why"] == f"its process {pid} is gone; its end is not recorded yet"
 
 
 def test_another_process_of_the_same_number_is_not_the_worker(attempt: Attempt) -> None:
@@ -70,7 +67,17 @@ def test_another_process_of_the_same_number_is_not_the_worker(attempt: Attempt) 
 
 def test_what_is_not_known_is_not_said(attempt: Attempt) -> None:
     told = presence.corrected(VIEW, replace(attempt, pid=None, start_ticks=None), rebooted=False)
-    assert (told["phase"], told["pid"]) == ("UNKNOWN", None)
+    assert told == {
+        **VIEW, "phase": "UNKNOWN", "pid": None, "uptime_s": None, "steps_per_s": None,
+        "why": "it was starting; whether it runs is unknown",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("phase", ["QUEUED", "BACKOFF", "GATED", "RUNNING", "STOPPED"])
+def test_without_a_daemon_nothing_waits_for_anything_else(phase: str) -> None:
+    view = {**VIEW, "phase": phase, "retry_in_s": 5.0}
+    waits = {**view, "phase": "QUEUED", "retry_in_s": None, "why": "waits for a daemon to start it"}
+    assert presence.without_daemon(view) == (view if phase in {"RUNNING", "STOPPED"} else waits)
 
 
 def test_of_the_boot_before_nothing_runs(attempt: Attempt) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from fakes import FakeClock
+from structlog.testing import capture_logs
 
 from supervisor.adapters import procfs
 from supervisor.adapters.process import growth
@@ -427,10 +428,14 @@ def test_a_reading_that_breaks_is_unknown_and_blinds_nobody(scene, monkeypatch):
     scene.watch(Progress.FILES)
     scene.watch(Progress.NONE, name="Qbert")
     monkeypatch.setattr(growth, "files", lambda _paths, _spec: 1 / 0)
-    for _ in range(2):
-        samples = scene.probes.sample()
-        assert samples["Pong"] == Sample(TOKEN)
-        assert samples["Qbert"].ready
+    with capture_logs() as logged:
+        for _ in range(2):
+            samples = scene.probes.sample()
+            assert samples["Pong"] == Sample(TOKEN)
+            assert samples["Qbert"].ready
+    assert logged == [
+        {"event": "reading_failed", "program": "Pong", "exc_info": True, "log_level": "error"}
+    ], "once, not at each look"  # fmt: skip
 
 
 # --- reports --------------------------------------------------------------------------------------------------------------------

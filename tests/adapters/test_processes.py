@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from attempts_kit import BOOT, REPO, BootClock, World, eventually, gone, kill, python, spec
+from structlog.testing import capture_logs
 from test_checkpoints import commit
 
 from supervisor.adapters import procfs
@@ -104,6 +105,9 @@ def test_a_command_is_filled_in_at_its_start(world, monkeypatch):
     world.run(words, attempt=2, template=template, env=(("MINE", ""),))
     world.inbox.expect(Ended)
     assert world.stdout().splitlines()[-1] == "32 32-unset-", "no checkpoint is whole: the word is gone"
+    own = spec("Pong", words, template=template, checkpoint_glob="*.pt")
+    with pytest.raises(OSError, match=r"^its checkpoints cannot be looked at, so \{resume\} is not known$"):
+        processes.filled_in(own, world.paths.run_dir("Pong"))
 
 
 def test_no_descriptor_of_the_daemon_leaks_into_the_worker(world):
@@ -175,7 +179,8 @@ def test_the_compiled_shim_cannot_be_changed_and_is_not_handed_to_the_worker(wor
     assert "memfd" not in world.stdout()
 
 
-def test_a_shim_that_dies_before_the_worker_runs_is_a_broken_spawn(world):
+def test_a_shim_that_dies_before_the_worker_runs_is_a_broken_spawn(world, monkeypatch):
+    monkeypatch.setattr(processes, "_LOCK_WAIT_S", 60.0)  # it is killed before it gives up
     first = world.run(["sleep", "60"])
     token = world.begin(["sleep", "60"], attempt=2)  # waits for the lock of the first
     assert eventually(lambda: procfs.marked(contract.ENV_TOKEN, [token])[token])
@@ -253,7 +258,11 @@ def test_a_worker_of_another_boot_id_that_still_runs_blocks_nobody(world):
     world.launcher.close()
     other = processes.LocalLauncher(world.paths, "f" * 32, world.inbox, BootClock())
     try:
-        assert other.unrecorded_workers(["Pong", "Nobody"]) == {}
+        with capture_logs() as logged:
+            assert other.unrecorded_workers(["Pong", "Nobody"]) == {}
+        (entry,) = logged
+        assert entry.pop("processes")
+        assert entry == {"event": "unrecorded_attempt_ended", "program": "Pong", "attempt": 1, "log_level": "warning"}
         assert gone(started.pid)
         token = world.token()
         other.spawn(spec("Pong", python("print('again')")), 2, token)
@@ -268,8 +277,19 @@ def test_a_worker_whose_run_directory_was_removed_is_found_by_every_later_daemon
     started = world.run(python(STUBBORN))
     assert eventually(lambda: "up" in world.stdout())
     shutil.rmtree(world.paths.run_dir("Pong"))
+    with pytest.raises(FileNotFoundError) as refused:
+        world.launcher.restore_run_dir("Pong", started.token)
+    assert refused.value.args == (errno.ENOENT, "the state directory is not in place")
     Path(world.paths.journal).touch()
+    fence = Path(world.paths.run_dir("Pong"), contract.FENCE_FILE)
+    fence.parent.mkdir()
+    fence.write_text("of another attempt\n")
+    with pytest.raises(FileExistsError) as refused:
+        world.launcher.restore_run_dir("Pong", started.token)
+    assert refused.value.args == (errno.EEXIST, "a run directory with another attempt's fence was put there")
+    shutil.rmtree(fence.parent)
     world.launcher.restore_run_dir("Pong", started.token)
+    assert fence.read_text() == f"{started.token}\n"
     lock = Path(world.paths.run_dir("Pong"), contract.LOCK_FILE)
     assert is_held(lock), "by the daemon, for the shim"
     for _ in range(2):
@@ -278,7 +298,9 @@ def test_a_worker_whose_run_directory_was_removed_is_found_by_every_later_daemon
         number, survivor = again.unrecorded_workers(["Pong"])["Pong"]
         assert (number, survivor.token, survivor.pid) == (1, started.token, started.pid)
         again.adopt("Pong", survivor)
-        assert eventually(lambda: is_held(lock))
+        # A look at the lock takes it for a moment, and the daemon tries once.
+        assert eventually(lambda again=again: again._live[started.token].lock_fd >= 0)
+        assert is_held(lock)
     kill(started.pid)
     assert world.inbox.expect(Ended, started.token).ending.signal == signal.SIGKILL
     assert eventually(lambda: not is_held(lock)), "the next attempt wants it"
@@ -408,7 +430,7 @@ def test_an_unknown_signal_is_refused(name):
 
 
 def test_ten_stubborn_trees_are_ended_in_parallel(world):
-    script = "trap '' TERM; setsid sleep 60 & echo up; sleep 60; sleep 60"
+    script = "trap '' TERM; setsid sleep 600 & echo up; sleep 600; sleep 600"
     started = [world.run(["bash", "-c", script], name=f"game{i}") for i in range(10)]
     for attempt in started:
         assert eventually(lambda attempt=attempt: world.stdout(attempt.program) == "up\n")
@@ -584,6 +606,7 @@ def test_a_killed_daemons_workers_live_on_and_are_adopted(world, tmp_path):
         assert world.launcher.attempt(survivors[name].token).pid == pids[name][0]
     world.launcher.signal("silent", orders["silent"][1], "SIGTERM")
     assert world.inbox.expect(Ended, orders["silent"][1]).ending.signal == signal.SIGTERM
+    assert eventually(lambda: len(procfs.descendants([pids["parent"][0]])) == 2), "it has begun both"
     world.launcher.kill_tree("parent", orders["parent"][1])
     assert len(world.inbox.expect(Ended, orders["parent"][1]).ending.leftovers) == 2
     kill(pids["chatty"][0])
@@ -640,6 +663,7 @@ def test_an_emptied_runtime_directory_does_not_hide_a_living_attempt(world):
 def test_an_attempt_whose_shim_was_killed_meanwhile_has_vanished_and_its_rest_is_ended(world):
     started = world.run(["bash", "-c", "setsid sleep 60 & echo up; wait"])
     assert eventually(lambda: {s.name for s in procfs.descendants([started.pid])} == {"sleep"})
+    assert eventually(lambda: world.stdout() == "up\n"), "that is said after the sleep has begun"
     (sleeper,) = procfs.descendants([started.pid])
     launcher = world.new_launcher()
     kill(started.shim_pid)
@@ -668,6 +692,8 @@ def test_a_record_of_another_boot_names_no_living_process(world):
 def test_an_attempt_that_was_only_intended_never_ran_and_never_will(world):
     token = world.token()
     assert world.launcher.survey({"Pong": (1, token)})["Pong"].survival is Survival.NEVER
+    left = endings.read_ending(world.paths, "Pong", 1, token)
+    assert (left.code, left.signal, left.fate) == (None, None, "cancelled by a newer daemon before it started")
     world.launcher.spawn(spec("Pong", ["sleep", "60"]), 1, token)  # the dead daemon's shim, late
     assert "was cancelled before it started" in world.inbox.expect(SpawnBroke).error
 
@@ -681,6 +707,7 @@ def test_an_attempt_that_could_not_start_is_known_as_such(world):
 
 
 def test_a_shim_that_is_just_starting_is_waited_for(world, monkeypatch):
+    monkeypatch.setattr(processes, "_LOCK_WAIT_S", 60.0)  # this test may stand still while it has the lock
     looked, go_on = threading.Event(), threading.Event()
 
     def sleep(_seconds: float) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from attempts_kit import python
+from attempts_kit import eventually, python
 
 from supervisor.adapters import procfs
 
@@ -92,12 +92,9 @@ def test_marks_are_found_exactly():
 def test_descendants_are_found_through_generations():
     with subprocess.Popen(["sh", "-c", "sh -c 'sleep 60; :'; :"], start_new_session=True) as shell:
         try:
-            names: list[str] = []
-            for _ in range(3000):
-                names = [stat.name for stat in procfs.descendants([shell.pid])]
-                if "sleep" in names:
-                    break
-            assert names == ["sh", "sleep"]
+            found = lambda: [stat.name for stat in procfs.descendants([shell.pid])]  # noqa: E731
+            assert eventually(lambda: "sleep" in found())
+            assert found() == ["sh", "sleep"]
         finally:
             os.killpg(shell.pid, signal.SIGKILL)
 

@@ -7,7 +7,7 @@ from supervisor.model.state import Attempt, Program, State, Stop
 from supervisor.shell.service import Service, status_line
 
 
-class Told:
+class RecordingLines:
     def __init__(self):
         self.lines = []
 
@@ -28,7 +28,7 @@ def waiting(name, retry_at_s=None):
 
 
 def test_a_summary_is_told_when_it_changes():
-    told = Told()
+    told = RecordingLines()
     service = Service(told)
     state = State(programs={"a": running("a"), "b": waiting("b")}, level="light")
     for at_s in range(5):
@@ -53,7 +53,7 @@ def test_what_was_adopted_and_what_resumes_is_told_as_such():
 
 
 def test_an_end_takes_as_long_as_the_slowest_may_and_no_longer():
-    told = Told()
+    told = RecordingLines()
     service = Service(told)
     programs = {"a": running("a", Stop("shutdown", 10.0, 20.0)), "b": running("b", Stop("shutdown", 10.0, 60.0))}
     state = State(programs=programs, level="light", stopping=True)
@@ -69,7 +69,7 @@ def test_an_end_takes_as_long_as_the_slowest_may_and_no_longer():
 
 def test_systemd_is_not_told_of_an_end_that_it_has_still_to_ask_for():
     """It sends no SIGTERM to a service that says STOPPING=1 by itself, and the daemon would wait for that signal."""
-    told, awaits = Told(), [True]
+    told, awaits = RecordingLines(), [True]
     service = Service(told, lambda: awaits[0])
     state = State(programs={"a": running("a", Stop("shutdown", 10.0, 20.0))}, level="light", stopping=True)
     service.after_turn(state, 10.0)

@@ -27,8 +27,14 @@ def other_daemon(tmp_path):
 
 
 def test_a_second_daemon_is_refused_and_told_the_first_ones_pid(tmp_path, other_daemon):
-    with pytest.raises(Taken, match=rf"another supervisord \(pid {other_daemon.pid}\) runs on {tmp_path}: stop"):
+    with pytest.raises(Taken) as taken:
         hold(str(tmp_path / "lock"))
+    then = "stop that one first, or choose another state_dir"
+    assert str(taken.value) == f"another supervisord (pid {other_daemon.pid}) runs on {tmp_path}: {then}"
+    (tmp_path / "lock").write_text("no number")
+    with pytest.raises(Taken) as taken:
+        hold(str(tmp_path / "lock"))
+    assert str(taken.value) == f"another supervisord (pid unknown) runs on {tmp_path}: {then}"
 
 
 def test_the_lock_goes_with_the_daemon_however_it_ends(tmp_path, other_daemon):
@@ -50,7 +56,10 @@ def test_workers_do_not_inherit_it(tmp_path):
 
 
 def test_a_missing_directory_is_named(tmp_path):
-    with pytest.raises(OSError, match=f"cannot use {tmp_path}/none as state directory: No such file or directory; create"):
+    with pytest.raises(
+        OSError,
+        match=f"cannot use {tmp_path}/none as state directory: No such file or directory; create it or choose another state_dir$",
+    ):
         hold(str(tmp_path / "none" / "lock"))
 
 
@@ -81,7 +90,7 @@ def test_a_lock_that_another_daemon_took_meanwhile_stays_its_own(tmp_path):
     args = [sys.executable, "-c", HOLDER, str(tmp_path / "lock")]
     with subprocess.Popen(args, cwd=REPO, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         other.stdout.readline()
-        with pytest.raises(OSError, match=rf"another supervisord \(pid {other.pid}\) has locked it"):
+        with pytest.raises(OSError, match=rf"\] another supervisord \(pid {other.pid}\) has locked it$"):
             lock.restore()
         other.kill()
     lock.release()
@@ -93,7 +102,7 @@ def test_no_lock_is_made_in_another_directory(tmp_path):
     lock = hold(str(state / "lock"))
     state.rename(tmp_path / "away")
     state.mkdir()
-    with pytest.raises(OSError, match="is not the one with which extralife started"):
+    with pytest.raises(OSError, match=r"\] the state directory is not the one with which extralife started$"):
         lock.restore()
     assert not list(state.iterdir())
     lock.release()

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from slurm_kit import SPEC, World
+from structlog.testing import capture_logs
 
 from supervisor.adapters.slurm import launcher, node
 from supervisor.adapters.slurm.arrays import Arrays
@@ -71,13 +73,43 @@ def test_seeds_that_start_together_are_one_readable_script(world):
     (script,) = world.cluster.scripts
     array = array_of(script)
     place = Path(world.paths.runtime_dir, "arrays", array.token)
-    for line in (
-        "--array=1-3", f"--job-name=extralife-{world.launcher.mark}-Pong:all", f"--comment={array}",
-        f'--output="{place}/job-%A_%a.out"', '--exclude="n[1-2]"', "--time=121", "--requeue",
-    ):  # fmt: skip
-        assert f"\n#SBATCH {line}\n" in script
-    assert "singleton" not in script, "a later array of the group would wait for this one's last task"
-    assert script.splitlines()[1].startswith("# extralife: 3 programs of Pong, each a task of this array.")
+    orders = [f"attempts/3-{TOKENS[name]}/order.json" for name in SEEDS]
+    runs = [shlex.quote(world.paths.run_dir(name)) for name in SEEDS]
+    # No singleton: a later array of the group would wait for this one's last task.
+    assert (
+        script[: script.index("exec ")]
+        == f"""\
+#!/bin/bash
+# extralife: 3 programs of Pong, each a task of this array. The daemon wrote this file; a change of it has no effect.
+#SBATCH --job-name=extralife-{world.launcher.mark}-Pong:all
+#SBATCH --comment={array}
+#SBATCH --array=1-3
+#SBATCH --partition=a100
+#SBATCH --account=lab
+#SBATCH --qos=night
+#SBATCH --gres=gpu:2
+#SBATCH --nodes=1
+#SBATCH --ntasks=1
+#SBATCH --cpus-per-task=4
+#SBATCH --mem=1000M
+#SBATCH --time=121
+#SBATCH --signal=B:USR1@120
+#SBATCH --open-mode=append
+#SBATCH --output="{place}/job-%A_%a.out"
+#SBATCH --exclude="n[1-2]"
+#SBATCH --requeue
+#SBATCH --nice=5
+#SBATCH --reservation=x
+trap '' USR1  # until the program runs, a signal must not end the script
+case $SLURM_ARRAY_TASK_ID in
+1) cd {runs[0]} && extralife_order=$PWD/{orders[0]} ;;
+2) cd {runs[1]} && extralife_order=$PWD/{orders[1]} ;;
+3) cd {runs[2]} && extralife_order=$PWD/{orders[2]} ;;
+esac
+module load conda
+conda activate rl
+"""
+    )
     assert json.loads(table(world).read_text()) == {
         str(task): [name, 3, TOKENS[name]] for task, name in enumerate(SEEDS, start=1)
     }
@@ -137,7 +169,7 @@ def test_one_that_cannot_be_prepared_keeps_no_other_back(world):
     world.launcher.spawn(replace(SPEC, name="Pong-s4", group="Pong", user="nobody"), 3, TOKENS["Pong-s4"], ("n1", "n2"))
     spawn(world, "Pong-s6", "Pong-s8")
     (broke,) = posted(world, SpawnBroke)
-    assert (broke.program, "remove `user`" in broke.error) == ("Pong-s4", True)
+    assert (broke.program, broke.error.partition(":")[0]) == ("Pong-s4", "cannot submit Pong-s4")
     assert sights(world) == {"Pong-s6": "17_1", "Pong-s8": "17_2"}
 
 
@@ -173,7 +205,9 @@ def test_a_table_that_cannot_be_written_is_said_for_each_of_them(world, tmp_path
 def test_an_array_that_slurm_refuses_is_submitted_job_by_job(world, words, again):
     """Where it takes no array at all, none is tried again."""
     world.cluster.of_arrays = SlurmRefused(words)
-    spawn(world)
+    with capture_logs() as logged:
+        spawn(world)
+    assert logged == [{"event": "array_refused", "programs": list(SEEDS), "said": words, "log_level": "info"}]
     assert [script.count("--array") for script in world.cluster.scripts] == [1, 0, 0, 0]
     assert posted(world, SpawnBroke) == []
     assert not list(Path(world.paths.runtime_dir, "arrays").glob("*/*"))
@@ -295,7 +329,9 @@ def test_a_task_keeps_its_job_while_its_table_cannot_be_read(world):
     world.inbox.items.clear()
     world.look(*other)
     world.look(*other, later_s=40.0)
-    assert len(posted(world, Ended)) == 3, "the number was given again, to somebody else's array"
+    assert [item.ending.fate for item in posted(world, Ended)] == [
+        f"its job 17_{task} left no exit record (Slurm no longer lists the job)" for task in (1, 2, 3)
+    ], "the number was given again, to somebody else's array"  # fmt: skip
 
 
 def report(world, name, job, **more):
@@ -358,7 +394,9 @@ def test_an_array_that_slurm_has_forgotten_was_not_deleted(world):
     world.cluster.absent = frozenset({"17_1", "17_2", "17_3"})
     world.look()
     world.look(later_s=40.0)
-    assert [item.ending.job.state for item in posted(world, Ended)] == [""] * 3
+    assert [(item.ending.job.state, item.ending.fate) for item in posted(world, Ended)] == [
+        ("", f"its job 17_{task} ended before its program began (Slurm no longer lists the job)") for task in (1, 2, 3)
+    ]  # fmt: skip
 
 
 def test_a_task_that_slurm_starts_again_goes_on_with_its_own_next_token(world):

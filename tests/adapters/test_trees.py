@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tools import PATIENCE
 
 from supervisor.adapters import procfs
 from supervisor.adapters.process import trees
@@ -69,7 +70,7 @@ def grove():
 
 
 def until(look, what):
-    deadline_s = time.monotonic() + 10
+    deadline_s = time.monotonic() + 20 * PATIENCE
     while not look():
         assert time.monotonic() < deadline_s, what
         time.sleep(0.02)

@@ -12,6 +12,8 @@ import pytest
 from fake_backend import FakeBackend, program
 from serving import served
 
+from supervisor.api import rest
+
 
 class Current:
     """Whatever backend the running test uses: one server serves them all, because starting one takes a while."""
@@ -20,6 +22,13 @@ class Current:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.backend, name)
+
+
+@pytest.fixture(autouse=True)
+def bodies_may_come_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`http.client` sends head and body apart. A busy machine may stop it in between, and then a refusal would close the
+    connection before the body is sent."""
+    monkeypatch.setattr(rest, "MOST_REST_S", 60.0)
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
 import structlog
-from api_fixtures import api, backend, shared, socket_path  # noqa: F401
+from api_fixtures import api, backend, bodies_may_come_late, shared, socket_path  # noqa: F401
 
 # Where rich is installed, structlog prints a traceback with all that each local variable holds: seconds for a fake backend.
 structlog.configure(

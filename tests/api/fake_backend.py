@@ -98,6 +98,7 @@ class FakeBackend:
     memory: Memory = field(default_factory=Memory)
     error: Exception | None = None
     wall_s: float | None = None
+    now_s: float = 1000.0  # journal time of the newest turn; for the tests' servers it is always 1000 s
     input: list[tuple[str, bytes]] | None = None  # what was sent; None: no program has a standard input
     ladder: Json = field(default_factory=lambda: {"level": "light", "pin": None, "levels": [{"name": "light"}]})
     pins: list[tuple[Any, ...]] = field(default_factory=list)
@@ -121,7 +122,7 @@ class FakeBackend:
     def page_status(self) -> Json:
         views = [self.programs[name] for name in sorted(self.programs)]
         wall_s = time.time() if self.wall_s is None else self.wall_s
-        return {"daemon": self.header, "programs": views, "now_s": 1000.0, "wall_s": wall_s, "worst_gap_s": None}
+        return {"daemon": self.header, "programs": views, "now_s": self.now_s, "wall_s": wall_s, "worst_gap_s": None}
 
     def ask(self, verb: Verb, names: Any, signal: str, by: str, uid: int | None, timeout_s: float) -> list[Result]:
         if self.error is not None:

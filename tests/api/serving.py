@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import select
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fake_backend import FakeBackend
+from tools import PATIENCE
 
 from supervisor.api.listener import listen
 from supervisor.api.server import Server
@@ -20,7 +22,7 @@ from supervisor.api.server import Server
 @contextlib.contextmanager
 def served(backend: FakeBackend, path: Path) -> Iterator[Server]:
     listener = listen(str(path))
-    server = Server(backend, listener, time.time)
+    server = Server(backend, listener, lambda: 1000.0)
     server.start()
     try:
         assert listener.trouble == "", "no group was asked for"
@@ -74,9 +76,16 @@ def raw(path: Path, data: bytes, *, half_close: bool = True, timeout_s: float = 
         return got
 
 
+def hung_up(sock: socket.socket) -> bool:
+    """The server has ended it. Nothing is read, so its answer is still one that nobody reads."""
+    look = select.poll()
+    look.register(sock, select.POLLHUP)
+    return bool(look.poll(0))
+
+
 def until(look: Callable[[], Any], what: str, timeout_s: float = 20) -> Any:
     """The first true answer, asked again until a deadline."""
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + timeout_s * PATIENCE
     while not (found := look()):
         assert time.monotonic() < deadline, f"waited in vain for {what}; last answer: {found!r}"
         time.sleep(0.01)

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from fake_backend import WALL_S, FakeBackend, program
 from serving import Connection, call, raw, served
+from structlog.testing import capture_logs
 
-from supervisor.api import logfiles
+from supervisor.api import logfiles, server, starting
 from supervisor.api.app import MOST_ASKS
 from supervisor.api.limits import MOST_BODY_BYTES
 from supervisor.model import facts
@@ -86,11 +87,12 @@ def test_one_program_by_any_of_supervisors_names(api: Path) -> None:
 
 
 def test_health_tells_a_wedged_loop(api: Path, backend: FakeBackend) -> None:
-    assert call(api, "/healthz")[0] == 200
-    backend.wall_s = time.time() - 60
-    status, told = call(api, "/healthz")
-    assert status == 503
-    assert "has not run" in told["error"]
+    backend.now_s -= 30.0
+    for step_s in (-3600.0, 3600.0):  # a step of the wall clock since the last turn is no wedge, and hides none
+        backend.wall_s = time.time() + step_s
+        assert call(api, "/healthz")[0] == 200
+    backend.now_s -= 0.25
+    assert call(api, "/healthz") == (503, {"error": "the deciding loop has not run for 30 s", "age_s": 30.25})
 
 
 def test_facts_by_position_program_and_kind(api: Path, backend: FakeBackend) -> None:
@@ -148,8 +150,9 @@ def test_logs_are_bytes_with_a_position(api: Path, backend: FakeBackend, tmp_pat
     assert response.headers["x-note"] == ""
     connection.close()
     assert call(api, "/api/v1/logs/Pong/stderr") == (404, {"error": "no log file"})
-    assert call(api, "/api/v1/logs/Pung/stderr")[0] == 404
-    assert call(api, "/api/v1/logs/Pong/other")[0] == 404
+    assert call(api, "/api/v1/logs/Pung/stderr") == (404, {"error": "no such program: 'Pung'"})
+    no_channel = "no such channel: 'other'; there are stdout and stderr"
+    assert call(api, "/api/v1/logs/Pong/other") == (404, {"error": no_channel})
     assert call(api, "/api/v1/logs/Breakout/stdout") == (404, {"error": "no log file"})
 
 
@@ -211,12 +214,13 @@ def test_signals_by_any_name(api: Path, backend: FakeBackend, name: object) -> N
 @pytest.mark.parametrize("name", ["NONSENSE", "", "0", "999", None, "-9", "²"])
 def test_a_bad_signal_goes_no_further(api: Path, backend: FakeBackend, name: object) -> None:
     told = call(api, "/api/v1/ask", {"verb": "signal", "names": ["Pong"], "signal": name})[1]
-    assert told["results"][0]["code"] == 11
+    assert told["results"] == [{"name": "Pong", "code": 11, "text": "bad signal name"}]
     assert backend.asked == []
 
 
-def test_start_is_answered_when_a_process_lives(api: Path, backend: FakeBackend) -> None:
+def test_start_is_answered_when_a_process_lives(api: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     """The daemon's yes is not enough: the answer waits for a process."""
+    monkeypatch.setattr(starting, "SETTLE_S", 60.0)  # a busy machine may leave it QUEUED for longer than half a second
     backend.add(program("New", "STOPPED", attempt=3))
     accepted = threading.Event()
 
@@ -231,7 +235,7 @@ def test_start_is_answered_when_a_process_lives(api: Path, backend: FakeBackend)
         assert accepted.wait(20)
         backend.change("New", phase="STARTING", attempt=4, pid=None)
         assert not asked.done()
-        backend.change("New", phase="STARTING", pid=77, uptime_s=0.6)
+        backend.change("New", phase="STARTING", pid=77, uptime_s=60.1)
         assert asked.result(20)[1]["results"] == [{"name": "New", "code": 80, "text": "started"}]
 
 
@@ -299,7 +303,7 @@ def test_reread_and_update(api: Path, backend: FakeBackend) -> None:
     backend.changes = {"errors": ["program.Pung: no such game (did you mean Pong?)", "level.slots: must be a whole number"]}
     status, told = call(api, "/api/v1/reread", {})
     assert status == 422
-    assert told["errors"] == backend.changes["errors"]
+    assert told == {"error": "; ".join(backend.changes["errors"]), "errors": backend.changes["errors"]}
 
 
 @pytest.mark.parametrize(
@@ -309,18 +313,23 @@ def test_a_disk_that_fails_is_an_answer_and_no_bug(
     api: Path, backend: FakeBackend, error: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:
     backend.error = error
-    status, told = call(api, "/api/v1/ask", {"verb": "stop", "names": ["Pong"]})
-    assert status == 503
-    assert told["error"] == f"this cannot be read now: {error}"
+    with capture_logs() as logged:
+        answer = call(api, "/api/v1/ask", {"verb": "stop", "names": ["Pong"]})
+    assert answer == (503, {"error": f"this cannot be read now: {error}"})
+    assert logged == [
+        {"event": "api_request_refused", "path": "/api/v1/ask", "error": str(error), "log_level": "warning"}
+    ]  # fmt: skip
     assert "Traceback" not in "".join(capsys.readouterr())
 
 
 def test_a_bug_in_the_daemon_is_an_answer(api: Path, backend: FakeBackend) -> None:
     backend.error = KeyError("secret detail")
-    status, told = call(api, "/api/v1/ask", {"verb": "stop", "names": ["Pong"]})
-    assert status == 500
-    assert "KeyError" in told["error"]
-    assert "secret" not in told["error"]
+    with capture_logs() as logged:
+        status, told = call(api, "/api/v1/ask", {"verb": "stop", "names": ["Pong"]})
+    assert logged == [
+        {"event": "api_request_failed", "path": "/api/v1/ask", "exc_info": True, "log_level": "error"}
+    ]  # fmt: skip
+    assert (status, told) == (500, {"error": "this request stopped at a bug (KeyError); see the daemon's log"})
     assert call(api, "/api/v1/status")[0] == 200
 
 
@@ -373,6 +382,7 @@ BROKEN_BODIES: list[tuple[object, int]] = [
     ({"verb": "stop", "timeout_s": "1"}, 400), ({"verb": "stop", "timeout_s": -1}, 400), ({"verb": "stop", "timeout_s": True}, 400),
     ({"verb": "stop", "timeout_s": 1e9}, 400), ({"verb": "stop", "names": ["\ud800"]}, 200), ({"verb": "stop", "names": [""]}, 200),
     ({"verb": "stop", "names": ["x" * 60_000]}, 200), ({"verb": "start", "names": []}, 200),
+    ({"verb": "start", "names": [], "timeout_s": 3600}, 200),
 ]  # fmt: skip
 
 BROKEN_QUERIES = [
@@ -414,7 +424,11 @@ def test_a_silent_client_costs_nobody_else_anything(api: Path) -> None:
         connection.close()
 
 
-def test_it_stops_with_open_connections_and_waiting_requests(backend: FakeBackend, socket_path: Path) -> None:
+def test_it_stops_with_open_connections_and_waiting_requests(
+    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_LAST_ANSWERS_S", "_STOP_S"):
+        monkeypatch.setattr(server, name, 60)  # a busy machine may answer late
     backend.gate = threading.Event()
     threads = sum(thread.name == "api" for thread in threading.enumerate())
     with ThreadPoolExecutor(1) as pool:
@@ -436,30 +450,14 @@ def test_it_stops_with_open_connections_and_waiting_requests(backend: FakeBacken
 def test_backups_are_asked_for_by_name_and_label(api: Path, backend: FakeBackend) -> None:
     status, told = call(api, "/api/v1/backup", {"names": ["Pong"], "label": "x"})
     assert (status, told) == (200, {"name": "20261121-033000", "code": 80, "text": "begun"})
-    assert call(api, "/api/v1/rollback", {"backup": "b", "names": ["all"]})[1]["name"] == "b"
+    told = call(api, "/api/v1/rollback", {"backup": "b", "names": ["all"]})
+    assert told == (200, {"name": "b", "code": 80, "text": "20261121-033000"})
     assert [(verb, names, text) for verb, names, text, _, _ in backend.asked] == [
         (Verb.BACKUP, ("Pong",), "x"), (Verb.ROLLBACK, (), "b"),
     ]  # fmt: skip
     assert len(call(api, "/api/v1/backups")[1]["ends"]) == 2
     assert call(api, "/api/v1/backups?check=bad")[1]["error"]
-
-
-@pytest.mark.parametrize(
-    ("page", "body", "status", "told"),
-    [
-        ("/api/v1/backup", {"names": ["Nobody"]}, 404, "no such program: 'Nobody'"),
-        ("/api/v1/backup", {"label": 5}, 400, "label must be a text"),
-        ("/api/v1/backup", {"label": "x" * 101}, 400, "up to 100"),
-        ("/api/v1/backup", {"label": "a\nb"}, 400, "printable"),
-        ("/api/v1/rollback", {}, 400, "must be the name of a backup"),
-        ("/api/v1/rollback", {"backup": "b", "label": "x"}, 400, "unknown key 'label'"),
-        ("/api/v1/ask", {"verb": "rollback", "names": ["Pong"]}, 400, "verb must be one of start, stop"),
-    ],
-)
-def test_a_backup_that_makes_no_sense_is_refused(api: Path, page: str, body: dict, status: int, told: str) -> None:
-    answered, found = call(api, page, body)
-    assert answered == status
-    assert told in found["error"]
+    assert call(api, "/api/v1/backup", {"label": "x" * 100})[0] == 200
 
 
 def test_the_bill_of_a_window(api: Path, backend: FakeBackend) -> None:

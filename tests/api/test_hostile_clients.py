@@ -14,17 +14,19 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_backend import FakeBackend
 from malformed import malformed, request
-from serving import call, raw, served, until
+from serving import call, hung_up, raw, served, until
 from structlog.testing import capture_logs
-from tools import allow_open_files
+from tools import PATIENCE, allow_open_files
 
 from supervisor.api import limits, rest
 
 STATUS = b"GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n"
+PROMPT_S = 5 * PATIENCE
 
 
 @pytest.fixture
@@ -58,13 +60,6 @@ def closed(sock: socket.socket) -> bool:
     except TimeoutError:
         return False
     return True
-
-
-def hung_up(sock: socket.socket) -> bool:
-    """The server has ended it. Nothing is read, so its answer is still one that nobody reads."""
-    look = select.poll()
-    look.register(sock, select.POLLHUP)
-    return bool(look.poll(0))
 
 
 def one_answer(sock: socket.socket) -> bytes:
@@ -111,7 +106,7 @@ def test_five_hundred_broken_requests_are_each_answered_or_ended(path: Path, bac
     assert sum(codes.values()) > 300
     assert not [code for code in codes if code >= 500], codes
     assert backend.asked == []
-    assert status_took_s(path) < 5
+    assert status_took_s(path) < PROMPT_S
 
 
 def test_garbage_in_a_loop_does_not_fill_the_log(path: Path) -> None:
@@ -212,11 +207,11 @@ def test_a_name_of_half_a_character_is_nobody(path: Path) -> None:
 
 def test_a_head_that_comes_byte_by_byte_is_cut_off(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HEAD_S", 0.3)
+    began = time.monotonic()  # the server's time begins with the connection, and not when this test goes on
     with connect(path) as sock:
-        began = time.monotonic()
         assert cut_off(sock, (bytes([byte]) for byte in STATUS * 100), pause_s=0.02)
         assert 0.25 < time.monotonic() - began < 20
-    assert status_took_s(path) < 5
+    assert status_took_s(path) < PROMPT_S
 
 
 def test_a_body_that_comes_byte_by_byte_is_cut_off(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,13 +257,13 @@ def test_an_answer_that_nobody_reads_is_let_go(
     for sock in readers:
         assert closed(sock)
         sock.close()
-    assert status_took_s(path) < 5
+    assert status_took_s(path) < PROMPT_S
 
 
 def test_a_slow_reader_that_does_read_gets_everything(
     path: Path, backend: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "UNREAD_S", 0.3)
+    monkeypatch.setattr(limits, "UNREAD_S", 1.0)
     log = tmp_path / "stdout.log"
     log.write_bytes(b"x" * 2**20)
     backend.change("Pong", stdout_log=str(log))
@@ -279,16 +274,18 @@ def test_a_slow_reader_that_does_read_gets_everything(
 
 
 def read_slowly(path: Path) -> tuple[int, float]:
-    """The bytes that came of a megabyte of log, and the longest time between two reads."""
-    got, longest_s = 0, 0.0
+    """The bytes that came of a megabyte of log, and the longest time of four reads: the kernel lets the server write again
+    once three quarters of what it holds (208 KiB) have been read."""
+    got, reads_s = 0, []
     with connect(path) as sock, contextlib.suppress(ConnectionResetError):
         sock.sendall(b"GET /api/v1/logs/Pong/stdout?tail=1048576 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        before_s = time.monotonic()
+        reads_s.append(time.monotonic())
         while piece := sock.recv(65536):
             got += len(piece)
-            time.sleep(0.05)
-            longest_s, before_s = max(longest_s, time.monotonic() - before_s), time.monotonic()
-    return got, longest_s
+            time.sleep(0.1)
+            reads_s.append(time.monotonic())
+    reads_s.append(time.monotonic())
+    return got, max(after_s - before_s for before_s, after_s in zip(reads_s, reads_s[4:] or reads_s[-1:], strict=False))
 
 
 def test_too_much_that_nobody_reads_is_answered_503(
@@ -313,14 +310,17 @@ def test_too_much_that_nobody_reads_is_answered_503(
 
 def test_two_hundred_idle_connections_and_status_answers(path: Path) -> None:
     idle = [connect(path) for _ in range(200)]
-    assert status_took_s(path) < 5
+    assert status_took_s(path) < PROMPT_S
     for sock in idle:
         sock.close()
 
 
-def test_the_connection_too_many_takes_the_place_of_the_one_that_was_idle_longest(path: Path) -> None:
+def test_the_connection_too_many_takes_the_place_of_the_one_that_was_idle_longest(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HEAD_S", 1e9)  # none has to go because a busy machine takes its time
     idle = [connect(path) for _ in range(limits.MOST_CONNECTIONS + 44)]
-    assert status_took_s(path) < 5
+    assert status_took_s(path) < PROMPT_S
     ended = [number for number, sock in enumerate(idle) if over(sock)]
     assert ended == list(range(len(ended))), "the oldest go first"
     assert 44 <= len(ended) <= 46
@@ -338,21 +338,51 @@ def over(sock: socket.socket) -> bool:
         return True
 
 
+def waiting_for_an_answer(path: Path, backend: FakeBackend, count: int) -> list[socket.socket]:
+    """Connections whose requests the backend holds back until its gate opens."""
+    asking = [connect(path) for _ in range(count)]
+    body = json.dumps({"verb": "stop", "names": ["Pong"]}).encode()
+    for sock in asking:
+        sock.sendall(request(b"/api/v1/ask", body))
+        assert backend.waiting.acquire(timeout=20)
+    return asking
+
+
 def test_when_all_are_being_served_the_newcomer_is_told_so(
     path: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MOST_CONNECTIONS", 10)
     backend.gate = threading.Event()
-    asking = [connect(path) for _ in range(10)]
-    body = json.dumps({"verb": "stop", "names": ["Pong"]}).encode()
-    for sock in asking:
-        sock.sendall(request(b"/api/v1/ask", body))
-        assert backend.waiting.acquire(timeout=20)
+    asking = waiting_for_an_answer(path, backend, 10)
     assert raw(path, STATUS).startswith(b"HTTP/1.1 503")
     backend.gate.set()
     for sock in asking:
         assert one_answer(sock).startswith(b"HTTP/1.1 200")
         sock.close()
+
+
+def test_of_many_newcomers_in_one_turn_none_takes_the_place_of_a_refused_one(
+    path: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_CONNECTIONS", 2)
+    backend.gate = threading.Event()
+    asking = waiting_for_an_answer(path, backend, 2)
+    all_there, made = threading.Event(), limits.BoundedProtocol.connection_made
+
+    def connection_made(self: limits.BoundedProtocol, transport: Any) -> None:
+        assert all_there.wait(20)  # the server's loop stands still, so it accepts all the others in one turn
+        made(self, transport)
+
+    monkeypatch.setattr(limits.BoundedProtocol, "connection_made", connection_made)
+    newcomers = [connect(path) for _ in range(40)]
+    for sock in newcomers:
+        sock.sendall(STATUS)
+    all_there.set()
+    answers = {one_answer(sock)[:12] for sock in newcomers}
+    backend.gate.set()
+    for sock in (*asking, *newcomers):
+        sock.close()
+    assert answers == {b"HTTP/1.1 503"}
 
 
 def test_a_thousand_requests_at_once_are_all_answered(path: Path) -> None:
@@ -382,7 +412,7 @@ def test_clients_that_vanish_in_the_middle_leave_nothing(path: Path) -> None:
             with contextlib.suppress(BrokenPipeError):
                 sock.sendall((STATUS * 3)[: number % (3 * len(STATUS))])
             sock.close()
-        assert status_took_s(path) < 5
+        assert status_took_s(path) < PROMPT_S
         return threading.active_count()
 
     before = threads_after_300()

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
+import socket
 import xmlrpc.client
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_backend import FakeBackend
 from serving import call
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 
+from supervisor.api import app
+from supervisor.api.limits import MOST_BODY_BYTES
 from supervisor.api.listener import listen
-from supervisor.api.peer import PEER_KEY, Peer, caller
+from supervisor.api.peer import PEER_KEY, Peer, caller, tcp_address
 from supervisor.api.same_site import objection
 
 VERBS = "start, stop, restart, signal, clear, shutdown, reload"
@@ -38,13 +45,26 @@ BODIES = [
     ("backup", b'{"label": "\\u0007"}', 400, f"label {TEXT}"),
     ("backup", b'{"names": ["Nobody"]}', 404, "no such program: 'Nobody'"),
     ("rollback", b"{}", 400, "backup must be the name of a backup"),
+    ("rollback", b'{"backup": "b", "label": "x"}', 400, "unknown key 'label'; there are: backup, names"),
+    ("ask", b'{"verb": "rollback"}', 400, f"verb must be one of {VERBS}"),
+    ("offsite", b"{}", 400, "do must be one of now, check, forget, take-over"),
+    ("remove", b"{}", 400, "name must be the name of a program"),
+    ("remove", b'{"name": "Nobody"}', 404, "no such program: 'Nobody'"),
+    ("stdin", b'{"name": "Pong"}', 400, "name must be the name of a program, and text a string"),
+    ("stdin", b'{"text": "x"}', 400, "name must be the name of a program, and text a string"),
     ("level", b"{}", 400, "give pin, a level's name, or unpin, true"),
     ("level", b'{"pin": "light", "unpin": true}', 400, "give pin, a level's name, or unpin, true"),
     ("level", b'{"pin": 7}', 400, "pin must be the name of a level"),
     ("level", b'{"pin": "light", "for_s": 0}', 400, "for_s must be a number of seconds, more than 0 and at most 316224000"),
+    (
+        "level", b'{"pin": "light", "for_s": 316224000.5}', 400,
+        "for_s must be a number of seconds, more than 0 and at most 316224000",
+    ),
+    ("ask", b" " * (MOST_BODY_BYTES + 1), 413, "the body is larger than 65536 bytes"),
+    ("ask", b" " * MOST_BODY_BYTES, 400, f"verb must be one of {VERBS}"),
     ("nothing", b"{}", 404, "no such page"),
     ("status", b"{}", 405, "this page does not take that method"),
-]
+]  # fmt: skip
 PAGES = [
     ("/api/v1/programs/Nobody", 404, "no such program: 'Nobody'"),
     ("/api/v1/nothing", 404, "no such page"),
@@ -112,6 +132,26 @@ def test_a_socket_that_cannot_be_made_says_why(tmp_path: Path) -> None:
     assert listener.trouble == (
         "daemon.socket_group: there is no group 'no-such-group'; only the daemon's own user and root can use the control socket"
     )
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_request_is_no_bug() -> None:
+    async def left(_: Request) -> Response:
+        raise ClientDisconnect
+
+    answer = asyncio.run(app._guarded(left)(Request({"type": "http"})))
+    assert (answer.status_code, json.loads(answer.body)) == (400, {"error": "the client has gone"})
+
+
+@pytest.mark.parametrize(
+    ("family", "peer", "address"),
+    [
+        (socket.AF_UNIX, "", None), (socket.AF_INET, ("203.0.113.7", 5), "203.0.113.7"),
+        (socket.AF_INET6, ("::ffff:203.0.113.7", 5, 0, 0), "203.0.113.7"), (socket.AF_INET, None, "an unknown address"),
+    ],
+)  # fmt: skip
+def test_the_address_of_a_client(family: int, peer: object, address: str | None) -> None:
+    known = {"socket": SimpleNamespace(family=family), "peername": peer}
+    assert tcp_address(SimpleNamespace(get_extra_info=known.get)) == address  # type: ignore[arg-type]
 
 
 def test_who_asks_has_a_name_for_people() -> None:

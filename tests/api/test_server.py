@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from http.client import RemoteDisconnected
 from pathlib import Path
@@ -21,7 +20,9 @@ from pathlib import Path
 import pytest
 from fake_backend import FakeBackend
 from serving import Connection, call, served
+from structlog.testing import capture_logs
 
+from supervisor.api import server
 from supervisor.api.app import Api
 from supervisor.api.listener import SocketTaken, listen, take_over
 from supervisor.api.server import Server
@@ -105,9 +106,20 @@ def test_a_stale_socket_file_is_replaced(socket_path: Path) -> None:
 
 
 def test_a_living_daemon_is_not_pushed_aside(api: Path) -> None:
-    with pytest.raises(SocketTaken, match=f"socket taken: another daemon answers on {api}"):
+    with pytest.raises(SocketTaken, match=f"^socket taken: another daemon answers on {api}"):
         listen(str(api))
     assert call(api, "/api/v1/status")[0] == 200
+
+
+def test_a_server_that_cannot_begin_is_told(
+    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server._Uvicorn, "run", lambda _self, sockets: [sock.close() for sock in sockets] and 1 // 0)
+    listener = listen(str(socket_path))
+    with capture_logs() as logged, pytest.raises(RuntimeError, match=r"^the API did not start; the log says why$"):
+        Server(backend, listener, lambda: 1000.0).start()
+    listener.close()
+    assert [entry["event"] for entry in logged] == ["api_died"]
 
 
 def test_a_path_that_the_kernel_cannot_take(tmp_path: Path) -> None:
@@ -134,7 +146,7 @@ def test_closing_does_not_take_the_file_of_another(socket_path: Path) -> None:
 def test_the_socket_keeps_accepting_while_it_is_handed_on(backend: FakeBackend, socket_path: Path) -> None:
     """A client that connects between two program images is served by the second."""
     listener = listen(str(socket_path))
-    server = Server(backend, listener, time.time)
+    server = Server(backend, listener, lambda: 1000.0)
     server.start()
     assert call(socket_path, "/api/v1/status")[0] == 200
     server.stop()
@@ -144,7 +156,7 @@ def test_the_socket_keeps_accepting_while_it_is_handed_on(backend: FakeBackend, 
     waiting.request("GET", "/api/v1/status")
     next_listener = take_over(listener.sock.detach(), str(socket_path))
     assert not os.get_inheritable(fd)
-    next_server = Server(backend, next_listener, time.time)
+    next_server = Server(backend, next_listener, lambda: 1000.0)
     next_server.start()
     assert waiting.getresponse().status == 200
     waiting.close()
@@ -165,7 +177,7 @@ def asked_again(path: Path) -> int:
     """As supervisorctl does: a reading that was cut off before its answer is asked again."""
     try:
         return call(path, "/healthz")[0]
-    except (ConnectionResetError, RemoteDisconnected):
+    except ConnectionError:  # also a broken pipe: the server had closed it before the request was sent
         return call(path, "/healthz")[0]
 
 
@@ -180,14 +192,14 @@ from supervisor.api.server import Server
 path = {str(socket_path)!r}
 if len(sys.argv) == 1:
     listener = listen(path)
-    server = Server(FakeBackend(), listener, time.time)
+    server = Server(FakeBackend(), listener, lambda: 1000.0)
     server.start()
     print("serving", flush=True)
     sys.stdin.readline()
     server.stop()
     os.execv(sys.executable, [sys.executable, sys.argv[0], str(listener.hand_on())])
 listener = take_over(int(sys.argv[1]), path)
-server = Server(FakeBackend(), listener, time.time)
+server = Server(FakeBackend(), listener, lambda: 1000.0)
 server.start()
 print("serving again", flush=True)
 sys.stdin.readline()
@@ -247,7 +259,7 @@ def test_nobody_is_left_hanging_when_it_stops(backend: FakeBackend, socket_path:
 
 def test_what_still_waits_for_a_thread_at_the_end_is_not_begun(backend: FakeBackend) -> None:
     """Else a request that nobody waits for any more would act on the daemon while it ends."""
-    api, over = Api(backend, time.time), threading.Event()
+    api, over = Api(backend, lambda: 1000.0), threading.Event()
     for threads_ in (api._readers, api._askers):
         for _ in range(threads_._max_workers):
             threads_.submit(over.wait, 60)

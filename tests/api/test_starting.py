@@ -6,7 +6,7 @@ import pytest
 from fake_backend import FakeBackend, program
 
 from supervisor.api import starting
-from supervisor.model.codes import ABNORMAL_TERMINATION, NOT_RUNNING, SPAWN_ERROR, SUCCESS
+from supervisor.model.codes import ABNORMAL_TERMINATION, BAD_NAME, NOT_RUNNING, SPAWN_ERROR, SUCCESS
 
 LONG_S = 60.0  # seen in the same condition for so long: it must not make an old attempt a new one
 
@@ -40,6 +40,27 @@ def test_the_attempt_from_before_a_restart_is_no_answer(phase):
 )
 def test_the_attempt_that_was_asked_for(phase, known, told):
     assert said(phase, attempt=5, **known) == told
+
+
+def test_one_without_a_process_is_not_waited_for_for_ever():
+    backend = FakeBackend()
+    backend.add(program("Pong", "STARTING", attempt=5, pid=None))
+    told = asyncio.run(starting.wait_for_starts(backend.snapshot, {"Pong": 4}, [("Pong", SUCCESS, "accepted")], 0.0))
+    assert told == [("Pong", SUCCESS, "starting: no process yet, see status")]
+
+
+@pytest.mark.parametrize(("same_for_s", "told"), [(0.49, None), (0.5, ("Pong", BAD_NAME, "no such process"))])
+def test_one_that_is_removed_meanwhile(same_for_s, told):
+    assert starting.outcome("Pong", None, 4, same_for_s) == told
+
+
+@pytest.mark.parametrize(
+    ("phase", "text"),
+    [("QUEUED", "queued: starts by itself once a slot is free"), ("GATED", "gated, starts by itself: the disk is full")],
+)
+def test_one_that_waits_is_told_after_half_a_second(phase, text):
+    assert said(phase, attempt=4, why="the disk is full", same_for_s=0.5) == (SUCCESS, text)
+    assert said(phase, attempt=4, why="the disk is full", same_for_s=0.49) is None
 
 
 def test_a_restart_is_reported_with_the_new_attempt():

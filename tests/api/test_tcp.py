@@ -102,7 +102,10 @@ def test_the_password_lets_in_and_the_journal_says_who(port: Port, backend: Fake
      f"Basic {PASSWORD.encode().decode('latin-1')}", "Digest x", "x" * 9000],
     ids=["none", "empty", "half", "no base64", "password", "user", "no password", "no token", "token", "plain", "digest", "long"],
 )  # fmt: skip
-def test_without_it_nothing_is_answered_but_401(port: Port, backend: FakeBackend, wrong: str | None) -> None:
+def test_without_it_nothing_is_answered_but_401(
+    port: Port, backend: FakeBackend, wrong: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "REST_S", 60.0)  # a busy machine may send the body late
     for target, body in (
         ("/api/v1/status", None),
         ("/", None),
@@ -237,7 +240,7 @@ def test_a_port_that_is_taken_is_told_and_tried_again(
             view = server.tcp.view()
             assert view is not None
             assert view["listen"] == f"127.0.0.1:{number}"
-            assert "Address already in use" in view["error"]
+            assert view["error"].startswith("Address already in use")
             assert call(socket_path, "/api/v1/status")[0] == 200
             taken.close()
             until(lambda: not (server.tcp.view() or {})["error"], "the port")
@@ -270,7 +273,8 @@ def test_both_kinds_of_addresses(backend: FakeBackend, socket_path: Path) -> Non
 # --- crowds ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_crowd_on_the_port_leaves_the_control_socket_alone(port: Port) -> None:
+def test_a_crowd_on_the_port_leaves_the_control_socket_alone(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HEAD_S", 1e9)  # none has to go because a busy machine takes its time
     allow_open_files(2_200)
     slow = b"POST /api/v1/ask HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9999\r\n\r\n"
     crowd = []

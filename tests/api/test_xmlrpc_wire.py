@@ -75,6 +75,35 @@ def test_whatever_is_wrong_there_is_one_error(body: bytes) -> None:
         wire.parse(body)
 
 
+CALL = b"<methodCall><methodName>%s</methodName></methodCall>"
+LEVELS = b"<value><array><data>" * 20 + b"<value/>" + b"</data></array></value>" * 20
+NESTED = b"<methodCall><methodName>a</methodName><params><param>%s</param></params></methodCall>"
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (CALL % b"", "this is no XML-RPC call: it names no method"),
+        (CALL % (b"x" * 201), "this is no XML-RPC call: it names no method"),
+        (LAUGHS, "a document type is declared; XML-RPC has none"),
+        (b"<x>" * 65, "its elements are more than 64 deep"),
+    ],
+)
+def test_what_is_wrong_is_said(body: bytes, told: str) -> None:
+    with pytest.raises(wire.Malformed) as refused:
+        wire.parse(body)
+    assert str(refused.value) == told
+
+
+def test_a_long_name_and_many_levels_are_read() -> None:
+    assert wire.parse(CALL % (b"x" * 200)) == ("x" * 200, ())
+    name, (value,) = wire.parse(NESTED % LEVELS)
+    depth = 0
+    while isinstance(value, list):
+        (value,), depth = value, depth + 1
+    assert (name, depth) == ("a", 20), "64 levels of elements"
+
+
 PIECES = st.sampled_from(
     [
         b"<methodCall>", b"</methodCall>", b"<methodName>", b"</methodName>", b"<params>", b"</params>", b"<param>", b"</param>",
@@ -115,5 +144,5 @@ def test_every_text_can_be_sent(text: str) -> None:
 def test_numbers_are_kept_within_what_xml_rpc_has() -> None:
     ((got,), _) = xmlrpc.client.loads(wire.answer([2**40, -(2**40), True, 1.5, codes.FAILED]))
     assert got == [2**31 - 1, -(2**31), True, 1.5, 30]
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"^XML-RPC cannot carry None$"):
         wire.answer(None)

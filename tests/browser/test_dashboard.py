@@ -217,6 +217,31 @@ def test_an_action_asks_names_what_happens_and_shows_the_answer(opened: Any, ser
     page.get_by_role("dialog").get_by_text("Pong-s3: started").wait_for()
 
 
+def test_what_starts_again_by_itself_can_be_stopped(opened: Any, served: Any) -> None:
+    """A program in a crash loop had only Start."""
+    application, _ = served
+    page = opened().page
+    for _ in range(6):  # the first restart comes at once
+        application.within(lambda: application.host.ends("Breakout-s2", code=1, last_lines=("gone",), after_s=0.5))
+        if application.host.core.state.programs["Breakout-s2"].phase.value == "BACKOFF":
+            break
+        application.run(2.0)
+    page.get_by_role("row", name=re.compile("Breakout-s2 restarts soon")).wait_for()
+    page.get_by_role("button", name="Breakout-s2", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    assert dialog.get_by_role("button", name="Start …").count() == 1
+    dialog.get_by_role("button", name="Stop …").click()
+    dialog.get_by_role("button", name="Stop Breakout-s2").click()
+    dialog.get_by_role("status").get_by_text("Breakout-s2: stopped").wait_for()
+    dialog.get_by_role("button", name="Close").last.click()
+    page.get_by_role("row", name=re.compile("Breakout-s2 stopped")).wait_for()
+    page.get_by_role("button", name="Breakout-s2", exact=True).click()
+    assert dialog.get_by_role("button", name="Stop …").count() == 0
+    dialog.get_by_role("button", name="Start …").click()
+    dialog.get_by_role("button", name="Start Breakout-s2").click()
+    dialog.get_by_text("Breakout-s2: started").wait_for()
+
+
 def test_a_level_is_pinned_and_unpinned(opened: Any, served: Any) -> None:
     application, _ = served
     page = opened().page
@@ -244,6 +269,19 @@ def test_a_refusal_is_shown(opened: Any) -> None:
     page.route("**/api/v1/backup", lambda route: route.fulfill(status=503, json={"error": "the disk is full <b>now</b>"}))
     page.get_by_role("button", name="Back up Qbert").click()
     page.get_by_role("dialog").locator("p.trouble", has_text="the disk is full <b>now</b>").wait_for()
+
+
+@pytest.mark.complains  # the browser itself reports each answer 503
+def test_figures_that_cannot_be_renewed_say_so(opened: Any) -> None:
+    """The status goes on while the journal cannot be read: old figures looked like new ones."""
+    page = opened().page
+    says(page, "next", "would have kept")
+    says(page, "cost", "useful")
+    for name in ("report", "cost"):
+        page.route(f"**/api/v1/{name}?*", lambda route: route.fulfill(status=503, json={"error": "this cannot be read now"}))
+    page.evaluate("async () => (await import(document.querySelector('script[type=module]').src)).renew('report', 'cost')")
+    says(page, "next", "^Next Report: this cannot be read now .* would have kept")
+    says(page, "cost", "^Cost Cost: this cannot be read now .* useful")
 
 
 # --- for everybody ---------------------------------------------------------------------------------------------------------

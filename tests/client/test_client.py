@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import re
@@ -10,12 +12,15 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 import uuid
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIENT = ROOT / "client"
@@ -26,7 +31,8 @@ from extralife.run import Run  # noqa: E402
 
 from supervisor.adapters.process.checkpoints import survey, verify  # noqa: E402
 from workers import contract  # noqa: E402
-from workers.contract import Control, ControlWriter, read_beat  # noqa: E402
+from workers.contract import Control  # noqa: E402
+from workers.daemon_side import ControlWriter, read_beat  # noqa: E402
 
 COUNTER = """
 import sys, time
@@ -134,10 +140,10 @@ def test_the_daemon_its_workers_and_the_client_have_one_contract(tmp_path):
         about = next(name for name in archive.namelist() if name.endswith("METADATA"))
         assert "Requires-Dist" not in archive.read(about).decode()
     (source,) = (tmp_path / "client").glob("*.tar.gz")
-    unpacked = tmp_path / "unpacked"
-    shutil.unpack_archive(source, unpacked)
-    for name in SHARED:
-        assert next(unpacked.glob(f"*/extralife/{name}")).read_bytes() == (ROOT / "workers" / name).read_bytes()
+    with tarfile.open(source) as archive:
+        files = {member.name.partition("/")[2]: member for member in archive}
+        for name in SHARED:
+            assert archive.extractfile(files[f"extralife/{name}"]).read() == (ROOT / "workers" / name).read_bytes()
 
 
 def test_it_counts_saves_and_resumes_on_each_python_without_a_daemon(tmp_path):
@@ -267,6 +273,45 @@ def test_what_the_daemon_says_for_this_start(around):
     assert (beat.batch_size, beat.num_envs) == (16, 32)
 
 
+def test_steps_and_means_may_be_numbers_of_numpy_or_whole_floats(around, capfd):
+    """`total=1e6` is common, and so is the mean of an array of float32: neither may cost the reports or a checkpoint."""
+    run = around.run(total=1e3)
+    for step, mean in ((np.int64(5), np.float32(1.5)), (6.0, torch.tensor(2.5)), (torch.tensor(7), np.float64(3.5))):
+        run.step(step, loss=0.5)
+        assert (read_beat(around.beat_file).env_steps, read_beat(around.beat_file).target) == (int(step), 1000)
+        with run.checkpoint(step, mean_return=mean) as directory:
+            (directory / "model").write_text("weights")
+        found = around.run(total=1e3).restore()
+        assert (found.step, found.mean_return) == (int(step), float(mean))
+    endless = around.run(total=float("inf"))
+    endless.step(8)
+    assert (read_beat(around.beat_file).env_steps, read_beat(around.beat_file).target) == (8, contract.UNKNOWN)
+    for row in range(100):
+        run.step(np.int64(1000 + row), loss=float("nan"))
+    assert (around.reports()[-1]["kind"], around.reports()[-1]["step"]) == ("diverged", 7)
+    assert "was not reported" not in capfd.readouterr().err
+
+
+def test_a_step_that_is_no_whole_number_costs_the_checkpoint_and_not_the_training(around, capfd):
+    run = around.run(total=100)
+    for wrong in (5.5, -1, "seven", None, float("nan")):
+        run.step(3)
+        run.step(wrong)
+        assert not run.should_save()
+        with run.checkpoint(wrong, mean_return="high") as directory:
+            (directory / "model").write_text("weights")
+        assert run.at == 3
+    assert survey(around.run_dir) == []
+    assert [each["kind"] for each in around.reports()] == ["checkpoint_failed"], "once"
+    save(run, 10)
+    with run.checkpoint(11, mean_return="high") as directory:
+        (directory / "model").write_text("weights")
+    assert [each.env_steps for each in survey(around.run_dir)] == [11, 10]
+    said = capfd.readouterr().err
+    assert "extralife: no checkpoint is saved: the step must be a whole number, at least 0, not 5.5" in said
+    assert "'high' as mean_return, which is no number" in said
+
+
 # --- who speaks ----------------------------------------------------------------------------------------------------------
 
 
@@ -336,6 +381,19 @@ def test_another_identity_is_refused_for_good(around, capfd):
         around.run(identity={"net": [128]}).restore()
     assert left.value.code == contract.EXIT_CONFIG
     assert "has net [64], this run has net [128]" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", [float("inf"), np.int64(3), Path("/data")])
+def test_an_identity_that_no_checkpoint_can_hold_is_refused_before_the_training(around, capfd, wrong):
+    with pytest.raises(SystemExit) as left:
+        around.run(identity={"clip": wrong})
+    assert left.value.code == contract.EXIT_CONFIG
+    run = around.run()
+    run.identity = {"clip": wrong}
+    with pytest.raises(SystemExit) as left:
+        run.restore()
+    assert left.value.code == contract.EXIT_CONFIG
+    assert capfd.readouterr().err.count("extralife: the identity must consist of values of JSON") == 2
 
 
 def test_without_one_whole_checkpoint_training_begins_and_says_why(around):
@@ -412,6 +470,49 @@ def test_two_processes_never_share_a_directory_without_a_daemon(tmp_path):
         first.communicate("\n")
 
 
+def test_a_beat_that_cannot_be_written_costs_the_reports_and_not_the_checkpoints(tmp_path, around, capfd):
+    """As in a container that has the state directory but not /run: the shim outside holds the lock of the run directory."""
+    with (around.run_dir / "lock").open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        run = around.run(EXTRALIFE_BEAT=str(tmp_path / "not here" / "beat"))
+        assert run.restore() is None
+        save(run, 10)
+        assert around.run().restore().step == 10
+        (around.run_dir / "fence").write_text("f" * 32)
+        save(run, 20)
+        assert run.should_stop(), "the fence is the daemon's even so"
+    assert [each.env_steps for each in survey(around.run_dir)] == [10]
+    assert "progress cannot be reported to the daemon" in capfd.readouterr().err
+
+
+def test_a_full_tmpfs_costs_the_beats_and_not_the_training(tmp_path, around):
+    """Storing into a page that the file system cannot provide would be SIGBUS, at each start."""
+    full = tmp_path / "full"
+    full.mkdir()
+    say = "import extralife; r = extralife.init(9); r.restore(); r.step(3); print(r.supervised)"
+    fill = f"mount -t tmpfs -o size=16k tmpfs {full} && cat /dev/zero >{full}/all 2>/dev/null"
+    env = {**os.environ, **around.environ, contract.ENV_BEAT: str(full / "beat"), "PYTHONPATH": str(CLIENT)}
+    inside = ["unshare", "-rm", "sh", "-c", f'{fill}; test -s {full}/all || exit 99; exec "$0" -c "$1"', sys.executable, say]
+    try:
+        done = subprocess.run(inside, env=env, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("this box has no unshare")
+    if "unshare" in done.stderr or done.returncode == 99:
+        pytest.skip("this box allows no mount")
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
+    assert "progress cannot be reported to the daemon: [Errno 28] No space left on device" in done.stderr
+
+
+def test_a_file_system_without_locks_can_hold_checkpoints(tmp_path, capfd, monkeypatch):
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    save(Run(100, {}, None, tmp_path, {}), 10)
+    assert Run(100, {}, None, tmp_path, {}).restore().step == 10
+    assert f"{tmp_path} cannot be locked (Function not implemented)" in capfd.readouterr().err
+
+
 def test_a_sigterm_while_python_ends_is_no_death(tmp_path):
     """The daemon's request may be seen in the loop before its signal comes, and Python has put the default back by then."""
     late = (
@@ -472,10 +573,31 @@ def test_sigterm_asks_to_save_first_and_then_to_leave_and_an_earlier_handler_sti
     assert read_beat(around.beat_file).phase is contract.WorkerPhase.LEAVING
 
 
+def code_of_leave(run: Run) -> int:
+    with pytest.raises(SystemExit) as left:
+        run.leave()
+    return left.value.code
+
+
 def test_a_script_that_never_asks_to_save_stops_at_once(around):
     run = around.run(total=100)
     around.asks(leave_by_ns=contract.now_ns() + 10**10)
     assert run.should_stop()
+    around.asks()
+    assert code_of_leave(run) == contract.EXIT_LEFT, "a request that is taken back later was one"
+
+
+def test_a_script_that_ends_by_itself_is_done_and_a_rank_that_leaves_with_another_is_not(around):
+    early = around.run(total=100)
+    early.step(40)
+    assert code_of_leave(early) == contract.EXIT_DONE, "an early stop would stop again after each start"
+    other = around.run(total=100)
+    other.step(40)
+    other.stop()
+    assert other.should_stop()
+    assert code_of_leave(other) == contract.EXIT_LEFT
+    other.step(100)
+    assert code_of_leave(other) == contract.EXIT_DONE
 
 
 def test_where_it_stands_is_written_when_the_daemon_wants_to_know(tmp_path, around):

@@ -35,10 +35,20 @@ def test_of_two_with_the_same_name_the_one_in_the_file_wins(place):
 
 
 def test_a_file_that_cannot_be_read_costs_its_own_program(place):
-    path = add(place, "Asterix", "[program.Breakout]\n")
+    wrong = add(place, "Asterix", "[program.Breakout]\n")
+    large = add(place, "Breakout", "[program.Breakout]\n" + "#" * (1 << 18))
     add(place, "Qbert", "[program.Qbert]\n")
     loaded = place.load(PONG)
     assert [spec.name for spec in loaded.settings.programs] == ["Pong", "Qbert"]
     assert loaded.warnings == (
-        f"{path}: left out: it is not the section [program.Asterix]; add the program again with `supervisorctl run`",
+        f"{wrong}: left out: it is not the section [program.Asterix]; add the program again with `supervisorctl run`",
+        f"{large}: left out: it is too large for a section; add the program again with `supervisorctl run`",
     )
+
+
+def test_a_section_may_be_just_as_large_as_the_limit(place):
+    section = "[program.Breakout]\n"
+    add(place, "Breakout", section + "#" * ((1 << 18) - len(section)))
+    loaded = place.load(PONG)
+    assert [spec.name for spec in loaded.settings.programs] == ["Breakout", "Pong"]
+    assert loaded.warnings == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,21 @@ def test_a_running_daemon_keeps_its_directories(place: Place) -> None:
     assert taken.paths == running.paths
     assert (taken.daemon.sample_period_s, taken.daemon.log_backups) == (1.0, 0)
     assert (taken.level, taken.programs) == (new.level, new.programs)
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_a_running_daemon_keeps_the_kind_of_its_launcher(place: Place, *, swap: bool) -> None:
+    """With processes it would take itself for a cluster's, and leave them behind at SIGTERM; with jobs it would end them."""
+    texts = [BASE, BASE.replace("slots = 2", 'slots = 2\n[launcher]\nkind = "slurm"\ncpus = 8')]
+    running, new = (place.settings(text) for text in (reversed(texts) if swap else texts))
+    found = config.diff(running, new)
+    assert found.restart == ("launcher.kind", "launcher.cpus")
+    assert not [key for key in found.settings if key.startswith("launcher.")]
+    taken = config.applicable(running, new)
+    assert taken.launcher == running.launcher
+    more = replace(running, launcher=replace(running.launcher, cpus=5))
+    assert config.applicable(running, more).launcher.cpus == 5
+    assert config.diff(running, more).settings == ("launcher.cpus",)
 
 
 @pytest.mark.parametrize(

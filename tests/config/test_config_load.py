@@ -16,6 +16,7 @@ from tools import MEMORY_DIR
 from supervisor import config, places
 from supervisor.config.cores import usable_cores
 from supervisor.config.source import lines
+from supervisor.config.whole_input import ConfigInput
 from supervisor.model.settings import Paths, Progress, Settings
 from workers import args, contract
 from workers.options import OPTIONS
@@ -239,17 +240,17 @@ def test_a_service_is_not_judged_and_waits_for_nothing(place: Place) -> None:
 @pytest.mark.parametrize(
     ("keys", "says"),
     [
-        ('command = "no-such-program-anywhere"', "command: no-such-program-anywhere is not found"),
-        ('command = "sleep 1"\ndirectory = "/nowhere"', "directory: /nowhere does not exist"),
-        ('command = "./run.sh"', "command: ./run.sh is not found, or not executable"),
+        (
+            'command = "no-such-program-anywhere"',
+            "line 2: program.x.command: no-such-program-anywhere is not found, or not executable (yet)",
+        ),
+        ('command = "sleep 1"\ndirectory = "/nowhere"', "line 3: program.x.directory: /nowhere does not exist (yet)"),
+        ('command = "./run.sh"', "line 2: program.x.command: ./run.sh is not found, or not executable (yet)"),
     ],
 )
 def test_what_may_come_right_is_a_warning(place: Place, keys: str, says: str) -> None:
     """A disk that is mounted later must not keep every other program from training."""
-    loaded = place.load(f"[program.x]\n{keys}\n")
-    (warning,) = loaded.warnings
-    assert says in warning
-    assert f"{place.file}, line " in warning
+    assert place.load(f"[program.x]\n{keys}\n").warnings == (f"{place.file}, {says}",)
 
 
 def test_a_relative_state_directory_is_a_warning(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,7 +258,9 @@ def test_a_relative_state_directory_is_a_warning(place: Place, monkeypatch: pyte
     del place.environ["EXTRALIFE_STATE_DIR"]
     loaded = place.load('[daemon]\nstate_dir = "here"\n[program.Pong]\n')
     assert loaded.settings.paths.state_dir == str(place.directory / "here")
-    assert "write an absolute path" in loaded.warnings[0]
+    assert loaded.warnings == (
+        f"{place.file}, line 2: daemon.state_dir = 'here' depends on where extralife is started; write an absolute path",
+    )
 
 
 # --- explain ----------------------------------------------------------------------------------------------------------------
@@ -295,10 +298,13 @@ def test_money_and_backups(place: Place) -> None:
     place.environ["EXTRALIFE_USD_PER_HOUR"] = "2.25"
     assert place.load(body).settings.cost.usd_per_hour == 2.25
     wrong = body.replace("weekly sun 03:30", "every sunday").replace("1.5", "-1")
-    with pytest.raises(config.ConfigError) as told:
-        place.load(wrong)
-    assert 'backup.calendar must be "off", "hourly", "daily HH:MM"' in str(told.value)
-    assert "cost.usd_per_hour" in str(told.value)
+    assert place.errors(wrong) == [
+        (
+            'FILE, line 4: backup.calendar must be "off", "hourly", "daily HH:MM" or "weekly DAY HH:MM" such as '
+            "\"weekly sun 03:30\", not 'every sunday'"
+        ),
+        "FILE, line 2: cost.usd_per_hour must be at least 0, not -1.0",
+    ]
 
 
 def test_every_part_of_the_settings_has_a_section() -> None:
@@ -402,6 +408,50 @@ def test_what_the_launcher_leaves_to_a_worker(place: Place, monkeypatch: pytest.
         assert env[contract.ENV_PROGRAM] == name
 
 
+def test_what_a_program_that_runs_the_daemon_has_reaches_no_worker(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that inherited the speaker of another would report nothing and save nothing."""
+    from supervisor.adapters.process.processes import worker_env
+
+    of_another = (contract.SPEAKER_ENV, contract.ENV_ROLLBACKS, contract.ENV_RESUME)
+    for name in of_another:
+        monkeypatch.setenv(name, "1")
+    program = place.program("x", '[program.x]\ncommand = "sleep 1"\n')
+    assert not worker_env(Paths("/s", "/r"), program, 1, "0" * 32, "1" * 32).keys() & set(of_another)
+
+
 def test_a_key_that_programs_of_all_kinds_have_comes_from_its_line(place: Place) -> None:
     loaded = place.load("[program.Pong]\npriority = 3\n")
     assert str(loaded.origins["program.Pong.priority"]).endswith("extralife.toml:2")
+
+
+# --- what is kept of a good one ----------------------------------------------------------------------------------------------
+
+
+def test_the_input_comes_back_from_its_text() -> None:
+    whole = ConfigInput("/etc/x.toml", "[program.Pong]\n", {"RL_LR": "0.1"}, {"slots": "3"})
+    assert ConfigInput.from_json(whole.to_json()) == whole
+    assert ConfigInput.from_json(ConfigInput().to_json()) == ConfigInput()
+    assert repr(whole) == "ConfigInput(path='/etc/x.toml', flags={'slots': '3'})", "texts and variables may be secrets"
+
+
+NO_INPUT = "it is not what a configuration was made from"
+NO_TEXT = "a text in it is not a string"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[]", NO_INPUT),
+        ('{"path": null, "text": "", "environ": {}}', NO_INPUT),
+        ('{"path": null, "text": "", "environ": {}, "flags": {}, "more": 1}', NO_INPUT),
+        ('{"path": null, "text": "", "environ": [], "flags": {}}', "its environ is not a table"),
+        ('{"path": null, "text": "", "environ": {}, "flags": ""}', "its flags is not a table"),
+        ('{"path": 4, "text": "", "environ": {}, "flags": {}}', NO_TEXT),
+        ('{"path": null, "text": null, "environ": {}, "flags": {}}', NO_TEXT),
+        ('{"path": null, "text": "", "environ": {"RL_LR": 1}, "flags": {}}', NO_TEXT),
+        ('{"path": null, "text": "", "environ": {}, "flags": {"slots": 3}}', NO_TEXT),
+    ],
+)
+def test_a_text_that_is_no_input_is_refused(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=f"^{why}$"):
+        ConfigInput.from_json(text)

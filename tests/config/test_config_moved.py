@@ -46,7 +46,21 @@ def test_the_way_to_an_sftp_server_is_this_box_s():
     assert tomllib.loads(moved(text, wanted))["offsite"]["sftp_command"] == "ssh -i /new/key"
 
 
-@pytest.mark.parametrize("text", ['daemon = { state_dir = "/old" }\n', '[daemon]\nstate_dir = """\n/old"""\n', "[daemon"])
-def test_an_odd_form_is_refused(text):
-    with pytest.raises(NotMoved):
+BY_HAND = (
+    "set daemon.state_dir, daemon.runtime_dir, offsite.repository, offsite.sftp_command, offsite.password_file by hand: it is "
+    "written in a form that cannot be edited automatically"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('daemon = { state_dir = "/old" }\n', BY_HAND),
+        ('[daemon]\nstate_dir = """\n/old"""\n', BY_HAND),
+        ("[daemon", "it is not valid TOML: Expected ']' at the end of a table declaration (at end of document)"),
+    ],
+)
+def test_an_odd_form_is_refused(text, why):
+    with pytest.raises(NotMoved) as refused:
         moved(text, WANTED)
+    assert str(refused.value) == why

@@ -19,7 +19,7 @@ def test_a_name_that_could_mislead_refuses_the_whole_file(tmp_path: Path, name: 
     key = json.dumps(name).replace("\x7f", "\\u007f")
     errors = Place(tmp_path).errors(f'[program.Pong]\n[program.{key}]\ncommand = "sleep 1"\n')
     assert len(errors) == 1
-    assert "a program's name is 1 to 64 letters, digits, _ . -, not beginning with . or -" in errors[0]
+    assert errors[0].endswith(": a program's name is 1 to 64 letters, digits, _ . -, not beginning with . or -")
     assert errors[0].startswith("FILE, line 2: ")
     assert errors[0].isprintable()
     assert len(errors[0]) < 400
@@ -31,5 +31,6 @@ def test_ordinary_names_are_taken(tmp_path: Path, name: str) -> None:
 
 
 def test_all_is_everybody(tmp_path: Path) -> None:
-    (error,) = Place(tmp_path).errors('[program.all]\ncommand = "sleep 1"\n')
-    assert "`all` means every program" in error
+    assert Place(tmp_path).errors('[program.all]\ncommand = "sleep 1"\n') == [
+        "FILE, line 1: program.all: `all` means every program; choose another name"
+    ]

@@ -41,22 +41,61 @@ def test_patterns(place: Place, glob: str) -> None:
         ("checkpoint_glob = ''", 'checkpoint_glob needs a pattern such as "checkpoints/*.pt"'),
         ("checkpoint_glob = './/'", 'checkpoint_glob needs a pattern such as "checkpoints/*.pt"'),
         ("checkpoint_glob = 7", "checkpoint_glob must be a string without NUL, not 7"),
-        ('checkpoint_glob = "a\\u0000"', "checkpoint_glob must be a string without NUL"),
-        ("checkpoint_glob = '../*.pt'", "checkpoint_glob must not hold \"..\", as '../*.pt' does; begin it with / to name"),
-        ("checkpoint_glob = '~/a/*.pt'", "checkpoint_glob is relative to the directory, and ~ is an ordinary name there"),
-        ("checkpoint_glob = 'runs/**'", "checkpoint_glob may hold ** once, as a directory of its own and not at the end"),
-        ("checkpoint_glob = 'a/**/b/**/c'", "checkpoint_glob may hold ** once"),
-        ("checkpoint_glob = 'a/b**/c'", "checkpoint_glob may hold ** once"),
+        ('checkpoint_glob = "a\\u0000"', "checkpoint_glob must be a string without NUL, not 'a\\x00'"),
+        (
+            "checkpoint_glob = '../*.pt'",
+            "checkpoint_glob must not hold \"..\", as '../*.pt' does; begin it with / to name another directory",
+        ),
+        (
+            "checkpoint_glob = '~/a/*.pt'",
+            "checkpoint_glob is relative to the directory, and ~ is an ordinary name there; write the path in '~/a/*.pt' out",
+        ),
+        (
+            "checkpoint_glob = 'runs/**'",
+            'checkpoint_glob may hold ** once, as a directory of its own and not at the end, such as "runs/**/*.ckpt"',
+        ),
+        (
+            "checkpoint_glob = 'a/**/b/**/c'",
+            'checkpoint_glob may hold ** once, as a directory of its own and not at the end, such as "runs/**/*.ckpt"',
+        ),
+        (
+            "checkpoint_glob = 'a/b**/c'",
+            'checkpoint_glob may hold ** once, as a directory of its own and not at the end, such as "runs/**/*.ckpt"',
+        ),
         (f"checkpoint_glob = '{'a/' * 17}b'", "checkpoint_glob has 18 directories, at most 16 are looked through"),
-        ("checkpoint_step = '(x)'", "checkpoint_step: has no effect without checkpoint_glob; set it such as"),
-        ("checkpoint_glob = 'a'\ncheckpoint_step = 'x'", "checkpoint_step has no group for the number; write it in"),
-        ("checkpoint_glob = 'a'\ncheckpoint_step = '(x+)+'", "checkpoint_step repeats what holds a repetition"),
+        (
+            "checkpoint_step = '(x)'",
+            'checkpoint_step: has no effect without checkpoint_glob; set it such as "checkpoints/*.pt", or remove this',
+        ),
+        (
+            "checkpoint_glob = 'a'\ncheckpoint_step = 'x'",
+            "checkpoint_step has no group for the number; write it in parentheses, such as step=(\\d+)",
+        ),
+        (
+            "checkpoint_glob = 'a'\ncheckpoint_step = '(x+)+'",
+            "checkpoint_step repeats what holds a repetition or a choice, which can take for ever; try step=(\\d+)",
+        ),
         ("checkpoint_glob = 'a'\ncheckpoint_step = 7", "checkpoint_step must be a string without NUL, not 7"),
-        ("checkpoint_glob = 'a'\ncheckpoint_check = 7", "checkpoint_check must be a string or a list of strings, such as"),
-        ("checkpoint_glob = 'a'\ncheckpoint_check = []", "checkpoint_check names no program; write it such as"),
-        ("checkpoint_glob = 'a'\ncheckpoint_check = [7]", "checkpoint_check must be a string or a list of strings"),
-        ("checkpoint_glob = 'a'\ncheckpoint_check = 'a \"'", "checkpoint_check cannot be split into words: No closing"),
-        ("checkpoint_glob = 'a'\ncheckpoint_check_timeout_s = 5", "checkpoint_check_timeout_s has no effect without"),
+        (
+            "checkpoint_glob = 'a'\ncheckpoint_check = 7",
+            'checkpoint_check must be a string or a list of strings, such as ["python", "check.py"], not 7',
+        ),
+        (
+            "checkpoint_glob = 'a'\ncheckpoint_check = []",
+            'checkpoint_check names no program; write it such as ["python", "check.py"]: the path is added at its end',
+        ),
+        (
+            "checkpoint_glob = 'a'\ncheckpoint_check = [7]",
+            'checkpoint_check must be a string or a list of strings, such as ["python", "check.py"], not [7]',
+        ),
+        (
+            "checkpoint_glob = 'a'\ncheckpoint_check = 'a \"'",
+            "checkpoint_check cannot be split into words: No closing quotation; close the quotation or give a list of strings",
+        ),
+        (
+            "checkpoint_glob = 'a'\ncheckpoint_check_timeout_s = 5",
+            "checkpoint_check_timeout_s has no effect without checkpoint_check; set that, or remove this",
+        ),
         (
             "checkpoint_glob = 'a'\ncheckpoint_check = 'a'\ncheckpoint_check_timeout_s = 0",
             "checkpoint_check_timeout_s must be a number of seconds, more than 0, not 0",
@@ -71,12 +110,15 @@ def test_patterns(place: Place, glob: str) -> None:
 )
 def test_mistakes(place: Place, lines: str, sentence: str) -> None:
     (error,) = place.errors(HEAD + lines)
-    assert f"program.mine.{sentence}" in error
+    assert error.partition(": ")[2] == f"program.mine.{sentence}"
+    assert error.startswith(f"FILE, line {3 + lines.count(chr(10))}: "), "the last line is the mistake"
 
 
 def test_a_built_in_game_has_its_own(place: Place) -> None:
     (error,) = place.errors("[program.Pong]\ncheckpoint_glob = 'a'")
-    assert "checkpoint_glob is for a program with a command" in error
+    assert error == (
+        "FILE, line 2: program.Pong.checkpoint_glob is for a program with a command; set command, or remove checkpoint_glob"
+    )
 
 
 def test_config_shows_where_each_came_from(place: Place) -> None:

@@ -109,6 +109,30 @@ def test_a_spawn_that_can_never_work_is_given_up_until_something_changes():
     assert core.phase("Pong") is Phase.STARTING
 
 
+def test_a_command_that_is_gone_although_it_has_run_is_tried_again():
+    """Its disk is mounted late after a reboot, or its environment is being installed again."""
+    core = Core(settings("Pong")).running("Pong")
+    core.later(60.0).reboot("boot-2")
+    alerts = []
+    for _ in range(8):
+        alerts += of(core.broke("Pong", error="no such file: '/data/venv/bin/python'", permanent=True), commands.WriteAlert)
+        assert core.phase("Pong") is Phase.BACKOFF
+        core.to_wake()
+    assert [each.notice.kind for each in alerts] == ["breaker"], "once, and not for a mount that is only slow"
+    assert alerts[0].notice.text.endswith("python'; it ran before, so it is tried again")
+    core.running("Pong")
+    assert core.phase("Pong") is Phase.RUNNING
+
+
+def test_a_command_that_is_gone_is_given_up_where_another_one_has_run():
+    core = Core(settings("Pong")).running("Pong")
+    core.load(settings(spec("Pong", digest="with a typo")))
+    core.ended("Pong", code=0)
+    decision = core.broke("Pong", error="no such file: '/data/venv/bin/pyhton'", permanent=True)
+    assert core.phase("Pong") is Phase.FATAL
+    assert [each.notice.kind for each in of(decision, commands.WriteAlert)] == ["fatal"]
+
+
 @pytest.mark.parametrize(
     ("verb", "after"), [("stop", Phase.STOPPED), ("restart", Phase.STARTING)]
 )  # fmt: skip

@@ -69,10 +69,10 @@ def test_a_program_that_could_not_be_saved_is_named_and_an_alert():
     assert fact.why == f"backup {name} lacks Qbert: 1 program, 2.0 MB (link); Qbert could not be saved: x is no name"
     assert fact.missed == {"Qbert": "x is no name"}
     assert [(end.name, end.ok, end.text) for end in core.state.backups.ends] == [(name, False, fact.why)]
-    assert [command.notice.kind for command in of(made, commands.Tell)] == ["backup"]
+    assert [command.notice.kind for command in of(made, commands.WriteAlert)] == ["backup"]
     name, _, _ = reply(ask(core.later(10_000.0), Verb.BACKUP))
     failed = core.give(BackupMade(core.now_s, name, "the disk is full"))
-    assert [command.notice.kind for command in of(failed, commands.Tell)] == ["backup"]
+    assert [command.notice.kind for command in of(failed, commands.WriteAlert)] == ["backup"]
 
 
 def test_a_backup_that_fails_says_why():
@@ -101,6 +101,18 @@ def test_the_calendar_is_answered_once():
     assert (fact.cause, fact.programs, fact.due_wall_s) == ("calendar", ("Pong", "Qbert"), wall_s + 0.5)
     assert fact.name.endswith("-calendar")
     assert kinds(core.give(BackupDue(core.now_s, wall_s + 0.5))) == []
+
+
+def test_a_clock_that_was_years_ahead_does_not_end_the_nightly_backups():
+    """A box boots in 2036 and makes its backup; then the network sets its clock."""
+    core = running()
+    right_s, core.wall_offset_s = core.wall_offset_s, core.wall_offset_s + 10 * 365 * 86_400.0
+    ahead = core.give(BackupDue(core.later(1.0).now_s, core.wall_offset_s + 0.5))
+    core.give(BackupMade(core.now_s, of(ahead, commands.Backup)[0].name, "", {"Pong": 1}, 1, "copy"))
+    core.wall_offset_s = right_s
+    due_s = core.later(60.0).wall_offset_s + core.now_s - 1.0
+    assert of(core.give(BackupDue(core.now_s, due_s)), facts.BackupIntended), "the next night's"
+    assert kinds(core.give(BackupDue(core.now_s, due_s))) == [], "and once"
 
 
 def test_the_calendar_asks_for_nothing_where_there_is_nothing():

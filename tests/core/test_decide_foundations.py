@@ -98,7 +98,7 @@ def test_what_the_loop_restored_comes_first_and_is_an_alert():
     core.memory = replace(core.memory, restored=restored)
     decision = core.woke()
     assert decision.facts[0] == restored
-    assert [told.notice.kind for told in of(decision, commands.Tell)] == ["journal"]
+    assert [told.notice.kind for told in of(decision, commands.WriteAlert)] == ["journal"]
     assert core.memory.restored is None
 
 
@@ -106,7 +106,9 @@ def test_alerts_say_trouble_and_its_end():
     core = begun()
     told = []
     for findings in ((DEAD,), (), (GONE,), ()):
-        told += [(each.notice.kind, each.notice.severity) for each in of(looked(core.later(1.0), *findings), commands.Tell)]
+        told += [
+            (each.notice.kind, each.notice.severity) for each in of(looked(core.later(1.0), *findings), commands.WriteAlert)
+        ]
     assert told == [("foundation", "critical"), ("foundation", "info"), ("foundation", "warning")]
 
 

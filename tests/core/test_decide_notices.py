@@ -73,7 +73,7 @@ def test_two_minutes_are_used_to_the_last_second():
     assert fact.why == "aws announces that this box ends in 2 min: spot terminate"
     assert fact.leave_at_s == core.now_s + 120.0 - 3.0 - 6.0 - 5.0, "the longest save, a copy, and five seconds"
     assert asked_to_save(told) == ["Pong", "Qbert"], "who loses most first"
-    assert [each.notice.kind for each in of(told, commands.Tell)] == ["notice"]
+    assert [each.notice.kind for each in of(told, commands.WriteAlert)] == ["notice"]
     assert copies(told) == []
     assert of(told, commands.AskToLeave) == []
     ends = of(told, commands.TellEnd)
@@ -207,7 +207,7 @@ def test_the_file_goes_with_the_notice():
     assert of(core.later(1.0).woke(), commands.TellEnd) == [], "told once"
     over = read(core.later(1.0))
     assert [(each.program, each.why) for each in of(over, commands.TellEnd)] == [("Pong", ""), ("Qbert", "")]
-    assert core.memory.end_told == {}
+    assert core.memory.end_sent == {}
 
 
 def test_another_time_is_told_again():
@@ -224,8 +224,19 @@ def test_a_source_that_cannot_be_read_withdraws_nothing():
     read(core, notice)
     assert kinds(read(core.later(1.0), aws="it has not answered within 2 s")) == []
     view = notices_view(core.state, core.memory, now_s=core.now_s)
-    assert view["errors"] == {"aws": "it has not answered within 2 s"}
-    assert view["standing"][0]["left_s"] == 119.0
+    assert view == {
+        "standing": [
+            {
+                "source": "aws", "kind": "end", "what": "spot terminate", "wall_s": core.wall_offset_s + core.now_s - 1.0,
+                "left_s": 119.0, "leaves_s": 105.0,
+            }
+        ],
+        "errors": {"aws": "it has not answered within 2 s"},
+    }  # fmt: skip
+    core.later(110.0)
+    (late,) = notices_view(core.state, core.memory, now_s=core.now_s)["standing"]
+    assert (late["left_s"], late["leaves_s"]) == (9.0, 0.0)
+    core.now_s -= 110.0
     assert kinds(read(core.later(1.0), notice)) == [], "the same again says nothing new"
 
 
@@ -243,7 +254,9 @@ def test_a_box_that_is_still_there_goes_on_and_the_same_notice_counts_no_more():
     assert sorted(each.spec.name for each in of(over, commands.Spawn)) == ["Pong", "Qbert"]
     assert kinds(read(core.later(1.0), notice)) == []
     assert kinds(read(core.later(1.0))) == ["EndCalledOff"]
-    assert [each.notice.kind for each in of(core.last, commands.Tell)] == [], "of one that was over, nobody is told again"
+    assert [each.notice.kind for each in of(core.last, commands.WriteAlert)] == [], (
+        "of one that was over, nobody is told again"
+    )
     assert kinds(read(core.later(1.0), aws(core)))[0] == "EndAnnounced"
 
 
@@ -321,7 +334,7 @@ def test_the_end_of_the_box_is_preempted_and_held_against_no_level(orderly):
     )  # fmt: skip
     assert core.state.reboots_by_cause == {"preempted": 1}
     assert core.state.levels[core.state.level].reboots == 0
-    assert [each.notice.severity for each in of(back, commands.Tell) if each.notice.kind == "reboot"] == ["warning"]
+    assert [each.notice.severity for each in of(back, commands.WriteAlert) if each.notice.kind == "reboot"] == ["warning"]
     assert core.state.notices.standing == {}
     assert kinds(read(core, replace(aws(core), until_s=None)))[0] == "EndAnnounced", "another one"
 

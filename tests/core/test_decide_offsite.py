@@ -178,7 +178,7 @@ def test_a_copy_that_is_too_old_is_told_once_and_is_an_alert(first, error, why):
     told = core.later(since_s + 3600.0 - core.now_s).woke()
     (fact,) = of(told, facts.OffsiteLate)
     assert fact.why == why
-    assert [each.notice.kind for each in of(told, commands.Tell)] == ["offsite"]
+    assert [each.notice.kind for each in of(told, commands.WriteAlert)] == ["offsite"]
     assert of(core.later(600.0).woke(), facts.OffsiteLate) == []
     if not core.memory.offsite:
         core.later(900.0).woke()
@@ -208,6 +208,15 @@ def test_another_daemon_looks_first_and_copies_what_was_not_finished():
 # --- upkeep --------------------------------------------------------------------------------------------------------------
 
 
+def test_a_clock_that_was_years_ahead_does_not_end_the_checks_of_the_repository():
+    core = running()
+    right_s, core.wall_offset_s = core.wall_offset_s, core.wall_offset_s + 3650 * 86_400.0
+    core.give(OffsiteDue(core.now_s, "check", core.wall_offset_s + 0.5))
+    done(core, "check", due_wall_s=core.wall_offset_s + 0.5)
+    core.wall_offset_s = right_s
+    assert of(core.give(OffsiteDue(core.now_s, "check", right_s + 0.6)), commands.OffsiteTend)
+
+
 def test_the_calendars_are_answered_once_and_their_ends_are_on_record():
     core = running()
     wall_s = core.wall_offset_s
@@ -221,7 +230,7 @@ def test_the_calendars_are_answered_once_and_their_ends_are_on_record():
     assert of(ended, commands.OffsiteTend) == [commands.OffsiteTend("check", wall_s + 0.5)]
     failed = done(core, "check", "restic check: pack is damaged", due_wall_s=wall_s + 0.5)
     assert of(failed, facts.OffsiteFailed)[0].why == "the check of the repository failed: restic check: pack is damaged"
-    assert [each.notice.kind for each in of(failed, commands.Tell)] == ["offsite"]
+    assert [each.notice.kind for each in of(failed, commands.WriteAlert)] == ["offsite"]
     assert kinds(core.give(OffsiteDue(core.now_s, "check", wall_s + 0.5))) == []
     ask(core, "check")
     mended = done(core, "check")
@@ -252,7 +261,7 @@ def fenced():
 def test_a_box_on_which_another_has_taken_over_stops_its_programs_and_starts_none():
     core = fenced()
     assert kinds(core.last)[0] == "OffsiteFenced"
-    assert [each.notice.kind for each in of(core.last, commands.Tell)] == ["offsite"]
+    assert [each.notice.kind for each in of(core.last, commands.WriteAlert)] == ["offsite"]
     assert sorted(each.program for each in of(core.last, commands.AskToLeave)) == ["Pong", "Qbert"]
     assert kinds(done(core, error="the repository belongs to box bob")) == [], "the fence says it all"
     for name in ("Pong", "Qbert"):
@@ -400,8 +409,19 @@ def test_the_page_tells_age_size_and_error():
     core = copied(running())
     core.later(100.0).woke()
     found = offsite_view(core.state, core.settings, core.memory, now_s=core.now_s)
-    assert (found["age_s"], found["copied"]["cause"]) == (100.0, "period")
-    assert (found["copied"]["size_bytes"], found["error"]) == (2_000_000, "")
+    assert found == {
+        "age_s": 100.0, "late": False, "late_s": 3600.0, "every_s": 900.0,
+        "copied": {
+            "snapshot": "abc", "cause": "period", "wall_s": 0.0, "steps": {"Pong": 5}, "size_bytes": 2_000_000,
+            "sent_bytes": 0, "took_s": 0.0, "missed": {},
+        },
+        "doing": "", "asked": "", "error": "", "failures": 0, "generation": 1, "fence": None, "tended": {}, "ends": 2,
+        "ended": "copied off the box as abc: checkpoints of 1 program, 2.0 MB, 0.0 MB new, in 0 s", "ended_well": True,
+    }  # fmt: skip
+    lost = fenced()
+    view = offsite_view(lost.state, lost.settings, lost.memory, now_s=lost.now_s)
+    assert (view["doing"], view["ends"], view["ended_well"]) == ("copy", 3, False)
+    assert view["fence"] == {"box": "bob", "since_wall_s": 5.0}
     assert trouble(found) == ""
     assert trouble(None) == ""
     assert trouble({**found, "late": True}) == "the newest copy off the box is too old"

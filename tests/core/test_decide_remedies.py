@@ -6,7 +6,7 @@ import pytest
 from core_kit import Core, Phase, commands, facts, of, settings, signals, spec
 
 from supervisor.model.facts import Stamped
-from supervisor.model.inputs import Report
+from supervisor.model.inputs import Report, Survival
 from supervisor.model.settings import Level
 from supervisor.model.state import fold
 
@@ -47,6 +47,21 @@ def test_a_divergence_goes_back_to_an_older_checkpoint_with_other_chance():
 
 
 @pytest.mark.fault("nan")
+def test_a_roll_back_that_a_dead_daemon_only_recorded_is_carried_out_before_the_next_start():
+    """Otherwise it resumes from what it was to leave, and diverges or dies there again."""
+    core = trained(Core(settings("Pong")).running("Pong"), 100_000, 104_000)
+    diverge(core, None, 104_000)
+    decision = core.begin()
+    done = [each for each in decision.commands if isinstance(each, commands.RollBack | commands.Spawn)]
+    assert done[0] == commands.RollBack("Pong", 100_000)
+    assert [type(each) for each in done] == [commands.RollBack, commands.Spawn]
+    core.spawned("Pong")
+    assert core.program("Pong").roll_from is None
+    assert of(core.begin(core.survivor("Pong", Survival.ALIVE)), commands.RollBack) == [], "it may have saved since"
+    core.later(1.0).ended("Pong", code=1)
+    assert of(core.begin(), commands.RollBack) == [], "what was saved since is good"
+
+
 def test_the_second_roll_back_sets_aside_what_the_diverged_attempt_saved_itself():
     """It resumed at 90,000 and saved at 95,000: each goes at least one checkpoint further back than the one before."""
     core = trained(Core(settings("Pong")).running("Pong"), 100_000, 104_000)

@@ -23,6 +23,14 @@ def test_everything_has_a_place_of_its_own():
     assert all(path.startswith("/run/x/") for path in gone_after_a_reboot)
     every = [*durable, *gone_after_a_reboot]
     assert len(set(every)) == len(every)
+    assert [path.removeprefix("/var/lib/x/") for path in durable] == [
+        "journal.sqlite", "recording.sqlite", "alive", "reboot_alerts.log", "last-config", "extralife.log", "lock", "backups",
+        "offsite", "programs/Pong", "programs/Pong/stdout.log", "programs/Pong/stderr.log", "programs/Pong/attempts/3-ab",
+    ], "what an upgraded daemon finds again"  # fmt: skip
+    assert [path.removeprefix("/run/x/") for path in gone_after_a_reboot] == [
+        "supervisor.sock", "boot-marker", "beats/Pong.3.beat", "beats/Pong.3.control", "shims/Pong.json", "notify/Pong",
+        "beats/Pong.3.leave-by",
+    ], "where a worker of the daemon before writes"  # fmt: skip
     assert paths.attempt_dir("Pong", 3, "ab") != paths.attempt_dir("Pong", 4, "ab")
     assert paths.beat("Pong", 3) != paths.beat("Pong", 4), "an attempt never reads another's beat"
 

@@ -5,6 +5,7 @@ import enum
 import importlib.util
 import json
 import os
+import re
 import typing
 
 import pytest
@@ -61,41 +62,53 @@ def test_a_named_tuple_is_a_record_too_with_its_names():
     assert encoded(bird) == '{"leaf":{"colour":"red","weight":null},"heights_m":[1.5,2.0]}'
     assert decoded(Bird, encoded(bird)) == bird
     assert decoded(Bird, '{"leaf":{"colour":"red"},"wings":2}') == Bird(Leaf(Colour.RED)), "one field more, one less"
-    with pytest.raises(MalformedFact, match="a Bird is not whole"):
+    with pytest.raises(MalformedFact, match=r"^a Bird is not whole: .* missing 1 required positional argument: 'leaf'$"):
         decoded(Bird, "{}")
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "a Tree is not JSON"),
-        ("[" * 100_000, "a Tree is not JSON"),
-        ("[]", r"\[\] is not a Tree"),
-        ("{}", "a Tree is not whole"),
+        ("", "a Tree is not JSON: Expecting value: line 1 column 1 (char 0)"),
+        ("[]", "[] is not a Tree"),
+        ("{}", "a Tree is not whole: Tree.__init__() missing 1 required positional argument: 'leaf'"),
         ('{"leaf":{"colour":"blue"}}', "'blue' is no Colour"),
         ('{"leaf":{"colour":"red","weight":"1"}}', "'1' is not a number"),
-        ('{"leaf":{"colour":"red"},"pairs":[["a"]]}', r"\['a'\] is not a list of 2"),
+        ('{"leaf":{"colour":"red"},"pairs":[["a"]]}', "['a'] is not a list of 2"),
         ('{"leaf":{"colour":"red"},"pairs":["ab"]}', "'ab' is not a list of 2"),
         ('{"leaf":{"colour":"red"},"other":3}', "3 is not a Leaf"),
     ],
 )
 def test_what_is_no_snapshot_is_malformed(text, says):
-    with pytest.raises(MalformedFact, match=says):
+    with pytest.raises(MalformedFact, match=f"^{re.escape(says)}$"):
         decoded(Tree, text)
+
+
+def test_a_text_that_is_nested_without_end_is_no_json():
+    with pytest.raises(MalformedFact, match=r"^a Tree is not JSON: maximum recursion depth exceeded"):
+        decoded(Tree, "[" * 100_000)
 
 
 def test_a_field_more_or_less_is_no_matter():
     assert decoded(Tree, '{"leaf":{"colour":"red","height":3},"age":1}') == Tree(Leaf(Colour.RED))
 
 
-@pytest.mark.parametrize("weight", [float("nan"), object(), "heavy"])
-def test_what_would_not_come_back_is_refused(weight):
-    with pytest.raises(MalformedFact):
+@pytest.mark.parametrize(
+    ("weight", "says"),
+    [
+        (float("nan"), "a Tree that is not JSON: Out of range float values are not JSON compliant"),
+        (object(), "a Tree that is not JSON: Object of type object is not JSON serializable"),
+        ("heavy", "'heavy' is not a number"),
+    ],
+    ids=["nan", "object", "word"],
+)
+def test_what_would_not_come_back_is_refused(weight, says):
+    with pytest.raises(MalformedFact, match=f"^{re.escape(says)}"):
         encoded(Tree(Leaf(Colour.RED, weight)))
 
 
 def test_what_comes_back_as_something_else_is_refused():
-    with pytest.raises(MalformedFact, match="does not come back as it was"):
+    with pytest.raises(MalformedFact, match=r"^a Tree that does not come back as it was$"):
         encoded(Tree(Leaf(Colour.RED), pairs=[("a", 1.0)]))
 
 
@@ -104,7 +117,7 @@ def test_a_field_that_a_state_may_not_have_is_found_at_once():
     class Bad:
         either: int | str = 1
 
-    with pytest.raises(TypeError, match="a state cannot have a field of type"):
+    with pytest.raises(TypeError, match=r"^a state cannot have a field of type int \| str$"):
         decoded(Bad, "{}")
 
 
@@ -163,7 +176,7 @@ def test_what_was_lost_before_the_newest_snapshot_is_not_missed():
 
 def test_another_version_is_not_guessed_at():
     for version in (0, 2):
-        with pytest.raises(UnknownFact, match=f"fact Finished has version {version}, this extralife knows version 1"):
+        with pytest.raises(UnknownFact, match=f"^fact Finished has version {version}, this extralife knows version 1$"):
             decode("Finished", version, '{"why":"w","program":"p"}')
 
 

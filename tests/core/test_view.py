@@ -39,9 +39,13 @@ def test_every_phase_without_readings_is_shown_without_zeros(phase):
 
 def test_what_is_configured_for_a_program():
     shown = spec_view(spec("Pong", autostart=False, priority=7), settings("Pong"), in_use=False)
-    json.dumps(shown, allow_nan=False)
-    assert (shown["name"], shown["in_use"], shown["autostart"], shown["priority"]) == ("Pong", False, False, 7)
-    assert shown["stdout_log"].endswith("/Pong/stdout.log")
+    assert json.loads(json.dumps(shown, allow_nan=False)) == shown == {
+        "name": "Pong", "group": "Pong", "in_use": False, "argv": ["train", "Pong"], "directory": "", "priority": 7,
+        "autostart": False, "done_codes": [0], "stop_grace_s": 20.0, "start_timeout_s": None, "window_deaths": 8,
+        "stdout_log": "/state/programs/Pong/stdout.log", "stderr_log": "/state/programs/Pong/stderr.log",
+        "log_max_bytes": 50 * 2**20, "log_backups": 3, "start_s": None, "start_retries": None, "stop_signal": "TERM",
+        "redirect_stderr": False, "user": "", "socket": "/run/supervisor.sock",
+    }  # fmt: skip
 
 
 def test_the_logs_are_where_the_configuration_says():
@@ -251,3 +255,11 @@ def test_what_keeps_it_from_its_work():
     assert troubles(daemon) == []
     ill = daemon | {"journal": daemon["journal"] | {"error": "EIO"}, "foundations": [{"why": "the socket is gone"}]}
     assert troubles(ill) == ["the journal cannot be written: EIO", "the socket is gone"]
+    port = {"listen": "127.0.0.1:9001", "error": "Address already in use"}
+    far = daemon | {"http": port, "cluster": {"error": "timeout"}, "offsite": {"fence": {"box": "bob"}}}
+    assert troubles(far) == [
+        "box bob has taken over these trainings, so no program runs here",
+        "the TCP port 127.0.0.1:9001 of [http] is not open: Address already in use",
+        "the cluster does not answer: timeout",
+    ]
+    assert troubles(daemon | {"http": port | {"error": ""}, "cluster": {"error": ""}}) == []

@@ -15,17 +15,33 @@ from pathlib import Path
 import pytest
 import test_decide_alerts
 import test_decide_attempts
+import test_decide_backups
+import test_decide_beginning
 import test_decide_clock
+import test_decide_cluster
+import test_decide_early_ends
+import test_decide_figures
 import test_decide_foundations
 import test_decide_gate
+import test_decide_hardware
 import test_decide_healing
 import test_decide_health
+import test_decide_health_checks
+import test_decide_levels
+import test_decide_notices
+import test_decide_offsite
 import test_decide_operator
+import test_decide_own_checkpoints
 import test_decide_remedies
+import test_decide_services
+import test_decide_silence
+import test_lost_facts
+import test_time_spent
 from core_kit import Core, gpu, gpus, settings
 from fakes import FakeSources
 from test_decide_levels import Box, ladder, power_cut
 
+from supervisor.model import facts
 from supervisor.model.codec import encode
 from supervisor.model.inputs import (
     AlertTried,
@@ -41,14 +57,16 @@ from supervisor.model.inputs import (
     Survivor,
     Verb,
 )
+from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
-from supervisor.model.settings import ProgramSpec, Settings
+from supervisor.model.settings import ProgramSpec, Progress, Settings
 from supervisor.model.snapshot import encoded
 from supervisor.model.state import State
 from supervisor.policy.box.gate import MB
 from supervisor.policy.box.prechecks import PrecheckSettings
 from supervisor.policy.box.readings import Gpus, Host, Xid
 from supervisor.policy.upkeep.alerting import AlertSettings
+from supervisor.policy.worker.health import ACTIONS
 from supervisor.reports.accounts import summary
 from supervisor.reports.accounts_view import accounts_view
 from supervisor.reports.alerts_view import alerts_view
@@ -56,14 +74,16 @@ from supervisor.reports.climb_view import climb_view
 from supervisor.reports.cost_view import Games, cost_view
 from supervisor.reports.hardware_view import gpu_view, vetoes_view
 from supervisor.reports.ledger import fold_accounts
+from supervisor.reports.metrics_view import metrics_view
 from supervisor.reports.status_view import status_view
-from supervisor.reports.view import program_views
+from supervisor.reports.view import program_views, spec_view
 from workers.contract import EXIT_DIVERGED, EXIT_NO_MEMORY
 
-OTHERS = {  # scenes of other tests of core, whole: what came of each turn in which anything did
+OTHERS = {  # scenes of other tests of core (with arguments where they take any), whole: what came of each turn that did anything
     "health": (
         test_decide_health, "a_q_beyond_what_the_game_can_pay_is_rolled_back_to_when_it_was_well",
         "the_budget_is_that_of_divergences_and_then_it_is_given_up",
+        *(("a_fallen_return_is_told_after_so_many_games_and_what_follows_is_the_programs_choice", each) for each in ACTIONS),
         "a_collapsed_policy_is_told_once_shown_and_over_when_it_tries_again", "new_seeds_have_a_budget_too",
     ),
     "remedies": (
@@ -74,6 +94,7 @@ OTHERS = {  # scenes of other tests of core, whole: what came of each turn in wh
         "a_failed_save_is_told_and_over_with_the_next_one_that_works",
         "a_crawl_that_lasts_is_started_again_once_in_a_while_and_holds_nothing_against_it",
         "a_crawl_of_all_is_the_boxs_and_no_restart_helps",
+        "a_worker_that_beats_on_with_bad_losses_is_ended_and_one_bad_batch_is_forgiven",
     ),
     "foundations": (
         test_decide_foundations, "a_try_that_failed_is_trouble_until_a_later_one_succeeds",
@@ -96,23 +117,116 @@ OTHERS = {  # scenes of other tests of core, whole: what came of each turn in wh
         "fewer_slots_shed_the_least_important_and_more_bring_it_back", "a_worker_that_saved_as_it_left_has_lost_nothing",
         "a_start_from_scratch_is_reported_never_silent",
         "a_checkpoint_that_kills_three_times_is_set_aside_and_the_one_before_is_tried",
+        "a_checkpoint_that_was_never_set_aside_is_so_when_somebody_resumes_from_it",
+        "a_damaged_newest_checkpoint_does_not_hide_the_newer_ones_after_it",
     ),
     "operator": (
         test_decide_operator, "who_waits_for_a_worker_that_the_kernel_holds_is_told_so",
         "stop_after_restart_leaves_it_down_and_answers_both",
         "the_way_down_save_and_leave_then_sigkill_then_again_more_seldom", "an_update_of_one_section_changes_that_one_alone",
         "a_refused_configuration_is_on_record_until_a_good_one_is_applied",
-        "logs_are_cleared_by_those_who_may_block_and_strangers_are_told",
+        "logs_are_cleared_by_those_who_may_block_and_strangers_are_told", "nothing_to_stop_is_answered_too",
+        "start_while_it_still_leaves_brings_it_back", "reload_keeps_the_workers",
     ),
     "gate": (
         test_decide_gate, "it_is_gated_once_and_starts_when_the_memory_is_free", "it_may_wait_for_ever_or_be_given_up",
         "a_restart_that_is_due_before_the_first_look_waits_in_the_queue",
-        "what_it_held_before_is_what_its_next_start_waits_for",
+        "what_it_held_before_is_what_its_next_start_waits_for", "a_slot_that_is_taken_away_ends_the_wait",
+    ),
+    "cluster": (
+        test_decide_cluster, "a_job_is_on_record_when_the_queue_shows_it_and_again_when_it_has_a_node",
+        "a_job_that_was_too_slow_to_save_waits_before_the_next_one",
+        "a_job_that_slurm_puts_back_goes_on_as_the_next_attempt_with_the_token_that_its_node_knows",
+        "somebody_who_deletes_a_job_has_stopped_its_program",
+        "a_node_that_loses_jobs_again_and_again_is_avoided_for_a_while", "gpu_time_is_booked_on_the_account",
+        "a_cluster_that_does_not_answer_is_told_once_and_changes_nothing_else",
+        "a_signal_ends_the_daemon_and_leaves_the_jobs_and_a_request_ends_both",
+        "a_pinned_level_stays_and_its_record_shows_the_fault",
+    ),
+    "offsite": (
+        test_decide_offsite, "a_failure_is_on_record_and_tried_again_ever_more_rarely",
+        "a_program_that_could_not_be_copied_is_named", "the_calendars_are_answered_once_and_their_ends_are_on_record",
+        "a_copy_that_somebody_waits_for_takes_the_place_of_a_check",
+        "a_box_on_which_another_has_taken_over_stops_its_programs_and_starts_none",
+        "a_fenced_box_that_is_given_another_repository_goes_on_once_that_says_nothing_of_a_take_over",
+        "nor_does_another_boxs_repository_keep_it_down", "take_over_brings_the_programs_back",
+        "an_orderly_reboot_waits_for_a_last_copy",
+    ),
+    "notices": (
+        test_decide_notices, "two_minutes_are_used_to_the_last_second",
+        "a_risk_is_saved_and_copied_and_training_goes_on", "a_notice_that_is_withdrawn_starts_everybody_again",
+        "a_box_that_is_still_there_goes_on_and_the_same_notice_counts_no_more",
+        "another_box_that_goes_on_knows_why_the_first_one_ended",
+    ),
+    "own_checkpoints": (
+        test_decide_own_checkpoints, "a_start_says_with_which_checkpoint_it_begins",
+        "the_steps_that_a_death_cost_are_booked_exactly_where_its_beats_say_how_far_it_was",
+        "a_torn_one_is_set_aside_after_three_deaths_with_it",
+        "what_the_disk_refuses_to_rename_is_set_aside_before_the_next_start",
+        "a_whole_one_that_kills_three_times_after_training_began_is_set_aside_by_its_path",
+        "a_divergence_sets_aside_from_that_step_on_before_the_next_start",
+        "a_newer_one_is_put_on_record_every_ten_minutes_and_at_the_end",
+        "a_program_that_stopped_saving_is_unsaved_until_the_next_one",
+    ),
+    "silence": (
+        test_decide_silence, "when_it_stops_working_it_is_silent_after_the_limit",
+        "one_that_was_to_be_ended_for_silence_and_works_again_is_left_alone",
+        "a_child_that_no_signal_reaches_is_named_and_its_tree_is_not_healed",
+        ("a_restart_that_does_not_say_where_it_goes_on_is_put_on_record_once", Progress.AUTO),
+    ),
+    "services": (
+        test_decide_services, "fewer_slots_and_rotation_leave_it_alone",
+        ("after_which_ends_it_is_started_again", "never", {"code": 1}, Phase.FATAL),
+        "one_that_is_to_run_always_and_leaves_at_once_waits_longer_each_time",
+    ),
+    "early_ends": (
+        test_decide_early_ends, "one_that_had_started_begins_at_zero_again_and_is_restarted_as_any_other",
+        "a_stop_and_a_configuration_that_cannot_work_are_no_failed_starts",
+        ("failed_starts_are_tried_again_as_often_as_it_says_then_given_up", {"code": 0}, "failed"),
+    ),
+    "lost": (
+        test_lost_facts, "a_stranger_of_a_program_that_is_to_be_down_is_stopped",
+        "a_waiting_program_that_was_to_stop_stays_down_though_what_followed_was_lost",
+        "an_end_without_its_consequence_leaves_nobody_between_phases",
+        "a_program_whose_start_was_asked_for_starts_though_what_followed_was_lost",
+    ),
+    "figures": (
+        test_decide_figures, "an_attempt_that_shows_a_smaller_step_first_has_lost_at_least_the_steps_between",
+        "what_is_not_read_is_told_once_for_each_reason", "a_printed_nan_is_a_divergence_after_a_minute",
+        ("a_checkpoint_that_it_starts_with_says_the_step_unless_its_own_first_step_is_below", 4, facts.FirstStepShown, 4),
+    ),
+    "time": (
+        test_time_spent, "a_start_is_told_by_its_phases", "what_is_worth_it_is_told_every_ten_minutes",
+        "slow_time_is_told_as_such", "a_daemon_that_stood_still_tells_both_sides_of_it",
+    ),
+    "levels": (
+        test_decide_levels, "a_reboot_while_pinned_moves_nothing", "a_pin_on_what_is_vetoed_is_obeyed_and_says_so",
+        "a_pin_whose_level_is_gone_ends", "a_pin_survives_a_restart_and_runs_out",
+        "a_slot_is_handed_on_after_its_hours", "a_reboot_of_which_little_is_known_counts_half",
+    ),
+    "beginning": (
+        test_decide_beginning, "a_killed_daemon_adopts_every_worker", "never_started_and_not_wanted_any_more",
+        "adopted_but_changed_in_the_config", "frequent_reboots_are_named_as_a_pattern",
+        "a_program_that_left_the_config_while_the_host_was_down",
+    ),
+    "health_checks": (
+        test_decide_health_checks, "a_row_of_failures_is_examined_told_and_healed_as_a_hang_is",
+        "one_that_answers_again_before_it_is_stopped_is_left_alone",
     ),
     "alerts": (
         test_decide_alerts, "a_target_that_fails_is_tried_again_and_told_of_once",
         "what_is_too_old_is_dropped_and_the_next_that_arrives_says_so", "the_same_again_is_counted_and_told_as_one",
         "a_damaged_journal_is_told_once_by_the_daemon_that_found_it", "a_level_that_a_reboot_has_cost",
+        "the_daily_report_goes_out_once_for_each_of_its_times", "a_target_that_leaves_the_config_is_owed_nothing",
+    ),
+    "rollbacks": (
+        test_decide_backups, "one_that_waits_after_a_death_waits_for_the_rollback_instead",
+        "a_program_that_was_done_trains_again_and_one_that_was_stopped_stays_down",
+    ),
+    "gpus": (
+        test_decide_hardware, "a_driver_that_hangs_is_told_once_and_so_is_its_return",
+        "a_gpu_that_falls_off_the_bus_is_told_and_so_is_its_return", "needs_are_learned_of_steady_training_and_seldom",
+        "a_veto_is_a_fact_bounds_the_ladder_and_is_lifted",
     ),
 }  # fmt: skip
 STORIES = Path(__file__).parent / "stories"
@@ -120,7 +234,7 @@ WRITE = bool(os.environ.get("EXTRALIFE_WRITE_STORIES"))
 ALERTS = AlertSettings(command=("page-me",), urls=("ntfy://topic",))
 
 
-class Told:
+class RecordedCore:
     """A core whose decisions are written down."""
 
     def __init__(self, core):
@@ -150,6 +264,7 @@ class Told:
             "cost": cost_view(ledger, games, summary(ledger), wall_s=wall_s, usd_per_hour=2.0),
             "gpus": gpu_view(core.memory.gpus, state),
             "vetoes": vetoes_view(state),
+            "configured": [spec_view(each, core.settings, in_use=True) for each in core.settings.programs],
         }
 
     def text(self):
@@ -372,6 +487,29 @@ def unrecorded(core):
     core.later(5.0).ended("Pong", code=0)
 
 
+def requests(core):
+    """Every request, where it changes something and where it does not; a configuration; and the end by SIGTERM."""
+    core.running("Pong", "Breakout")
+    for verb, signal in (("start", ""), ("signal", "USR1"), ("clear", "")):
+        core.ask(verb, "Pong", "Nobody", signal=signal)
+    core.ask("restart", "Pong")
+    core.ask("start", "Pong")
+    core.ended("Pong", code=75)
+    core.running("Pong")
+    core.ask("stop", "Pong", "Breakout", "Nobody")
+    core.ended("Pong", code=75)
+    core.ended("Breakout", code=75)
+    for verb in ("stop", "signal", "restart"):
+        core.ask(verb, "Pong", signal="HUP" if verb == "signal" else "")
+    core.ask("start", "Breakout")
+    core.running("Pong", "Breakout")
+    core.later(60.0).load(replace(core.settings, programs=(game("Pong", priority=7),)))
+    core.ended("Breakout", code=75)
+    core.later(5.0).terminate()
+    core.ask("start", "Pong")
+    core.ended("Pong", code=75)
+
+
 CORES = {
     "deaths": (deaths, lambda: Core(settings(game("Pong"), game("Breakout"), alerts=ALERTS))),
     "hangs": (hangs, lambda: Core(settings(game("Pong"), game("Breakout"), alerts=ALERTS))),
@@ -383,6 +521,7 @@ CORES = {
                               prechecks=PrecheckSettings(disk_free_mb=500))),
     ),
     "climbing": (climbing, lambda: Box(ladder(alerts=ALERTS))),
+    "requests": (requests, lambda: Core(settings(game("Pong"), game("Breakout"), alerts=ALERTS))),
     "unrecorded": (unrecorded, lambda: Core(settings(game("Pong"), game("Breakout"), alerts=ALERTS))),
 }  # fmt: skip
 
@@ -397,9 +536,23 @@ def check(name, text):
 @pytest.mark.parametrize("name", CORES)
 def test_a_whole_story(name):
     story, make = CORES[name]
-    told = Told(make())
+    told = RecordedCore(make())
     story(told.core)
     check(name, told.text())
+
+
+def test_every_metric_with_its_help():
+    """Of two stories, because no box has all of them."""
+    lines = []
+    for name in ("deaths", "hardware"):
+        story, make = CORES[name]
+        story(core := make())
+        memory = replace(core.memory, boot_at_s=0.0)
+        sources = FakeSources(core.state, core.settings, memory, core.journal, core.now_s, worst_gap_s=0.25)
+        for family in metrics_view(sources):
+            lines.append(f"{name}: {family.kind} {family.name} {', '.join(family.labels)}: {family.help}")
+            lines += [f"  {' '.join(labels)} {value:.6g}" for labels, value in family.samples]
+    check("metrics", settled(lines))
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -415,8 +568,9 @@ def test_the_whole_of_what_other_tests_look_at(name, monkeypatch):
         return decision
 
     monkeypatch.setattr(Core, "give", noted)
-    for scene in scenes:
+    for each in scenes:
+        scene, *args = (each,) if isinstance(each, str) else each
         lines.append(f"--- {scene}")
-        getattr(module, f"test_{scene}")()
+        getattr(module, f"test_{scene}")(*args)
         lines.extend(lines_of_state(cores[-1].state))
     check(name, settled(lines))

@@ -7,7 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "api"))
 
-from api_fixtures import api, backend, shared, socket_path  # noqa: F401
+from api_fixtures import api, backend, bodies_may_come_late, shared, socket_path  # noqa: F401
 from patients import make
 
 from supervisor.ctl.checks import Installation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import fcntl
 import os
@@ -50,6 +51,7 @@ class Terminal:
         )  # fmt: skip
         os.close(slave)
         self.seen = ""
+        self._decode = codecs.getincrementaldecoder("utf-8")().decode  # what has come may end within a character
 
     def __enter__(self) -> Self:
         return self
@@ -69,7 +71,7 @@ class Terminal:
                 raise TimeoutError(f"waited in vain for {what!r}; there was: {self.seen!r}")
             if select.select([self.master], [], [], left_s)[0]:
                 try:
-                    self.seen += os.read(self.master, 65536).decode()
+                    self.seen += self._decode(os.read(self.master, 65536))
                 except OSError as error:  # the other end is closed
                     raise AssertionError(f"it ended without {what!r}; there was: {self.seen!r}") from error
         found, _, self.seen = self.seen.partition(what)
@@ -94,5 +96,5 @@ class Terminal:
         """(everything until it closes the terminal, exit code)."""
         with contextlib.suppress(OSError):
             while piece := os.read(self.master, 65536):
-                self.seen += piece.decode()
+                self.seen += self._decode(piece)
         return self.seen, self.process.wait(30)

@@ -85,3 +85,11 @@ def test_without_a_daemon_the_disk_tells(tmp_path: Path) -> None:
         "backup.json is missing"
         in ctl("--state-dir", str(tmp_path), "backups", "--check", EXTRALIFE_RUNTIME_DIR=str(tmp_path / "n")).stdout
     )
+
+
+def test_a_backup_that_is_not_there_is_no_complete_one(api: Path, kept: FakeBackend) -> None:
+    """`backups --check NAME` of a pruned backup said that there are no backups yet, with exit code 0."""
+    done = ctl("backups", "--check", "god", socket=api)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "god: ERROR (no such backup)\n", "did you mean good?\n")
+    done = ctl("backups", "god", "--json", socket=api)
+    assert (done.returncode, json.loads(done.stdout)["error"]) == (1, "god: ERROR (no such backup)")

@@ -272,3 +272,10 @@ def test_it_ends_with_its_terminal(api: Path) -> None:
         os.close(terminal.master)
         terminal.process.wait(20)
         terminal.master = os.open(os.devnull, os.O_RDONLY)
+
+
+def test_a_daemon_over_tcp_needs_no_forwarder() -> None:
+    """It printed an address that answered 503 to everything, and an ssh line to `http://...`."""
+    done = ctl("-s", "http://127.0.0.1:9001", "dashboard")
+    said = "Error: this daemon is served over TCP already: open http://127.0.0.1:9001 in a browser\n"
+    assert (done.returncode, done.stdout) == (1, said)

@@ -15,6 +15,7 @@ import pytest
 from fake_backend import FakeBackend, program
 from running import CTL, ctl, environment
 from serving import until
+from tools import PATIENCE
 
 from supervisor.ctl.listen import state_of
 from supervisor.model import facts
@@ -37,6 +38,7 @@ while True:
         print("hello"); sys.stdout.flush()
     sys.stdout.write(f"RESULT {len(answer)}\\n{answer}"); sys.stdout.flush()
 """
+SILENT_S = max(1, round(PATIENCE))  # in this time a listener also starts
 BOOT = "b" * 32
 RUN = [
     facts.ProgramConfigured("new", "Pong", "d"),
@@ -117,6 +119,20 @@ def test_every_fact_once_and_none_lost_over_a_restart(listening: Listening, back
     assert [event for event, _ in listening.heard()[3:]] == [event for event, _ in STORY[2:]], "it was away meanwhile"
 
 
+def test_a_journal_that_has_lost_its_end_goes_on_with_events(listening: Listening, backend: FakeBackend) -> None:
+    """An older journal was put back, or a copy from another disk: its next facts have numbers that were answered before."""
+    record(backend, *RUN[:3])
+    listening.begun()
+    (listening._directory / "listened").write_text("500\n")
+    process = listening.start()
+    until(lambda: listening.noted() == len(RUN[:3]), "the new position")
+    record(backend, *RUN[3:])
+    until(lambda: len(listening.heard()) >= 3, "the events")
+    assert [event for event, _ in listening.heard()] == [event for event, _ in STORY[1:]]
+    listening.end()
+    assert process.stderr is not None
+
+
 def test_tries_count_the_failures_since_the_program_last_ran(listening: Listening, backend: FakeBackend) -> None:
     intended, spawned, ready, exited, backed_off = RUN[1:]
     stopped = replace(exited, cause="stopped")
@@ -133,28 +149,29 @@ def test_tries_count_the_failures_since_the_program_last_ran(listening: Listenin
 
 
 @pytest.mark.parametrize(
-    ("answers", "said"),
+    ("answers", "timeout_s", "said"),
     [
-        ("nothing", "listen: the listener has not answered for 1 s\n"),
-        ("rubbish", "listen: the listener said b'hello' in place of RESULT\n"),
-        ("WHAT", "listen: the listener's result is b'WHAT', neither OK nor FAIL\n"),
+        ("nothing", SILENT_S, f"listen: the listener has not answered for {SILENT_S} s\n"),
+        ("rubbish", 60, "listen: the listener said b'hello' in place of RESULT\n"),
+        ("WHAT", 60, "listen: the listener's result is b'WHAT', neither OK nor FAIL\n"),
     ],
 )
 def test_a_listener_that_breaks_the_protocol_ends_in_one_sentence(
-    listening: Listening, backend: FakeBackend, answers: str, said: str
+    listening: Listening, backend: FakeBackend, answers: str, timeout_s: int, said: str
 ) -> None:
     record(backend, *RUN)
     listening.begun()
-    process = listening.start(answers, "PROCESS_STATE", "--timeout", "1")
+    process = listening.start(answers, "PROCESS_STATE", "--timeout", str(timeout_s))
     assert process.communicate(timeout=60)[1] == said
     assert process.returncode == 1
     assert listening.heard() == [STORY[0]]
 
 
 def test_one_that_dies_at_once(api: Path) -> None:
-    told = ctl("listen", "TICK_5", "--", "false", socket=api)
+    # No event comes meanwhile: the listener would be found to have ended when that is sent.
+    told = ctl("listen", "PROCESS_STATE", "--", "false", socket=api)
     assert (told.stderr, told.returncode) == ("listen: the listener has ended by itself\n", 1)
-    told = ctl("listen", "TICK_5", "--", "/nonexistent/listener", socket=api)
+    told = ctl("listen", "PROCESS_STATE", "--", "/nonexistent/listener", socket=api)
     assert told.returncode == 127
     assert "cannot be started: No such file" in told.stdout
 

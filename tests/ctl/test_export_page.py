@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from pathlib import Path
 
 import pytest
@@ -128,3 +129,22 @@ def test_what_makes_no_sense(api: Path, recorded: FakeBackend, args: tuple[str, 
     done = ctl("export", *args, socket=api)
     assert done.returncode != 0
     assert said in done.stdout + done.stderr
+
+
+def test_a_device_or_a_pipe_gets_the_bytes_and_a_link_stays(api: Path, recorded: FakeBackend, tmp_path: Path) -> None:
+    """`-o /dev/null` or `--out /dev/stdout` by root put a regular file in the device's place, for the whole box."""
+    pipe, link, real = tmp_path / "pipe", tmp_path / "link.csv", tmp_path / "real.csv"
+    os.mkfifo(pipe)
+    link.symlink_to(real)
+    with open(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), encoding="utf-8") as reader:
+        done = ctl("export", "--out", str(pipe), socket=api)
+        assert done.returncode == 0, done.stderr
+        assert pipe.is_fifo()
+        assert len(table(reader.read())) == 6
+    for _ in range(2):
+        assert ctl("export", "--out", str(link), socket=api).returncode == 0
+    assert link.is_symlink()
+    assert len(table(real.read_text())) == 6
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
+    done = ctl("export", "--out", str(tmp_path), socket=api)
+    assert (done.returncode, done.stdout) == (1, f"Error: {tmp_path} cannot be written: Is a directory\n")

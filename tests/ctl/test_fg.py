@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 from fake_backend import FakeBackend
-from running import Terminal, ctl
+from running import CTL, Terminal, ctl, environment
+from serving import until
 
 
 @pytest.fixture
@@ -26,14 +29,24 @@ def test_what_is_typed_goes_to_it_and_what_it_prints_is_shown(api: Path, backend
         with log.open("ab") as file:
             file.write(b"you said hello\n")
         terminal.until("you said hello")
+        until(lambda: len(backend.input or ()) > 1, "what was typed: the terminal itself has shown it before")
         terminal.interrupt()
         assert terminal.process.wait(30) == 0
     assert backend.input == [("Pong", b""), ("Pong", b"hello\n")]
 
 
 def test_lines_of_a_pipe(api: Path, backend: FakeBackend, log: Path) -> None:
-    done = ctl("fg", "Pong", socket=api, stdin="one\ntwo\n")
-    assert (done.returncode, done.stdout) == (0, "ready\n")
+    with subprocess.Popen(
+        [*CTL, "-s", f"unix://{api}", "fg", "Pong"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, text=True, env=environment(), cwd="/",
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("one\ntwo\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "ready\n"  # a busy machine may show it late, and the pipe ends after that
+        assert process.communicate(timeout=60) == ("", None)
+    assert process.returncode == 0
     assert backend.input == [("Pong", b""), ("Pong", b"one\n"), ("Pong", b"two\n")]
 
 
@@ -45,3 +58,19 @@ def test_refusals_in_supervisors_words(api: Path, backend: FakeBackend) -> None:
     ):  # fmt: skip
         done = ctl("fg", *args, socket=api)
         assert (done.returncode, done.stdout) == (1, f"ERROR: {said}\n")
+
+
+def test_in_the_shell_its_output_ends_with_it(api: Path, backend: FakeBackend, log: Path) -> None:
+    """A thread went on showing the log between the user's next commands, twice as much after a second `fg`."""
+    with Terminal(socket=api) as terminal:
+        terminal.until("extralife> ")
+        terminal.type("fg Pong\n")
+        terminal.until("ready")
+        terminal.interrupt_at_prompt("extralife> ")
+        with log.open("ab") as file:
+            file.write(b"printed after fg has ended\n")
+        time.sleep(1.0)  # the log is read five times in this time
+        terminal.type("pid\n")
+        assert "printed after" not in terminal.until("1234")
+        terminal.type("exit\n")
+        assert terminal.end()[1] == 0

@@ -99,6 +99,10 @@ def test_a_pin_and_its_end(api: Path, shown: FakeBackend) -> None:
     refused = ctl("level", "pin", "hevy", socket=api)
     assert refused.returncode == 1
     assert refused.stdout == "ERROR: no such level: hevy; there are light, heavy\n"
+    refused = ctl("level", "pin", "hevy", "--json", socket=api)
+    assert json.loads(refused.stdout) == {
+        "version": 1, "error": "ERROR: no such level: hevy; there are light, heavy", "exit_code": 1,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 import pty
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,16 +34,16 @@ def box(tmp_path, monkeypatch):
     made.close()
 
 
-def restored(box, tmp_path, *words, answer=None):
+def restored(box, tmp_path, *words, answer=None, cwd=ROOT):
     """Its exit code and what it printed; at a terminal where there is an `answer`."""
     argv = [
         sys.executable, "-m", "supervisor.ctl", "offsite", "restore", "--to", str(tmp_path / "new"), "--take-over",
         "--repository", box.rules.repository, "--password-file", box.rules.password_file, *words,
     ]  # fmt: skip
-    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "TERM": "dumb"}
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "TERM": "dumb", "PYTHONPATH": str(ROOT)}
     if answer is None:
         done = subprocess.run(
-            argv, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
+            argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
         )  # fmt: skip
         return done.returncode, done.stdout + done.stderr
     ours, theirs = pty.openpty()
@@ -67,10 +68,10 @@ def test_whoever_sits_at_a_terminal_is_asked_before_anything_is_taken_over(box, 
     code, said = restored(box, tmp_path, answer="n")
     assert (code, "this box has no GPU instead of A100" in said, "nothing was taken over" in said) == (1, True, True), said
     assert not (tmp_path / "new" / "journal.sqlite").exists(), "nothing starts on it"
-    assert leases.found(box.restic()).box == "ada"
+    assert leases.in_repository(box.restic()).box == "ada"
     code, said = restored(box, tmp_path, answer="y")
     assert (code, (tmp_path / "new" / "journal.sqlite").exists()) == (0, True), said
-    assert leases.found(box.restic()).generation == 2
+    assert leases.in_repository(box.restic()).generation == 2
 
 
 @pytest.mark.parametrize("words", [(), ("--yes",)])
@@ -80,3 +81,11 @@ def test_unattended_it_goes_on_and_says_so_first(box, tmp_path, words):
     lacks, goes_on = said.index("cores instead of 5000"), said.index("this box goes on with these trainings")
     assert lacks < goes_on
     assert ("no terminal to ask" in said) is (not words)
+
+
+def test_a_repository_on_this_box_may_be_named_from_here(box, tmp_path):
+    """restic runs in another directory, so a relative path would name another place."""
+    relative = Path(box.rules.repository).relative_to(tmp_path)
+    box.rules = replace(box.rules, repository=str(relative))
+    code, said = restored(box, tmp_path, cwd=tmp_path)
+    assert (code, (tmp_path / "new" / "journal.sqlite").exists()) == (0, True), said

@@ -181,7 +181,9 @@ class Strict(HTMLParser):
 
 
 def test_the_html_is_one_file_in_which_strangers_texts_are_text() -> None:
-    told = "\n".join(html(hostile(), [(HOSTILE, "1")], TIMELINE, {"subjects": [drawn(1.0, 2.0, None, 5.0)]}))
+    told = "\n".join(
+        html(hostile(), [(HOSTILE, "1")], TIMELINE, {"period_s": 100.0, "subjects": [drawn(1.0, 2.0, None, 5.0)]})
+    )
     parsed = Strict()
     parsed.feed(told)
     parsed.close()
@@ -196,10 +198,18 @@ def test_the_html_is_one_file_in_which_strangers_texts_are_text() -> None:
     assert "<p>Nothing.</p>" not in told
 
 
+def test_the_html_draws_no_line_over_a_time_without_points() -> None:
+    """A box that was off for hours has no points of that time: a straight line led over them."""
+    off = drawn(1.0, 2.0, 3.0, 4.0)
+    off["at_s"][2:] = [at_s + 1000.0 for at_s in off["at_s"][2:]]
+    told = "\n".join(html(hostile(), [], TIMELINE, {"period_s": 100.0, "subjects": [off]}))
+    assert told.count("<polyline") == 2
+
+
 def test_the_html_of_a_quiet_night() -> None:
     quiet = {**TIMELINE, "levels": [], "box": [], "programs": []}
     for subjects in ([], [drawn(None)], [drawn(3.0, kept=False)]):
-        told = "\n".join(html(found(), [], quiet, {"subjects": subjects}))
+        told = "\n".join(html(found(), [], quiet, {"period_s": 100.0, "subjects": subjects}))
         assert told.count("<p>Nothing.</p>") == 2
         assert "Mean return" not in told
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_backend import FakeBackend, daemon
+from fake_backend import FakeBackend, daemon, program
 from running import CTL, ROOT, Terminal, ctl, environment
 from serving import served
 
@@ -167,3 +167,15 @@ def test_a_long_tail_is_followed_without_a_gap_or_a_line_twice(api: Path, log: P
     assert follower.line() == b"next\n"
     follower.interrupt()
     follower.process.communicate()
+
+
+def test_a_program_by_the_name_of_its_group_and_its_own(api: Path, backend: FakeBackend, tmp_path: Path) -> None:
+    """As Supervisor's status names it: tail, fg, explain and history said `no such process`."""
+    (tmp_path / "s4.log").write_bytes(b"seed 4\n")
+    backend.add(program("Pong-s4", group="Pong", stdout_log=str(tmp_path / "s4.log")), program("Pong-s6", group="Pong"))
+    assert ctl("tail", "Pong:Pong-s4", socket=api).stdout == "seed 4\n"
+    told = ctl("tail", "Pong:nobody", socket=api)
+    assert (told.stdout, told.returncode) == ("Pong:nobody: ERROR (no such process name)\n", 1)
+    assert ctl("explain", "Pong:Pong-s4", socket=api).stdout.startswith("Pong-s4: RUNNING")
+    assert ctl("history", "Pong:Pong-s4", socket=api).stdout == "nothing has happened yet\n"
+    assert ctl("fg", "Pong:Pong-s4", socket=api).stdout.startswith("ERROR: Pong-s4 has no standard input")

@@ -26,7 +26,7 @@ from supervisor.ctl import text
 from supervisor.ctl.outcome import READER_LEFT, Options
 from supervisor.ctl.screen import keys
 from supervisor.ctl.session import Session
-from supervisor.ctl.top import Feed, _cores
+from supervisor.ctl.top import Feed, _cores, over_window
 from supervisor.ctl.top_frame import Answers, Display, bar, chosen, frame, pressed, spark
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
@@ -35,24 +35,27 @@ from supervisor.policy.upkeep import refresh
 
 PLAIN = text.Paint(on=False)
 NOW_S = 1_763_700_000.0
+BEGINS, ENDS = "\x1b[?2026h", "\x1b[?2026l"  # of a frame
 
 
 class Seen(Terminal):
     """A terminal with a screen."""
 
     def __init__(self, *args: str, socket: Path, columns: int = 120, rows: int = 24, **env: str) -> None:
-        self.screen = pyte.Screen(columns, rows)
+        self.screen, self._fed = pyte.Screen(columns, rows), ""
         self._stream = pyte.Stream(self.screen)
         super().__init__(*args, socket=socket, columns=columns, rows=rows, **env)
 
     def shows(self, what: str, timeout_s: float = 30) -> list[str]:
-        """The lines of the screen once this text is on it."""
+        """The lines of the screen once this text is on it, in a frame that has come to its end."""
         deadline = time.monotonic() + timeout_s
-        while not any(what in line for line in self.screen.display):
+        while self._fed.rfind(BEGINS) > self._fed.rfind(ENDS) or not any(what in line for line in self.screen.display):
             left_s = deadline - time.monotonic()
             assert left_s > 0, f"waited in vain for {what!r}:\n" + "\n".join(self.screen.display)
             if select.select([self.master], [], [], left_s)[0]:
-                self._stream.feed(os.read(self.master, 65536).decode())
+                come = self._decode(os.read(self.master, 65536))
+                self._fed += come
+                self._stream.feed(come)
         return [line.rstrip() for line in self.screen.display]
 
     def resize(self, columns: int, rows: int) -> None:
@@ -308,6 +311,17 @@ def test_keys_are_told_apart() -> None:
     assert pressed(Display(typing="a", filter="a"), "escape", 5, 10) == Display()
     assert pressed(Display(offset=3), "end", 5, 10).offset == 5
     assert pressed(Display(sort="STATE"), "left", 5, 10).sort == "RESTARTS"
+
+
+def test_a_time_without_points_is_a_gap() -> None:
+    """The page has no points for it, and the small curve closed the gap: ten minutes looked like the whole hour."""
+    page = {"since_s": 1000.0, "until_s": 4600.0, "period_s": 60.0}
+    at_s = [960.0 + 60.0 * minute for minute in range(60) if not 18 <= minute < 36]
+    found = over_window(page, at_s, [2.0] * len(at_s))
+    assert spark(found, 10) == "▄▄▄  ▄▄▄▄▄"
+    assert spark(over_window(page, at_s[-5:], [1.0, 2.0, None, 4.0, 4.0]), 10) == " " * 9 + "▄"
+    assert spark(over_window(page | {"until_s": 1100.0, "period_s": 10.0}, [1005.0, 1025.0], [1.0, 3.0]), 10) == "▁█    "
+    assert over_window(page | {"until_s": 1000.0}, [1000.0], [1.0]) == [None], "a journal that has just begun"
 
 
 def test_sparks() -> None:

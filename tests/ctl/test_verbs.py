@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import socket as sockets
+import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 from fake_backend import FakeBackend, program
-from running import ctl
+from running import CTL, ctl, environment
 
 from supervisor.ctl import actions
-from supervisor.ctl.outcome import Options
+from supervisor.ctl.outcome import READER_LEFT, Options
 from supervisor.ctl.session import Session
 from supervisor.model.inputs import Verb
 
@@ -392,3 +394,70 @@ def test_every_action_says_how_it_is_used_and_what_it_does(name: str, capsys: py
     if name != "help":
         assert text
         assert all(line.startswith("  ") and line.strip() for line in text)
+
+
+def test_remove_takes_a_group_and_says_what_a_user_without_the_file_cannot_do(
+    api: Path, backend: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backend.add(program("Pong-s4", group="Seeds"), program("Pong-s6", group="Seeds"))
+    told = ctl("remove", "Seeds:*", "Seeds:Pong-s6", "nobody", socket=api)
+    assert told.stdout == "".join(f"{name}: removed process group\n" for name in ("Pong-s4", "Pong-s6")) + (
+        "ERROR: no such process/group: nobody\n"
+    )
+    assert told.returncode == 1
+
+    def hidden(_: Path, **__: object) -> os.stat_result:
+        raise PermissionError(13, "Permission denied")
+
+    options = Options()
+    options.socket, options.state_dir = str(api), str(tmp_path)
+    monkeypatch.setattr(Path, "stat", hidden)
+    assert actions.run(Session(options), ["remove", "Pong"]) == 0, "a member of the socket's group got a traceback"
+    out, err = capsys.readouterr()
+    assert out == "Pong: removed process group\n"
+    assert "it comes back at the next update" in err
+
+
+class _Stranger:
+    """An HTTP server that is no daemon."""
+
+    def __enter__(self) -> str:
+        self._listener = sockets.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self._serve, daemon=True).start()
+        return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>")
+
+
+def test_another_server_at_the_address_is_one_sentence() -> None:
+    with _Stranger() as url:
+        for args, code in ((("status",), 4), (("stop", "all"), 1), (("maintail",), 1)):
+            told = ctl("-s", url, *args)
+            assert (told.stdout, told.stderr, told.returncode) == (f"{url} is not answered by extralife\n", "", code)
+    told = ctl("-s", "http://a..b", "status")
+    assert (told.stdout, told.stderr, told.returncode) == ("http://a..b is no address that can be connected to\n", "", 4)
+
+
+@pytest.mark.parametrize("args", [("help", "pid"), ("status",)])
+def test_a_reader_that_has_left_and_a_full_disk_end_it_without_a_traceback(args: tuple[str, ...], tmp_path: Path) -> None:
+    """With the buffer of a normal environment, both came at the exit of the interpreter: exit code 120."""
+    env = environment(EXTRALIFE_STATE_DIR=str(tmp_path))
+    env.pop("PYTHONUNBUFFERED", None)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as pipe:
+        done = subprocess.run([*CTL, *args], stdout=pipe, stderr=subprocess.PIPE, text=True, env=env, check=False)
+    assert (done.returncode, done.stderr) == (READER_LEFT, "")
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([*CTL, *args], stdout=full, stderr=subprocess.PIPE, text=True, env=env, check=False)
+    said = "Error: standard output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, said)

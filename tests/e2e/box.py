@@ -47,6 +47,8 @@ def remove(directory: Path) -> None:
     def removed() -> bool:
         try:
             shutil.rmtree(directory)
+        except FileNotFoundError:  # a file got another name between the look at the names and its turn
+            return not directory.exists()
         except OSError as error:
             if error.errno != errno.ENOTEMPTY:
                 raise
@@ -235,25 +237,35 @@ settle_s = 0.0
     def written(self) -> list[bytes]:
         """The contents of all files of its state directory; a worker may rename one of its own meanwhile."""
         found = []
-        for path in self.state.rglob("*"):
-            with contextlib.suppress(FileNotFoundError):
-                if path.is_file():
-                    found.append(path.read_bytes())
+        for directory, _, names in os.walk(self.state):  # not rglob: that fails at a directory that has just gone
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    if (path := Path(directory, name)).is_file():
+                        found.append(path.read_bytes())
         return found
 
     def facts(self, kind: str | None = None, program: str | None = None) -> list[dict[str, Any]]:
         """Straight from the journal, read-only."""
         with contextlib.closing(sqlite3.connect(f"file:{self.state}/journal.sqlite?mode=ro", uri=True)) as db:
-            rows = db.execute("SELECT seq, kind, body FROM fact ORDER BY seq").fetchall()
-        out = [{"seq": seq, "kind": k, **json.loads(body)} for seq, k, body in rows]
+            rows = db.execute("SELECT seq, at_s, kind, body FROM fact ORDER BY seq").fetchall()
+        out = [{"seq": seq, "at_s": at_s, "kind": k, **json.loads(body)} for seq, at_s, k, body in rows]
         return [f for f in out if (kind in (None, f["kind"])) and (program in (None, f.get("program")))]
 
     def wait_fact(self, kind: str, program: str | None = None, *, count: int = 1, timeout_s: float = 30) -> dict[str, Any]:
+        """Wait for a fact, and for the status page that includes it: the daemon publishes the page after the fact."""
+
         def look() -> dict[str, Any] | None:
             found = self.facts(kind, program)
             return found[count - 1] if len(found) >= count else None
 
-        return until(look, timeout_s, f"fact {kind} of {program} (x{count})", self.tail)
+        fact: dict[str, Any] = until(look, timeout_s, f"fact {kind} of {program} (x{count})", self.tail)
+        until(lambda: self._told(fact), timeout_s, f"the pages to tell of fact {kind} of {program}", self.tail)
+        return fact
+
+    def _told(self, fact: dict[str, Any]) -> bool:
+        with contextlib.suppress(Unreachable, DaemonRefused):
+            return bool(self.asked("/api/v1/status")["now_s"] > fact.get("at_s", 0.0))
+        return True
 
     def tail(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()[-15:] if self.log.exists() else []

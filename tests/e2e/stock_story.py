@@ -29,7 +29,7 @@ GOES_ON = (
 REAL_WORD = "After the time (or `Not started`), ours adds its own name of the phase, and the reason."
 TRIED = (
     "Supervisor checks the file first and leaves the program STOPPED. Ours tries to start it, because a missing file may be on a "
-    "disk that is mounted later; so the program is FATAL, with the reason."
+    "disk that is mounted later; the program is FATAL, with the reason, or tried again if it has run before."
 )
 CARRIES = "Our message has file, line, key and remedy."
 DOWN_FOR_GOOD = (
@@ -211,7 +211,7 @@ STORY: list[Step | Act] = [
 
 
 @dataclass(frozen=True)
-class Told:
+class CommandOutcome:
     """What one command gave on both sides."""
 
     step: Step
@@ -251,7 +251,7 @@ def tell(side: Side) -> list[tuple[int, str]]:
     return told
 
 
-def record(directory: Path) -> list[Told]:
+def record(directory: Path) -> list[CommandOutcome]:
     """The whole story on both sides at once."""
     sides: list[Side] = [Theirs(directory / "theirs"), Ours(directory / "ours")]
     try:
@@ -261,10 +261,10 @@ def record(directory: Path) -> list[Told]:
         for side in sides:
             side.close()
     steps = [item for item in STORY if isinstance(item, Step)]
-    return [Told(*row) for row in zip(steps, theirs, ours, strict=True)]
+    return [CommandOutcome(*row) for row in zip(steps, theirs, ours, strict=True)]
 
 
-def complaints(story: list[Told]) -> list[str]:
+def complaints(story: list[CommandOutcome]) -> list[str]:
     """Differences without a reason, and reasons without a difference."""
     return [
         f"{told.step.title}: supervisord {told.theirs}, extralife {told.ours}"
@@ -386,7 +386,7 @@ Programs and clients send no events, so `PROCESS_COMMUNICATION` and `REMOTE_COMM
 """
 
 
-def document(story: list[Told]) -> str:
+def document(story: list[CommandOutcome]) -> str:
     """The page."""
     differ = [told for told in story if not told.same]
     codes = sum(told.theirs[0] != told.ours[0] for told in story)

@@ -11,7 +11,9 @@ import pytest
 from box import Box, until
 
 from supervisor.adapters.host.boot import read_mark
-from workers.contract import read_beat
+from workers.daemon_side import read_beat
+
+STEP_S = 0.04
 
 
 def told(box: Box, *args: str) -> dict[str, Any]:
@@ -49,17 +51,18 @@ def between_checkpoints(box: Box, name: str) -> None:
 
 
 def test_a_night_of_trouble_adds_up(box: Box) -> None:
-    slowly = ("--period-s", "0.04")  # two seconds between checkpoints: so much can be lost
+    slowly = ("--period-s", str(STEP_S))  # two seconds between checkpoints: so much can be lost
     seldom = "[checkpoint]\nmin_s = 200.0\nfirst_s = 200.0"  # none but those that the worker makes of itself
     box.config(box.trainer("a", "none", *slowly) + box.trainer("b", "none", *slowly), slots=2, extra=seldom)
     box.start()
     for name in "ab":
         box.wait_phase(name, "RUNNING")
+    pids = {name: box.program(name)["pid"] for name in "ab"}
     between_checkpoints(box, "a")
-    os.kill(box.program("a")["pid"], signal.SIGKILL)
+    os.kill(pids["a"], signal.SIGKILL)
     box.wait_fact("Resumed", "a", count=2)
     steps(box, "b", 60)
-    os.kill(box.program("b")["pid"], signal.SIGSTOP)
+    os.kill(pids["b"], signal.SIGSTOP)
     box.wait_fact("Revived", "b")
     until(lambda: box.program("b")["phase"] == "RUNNING" and box.program("a")["phase"] == "RUNNING", 30, "all is well")
 
@@ -84,16 +87,20 @@ def test_a_night_of_trouble_adds_up(box: Box) -> None:
     assert found.ckpt_steps["b"] >= left.ckpt_steps["b"], (
         "else all since the newest checkpoint on record would count as lost"
     )
-    box.wait_fact("Tallied", "b")
-    steps(box, "b", at + 20)
     gap = box.facts("DaemonStarted")[-1]
-    adopted = next(
-        f for f in box.facts("Tallied", "b") if f["from_s"] <= gap["last_sign_s"] + 1e-6 and f["seq"] > gap["seq"]
-    )
-    assert adopted["seconds"]["training"] > 0.5 * (adopted["until_s"] - adopted["from_s"])
+    adopted = until(
+        lambda: [f for f in box.facts("Tallied", "b") if f["from_s"] <= gap["last_sign_s"] + 1e-6 and f["seq"] > gap["seq"]],
+        30,
+        "the time without a daemon to be booked",
+    )[0]
+    steps(box, "b", at + 20)
+    proven_s = (adopted["steps"] - left.steps["b"]) * STEP_S  # on a busy box it may have stood still for half of the time
+    assert proven_s > 0
+    assert adopted["seconds"]["training"] >= min(proven_s, adopted["until_s"] - adopted["from_s"]) - 0.001
 
     # The power goes; the box comes back.
     between_checkpoints(box, "b")
+    os.kill(pids["b"], signal.SIGSTOP)  # it ends at this moment: it must not save while the others are being killed
     box.power_cut()
     box.start()
     for name in "ab":
@@ -110,7 +117,8 @@ def test_a_night_of_trouble_adds_up(box: Box) -> None:
     assert resumed["lost_steps"] > 0
     assert resumed["lost_s"] > 0, "although the daemon that knew the rate is gone"
     assert 0 < resumed["lost_share"] <= 1
-    line = (box.state / "reboot_alerts.log").read_text()
+    log = box.state / "reboot_alerts.log"
+    line = until(lambda: log.exists() and log.read_text(), 30, "the reboot's line, which a thread of its own writes")
     assert f"b:~{resumed['lost_steps']}/" in line
 
     # Windows add up, people can read it.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from alert_receiver import Hook, Receiver
-from box import Box, until
+from box import PATIENCE, Box, until
 
 SHORT = '[program.short]\ncommand = ["true"]\nprogress = "none"\n'
 
@@ -74,15 +74,15 @@ def test_a_reboot_is_told_to_everybody_over_a_killed_daemon(box: Box, tmp_path: 
 
 
 def test_a_hook_that_hangs_holds_up_nothing_and_what_it_had_is_told_by_the_next_daemon(box: Box, tmp_path: Path) -> None:
-    hook = Hook(tmp_path, "import time; time.sleep(60)")
-    configure(box, box.trainer("a"), SHORT, hook=hook, timeout_s=60)
+    hook = Hook(tmp_path, "import time; time.sleep(300)")
+    configure(box, box.trainer("a"), SHORT, hook=hook, timeout_s=300)
     box.start()
     (finished,) = until(lambda: told(hook, "finished"), 60, "the hook to be called")
     assert box.wait_phase("a", "RUNNING")
-    assert box.status()["worst_gap_s"] < 20.0, "the hook hangs for 60 s"
+    assert box.status()["worst_gap_s"] < 20.0 * PATIENCE, "the hook hangs for 300 s"
     began = time.monotonic()
     assert box.stop_daemon() == 0
-    assert time.monotonic() - began < 20.0
+    assert time.monotonic() - began < 20.0 * PATIENCE
     assert not box.facts("AlertDelivered")
     hook.write("")
     box.start()

@@ -13,12 +13,14 @@ from tools import needs
 
 def test_an_unmodified_script_that_only_prints(box: Box) -> None:
     script = "i=0; while [ $i -lt 40 ]; do i=$((i+1)); echo epoch $i; sleep 0.05; done; exec sleep 1000"
-    box.config(f'[program.prints]\ncommand = {json.dumps(["sh", "-c", script])}\nprogress = "log"\nstall_timeout_s = 1.5\n')
+    box.config(
+        f'[program.prints]\ncommand = {json.dumps(["sh", "-c", script])}\nprogress = "log"\nstall_timeout_s = {FLOOR_S}\n'
+    )
     box.start()
     box.wait_phase("prints", "RUNNING")
     stalled = box.wait_fact("Stalled", "prints")
     assert stalled["stall"] == "silent"
-    assert stalled["age_s"] >= 1.5
+    assert stalled["age_s"] >= FLOOR_S
     box.wait_fact("BecameReady", "prints", count=2)
     assert box.facts("Exited", "prints")[0]["cause"] == "stalled"
     assert "epoch 40" in box.ctl("tail", "prints").stdout
@@ -48,7 +50,7 @@ def test_a_shell_script_with_systemd_notify(box: Box) -> None:
         "exec sleep 1000"
     )
     box.config(
-        f'[program.shell]\ncommand = {json.dumps(["sh", "-c", script])}\nprogress = "notify"\nstall_timeout_s = 2.0\n'
+        f'[program.shell]\ncommand = {json.dumps(["sh", "-c", script])}\nprogress = "notify"\nstall_timeout_s = {FLOOR_S}\n'
     )
     box.start()
     box.wait_phase("shell", "RUNNING")
@@ -82,14 +84,20 @@ def test_a_script_without_the_stacks_signal_is_not_killed_by_being_examined(box:
 
 
 def test_workers_do_not_inherit_the_daemons_own_notify_socket(box: Box) -> None:
-    box.config(f'[program.env]\ncommand = {json.dumps(["sh", "-c", "env; exec sleep 1000"])}\nprogress = "none"\n')
+    box.config(
+        f'[program.env]\ncommand = {json.dumps(["sh", "-c", "env; echo that is all; exec sleep 1000"])}\nprogress = "none"\n'
+    )
     os.environ["WATCHDOG_USEC"], os.environ["NOTIFY_SOCKET"] = "30000000", "/nonexistent/systemd"
     try:
         box.start()
     finally:
         del os.environ["WATCHDOG_USEC"], os.environ["NOTIFY_SOCKET"]
     box.wait_phase("env", "RUNNING")
-    printed = until(lambda: box.ctl("tail", "-100000", "env").stdout, 10, "the environment to be printed")
+    printed = until(
+        lambda: (text := box.ctl("tail", "-100000", "env").stdout).endswith("that is all\n") and text,
+        10,
+        "all to be printed",
+    )
     assert "WATCHDOG_USEC" not in printed
     assert "/nonexistent/systemd" not in printed
     assert "EXTRALIFE_TOKEN=" in printed

@@ -6,7 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from box import Box
+from box import Box, until
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "outside"))
 
@@ -25,7 +25,8 @@ def test_the_state_of_the_first_wave_is_taken_over_with_a_mistake_in_its_configu
     assert reboot["level"] == "medium"
     (refused,) = (fact for fact in facts if fact["kind"] == "ConfigRefused")
     assert refused["in_use"].startswith(f"{wave.config_file} as of ")
-    resumed = box.wait_fact("Resumed", "Catch", count=len(box.facts("Resumed", "Catch")) + 1, timeout_s=90)
+    begun = lambda: [fact for fact in box.facts("Resumed", "Catch") if fact["seq"] > reboot["seq"]]  # noqa: E731
+    resumed = until(begun, 90, "it to resume")[0]
     assert resumed["step"] == step
     assert resumed["cause"] == "reboot"
     assert box.program("Paddle")["phase"] == "STOPPED"

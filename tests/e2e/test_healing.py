@@ -92,7 +92,7 @@ def test_death_at_once_every_time_ends_in_slow_retry_with_a_time(box: Box) -> No
     assert 3000 < program["retry_in_s"] <= 3600
     assert len(box.facts("Exited", "a")) == 4
     assert "died on purpose" in box.facts("Exited", "a")[-1]["why"]
-    assert box.program("b")["phase"] == "RUNNING", "the neighbour is not disturbed"
+    assert box.wait_phase("b", "RUNNING")["restarts"] == 0, "the neighbour is not disturbed"
 
 
 @pytest.mark.fault("ignores-sigterm")

@@ -9,7 +9,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from box import Box, until
+from box import PATIENCE, Box, until
 
 
 def flip(box: Box, word: bytes) -> None:
@@ -126,7 +126,7 @@ def put_back(box: Box, away: Path) -> bool:
 
 def get_health(box: Box) -> tuple[int, str]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(10.0)
+        probe.settimeout(10.0 * PATIENCE)
         probe.connect(str(box.runtime / "supervisor.sock"))
         probe.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         answer = b""

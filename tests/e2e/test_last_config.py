@@ -20,6 +20,7 @@ from box import PATIENCE, ROOT, Box, until
 
 GOOD = 2
 BAD = "slots = -7\nnonsense = 1"
+STARTS = b"STARTS WITH THE LAST GOOD CONFIGURATION"
 
 
 def write(box: Box, slots: object = GOOD) -> None:
@@ -62,6 +63,7 @@ def test_a_reload_of_a_bad_file_is_refused_with_all_its_mistakes(running: Box) -
     assert "level.slots" in done.stdout
     assert "level.nonsense is not a setting" in done.stdout
     assert "Restarted" not in done.stdout
+    box.wait_fact("ConfigRefused")  # the answer may be sooner than the page
     after = box.status()["daemon"]
     assert (after["pid"], after["started_wall_s"]) == (before["pid"], before["started_wall_s"])
     assert box.program("a")["pid"] == worker
@@ -85,7 +87,7 @@ def test_sighup_with_a_bad_file_is_told_until_the_file_is_good_again(running: Bo
     box.wait_fact("ConfigMended")
     assert box.status()["daemon"]["config"] is None
     box.daemon.send_signal(signal.SIGHUP)
-    until(lambda: box.status()["daemon"]["started_wall_s"] > before["started_wall_s"], 30, "the next image")
+    until(lambda: (box.status()["daemon"]["started_wall_s"] or 0) > before["started_wall_s"], 30, "the next image")
 
 
 def test_a_bad_variable_is_refused_like_a_bad_line(box: Box) -> None:
@@ -97,6 +99,7 @@ def test_a_bad_variable_is_refused_like_a_bad_line(box: Box) -> None:
     box.kill_daemon()
     box.env = {"EXTRALIFE_SLOTS": "many"}
     box.start()
+    box.wait_fact("ConfigRefused")
     told = box.status()["daemon"]
     assert told["level"]["slots"] == 3, "with the variable of the last good start"
     assert "EXTRALIFE_SLOTS" in told["config"]["errors"][0]
@@ -138,7 +141,8 @@ def test_a_boot_with_a_bad_file_trains_on_with_the_last_good_one(running: Box) -
         assert str(box.config_file) in told["config"]["in_use"]
         first = box.ctl("status").stdout.splitlines()[0]
         assert first.startswith("THE CONFIGURATION CANNOT BE USED: the daemon started "), damage
-        assert "CONFIG refused" in (box.state / "reboot_alerts.log").read_text(), damage
+        until((box.state / "reboot_alerts.log").exists, 10, "the alert log")
+        until(lambda: "CONFIG refused" in (box.state / "reboot_alerts.log").read_text(), 10, f"{damage.__name__} in it")
         assert "STARTS WITH THE LAST GOOD CONFIGURATION" in box.log.read_text(), damage
         health = healthz(box)
         assert health["ok"] is True
@@ -149,7 +153,7 @@ def test_a_boot_with_a_bad_file_trains_on_with_the_last_good_one(running: Box) -
         slots += 1
         write(box, slots)
         assert box.ctl("update").returncode == 0
-        assert box.status()["daemon"]["config"] is None
+        until(lambda: box.status()["daemon"]["config"] is None, 10, "the page to tell no more of it")
         assert box.status()["daemon"]["level"]["slots"] == slots
 
 
@@ -166,9 +170,10 @@ def test_a_damaged_copy_gives_way_to_the_one_before(running: Box) -> None:
     box = running
     write(box, 3)
     assert box.ctl("update").returncode == 0
-    until((box.state / "last-config.before").exists, 10, "the second good one to be kept")
-    box.kill_daemon()
     kept = box.state / "last-config"
+    until((box.state / "last-config.before").exists, 10, "the first good one to make room")
+    until(kept.exists, 10, "the second good one to be kept")  # its rename follows that of the one before
+    box.kill_daemon()
     kept.write_bytes(kept.read_bytes().replace(b"slots = 3", b"slots = 9"))
     no_file(box)
     box.start()
@@ -208,12 +213,12 @@ def at_a_terminal(box: Box) -> tuple[int, str]:
     box.daemons.append(process)
     os.close(theirs)
     said = b""
-    while b"STARTS WITH" not in said:
+    while STARTS not in said:  # the whole of it: a terminal may pass a line on in pieces
         try:
             said += os.read(ours, 65536)
         except OSError:  # it has ended
             break
-    if process.poll() is None and b"STARTS WITH" in said:
+    if process.poll() is None and STARTS in said:
         process.kill()
     code = process.wait(30 * PATIENCE)
     os.close(ours)
@@ -230,7 +235,7 @@ def test_by_hand_it_refuses_and_after_a_reboot_not_even_then(running: Box) -> No
     box.set_boot(uuid.uuid4())  # `tmux new -d supervisord` at boot has a terminal too
     code, said = at_a_terminal(box)
     assert code == -signal.SIGKILL
-    assert "STARTS WITH THE LAST GOOD CONFIGURATION" in said
+    assert STARTS.decode() in said
 
 
 def test_what_is_kept_is_for_its_owner_alone(running: Box) -> None:

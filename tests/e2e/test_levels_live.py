@@ -35,5 +35,9 @@ def test_a_level_that_is_changed_by_update_loses_no_step_and_no_experience(box: 
         log = (box.state / "programs" / "Catch" / "stdout.log").read_text()
         step, kept = RESUMED.findall(log)[-1]
         assert int(step.replace(",", "")) == int(kept) == resumed["step"], "every step that was made is there to learn from"
-        running = until(lambda envs=envs: (p := box.program("Catch"))["num_envs"] == envs and p, 60, "the other level")
-        assert (running["batch_size"], running["restarts"]) == (batch, 0)
+        # Both: while it builds its environments it has told their number, and not yet its batch.
+        running = until(
+            lambda level=(envs, batch): ((p := box.program("Catch"))["num_envs"], p["batch_size"]) == level and p, 60,
+            "the other level",
+        )  # fmt: skip
+        assert running["restarts"] == 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 
+import pytest
 from box import Box, until
 
 NIGHT = """
@@ -26,6 +27,7 @@ climb_s = {climb_s}
 trial_s = 2.0
 cool_s = {cool_s}
 stagger_s = 0.2
+rest_s = 1.0
 [levels.light]
 slots = 1
 [levels.medium]
@@ -58,31 +60,39 @@ def wait_workers(box: Box, count: int) -> None:
 
 
 def climbs_to_a_power_cut(box: Box, climb_s: float) -> bool:
-    """Whether the trial of heavy was over before: its workers begin late where others take the processors."""
+    """Whether it was no straight climb, or the trial of heavy was over before, where others take the processors.
+
+    Then workers begin late, and a level may be measured as no faster than the one before.
+    """
     begin(box, climb_s=climb_s)
     wait_chosen(box, "heavy")
     until(lambda: {fact["program"] for fact in box.facts("BecameReady")} == {"a", "b", "c"}, 30, "heavy on every slot")
     box.power_cut()
-    return any(fact["before"] == fact["level"] == "heavy" for fact in box.facts("LevelChosen"))
+    settled = any(fact["before"] == fact["level"] == "heavy" for fact in box.facts("LevelChosen"))
+    return settled or chosen(box) != ["light", "medium", "heavy"]
 
 
 def test_the_night_climbs_falls_and_tries_again(box: Box) -> None:
-    climb_s = 6.0
-    while climbs_to_a_power_cut(box, climb_s):
+    for climb_s in (6.0, 24.0, 60.0):
+        if not climbs_to_a_power_cut(box, climb_s):
+            break
         shutil.rmtree(box.state)
-        climb_s *= 4
+    else:
+        pytest.fail("it never climbed straight to heavy, or never on every slot within its trial")
     assert chosen(box) == ["light", "medium", "heavy"]
     box.start()
     judged = box.wait_fact("RebootJudged")
     assert (judged["level"], judged["weight"]) == ("heavy", 1.0)
     assert chosen(box)[3:4] == ["medium"]
     assert box.wait_fact("HostRebooted")["level"] == "heavy"
+    box.kill_daemon()  # what it has judged is looked at before heavy is tried again, and has perhaps passed
     told = box.ctl("level", "why").stdout
     assert "back to medium: heavy failed its trial after" in told
     assert "counts against the level" in told
     shown = json.loads(box.ctl("level", "show", "--json").stdout)
     heavy = shown["levels"][2]
     assert (heavy["reboots"], heavy["failed_trials"]) == (1.0, 1)
+    box.start()
     replayed = box.ctl("simulate", "--journal", str(box.state))  # of a daemon that goes on writing it
     assert "boxes drawn from the journal" in replayed.stdout, replayed.stdout + replayed.stderr
     assert "as it was:" in replayed.stdout

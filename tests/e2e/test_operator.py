@@ -44,7 +44,7 @@ def test_signal_tail_pid_avail_version_history_journal(box: Box) -> None:
     pid = box.wait_phase("a", "RUNNING")["pid"]
     assert box.ctl("pid").stdout.strip() == str(box.daemon.pid if box.daemon else 0)
     assert box.ctl("pid", "a").stdout.strip() == str(pid)
-    assert "begins at step 0" in box.ctl("tail", "a").stdout
+    until(lambda: "begins at step 0" in box.ctl("tail", "a").stdout, 20, "its first line: it is RUNNING before it prints")
     assert box.ctl("version").stdout.strip()
     assert box.ctl("avail").stdout.startswith("a ")
     assert box.ctl("signal", "TERM", "a").stdout == "a: signalled\n"

@@ -49,7 +49,8 @@ def test_a_curve_over_a_crash_and_without_a_daemon(box: Box) -> None:
     trained = [row for row in told if row["env_steps"]]
     assert [row["attempt"] for row in trained] == sorted(row["attempt"] for row in trained)
     assert float(trained[-1]["resumed_step"]) > 0
-    assert all(float(row["steps_per_s"] or 1) > 0 for row in trained)
+    # Never below: a crash takes steps back. It may be 0 in a row of a busy machine, on which the worker stood still.
+    assert all(float(row["steps_per_s"] or 1) >= 0 for row in trained)
     (curve,) = drawn(box)["subjects"]
     assert curve["program"] == "Catch"
     assert curve["kept"][-1]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import stock_story
-from box import ROOT
+from box import ROOT, until
 from environments import NotInstallable, stock_supervisor
 from stock_sides import Ours
 
@@ -51,7 +51,10 @@ def test_a_stock_update_applies_the_whole_file_and_touches_only_what_changed(sto
         side.wait_state("b", "STOPPED" if side.box.program("b")["wanted"] == "stop" else "RUNNING")
         assert side.pid("a") == before["a"]
         assert side.pid("b") != before["b"]
+        began_s = side.box.status()["daemon"]["started_wall_s"]
         assert side.ctl(("reload",)) == (0, "Restarted supervisord\n")
+        # The image before still answers for a moment, and a connection that it does not come to is closed.
+        until(lambda: (side.box.status()["daemon"]["started_wall_s"] or 0) > began_s, 30, "the next image")
         side.wait_state("a", "RUNNING")
         assert side.pid("a") == before["a"], "workers outlive the daemon's image"
         asked = [(fact["request"], fact["args"]) for fact in side.box.facts("OperatorAsked")]

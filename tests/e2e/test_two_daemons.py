@@ -8,11 +8,11 @@ import subprocess
 import sys
 
 import pytest
-from box import ROOT, Box, until
+from box import PATIENCE, ROOT, Box, until
 
 
 def supervisord(box: Box, *more: str) -> subprocess.Popen[str]:
-    env = {**os.environ, "EXTRALIFE_BOOT_FILES": str(box.boot_files), "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "EXTRALIFE_BOOT_FILES": str(box.boot_files), "PYTHONPATH": str(ROOT), **box.home}
     return subprocess.Popen(
         [sys.executable, "-m", "supervisor", "-c", str(box.config_file), *more],
         cwd=ROOT, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -20,7 +20,7 @@ def supervisord(box: Box, *more: str) -> subprocess.Popen[str]:
 
 
 def refused(second: subprocess.Popen[str], first: int) -> None:
-    _, said = second.communicate(timeout=60)
+    _, said = second.communicate(timeout=60 * PATIENCE)
     assert second.returncode == 1, said
     assert said.startswith(f"supervisord: another supervisord (pid {first}) runs on "), said
     assert said.count("\n") == 1, "one sentence"

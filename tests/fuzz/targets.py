@@ -46,8 +46,9 @@ from supervisor.api.server import Server
 from supervisor.model import codec, facts
 from supervisor.model.settings import Paths, ProgramSpec, Progress
 from supervisor.policy.worker import figures
-from workers import contract
-from workers.contract import Beat, Control, ControlReader, ControlWriter, Manifest, TargetKind, WorkerPhase
+from workers import contract, daemon_side
+from workers.contract import Beat, Control, ControlReader, Manifest, TargetKind, WorkerPhase
+from workers.daemon_side import ControlWriter
 from workers.exit_record import ExitRecord
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -134,7 +135,7 @@ def check_beat(data: bytes) -> None:
     looking, paths = probes()
     path = Path(paths.beat("Pong", 1))
     with untouched(path, data), capture_logs() as said:
-        beat = contract.read_beat(path)
+        beat = daemon_side.read_beat(path)
         assert beat is None or isinstance(beat, Beat)
         looking.watch(ProgramSpec("Pong", ("x",), "d", progress=Progress.BEAT), 1, TOKEN, os.getpid())
         sample = looking.sample()["Pong"]
@@ -419,7 +420,7 @@ def server() -> tuple[str, list[dict[str, Any]], int]:
     backend = FakeBackend()
     backend.add(program("Pong"), program("Breakout", "QUEUED", attempt=0))
     path = str(place() / "s.sock")
-    serving = Server(backend, listen(path), time.time)
+    serving = Server(backend, listen(path), lambda: 1000.0)
     serving.start()
     atexit.register(serving.stop)
     return path, said, before
@@ -430,7 +431,7 @@ def check_http(data: bytes) -> None:
     got = b""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(path)
-        sock.settimeout(10)
+        sock.settimeout(60)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             sock.sendall(data)
             sock.shutdown(socket.SHUT_WR)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from workers import contract
+from workers import contract, daemon_side
 
 BEATS = Path("/run/extralife/beats")
 EVERY_S = 0.005
@@ -36,7 +36,7 @@ class Watch:
         self.cpu_s = 0.0  # of the worker, until then
 
     def look(self, path: Path) -> bool:
-        beat = contract.read_beat(path) if path.exists() else None
+        beat = daemon_side.read_beat(path) if path.exists() else None
         if beat is None:
             return False
         now_s = time.monotonic()

@@ -15,7 +15,7 @@ import pytest
 from installed import CONFIG, GAMES, Installed
 from labbox import until
 
-ROUNDS = int(os.environ.get("EXTRALIFE_LAB_LOST_BOXES", "1"))
+ROUNDS = int(os.environ.get("EXTRALIFE_LAB_LOST_BOXES", "2"))
 REPO, PASSWORD = "/srv/copies", "/etc/extralife/restic.password"
 EVERY_S = 10.0
 FIRST_LOOK_S = 10.0  # policy/upkeep/offsite.py

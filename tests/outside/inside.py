@@ -450,7 +450,7 @@ class Application:
         self.within(host.run, 30.0)
         self._listener = listen(str(host.runtime_dir / "supervisor.sock"))
         with _routes_into(self.routes):
-            self._server = Server(host.backend, self._listener, lambda: host.wall_s)
+            self._server = Server(host.backend, self._listener, lambda: host.core.now_s)
         self._server.start()
 
     def run(self, seconds: float) -> None:

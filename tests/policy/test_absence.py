@@ -26,6 +26,11 @@ def test_absences_add_up():
     assert absence.moved_on(7.0, ()) == 7.0
 
 
+def test_an_unknown_time_stays_unknown() -> None:
+    assert absence.moved_on_if_known(None, ((1.0, 2.0),)) is None
+    assert absence.moved_on_if_known(0.0, ((1.0, 2.0),)) == 1.0
+
+
 def test_the_newest_absences_are_remembered():
     known = ()
     for number in range(absence.MOST + 3):

@@ -34,5 +34,6 @@ def test_every_phase_of_a_worker_has_an_account():
         "compiling": Account.WARMUP, "training": Account.PRODUCTIVE, "evaluating": Account.EVALUATE,
         "saving": Account.CHECKPOINT_STALL, "leaving": Account.TERMINATE,
     }  # fmt: skip
+    assert booked_as("suspended", ready=True) is booked_as("suspended", ready=False) is Account.ADMISSION
     assert booked_as("a phase of its own", ready=True) is Account.PRODUCTIVE
     assert booked_as("a phase of its own", ready=False) is Account.STARTUP

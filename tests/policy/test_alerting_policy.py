@@ -46,6 +46,7 @@ def test_the_bucket_is_full_at_first_and_refills_by_one_each_five_minutes():
 
 
 def test_when_the_next_one_may_go():
+    assert alerting.same("fatal", "Pong") == "fatal/Pong"
     assert alerting.due_s(RULES, Gone(), "fatal/Pong", 50.0) == 50.0
     told = Gone(11.0, 0.0, {"fatal/Pong": 0.0})
     assert alerting.due_s(RULES, told, "fatal/Pong", 50.0) == HOUR
@@ -125,7 +126,8 @@ def test_what_is_said():
 
 @pytest.mark.parametrize(("text", "wrong"), [("", False), ("08:00", False), ("23:59", False), ("24:00", True), ("8", True)])
 def test_a_time_of_the_daily_report(text, wrong):
-    assert (alerting.report_error(text) is not None) is wrong
+    told = 'must be a time of day such as "08:00", or empty for none'
+    assert alerting.report_error(text) == (told if wrong else None)
 
 
 @pytest.mark.parametrize("rules", [AlertSettings(kinds=("stall",)), AlertSettings(min_severity="critical")])

@@ -1,6 +1,7 @@
 """When a backup is due, which ones go, what one is called."""
 
 import datetime as dt
+import functools
 
 import pytest
 
@@ -16,6 +17,7 @@ from supervisor.policy.upkeep.backups import (
     superfluous,
 )
 
+NOW_S, YEAR_S = 1_800_000_000.0, 365 * 86_400.0
 WEDNESDAY = dt.datetime(2026, 11, 18, 9, 0, 30, tzinfo=dt.timezone(dt.timedelta(hours=1)))
 
 
@@ -37,19 +39,33 @@ def test_the_newest_time_of_the_calendar(calendar, due):
     assert (found and found.isoformat()) == due
 
 
+def test_a_time_of_the_calendar_is_due_at_its_own_moment():
+    nine = WEDNESDAY.replace(second=0)
+    assert [last_due(calendar, nine) for calendar in ("hourly", "daily 09:00", "weekly wed 09:00")] == [nine] * 3
+
+
 @pytest.mark.parametrize(
     "calendar", ["", "daily", "daily 24:00", "daily 3:30", "weekly 03:30", "30 3 * * *", "daily 03:30 "]
 )
 def test_what_is_no_calendar_is_told(calendar):
-    assert "weekly DAY HH:MM" in calendar_error(calendar)
+    told = 'must be "off", "hourly", "daily HH:MM" or "weekly DAY HH:MM" such as "weekly sun 03:30"'
+    assert calendar_error(calendar) == told
 
 
 def test_due_is_what_was_not_answered_yet():
-    assert is_due(200.0, newest_due_wall_s=100.0, began_wall_s=500.0)  # the box was off at the time
-    assert not is_due(100.0, newest_due_wall_s=100.0, began_wall_s=0.0)
-    assert is_due(200.0, newest_due_wall_s=None, began_wall_s=150.0)
-    assert not is_due(100.0, newest_due_wall_s=None, began_wall_s=150.0)  # nothing was there at the time
-    assert not is_due(100.0, newest_due_wall_s=None, began_wall_s=None)
+    due = functools.partial(is_due, now_wall_s=300.0)
+    assert due(200.0, newest_due_wall_s=100.0, began_wall_s=500.0)  # the box was off at the time
+    assert not due(100.0, newest_due_wall_s=100.0, began_wall_s=0.0)
+    assert due(200.0, newest_due_wall_s=None, began_wall_s=150.0)
+    assert not due(100.0, newest_due_wall_s=None, began_wall_s=150.0)  # nothing was there at the time
+    assert not due(100.0, newest_due_wall_s=None, began_wall_s=None)
+
+
+@pytest.mark.parametrize(("ahead_s", "due"), [(3 * 3600.0, False), (86_400.0, False), (86_401.0, True), (10 * YEAR_S, True)])
+def test_a_time_that_was_answered_by_a_clock_that_was_years_ahead_does_not_count(ahead_s, due):
+    """Hours ahead are a time zone: the same night must not get a second backup."""
+    for newest, began in ((NOW_S + ahead_s, 0.0), (None, NOW_S + ahead_s)):
+        assert is_due(NOW_S - 60.0, newest_due_wall_s=newest, began_wall_s=began, now_wall_s=NOW_S) is due
 
 
 def test_each_kind_is_kept_for_itself_and_the_operators_stay():

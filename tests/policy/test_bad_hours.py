@@ -204,7 +204,7 @@ def test_the_hour_comes_and_it_goes_to_the_level_that_is_worth_most_then_and_bac
     state, morning = through(at_heavy(), 9, 10.2)
     assert {verdict.level for verdict in morning} == {5}
     state, day = through(state, 10.2, 19.5)
-    assert "the hours with frequent reboots begin" in " ".join(verdict.why for verdict in day)
+    assert "heavy: the hours with frequent reboots begin" in [verdict.why for verdict in day]
     assert state.bad
     assert day[6].level < 5
     state, evening = through(state, 19.5, 21)

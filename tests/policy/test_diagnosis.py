@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.worker.diagnosis import diagnose, signal_name
+from supervisor.policy.worker.diagnosis import Diagnosis, diagnose, signal_name
 from workers import contract
 
 ASKED = ["operator", "shutdown", "config", "slot", "restart"]
@@ -31,7 +31,7 @@ def of(
         ({"code": 3, "done_codes": (0, 3)}, "done", False, "finished, exit code 3"),
         ({"code": 0, "done_codes": ()}, "crash", True, "exit code 0"),
         ({"code": 78}, "config", False, "the program reports a configuration that cannot work"),
-        ({"code": 78, "last_lines": ("no game 'Pung'",)}, "config", False, "a configuration that cannot work: no game 'Pung'"),
+        ({"code": 78, "last_lines": ("no game 'Pung'",)}, "config", False, "the program reports a configuration that cannot work: no game 'Pung'"),
         ({"code": 78, "contract": False}, "crash", True, "exit code 78"),
         ({"code": 77}, "fenced", True, "another attempt owned its run directory"),
         ({"code": 77, "contract": False}, "crash", True, "exit code 77"),
@@ -40,16 +40,17 @@ def of(
         ({"code": 65}, "diverged", True, "its losses were no longer finite"),
         ({"code": 65, "contract": False}, "crash", True, "exit code 65"),
         ({"code": 75, "stop_reason": "diverged"}, "diverged", True, "ended because its losses were no longer finite, exit code 75"),
+        ({"signal": 9, "stop_reason": "sick"}, "sick", True, "ended because its training went wrong, killed by SIGKILL"),
         ({"code": 75, "stop_reason": "slow"}, "stopped", False, "stopped on request (slow), exit code 75"),
         ({"code": 71}, "out_of_memory", True, "ran out of the host's memory, exit code 71"),
         ({"code": 71, "contract": False}, "crash", True, "exit code 71"),
         ({"code": 1, "last_lines": ("MemoryError",)}, "out_of_memory", True, "ran out of the host's memory, exit code 1: MemoryError"),
-        ({"code": 71, "last_lines": ("torch.OutOfMemoryError: CUDA out of memory.",)}, "cuda_out_of_memory", True, "the GPU's memory"),
-        ({"signal": 6, "last_lines": ("terminate called after throwing an instance of 'std::bad_alloc'",)}, "out_of_memory", True, "SIGABRT"),
-        ({"signal": 11, "last_lines": ("MemoryError",)}, "crash", True, "killed by SIGSEGV"),
+        ({"code": 71, "last_lines": ("torch.OutOfMemoryError: CUDA out of memory.",)}, "cuda_out_of_memory", True, "ran out of the GPU's memory, exit code 71: torch.OutOfMemoryError: CUDA out of memory."),
+        ({"signal": 6, "last_lines": ("terminate called after throwing an instance of 'std::bad_alloc'",)}, "out_of_memory", True, "ran out of the host's memory, killed by SIGABRT: terminate called after throwing an instance of 'std::bad_alloc'"),
+        ({"signal": 11, "last_lines": ("MemoryError",)}, "crash", True, "killed by SIGSEGV: MemoryError"),
         ({"signal": 9, "oom_kill": "Killed process 7 (python)"}, "oom_killed", True, "killed by the kernel's OOM killer: Killed process 7 (python)"),
         ({"code": 1, "oom_kill": "it struck"}, "crash", True, "exit code 1"),
-        ({"signal": 9, "stop_reason": "operator", "oom_kill": "it struck"}, "stopped", False, "stopped on request"),
+        ({"signal": 9, "stop_reason": "operator", "oom_kill": "it struck"}, "stopped", False, "stopped on request (operator), killed by SIGKILL"),
         ({"signal": 9}, "killed", True, "killed by SIGKILL, which extralife did not send"),
         ({"signal": 15}, "killed", True, "killed by SIGTERM, which extralife did not send"),
         ({"signal": 11}, "crash", True, "killed by SIGSEGV"),
@@ -60,9 +61,7 @@ def of(
     ],
 )  # fmt: skip
 def test_the_table(seen, cause, counted, why):
-    verdict = of(**seen)
-    assert (verdict.cause, verdict.counted) == (cause, counted)
-    assert why in verdict.why
+    assert of(**seen) == Diagnosis(cause, counted, why)
 
 
 def test_each_exit_code_of_the_contract_has_its_cause():

@@ -30,7 +30,8 @@ def test_the_worked_example_of_its_docstring():
 def test_how_far_back(number, newest, fine, resumed, from_step):
     verdict = after(DEFAULT, number=number, newest_step=newest, fine_step=fine, resumed_step=resumed)
     assert (verdict.from_step, verdict.give_up) == (from_step, False)
-    assert ("there is no checkpoint yet" in verdict.why) == (from_step is None)
+    far = "there is no checkpoint yet" if from_step is None else f"checkpoints from step {from_step} on are set aside"
+    assert verdict.why == f"rollback {number} of 3: {far}; restarts with another random seed"
 
 
 @pytest.mark.fault("nan")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -183,19 +185,18 @@ def test_the_step_in_a_file(rule: str, body: object, step: int | None) -> None:
     ("rule", "why"),
     [
         (r"(\d+", "is no regular expression: missing ), unterminated subpattern at position 0"),
-        (r"step=\d+", r"has no group for the number; write it in parentheses, such as step=(\d+)"),
-        (r"(\d+)+", "repeats what holds a repetition or a choice"),
-        (r"(a|ab)*(\d)", "repeats what holds a repetition or a choice"),
-        (r"((?:x+y)*)", "repeats what holds a repetition or a choice"),
-        (r"(?:(?=a+))*(\d)", "repeats what holds a repetition or a choice"),
-        (r"(.*).*.*.*", "has more than 3 open repetitions"),
+        (r"step=\d+", "has no group for the number; write it in parentheses, such as step=(\\d+)"),
+        (r"(\d+)+", "repeats what holds a repetition or a choice, which can take for ever; try step=(\\d+)"),
+        (r"(a|ab)*(\d)", "repeats what holds a repetition or a choice, which can take for ever; try step=(\\d+)"),
+        (r"((?:x+y)*)", "repeats what holds a repetition or a choice, which can take for ever; try step=(\\d+)"),
+        (r"(?:(?=a+))*(\d)", "repeats what holds a repetition or a choice, which can take for ever; try step=(\\d+)"),
+        (r"(.*).*.*.*", "has more than 3 open repetitions (such as .*), which can take for ever"),
         (r"(\d)" * 51, "has more than 200 characters"),
     ],
 )
 def test_expressions_that_are_refused(rule: str, why: str) -> None:
-    with pytest.raises(ValueError, match=r".") as refused:
+    with pytest.raises(ValueError, match=rf"^{re.escape(why)}$"):
         parsed(rule)
-    assert str(refused.value).startswith(why)
 
 
 @pytest.mark.parametrize("rule", [r"(?:\d+)?(\d+)", r"(?:ab)+(\d+)", r"(?:(a)b)*(\d+)", r"^.*/.*?(\d+)\.", r"(\d{1,9})"])

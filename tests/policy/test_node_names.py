@@ -1,5 +1,7 @@
 """Names of nodes as Slurm writes them. The expected ones are what `scontrol show hostnames` and `hostlist` print."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +23,8 @@ from supervisor.policy.cluster.node_names import MOST, BadNodes, compress, expan
         ("", ()),
         ("(null)", ()),
         ("None assigned", ()),
+        ("N/A", ()),
+        (" ", ()),
     ],
 )
 def test_expand(text: str, names: tuple[str, ...]) -> None:
@@ -28,12 +32,31 @@ def test_expand(text: str, names: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["a[1-", "a]1[", "a[[1]]", "a[3-1]", "a[x-y]", "a[]", "a,,b", "a b", f"a[0-{MOST}]", "a[1-999]b[1-999]", "a[1-²]"],
+    ("text", "why"),
+    [
+        ("a[1-", "'a[1-' has brackets that do not match"),
+        ("a]1[", "'a]1[' has brackets that do not match"),
+        ("a[[1]]", "'a[[1]]' has brackets that do not match"),
+        ("a[3-1]", "'[3-1]' is no range of numbers"),
+        ("a[x-y]", "'[x-y]' is no range of numbers"),
+        ("a[]", "'[]' is no range of numbers"),
+        ("a[1-²]", "'[1-²]' is no range of numbers"),
+        ("a,,b", "'' is no name of a node"),
+        ("a b", "'a b' is no name of a node"),
+        (f"a[0-{MOST}]", "'[0-65536]' names more than 65536 nodes"),
+        ("a[1-999]b[1-999]", "'a[1-999]b[1-999]' names more than 65536 nodes"),
+        (f"a[1-{MOST}],b", "'a[1-65536],b' names more than 65536 nodes"),
+        ("a[1-256]b[1-256],c", "'a[1-256]b[1-256],c' names more than 65536 nodes"),
+    ],
 )
-def test_a_damaged_list_is_refused_and_fills_no_memory(text: str) -> None:
-    with pytest.raises(BadNodes):
+def test_a_damaged_list_is_refused_and_fills_no_memory(text: str, why: str) -> None:
+    with pytest.raises(BadNodes, match=f"^{re.escape(why)}$"):
         expand(text)
+
+
+@pytest.mark.parametrize("text", [f"a[1-{MOST}]", "a[1-256]b[1-256]"])
+def test_a_list_may_name_just_as_many_as_slurm_allows(text: str) -> None:
+    assert len(expand(text)) == MOST
 
 
 @pytest.mark.parametrize(
@@ -63,6 +86,7 @@ def test_how_scontrol_names_a_job() -> None:
     assert (Job(17).target, Job(17, array_task=0).target) == ("17", "17_0")
     assert [Job(1, state=each).ended for each in ("TIMEOUT", "COMPLETING", "UNKNOWN")] == [True, False, False]
     assert [Job(1, state=each).waiting for each in ("PENDING", "REQUEUE_HOLD", "RUNNING")] == [True, True, False]
+    assert [Job(1, state=each).suspended for each in ("SUSPENDED", "STOPPED", "RUNNING")] == [True, True, False]
 
 
 def test_a_node_of_which_nothing_is_known_is_not_usable() -> None:

@@ -30,7 +30,7 @@ def test_two_minutes_save_and_copy_at_once_and_leave_when_what_is_trained_could_
     assert planned(120.0, QBERT, PONG) == Plan(("Pong", "Qbert"), (), 1096.0, 1104.0)
 
 
-@pytest.mark.parametrize(("left_s", "leave_after_s"), [(30.0, 14.0), (26.1, 10.1)])
+@pytest.mark.parametrize(("left_s", "leave_after_s"), [(30.0, 14.0), (26.1, 10.1), (26.0, 10.0)])
 def test_thirty_seconds_are_enough_for_a_save_before_they_leave(left_s, leave_after_s):
     found = planned(left_s, PONG, QBERT)
     assert found.leave_at_s == pytest.approx(1000.0 + leave_after_s)
@@ -51,6 +51,8 @@ def test_as_many_are_asked_at_once_as_can_be_saved_and_copied():
 def test_if_not_even_one_can_be_saved_and_copied_the_copy_takes_what_is_there():
     found = planned(120.0, Saving("a", 900.0, 45.0), copy_s=30.0)
     assert (found.first, found.then, found.copy_by_s) == ((), (), 1010.0)
+    found = planned(120.0, Saving("a", 900.0, 27.5), copy_s=30.0)
+    assert (found.first, found.then, found.copy_by_s) == (("a",), (), 1027.5), "27.5 s are just enough"
 
 
 def test_equal_losses_go_by_name_and_a_save_without_time_divides_by_no_zero():
@@ -79,7 +81,7 @@ def test_an_end_is_over_two_minutes_after_its_time():
 
 
 @pytest.mark.parametrize(
-    ("before_s", "now_s", "same"), [(30.0, 35.0, True), (30.0, 24.9, False), (None, None, True), (None, 30.0, False), (30.0, None, False)]
+    ("before_s", "now_s", "same"), [(30.0, 35.0, True), (30.0, 35.1, False), (30.0, 25.0, True), (30.0, 24.9, False), (None, None, True), (None, 30.0, False), (30.0, None, False)]
 )  # fmt: skip
 def test_a_time_that_moves_by_a_few_seconds_says_nothing_new(before_s, now_s, same):
     assert is_same(end(before_s), end(now_s)) is same
@@ -88,8 +90,8 @@ def test_a_time_that_moves_by_a_few_seconds_says_nothing_new(before_s, now_s, sa
 @pytest.mark.parametrize(
     ("left_s", "kind", "sign_s", "explained"),
     [
-        (120.0, END, 1100.0, True), (120.0, END, 1720.0, True), (120.0, END, 1721.0, False), (120.0, END, 399.0, False),
-        (None, END, 5199.0, True), (None, END, 5201.0, False), (None, RISK, 1100.0, False),
+        (120.0, END, 1100.0, True), (120.0, END, 1720.0, True), (120.0, END, 1721.0, False), (120.0, END, 400.0, True), (120.0, END, 399.0, False),
+        (None, END, 5200.0, True), (None, END, 5201.0, False), (None, RISK, 1100.0, False),
     ],
 )  # fmt: skip
 def test_which_end_of_the_box_a_notice_explains(left_s, kind, sign_s, explained):

@@ -16,6 +16,7 @@ from supervisor.policy.upkeep.offsite import (
     OffsiteSettings,
     aside_s,
     due_s,
+    first_look_until_s,
     judge,
     judge_moved,
     late_at_s,
@@ -75,6 +76,19 @@ def test_when_the_newest_copy_is_too_old(copies, late):
 )
 def test_a_copy_that_nobody_runs_out_of_time_for_leaves_the_processors_to_the_programs(cause, limit_s, aside):
     assert aside_s(cause, limit_s) == aside
+
+
+@pytest.mark.parametrize(
+    ("rules", "rebooted", "held", "until_s"),
+    [
+        (RULES, True, True, 110.0),
+        (RULES, False, True, None),
+        (RULES, True, False, None),
+        (OffsiteSettings(), True, True, None),
+    ],
+)
+def test_the_first_look_after_a_reboot_is_waited_for(rules, rebooted, held, until_s):
+    assert first_look_until_s(rules, rebooted=rebooted, held=held, now_s=100.0) == until_s
 
 
 A1, B2 = Lease("a", 1, "A"), Lease("b", 2, "B")

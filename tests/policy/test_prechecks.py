@@ -74,6 +74,7 @@ def test_what_objects(box, rule, cap):
     [
         of(temperature_c=86.9, slowdown_c=90.0), of(temperature_c=95.0), of(slowdown_c=90.0), of(ecc_errors=0),
         of(reasons=("sw_power_cap", "idle")), BoxReadings(LADDER, 1, xids=(13, 31, 43, 45)),
+        on(swap_bytes=1000, swap_free_bytes=50, memory_bytes=1000, available_bytes=99),
         on(memory_full=4.9, io_full=49.9), on(swap_bytes=1000, swap_free_bytes=49, memory_bytes=1000, available_bytes=100),
         on(swap_bytes=0, swap_free_bytes=0, memory_bytes=1000, available_bytes=9), on(disk_free_bytes=500 * MB), on(cores=2),
     ],

@@ -1,6 +1,7 @@
 """Whether a worker still makes progress: every phase, every class, and nothing judged by what is not known."""
 
 import dataclasses
+import math
 
 import pytest
 from hypothesis import given
@@ -23,7 +24,10 @@ def test_the_worked_example_of_the_docstring():
     assert judge(DEFAULT, reading(30.0, largest_gap_s=0.8)) is None
     verdict = judge(DEFAULT, reading(31.0, largest_gap_s=0.8))
     assert (verdict.kind, verdict.action, verdict.age_s, verdict.limit_s) == ("hang", Action.HEAL, 31.0, 30.0)
-    assert verdict.why.startswith("no progress for 31 s while training (limit 30 s): its other threads run")
+    assert verdict.why == (
+        "no progress for 31 s while training (limit 30 s): its other threads run, so a call in Python, the environment or CUDA "
+        "never returned"
+    )
     assert judge(DEFAULT, reading(99.0, largest_gap_s=20.0)) is None
     assert judge(DEFAULT, reading(101.0, largest_gap_s=20.0)).limit_s == 100.0
 
@@ -73,7 +77,7 @@ def test_every_phase_has_its_limit(phase, more, limit):
 def test_a_start_without_any_sign_of_progress():
     verdict = judge(DEFAULT, Reading(121.0, spawned_at_s=0.0, proc_state="S"))
     assert verdict.kind == "silent"
-    assert "since it was started" in verdict.why
+    assert verdict.why == "no progress for 121 s since it was started (limit 120 s): it sends no beats"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +99,14 @@ def test_classes(proc_state, live_age_s, kind, action):
     live_at_s = None if live_age_s is None else 100_000.0 - live_age_s
     verdict = judge(DEFAULT, reading(31.0, proc_state=proc_state, live_at_s=live_at_s))
     assert (verdict.kind, verdict.action) == (kind, action)
-    assert verdict.why
+    still = "no progress for 31 s while training"
+    assert verdict.why == {
+        "hang": f"{still} (limit 30 s): its other threads run, so a call in Python, the environment or CUDA never returned",
+        "gil": f"{still} (limit 30 s): none of its threads ran for 10 s: something holds the GIL",
+        "silent": f"{still} (limit 30 s): it sends no beats",
+        "uninterruptible": f"{still} (limit 30 s): it waits inside the kernel or a driver (state D), where no signal reaches it",
+        "stopped": f"someone stopped the process (state {proc_state}): {still}",
+    }.get(kind)
     assert (kind in NOT_HEALED) == (action is Action.REPORT), "`status` says `being healed` of every other kind"
 
 
@@ -137,6 +148,14 @@ def test_more_patience_learned_never_judges_sooner(gap_s, more_s, phase):
     short = reading(0.0, phase=phase, largest_gap_s=gap_s)
     long = reading(0.0, phase=phase, largest_gap_s=gap_s + more_s)
     assert limit_s(DEFAULT, long) >= limit_s(DEFAULT, short)
+
+
+@pytest.mark.parametrize("state", [None, "S", "T", "D"])
+def test_a_job_that_its_cluster_suspended_does_not_stall(state):
+    suspended = reading(90_000.0, phase="suspended", proc_state=state)
+    assert judge(DEFAULT, suspended) is None
+    assert due_s(DEFAULT, suspended) == math.inf
+    assert judge(DEFAULT, dataclasses.replace(suspended, phase="training")) is not None
 
 
 def test_due_is_the_worked_example_of_its_docstring():

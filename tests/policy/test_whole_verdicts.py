@@ -72,6 +72,12 @@ def objections(**box):
     return prechecks.objections(SETTINGS, BoxReadings(LADDER, **{"present": 2, **box}))
 
 
+def test_a_gpu_that_slows_itself_down_says_so():
+    assert objections(gpus=Gpus((Gpu(3, reasons=("sw_thermal_slowdown",)),))) == (
+        Objection("gpu_temperature", 2, "GPU 3 is slowed down because of heat"),
+    )
+
+
 def test_what_two_gpus_object_is_told_of_both():
     sick = {
         "temperature_c": 88.0, "slowdown_c": 90.0, "reasons": ("hw_slowdown", "hw_power_brake"), "lost": "no answer",

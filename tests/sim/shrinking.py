@@ -6,11 +6,13 @@ when it breaks the same rule. Bounded by time: what is found by then is printed.
 """
 
 import time
+import traceback
 from dataclasses import replace
 
 from boxes import night
 
 MOST_S = 60.0
+MOST_NAMED = 40  # misfortunes in a command line
 
 
 def shrink(found, *, most_s=MOST_S, clock=time.monotonic):
@@ -69,13 +71,14 @@ def told(found):
         command += f" --slots {found.slots}"
     if found.without:
         command += f" --without {','.join(found.without)}"
-    if found.only is not None:
+    if found.only is not None and len(found.only) <= MOST_NAMED:  # the seed alone tells the story again, too
         command += f" --only '{','.join(sorted(found.only))}'"
     cause = found.error.__cause__
     return "\n".join([
         f"seed {found.seed}, box {found.box!r}, {len(world.names)} programs, after {world.now_s:,.0f} s:",
         f"  {type(found.error).__name__}: {found.error}",
         *([f"  because of {cause!r}"] if cause is not None else []),
+        *[f"  {line}" for each in traceback.format_tb(found.error.__traceback__)[-3:] for line in each.splitlines()],
         f"{len(world.struck)} misfortunes:",
         *[f"  {_clock(at_s)}  {name}" for at_s, name in world.struck[-40:]],
         "the last of the story:",

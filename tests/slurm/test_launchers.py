@@ -27,6 +27,7 @@ from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.own_checkpoints import OwnCheckpoints
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.adapters.process.processes import LocalLauncher, make_dir
+from supervisor.adapters.slurm import node
 from supervisor.adapters.slurm.client import Slurm
 from supervisor.adapters.slurm.launcher import SlurmLauncher, remote_paths
 from supervisor.adapters.slurm.probes import SlurmProbes
@@ -146,7 +147,9 @@ class Cluster(Launched):
     def make(self) -> None:
         slurm = Slurm(directory=self.commands)
         self.launcher = SlurmLauncher(self.paths, lambda: SETTINGS, slurm, self.inbox, self.clock, self.figures.last_step)
-        self.probes = SlurmProbes(self.paths, self.clock, self.launcher.begun, self.newest_own, self.figures)
+        self.probes = SlurmProbes(
+            self.paths, self.clock, self.launcher.begun, self.newest_own, self.figures, self.launcher.suspended
+        )  # fmt: skip
 
     def close(self) -> None:
         self.end_daemon()
@@ -297,7 +300,8 @@ def test_the_fence_names_the_attempt_that_runs_and_two_never_run_at_once(launche
         if any(isinstance(item, SpawnBroke) and item.token == newer for item in [*launched.inbox._kept, *_queued(launched)]):
             assert fence.read_text().strip() == token
             return
-        assert not (launched.root / "2").exists(), "both run"
+        both = (launched.root / "2").exists() and alive(first.pid)  # in this order: the older one may have ended by now
+        assert not both, "both run"
         assert time.monotonic() < ends_s
         time.sleep(0.02)
     launched.inbox.expect(SpawnSucceeded, newer)
@@ -315,6 +319,25 @@ def test_a_suspended_program_is_continued(launched):
     launched.until(lambda sample: sample.proc_state == "T", "it is suspended")
     launched.launcher.signal("mine", token, "SIGCONT")
     launched.until(lambda sample: sample.proc_state == "S", "it goes on")
+
+
+def test_a_tree_that_stands_still_for_a_while_is_not_asked_to_leave(launched):
+    """As by the suspension of a job or of a whole machine. The interrupted wait for a signal must not return one."""
+    code = SAVES.replace("    time.sleep(0.05)", "    print(time.monotonic(), flush=True)\n    time.sleep(0.2)")
+    started = launched.begun(launched.begin(code))
+    launched.file("ready")
+    launched.until(lambda sample: sample.progress_at_s is not None, "it writes")
+    above = procfs.read_stat(started.shim_pid).parent  # on a node this is the process that waits for Slurm's signals
+    tree = [*([above] if above != os.getpid() else []), started.shim_pid, started.pid]
+    for pid in tree:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(node.PERIOD_S + 1.0)  # longer than any of their waits
+    for pid in tree:
+        os.kill(pid, signal.SIGCONT)
+    goes_on_s = launched.clock.now_s()
+    launched.until(lambda sample: sample.progress_at_s > goes_on_s + 1.0, "it writes on")
+    assert list(launched.root.glob("saved by *")) == []
+    assert alive(started.pid)
 
 
 def begin_group(launched, *names):

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tools import PATIENCE
 
 from supervisor.adapters.slurm import reading
 from supervisor.adapters.slurm.client import Done, Jobs, Slurm, SlurmRefused, Submitted, Unknown, environment
@@ -217,11 +218,8 @@ def test_a_poll_with_a_failed_job_leaves_its_second_call_to_the_question_for_nod
     failed = next(job.target for job in played.slurm.jobs().found if job.state == "FAILED")
     before = played.slurm.calls
     first = played.slurm.jobs([failed, "9999"])
-    assert (first.absent, "sinfo is queried for its node" in first.unread, played.slurm.calls - before) == (
-        frozenset(),
-        True,
-        1,
-    )
+    unread = "a job failed, so sinfo is queried for its node; sacct is queried at the next poll"
+    assert (first.absent, first.unread, played.slurm.calls - before) == (frozenset(), unread, 1)
     assert played.slurm.jobs(["9999"]).absent == {"9999"}
 
 
@@ -240,7 +238,8 @@ def test_a_slurm_that_does_not_know_a_field_is_asked_for_json_from_then_on(playe
     played.behave("notext")
     first = played.slurm.jobs(["9999"])
     assert len(first.found) == 12
-    assert (first.absent, "queried at the next poll" in first.unread, played.slurm.calls) == (frozenset(), True, 2)
+    unread = "squeue had to run twice; sacct is queried at the next poll"
+    assert (first.absent, first.unread, played.slurm.calls) == (frozenset(), unread, 2)
     assert played.slurm.jobs(["9999"]).absent == {"9999"}
     assert sum("--json" in call for call in played.calls()) == 2
     assert sum("-O" in call for call in played.calls()) == 1
@@ -271,10 +270,10 @@ def test_a_cut_list_of_jobs_is_no_list(played, monkeypatch):
 
 
 def test_a_submission_that_is_not_answered_in_time_is_unknown_and_may_have_happened(played):
-    slurm = Slurm(timeout_s=0.5, directory=str(played.where))
+    slurm = Slurm(timeout_s=PATIENCE, directory=str(played.where))  # in this time it takes the script, on a busy machine too
     played.behave("late")
     answer = slurm.submit(SCRIPT.format("true"))
-    assert answer == Unknown("sbatch has not answered within 0.5 s", "timeout")
+    assert answer == Unknown(f"sbatch has not answered within {PATIENCE:g} s", "timeout")
     assert (played.where / "SUBMITTED").read_text() == SCRIPT.format("true")
 
 
@@ -365,8 +364,43 @@ def test_tasks_of_an_array(text, tasks):
 
 @pytest.mark.parametrize("text", ["1-", "1-4000000000", "x", "1-9:0", "1-5,..."])
 def test_tasks_that_are_no_numbers_are_garbage(text):
-    with pytest.raises(reading.ParseError):
+    with pytest.raises(reading.ParseError) as told:
         reading.tasks_in(text)
+    assert str(told.value) == f"{text!r} are no tasks of an array"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("5", "it holds no list of jobs"), ('{"jobs": {}}', "it holds no list of jobs"),
+        ('{"jobs": [], "errors": ["x"]}', '["x"]'), ('{"jobs": [5]}', "a job that is no object"),
+    ],
+)  # fmt: skip
+def test_json_that_is_no_list_of_jobs_is_garbage(text, told):
+    with pytest.raises(reading.ParseError) as garbage:
+        reading.jobs_in_json(text, 0)
+    assert str(garbage.value) == f"squeue --json: {told}"
+
+
+def test_a_job_without_a_number_is_garbage():
+    with pytest.raises(reading.ParseError, match=r"^a job without a number$"):
+        reading.jobs_in_json('{"jobs": [{"user_id": 0}]}', 0)
+    assert reading.jobs_in_json('{"jobs": [{"user_id": 1}]}', 0) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("slurm-wlm 22.05.8", (22, 5)), ("slurm 24.11.1\n", (24, 11)), ("a site's slurm-x 23.2", (23, 2))],
+)
+def test_versions(text, expected):
+    assert reading.version_in(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "22.05", "myslurm 22.05", "SLURM 22.05", "slurm 22"])
+def test_a_version_that_is_none_is_garbage(text):
+    with pytest.raises(reading.ParseError) as garbage:
+        reading.version_in(text)
+    assert str(garbage.value) == f"--version: {text!r} names no version"
 
 
 @pytest.mark.parametrize(

@@ -126,9 +126,9 @@ def mark(box: Box) -> str:
     return f"extralife:{mark_of(str(box.state))}:"
 
 
-def training(box: Box, *flags: str, keys: str = "", saved: int = 0, **more: object) -> dict:
+def training(box: Box, *flags: str, keys: str = "", saved: int = 0, level: str = LEVEL, **more: object) -> dict:
     """The daemon runs, and so does one training `a`, which has saved this step. The line of its begin."""
-    configure(box, counting("a", *flags, keys=keys), **more)
+    configure(box, counting("a", *flags, keys=keys), level, **more)
     box.start()
     first = begun(box)
     until(lambda: step_of(box) >= saved, 60, f"a checkpoint of step {saved}")
@@ -300,6 +300,32 @@ def test_preemption_saves_first_and_goes_on_with_nothing_counted(box: Box, slurm
     second = begun(box, 2, timeout_s=120)
     assert second["step"] == trace(box, event="leaves")[0]["step"]
     assert not box.facts("NodeFaulted")
+
+
+@pytest.mark.slow
+def test_a_job_that_slurm_suspends_is_no_stall_and_goes_on(box: Box, slurm: Cluster):
+    """As where another partition preempts by suspending: four times the limit of a stall."""
+    limits = "[stall]\nfloor_s = 10\ncoarse_floor_s = 12\n"
+    first = training(box, saved=20, level=LEVEL + limits)
+    box.wait_phase("a", "RUNNING", 60)
+    slurm.run("scontrol", "suspend", first["job"])
+    until(lambda: job_state(box) == "SUSPENDED", 30, "the daemon to see it")
+    seen = step_of(box)
+    time.sleep(50)  # what is to be shown is that nothing happens in this time
+    assert (step_of(box), job_state(box)) == (seen, "SUSPENDED"), "it did stand still"
+    slurm.run("scontrol", "resume", first["job"])
+    until(lambda: step_of(box) > seen, 30, "the job to train on")
+    time.sleep(15)
+    assert box.facts("Stalled") == []
+    assert len(trace(box, event="begins")) == 1, box.ctl("history", "a").stdout
+    box.ctl("stop", "a", check=True)
+    box.wait_phase("a", "STOPPED", 60)
+    waited_s = json.loads(box.ctl("accounts", "--json").stdout)["programs"][0]["seconds"]["ADMISSION"]
+    assert waited_s > 45.0, "a suspended job waits for its cluster, it does not train"
+
+
+def job_state(box: Box) -> str:
+    return json.loads(box.ctl("status", "--json").stdout)["programs"][0]["job"]["state"]
 
 
 @pytest.mark.slow

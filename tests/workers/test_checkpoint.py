@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from supervisor.adapters.process.checkpoints import survey, verify
 from workers import checkpoint as checkpoint_module
-from workers import contract
+from workers import contract, daemon_side
 from workers.checkpoint import Checkpointer, Loaded
 from workers.contract import Client
 from workers.store import AllDamaged, Entry, Fenced, WrongIdentity, names_to_keep, read_manifest, write_file
@@ -112,7 +112,7 @@ def test_what_is_saved_comes_back(run_dir: Path) -> None:
     attempt = Attempt(run_dir)
     assert attempt.saver.load_newest() is None
     good(attempt.saver, 1000, mean_return=3.5)
-    beat = contract.read_beat(attempt.beat)
+    beat = daemon_side.read_beat(attempt.beat)
     assert beat is not None
     assert (beat.ckpt_step, beat.ckpt_count, beat.ckpt_stall_us) == (1000, 1, 2000)
     loaded = Attempt(run_dir, TOKENS[1], 2).saver.load_newest()
@@ -205,10 +205,12 @@ def test_a_diverged_state_is_not_saved(run_dir: Path, value: float) -> None:
     good(attempt.saver, 1)
     attempt.saver.save(2, {"w": torch.tensor([1.0, value])}, {}, mean_return=None, stall_s=0.0)
     assert attempt.saver.wait(60)
-    assert "tensor 'w' holds numbers that are not finite" in (attempt.saver.failure or "")
+    unfit = "checkpoint at step 2 was not written: tensor 'w' holds numbers that are not finite"
+    assert attempt.saver.failure == unfit
     attempt.saver.save(3, tensors(), {"loss": value}, mean_return=None, stall_s=0.0)
     assert attempt.saver.wait(60)
-    assert "the state holds a number that is not finite" in (attempt.saver.failure or "")
+    unfit = "checkpoint at step 3 was not written: the state holds a number that is not finite"
+    assert attempt.saver.failure == unfit
     assert [report["kind"] for report in attempt.reports()] == ["checkpoint_failed"] * 2
     assert names(run_dir) == [f"ckpt-1.{TOKENS[0]}"]
     good(attempt.saver, 4, mean_return=value)
@@ -657,8 +659,8 @@ def test_all_damaged_is_said_aloud(run_dir: Path) -> None:
     path = two(run_dir)
     (path / "state.json").write_text("{}")
     (run_dir / "checkpoints" / f"ckpt-1.{TOKENS[0]}" / "tensors.safetensors").unlink()
-    for attempt in (2, 3):
-        with pytest.raises(AllDamaged, match=r"no checkpoint in .* is whole"):
+    for attempt, why in ((2, f"ckpt-2.{TOKENS[0]}: .+; ckpt-1.{TOKENS[0]}: .+"), (3, "all of them were set aside before")):
+        with pytest.raises(AllDamaged, match=rf"^no checkpoint in \S+ is whole \({why}\); they are kept there as \*\.bad$"):
             Attempt(run_dir, TOKENS[1], attempt).saver.load_newest()
     assert [name for name in names(run_dir) if not name.endswith(".bad")] == []
     saver = Attempt(run_dir, TOKENS[2], 4).saver
@@ -838,7 +840,8 @@ def test_nothing_is_pruned_while_backups_are_unknown(run_dir: Path) -> None:
     (run_dir / contract.BACKUPS_DIR).write_text("not a directory")
     for step in range(1, 6):
         put(attempt.saver, step)
-        assert "old ones could not be removed" in (attempt.saver.failure or "")
+        failure = rf"checkpoint at step {step} is committed, but old ones could not be removed: \[Errno 20\] .+"
+        assert re.fullmatch(failure, attempt.saver.failure or "")
     assert len(names(run_dir)) == 5
     assert len(attempt.reports()) == 1
 

@@ -6,7 +6,8 @@ import pytest
 
 from workers import contract, run
 from workers.args import make
-from workers.contract import UNKNOWN, Client, TargetKind, read_beat
+from workers.contract import UNKNOWN, Client, TargetKind
+from workers.daemon_side import read_beat
 from workers.listen import PendingRequests
 
 STATE = {"env_steps": 500, "episodes": 300, "trained_s": 5 * 3600.0}
@@ -56,21 +57,21 @@ def attempt(run_dir, number, **settings):
 
 
 def test_they_go_on_where_the_last_attempt_left_them(tmp_path, capsys):
-    budget_s = 1.08
-    code, state = attempt(tmp_path, 1, steps=64, hours=budget_s / 3600)
+    code, state = attempt(tmp_path, 1, steps=64, hours=1.0)
     assert code == contract.EXIT_DONE
-    assert 0.0 < state["trained_s"] < budget_s
+    assert state["trained_s"] > 0.0
     first = dict(state)
 
+    budget_s = state["trained_s"] + 1.0  # however long a busy machine took for the first steps, some time is left
     code, state = attempt(tmp_path, 2, hours=budget_s / 3600)
     assert code == contract.EXIT_DONE
     assert state["env_steps"] > first["env_steps"]
     assert state["trained_s"] >= budget_s
     beat = read_beat(tmp_path / "beat")
     assert (beat.target, beat.target_kind) == (0, TargetKind.SECONDS_LEFT)
-    assert "the target is reached" in capsys.readouterr().out
+    assert "the target is reached" in capsys.readouterr().out.splitlines()
 
     code, again = attempt(tmp_path, 3, hours=budget_s / 3600)
     assert code == contract.EXIT_DONE
-    assert "the target is already reached" in capsys.readouterr().out
+    assert "the target is already reached" in capsys.readouterr().out.splitlines()
     assert again == state

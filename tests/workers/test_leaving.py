@@ -7,7 +7,8 @@ import pytest
 from learners import settings
 
 from workers import contract, run
-from workers.contract import Client, Control, ControlWriter
+from workers.contract import Client, Control
+from workers.daemon_side import ControlWriter
 from workers.listen import PendingRequests
 
 ROLLOUT, EPOCHS, BATCHES = 128, 2, 4

@@ -117,9 +117,13 @@ def test_a_gpu_that_auto_could_not_use_is_told(tmp_path):
     (card / "class").write_text("0x040300\n")
     assert precision.idle_gpu(on_cpu, "auto", {}, tmp_path) == "", "its sound device"
     (card / "class").write_text("0x030200\n")
-    assert "torch cannot use" in precision.idle_gpu(on_cpu, "auto", {}, tmp_path)
+    assert precision.idle_gpu(on_cpu, "auto", {}, tmp_path) == (
+        "this box has an NVIDIA GPU that torch cannot use: training goes on with the CPU, many times slower; "
+        "supervisorctl doctor says why"
+    )
+    for hidden in ("", "-1"):
+        assert precision.idle_gpu(on_cpu, "auto", {"CUDA_VISIBLE_DEVICES": hidden}, tmp_path) == "", "hidden on purpose"
     assert precision.idle_gpu(on_cpu, "cpu", {}, tmp_path) == "", "as it was asked for"
-    assert precision.idle_gpu(on_cpu, "auto", {"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == "", "hidden on purpose"
     on_gpu = precision.Precision(torch.device("cuda"), torch.float32)
     assert precision.idle_gpu(on_gpu, "auto", {}, tmp_path) == ""
 

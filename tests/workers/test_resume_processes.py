@@ -27,7 +27,7 @@ import torch
 from workers import algorithms, contract, envs, precision
 from workers.args import make
 from workers.checkpoint import STATE_FILE, TENSORS_FILE
-from workers.contract import read_beat
+from workers.daemon_side import read_beat
 
 REPO = Path(__file__).parents[2]
 PATIENCE_S = 300.0

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import fcntl
 import json
+import math
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +20,8 @@ import pytest
 from workers import contract, envs, replay, run
 from workers.algorithms.dqn import Learner
 from workers.args import make
-from workers.contract import Client, Control, ControlWriter, WorkerPhase, read_beat
+from workers.contract import Client, Control, WorkerPhase
+from workers.daemon_side import ControlWriter, read_beat
 from workers.listen import PendingRequests
 from workers.replay import Replay
 
@@ -111,7 +114,13 @@ def test_a_life_with_every_wish_then_resumed_to_its_target(attempt):
     assert saved.ckpt_step in first.checkpoints()
     first.control.write(Control(first.token, save_now=1))
     until(lambda: first.beat().ckpt_count == 2, "the save asked for by the control record")
-    beat = until(lambda: (b := first.beat()).rss_bytes != contract.UNKNOWN and b.steps_per_s > 0 and b, "slow counters")
+    # The first look may have come before the first game was over: then there is a rate and no mean yet.
+    beat = until(
+        lambda: (
+            (b := first.beat()).rss_bytes != contract.UNKNOWN and b.steps_per_s > 0 and not math.isnan(b.mean_return) and b
+        ),
+        "slow counters",
+    )
     assert beat.updates > 0
     assert beat.episodes > 0
     assert abs(beat.mean_return) <= 1
@@ -119,7 +128,7 @@ def test_a_life_with_every_wish_then_resumed_to_its_target(attempt):
     first.process.send_signal(signal.SIGTERM)
     code, out, err = first.end()
     assert (code, err) == (contract.EXIT_LEFT, "")
-    assert "no checkpoint: training begins at step 0" in out
+    assert "no checkpoint: training begins at step 0" in out.splitlines()
     assert "left on request; everything is saved" in out
     left_at = first.beat().env_steps
     assert first.beat().phase is WorkerPhase.LEAVING
@@ -148,7 +157,8 @@ def committed(run_dir):
 
 def test_the_experience_of_each_checkpoint_outlives_a_power_cut(attempt):
     """A checkpoint without its experience resumes, and then fills the replay anew: hours, at full size."""
-    first = attempt(1, "--steps=100000000", boot_id="aa" * 16)
+    roomy = "--replay-size=200000"  # the worker trains on until it is killed, and must not come round to what it has saved
+    first = attempt(1, "--steps=100000000", roomy, boot_id="aa" * 16)
     first.wait_training()
     assert committed(first.run_dir) == 0, "what was appended alone is not trusted"
     for wanted in (1, 2):
@@ -159,14 +169,14 @@ def test_the_experience_of_each_checkpoint_outlives_a_power_cut(attempt):
     first.process.kill()
     first.end()
     known = committed(first.run_dir)
-    second = attempt(2, f"--steps={saved.ckpt_step + 80}", boot_id="bb" * 16)
+    second = attempt(2, f"--steps={saved.ckpt_step + 80}", roomy, boot_id="bb" * 16)
     code, out, _ = second.end()
     assert code == contract.EXIT_DONE
     assert f"resumed at step {saved.ckpt_step:,} " in out
     found = re.search(r"replay: (\d+) environment steps committed before the reboot", out)
     assert found, out
     assert int(found[1]) <= known
-    assert int(found[1]) >= min(saved.ckpt_step, 3900), "nothing of it is lost"
+    assert int(found[1]) >= saved.ckpt_step, "nothing of it is lost"
 
 
 def test_a_worker_that_lost_its_fence_commits_nothing_and_says_so(attempt):
@@ -194,17 +204,22 @@ def alone(monkeypatch, tmp_path, program="Catch", **values):
 
 
 def test_alone_it_works_in_a_directory_of_its_own_and_resumes(monkeypatch, tmp_path, capfd):
-    assert alone(monkeypatch, tmp_path, steps=400) == contract.EXIT_DONE
+    with monkeypatch.context() as patch:
+        none = {"wanted": lambda _: True, "warm_up": lambda _: None}  # to compile takes a minute
+        patch.setattr(run, "compiling", SimpleNamespace(CannotCompile=run.compiling.CannotCompile, **none))
+        assert alone(monkeypatch, tmp_path, steps=400) == contract.EXIT_DONE
     assert (tmp_path / "runs" / "Catch" / contract.CHECKPOINTS_DIR).is_dir()
     assert alone(monkeypatch, tmp_path, steps=800) == contract.EXIT_DONE
     out = capfd.readouterr().out
-    assert "no checkpoint: training begins at step 0" in out
+    assert out.splitlines()[2:5] == [
+        "no checkpoint: training begins at step 0", "compiling the networks", "building 8 environments",
+    ]  # fmt: skip
     assert "resumed at step 400" in out
     # A run that is done builds nothing, and touches no file whatever the settings are now.
     replay = (tmp_path / "runs" / "Catch" / contract.REPLAY_DIR / "frames.bin").read_bytes()
     assert alone(monkeypatch, tmp_path, steps=800, replay_size=9_000) == contract.EXIT_DONE
     out = capfd.readouterr().out
-    assert "the target is already reached" in out
+    assert "the target is already reached" in out.splitlines()
     assert "building" not in out
     assert (tmp_path / "runs" / "Catch" / contract.REPLAY_DIR / "frames.bin").read_bytes() == replay
 

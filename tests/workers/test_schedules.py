@@ -18,6 +18,8 @@ def test_exploration_falls_in_a_straight_line_and_stays():
 def test_learning_rates():
     plain = make("Pong", lr=0.1)
     assert {learning_rate(plain, step) for step in (0, 10**6, 10**9)} == {0.1}
+    line = make("Pong", lr=0.1, lr_scheduler="linear", scheduler_tmax=1000, min_lr=0.02)
+    assert [learning_rate(line, step) for step in (0, 250, 1000, 1500)] == pytest.approx([0.1, 0.08, 0.02, 0.02])
     cosine = make("Pong", lr=0.1, lr_scheduler="cosine", scheduler_tmax=1000, min_lr=0.02)
     wanted = [0.1, 0.02 + 0.08 * (1 + math.cos(math.pi / 4)) / 2, 0.06, 0.02, 0.02]
     assert [learning_rate(cosine, step) for step in (0, 250, 500, 1000, 1500)] == pytest.approx(wanted)

@@ -1,5 +1,6 @@
 """The agreement itself: records that are whole or not there, a client that never does harm, a document that is true."""
 
+import errno
 import json
 import math
 import os
@@ -22,7 +23,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tools import needs
 
-from workers import contract
+from workers import contract, daemon_side
 from workers.contract import (
     FIGURES,
     UNKNOWN,
@@ -30,18 +31,15 @@ from workers.contract import (
     Client,
     Control,
     ControlReader,
-    ControlWriter,
     Manifest,
     TargetKind,
     WorkerPhase,
     known_figures,
     pack_beat,
     pack_measured,
-    read_beat,
     read_record,
-    unpack_beat,
-    unpack_measured,
 )
+from workers.daemon_side import ControlWriter, read_beat, unpack_beat, unpack_measured
 from workers.exit_record import ExitRecord
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -520,7 +518,8 @@ def test_a_disk_that_refuses_a_report_does_not_end_the_training(me, tmp_path):
 
 def test_without_a_supervisor_every_call_is_a_no_op(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    threads = threading.active_count()
+    begun_by, start = [], threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: [begun_by.append(threading.get_ident()), start(thread)])
     me = Client({contract.ENV_RUN_DIR: str(tmp_path)})
     assert not me.supervised
     me.phase(WorkerPhase.TRAINING, env_steps=1)
@@ -534,7 +533,7 @@ def test_without_a_supervisor_every_call_is_a_no_op(tmp_path, monkeypatch):
     assert not me.leave_wanted
     me.close()
     assert list(tmp_path.iterdir()) == []
-    assert threading.active_count() <= threads
+    assert threading.get_ident() not in begun_by, "what other threads of this process begin meanwhile is their own"
     with pytest.raises(TypeError):
         me.progress(env_step=1)
 
@@ -756,6 +755,33 @@ def test_a_foreign_exit_record_raises_nothing_but_a_sentence(data):
         read_or_refuse(ExitRecord.from_json, text, "not an exit record: ")
 
 
+def test_a_manifest_that_was_changed_does_not_match_its_own_digest():
+    for change in ({"env_steps": 7}, {"identity": {"game": "Qbert"}}):
+        text = json.dumps({**json.loads(MANIFEST.to_json()), **change})
+        with pytest.raises(ValueError, match=r"^not a checkpoint manifest: it does not match its own digest$"):
+            Manifest.from_json(text)
+
+
+def test_what_is_no_regular_file_is_not_opened(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError) as refused:
+        contract.open_below(tmp_path, "pipe")
+    assert (refused.value.args, refused.value.filename) == ((errno.EINVAL, "not a regular file"), "pipe")
+
+
+def test_a_directory_that_turns_out_to_be_another_users_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 65533)
+    with pytest.raises(PermissionError) as refused:
+        contract._make_private(tmp_path / "made")
+    assert (refused.value.args, refused.value.filename) == ((errno.EPERM, "belongs to another user"), str(tmp_path / "made"))
+
+
+def test_a_machine_with_the_other_byte_order_has_no_records(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "byteorder", "big")
+    with pytest.raises(OSError, match=r"^the contract's records are little-endian, and this machine is not$"):
+        contract._Record(tmp_path / "beat", b"", b"", 0)
+
+
 def test_names_of_checkpoints():
     assert contract.parse_checkpoint_name(contract.checkpoint_name(500, TOKEN)) == (500, TOKEN)
     for name in ("ckpt-500", f"ckpt-0500.{TOKEN}", f"ckpt-500.{TOKEN}.tmp", f"ckpt-500.{TOKEN}.bad", "ckpt--5.ab", "x"):
@@ -852,10 +878,10 @@ def test_the_documents_shell_notifies(tmp_path, number):
     needs("systemd-notify")
     script = tmp_path / "train.sh"
     script.write_text(examples("sh")[number])
-    heard, over = [], threading.Event()
+    heard = []
 
     def listen(sock):
-        while not over.is_set():
+        while "the end" not in heard:  # the last one in the queue: whoever reads late has read all before it
             message, passed, _, _ = socket.recv_fds(sock, 4096, 4)
             heard.append(message.decode())
             for fd in passed:
@@ -867,7 +893,6 @@ def test_the_documents_shell_notifies(tmp_path, number):
         thread.start()
         env = {**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify"), "EPOCHS": "2", "EPOCH_S": "0"}
         done = subprocess.run(["sh", script], cwd=tmp_path, env=env, timeout=60, check=False, capture_output=True)
-        over.set()
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as last:
             last.sendto(b"the end", str(tmp_path / "notify"))
         thread.join(PATIENCE_S)
@@ -891,21 +916,21 @@ def test_what_is_wrong_with_a_beat_is_said(me, tmp_path):
     path = tmp_path / "beat"
     me.progress(env_steps=10)
     whole = path.read_bytes()
-    assert contract.beat_defect(path, TOKEN) == ""
-    assert contract.beat_defect(path, "cd" * 16) == "it is of another attempt"
-    assert contract.beat_defect(tmp_path / "none", TOKEN) == "it is gone"
+    assert daemon_side.beat_defect(path, TOKEN) == ""
+    assert daemon_side.beat_defect(path, "cd" * 16) == "it is of another attempt"
+    assert daemon_side.beat_defect(tmp_path / "none", TOKEN) == "it is gone"
     path.write_bytes(whole[:40])
-    assert contract.beat_defect(path, TOKEN) == "it is not a beat record any more"
+    assert daemon_side.beat_defect(path, TOKEN) == "it is not a beat record any more"
     path.write_bytes(b"x" + whole[1:])
-    assert contract.beat_defect(path, TOKEN) == "it is not a beat record any more"
+    assert daemon_side.beat_defect(path, TOKEN) == "it is not a beat record any more"
     last = contract._BODY_AT + contract._FIXED.size + 1
     torn = bytearray(whole)
     torn[last] ^= 1
     path.write_bytes(torn)
-    assert contract.beat_defect(path, TOKEN) == "its checksum is wrong"
+    assert daemon_side.beat_defect(path, TOKEN) == "its checksum is wrong"
     torn[contract._SEQ_AT] |= 1
     path.write_bytes(torn)
-    assert contract.beat_defect(path, TOKEN) == "", "it is in the middle of a write"
+    assert daemon_side.beat_defect(path, TOKEN) == "", "it is in the middle of a write"
 
 
 @pytest.mark.parametrize("how", ["unlinked", "directory", "zeros", "garbage", "short", "another"])
@@ -920,29 +945,30 @@ def test_a_worker_makes_its_beat_again(tmp_path, how):
     elif how == "directory":
         shutil.rmtree(tmp_path / "run")
     elif how == "another":
-        path.unlink()
-        path.write_bytes(b"x" * 4096)
+        aside = path.with_name("aside")  # renamed: no mapped file is cut short, which would be a SIGBUS
+        aside.write_bytes(b"x" * 4096)
+        aside.replace(path)
     else:
         content = {"zeros": bytes(4096), "garbage": b"\xff" * 300, "short": b"x"}[how]
         with path.open("r+b") as file:
             file.write(content)
-    eventually(lambda: not contract.beat_defect(path, token) and contract.read_beat(path))
-    assert contract.read_beat(path).env_steps == 10
+    eventually(lambda: not daemon_side.beat_defect(path, token) and daemon_side.read_beat(path))
+    assert daemon_side.read_beat(path).env_steps == 10
     me.progress(env_steps=11)
-    assert contract.read_beat(path).env_steps == 11
+    assert daemon_side.read_beat(path).env_steps == 11
     assert path.parent.stat().st_mode & 0o077 == 0 or how != "directory"
     me.close()
 
 
 def test_a_control_record_that_was_written_anew_is_read(tmp_path):
     beat, path, token = tmp_path / "beat", tmp_path / "control", "ab" * 16
-    writer = contract.ControlWriter(path)
+    writer = daemon_side.ControlWriter(path)
     writer.write(contract.Control(token, save_now=1))
     env = {contract.ENV_BEAT: str(beat), contract.ENV_CONTROL: str(path), contract.ENV_TOKEN: token}
     me = contract.Client(env, live_period_s=0.02)
     assert me.control().save_now == 1
     path.unlink()
-    anew = contract.ControlWriter(path)
+    anew = daemon_side.ControlWriter(path)
     anew.write(contract.Control(token, save_now=5))
     eventually(lambda: me.control().save_now == 5)
     for each in (writer, anew, me):

@@ -23,7 +23,7 @@ from supervisor.adapters import durable
 from supervisor.adapters.durable import sync_directory
 from supervisor.adapters.files import open_regular
 from supervisor.adapters.process import own_checkpoints, whole_files
-from supervisor.adapters.process.own_checkpoints import Budget, Looks, Place, Unanswered
+from supervisor.adapters.process.own_checkpoints import Budget, Place, Scanner, Unanswered
 from supervisor.records import dataclass
 from workers import contract
 
@@ -90,10 +90,10 @@ def save(place: Place, target: Path, on_progress: ProgressCallback) -> tuple[Own
     """
     why = ""
     for _ in range(_TRIES):
-        looks, budget = Looks(), Budget()
+        scanner, budget = Scanner(), Budget()
         try:
             for _ in range(2):  # an unknown format counts as complete if a second look finds it unchanged
-                found = looks.look(place, budget, now_wall_s=time.time(), running=True)
+                found = scanner.scan(place, budget, now_wall_s=time.time(), running=True)
         except Unanswered as error:
             return str(error)
         newest = found.choice.newest

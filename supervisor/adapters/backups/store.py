@@ -68,7 +68,7 @@ class BackupError(Exception):
     """The request failed; the message is one clause for a person. No valid checkpoint was changed."""
 
 
-class NothingThere(BackupError):
+class NothingToBackUp(BackupError):
     """No program has anything yet that could be copied."""
 
 
@@ -186,7 +186,7 @@ def make(
                 saved.append(each)
         if not saved:
             reasons = "; ".join(f"{program}: {why}" for program, why in missed.items())
-            raise NothingThere(reasons or "none of the programs has a complete checkpoint yet")
+            raise NothingToBackUp(reasons or "none of the programs has a complete checkpoint yet")
         info = BackupInfo(final, label, cause, wall_s, max(methods, key=_METHODS.index), tuple(saved), missed)
         durable.create(aside / BACKUP_FILE, _to_json(info), 0o644)
         for directory in (aside / PROGRAMS_DIR, aside):
@@ -462,7 +462,7 @@ def restore(
     """Put the state of these programs back to the backup. Returns the step of each. None of the programs may be running.
 
     `keep` makes a backup of the current state and returns None if there is nothing to copy. It is called only after the
-    source is verified. Raises BackupError if no valid checkpoint was changed, else Halfway.
+    source is verified. Raises BackupError if no valid checkpoint was changed, else PartlyRolledBack.
     """
     wrong = verify(info, run_dirs, task)
     if wrong:
@@ -491,7 +491,7 @@ def restore(
             for _, copy, place in (each for each in owned if each[0] is saved):
                 own.exchange(copy, place)
         except (OSError, ValueError, Unanswered) as error:
-            raise Halfway(f"{saved.program}: {_error_text(error)}", done) from error
+            raise PartlyRolledBack(f"{saved.program}: {_error_text(error)}", done) from error
         done[saved.program] = saved.env_steps
     return done
 
@@ -504,7 +504,7 @@ def _owned(chosen: list[Saved], places: Mapping[str, Place]) -> list[tuple[Saved
     return [(saved, saved.own, places[saved.program]) for saved in chosen if saved.own is not None]
 
 
-class Halfway(Exception):
+class PartlyRolledBack(Exception):
     """The disk failed between two renames. `done` has the programs that were already rolled back."""
 
     def __init__(self, message: str, done: dict[str, int | None]) -> None:

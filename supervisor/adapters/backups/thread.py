@@ -14,7 +14,7 @@ import structlog
 
 from supervisor.adapters import threads
 from supervisor.adapters.backups import store as backups
-from supervisor.adapters.backups.store import BackupError, BackupInfo, Halfway, Interrupted, NothingThere, Task
+from supervisor.adapters.backups.store import BackupError, BackupInfo, Interrupted, NothingToBackUp, PartlyRolledBack, Task
 from supervisor.adapters.process.own_checkpoints import Place, places_of
 from supervisor.model import commands
 from supervisor.model.inputs import BackupChecked, BackupMade, BackupRestored, Input
@@ -79,7 +79,7 @@ class Backups:
                     return self._check(command)
                 case _:
                     return self._restore(command)
-        except Halfway as error:
+        except PartlyRolledBack as error:
             message, done = str(error), error.done
         except BackupError as error:
             message = str(error)
@@ -129,7 +129,7 @@ class Backups:
                     self._root, command.kept_as, run_dirs, label=f"{_KEPT_LABEL} to {command.backup}", cause=ROLLBACK,
                     wall_s=self._clock.wall_s(), task=self._task, every=True, places=places,
                 )  # fmt: skip
-            except NothingThere:
+            except NothingToBackUp:
                 kept = False
                 return None
 

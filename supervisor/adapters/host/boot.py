@@ -44,6 +44,8 @@ _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _HEAD: Final = struct.Struct("<8sQII")  # magic, sequence, crc32 of sequence and body, body length
 _SEQUENCE: Final = struct.Struct("<Q")
 _MAGIC: Final = b"XLALIVE1"
+_COMPRESSED: Final = b"XLALIVE2"  # its body is compressed: hundreds of programs with long names do not fit otherwise
+_MOST_BODY_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +184,11 @@ def leave_marker(marker: Path, boot: Boot) -> None:
 
 
 def pack_mark(mark: AliveMark, sequence: int) -> bytes:
-    """One slot: magic, sequence, CRC and the mark as JSON."""
-    body = json.dumps(asdict(mark), allow_nan=False).encode()
-    return _HEAD.pack(_MAGIC, sequence, _crc(sequence, body), len(body)) + body
+    """One slot: magic, sequence, CRC and the mark as JSON, compressed if the slot is too small for it."""
+    body, magic = json.dumps(asdict(mark), allow_nan=False).encode(), _MAGIC
+    if _HEAD.size + len(body) > _SLOT_BYTES:
+        body, magic = zlib.compress(body), _COMPRESSED
+    return _HEAD.pack(magic, sequence, _crc(sequence, body), len(body)) + body
 
 
 def _crc(sequence: int, body: bytes) -> int:
@@ -198,11 +202,12 @@ def unpack_mark(slot: bytes) -> tuple[int, AliveMark] | None:
         return None
     magic, sequence, crc, length = _HEAD.unpack_from(slot)
     body = slot[_HEAD.size : _HEAD.size + length]
-    if magic != _MAGIC or len(body) != length or _crc(sequence, body) != crc:
+    if magic not in {_MAGIC, _COMPRESSED} or len(body) != length or _crc(sequence, body) != crc:
         return None
     try:
-        return sequence, AliveMark(**json.loads(body))
-    except (ValueError, TypeError):
+        text = zlib.decompressobj().decompress(body, _MOST_BODY_BYTES) if magic == _COMPRESSED else body
+        return sequence, AliveMark(**json.loads(text))
+    except (ValueError, TypeError, zlib.error):
         return None
 
 

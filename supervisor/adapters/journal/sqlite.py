@@ -44,7 +44,7 @@ from urllib.parse import quote
 
 from supervisor.adapters.foundations import Identity
 from supervisor.adapters.journal import schema
-from supervisor.adapters.journal.held import OpenJournalFiles
+from supervisor.adapters.journal.open_files import OpenJournalFiles
 from supervisor.adapters.journal.salvage import carve, torn_commits
 from supervisor.adapters.journal.schema import (
     APPLICATION_ID,

@@ -1,7 +1,8 @@
 """Notices about this box's end from the metadata services of AWS, Google and Azure.
 
 Each source asks as the provider documents it, and accepts an answer only in the documented form. A service that gives no
-answer, or another one, announces nothing: neither that the box ends nor that it does not.
+answer, or another one, announces nothing: neither that the box ends nor that it does not. An end counts even if the service
+does not answer the other request, which could only announce less.
 
 * AWS: `spot/instance-action` (two minutes before the end) and `events/recommendations/rebalance` (a risk). Status 404 means
   that there is no notice. A session token comes first (IMDSv2); if the service issues none (IMDSv1), the request goes
@@ -72,9 +73,10 @@ class Aws:
     def __init__(self, web: Web, clock: Clock) -> None:
         self._web, self._times, self._token = web, NoticeTimes(clock), ""
         self._asks_token_s = 0.0
+        self._risks: tuple[EndNotice, ...] = ()  # as last read
 
     def read(self) -> tuple[EndNotice, ...]:
-        action, rebalance = self._get("/latest/meta-data/spot/instance-action"), None
+        action = self._get("/latest/meta-data/spot/instance-action")
         found = []
         if action is not None:
             body = _object(action)
@@ -82,12 +84,20 @@ class Aws:
             if what not in ("terminate", "stop", "hibernate") or at_s is None:
                 raise unparseable(action)
             found.append(EndNotice(f"aws {what}", AWS, END, f"spot {what}", self._times.at(at_s, action)))
+        try:
+            self._risks = self._read_risks()
+        except Unreadable:
+            if not found:
+                raise
+        return (*found, *self._risks)
+
+    def _read_risks(self) -> tuple[EndNotice, ...]:
         rebalance = self._get("/latest/meta-data/events/recommendations/rebalance")
-        if rebalance is not None:
-            if _iso(_object(rebalance).get("noticeTime")) is None:
-                raise unparseable(rebalance)
-            found.append(EndNotice("aws rebalance", AWS, RISK, "rebalance recommendation"))
-        return tuple(found)
+        if rebalance is None:
+            return ()
+        if _iso(_object(rebalance).get("noticeTime")) is None:
+            raise unparseable(rebalance)
+        return (EndNotice("aws rebalance", AWS, RISK, "rebalance recommendation"),)
 
     def _get(self, path: str) -> Answer | None:
         """The service's answer; None: status 404, there is no notice."""
@@ -119,13 +129,14 @@ class Google:
         self._web, self._times = web, NoticeTimes(clock)
 
     def read(self) -> tuple[EndNotice, ...]:
-        preempted, maintained = self._get("preempted"), self._get("maintenance-event")
+        preempted = self._get("preempted")
         if preempted is not None and preempted.body.strip() not in {"TRUE", "FALSE"}:
             raise unparseable(preempted)
         if preempted is not None and preempted.body.strip() == "TRUE":
             until_s = self._times.soon("google preempted", _PREEMPTED_S)
             return (EndNotice("google preempted", GOOGLE, END, "preempted", until_s),)
         self._times.forget_but()
+        maintained = self._get("maintenance-event")
         if maintained is not None and maintained.body.strip().startswith("TERMINATE"):
             return (EndNotice("google maintenance", GOOGLE, END, "it ends for maintenance of its host"),)
         return ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ def here() -> dict[str, Any]:
     return {"cores": usable_cores(), "memory_gib": memory_gib, "gpus": gpus}
 
 
-def less(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def missing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """The hardware of the earlier box that this box lacks, one clause each.
 
     Values that are unknown for one of them are not compared.
@@ -39,6 +40,6 @@ def less(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         out.append(f"{now['cores']} cores instead of {cores}")
     if isinstance(memory_gib, int | float) and now["memory_gib"] is not None and now["memory_gib"] < memory_gib * _SHARE:
         out.append(f"{now['memory_gib']:g} GiB of memory instead of {memory_gib:g}")
-    if isinstance(gpus, list) and gpus and sorted(map(str, gpus)) != sorted(now["gpus"]):
+    if isinstance(gpus, list) and Counter(map(str, gpus)) - Counter(now["gpus"]):
         out.append(f"{', '.join(now['gpus']) or 'no GPU'} instead of {', '.join(map(str, gpus))}")
     return out

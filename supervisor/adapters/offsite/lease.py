@@ -61,7 +61,7 @@ def write(offsite_dir: Path, lease: Lease, hardware: Witnesses = MappingProxyTyp
     durable.replace(path, json.dumps(body).encode(), aside=path.with_name(f"{LEASE_FILE}.new"))
 
 
-def found(restic: Restic) -> Lease | None:
+def in_repository(restic: Restic) -> Lease | None:
     """The lease that counts in the repository. Raises ResticError."""
     return _newest(restic, restic.snapshots())
 
@@ -72,7 +72,7 @@ def _newest(restic: Restic, snapshots: list[ResticSnapshot]) -> Lease | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class ThisBox:
     """This box: its display name, its clock, its hardware, and the newest copy that it has recorded itself."""
 
     box: str
@@ -81,7 +81,7 @@ class Here:
     copied: str = ""
 
 
-def claim(restic: Restic, offsite_dir: Path, known: Lease | None, here: Here) -> tuple[Claim, Lease]:
+def claim(restic: Restic, offsite_dir: Path, known: Lease | None, here: ThisBox) -> tuple[Claim, Lease]:
     """Returns this box's claim and the lease that counts. If the repository has no lease yet, this writes one first.
 
     `known` is the lease in the journal, for a box whose own file is missing. Raises ResticError, OSError.
@@ -101,7 +101,7 @@ def claim(restic: Restic, offsite_dir: Path, known: Lease | None, here: Here) ->
     return verdict, current
 
 
-def _on_its_hardware(offsite_dir: Path, ours: Lease, here: Here, snapshots: list[ResticSnapshot]) -> Claim:
+def _on_its_hardware(offsite_dir: Path, ours: Lease, here: ThisBox, snapshots: list[ResticSnapshot]) -> Claim:
     """Whether this box, which finds its own token, is also the box that wrote it. If not, its disk was cloned or moved."""
     wrote = _body(offsite_dir).get("hardware")
     wrote = {str(key): str(value) for key, value in wrote.items()} if isinstance(wrote, dict) else {}
@@ -116,7 +116,7 @@ def _on_its_hardware(offsite_dir: Path, ours: Lease, here: Here, snapshots: list
 
 
 def take_over(
-    restic: Restic, offsite_dir: Path, here: Here, known: list[ResticSnapshot] | None = None
+    restic: Restic, offsite_dir: Path, here: ThisBox, known: list[ResticSnapshot] | None = None
 ) -> tuple[Claim, Lease]:  # fmt: skip
     """Write a lease with a higher generation than all others, and read it back. Raises ResticError, OSError.
 
@@ -136,7 +136,7 @@ def _written(restic: Restic, offsite_dir: Path, ours: Lease, hardware: Witnesses
     """
     write(offsite_dir, ours, hardware)
     restic.write_lease(ours)
-    current = found(restic)
+    current = in_repository(restic)
     if current is None:
         return Claim.WRITE, ours
     return judge(ours, current), current

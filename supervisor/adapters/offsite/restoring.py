@@ -25,7 +25,7 @@ from typing import Any, Final
 import structlog
 
 from supervisor.adapters.backups import store as backups
-from supervisor.adapters.backups.store import BackupError, Halfway, Task
+from supervisor.adapters.backups.store import BackupError, PartlyRolledBack, Task
 from supervisor.adapters.durable import sync, sync_directory
 from supervisor.adapters.files import open_regular
 from supervisor.adapters.offsite import hardware, staging
@@ -145,7 +145,7 @@ def log_origin(state_dir: Path) -> None:
         about = {}
     log.info("goes_on_from_a_copy", box=about.get("box"), copied_wall_s=about.get("wall_s"))
     before = about.get("hardware")
-    for each in hardware.less(before if isinstance(before, dict) else {}, hardware.here()):
+    for each in hardware.missing(before if isinstance(before, dict) else {}, hardware.here()):
         log.warning("this_box_has_less", has=each, than_box=about.get("box"))
     with contextlib.suppress(OSError):
         path.unlink()
@@ -195,7 +195,7 @@ def _place(aside: Path, target: Path, info: backups.BackupInfo | None) -> None:
             run_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
         try:
             backups.restore(info, run_dirs, lambda: None, Task())
-        except (BackupError, Halfway) as error:
+        except (BackupError, PartlyRolledBack) as error:
             raise NotRestored(f"the checkpoints could not be put into place: {error}") from error
     for each in _entries(aside / staging.REPLAY):
         _move(each, target / "programs" / checked_name(each.name) / REPLAY_DIR)
@@ -247,7 +247,7 @@ def _place_lease(
     if not take_over:
         leases.write(offsite_dir, Lease(uuid.uuid4().hex, 0, box, wall_s, place=restic.place))
         return
-    claim, lease = leases.take_over(restic, offsite_dir, leases.Here(box, wall_s), known)
+    claim, lease = leases.take_over(restic, offsite_dir, leases.ThisBox(box, wall_s), known)
     if claim is not Claim.HELD:
         raise NotRestored(f"box {lease.box} has taken over at the same moment; only one of you should go on")
 

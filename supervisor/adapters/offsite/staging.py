@@ -30,7 +30,7 @@ from typing import Any, Final
 
 from supervisor.adapters import durable
 from supervisor.adapters.backups import store as backups
-from supervisor.adapters.backups.store import NothingThere, Task
+from supervisor.adapters.backups.store import NothingToBackUp, Task
 from supervisor.adapters.files import open_regular
 from supervisor.adapters.journal import archive
 from supervisor.adapters.process.own_checkpoints import Place
@@ -131,7 +131,7 @@ def _checkpoints(
     run_dirs = {name: Path(paths.run_dir(name)) for name in programs}
     try:
         info = backups.make(root, _NAME, run_dirs, label="", cause="offsite", wall_s=wall_s, task=task, places=places)
-    except NothingThere as nothing:
+    except NothingToBackUp as nothing:
         (root / _NAME).mkdir(mode=0o700, exist_ok=True)
         message = str(nothing)
         return {}, {} if "none of the programs" in message else {"every program": message}

@@ -140,8 +140,8 @@ class Offsite:
         log.warning("offsite_failed", what=operation, error=message)
         return OffsiteDone(self._clock.now_s(), operation, cause, message, due_wall_s=due_wall_s)
 
-    def _here(self, copied: str = "") -> leases.Here:
-        return leases.Here(self._box(), self._clock.wall_s(), self._witnesses(), copied)
+    def _here(self, copied: str = "") -> leases.ThisBox:
+        return leases.ThisBox(self._box(), self._clock.wall_s(), self._witnesses(), copied)
 
     def _post_lease(self, claim: Claim, lease: Lease) -> Claim:
         self._inbox.post(LeaseFound(self._clock.now_s(), claim, lease))

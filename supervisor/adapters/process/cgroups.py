@@ -54,7 +54,7 @@ _LOW_WEIGHT, _WEIGHT = 10, 100  # of a program: 100, unless the operator has giv
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class OwnCgroup:
     """Our part of the cgroup tree. `path` None: there is none, and `why` is the reason."""
 
     path: str | None
@@ -78,7 +78,7 @@ class Load:
     memory_bytes: int | None = None
 
 
-def find(parent: str = "", root: str = "") -> Part:
+def find(parent: str = "", root: str = "") -> OwnCgroup:
     """Find the part of the tree that this process may use. `parent`: the part that the operator set; `root`: for tests."""
     if parent:
         return _checked(Path(parent))
@@ -86,19 +86,19 @@ def find(parent: str = "", root: str = "") -> Part:
         mounts = Path(f"{root}/proc/self/mountinfo").read_text(errors="replace")
         lines = Path(f"{root}/proc/self/cgroup").read_text(errors="replace").splitlines()
     except OSError:
-        return Part(None, "/proc does not show this process's cgroup")
+        return OwnCgroup(None, "/proc does not show this process's cgroup")
     own = next((line[3:] for line in lines if line.startswith("0::")), None)
     there = mounted(mounts)
     if own is None or there is None:
-        return Part(None, "there is no cgroup v2 here")
+        return OwnCgroup(None, "there is no cgroup v2 here")
     base, at = there
     if "/.." in own or not (own + "/").startswith(base.rstrip("/") + "/"):
-        return Part(None, "its cgroup lies outside of what is mounted here")
+        return OwnCgroup(None, "its cgroup lies outside of what is mounted here")
     path = Path(root + at + own[len(base.rstrip("/")) :])
     if path.name == DAEMON and _is_delegated(path.parent):  # the previous image moved there
         path = path.parent
     if not _is_delegated(path):
-        return Part(None, f"{own} was not given to it (Delegate=yes in the unit)")
+        return OwnCgroup(None, f"{own} was not given to it (Delegate=yes in the unit)")
     return _checked(path)
 
 
@@ -124,23 +124,23 @@ def _is_delegated(path: Path) -> bool:
         return False
 
 
-def _checked(path: Path) -> Part:
+def _checked(path: Path) -> OwnCgroup:
     if not (path / "cgroup.procs").exists():
-        return Part(None, f"{path} is no cgroup of version 2")
+        return OwnCgroup(None, f"{path} is no cgroup of version 2")
     try:
         read_only = os.statvfs(path).f_flag & os.ST_RDONLY
     except OSError as error:
-        return Part(None, f"{path}: {error.strerror}")
+        return OwnCgroup(None, f"{path}: {error.strerror}")
     if read_only or not os.access(path / "cgroup.procs", os.W_OK) or not os.access(path, os.W_OK):
-        return Part(None, f"{path} cannot be written")
-    return Part(str(path))
+        return OwnCgroup(None, f"{path} cannot be written")
+    return OwnCgroup(str(path))
 
 
 class Cgroups:
     """The cgroups of all attempts. No method raises; without a part of the tree they do nothing."""
 
     def __init__(
-        self, part: Part, limits: Callable[[str], Limits], *, wanted: tuple[str, ...] = WANTED,
+        self, part: OwnCgroup, limits: Callable[[str], Limits], *, wanted: tuple[str, ...] = WANTED,
         mkdir: Callable[[Path], None] = Path.mkdir, rmdir: Callable[[Path], None] = Path.rmdir,
     ) -> None:  # fmt: skip
         """`limits` returns those of a program that starts now. The last two are for tests: only a kernel adds the files."""
@@ -153,7 +153,7 @@ class Cgroups:
 
     # --- the part that is ours -------------------------------------------------------------------------------------------
 
-    def settle(self) -> None:
+    def set_up(self) -> None:
         """Move this process to `daemon` and others to `earlier`, turn controllers on, remove empty cgroups of attempts."""
         base = self._base
         if base is None:
@@ -316,7 +316,7 @@ class Cgroups:
             return found
 
 
-NONE: Final = Cgroups(Part(None, "not asked for"), lambda _program: Limits(None, None, 0, 0))
+NONE: Final = Cgroups(OwnCgroup(None, "not asked for"), lambda _program: Limits(None, None, 0, 0))
 
 
 # --- the note ------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import math
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -57,11 +59,14 @@ def survey(run_dir: Path) -> list[CheckpointInfo]:
     return sorted(found, key=lambda info: (info.env_steps, info.created_wall_s or 0.0, info.path.name), reverse=True)
 
 
-def verify(info: CheckpointInfo) -> CheckpointInfo:
-    """Check the digests and return the result. Reads every byte, about 1 GB/s, so not in the deciding thread."""
+def verify(info: CheckpointInfo, until_s: float = math.inf) -> CheckpointInfo:
+    """Check the digests and return the result. Reads every byte, about 1 GB/s, so not in the deciding thread.
+
+    `until_s` is a time of `time.monotonic`: if it passes before the last byte is read, the result is unknown.
+    """
     try:
         for name, (size, digest) in manifest_of(info.path).files.items():
-            _check(info.path, name, size, digest)
+            _check(info.path, name, size, digest, until_s)
     except Damaged as error:
         return replace(info, verified=False, error=str(error))
     except OSError as error:
@@ -69,12 +74,17 @@ def verify(info: CheckpointInfo) -> CheckpointInfo:
     return replace(info, verified=True, error=None)
 
 
-def newest_good(run_dir: Path) -> CheckpointInfo | None:
-    """The newest checkpoint that is whole down to the last bit, or None. As slow as `verify`."""
+def newest_good(run_dir: Path, until_s: float = math.inf) -> CheckpointInfo | None:
+    """The newest checkpoint that is whole down to the last bit, or None. As slow as `verify`.
+
+    None also if `until_s` passes first: an older checkpoint is then no answer, because the newest may be whole.
+    """
     for info in survey(run_dir):
-        checked = verify(info)
+        checked = verify(info, until_s)
         if checked.verified:
             return checked
+        if time.monotonic() > until_s:
+            return None
     return None
 
 
@@ -154,13 +164,15 @@ def manifest_of(path: Path) -> Manifest:
     return manifest
 
 
-def _check(path: Path, name: str, size: int, digest: str) -> None:
+def _check(path: Path, name: str, size: int, digest: str, until_s: float) -> None:
     found, running = 0, hashlib.blake2b(digest_size=32)
     fd = opened(path, name)
     try:
         while found <= size and (piece := os.read(fd, _CHUNK_BYTES)):
             running.update(piece)
             found += len(piece)
+            if time.monotonic() > until_s:
+                raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT), f"{path}/{name}")
     finally:
         os.close(fd)
     if found != size:

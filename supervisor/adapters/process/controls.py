@@ -10,7 +10,8 @@ from supervisor.adapters.files import create
 from supervisor.model.commands import SetControl, TellEnd
 from supervisor.model.settings import Paths
 from supervisor.ports import Clock
-from workers.contract import UNKNOWN, Control, ControlWriter, leave_by_text
+from workers.contract import UNKNOWN, Control, leave_by_text
+from workers.daemon_side import ControlWriter
 
 
 class Controls:

@@ -15,7 +15,7 @@ from supervisor.adapters.host import kernel_log
 from supervisor.adapters.process import cgroups, log_places
 from supervisor.model.inputs import Ending, Report
 from supervisor.records import dataclass
-from workers import contract
+from workers import contract, daemon_side
 from workers.exit_record import ExitRecord
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class _LastBeat:
 
 def _last_beat(paths: Paths, program: str, attempt: int, token: str) -> _LastBeat:
     """Read the worker's last beat. Zero steps before training mean that the steps are unknown."""
-    beat = contract.read_beat(paths.beat(program, attempt))
+    beat = daemon_side.read_beat(paths.beat(program, attempt))
     if beat is None or beat.token != token:
         return _LastBeat()
     figures = contract.known_figures(beat)

@@ -163,7 +163,7 @@ def _status(sock: socket.socket, left: _Left) -> int:
 
 
 def _command(check: HealthCheck, spec: ProgramSpec) -> None:
-    user = users.found(spec.user) if spec.user else None
+    user = users.find(spec.user) if spec.user else None
     env = {**os.environ, **(user.env if user is not None else {}), **dict(spec.env), "EXTRALIFE_PROGRAM": spec.name}
     env |= leftovers.mark(of_user=True)
     whose: dict[str, Any] = {}

@@ -158,12 +158,8 @@ class NotifySockets:
     def _bind(self, program: str) -> None:
         path = Path(self._path_of(program))
         bound = self._sockets.get(program)
-        if bound is not None:
-            if self._in_place(program):
-                return
-            self._selector.unregister(bound.sock)
-            del self._sockets[program]
-            bound.sock.close()
+        if bound is not None and self._in_place(program):
+            return
         if len(os.fsencode(path)) > _PATH_BYTES:
             raise OSError(
                 f"the socket path {path} is longer than the {_PATH_BYTES} bytes that unix sockets allow: "
@@ -175,10 +171,14 @@ class NotifySockets:
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
             sock.bind(str(path))
-            self._sockets[program] = _Bound(sock, path.stat().st_ino)
-        except OSError:
+            new = _Bound(sock, path.stat().st_ino)
+        except OSError:  # the old socket stays listed, so `missing` reports it and the next round tries again
             sock.close()
             raise
+        if bound is not None:
+            self._selector.unregister(bound.sock)
+            bound.sock.close()
+        self._sockets[program] = new
         self._selector.register(sock, selectors.EVENT_READ, program)
         self._poke()
 

@@ -175,20 +175,27 @@ def is_aside(name: str) -> bool:
     return name.startswith(".") and name.endswith((contract.BAD_SUFFIX, contract.TMP_SUFFIX))
 
 
-def _newest_first(place: Place, paths: list[str], budget: Budget) -> list[tuple[str, int | None, float]]:
-    """The newest paths with step and modification time. If the names contain the step, only `_MOST_SORTED` are read."""
+def _newest_first(
+    place: Place, paths: list[str], budget: Budget, *, most: int | None = None
+) -> list[tuple[str, int | None, float]]:
+    """The newest paths with step and modification time. `most`: read only that many, if the names contain the step."""
     steps: dict[str, int | None] = {}
     for path in paths:
         budget.spend()
         steps[path] = place.rule.of_path(path)
-    if place.rule.pattern is not None and len(paths) > _MOST_SORTED:
-        paths = sorted(paths, key=lambda path: (steps[path] is not None, steps[path] or 0, path))[-_MOST_SORTED:]
+    if most is not None and place.rule.pattern is not None and len(paths) > most:
+        paths = sorted(paths, key=lambda path: (steps[path] is not None, steps[path] or 0, path))[-most:]
     timed = []
     for path in paths:
         budget.spend()
         with contextlib.suppress(OSError):  # it vanished meanwhile
             timed.append((path, steps[path], os.lstat(f"{place.base}/{path}").st_mtime))
     return sorted(timed, key=lambda each: newest_whole.order(each[1], each[2], each[0]), reverse=True)
+
+
+def _all_newest_first(place: Place, budget: Budget) -> list[tuple[str, int | None, float]]:
+    """All checkpoints of the place: a script may keep thousands, and a rollback may go back behind all but one."""
+    return _with_steps(place, _newest_first(place, _find(place, budget).paths, budget))
 
 
 def _with_steps(place: Place, newest: list[tuple[str, int | None, float]]) -> list[tuple[str, int | None, float]]:
@@ -220,18 +227,18 @@ class _Known:
 
 
 @dataclass(slots=True)
-class Looks:
+class Scanner:
     """Repeated scans of one place: files that have not changed since an earlier scan are not read again."""
 
     known: dict[str, _Known] = field(default_factory=dict)
 
-    def look(
+    def scan(
         self, place: Place, budget: Budget, *, now_wall_s: float, running: bool, doubt_from_wall_s: float | None = None
     ) -> Result:
         """Scan the place once. Raises Unanswered."""
         try:
             found = _find(place, budget)
-            newest = _newest_first(place, found.paths, budget)[:_MOST_LOOKED_AT]
+            newest = _newest_first(place, found.paths, budget, most=_MOST_SORTED)[:_MOST_LOOKED_AT]
             looked: list[Candidate] = []
             seen: dict[str, _Known] = {}
             for path, step, written_s in _with_steps(place, newest):
@@ -419,8 +426,7 @@ def set_aside(base: str, path: str) -> str:
 
 def newer_than(place: Place, path: str, budget: Budget) -> list[str]:
     """The checkpoints that are newer than this one, the newest last. Raises Unanswered, OSError."""
-    found = _with_steps(place, _newest_first(place, _find(place, budget).paths, budget))
-    paths = [each[0] for each in found]
+    paths = [each[0] for each in _all_newest_first(place, budget)]
     return list(reversed(paths[: paths.index(path)])) if path in paths else []
 
 
@@ -449,8 +455,7 @@ def _set_aside_all(place: Place, paths: tuple[str, ...]) -> tuple[str, ...]:
 
 def _roll_back(place: Place, from_step: int, budget: Budget) -> None:
     """Set aside the checkpoints from this step on, the newest last; none if no older one would be left."""
-    found = _newest_first(place, _find(place, budget).paths, budget)
-    known = [(path, step) for path, step, _ in found if step is not None]
+    known = [(path, step) for path, step, _ in _all_newest_first(place, budget) if step is not None]
     if any(step < from_step for _, step in known):
         _set_aside_all(place, tuple(f"{place.base}/{path}" for path, step in reversed(known) if step >= from_step))
 
@@ -468,7 +473,7 @@ class _Watched:
     """The scans of one program's checkpoints."""
 
     place: Place
-    looks: Looks = field(default_factory=Looks)
+    scanner: Scanner = field(default_factory=Scanner)
     guard: threading.Lock = field(default_factory=threading.Lock)  # held by the thread that scans
     due_s: float = 0.0
     began_s: float | None = None
@@ -522,7 +527,7 @@ class OwnCheckpoints:
 
     def _look(self, watched: _Watched, *, running: bool, doubt_from_wall_s: float | None = None) -> OwnCheckpoint:
         try:
-            return watched.looks.look(
+            return watched.scanner.scan(
                 watched.place, Budget(), now_wall_s=self._clock.wall_s(), running=running,
                 doubt_from_wall_s=doubt_from_wall_s,
             ).as_input(self._clock)  # fmt: skip
@@ -542,11 +547,13 @@ class OwnCheckpoints:
             then(None)
             return
         answer: list[tuple[OwnCheckpoint, tuple[str, ...]]] = []
-        over = threading.Event()
+        over, late = threading.Event(), threading.Event()
 
         def look() -> None:
             try:
                 with watched.guard:
+                    if late.is_set():  # the attempt has begun, and may have saved under one of these names by now
+                        return
                     left = self._aside(watched.place, order)
                     found = self._look(watched, running=False, doubt_from_wall_s=order.doubt_from_wall_s)
                     watched.reported = found
@@ -557,6 +564,8 @@ class OwnCheckpoints:
         self._tasks.begin(f"look-{order.spec.name}", look)
         over.wait(_START_WAIT_S + (2 * watched.place.check_timeout_s if watched.place.check else 0.0))
         silent = OwnCheckpoint(sure=False, error=f"its directory {watched.place.base} does not answer"), order.aside
+        if not answer:
+            late.set()
         found, left = answer[0] if answer else silent
         self._inbox.post(CheckpointsFound(self._clock.now_s(), order.spec.name, order.token, found, left))
         then(None if found.error else found.path)

@@ -42,7 +42,7 @@ from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
 from supervisor.policy.worker.figures import Figures
 from supervisor.ports import Clock
 from supervisor.records import dataclass
-from workers import contract
+from workers import contract, daemon_side
 
 log = structlog.get_logger()
 
@@ -189,7 +189,7 @@ class LocalProbes:
             watched = [item for item in self._watched.values() if item.spec.progress in (Progress.BEAT, Progress.AUTO)]
         found = {}
         for item in watched:
-            beat = contract.read_beat(self._paths.beat(item.spec.name, item.attempt))
+            beat = daemon_side.read_beat(self._paths.beat(item.spec.name, item.attempt))
             if beat is not None and beat.token == item.token:
                 found[beat.pid] = (beat.phase.name.lower(), beat.env_steps)
         return found
@@ -267,7 +267,7 @@ class LocalProbes:
         Before that, the newest notification counts beside the growth of the log.
         """
         if item.beat is None:
-            beat = contract.read_beat(self._paths.beat(item.spec.name, item.attempt))
+            beat = daemon_side.read_beat(self._paths.beat(item.spec.name, item.attempt))
             item.beat = beat if beat is not None and beat.token == item.token else None
         if item.beat is not None:
             made = replace(self._from_beat(item, state, notified), source=Progress.BEAT.value)
@@ -319,11 +319,11 @@ class LocalProbes:
         late = item.adopted and item.spec.progress is Progress.BEAT and self._clock.now_s() - item.since_s > _FIRST_BEAT_S
         if item.beat is None and not late:
             return ""
-        return contract.beat_defect(self._paths.beat(program, item.attempt), token)
+        return daemon_side.beat_defect(self._paths.beat(program, item.attempt), token)
 
     def _newest_beat(self, item: _Watched) -> contract.Beat | None:
         """The newest beat of the attempt, or the one that was read last."""
-        beat = contract.read_beat(self._paths.beat(item.spec.name, item.attempt))
+        beat = daemon_side.read_beat(self._paths.beat(item.spec.name, item.attempt))
         if beat is not None and beat.token == item.token:
             item.lost_at_s = item.mapped = None
             return beat
@@ -343,7 +343,7 @@ class LocalProbes:
         if item.mapped is None and now_s >= item.mapped_due_s:
             item.mapped_due_s = now_s + _LOST_S
             item.mapped = procfs.open_at(item.pid, self._paths.beat(item.spec.name, item.attempt))
-        beat = contract.read_beat(item.mapped, follow=True) if item.mapped is not None else None
+        beat = daemon_side.read_beat(item.mapped, follow=True) if item.mapped is not None else None
         if beat is not None and beat.token == item.token:
             return beat
         item.mapped = None

@@ -46,7 +46,7 @@ from workers import contract
 from workers.exit_record import ExitRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from supervisor.model.settings import Paths, ProgramSpec
     from supervisor.ports import Clock, Inbox
@@ -121,11 +121,11 @@ def worker_env(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_i
     It is decoded as UTF-8 with surrogates whatever the daemon's locale, because the shim encodes it so: no byte changes.
     """
     env = {k.decode("utf-8", "surrogateescape"): v.decode("utf-8", "surrogateescape") for k, v in os.environb.items()}
-    for name in (*contract.STRIPPED_ENV, *contract.PLACEHOLDER_ENV):  # the latter: set if a program runs this daemon
+    for name in (*contract.STRIPPED_ENV, *contract.ATTEMPT_ENV):  # the latter: set if a program runs this daemon
         env.pop(name, None)
     if spec.builtin:  # RL_* became flags of its command line (config/programs.py): the only source, and ps shows it
         env = {name: value for name, value in env.items() if not name.startswith("RL_")}
-    login = users.found(spec.user).env if spec.user else {}
+    login = users.find(spec.user).env if spec.user else {}
     env = {**_PYTHON_DEFAULTS, **env, **login, **dict(spec.env)}
     name = spec.name
     own = {
@@ -190,7 +190,7 @@ def _user(spec: ProgramSpec) -> dict[str, object] | None:
         return None
     if refusal := users.refusal(spec.user):
         raise ValueError(refusal)
-    user = users.found(spec.user)
+    user = users.find(spec.user)
     return {"uid": user.uid, "gid": user.gid, "groups": list(user.groups)} if users.is_another(spec.user) else None
 
 
@@ -821,8 +821,11 @@ class LocalLauncher:
             os.close(self._wake)
 
 
-def prune(paths: Paths, program: str, attempt: int) -> None:
-    """Remove all but the newest attempts' directories and beats; the journal still has the others."""
+def prune(paths: Paths, program: str, attempt: int, kept: Collection[str] = ()) -> None:
+    """Remove all but the newest attempts' directories and beats; the journal still has the others.
+
+    `kept`: tokens of older attempts whose directories are still in use.
+    """
     parent = Path(paths.attempt_dir(program, 0, "")).parent
     numbers: dict[Path, int] = {}
     if parent.is_symlink():  # it leads to files that are not the program's: remove nothing there
@@ -830,7 +833,7 @@ def prune(paths: Paths, program: str, attempt: int) -> None:
     with contextlib.suppress(OSError):
         for path in parent.iterdir():
             number = _attempt_number(path.name)
-            if number is not None and number < attempt:
+            if number is not None and number < attempt and path.name.partition("-")[2] not in kept:
                 numbers[path] = number
     for path in sorted(numbers, key=numbers.__getitem__, reverse=True)[KEPT_ATTEMPTS - 1 :]:
         shutil.rmtree(path, ignore_errors=True)

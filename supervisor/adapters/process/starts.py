@@ -58,18 +58,32 @@ def wait_for_turn(environ: Mapping[str, str], config: str | None = None) -> bool
         f"start {len(starts) + 1} within {WINDOW_S / 60:.0f} min: waits {wait_s:.0f} s; journalctl says why the others ended"
     )
     ends = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ends | {signal.SIGALRM})
     notifier.busy(status, wait_s + _BEGIN_S)
     for thread in alert_threads:  # started with the signals blocked: one that is awaited below must not reach its thread
         thread.start()
-    received = signal.sigtimedwait(ends, wait_s)
+    received = _await(ends, wait_s)
     for thread in alert_threads:  # if this start fails too, its end would interrupt the alert
         thread.join(_TELL_S)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if received is None:
         return True
     forget(environ)
-    return received.si_signo == signal.SIGHUP
+    return received == signal.SIGHUP
+
+
+def _await(ends: set[signal.Signals], wait_s: float) -> int | None:
+    """The first of these blocked signals, and of SIGALRM, within `wait_s`; None: none came.
+
+    Not by `sigtimedwait`: after a SIGSTOP or a suspension of the box that outlasts its timeout, CPython returns a signal of
+    random memory instead of None.
+    """
+    signal.setitimer(signal.ITIMER_REAL, wait_s)
+    received = signal.sigwait(ends | {signal.SIGALRM})
+    signal.setitimer(signal.ITIMER_REAL, 0.0)
+    if received != signal.SIGALRM and signal.SIGALRM in signal.sigpending():
+        signal.sigwait({signal.SIGALRM})  # unblocked, it would end the process
+    return None if received == signal.SIGALRM else received
 
 
 def forget(environ: Mapping[str, str]) -> None:

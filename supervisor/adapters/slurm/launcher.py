@@ -118,6 +118,8 @@ class _JobAttempt:
     began_s: float | None = None  # when the job was first seen on a node
     spawned: bool = False  # a report of the node shows that its worker has run
     over_s: float | None = None  # when Slurm first showed its end
+    missing_s: float | None = None  # since then Slurm does not list its job, and nobody can say whether it has ended
+    unread: str = ""  # why nobody can say it
     leaving: bool = False
     leave_sent: bool = False  # Slurm has answered the signal that asks the job to leave
     killed: bool = False
@@ -156,6 +158,7 @@ class _QueueState:
     """The newest answer from Slurm, with its indexes."""
 
     absent: frozenset[str] = frozenset()
+    unread: str = ""  # why the state of other missing targets is unknown (`client.Jobs`)
     by_target: dict[str, Job] = field(default_factory=dict)
     tags: dict[str, Tag] = field(default_factory=dict)  # by target
     unknown: list[tuple[Job, bool]] = field(default_factory=list)  # our array tasks whose attempt is unknown (`Arrays.tags`)
@@ -308,6 +311,11 @@ class SlurmLauncher:
         attempt = self._of(token)
         return attempt is not None and attempt.began_s is not None
 
+    def suspended(self, token: str) -> bool:
+        """Whether Slurm has suspended the attempt's job, as far as its last readable answer says."""
+        attempt = self._of(token)
+        return attempt is not None and attempt.row is not None and attempt.row.suspended
+
     def unrecorded(self) -> str:
         """Always empty: there are no shim records on this host."""
         return ""
@@ -339,6 +347,7 @@ class SlurmLauncher:
             row, tag = found
             self._is_job(attempt, row)
             attempt.submit_token, attempt.restart = tag.token, number - tag.attempt
+            self._adopt_begin(attempt, row)
         self._found[token] = attempt
         latest = report.read(self._paths, program, number, token)
         if attempt.job is None and latest is None and not self._may_be_submitted(program, number, token):
@@ -378,9 +387,15 @@ class SlurmLauncher:
                 continue
             attempt = _JobAttempt(tag.program, number, token, tag.token, restart, submitting=False)
             self._is_job(attempt, row)
+            self._adopt_begin(attempt, row)
             self._found[token] = attempt
             found[tag.program] = number, Survivor(token, Survival.ALIVE)
         return found
+
+    def _adopt_begin(self, attempt: _JobAttempt, row: Job) -> None:
+        """Note that the job has a node. A request to leave may come before the next poll, and deletes a job that waits."""
+        if not (row.waiting or row.ended):
+            attempt.began_s = self._clock.now_s()
 
     def _anything(self, programs: Iterable[str]) -> bool:
         return any(Path(self._paths.run_dir(name), contract.FENCE_FILE).exists() for name in programs)
@@ -608,11 +623,12 @@ class SlurmLauncher:
     def _ask(self, attempt: _JobAttempt) -> None:
         """Send USR1 to the batch script, as Slurm does before the time limit.
 
-        If Slurm does not answer, the next poll sends it again.
+        If Slurm does not answer, the next poll sends it again. An adopted attempt may run although no poll has seen its job
+        on a node yet: its node has reported it.
         """
         if attempt.job is None:
             return
-        if attempt.began_s is None:
+        if attempt.began_s is None and not attempt.spawned:
             self._cancel(attempt)
             return
         answer = self._cluster.signal(attempt.job, "USR1")
@@ -666,7 +682,8 @@ class SlurmLauncher:
             self._handle_requeue(attempt, row)
         elif row.ended:
             self._end(attempt, row.state)
-        elif row.waiting:
+        elif row.waiting or (row.state == "CONFIGURING" and not attempt.spawned):
+            # A node that sleeps or is rented first boots, for a quarter of an hour and more; Slurm limits that itself.
             self._while_waiting(attempt, row)
         else:
             self._while_running(attempt)
@@ -675,6 +692,7 @@ class SlurmLauncher:
     def _is_job(attempt: _JobAttempt, row: Job) -> None:
         array = array_of(row.comment)
         attempt.job, attempt.row, attempt.unanswered_s = row.target, row, None
+        attempt.missing_s, attempt.unread = None, ""
         attempt.array = attempt.array if array is None else array.token
 
     def _find(self, attempt: _JobAttempt, queue: _QueueState) -> Job | None:
@@ -712,8 +730,11 @@ class SlurmLauncher:
         if self._was_deleted(attempt, queue):
             self._end(attempt, "CANCELLED")
         elif attempt.job is not None:
-            if attempt.job in queue.absent or attempt.job in queue.by_target:
+            if attempt.job in queue.absent or attempt.job in queue.by_target or self._has_exit_record(attempt):
                 self._end(attempt, "")
+            else:
+                attempt.missing_s = now_s if attempt.missing_s is None else attempt.missing_s
+                attempt.unread = queue.unread if now_s - attempt.missing_s >= _AWAY_S else ""
         elif queue.unknown:
             return  # its job may be one of these tasks
         elif attempt.unanswered_s is not None and now_s - attempt.unanswered_s >= self._settings().settle_s:
@@ -724,6 +745,10 @@ class SlurmLauncher:
             self._drop(attempt)
             error = f"sbatch gave no answer, and Slurm has not shown such a job for {waited_s:.0f} s"
             self._broke(attempt.program, attempt.token, f"cannot submit {attempt.program}: {error}")
+
+    def _has_exit_record(self, attempt: _JobAttempt) -> bool:
+        """Whether its node has recorded the end of the worker. That proves the end if the accounting gives no answer."""
+        return endings.read_exit(self._paths, attempt.program, attempt.number, attempt.token) is not None
 
     def _was_deleted(self, attempt: _JobAttempt, queue: _QueueState) -> bool:
         """Whether the attempt's task was deleted before it began. Slurm then shows the array, but no row for the task."""
@@ -746,7 +771,7 @@ class SlurmLauncher:
 
     def _while_running(self, attempt: _JobAttempt) -> None:
         now_s = self._clock.now_s()
-        if attempt.began_s is None:
+        if attempt.began_s is None or (attempt.row is not None and attempt.row.suspended):
             attempt.began_s = now_s
         if attempt.killed:
             self._cancel(attempt)
@@ -904,8 +929,15 @@ class SlurmLauncher:
         self._prune(attempt.program, attempt.number)
 
     def _prune(self, program: str, number: int) -> None:
+        """Remove the files of old attempts, but not those of an attempt whose job Slurm restarts.
+
+        Each restart reads the order there, and writes its output there.
+        """
+        with self._guard:
+            kept = {each.submit_token for each in (*self._attempts.values(), *self._found.values())}
+            kept.update(each.submit_token for each in self._requeued.values())
         with contextlib.suppress(OSError):
-            prune(self._paths, program, number)
+            prune(self._paths, program, number, kept)
 
     def _broke(self, program: str, token: str, error: str, *, permanent: bool = False) -> None:
         self._inbox.post(SpawnBroke(self._clock.now_s(), program, token, error, permanent=permanent))
@@ -920,7 +952,8 @@ class SlurmLauncher:
             if (array := array_of(row.comment)) is not None:
                 arrays.setdefault(array.token, set()).add(row.id)
         return _QueueState(
-            answer.absent, {row.target: row for row in answer.found}, {row.target: tag for row, tag in tagged},
+            answer.absent, answer.unread, {row.target: row for row in answer.found},
+            {row.target: tag for row, tag in tagged},
             [each for each in unknown if not each[0].ended], by_submit_token, arrays,
         )  # fmt: skip
 
@@ -950,9 +983,11 @@ def _row_of(queue: _QueueState, mark: str, program: str, number: int, token: str
 def _job_sight(attempt: _JobAttempt) -> JobSight:
     row = attempt.row
     if row is None:
-        return JobSight(attempt.token, str(attempt.job), "PENDING")
+        state = "UNKNOWN" if attempt.unread else "PENDING"
+        return JobSight(attempt.token, str(attempt.job), state, attempt.unread)
+    state, reason = ("UNKNOWN", attempt.unread) if attempt.unread else (row.state, row.reason)
     return JobSight(
-        attempt.token, row.target, row.state, row.reason, row.nodes[0] if row.nodes else "", row.partition, row.account,
+        attempt.token, row.target, state, reason, row.nodes[0] if row.nodes else "", row.partition, row.account,
         row.gpus, row.start_expected_at_wall_s, attempt.began_s is not None,
     )  # fmt: skip
 

@@ -45,11 +45,13 @@ BEAT_BYTES: Final = contract.RECORD_BYTES
 CLAIM_FILE: Final = "claim"
 LEAVE_BY_FILE: Final = "leave-by"
 _EARLY_S: Final = 75.0  # Slurm may send its signal up to a minute early
+_LONGEST_PROLOG_S: Final = 3600.0
 _ANNOUNCED_LEADS: Final = 2.0  # the program is informed this many leads before the time limit
 _BY_LIMIT: Final = "time limit"
 _PR_SET_PDEATHSIG: Final = 1
 _END: Final = signal.SIGUSR2  # tells the shim to end now; Slurm sends SIGTERM to every process of the job, also the shim
-_AWAITED: Final = {signal.SIGUSR1, signal.SIGTERM, signal.SIGCHLD, signal.SIGCONT}
+_REQUESTS: Final = {signal.SIGUSR1, signal.SIGTERM}
+_AWAITED: Final = _REQUESTS | {signal.SIGCHLD, signal.SIGCONT, signal.SIGALRM}
 _TICKS_S: Final = os.sysconf("SC_CLK_TCK")
 
 Order = dict[str, Any]
@@ -78,7 +80,8 @@ class Run:
         self.fence = self.run_dir / contract.FENCE_FILE
         self.beat = Path(order["beats"]) / f"{order['program']}.{self.number}.beat"
         self.control = Path(order["beats"]) / f"{order['program']}.{self.number}.control"
-        self.ends_at_s = (boot_s() if began_s is None else began_s) + float(order["time_limit_s"])
+        limit_s = float(order["time_limit_s"])
+        self.ends_at_s = _ends_at_s(environ, (boot_s() if began_s is None else began_s) + limit_s)
         self.leave_reason = ""
 
     def claim(self) -> None:
@@ -155,7 +158,7 @@ def shim_order(run: Run, local: Path) -> dict[str, object]:
     Beats and lock lie in memory of this node, and the environment is the job's own.
     """
     order = run.order
-    inherited = {*contract.STRIPPED_ENV, *contract.PLACEHOLDER_ENV}
+    inherited = {*contract.STRIPPED_ENV, *contract.ATTEMPT_ENV}
     env = {name: value for name, value in os.environ.items() if name not in inherited}
     if order["builtin"]:
         env = {name: value for name, value in env.items() if not name.startswith("RL_")}
@@ -187,6 +190,18 @@ def began_s() -> float:
     So it is the time at which the batch script began, before the lines of `setup`.
     """
     return int(_stat_fields(os.getpid())[19]) / _TICKS_S
+
+
+def _ends_at_s(environ: dict[str, str], by_script_s: float) -> float:
+    """When the job's time limit ends it, in seconds of CLOCK_BOOTTIME.
+
+    `by_script_s` counts the limit from the begin of the batch script. Slurm counts from the job's start, so also the time of
+    the prolog; since 23.02 it names the end (sbatch(1), SLURM_JOB_END_TIME). An end that a prolog cannot explain is ignored:
+    then the clocks differ.
+    """
+    said = environ.get("SLURM_JOB_END_TIME", "")
+    by_slurm_s = boot_s() + float(said) - time.time() if said.isascii() and said.isdecimal() else by_script_s
+    return by_slurm_s if 0.0 <= by_script_s - by_slurm_s <= _LONGEST_PROLOG_S else by_script_s
 
 
 def boot_id() -> str:
@@ -334,13 +349,15 @@ def start_shim(order: dict[str, object], code: Path) -> tuple[subprocess.Popen[b
 
 def wait(run: Run, shim: subprocess.Popen[bytes], announced: Announcement) -> None:
     """Wait until the shim has exited. USR1 and TERM ask the tree to save and leave; the shim asks each process once."""
+    # No sigtimedwait: after a SIGSTOP that outlasts its timeout, CPython returns a signal of random memory.
+    signal.setitimer(signal.ITIMER_REAL, PERIOD_S, PERIOD_S)
     while shim.poll() is None:
         announced.of_limit(run)
-        found = signal.sigtimedwait(_AWAITED, PERIOD_S)
-        if found is not None and found.si_signo == signal.SIGCONT:
+        number = signal.sigwait(_AWAITED)
+        if number == signal.SIGCONT:
             continue_below(shim.pid)
-        elif found is not None and found.si_signo != signal.SIGCHLD:
-            run.note(found.si_signo)
+        elif number in _REQUESTS:
+            run.note(number)
             if run.leave_reason == _BY_LIMIT:
                 announced.make(time.time() + run.left_s(), f"the time limit of job {run.job}")
             else:
@@ -367,7 +384,7 @@ def exit_code(run: Run) -> int:
 
 def main(path: str) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
-    for number in (signal.SIGUSR1, signal.SIGTERM):
+    for number in _REQUESTS:
         signal.signal(number, signal.SIG_DFL)
     run = Run(json.loads(Path(path).read_bytes()), dict(os.environ), began_s())
     try:

@@ -9,7 +9,8 @@ or the file system is slow. The worker's beats then count as lost, and it gets t
 Time in which this host itself could not read the file system does not count: after a stall of minutes every node has
 `FRESH_S` again to write.
 
-A job that waits in the queue has no reading at all: nothing is judged before it begins.
+A job that waits in the queue has no reading at all: nothing is judged before it begins. While Slurm suspends a job, its
+phase is `suspended`, and that time does not age any stamp: its processes and its reports stood still.
 
 The files that a script writes (logs, event files, its own checkpoints) lie on the shared file system. The same readers as on
 one machine read them here.
@@ -29,15 +30,17 @@ from supervisor.adapters.slurm import report as reports
 from supervisor.adapters.slurm.report import NodeReport
 from supervisor.model.inputs import EvidenceTaken, OwnCheckpoint, Report, Sample
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
-from supervisor.policy.worker import witness
+from supervisor.policy.worker import absence, witness
+from supervisor.policy.worker.stall import SUSPENDED
 from supervisor.ports import Clock, Inbox
 from supervisor.records import dataclass
-from workers import contract
+from workers import contract, daemon_side
 
 FRESH_S: Final = 15.0
-_BLIND_S: Final = 10.0  # between two looks; after a longer time this host itself was delayed
+_BLIND_S: Final = 10.0  # of one look, or beyond the pause before it; after a longer time this host itself was delayed
 _PERIOD_S: Final = 1.0
-_SHARE: Final = 10.0  # looks take at most 1 / _SHARE of the time: a thousand jobs are read less often
+_SHARE: Final = 10.0  # looks take at most 1 / _SHARE of the time: a thousand jobs are read less often ...
+_MOST_PAUSE_S: Final = 5.0  # ... but often enough for the shortest stall limit, also after one look that hung for minutes
 _LITTLE_S: Final = 0.1  # the sampler's period is not exact
 _MOST_REPORTS_EVER: Final = 1000
 _CLOCKS_S: Final = 5.0  # allowed difference of a node's clock and the file server's: `doctor` warns above it
@@ -58,6 +61,8 @@ class _Watched:
     worked_at_s: float | None = None
     works_by: str = ""
     reports: int = 0
+    suspended_at_s: float | None = None  # None: it may run
+    pauses: tuple[absence.Absence, ...] = ()  # stretches in which it was suspended
 
 
 class SlurmProbes:
@@ -66,16 +71,19 @@ class SlurmProbes:
     def __init__(
         self, paths: Paths, clock: Clock, begun: Callable[[str], bool],
         own: Callable[[str], OwnCheckpoint | None] = lambda _: None, figures: FigureReader | None = None,
+        suspended: Callable[[str], bool] = lambda _: False,
     ) -> None:  # fmt: skip
-        """`begun`: whether the job of a token has a node.
+        """`begun`: whether the job of a token has a node. `suspended`: whether the cluster lets none of its processes run.
 
         `own` and `figures` are the same as for the processes of one machine.
         """
-        self._paths, self._clock, self._begun, self._own, self._figures = paths, clock, begun, own, figures
+        self._paths, self._clock, self._own, self._figures = paths, clock, own, figures
+        self._begun, self._suspended = begun, suspended
         self._guard = threading.Lock()
         self._watched: dict[str, _Watched] = {}
         self._looked_at_s: float | None = None
         self._due_s = 0.0
+        self._looked: frozenset[str] = frozenset()  # tokens of the last look
         self._last: dict[str, Sample] = {}
 
     def watch(self, spec: ProgramSpec, attempt: int, token: str, pid: int, *, adopted: bool = False) -> None:  # noqa: ARG002
@@ -103,17 +111,26 @@ class SlurmProbes:
         with self._guard:
             watched = list(self._watched.values())
         now_s = self._clock.now_s()
-        if now_s < self._due_s and all(each.spec.name in self._last for each in watched):
-            return {name: self._last[name] for name in (each.spec.name for each in watched)}
-        held_up_s = 0.0 if self._looked_at_s is None else now_s - self._looked_at_s
+        if now_s < self._due_s and all(each.token in self._looked for each in watched):
+            return {each.spec.name: self._last[each.spec.name] for each in watched if each.spec.name in self._last}
+        # The pause until `_due_s` is our own choice and hides no report.
+        self._excuse(watched, 0.0 if self._looked_at_s is None else now_s - max(self._looked_at_s, self._due_s))
         for each in watched:
-            if held_up_s > _BLIND_S:
-                each.seen_at_s += held_up_s
             self._look(each)
         self._looked_at_s = self._clock.now_s()
-        self._due_s = self._looked_at_s + max(_PERIOD_S, _SHARE * (self._looked_at_s - now_s)) - _LITTLE_S
+        took_s = self._looked_at_s - now_s
+        self._excuse(watched, took_s)
+        self._due_s = self._looked_at_s + min(max(_PERIOD_S, _SHARE * took_s), _MOST_PAUSE_S) - _LITTLE_S
+        self._looked = frozenset(each.token for each in watched)
         self._last = {each.spec.name: made for each in watched if (made := self._sample(each)) is not None}
         return dict(self._last)
+
+    def _excuse(self, watched: list[_Watched], blind_s: float) -> None:
+        """Do not count time in which this host could not read: each node has `FRESH_S` again to write."""
+        if blind_s > _BLIND_S:
+            now_s = self._clock.now_s()
+            for each in watched:
+                each.seen_at_s = min(now_s, each.seen_at_s + blind_s)
 
     def reports(self) -> Reports:
         """The reports that workers have written to their `reports.jsonl` since the last call."""
@@ -131,18 +148,28 @@ class SlurmProbes:
 
     def _look(self, item: _Watched) -> None:
         spec, now_s = item.spec, self._clock.now_s()
+        self._note_suspension(item, now_s)
         found = reports.read(self._paths, spec.name, item.attempt, item.token)
         if found is not None and (item.seen is None or found.at_ns != item.seen.at_ns):
             if item.seen is None:
                 self._began(item, found)
             item.seen, item.seen_at_s = found, now_s
-            beat = contract.read_beat(self._paths.beat(spec.name, item.attempt))
+            beat = daemon_side.read_beat(self._paths.beat(spec.name, item.attempt))
             if beat is not None and beat.token == item.token:
                 item.beat = beat
             self._note_work(item, found)
         if item.seen is not None and spec.progress in (Progress.AUTO, Progress.LOG, Progress.FILES):
             seen = {} if spec.progress is Progress.FILES else growth.logs(self._paths, spec)
             item.grown.note(seen | (growth.files(self._paths, spec) if spec.progress_glob else {}), now_s)
+
+    def _note_suspension(self, item: _Watched, now_s: float) -> None:
+        """A suspension counts from the last report on: the queue shows it later. After it, the node may write again."""
+        if self._suspended(item.token):
+            if item.suspended_at_s is None:
+                item.suspended_at_s = item.seen_at_s
+        elif item.suspended_at_s is not None:
+            item.pauses = absence.remember(item.pauses, (item.suspended_at_s, now_s))
+            item.suspended_at_s, item.seen_at_s = None, now_s
 
     def _began(self, item: _Watched, found: NodeReport) -> None:
         """Start to watch logs and figures, when the node has written its first report."""
@@ -160,10 +187,14 @@ class SlurmProbes:
 
     def _sample(self, item: _Watched) -> Sample | None:
         if item.seen is None:
-            return Sample(item.token) if self._begun(item.token) else None
+            if not self._begun(item.token):
+                return None
+            return Sample(item.token, phase=None if item.suspended_at_s is None else SUSPENDED)
         stale = self._clock.now_s() - item.seen_at_s > FRESH_S
         figures = None if self._figures is None else self._figures.newest(item.spec.name, item.token)
         made = completed(self._made(item, item.seen, figures, stale=stale), item.spec, figures)
+        if item.suspended_at_s is not None:
+            made = replace(made, proc_state=None, phase=SUSPENDED, phase_since_s=item.suspended_at_s, phase_deadline_s=None)
         own = self._own(item.spec.name)
         return made if own is None else replace(made, own=own)
 
@@ -180,9 +211,11 @@ class SlurmProbes:
         if source not in SILENT:
             return Sample(item.token, state)
         at_s = item.grown.at_s if source is not Progress.FIGURES else None if reading is None else reading.figures.moved_at_s
+        at_s = absence.moved_on_if_known(at_s, item.pauses)
+        worked_at_s = absence.moved_on_if_known(item.worked_at_s, item.pauses)
         return Sample(
             token=item.token, proc_state=state, progress_at_s=at_s, phase=None if at_s is None else "training",
-            ready=at_s is not None, source=source.value if left_open else "", witness_at_s=item.worked_at_s,
+            ready=at_s is not None, source=source.value if left_open else "", witness_at_s=worked_at_s,
             witness=item.works_by,
         )  # fmt: skip
 
@@ -191,7 +224,7 @@ class SlurmProbes:
             """Convert a stamp of the node's clock to journal time."""
             if stamp_ns in {0, contract.UNKNOWN}:
                 return None
-            return item.seen_at_s - max(0.0, (seen.at_ns - stamp_ns) / 1e9)
+            return absence.moved_on(item.seen_at_s - max(0.0, (seen.at_ns - stamp_ns) / 1e9), item.pauses)
 
         deadline_s = None
         if beat.phase_deadline_ns != contract.NO_DEADLINE:

@@ -6,10 +6,12 @@ import { html, nothing, svg } from "../vendor/lit-html/lit-html.js";
 const MOST_CAUSES = 8;
 const MOST_DAYS = 14;
 
-export function cost({ cost: bill, days }) {
-  if (!bill) return html`<p class="muted">Loading …</p>`;
+/** `error`: why there is no newer bill. The old one stays below it. */
+export function cost({ cost: bill, days, error }) {
+  const trouble = error ? html`<p class="trouble">Cost: ${error}</p>` : nothing;
+  if (!bill) return error ? trouble : html`<p class="muted">Loading …</p>`;
   const causes = bill.causes.filter(({ share }) => share > 0).slice(0, MOST_CAUSES);
-  return html`
+  return html`${trouble}
     <p class="figure"><strong>${known(bill.usd) ? dollars(bill.usd) : `${figures(bill.wall_hours)} h`}</strong>
       <span class="muted">${known(bill.usd) ? `for ${figures(bill.wall_hours)} h of the box` : "of the box"}</span></p>
     ${known(bill.usd_per_million_frames) ? html`<p><strong>${dollars(bill.usd_per_million_frames)}</strong> a million kept frames</p>` : nothing}

@@ -4,9 +4,11 @@ import { around, count, dollars, known, moment, span, UNKNOWN } from "../text.js
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { shape } from "./shapes.js";
 
-export function next({ report, level, cost, on }) {
-  if (!report || !level) return html`<p class="muted">Loading …</p>`;
-  return html`
+/** `error`: why there is no newer report or level. The old ones stay below it. */
+export function next({ report, level, cost, error, on }) {
+  const trouble = error ? html`<p class="trouble">Report: ${error}</p>` : nothing;
+  if (!report || !level) return error ? trouble : html`<p class="muted">Loading …</p>`;
+  return html`${trouble}
     ${needs(report.needs)}
     ${finish(report)}
     <p class="muted">${level.said || level.line}</p>

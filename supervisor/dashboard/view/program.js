@@ -27,12 +27,13 @@ export function openProgram(name, find) {
 
 function details(view, logs) {
   const up = ["STARTING", "RUNNING", "STOPPING"].includes(view.phase);
+  const down = ["STOPPED", "DONE", "FATAL"].includes(view.phase); // all others run, or start again by themselves
   return html`
     <p>${state(stateOf(view))} <span>${view.why}</span></p>
     <p class="buttons">
-      ${up ? html`<button @click=${() => askProgram("restart", view.name)}>Restart …</button>
-        <button @click=${() => askProgram("stop", view.name)}>Stop …</button>`
+      ${up ? html`<button @click=${() => askProgram("restart", view.name)}>Restart …</button>`
       : html`<button @click=${() => askProgram("start", view.name)}>Start …</button>`}
+      ${down ? nothing : html`<button @click=${() => askProgram("stop", view.name)}>Stop …</button>`}
       <button @click=${() => askBackup(view.name)}>Back up …</button>
     </p>
     <dl class="figures">${rows(view).map(([title, value]) => html`<div><dt>${title}</dt><dd>${value}</dd></div>`)}</dl>

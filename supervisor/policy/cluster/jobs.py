@@ -17,6 +17,9 @@ ENDED: Final = frozenset(
 WAITING: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 """States in which a job waits in the queue."""
 
+SUSPENDED: Final = frozenset({"SUSPENDED", "STOPPED"})
+"""States in which a job has a node, but none of its processes runs: another job has its turn, or somebody suspended it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -58,6 +61,10 @@ class Job:
     @property
     def waiting(self) -> bool:
         return self.state in WAITING
+
+    @property
+    def suspended(self) -> bool:
+        return self.state in SUSPENDED
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ level's slots. Each is booked to exactly one account:
 | DETECT | while it makes no progress, and no verdict says so yet | last sign of progress, or its death | verdict |
 | TERMINATE | while it is being healed, or was asked to leave | verdict, or the request | gone, or progress again |
 | BACKOFF | while it waits after a death | death | next start, or back in the queue |
-| ADMISSION | while it should run and has no slot | queued | start |
+| ADMISSION | while it should run and has no slot | queued, its job suspended | start |
 | NOTICE | while it is kept down because this box is announced to end | asked to leave, and gone | notice called off |
 | STARTUP | while it imports and builds its environments | intent to start it | first sign of training |
 | RESTORE | while it loads its checkpoint | phase `restoring` | next phase |
@@ -91,6 +91,7 @@ _BOOKED_AS: Final = {
     "saving": Account.CHECKPOINT_STALL,
     "leaving": Account.TERMINATE,
     BLIND: Account.DAEMON_DOWN,
+    "suspended": Account.ADMISSION,
 }
 
 

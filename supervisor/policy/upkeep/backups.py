@@ -5,7 +5,8 @@ The rule of the calendar. `[backup] calendar` is `off`, `hourly`, `daily HH:MM` 
 one that was answered with a backup. Before the first backup, the time counts from the daemon's start. So a box that was
 off at half past three makes its backup when it comes up. A fresh installation makes no backup of an empty directory, and
 ten missed nights are one backup. Example, `daily 03:30`: the newest was for Monday 03:30, the box comes up on Wednesday
-at 09:00: one is due, for Wednesday 03:30.
+at 09:00: one is due, for Wednesday 03:30. A time that was answered more than a day ahead of now does not count. The clock
+was wrong then: a box that boots in 2036 until the network sets its clock would make no backup for ten years.
 
 The rule of keeping. Automatic backups are of three kinds: by the calendar, before a level, before a rollback. Of each
 kind the newest `[backup] keep` are kept: a day on which the config's level changed twenty times must not remove the
@@ -32,6 +33,7 @@ _AUTOMATIC: Final = frozenset({CALENDAR, LEVEL, ROLLBACK})
 _DAILY: Final = re.compile(r"(?:daily|weekly (mon|tue|wed|thu|fri|sat|sun)) ([01]\d|2[0-3]):([0-5]\d)")
 _SLUG: Final = re.compile(r"[^a-z0-9]+")
 _MOST_LABEL: Final = 40
+_AHEAD_S: Final = 86_400.0  # more than time zones and daylight saving can move a clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +78,13 @@ def last_due(calendar: str, now: dt.datetime) -> dt.datetime | None:
     return due if due <= now else due - dt.timedelta(days=1 if day is None else 7)
 
 
-def is_due(due_wall_s: float, *, newest_due_wall_s: float | None, began_wall_s: float | None) -> bool:
-    """Whether this calendar time needs a backup: it is after the last answered time, else after the daemon's start."""
+def is_due(due_wall_s: float, *, newest_due_wall_s: float | None, began_wall_s: float | None, now_wall_s: float) -> bool:
+    """Whether this calendar time needs a backup: it is after the last answered time, else after the daemon's start.
+
+    A last answered time, or a start, far in the future is from a clock that was ahead: then this time needs one.
+    """
     since_s = began_wall_s if newest_due_wall_s is None else newest_due_wall_s
-    return since_s is not None and due_wall_s > since_s
+    return since_s is not None and (due_wall_s > since_s or since_s > now_wall_s + _AHEAD_S)
 
 
 def superfluous(backups: Iterable[Kept], keep: int, spare: Iterable[str] = ()) -> list[str]:

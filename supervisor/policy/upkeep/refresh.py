@@ -4,7 +4,7 @@ The rule. Once a second, or less often if that would take more than `share` of a
 rendering decides, so a box with many programs or a slow core renders less often. At least every five seconds: an older
 picture is not live.
 
-Worked example, with a share of 0.4 %: a rendering that took 2 ms of CPU is repeated after 1 s, 8 ms after 2 s, 100 ms
+Worked example, with a share of 0.25 %: a rendering that took 2 ms of CPU is repeated after 1 s, 8 ms after 3.2 s, 100 ms
 after 5 s.
 
 Why not a period by the number of programs: the cost of one program depends on the core, and on how much there is to show.

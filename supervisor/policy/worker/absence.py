@@ -58,3 +58,8 @@ def moved_on(at_s: float, absences: tuple[Absence, ...]) -> float:
     if not absences or at_s >= absences[-1][1]:  # the usual case: stamps are seconds old
         return at_s
     return at_s + sum(until_s - max(from_s, at_s) for from_s, until_s in absences if until_s > at_s)
+
+
+def moved_on_if_known(at_s: float | None, absences: tuple[Absence, ...]) -> float | None:
+    """The time stamp moved forward as by `moved_on`; None (unknown) stays None."""
+    return None if at_s is None else moved_on(at_s, absences)

@@ -30,6 +30,9 @@ Over the limit, the state of the process and its live clock (the last stamp of t
 
 A child that stays in state D for long makes the whole tree `uninterruptible`.
 
+A job that its cluster has suspended (phase `suspended`) does not stall: none of its processes may run, and nobody knows for
+how long.
+
 **Silence alone is no stall.** A program that is asked for witnesses and shows one within the limit (CPU time, I/O, files,
 its GPU: `policy/worker/witness.py`) is `quiet`: reported once, never healed. It is `silent` after the limit without any
 witness. The operator's own `stall_timeout_s` or `start_timeout_s` for the program is enough without witnesses.
@@ -45,6 +48,7 @@ quarter of the night. Why not CPU or GPU use: a hung job can show 100 % of both.
 from __future__ import annotations
 
 import enum
+import math
 from typing import Final
 
 from supervisor.policy.worker.witness import WORDS
@@ -52,6 +56,7 @@ from supervisor.records import dataclass
 
 SILENT: Final = "silent"
 QUIET: Final = "quiet"
+SUSPENDED: Final = "suspended"  # phase of a job whose cluster lets none of its processes run
 _MOST_DOUBLINGS: Final = 64  # beyond any limit; keeps 2.0 ** n finite
 
 UNINTERRUPTIBLE: Final = "uninterruptible"
@@ -93,7 +98,7 @@ class Action(enum.StrEnum):
     CONTINUE = "continue"  # send SIGCONT
     HEAL = "heal"  # end and restart
     REPORT = "report"
-    TELL = "tell"  # report a quiet program, which is no stall
+    NOTE_QUIET = "note quiet"  # report a quiet program, which is no stall
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +137,8 @@ class StallVerdict:
 
 def judge(settings: StallSettings, reading: Reading) -> StallVerdict | None:
     """The stall; None: there is none, or too little is known."""
+    if reading.phase == SUSPENDED:
+        return None
     age_s, limit_s, doing = _age_and_limit(settings, reading)
     stopped = reading.proc_state in {"T", "t"}
     if stopped and age_s > min(settings.continue_s, limit_s):
@@ -142,7 +149,7 @@ def judge(settings: StallSettings, reading: Reading) -> StallVerdict | None:
     if _works(reading, limit_s):
         words = WORDS.get(reading.witness, "it works")
         why = f"no sign of progress for {age_s:.0f} s {doing}, but {words}: it is quiet, not stalled"
-        return StallVerdict(QUIET, Action.TELL, age_s, limit_s, why)
+        return StallVerdict(QUIET, Action.NOTE_QUIET, age_s, limit_s, why)
     kind, action, because = _classify(settings, reading)
     why = f"no progress for {age_s:.0f} s {doing} (limit {limit_s:.0f} s): {because}"
     if reading.witnessed and reading.witness_at_s is not None and not _is_told(reading):
@@ -160,6 +167,8 @@ def due_s(settings: StallSettings, reading: Reading) -> float:
 
     Example: progress at 100, limit 30 s: until 130. In state T with a `continue_s` of 5 s: until 105.
     """
+    if reading.phase == SUSPENDED:
+        return math.inf
     age_s, limit, _ = _age_and_limit(settings, reading)
     if reading.proc_state in {"T", "t"}:
         limit = min(settings.continue_s, limit)

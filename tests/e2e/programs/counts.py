@@ -1,6 +1,7 @@
 """A script of a user's own with the client: counts, saves a file with each checkpoint, and fails as `fault` says.
 
-argv: total, seconds between two saves, and a fault: none, hangs, forks (children that step too), nan.
+argv: total, seconds between two saves, and a fault: none, hangs, forks (children that step too), nan (after step 300, once
+there is a file `go-on` in its run directory).
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ while step < run.total and not run.should_stop():
     if run.should_save():
         with run.checkpoint(step) as directory:
             (directory / "count").write_text(str(step))
+    while fault == "nan" and step == 300 and not Path(os.environ["EXTRALIFE_RUN_DIR"], "go-on").exists():
+        time.sleep(0.01)  # until the daemon has seen it well
     if fault == "hangs" and run.attempt == 1 and step == 400:
         time.sleep(1000)
 run.leave()

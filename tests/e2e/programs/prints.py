@@ -22,4 +22,6 @@ while True:
         writer.add_scalar("charts/episodic_return", 21.0, step)
         writer.add_scalar("losses/value_loss", 0.5, step)
     if step % 100 == 0:
-        saved.write_text(str(step))
+        aside = saved.with_suffix(".aside")  # a kill may come between the opening of a file and its contents
+        aside.write_text(str(step))
+        aside.replace(saved)

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, field
 from typing import Any, Final, Self
 
-from supervisor.config.sheet import Validation
 from supervisor.config.tables import DIRECTORIES, section_keys
+from supervisor.config.validation import Validation
 from supervisor.records import dataclass
 
 PREFIX: Final = "EXTRALIFE_"
@@ -25,7 +25,7 @@ VARIABLES: Final = {PREFIX + key.upper(): key for key in OVERRIDES}
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class ConfigInput:
     """The input of `load`. `path` is None for the embedded default; `flags` hold only those that were given.
 
     Texts and variables may hold secrets: no `repr` shows them.

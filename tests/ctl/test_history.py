@@ -18,9 +18,9 @@ from serving import served
 
 from supervisor.adapters.host.boot import AliveMark, AliveWriter
 from supervisor.adapters.journal.sqlite import Journal
-from supervisor.ctl import story
+from supervisor.ctl import history
+from supervisor.ctl.history import word
 from supervisor.ctl.outcome import READER_LEFT
-from supervisor.ctl.story import word
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 
@@ -394,5 +394,5 @@ def test_a_live_daemon_is_never_called_dead(api: Path, backend: FakeBackend) -> 
     [("unclean", "panic", "unclean (panic)"), ("orderly", "orderly", "orderly"), ("unclean", "", "unclean")],
 )
 def test_what_a_reboot_is_called(cause: str, kind: str, shown: str) -> None:
-    assert story._cause({"cause": cause, "end": kind}) == shown
-    assert story._cause({"cause": cause}) == cause, "an older record has no kind"
+    assert history._cause({"cause": cause, "end": kind}) == shown
+    assert history._cause({"cause": cause}) == cause, "an older record has no kind"

@@ -4,31 +4,31 @@ import os
 import shutil
 import subprocess
 
-from supervisor.ctl import newborn
+from supervisor.ctl import starting_daemon
 
 
 def test_the_time_without_a_processor_does_not_make_a_daemon_old(monkeypatch):
     with subprocess.Popen(["/somewhere/supervisord", "60"], executable=shutil.which("sleep")) as daemon:
         try:
-            assert daemon.pid in newborn._young_daemons("/somewhere/socket")
-            monkeypatch.setattr(newborn, "_YOUNG_S", -1.0)
-            assert daemon.pid not in newborn._young_daemons("/somewhere/socket")
-            monkeypatch.setattr(newborn, "_waited_s", lambda pid: 60.0 if int(pid) == daemon.pid else 0.0)
-            assert daemon.pid in newborn._young_daemons("/somewhere/socket")
+            assert daemon.pid in starting_daemon._young_daemons("/somewhere/socket")
+            monkeypatch.setattr(starting_daemon, "_YOUNG_S", -1.0)
+            assert daemon.pid not in starting_daemon._young_daemons("/somewhere/socket")
+            monkeypatch.setattr(starting_daemon, "_waited_s", lambda pid: 60.0 if int(pid) == daemon.pid else 0.0)
+            assert daemon.pid in starting_daemon._young_daemons("/somewhere/socket")
         finally:
             daemon.kill()
 
 
 def test_how_long_a_process_has_waited_may_be_unknown():
-    assert newborn._waited_s(str(os.getpid())) >= 0.0
-    assert newborn._waited_s("nobody") == 0.0
+    assert starting_daemon._waited_s(str(os.getpid())) >= 0.0
+    assert starting_daemon._waited_s("nobody") == 0.0
 
 
 def test_a_process_in_the_middle_of_its_exec_may_be_a_daemon():
     """The kernel replaces the memory of a process first and gives it its arguments later; a busy machine stops it in between."""
     for _ in range(100):
         with subprocess.Popen(["/somewhere/supervisord", "60"], executable=shutil.which("sleep")) as daemon:
-            assert newborn._is_daemon(str(daemon.pid))
+            assert starting_daemon._is_daemon(str(daemon.pid))
             daemon.kill()
             os.waitid(os.P_PID, daemon.pid, os.WEXITED | os.WNOWAIT)
-            assert not newborn._is_daemon(str(daemon.pid)), "a zombie has no command line either"
+            assert not starting_daemon._is_daemon(str(daemon.pid)), "a zombie has no command line either"

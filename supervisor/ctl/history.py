@@ -9,7 +9,6 @@ from supervisor.ctl import text
 from supervisor.ctl.client import DaemonRefused, Unreachable
 from supervisor.ctl.outcome import OK, Failed
 from supervisor.ctl.session import Session, parse_int, parse_options
-from supervisor.model.names import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,8 +56,8 @@ def history(session: Session, args: list[str]) -> int:
         raise Failed("Error: history takes one program's name, or none")
     follow, as_json = "-f" in options, "--json" in options
     last = parse_int(options.get("-n", str(_LAST)), "-n", least=0 if follow else 1)
-    program = plain(names[0]) if names and names[0] != "all" else None
     session.warn_if_dead(to_stdout=not as_json)
+    program = session.program(names[0]) if names and names[0] != "all" else None
     kinds = "" if "--all" in options else ",".join(_non_routine_kinds())
     rows = session.facts(program=program, last=last, kinds=kinds) if last else []
     if not rows and program is not None:
@@ -160,8 +159,8 @@ def explain(session: Session, args: list[str]) -> int:
     if len(names) != 1:
         raise Failed("Error: explain requires a process name")
     most = parse_int(options.get("-n", str(_INCIDENTS)), "-n", least=1)
-    name = plain(names[0])
     session.warn_if_dead(to_stdout="--json" not in options)
+    name = session.program(names[0])
     view = next((view for view in session.page("status")["programs"] if view["name"] == name), None)
     if view is None:
         raise Failed(f"{text.printable(name)}: ERROR (no such process)")

@@ -1,0 +1,381 @@
+"""What restic is asked, and what is made of its answers and of a copy's files: without restic, and to the word."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from fakes import ListInbox, OneClock
+from structlog.testing import capture_logs
+
+from supervisor.adapters.offsite import lease as leases
+from supervisor.adapters.offsite import restic as module
+from supervisor.adapters.offsite import restoring, staging, thread
+from supervisor.adapters.offsite.restic import Restic, ResticError, ResticSnapshot, credentials
+from supervisor.adapters.offsite.restoring import NotRestored
+from supervisor.model.commands import OffsiteCopy, OffsiteTakeOver, OffsiteTend
+from supervisor.model.inputs import OffsiteDone
+from supervisor.model.settings import Paths, Settings
+from supervisor.policy.upkeep.offsite import Claim, Lease, OffsiteSettings
+
+SUMMARY = {"message_type": "summary", "snapshot_id": "abcdef0123", "data_added": 7}
+
+
+class Asked(Restic):
+    """Notes each call, and answers with the output that it was given."""
+
+    def __init__(self, output: str = "", **rules: object) -> None:
+        super().__init__(OffsiteSettings(repository="/r", password_file="/none/password", **rules), Path("/none/cache"))
+        self.calls: list[tuple[object, ...]] = []
+        self.output = output
+
+    def _run(self, *args: str, cwd: Path | None = None, given: str = "") -> str:
+        self.calls.append((args, cwd, given))
+        return self.output
+
+
+def snapshot(id_: str, wall_s: float, *tags: str) -> ResticSnapshot:
+    return ResticSnapshot(id_, wall_s, "ada", tags)
+
+
+# --- questions -----------------------------------------------------------------------------------------------------------
+
+
+def test_each_request_as_restic_gets_it():
+    restic = Asked(json.dumps(SUMMARY), upload_kib_s=50, keep_hourly=0, keep_weekly=0)
+    restic.init()
+    assert restic.copy(Path("/files"), host="ada", tags=("extralife", "generation=1")) == SUMMARY
+    restic.write_lease(Lease("t0k3n", 4, "ada"))
+    restic.restore("abc", Path("/target"))
+    restic.restore("abc", Path("/target"), "alive")
+    restic.remove("abc")
+    restic.forget()
+    restic.check()
+    lease = '{"token": "t0k3n", "generation": 4, "box": "ada"}'
+    assert restic.calls == [
+        (("init",), None, ""),
+        (
+            ("backup", "--json", "--host", "ada", "--ignore-ctime", "--limit-upload", "50",
+             "--tag", "extralife", "--tag", "generation=1", "."), Path("/files"), "",
+        ),
+        (
+            ("backup", "--json", "--stdin", "--stdin-filename", "lease.json", "--host", "ada", "--tag", "extralife-lease",
+             "--tag", "token=t0k3n", "--tag", "generation=4"), None, lease,
+        ),
+        (("restore", "abc", "--target", "/target"), None, ""),
+        (("restore", "abc", "--target", "/target", "--include", "alive"), None, ""),
+        (("forget", "abc"), None, ""),
+        (("forget", "--tag", "extralife-lease", "--group-by", "", "--keep-last", "5"), None, ""),
+        (
+            ("forget", "--tag", "extralife", "--group-by", "", "--keep-last", "8", "--keep-daily", "14",
+             "--keep-monthly", "12", "--prune"), None, "",
+        ),
+        (("check", "--read-data-subset=5%"), None, ""),
+    ]  # fmt: skip
+
+
+def test_without_a_limit_or_a_share_neither_is_named():
+    restic = Asked(json.dumps(SUMMARY), check_percent=0)
+    restic.copy(Path("/files"), host="ada", tags=())
+    restic.check()
+    assert [args for args, _, _ in restic.calls] == [
+        ("backup", "--json", "--host", "ada", "--ignore-ctime", "."), ("check",),
+    ]  # fmt: skip
+
+
+def test_the_child_finds_the_repository_and_its_secrets_in_its_environment(tmp_path, monkeypatch):
+    (tmp_path / "env").write_text("# a comment\n\nAWS_KEY=a=b\n1WRONG=x\n")
+    monkeypatch.setenv("NOTIFY_SOCKET", "/run/systemd/notify")
+    monkeypatch.setattr(module.leftovers, "mark", lambda: {"MARKED": "1"})
+    env = Asked(env_file=str(tmp_path / "env"))._environ()
+    assert "NOTIFY_SOCKET" not in env
+    wanted = {
+        "AWS_KEY": "a=b", "MARKED": "1", "RESTIC_REPOSITORY": "/r", "RESTIC_PASSWORD_FILE": "/none/password",
+        "RESTIC_CACHE_DIR": "/none/cache", "RESTIC_PROGRESS_FPS": "0.1", "LC_ALL": "C",
+    }  # fmt: skip
+    assert {key: env.get(key) for key in wanted} == wanted
+    assert "1WRONG" not in env
+    assert credentials("") == {}
+
+
+def test_tools_that_are_not_installed_do_not_stand_before_it(monkeypatch):
+    monkeypatch.setattr(module.shutil, "which", lambda name: None if name == "setpriv" else f"/bin/{name}")
+    assert module.low_priority_prefix() == ["nice", "-n", "19", "ionice", "-c", "2", "-n", "7"]
+    monkeypatch.setattr(module.shutil, "which", lambda _: "/bin/x")
+    assert module.low_priority_prefix()[:3] == ["setpriv", "--pdeathsig", "INT"]
+
+
+# --- answers -------------------------------------------------------------------------------------------------------------
+
+
+def test_snapshots_are_in_the_order_of_their_time():
+    rows = [
+        {"short_id": "b", "time": "2026-11-23T05:27:57.428391114Z", "hostname": "ada", "tags": ["extralife"]},
+        {"short_id": "c", "time": "2026-11-23T06:27:56.5+01:00", "hostname": None},
+        {"short_id": "a", "time": "2026-11-23T05:27:56.5Z", "tags": None},
+    ]
+    restic = Asked(json.dumps(rows))
+    at_s = 1_795_411_676.5
+    assert restic.snapshots() == [
+        ResticSnapshot("a", at_s, "", ()),
+        ResticSnapshot("c", at_s, "", ()),
+        ResticSnapshot("b", 1_795_411_677.428391, "ada", ("extralife",)),
+    ]
+    assert restic.calls == [
+        (("snapshots", "--json", "--no-lock", "--tag", "extralife", "--tag", "extralife-lease"), None, ""),
+    ]  # fmt: skip
+    assert Asked("null").snapshots() == []
+
+
+@pytest.mark.parametrize(
+    ("output", "error"), [("{", "JSONDecodeError"), ('[{"short_id": "a"}]', "KeyError"), ("5", "TypeError")]
+)
+def test_a_list_that_is_none_is_told(output, error):
+    with pytest.raises(ResticError) as told:
+        Asked(output).snapshots()
+    assert str(told.value) == f"restic snapshots: the answer cannot be parsed ({error})"
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "",
+        "no json",
+        "[]",
+        '{"message_type": "status", "snapshot_id": "a"}',
+        '{"message_type": "summary", "snapshot_id": ""}',
+    ],
+)
+def test_a_copy_without_a_summary_is_not_believed(output):
+    with pytest.raises(ResticError) as told:
+        Asked(output).copy(Path("/files"), host="ada", tags=())
+    assert str(told.value) == "restic backup: it ended without a summary, so nothing is known of the copy"
+
+
+def test_the_summary_is_the_last_of_the_lines():
+    lines = [json.dumps({**SUMMARY, "snapshot_id": "first"}), json.dumps(SUMMARY), '{"message_type": "status"}', "bye"]
+    assert Asked("\n".join(lines)).copy(Path("/files"), host="ada", tags=()) == SUMMARY
+
+
+@pytest.mark.parametrize(
+    ("err", "out", "told"),
+    [
+        ("Fatal: Warning: one\n  two \ntwo\n", "x", "restic check: one; two"),
+        ("", "error: of the output\n", "restic check: of the output"),
+        ("\n", "", "restic check: ended with status 3 and printed nothing"),
+        ('{"message_type": "exit_error", "message": "Fatal: no key"}', "", "restic check: no key"),
+        ('{"message_type": "error", "error": {"message": "in it"}}', "", "restic check: in it"),
+        ('{"message_type": "error", "error": "as text"}', "", "restic check: as text"),
+        ('{"message_type": "status", "message": "x"}\n{"message_type": "summary"}\nend', "", "restic check: end"),
+        ("{no json", "", "restic check: {no json"),
+        ("x" * 700, "", "restic check: " + "x" * 600),
+    ],
+)
+def test_restic_s_own_reason_in_one_line(err, out, told):
+    assert Asked()._error_message("check", 3, err, out) == told
+
+
+def test_no_secret_is_shown_and_what_is_too_short_for_one_is_left(tmp_path):
+    (tmp_path / "env").write_text("A=123456\nB=54321\n")
+    (tmp_path / "password").write_text("pw3\n")
+    restic = Restic(
+        OffsiteSettings(repository="/r", password_file=str(tmp_path / "password"), env_file=str(tmp_path / "env")), tmp_path
+    )
+    told = restic._error_message("init", 1, "123456 54321 pw3 rest:https://me:secret@host/", "")
+    assert told == "restic init: *** 54321 *** rest:https://me:***@host/"
+    (tmp_path / "password").write_text("ab\n")
+    assert restic._error_message("init", 1, "table", "") == "restic init: table"
+
+
+def test_a_lease_is_in_the_tags_of_its_snapshot():
+    tags = ("extralife-lease", "token=t=1", "generation=4")
+    assert snapshot("a", 5.0, *tags).lease == Lease("t=1", 4, "ada", 5.0, "a")
+    assert snapshot("a", 5.0, *tags[1:]).lease is None, "a copy"
+    for odd in (tags[:2], (tags[0], tags[2]), (*tags[:2], "generation=x")):
+        assert snapshot("a", 5.0, *odd).lease is None
+
+
+def test_a_claim_is_never_on_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(leases, "judge", lambda *_: Claim.LOST)
+    with pytest.raises(AssertionError, match=r"^a claim on nothing is one to write$"):
+        leases.claim(Asked("[]"), tmp_path, None, leases.ThisBox("ada", 5.0))
+
+
+def test_the_lease_of_a_box_is_a_file_that_only_its_user_reads(tmp_path):
+    lease = Lease("t0k3n", 4, "ada", 5.0, place="p")
+    leases.write(tmp_path / "offsite", lease, {"product": "1"})
+    assert leases.read(tmp_path / "offsite") == lease
+    assert json.loads((tmp_path / "offsite" / "lease.json").read_text()) == {
+        "token": "t0k3n", "generation": 4, "box": "ada", "since_s": 5.0, "place": "p", "hardware": {"product": "1"},
+    }  # fmt: skip
+    assert (tmp_path / "offsite").stat().st_mode & 0o777 == 0o700
+    assert [each.name for each in (tmp_path / "offsite").iterdir()] == ["lease.json"]
+
+
+def test_why_nothing_is_copied_into_another_box_s_repository():
+    assert thread.foreign(Lease("t", 1, "bob")) == (
+        "the repository belongs to box bob, and this box never held it; name another repository, or "
+        "`supervisorctl offsite take-over`"
+    )
+
+
+class Thread(thread.Offsite):
+    """Carries a command out at once; the repository answers as it is told to."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        paths = Paths(str(tmp_path / "state"), str(tmp_path / "run"))
+        super().__init__(paths, lambda: Settings(paths), ListInbox(), OneClock(), "9.9", lambda: "ada")
+
+    def does(self, command: OffsiteTend | OffsiteCopy | OffsiteTakeOver) -> OffsiteDone | None:
+        return self._outcome(command, thread._Work())
+
+
+@pytest.mark.parametrize(
+    ("error", "told", "logged"),
+    [
+        (ResticError("restic check: no key"), "restic check: no key", []),
+        (OSError(5, "Input/output error"), "the files could not be collected: [Errno 5] Input/output error", []),
+        (
+            KeyError("x"), "it stopped at a bug (KeyError); see the daemon's log",
+            [{"event": "offsite_failed", "command": "OffsiteTend", "exc_info": True, "log_level": "error"}],
+        ),
+    ],
+)  # fmt: skip
+def test_each_failure_is_an_outcome_and_in_the_log(tmp_path, monkeypatch, error, told, logged):
+    def fails(_restic: Restic) -> None:
+        raise error
+
+    monkeypatch.setattr(Restic, "check", fails)
+    offsite = Thread(tmp_path)
+    with capture_logs() as found:
+        done = offsite.does(OffsiteTend("check", 6.0))
+    assert done == OffsiteDone(1000.0, "check", "", told, due_wall_s=6.0)
+    assert found == [*logged, {"event": "offsite_failed", "what": "check", "error": told, "log_level": "warning"}]
+    offsite.stop()
+
+
+def test_what_is_ended_for_something_else_has_no_outcome(tmp_path, monkeypatch):
+    def ended(_restic: Restic) -> None:
+        raise module.ResticInterrupted("x")
+
+    monkeypatch.setattr(Restic, "forget", ended)
+    offsite = Thread(tmp_path)
+    with capture_logs() as found:
+        assert offsite.does(OffsiteTend("forget", 6.0)) is None
+    assert found == []
+    offsite.stop()
+
+
+@pytest.mark.parametrize(
+    ("command", "operation"),
+    [
+        (OffsiteTend("forget"), "forget"), (OffsiteTend("check"), "check"), (OffsiteTakeOver(), "take-over"),
+        (OffsiteCopy("period", (), 60.0, "", 0, ""), "copy"), (OffsiteCopy("start", (), 60.0, "", 0, "", look_only=True), "look"),
+    ],
+)  # fmt: skip
+def test_the_name_of_each_task(command, operation):
+    assert thread._operation_of(command) == operation
+
+
+# --- the way back --------------------------------------------------------------------------------------------------------
+
+
+def test_the_newest_copy_of_the_newest_generation_or_the_one_that_is_named():
+    first = snapshot("aa1", 9.0, "extralife", "generation=1")
+    taken = snapshot("ab2", 5.0, "extralife", "generation=2")
+    older = snapshot("ab3", 4.0, "extralife", "generation=2")
+    lease = snapshot("ac4", 99.0, "extralife-lease", "generation=9")
+    odd = snapshot("ad5", 99.0, "extralife", "generation=x")
+    known = [first, taken, older, lease, odd]
+    assert restoring.choose(known) == taken
+    assert restoring.choose(known, "aa") == first
+    for wanted, count in (("ab", 2), ("ac4", 0)):
+        with pytest.raises(NotRestored) as told:
+            restoring.choose(known, wanted)
+        assert str(told.value) == f"the repository has {count} copies with the id '{wanted}'; `offsite list` shows them"
+    with pytest.raises(NotRestored, match=r"^the repository has no copy of extralife yet$"):
+        restoring.choose([lease])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (None, ""), ("[]", ""), ("{", ""), ('{"version": 1}', ""), ('{"version": 1, "wall_s": "x"}', ""),
+        ('{"version": 2, "wall_s": 5}', "the copy was made by another extralife (version 2)"),
+    ],
+)  # fmt: skip
+def test_a_copy_without_a_list_that_can_be_read_is_refused(tmp_path, text, told):
+    if text is not None:
+        (tmp_path / "copy.json").write_text(text)
+    with pytest.raises(NotRestored) as refused:
+        restoring._about(tmp_path)
+    damaged = "the copy has no list of its contents, or a damaged one; choose another with --snapshot"
+    assert str(refused.value) == (told or damaged)
+
+
+def test_a_copy_whose_checkpoints_or_journal_are_damaged_is_refused(tmp_path):
+    assert restoring._verified(tmp_path) is None
+    (tmp_path / "backup.json").write_text("{}")
+    with pytest.raises(NotRestored) as refused:
+        restoring._verified(tmp_path)
+    assert str(refused.value) == "the copy is damaged: its list is damaged; choose another with --snapshot"
+    path = tmp_path / "journal.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE fact (seq)")
+    restoring._check_journal(path)
+    path.write_bytes(b"x" * 5000)
+    with pytest.raises(NotRestored) as refused:
+        restoring._check_journal(path)
+    assert str(refused.value) == (
+        "the journal in the copy is damaged (file is not a database); choose another with --snapshot"
+    )
+
+
+class Probed:
+    """A repository that gives back what it was given, or something else."""
+
+    def __init__(self, back: str | None = None, error: Exception | None = None) -> None:
+        self.back, self.error, self.calls = back, error, []
+
+    def copy(self, directory: Path, *, host: str, tags: tuple[str, ...]) -> dict[str, str]:
+        if self.error is not None:
+            raise self.error
+        self.text = (directory / "probe").read_text()
+        self.calls.append((host, tags))
+        return {"snapshot_id": "s7"}
+
+    def restore(self, snapshot: str, target: Path) -> None:
+        self.calls.append(snapshot)
+        if self.back != "":
+            target.mkdir()
+            (target / "probe").write_text(self.back or self.text)
+
+    def remove(self, snapshot: str) -> None:
+        self.calls.append(snapshot)
+
+
+@pytest.mark.parametrize(
+    ("back", "error", "told"),
+    [
+        (None, None, ""), ("other", None, "the file read back differs from the file written"),
+        ("", None, "the file that was written cannot be read back: No such file or directory"),
+        (None, ResticError("restic backup: no key"), "restic backup: no key"),
+    ],
+)  # fmt: skip
+def test_a_repository_is_tried_out_with_one_small_file(tmp_path, back, error, told):
+    probed = Probed(back, error)
+    assert restoring.try_out(probed, tmp_path, box="ada") == told
+    assert probed.calls == ([] if error else [("ada", ("extralife-probe",)), "s7", "s7"])
+
+
+def test_what_is_left_out_of_a_copy():
+    for name in ("attempts", "lock", "stdout.log", "stderr.log.3"):
+        assert staging._is_left_out(name, top=True)
+        assert not staging._is_left_out(name, top=False), "only the run directory's own"
+    for name in ("x.tmp", "x.bad", "ckpt-5.0123456789abcdef"):
+        assert staging._is_left_out(name, top=False)
+        assert staging._is_left_out(name, top=True)
+    assert not staging._is_left_out("curve", top=True)

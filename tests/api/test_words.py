@@ -1,0 +1,83 @@
+"""Numbers, durations and times as people read them, on both sides of each border."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from supervisor.api import words
+
+WALL_S = 1_763_700_000.0  # 2025-11-21 04:40 UTC
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"), (0, "0"), (950, "950"), (999, "999"), (3.14159, "3.1"), (-2.25, "-2.2"), (999.4, "999.4"),
+        (999.5, "1k"), (1000, "1k"), (1234, "1.23k"), (9994, "9.99k"), (9995, "10k"), (12_345, "12.3k"), (99_940, "99.9k"),
+        (99_950, "100k"), (123_456, "123k"), (999_499, "999k"), (999_500, "1M"), (-12_345_678, "-12.3M"), (2.5e9, "2.5G"),
+        (999_499_999, "999M"), (999_500_000, "1G"), (4e12, "4T"), (5e15, "5000T"), (100_000, "100k"),
+    ],
+)  # fmt: skip
+def test_numbers(value: float | None, text: str) -> None:
+    assert words.number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"), (0.0, "0.00"), (9.994, "9.99"), (-9.999, "-10.00"), (10, "10.0"), (-18.24, "-18.2"), (9999.94, "9999.9"),
+        (10_000.0, "10k"), (-20_000.0, "-20k"),
+    ],
+)  # fmt: skip
+def test_returns(value: float | None, text: str) -> None:
+    assert words.signed(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "-"), (-300.1, "-"), (-300.0, "0s"), (-0.6, "0s"), (0.4, "0s"), (42.0, "42s"), (59.4, "59s"), (59.6, "1m"),
+        (60, "1m"), (65, "1m 5s"), (3599, "59m 59s"), (3600, "1h"), (3659, "1h"), (3660, "1h 1m"), (11_100, "3h 5m"),
+        (86_399, "23h 59m"), (86_400, "1d"), (89_999, "1d"), (90_000, "1d 1h"), (187_200, "2d 4h"),
+    ],
+)  # fmt: skip
+def test_durations(seconds: float | None, text: str) -> None:
+    assert words.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "-"), (-5.0, "0:00:00"), (59.9, "0:00:59"), (155.0, "0:02:35"), (3600.0, "1:00:00"), (86_399.0, "23:59:59"),
+        (86_400.0, "1 day, 0:00:00"), (93_784.0, "1 day, 2:03:04"), (172_800.0, "2 days, 0:00:00"),
+    ],
+)  # fmt: skip
+def test_uptimes(seconds: float | None, text: str) -> None:
+    assert words.clock(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (None, "-"), (0.0, "0%"), (0.0042, "0.42%"), (0.0099, "0.99%"), (0.00995, "1.0%"), (0.01, "1.0%"), (0.891, "89.1%"),
+        (0.9994, "99.9%"), (0.9995, "100%"), (1.0, "100%"), (2.5, "250%"),
+    ],
+)  # fmt: skip
+def test_shares(share: float | None, text: str) -> None:
+    assert words.percent(share) == text
+
+
+def test_moments(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        whole = "2025-11-21 04:40:00"
+        assert words.when(WALL_S) == whole
+        assert words.when(WALL_S, WALL_S) == "04:40:00"
+        assert words.when(WALL_S, WALL_S + 43_199.9) == "04:40:00"
+        assert words.when(WALL_S, WALL_S + 43_200.0) == whole
+        assert words.when(WALL_S, WALL_S - 0.1) == whole, "a moment of the future"
+        assert words.when(None) == words.when(5.0) == "-", "a clock that was not set"
+    time.tzset()

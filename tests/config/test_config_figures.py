@@ -1,0 +1,140 @@
+"""The keys of a command about the figures that it writes itself: every mistake in one sentence, and the border of each limit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from config_kit import Place, plain_id
+
+from supervisor.policy.worker.figures import Sources
+
+HEAD = '[program.it]\ncommand = ["true"]\n'
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def table(count: int) -> str:
+    return "[program.it.figures]\n" + "".join(f'f{number} = "k{number}"\n' for number in range(count))
+
+
+def test_every_key(place: Place) -> None:
+    text = (
+        f"{HEAD}log_regex = 'step=(?P<step>a)'\njson_lines = 'a/*.jsonl'\ncsv_glob = '*.csv'\nevents_glob = 'runs/**/events*'\n"
+        'target_steps = 9\nfigures = { return = "eval/score", kl = "k" }\n'
+    )
+    assert place.program("it", text).figures == Sources(
+        log_regex=("step=(?P<step>a)",), json_lines="a/*.jsonl", csv_glob="*.csv", events_glob="runs/**/events*",
+        names=(("kl", "k"), ("mean_return", "eval/score")), target_steps=9,
+    )  # fmt: skip
+    assert place.program("it", HEAD).figures == Sources()
+    shown = place.load(text).values
+    assert {key: shown[f"program.it.{key}"] for key in ("log_regex", "json_lines", "csv_glob", "events_glob")} == {
+        "log_regex": ["step=(?P<step>a)"], "json_lines": "a/*.jsonl", "csv_glob": "*.csv", "events_glob": "runs/**/events*",
+    }  # fmt: skip
+    assert shown["program.it.figures"] == {"kl": "k", "mean_return": "eval/score"}
+    assert shown["program.it.target_steps"] == 9
+
+
+LIST = "must be a regular expression or a list of them, such as 'step=(?P<step>\\d+)', not"
+INSIDE = 'must be a pattern inside the directory, such as "runs/**/*.jsonl", not'
+TABLE = 'must be a table, such as { return = "eval/score" }, not'
+STEPS = "must be a whole number of steps, at least 1, not"
+ALONE = "has no effect without json_lines, csv_glob or events_glob; groups of log_regex are figures by name"
+NEEDED = 'progress = "figures" needs the steps: no log_regex has a group (?P<step>...)'
+GLOB = 'json_lines = "*"\n'
+MISTAKES = {
+    "log_regex = 4": f"log_regex: {LIST} 4",
+    "log_regex = ['a', 4]": f"log_regex: {LIST} ['a', 4]",
+    "log_regex = ['']": f"log_regex: {LIST} ['']",
+    f"log_regex = {['(?P<step>a)'] * 17}": "log_regex: has 17 regular expressions; at most 16 are tried on each line",
+    f"log_regex = '(?P<step>{'a' * 991})'": "log_regex: a regular expression of 1001 characters; write at most 1000",
+    "log_regex = '(?P<step>'": (
+        "log_regex: '(?P<step>' is no regular expression: missing ), unterminated subpattern at position 0"
+    ),
+    "log_regex = 'step=([0-9]+)'": (
+        "log_regex: 'step=([0-9]+)' has no named group: write the numbers that it finds as (?P<step>...), (?P<return>...), "
+        "(?P<loss>...)"
+    ),
+    "log_regex = '(?P<nan_count>a)'": "log_regex: nan_count is measured by extralife itself; give the group another name",
+    f"log_regex = '(?P<{'a' * 65}>a)'": "log_regex: the name of a group has at most 64 letters, not 65",
+    "json_lines = 4": f"json_lines: {INSIDE} 4",
+    "csv_glob = ''": f"csv_glob: {INSIDE} ''",
+    "csv_glob = '/data/*.csv'": f"csv_glob: {INSIDE} '/data/*.csv'",
+    "events_glob = '../x'": f"events_glob: {INSIDE} '../x'",
+    'json_lines = "a\\u0000"': f"json_lines: {INSIDE} 'a\\x00'",
+    f"{GLOB}figures = 4": f"figures: {TABLE} 4",
+    f"{GLOB}figures = {{ nan_count = 'a' }}": "figures: nan_count is measured by extralife itself; remove it",
+    f"{GLOB}figures = {{ share_x = 'a' }}": "figures: 'share_x' is no name of a figure",
+    f"{GLOB}figures = {{ '' = 'a' }}": "figures: '' is no name of a figure",
+    f'{GLOB}figures = {{ "a\\nb" = "a" }}': "figures: 'a\\nb' is no name of a figure",
+    f"{GLOB}figures = {{ {'a' * 65} = 'a' }}": f"figures: '{'a' * 65}' is no name of a figure",
+    f"{GLOB}figures = {{ lr = 4 }}": "figures: lr must be the name of a key or a tag, a string, not 4",
+    f"{GLOB}figures = {{ lr = '' }}": "figures: lr must be the name of a key or a tag, a string, not ''",
+    f"{GLOB}figures = {{ return = 'a', mean_return = 'b' }}": (
+        "figures: mean_return says the same as another key of it; remove one of the two"
+    ),
+    f"{GLOB}figures = {{ lr = 'a', kl = 'a' }}": "figures: two figures have the same key or tag; remove one of them",
+    f"{GLOB}figures = {{ {', '.join(f'f{number} = 1' for number in range(65))} }}": "figures: has 65 names; at most 64 are read",
+    "figures = { lr = 'a' }": f"figures: {ALONE}",
+    "log_regex = '(?P<step>a)'\nfigures = { lr = 'a' }": f"figures: {ALONE}",
+    "target_steps = 0": f"target_steps: {STEPS} 0",
+    "target_steps = true": f"target_steps: {STEPS} True",
+    "target_steps = '5'": f"target_steps: {STEPS} '5'",
+    "kind = 'service'\nlog_regex = 'a'": "log_regex: a service is not judged by its figures; remove it, or the kind",
+    "progress = 'figures'": 'progress: progress = "figures" needs log_regex, json_lines, csv_glob or events_glob',
+    "log_regex = '(?P<loss>a)'\nprogress = 'figures'": f"progress: {NEEDED}",
+    "log_regex = '(?P<loss>a) (?P<stp>b)'\nprogress = 'figures'": f"progress: {NEEDED}; did you mean step where it says stp?",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("keys", "sentence"), MISTAKES.items(), ids=lambda text: plain_id(text[:40]))
+def test_one_sentence(place: Place, keys: str, sentence: str) -> None:
+    assert place.errors(f"{HEAD}{keys}\n") == [f"FILE, line {3 + keys.count(chr(10))}: program.it.{sentence}"]
+
+
+def test_each_key_of_a_service_is_a_mistake_of_its_own(place: Place) -> None:
+    keys = {
+        "log_regex": '"a"',
+        "json_lines": '"*"',
+        "csv_glob": '"*"',
+        "events_glob": '"*"',
+        "figures": "{}",
+        "target_steps": "4",
+    }
+    text = "".join(f"{key} = {value}\n" for key, value in keys.items())
+    assert place.errors(f'{HEAD}kind = "service"\n{text}') == [
+        f"FILE, line {line}: program.it.{key}: a service is not judged by its figures; remove it, or the kind"
+        for line, key in enumerate(keys, 4)
+    ]
+
+
+def test_a_pattern_that_is_none_has_no_group_for_the_steps(place: Place) -> None:
+    assert place.errors(f"{HEAD}progress = 'figures'\nlog_regex = '(a'\n") == [
+        "FILE, line 4: program.it.log_regex: '(a' is no regular expression: missing ), unterminated subpattern at position 0",
+        f"FILE, line 3: program.it.progress: {NEEDED}",
+    ]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        f"log_regex = {['(?P<step>a)'] * 16}",
+        f"log_regex = '(?P<step>{'a' * 990})'",
+        f"log_regex = '(?P<{'a' * 64}>a)'",
+        f"{GLOB}figures = {{ {'a' * 64} = 'a' }}",
+        f"{GLOB}figures = {{ step = 'a', kl = 'a' }}",
+        GLOB + table(64),
+        "target_steps = 1",
+        "target_steps = 9223372036854775807",
+        "progress = 'figures'\nlog_regex = '(?P<global_step>a)'",
+        "progress = 'figures'\nlog_regex = '(?P<resumed_step>a)'",
+        f"progress = 'figures'\n{GLOB}",
+    ],
+    ids=lambda text: plain_id(text[:40]),
+)
+def test_what_is_just_right(place: Place, keys: str) -> None:
+    assert place.errors(f"{HEAD}{keys}\n") == []
