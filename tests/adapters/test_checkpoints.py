@@ -7,6 +7,7 @@ import json
 import os
 import random
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor.adapters.process import checkpoints
-from supervisor.adapters.process.checkpoints import newest_good, quarantine_newest, roll_back, survey, verify
+from supervisor.adapters.process.checkpoints import (
+    CheckpointInfo,
+    Damaged,
+    look,
+    newest_good,
+    opened,
+    quarantine_newest,
+    roll_back,
+    set_aside,
+    survey,
+    verify,
+)
 from workers.contract import Manifest, checkpoint_name, parse_checkpoint_name
 
 REPO = Path(__file__).parents[2]
@@ -313,3 +325,167 @@ def test_a_roll_back_leaves_the_last_one_that_looks_whole(tmp_path: Path) -> Non
     assert [info.env_steps for info in survey(tmp_path) if info.verified is not False] == [10]
     assert roll_back(tmp_path, 10) == []
     assert roll_back(tmp_path / "nowhere", 10) == []
+
+
+# --- whole results, and each clause ------------------------------------------------------------------------------------
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_all_that_is_known_of_a_checkpoint(tmp_path: Path) -> None:
+    path = commit(tmp_path, 7, created_wall_s=5.0)
+    found = CheckpointInfo(path, 7, TOKEN, 5.0, 1011, None)
+    before = descriptors()
+    assert look(path) == found
+    assert survey(tmp_path) == [found]
+    assert verify(found) == dataclasses.replace(found, verified=True)
+    assert verify(dataclasses.replace(found, verified=False, error="earlier")).error is None
+    (path / "state.json").unlink()
+    assert verify(found) == dataclasses.replace(found, verified=False, error="state.json is missing")
+    assert descriptors() <= before
+
+
+def test_equal_steps_are_sorted_by_time_and_then_by_name(tmp_path: Path) -> None:
+    """One whose manifest is damaged has no time, so it is the oldest of its step."""
+    tokens = {"a" * 32: 2.0, "b" * 32: 3.0, "c" * 32: 2.0, "d" * 32: 1.0}
+    for token, wall_s in tokens.items():
+        path = commit(tmp_path, 5, token, wall_s)
+    (path / "manifest.json").write_text("{}")
+    assert [info.token[0] for info in survey(tmp_path)] == ["b", "c", "a", "d"]
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"env_steps": 8}, f"its manifest is that of step 8 and token {TOKEN}"),
+        ({"token": OTHER}, f"its manifest is that of step 7 and token {OTHER}"),
+        ({"files": {}}, "its manifest lists no files"),
+        ({"files": {"a": (1, "0"), "a/b": (1, "0")}}, "not a checkpoint manifest: 'a/b' conflicts with another file"),
+    ],
+)
+def test_a_manifest_that_is_not_of_this_checkpoint(tmp_path: Path, change: dict[str, object], error: str) -> None:
+    path = commit(tmp_path, 7)
+    manifest = Manifest.from_json((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(dataclasses.replace(manifest, **change).to_json())  # type: ignore[arg-type]
+    assert look(path) == CheckpointInfo(path, 7, TOKEN, None, None, verified=False, error=error)
+
+
+def test_what_is_no_checkpoint_by_its_name_has_no_step(tmp_path: Path) -> None:
+    path = commit(tmp_path, 7).rename(tmp_path / "notes")
+    assert look(path) == CheckpointInfo(
+        path, 0, "", None, None, verified=False, error=f"its manifest is that of step 7 and token {TOKEN}"
+    )
+    gone = tmp_path / f"ckpt-1.{TOKEN}"
+    why = f"can't be read: [Errno 2] No such file or directory: '{gone.name}'"
+    assert look(gone) == CheckpointInfo(gone, 1, TOKEN, None, None, verified=None, error=why)
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        ("file", "it is not a directory"), ("link", "it is a link"), ("empty", "manifest.json is missing"),
+        ("manifest is a link", "manifest.json is a link"), ("manifest is a directory", "manifest.json is not a file"),
+        ("manifest is a socket", "manifest.json is not a file"), ("manifest is a fifo", "manifest.json is not a file"),
+    ],
+)  # fmt: skip
+def test_what_lies_in_place_of_a_checkpoint_is_named(tmp_path: Path, kind: str, error: str) -> None:
+    path = tmp_path / f"ckpt-5.{TOKEN}"
+    manifest, before = path / "manifest.json", descriptors()
+    if kind == "file":
+        path.write_text("x")
+    elif kind == "link":
+        path.symlink_to(tmp_path)
+    else:
+        path.mkdir()
+    if kind == "manifest is a link":
+        manifest.symlink_to("/dev/zero")
+    elif kind == "manifest is a directory":
+        manifest.mkdir()
+    elif kind == "manifest is a fifo":
+        os.mkfifo(manifest)
+    elif kind == "manifest is a socket":
+        os.mknod(manifest, stat.S_IFSOCK | 0o600)
+    assert look(path) == CheckpointInfo(path, 5, TOKEN, None, None, verified=False, error=error)
+    assert descriptors() <= before
+
+
+def test_a_file_below_what_is_no_directory_and_a_name_that_leads_out(tmp_path: Path) -> None:
+    path = commit(tmp_path, 5)
+    (path / "below").symlink_to(tmp_path)
+    for name, error in (
+        ("state.json/x", "the parent of state.json/x is not a directory"),
+        ("below/x", "the parent of below/x is not a directory"),
+        ("gone/x", "gone/x is missing"),
+        ("../x", "'..' is not a valid name of a file below its directory"),
+    ):
+        with pytest.raises(Damaged) as damaged:
+            opened(path, name)
+        assert str(damaged.value) == error
+    fd = opened(path, "state.json")
+    assert os.read(fd, 100) == b'{"step": 1}'
+    os.close(fd)
+
+
+def test_a_disk_that_refuses_is_told_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = commit(tmp_path, 5)
+    (info,) = survey(tmp_path)
+
+    def refuses(_fd: int, _size: int) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    before = descriptors()
+    monkeypatch.setattr(checkpoints.os, "read", refuses)
+    error = "can't be read: [Errno 5] Input/output error"
+    assert verify(info) == dataclasses.replace(info, verified=None, error=error)
+    assert look(path) == CheckpointInfo(path, 5, TOKEN, None, None, verified=None, error=error)
+    assert descriptors() <= before
+
+
+def test_a_file_of_many_pieces_is_read_to_its_end_and_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = commit(tmp_path, 5, size=1000)
+    (info,) = survey(tmp_path)
+    monkeypatch.setattr(checkpoints, "_CHUNK_BYTES", 10)
+    assert verify(info).verified
+    with (path / "tensors.safetensors").open("ab") as file:
+        file.write(bytes(5000))
+    assert verify(info).error == "tensors.safetensors has more 1010 bytes, expected 1000", "no more is read than says how"
+    late = verify(info, time.monotonic() - 1.0)
+    assert late.error == f"can't be read: [Errno 110] Connection timed out: '{path}/state.json'"
+
+
+def test_the_newest_good_one_waits_until_its_time_is_over(tmp_path: Path) -> None:
+    commit(tmp_path, 1)
+    (commit(tmp_path, 2) / "state.json").unlink()
+    good = newest_good(tmp_path)
+    assert good == dataclasses.replace(survey(tmp_path)[1], verified=True)
+    assert newest_good(tmp_path, time.monotonic() + 600.0) == good
+    assert newest_good(tmp_path, time.monotonic() - 1.0) is None
+
+
+def test_a_link_in_place_of_the_directory_is_not_followed(tmp_path: Path) -> None:
+    path, before = commit(tmp_path / "a", 5), descriptors()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "checkpoints").symlink_to(path.parent)
+    with pytest.raises(NotADirectoryError):
+        set_aside(tmp_path / "b" / "checkpoints" / path.name)
+    assert path.is_dir()
+    for name in (f"{path.name}.bad", f"{path.name}.2.bad"):
+        (path.parent / name).symlink_to("nowhere")
+    assert set_aside(path) == path.parent / f"{path.name}.3.bad"
+    assert sorted(each.name for each in path.parent.iterdir()) == [
+        f"{path.name}{end}" for end in (".2.bad", ".3.bad", ".bad")
+    ]
+    assert descriptors() <= before
+
+
+def test_a_roll_back_counts_the_damaged_as_none_and_takes_what_is_of_that_step(tmp_path: Path) -> None:
+    for step in (10, 20, 30):
+        commit(tmp_path, step)
+    (tmp_path / "checkpoints" / f"ckpt-30.{TOKEN}" / "manifest.json").write_text("{}")
+    aside = roll_back(tmp_path, 20)
+    assert [path.name for path in aside] == [f"ckpt-{step}.{TOKEN}.bad" for step in (30, 20)]
+    assert [info.env_steps for info in survey(tmp_path)] == [10]
+    assert roll_back(tmp_path, 10) == [], "the last one that looks whole stays"
+    assert roll_back(tmp_path, 11) == []

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 from supervisor.adapters.process import whole_files
-from supervisor.adapters.process.whole_files import TooMany, defect, file_defect, files_of, read_json
+from supervisor.adapters.process.whole_files import File, TooMany, defect, file_defect, files_of, read_json
 from workers.contract import Manifest
 
 
@@ -249,3 +249,229 @@ def test_links_are_left_out_and_too_many_files_are_told(tmp_path: Path, monkeypa
         files_of(str(made), lambda: None)
     monkeypatch.setattr(whole_files, "_MOST_FILES", 1)
     assert len(files_of(str(made), lambda: None)) == 1
+
+
+# --- each limit at its edge, each clause --------------------------------------------------------------------------------
+
+
+def test_the_files_of_a_checkpoint_as_they_are_on_the_disk(tmp_path: Path) -> None:
+    for name in ("b.pt", "a/z.pt", "a.pt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(name.encode() * 3)
+    asked: list[int] = []
+
+    def file(path: str) -> File:
+        found = (tmp_path / path).stat()
+        return File(path, found.st_size, found.st_mtime_ns, found.st_ino)
+
+    assert files_of(str(tmp_path), lambda: asked.append(1)) == (file("a.pt"), file("a/z.pt"), file("b.pt"))
+    assert len(asked) == 4, "three files and a directory"
+    whole = file("b.pt")
+    assert files_of(f"{tmp_path}/b.pt", lambda: asked.append(1)) == (File("", 12, whole.written_ns, whole.inode),)
+
+
+def test_directories_of_a_checkpoint_are_read_eight_deep(tmp_path: Path) -> None:
+    deepest = tmp_path / ("d/" * 9)
+    deepest.mkdir(parents=True)
+    for directory in (deepest, deepest.parent):
+        (directory / "x.pt").touch()
+    assert [each.path for each in files_of(str(tmp_path), lambda: None)] == ["d/" * 8 + "x.pt"]
+
+
+def test_ten_thousand_files_are_not_too_many(tmp_path: Path) -> None:
+    for number in range(10_000):
+        os.mknod(tmp_path / str(number))
+    assert len(files_of(str(tmp_path), lambda: None)) == 10_000
+    (tmp_path / "one more").touch()
+    with pytest.raises(TooMany, match=r"^it has more than 10,000 files$"):
+        files_of(str(tmp_path), lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "why"),
+    [
+        ("a.txt", b"", "it is empty"),
+        ("a.txt", b"PK", None),
+        ("a.txt", bytes(100), None),
+        ("a.json", b"", "it is empty"),
+        ("a.json", b'{"a": 1}', ""),
+        ("a.json", b"\xff", "it is no JSON"),
+        ("a.json", b"[" * 100_000, "it is no JSON"),
+        ("a.pt", b"\0", "it begins with zeros"),
+        ("a.pt", bytes(8), "it begins with zeros"),
+        ("a.pt", bytes(7) + b"x", None),
+        ("a.pt", bytes(8) + b"x", "it begins with zeros"),
+        ("a.pt", b"P", "it has only 1 bytes"),
+        ("a.pt", b"PK\x03", "it has only 3 bytes"),
+        ("a.pt", b"PK\x03\x04", "its end is missing"),
+        ("a.dat", b"PK\x03\x04", "its end is missing"),
+        ("m.safetensors", b"1234567", "it has only 7 bytes"),
+        ("m.safetensors", bytes(7) + b"\x01", f"it has 8 bytes, and its header alone {1 << 56:,}"),
+        ("m.safetensors", b"\x01" + bytes(7), "it has 8 bytes, and its header alone 1"),
+        ("m.safetensors", b"\x02" + bytes(7) + b"{}", ""),
+        ("m.safetensors", b"\x03" + bytes(7) + b"{}", "it has 10 bytes, and its header alone 3"),
+        *(
+            (f"a.{ending}", bytes(8), "it begins with zeros")
+            for ending in ("pth", "ckpt", "bin", "zip", "npz", "safetensors")
+        ),
+    ],
+)
+def test_what_is_said_of_a_file_by_its_first_bytes(tmp_path: Path, name: str, body: bytes, why: str | None) -> None:
+    (tmp_path / name).write_bytes(body)
+    before = len(os.listdir("/proc/self/fd"))
+    assert file_defect(str(tmp_path / name), name) == why
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        '{"w": 5}',
+        '{"w": {"data_offsets": 5}}',
+        '{"w": {"data_offsets": [0]}}',
+        '{"w": {"data_offsets": [0, "x"]}}',
+        "[" * 100_000,
+    ],
+)
+def test_odd_headers_of_safetensors_cannot_be_read(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header.encode())
+    assert wrong(path) == "its header cannot be read"
+
+
+def test_the_furthest_tensor_tells_how_long_the_file_is(tmp_path: Path) -> None:
+    header = (
+        b'{"a": {"data_offsets": [4, 1500]}, "b": {"data_offsets": [0, 4]}, "__metadata__": {"data_offsets": [0, 9000]}}'
+    )
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(1500))
+    assert wrong(path) == ""
+    size = path.stat().st_size
+    os.truncate(path, size - 1)
+    assert wrong(path) == f"it has {size - 1:,} bytes, expected {size:,}"
+
+
+def test_json_up_to_the_limit_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = b'{"a": [1, 2]}'
+    (tmp_path / "a.json").write_bytes(body)
+    header = b"{}" + b" " * (len(body) - 2)
+    (tmp_path / "m.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    for limit, is_read in ((len(body), True), (len(body) - 1, False)):
+        monkeypatch.setattr(whole_files, "_MOST_JSON_BYTES", limit)
+        assert read_json(str(tmp_path / "a.json")) == ({"a": [1, 2]} if is_read else None)
+        assert wrong(tmp_path / "a.json") == ("" if is_read else None)
+        assert wrong(tmp_path / "m.safetensors") == ("" if is_read else None)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000])
+def test_what_is_no_json_is_read_as_nothing(tmp_path: Path, body: bytes) -> None:
+    (tmp_path / "a.json").write_bytes(body)
+    before = len(os.listdir("/proc/self/fd"))
+    assert read_json(str(tmp_path / "a.json")) is None
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+FULL = 0xFFFFFFFF  # "the value is in the extra field"
+
+
+def zipped(path: Path, wide: tuple[str, ...] = (), *, before: bytes = b"", packed: int = 40, at: int = 6) -> Path:
+    """A zip of one entry of 40 bytes at byte 6, with these of its values in the extra field of 64 bits."""
+    lead, name, data, local_extra = b"PK\x03\x04..", b"entry", b"x" * 40, b"\x01\x00\x02\x00ab"
+    values = {"unpacked": 40, "packed": packed, "at": at}
+    more = b"".join(values[each].to_bytes(8, "little") for each in values if each in wide)
+    extra = before + (struct.pack("<2H", 1, len(more)) + more if wide else b"")
+    local = struct.pack("<4s5H3L2H", b"PK\x03\x04", 20, 0, 0, 0, 0, 0, 40, 40, len(name), len(local_extra))
+    narrow = {key: FULL if key in wide else value for key, value in values.items()}
+    entry = struct.pack(
+        "<4s6H3L5H2L", b"PK\x01\x02", 20, 20, 0, 0, 0, 0, 0, narrow["packed"], narrow["unpacked"], len(name), len(extra), 7, 0,
+        0, 0, narrow["at"],
+    )  # fmt: skip
+    start = len(lead + local + name + local_extra + data)
+    listed = entry + name + extra + b"comment"
+    end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 1, 1, len(listed), start, 0)
+    path.write_bytes(lead + local + name + local_extra + data + listed + end)
+    return path
+
+
+WIDE = [(), ("unpacked",), ("packed",), ("at",), ("unpacked", "packed"), ("packed", "at"), ("unpacked", "at")]
+WIDE += [("unpacked", "packed", "at")]
+
+
+@pytest.mark.parametrize("before", [b"", struct.pack("<2H5s", 0x5455, 5, b"\x01time")])
+@pytest.mark.parametrize("wide", WIDE, ids="-".join)
+def test_values_of_64_bits_are_read_from_wherever_they_are(tmp_path: Path, wide: tuple[str, ...], before: bytes) -> None:
+    path = tmp_path / "a.zip"
+    assert wrong(zipped(path, wide, before=before)) == ""
+    assert wrong(zipped(path, wide, before=before, packed=41)) == "its entry b'entry' is cut"
+    assert wrong(zipped(path, wide, before=before, at=7)) == "its entry b'entry' is not where it says"
+    assert wrong(zipped(path, wide, before=before, at=10_000)) == "its entry b'entry' is not where it says"
+
+
+@pytest.mark.parametrize(
+    "comment", [b"", b"c" * 65_535, b"PK\x05\x06", b"PK\x05\x06" + b"x" * 18, b"x PK\x05\x06" + b"y" * 500]
+)
+def test_a_comment_of_any_length_is_passed_over(tmp_path: Path, comment: bytes) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("a", "x" * 10)
+        file.comment = comment
+    assert wrong(path) == ""
+
+
+def test_a_list_of_entries_up_to_the_limit_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = zipped(tmp_path / "a.zip")
+    length = 46 + len("entry") + len("comment")
+    monkeypatch.setattr(whole_files, "_MOST_DIRECTORY_BYTES", length)
+    assert wrong(path) == ""
+    monkeypatch.setattr(whole_files, "_MOST_DIRECTORY_BYTES", length - 1)
+    assert wrong(path) == "its list of entries is not where it says"
+
+
+@pytest.mark.parametrize("there", [1 << 40, -10, 0])
+def test_an_end_of_64_bits_that_is_not_where_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: int) -> None:
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 10)
+    path = tmp_path / "wide.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("a", "x" * 100)
+    data = bytearray(path.read_bytes())
+    struct.pack_into("<Q", data, data.rindex(b"PK\x06\x07") + 8, there if there >= 0 else len(data) + there)
+    path.write_bytes(data)
+    assert wrong(path) == "its end is damaged"
+
+
+def test_a_zip_that_is_only_an_end_is_read_without_looking_before_its_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    path.write_bytes(b"PK\x03\x04" + struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 0, 0, 0, 0, 0))
+    assert wrong(path) == "its list of entries is not where it says"
+
+
+def test_a_directory_of_one_file_is_a_directory(tmp_path: Path) -> None:
+    saved(tmp_path / "model.pt")
+    assert wrong(tmp_path) == ""
+    assert wrong(tmp_path, "state.json") == "it has no state.json"
+    os.truncate(tmp_path / "model.pt", 100)
+    assert wrong(tmp_path) == "model.pt: its end is missing"
+
+
+@pytest.mark.parametrize(
+    ("weights", "why"),
+    [("model.safetensors", ""), ("pytorch_model.bin", ""), ("training_args.bin", None), ("below/model.bin", None)],
+)
+def test_weights_beside_the_trainers_state(tmp_path: Path, weights: str, why: str | None) -> None:
+    (tmp_path / weights).parent.mkdir(exist_ok=True)
+    (save_file({"w": torch.arange(9)}, tmp_path / weights) if "safe" in weights else saved(tmp_path / weights))
+    (tmp_path / "trainer_state.json").write_text("{}")
+    assert wrong(tmp_path) == why
+    (tmp_path / "pytorch_model.bin.index.json").write_text('{"weight_map": {"a": "z.bin", "b": "b.bin"}}')
+    assert wrong(tmp_path) == "b.bin is missing"
+
+
+def test_sizes_in_a_manifest_are_told_with_their_thousands(tmp_path: Path) -> None:
+    made = tmp_path / f"ckpt-7.{'ab' * 16}"
+    made.mkdir()
+    (made / "state").write_bytes(bytes(1234))
+    manifest = Manifest("mine", "ab" * 16, 1, "b" * 32, 7, 1.8e9, {}, {"state": (5678, "0" * 64)})
+    (made / "manifest.json").write_text(manifest.to_json())
+    assert wrong(made) == "state has 1,234 bytes, and its manifest says 5,678"
+    (made / "manifest.json").write_text("{}")
+    assert wrong(made) == "not a checkpoint manifest: KeyError 'version'"
