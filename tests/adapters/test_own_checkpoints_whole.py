@@ -133,11 +133,27 @@ def test_time_is_looked_at_once_in_256_entries(ended: dict[str, object]) -> None
         ample.spend()
 
 
-def test_directories_below_a_double_star_are_read_sixteen_deep(tmp_path: Path) -> None:
+@pytest.mark.parametrize("glob", ["**/*.pt", "*/**/*.pt", "**/[d]/*.pt"])
+def test_directories_below_a_double_star_are_read_sixteen_deep(tmp_path: Path, glob: str) -> None:
     plain(tmp_path / ("d/" * 16) / "step=16.pt")
-    plain(tmp_path / ("d/" * 17) / "step=17.pt")
-    assert scan(spec(tmp_path, "**/*.pt")).matches == 1
-    assert scan(spec(tmp_path, "**/*.pt")).looked[0].path == "d/" * 16 + "step=16.pt"
+    plain(tmp_path / ("d/" * 18) / "step=18.pt")
+    assert [each.path for each in scan(spec(tmp_path, glob)).looked] == ["d/" * 16 + "step=16.pt"]
+    assert scan(spec(tmp_path, glob)).matches == 1
+
+
+def test_of_equal_steps_and_times_the_last_name_is_the_newest(tmp_path: Path) -> None:
+    for name in "dbeac":
+        saved(tmp_path / f"{name} step=1.pt")
+        os.utime(tmp_path / f"{name} step=1.pt", (WALL_S,) * 2)
+    assert [each.path for each in scan(spec(tmp_path)).looked] == ["e step=1.pt"]
+
+
+def test_one_without_the_file_that_holds_the_step_is_torn(tmp_path: Path) -> None:
+    saved(plain(tmp_path / "a" / "model.pt"))
+    os.utime(tmp_path / "a" / "model.pt", (WALL_S,) * 2)
+    size = (tmp_path / "a" / "model.pt").stat().st_size
+    found = scan(spec(tmp_path, "*", "state.json:step")).looked
+    assert found == (Candidate("a", None, WALL_S, size, TORN, "it has no state.json"),)
 
 
 def test_links_are_counted_and_what_is_no_file_is_no_checkpoint(tmp_path: Path) -> None:
