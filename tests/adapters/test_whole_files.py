@@ -301,6 +301,7 @@ def test_ten_thousand_files_are_not_too_many(tmp_path: Path) -> None:
         ("a.pt", bytes(8), "it begins with zeros"),
         ("a.pt", bytes(7) + b"x", None),
         ("a.pt", bytes(8) + b"x", "it begins with zeros"),
+        ("a.pt", b"XXXXXXXX", None),
         ("a.pt", b"P", "it has only 1 bytes"),
         ("a.pt", b"PK\x03", "it has only 3 bytes"),
         ("a.pt", b"PK\x03\x04", "its end is missing"),
