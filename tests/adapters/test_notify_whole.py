@@ -315,7 +315,7 @@ def test_the_token_of_a_sender_is_that_of_its_environment() -> None:
         ({ENV_TOKEN: "\udcff"}, "\ufffd"),
     ):
         with subprocess.Popen(["cat"], env=env, stdin=subprocess.PIPE) as child:
-            assert module._token_of(child.pid) == token
+            assert eventually(lambda child=child, token=token: module._token_of(child.pid) == token)
             child.communicate(b"")
 
 

@@ -81,9 +81,12 @@ def test_marks_are_found_exactly():
         subprocess.Popen(["sleep", "60"], env={"XL_MARK": f"{mark}-and-more", "XX_MARK": mark}) as other,
     ):
         try:
-            found = procfs.marked("XL_MARK", [mark, "three"])
-            assert [stat.pid for stat in found[mark]] == [one.pid]
-            assert found["three"] == []
+            found = lambda: procfs.marked("XL_MARK", [mark, "three"])  # noqa: E731
+            assert eventually(lambda: found()[mark]), "an environment is there at the end of the exec"
+            assert {value: [stat.pid for stat in stats] for value, stats in found().items()} == {
+                mark: [one.pid],
+                "three": [],
+            }
         finally:
             one.kill()
             other.kill()
