@@ -605,3 +605,31 @@ def test_threads_have_the_names_of_their_programs(
     own.before_start(BeforeStart(spec(tmp_path), "t"), noted)
     assert eventually(lambda: len(names) == 3)
     assert names == {"checkpoints-Pong", "look-Pong", "start-Pong"}
+
+
+@pytest.mark.parametrize(("check_fields", "wait_s"), [({}, 10.0), ({"checkpoint_check": ("true",)}, 16.0)])
+def test_a_start_waits_ten_seconds_and_twice_the_time_of_a_check(
+    tmp_path: Path, inbox: Inbox, monkeypatch: pytest.MonkeyPatch, check_fields: dict[str, object], wait_s: float
+) -> None:
+    waited: list[float | None] = []
+
+    class Event(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waited.append(timeout)
+            return super().wait(60.0)
+
+    own = OwnCheckpoints(Paths(str(tmp_path / "state"), "/run"), FixedClock(), inbox)
+    monkeypatch.setattr(own_checkpoints, "threading", SimpleNamespace(Event=Event))
+    begins(own, inbox, BeforeStart(spec(tmp_path, checkpoint_check_timeout_s=3.0, **check_fields), "t"))
+    own.close()
+    assert waited == [wait_s]
+
+
+def test_closing_ends_the_spare_thread(tmp_path: Path) -> None:
+    others = set(threading.enumerate())
+    own = OwnCheckpoints(Paths(str(tmp_path / "state"), "/run"), FixedClock(), Inbox())
+    (spare,) = set(threading.enumerate()) - others
+    assert spare.name == "checkpoints"
+    own.close()
+    spare.join(60.0)
+    assert not spare.is_alive()

@@ -497,7 +497,7 @@ class OwnCheckpoints:
         now_s = time.monotonic()
         began_s = watched.began_s
         if began_s is None and now_s >= watched.due_s:
-            watched.began_s, watched.due_s = now_s, now_s + _LOOK_S
+            watched.began_s = now_s
             self._tasks.begin(f"checkpoints-{spec.name}", self._look_again, watched)
         elif began_s is not None and now_s - began_s > _MOST_S + watched.place.check_timeout_s * _MOST_LOOKED_AT:
             return OwnCheckpoint(sure=False, error=f"its directory {watched.place.base} does not answer")
