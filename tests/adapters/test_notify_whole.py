@@ -215,7 +215,8 @@ def test_closing_ends_the_thread_and_leaves_the_paths(tmp_path: Path) -> None:
     ears.listen("Pong", "Qbert")
     (thread,) = set(threading.enumerate()) - others
     assert (thread.name, thread.daemon) == ("edges", True)
-    ears.sockets.close()
+    for _ in range(2):
+        ears.sockets.close()
     assert not thread.is_alive()
     assert descriptors() <= before
     assert all(Path(ears.path(name)).is_socket() for name in ("Pong", "Qbert"))
@@ -231,9 +232,10 @@ def test_an_endless_sender_is_read_sixty_four_at_a_time_with_pauses(ears: Ears, 
         ears.say("STATUS=x")
     ears.listen("Qbert")
     ears.say("STATUS=x", "Qbert")
-    assert eventually(lambda: pauses == [0.05])
     ears.say("STATUS=x")
-    assert eventually(lambda: pauses == [0.05, 0.05])
+    assert eventually(lambda: len(pauses) >= 2)
+    ears.sockets.close()  # wakes the thread once more
+    assert pauses in ([0.05] * 2, [0.05] * 3), "none before the 64th"
 
 
 def test_the_window_begins_anew_after_50_ms(ears: Ears, monkeypatch: pytest.MonkeyPatch) -> None:
