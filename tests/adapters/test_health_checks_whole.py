@@ -172,6 +172,21 @@ def test_a_page_over_tls_is_believed_only_with_a_certificate(tmp_path: Path, mon
 
 # --- commands -----------------------------------------------------------------------------------------------------------
 
+
+@contextmanager
+def stdin_is(path: Path) -> Iterator[None]:
+    """This process's standard input is a file meanwhile, as a terminal's would be: what is started without one inherits it."""
+    path.touch()
+    kept, file = os.dup(0), os.open(path, os.O_RDONLY)
+    os.dup2(file, 0)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+        os.close(file)
+
+
 TELLS = """
 import json, os, sys
 streams = [os.readlink(f"/proc/self/fd/{fd}") for fd in range(3)]
@@ -183,7 +198,8 @@ with open(sys.argv[1], "w") as file:
 
 def told_by(path: Path, fields: dict[str, object]) -> tuple[str, dict[str, str], list[str], list[object]]:
     """Where and as what a command runs for a program with these fields."""
-    ask(fields, command=(*python(TELLS), str(path)))
+    with stdin_is(path.with_name("stdin")):
+        ask(fields, command=(*python(TELLS), str(path)))
     directory, env, streams, ids = json.loads(path.read_text())
     return directory, env, streams, ids
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from attempts_kit import BootClock, Inbox, eventually
+from test_health_checks_whole import stdin_is
 from test_own_checkpoints import check, plain, spec
 from test_whole_files import saved
 
@@ -289,15 +290,16 @@ def test_the_programs_own_check_is_started_as_the_program_is(tmp_path: Path, mon
     code = (
         "import json",
         "ids = [os.getpid(), os.getpgid(0), os.getsid(0)]",
-        f"json.dump([sys.argv[1:], os.getcwd(), dict(os.environ), sys.stdin.read(), ids], open({str(told)!r}, 'w'))",
+        f"json.dump([sys.argv[1:], os.getcwd(), dict(os.environ), os.readlink('/proc/self/fd/0'), ids], open({str(told)!r}, 'w'))",
     )
     monkeypatch.setenv("NOTIFY_SOCKET", "/run/notify")
     monkeypatch.setenv("XL_OWN", "of the daemon")
     monkeypatch.setenv("XL_BOTH", "of the daemon")
-    found = scan(spec(tmp_path, checkpoint_check=check(*code), env=(("XL_BOTH", "of the program"),)))
+    with stdin_is(tmp_path / "stdin"):
+        found = scan(spec(tmp_path, checkpoint_check=check(*code), env=(("XL_BOTH", "of the program"),)))
     assert [(each.verdict, each.why) for each in found.looked] == [(WHOLE, "")]
     arguments, directory, env, stdin, (pid, group, session) = json.loads(told.read_text())
-    assert (arguments, directory, stdin) == ([f"{tmp_path}/step=1.pt"], str(tmp_path), "")
+    assert (arguments, directory, stdin) == ([f"{tmp_path}/step=1.pt"], str(tmp_path), "/dev/null")
     assert (group, session) == (pid, os.getsid(0)), "a group of its own in the daemon's session"
     assert {name: env.get(name) for name in ("XL_OWN", "XL_BOTH", "NOTIFY_SOCKET")} == {
         "XL_OWN": "of the daemon", "XL_BOTH": "of the program", "NOTIFY_SOCKET": None,
