@@ -213,7 +213,7 @@ def begin(name, more=None):
         sys.stdin.read()
         os._exit(0)
 
-begin("a", "a of a")
+begin("a", "a) of (a")
 begin("b")
 for _ in range(3):
     os.read(there, 1)
@@ -234,13 +234,13 @@ def family() -> Iterator[int]:
 
 def test_descendants_come_after_their_parents_and_once(family: int) -> None:
     found = procfs.descendants([family])
-    assert sorted(stat.name for stat in found) == ["a", "a of a", "b"]
+    assert sorted(stat.name for stat in found) == ["a", "a) of (a", "b"]
     names = {stat.pid: stat.name for stat in found}
-    assert [stat.name for stat in found].index("a") < [stat.name for stat in found].index("a of a")
-    assert sorted(stat.parent for stat in found if stat.name != "a of a") == [family, family]
+    assert [stat.name for stat in found].index("a") < [stat.name for stat in found].index("a) of (a")
+    assert sorted(stat.parent for stat in found if stat.name != "a) of (a") == [family, family]
     a = next(pid for pid, name in names.items() if name == "a")
-    assert [stat.name for stat in procfs.descendants([a])] == ["a of a"]
-    assert sorted(stat.name for stat in procfs.descendants([family, a, family])) == ["a of a", "b"], "no root itself"
+    assert [stat.name for stat in procfs.descendants([a])] == ["a) of (a"]
+    assert sorted(stat.name for stat in procfs.descendants([family, a, family])) == ["a) of (a", "b"], "no root itself"
     assert procfs.descendants([]) == []
     os.kill(a, signal.SIGKILL)
     assert eventually(lambda: not procfs.read_stat(a).alive)  # type: ignore[union-attr]
@@ -263,8 +263,8 @@ def test_a_scan_has_every_living_process_and_its_family(family: int) -> None:
 
     assert eventually(lambda: procfs.scan().processes[family] == expected())
     below = table.below(family)
-    assert sorted(process.name for process in below) == ["a", "a of a", "b"]
-    assert [process.name for process in below].index("a of a") == 2
+    assert sorted(process.name for process in below) == ["a", "a) of (a", "b"]
+    assert [process.name for process in below].index("a) of (a") == 2
     assert [process.parent for process in below[:2]] == [family, family]
     assert table.children[family] == below[:2]
     assert table.below(below[2].pid) == []
