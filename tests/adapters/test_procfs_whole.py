@@ -113,7 +113,6 @@ def test_all_that_is_known_of_a_child() -> None:
 def test_a_state_file_is_read_from_its_beginning_each_time() -> None:
     with child(WAITS) as process:
         file = procfs.StateFile(process.pid)
-        assert not os.get_inheritable(file._fd)
         assert eventually(lambda: file.state() == "S")
         assert [file.state() for _ in range(3)] == ["S"] * 3
 
@@ -270,11 +269,26 @@ def test_a_scan_has_every_living_process_and_its_family(family: int) -> None:
     assert table.below(below[2].pid) == []
 
 
-def test_the_time_of_ended_children_is_their_parents() -> None:
-    code = "import os, sys\nfor _ in range(2):\n    if os.fork() == 0:\n        for _ in range(2 * 10**6): os.getppid()\n        os._exit(0)\n"
-    with child(code + "    os.wait()\n" + WAITS) as process:
-        found = procfs.scan().processes[process.pid]
-        assert found.ended_ticks == sum(ticks(process.pid)[2:]) > 0
+SPENDS = """
+import os
+for _ in range(2):
+    if os.fork() == 0:
+        for _ in range(2 * 10**6): os.getppid()
+        os._exit(0)
+    os.wait()
+for _ in range(10**6): os.getppid()
+"""
+
+
+def test_the_time_of_a_process_and_that_of_its_ended_children_are_kept_apart() -> None:
+    with child(SPENDS + WAITS) as process:
+
+        def spent() -> tuple[int, int]:
+            found = procfs.scan().processes[process.pid]
+            return found.ticks, found.ended_ticks
+
+        assert eventually(lambda: spent() == (sum(ticks(process.pid)[:2]), sum(ticks(process.pid)[2:])))
+        assert 0 < spent()[0] < spent()[1]
 
 
 def test_a_scan_after_another_reads_only_what_is_new_or_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
