@@ -310,8 +310,10 @@ def test_a_later_daemon_knows_it_by_its_token_and_writes_its_limits_again(files:
     for name in ("memory.high", "memory.max", "pids.max", "cpu.weight", "cgroup.subtree_control"):
         (path / name).write_text("")
     (path / "tree" / "memory.oom.group").write_text("")
-    (path / "tree" / "memory.events").unlink()
     later = files.groups(Limits(None, None, 1, 1))
+    later.adopt("Pong", TOKEN, str(tmp_path))
+    assert read_note(str(tmp_path)) == Confined(str(path), LIMITS, counts_oom=True)
+    (path / "tree" / "memory.events").unlink()
     later.adopt("Pong", TOKEN, str(tmp_path))
     names = ("memory.high", "memory.max", "pids.max", "cpu.weight", "cgroup.subtree_control")
     assert [(path / name).read_text() for name in names] == ["104857600", "115343360", "512", "250", "+memory"]

@@ -99,9 +99,10 @@ def test_a_copy_is_for_the_owner_and_the_group(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "out.log.1").stat().st_mode) == 0o640
 
 
+@pytest.mark.parametrize("refuses", ["create", "sendfile"])
 @pytest.mark.parametrize(("number", "is_raised"), [(errno.ENOSPC, False), (errno.EDQUOT, False), (errno.EIO, True)])
 def test_a_copy_that_fails_leaves_no_part_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_raised: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_raised: bool, refuses: str
 ) -> None:
     path, before = tmp_path / "out.log", descriptors()
     (tmp_path / "out.log.1").write_bytes(b"older")
@@ -110,7 +111,7 @@ def test_a_copy_that_fails_leaves_no_part_of_it(
     def refuse(*_: object) -> int:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(logs.os, "sendfile", refuse)
+    monkeypatch.setattr(*((logs, refuses) if refuses == "create" else (logs.os, refuses)), refuse)
     if is_raised:
         with pytest.raises(OSError, match=r"^\[Errno 5\] Input/output error$"):
             rotate(path, 100, 2)
