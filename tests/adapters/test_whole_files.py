@@ -476,3 +476,10 @@ def test_sizes_in_a_manifest_are_told_with_their_thousands(tmp_path: Path) -> No
     assert wrong(made) == "state has 1,234 bytes, and its manifest says 5,678"
     (made / "manifest.json").write_text("{}")
     assert wrong(made) == "not a checkpoint manifest: KeyError 'version'"
+
+
+def test_an_entry_without_a_name_is_an_entry(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr(zipfile.ZipInfo(""), "x" * 10)
+    assert wrong(path) == ""
