@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from attempts_kit import BootClock, eventually, python, spec
+from test_health_checks import answering
 from tools import needs
 
 from supervisor.adapters import leftovers
@@ -95,10 +96,11 @@ def test_which_port_a_page_is_asked_at(monkeypatch: pytest.MonkeyPatch, url: str
         raise ConnectionRefusedError(111, "Connection refused")
 
     monkeypatch.setattr(health_checks.socket, "create_connection", connect)
-    for check in ({"http": url}, {"tcp": f"{asked[0]}:{asked[1]}"}, {"tcp": f"[{asked[0]}]:{asked[1]}"}):
+    checks = ({"http": url}, {"tcp": f"{asked[0]}:{asked[1]}"}, {"tcp": f"[{asked[0]}]:{asked[1]}"}, {"tcp": "X:7"})
+    for check in checks:
         with pytest.raises(Failed, match=r"^connection refused$"):
             ask(**check)
-    assert [address for address, _ in seen] == [asked] * 3
+    assert [address for address, _ in seen] == [asked, asked, asked, ("X", 7)]
     assert all(0.0 < timeout <= 60.0 for _, timeout in seen)
 
 
@@ -168,6 +170,11 @@ def test_a_page_over_tls_is_believed_only_with_a_certificate(tmp_path: Path, mon
         ask(http=f"https://127.0.0.1:{port}/")
     with server(b"HTTP/1.1 200 OK\r\n\r\n", context=context) as (port, _), pytest.raises(Failed):
         ask(http=f"http://localhost:{port}/")
+
+
+def test_a_server_that_never_speaks_tls_is_a_failure_in_time() -> None:
+    with answering(b"") as port, pytest.raises(Failed, match=r"^no answer within 0\.2 s$"):
+        ask(http=f"https://127.0.0.1:{port}/", timeout_s=0.2)
 
 
 # --- commands -----------------------------------------------------------------------------------------------------------
