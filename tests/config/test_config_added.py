@@ -1,7 +1,12 @@
 """Programs that were added beside the configuration file: those of the file win, and a bad one costs only itself."""
 
+import os
+from pathlib import Path
+
 import pytest
 from config_kit import Place
+
+from supervisor.config import added
 
 PONG = "[program.Pong]\n"
 
@@ -52,3 +57,60 @@ def test_a_section_may_be_just_as_large_as_the_limit(place):
     loaded = place.load(PONG)
     assert [spec.name for spec in loaded.settings.programs] == ["Breakout", "Pong"]
     assert loaded.warnings == ()
+
+
+def test_the_added_sections_follow_the_text_of_the_file(place):
+    path = add(place, "Qbert", "[program.Qbert]\nlr = 1e-4\n\n\n")
+    add(place, "Enduro", "[program.Enduro]\n\n")
+    (place.directory / "state" / "added" / "Breakout.txt").write_text("[program.Breakout]\n")
+    loaded = place.load(PONG)
+    assert loaded.given.text == "[program.Pong]\n\n[program.Enduro]\n\n[program.Qbert]\nlr = 1e-4\n\n\n"
+    assert (str(loaded.origins["program.Qbert.lr"]), loaded.warnings) == (path, ())
+    assert added.path_of(loaded.settings.paths.state_dir, "Qbert") == Path(path)
+
+
+NOT_IT = "it is not the section [program.Asterix]"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"", NOT_IT),
+        (b"program = 3\n", NOT_IT),
+        (b"[program]\n", NOT_IT),
+        (b"[program.Asterix]\n[program.Qbert]\n", NOT_IT),
+        (b"[program.Asterix]\n[level]\nslots = 1\n", NOT_IT),
+        (b"[program.Asterix", "Expected ']' at the end of a table declaration (at end of document)"),
+        (b"\xff", "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
+    ],
+)
+def test_anything_but_one_section_of_that_name_is_left_out(place, text, why):
+    path = Path(add(place, "Asterix", ""))
+    path.write_bytes(text)
+    loaded = place.load(PONG)
+    assert (loaded.given.text, [spec.name for spec in loaded.settings.programs]) == (PONG, ["Pong"])
+    assert loaded.warnings == (f"{path}: left out: {why}; add the program again with `supervisorctl run`",)
+
+
+def test_neither_a_link_nor_a_fifo_is_followed_or_waited_for(place):
+    path = Path(add(place, "Asterix", ""))
+    path.unlink()
+    path.symlink_to(add(place, "Qbert", "[program.Asterix]\n"))
+    fifo = path.with_name("Breakout.toml")
+    os.mkfifo(fifo)
+    told = [warning.partition(": left out: ")[2].partition(";")[0] for warning in place.load(PONG).warnings]
+    assert told == [
+        f"[Errno 40] Too many levels of symbolic links: '{path}'",
+        "it is not the section [program.Breakout]",
+        "it is not the section [program.Qbert]",
+    ]
+
+
+def test_a_section_that_does_not_fit_to_the_file_is_left_out(place):
+    path = add(place, "Qbert", "[program.Qbert]\n")
+    loaded = place.load("program = { Pong = {} }\n")
+    assert [spec.name for spec in loaded.settings.programs] == ["Pong"]
+    assert loaded.warnings == (
+        f"{path}: left out: Cannot declare ('program', 'Qbert') twice (at line 3, column 15); "
+        "add the program again with `supervisorctl run`",
+    )

@@ -31,6 +31,9 @@ def test_a_time_of_the_daily_report_that_makes_no_sense(place, text):
 
 def test_a_daily_report_needs_somebody_who_gets_it(place):
     assert place.settings(f'{PROGRAM}[alerts]\ncommand = ["/bin/true"]\nreport_at = "08:00"\n').alerts.report_at == "08:00"
+    assert place.load(f'{PROGRAM}[alerts]\ncommand = ["/bin/true"]\nreport_at = "08:00"\n').warnings == ()
+    by_url = place.load(f'{PROGRAM}[alerts]\nurls = ["ntfy://x"]\nreport_at = "08:00"\n').warnings
+    assert not any("report_at" in sentence for sentence in by_url)
     told = place.load(f'{PROGRAM}[alerts]\nreport_at = "23:59"\n').warnings
     assert told == (
         (
@@ -42,7 +45,7 @@ def test_a_daily_report_needs_somebody_who_gets_it(place):
 
 def test_every_key(place):
     file = place.directory / "urls"
-    file.write_text(f"# mine\n\n{SECRET}\n  ntfy://topic\n")
+    file.write_text(f"  # mine\n\n{SECRET}\n  ntfy://topic\n")
     file.chmod(0o600)
     text = (
         '[alerts]\nurls = ["ntfy://topic"]\nurls_file = "urls"\ncommand = ["/bin/true", "x"]\nkinds = ["reboot", "fatal"]\n'
@@ -84,6 +87,8 @@ def test_all_mistakes_are_told_at_once_and_none_shows_a_secret(place):
     [
         ("urls = 5", 'alerts.urls must be a list of strings, such as ["ntfy://topic"]'),
         ("command = [1]", 'alerts.command must be a list such as ["/usr/local/bin/page-me"], not [1]'),
+        ('command = ["a\\u0000"]', 'alerts.command must be a list such as ["/usr/local/bin/page-me"], not [\'a\\x00\']'),
+        ("kinds = [1]", 'alerts.kinds must be a list such as ["reboot"], not [1]'),
         ('command = [""]', 'alerts.command names no program; write it such as ["/usr/local/bin/page-me"]'),
         ('kinds = "reboot"', "alerts.kinds must be a list such as [\"reboot\"], not 'reboot'"),
     ],
@@ -125,6 +130,11 @@ def test_what_is_kept_of_a_configuration_has_no_copy_of_the_secrets(place):
     assert kept.warnings == (
         f"kept, line 3: alerts.urls_file: {file} cannot be read: No such file or directory; correct the path, or its owner",
     )
+    file.write_text("hunter2\n")
+    file.chmod(0o600)
+    assert config.load_input(loaded.given, place.environ, "kept").warnings == (
+        f"kept, line 3: alerts.urls_file: line 1 of {file} is not a URL such as ntfy://topic (not shown)",
+    )
 
 
 def test_what_is_odd_is_a_warning(place, monkeypatch):
@@ -144,8 +154,12 @@ def test_what_is_odd_is_a_warning(place, monkeypatch):
             "line, to a file of mode 0600 and name it as urls_file"
         ),
     )
-    place.file.chmod(0o600)
-    assert len(place.load(text).warnings) == 2
+    for mode in (0o600, 0o640, 0o601):
+        place.file.chmod(mode)
+        assert not any("are secrets" in sentence for sentence in place.load(text).warnings)
+    given = place.load(text).given
+    place.file.unlink()
+    assert not any("are secrets" in sentence for sentence in config.load_input(given, place.environ, "kept").warnings)
 
 
 def test_urls_are_shown_nowhere(place):
@@ -155,6 +169,14 @@ def test_urls_are_shown_nowhere(place):
     assert "hunter2" not in json.dumps(shown) + repr(loaded) + repr(loaded.settings)
     places = {key: str(origin) for key, _, origin in config.explain(loaded)}
     assert (places["alerts.urls"], places["alerts.kinds"]) == (f"{place.file}:3", "default")
+
+
+def test_each_list_is_shown_once_with_its_place(place):
+    text = f'{PROGRAM}[alerts]\ncommand = ["/bin/true", "x"]\nkinds = ["reboot", "fatal", "reboot"]\n'
+    rows = {key: (value, str(origin)) for key, value, origin in config.explain(place.load(text))}
+    assert [rows[f"alerts.{key}"] for key in ("urls", "command", "kinds")] == [
+        ([], "default"), (["/bin/true", "x"], f"{place.file}:3"), (["reboot", "fatal"], f"{place.file}:4"),
+    ]  # fmt: skip
 
 
 def test_a_change_of_urls_is_told_by_its_key(place):
@@ -167,6 +189,12 @@ def test_a_file_that_is_wrong_elsewhere_still_says_whom_to_tell(place):
     place.file.write_text(f'[zzz]\n[daemon]\nstate_dir = 5\n[alerts]\nurls = ["{SECRET}"]\ntimeout_s = "soon"\n')
     found = config.alerts_alone(str(place.file), {})
     assert (found.urls, found.timeout_s) == ((SECRET,), AlertSettings().timeout_s)
+    bad = (
+        'urls = ["ntfy://x", 5]\ncommand = 5\nkinds = 7\nreport_at = "8:00"\nmin_severity = "grave"\n'
+        "at_most_per_h = 7\ntimeout_s = 0\nkeep_days = 3\nzzz = 1\n"
+    )
+    place.file.write_text(f"[alerts]\n{bad}")
+    assert config.alerts_alone(str(place.file), {}) == AlertSettings(("ntfy://x",), at_most_per_h=7, keep_days=3)
     place.file.write_text("[alerts\n")
     with pytest.raises(config.ConfigError):
         config.alerts_alone(str(place.file), {})

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from config_kit import Place
+from tools import MEMORY_DIR
 
 from supervisor import config
 from supervisor.config import Changes
@@ -49,6 +50,16 @@ def place(tmp_path: Path) -> Place:
         ("slots = 2", "slots = 2\n[daemon]\nlog_backups = 1", Changes(settings=("daemon.log_backups",))),
         ("slots = 2", "slots = 2\n[daemon]\nlog_level = 'debug'", Changes(restart=("daemon.log_level",))),
         ("x]", "y]", Changes(added=("y",), removed=("x",))),
+        (
+            "slots = 2",
+            "slots = 2\n[cgroups]\nuse = false\nparent = '/x'\npids_max = 99\n[gate]\npoll_s = 9",
+            Changes(settings=("gate.poll_s", "cgroups.pids_max"), restart=("cgroups.use", "cgroups.parent")),
+        ),
+        (
+            "[program.Pong]\n[program.Qbert]",
+            "[program.Breakout]\n[program.Alien]\n[program.Pong]\n[program.Qbert]",
+            Changes(added=("Alien", "Breakout")),
+        ),
     ],
 )
 def test_only_what_changed(place: Place, old: str, new: str, changes: Changes) -> None:
@@ -90,6 +101,28 @@ def test_a_running_daemon_keeps_its_directories(place: Place) -> None:
     assert (taken.level, taken.programs) == (new.level, new.programs)
 
 
+def test_what_a_running_daemon_takes_of_a_new_configuration(place: Place) -> None:
+    running = place.settings(BASE)
+    text = BASE.replace(
+        "slots = 2",
+        "slots = 1\n[cgroups]\nuse = false\nparent = '/x'\npids_max = 99\n[daemon]\nlog_backups = 0\nlog_max_bytes = 5000\n"
+        "log_level = 'debug'\n[stall]\nfloor_s = 60",
+    )
+    new = place.settings(text, runtime_dir=f"{MEMORY_DIR}/xl-other")
+    assert config.diff(running, new).restart == ("daemon.runtime_dir", "daemon.log_level", "cgroups.use", "cgroups.parent")
+    assert config.applicable(running, new) == replace(
+        new, paths=running.paths, daemon=replace(running.daemon, log_backups=0, log_max_bytes=5000),
+        cgroups=replace(running.cgroups, pids_max=99),
+    )  # fmt: skip
+
+
+def test_a_section_is_named_once(place: Place) -> None:
+    text = BASE.replace("slots = 2", "slots = 1\n[stall]\nfloor_s = 60\nfactor = 9\n[gate]\npoll_s = 9")
+    changes = config.diff(place.settings(BASE), place.settings(text))
+    assert changes.settings == ("level.slots", "stall.floor_s", "stall.factor", "gate.poll_s")
+    assert changes.sections == ("[level]", "[stall]", "[gate]")
+
+
 @pytest.mark.parametrize("swap", [False, True])
 def test_a_running_daemon_keeps_the_kind_of_its_launcher(place: Place, *, swap: bool) -> None:
     """With processes it would take itself for a cluster's, and leave them behind at SIGTERM; with jobs it would end them."""
@@ -112,6 +145,18 @@ def test_a_running_daemon_keeps_the_kind_of_its_launcher(place: Place, *, swap: 
         (
             "[level]\nname = 'tiny'\nslots = 1\nnum_envs = 1\nbatch_size = 8\n[program.Catch]\n[program.Pong]\n",
             "config OK: 2 programs, level tiny: 1 slot x 1 environment, batch 8",
+        ),
+        (
+            "[load]\nmode = 'fixed'\n[levels.a]\n[levels.b]\nslots = 3\n[program.Pong]\n",
+            "config OK: 1 program, level a: 2 slots x 32 environments, batch 512",
+        ),
+        (
+            "[levels.a]\n[levels.b]\nslots = 3\n[program.Pong]\n",
+            "config OK: 1 program, level a: 2 slots x 32 environments, batch 512; climbs 2 levels up to b",
+        ),
+        (
+            "[levels.a]\n[program.Pong]\n",
+            "config OK: 1 program, level a: 2 slots x 32 environments, batch 512; there is no level to climb to",
         ),
     ],
 )

@@ -229,6 +229,31 @@ def test_one_that_this_user_cannot_write() -> None:
         assert error.endswith("; change its mode or choose another with --state-dir")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of others")
+@pytest.mark.parametrize(("mode", "usable"), [(0o700, True), (0o500, False), (0o600, False), (0o300, False)])
+def test_root_judges_by_what_the_owner_may_do(mode: int, usable: bool) -> None:  # noqa: FBT001  of a table
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        os.chmod(directory, 0o755)
+        state = Path(directory, "state")
+        state.mkdir(mode=mode)
+        os.chown(state, NOBODY, -1)
+        paths, origin = Paths(str(state), f"{MEMORY_DIR}/xl-test"), Origin("flag", "--state-dir")
+        assert directories.user_of(paths) == NOBODY
+        assert directories.user_of(Paths(f"{state}/none", "/r")) == 0
+        validation = Validation(source.read(None))
+        directories.check(validation, paths, origin, Origin("default"), [], NOBODY)
+        refused = f"flag --state-dir: daemon.state_dir: {state} is read-only for nobody; change its mode or choose another"
+        assert validation.errors == ([] if usable else [f"{refused} with --state-dir"])
+
+
+def test_a_runtime_directory_that_nobody_can_look_at_is_not_trusted(place: Place) -> None:
+    long = f"{place.directory}/{'x' * 256}"
+    assert place.errors(PONG, runtime_dir=long)[0] == (
+        f"flag --runtime-dir: daemon.runtime_dir: {long} is not safe: {long} cannot be read: File name too long, "
+        "and the daemon trusts the files in it; remove that permission (chmod go-w), or choose another place with --runtime-dir"
+    )
+
+
 def test_a_read_only_file_system(place: Place) -> None:
     disk = place.directory / "disk"
     disk.mkdir()
@@ -250,8 +275,11 @@ def test_a_full_disk_is_refused_for_a_new_state_and_a_warning_for_an_old_one(pla
     assert told(place, *prefix) == full
     old = ("sh", "-c", f'mkdir "{disk}/state" && echo > "{disk}/state/journal.sqlite" && exec "$@"', "sh")
     assert told(place, *prefix, *old) == f"warning: {full.replace('8 MiB', '7 MiB')}", "there are trainings to look after"
-    assert told(place, *mounted("size=80m", disk)) == ""
-    assert "no inode is free" in told(place, *mounted("size=80m,nr_inodes=1", disk))
+    assert told(place, *mounted("size=64m", disk)) == "", "just enough"
+    assert told(place, *mounted("size=65532k", disk)) == full.replace("8 MiB", "63 MiB")
+    no_inode = full.replace("only 8 MiB are free", "no inode is free")
+    assert told(place, *mounted("size=80m,nr_inodes=1", disk)) == no_inode
+    assert told(place, *mounted("size=80m,nr_inodes=0", disk)) == "", "a file system that counts none"
 
 
 @pytest.mark.parametrize(

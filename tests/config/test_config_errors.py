@@ -8,6 +8,7 @@ import pytest
 from config_kit import Place, plain_id
 
 from supervisor import config
+from supervisor.config.validation import Origin, Source, Validation, label
 
 PONG = "[program.Pong]\n"
 X = '[program.x]\ncommand = "sleep 1"\n'
@@ -77,6 +78,14 @@ MISTAKES = {
     PONG + "[level]\nname = 'two words'\n": (
         "FILE, line 3: level.name must be one word of up to 32 letters, digits, _ . -"
     ),
+    PONG + f"[level]\nname = '{'x' * 33}'\n": (
+        "FILE, line 3: level.name must be one word of up to 32 letters, digits, _ . -"
+    ),
+    PONG + "[level]\nname = ''\n": "FILE, line 3: level.name must be one word of up to 32 letters, digits, _ . -",
+    PONG + "[level]\nname = 'caf\u00e9'\n": "FILE, line 3: level.name must be one word of up to 32 letters, digits, _ . -",
+    PONG + f"[level]\nslots = {2**63}\n": "FILE, line 3: level.slots does not fit into 64 bits; write a smaller number",
+    PONG + f"[level]\nslots = {2**63 - 1}\n": "FILE, line 3: level.slots must be at most 1024, not 9223372036854775807",
+    PONG + "[training]\nzzz = 1\n": "FILE, line 3: training.zzz is not a setting; docs/config.md lists them all",
     PONG + "[stall]\nfloor_s = 0\n": "FILE, line 3: stall.floor_s must be more than 0",
     PONG + "[stall]\nfloor_s = -1\n": "FILE, line 3: stall.floor_s must be at least 0, not -1.0",
     PONG + "[stall]\nfloor_s = inf\n": "FILE, line 3: stall.floor_s must be finite, not inf",
@@ -318,6 +327,15 @@ def test_what_the_file_says_is_checked_even_if_a_flag_overrides_it(place: Place)
     assert place.errors(PONG + "[level]\nslots = 0\n", slots="2") == ["FILE, line 3: level.slots must be at least 1, not 0"]
 
 
+def test_what_is_just_right(place: Place) -> None:
+    text = (
+        f"[level]\nname = '{'a' * 30}_-'\nslots = 1024\nthreads = 1\n[stall]\nslow_ratio = 1\nfloor_s = 31_622_400\n"
+        "[checkpoint]\nmin_s = 300\nmax_s = 300\n[restart]\nfirst_delay_s = 0\n[program.Pong]\ngroup = 'g.1'\n"
+    )
+    assert place.errors(text) == []
+    assert place.errors("[level]\nname = '3.x'\n" + PONG) == []
+
+
 def test_all_at_once(place: Place) -> None:
     text = (
         "[progam.x]\n[level]\nslots = 0\nbatch_size = 33\n[training]\nlr = 'x'\n[program.Pongg]\n[program.Qbert]\nlrr = 1\n"
@@ -331,6 +349,59 @@ def test_all_at_once(place: Place) -> None:
     for part in wanted:
         assert sum(part in error for error in errors) == 1, part
     assert len(errors) == len(wanted), "one wrong default of two games is one mistake"
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (f"'{'x' * 78}'", f"'{'x' * 78}'"),
+        (f"'{'x' * 79}'", f"'{'x' * 75} ..."),
+        (f"{list(range(8))}", "[0, 1, 2, 3, 4, 5, 6, 7]"),
+        (f"{list(range(9))}", "[0, 1, 2, 3, 4, 5, 6, 7, ...]"),
+        ("[[1, { a = 2 }], true]", "[[1, a table], True]"),
+        (f"[{-(2**63)}, {2**63 - 1}]", "[a number of more than 64 bits, 9223372036854775807]"),
+        (f"['{'x' * 90}']", f"['{'x' * 74} ..."),
+    ],
+    ids=range(7),
+)
+def test_how_a_value_is_shown(place: Place, value: str, told: str) -> None:
+    assert place.errors(f"{X}env = {value}\n") == [
+        f'FILE, line 3: program.x.env must be a table of strings, {{ NAME = "value" }}, not {told}'
+    ]
+
+
+def test_a_sentence_has_at_most_600_characters() -> None:
+    for length, told in ((600, "x" * 600), (601, "x" * 596 + " ...")):
+        validation = Validation(Source("", None, {}, {}))
+        validation.add("x" * length)
+        validation.warn(Origin("flag"), "x" * (length - len("flag : ")))
+        assert validation.errors == [told]
+        assert validation.warnings == [f"flag : {told[7:]}"]
+        validation.add("x" * length)
+        validation.warn(Origin("flag"), "x" * (length - len("flag : ")))
+        assert (len(validation.errors), len(validation.warnings)) == (1, 1), "each is told once"
+
+
+@pytest.mark.parametrize(
+    ("origin", "text", "place_of"),
+    [
+        (Origin("default"), "default", "default"),
+        (Origin("default", "level.slots"), "default of level.slots", "default of level.slots"),
+        (Origin("file", "a.toml"), "a.toml", "a.toml"),
+        (Origin("file", "a.toml", 7), "a.toml:7", "a.toml, line 7"),
+        (Origin("environment", "RL_LR"), "environment RL_LR", "environment variable RL_LR"),
+        (Origin("flag", "--slots"), "flag --slots", "flag --slots"),
+        (Origin("derived", "cores / slots"), "cores / slots", "cores / slots"),
+    ],
+)
+def test_how_an_origin_is_named(origin: Origin, text: str, place_of: str) -> None:
+    assert (str(origin), origin.place) == (text, place_of)
+
+
+def test_an_odd_key_is_quoted_and_short() -> None:
+    assert label("program", "a b", "x" * 64) == f'program."a b".{"x" * 64}'
+    assert label("x" * 65) == f'"{"x" * 65}"'
+    assert label("x" * 90) == f'"{"x" * 75} ...'
 
 
 def test_a_long_value_makes_no_long_sentence(place: Place) -> None:
@@ -355,10 +426,15 @@ def test_files_that_are_none(place: Place) -> None:
     directory = str(place.directory)
     assert refused(directory) == [f"{directory}: cannot be read: Is a directory; name another file with -c"]
     assert refused("a\0b") == ["'a\\x00b': cannot be read: embedded null byte; name another file with -c"]
+    (place.directory / "large").write_text(f"[program.Pong]\n#{'x' * ((1 << 20) - 17)}\n")
+    assert place.directory.joinpath("large").stat().st_size == 1 << 20
+    assert config.load(str(place.directory / "large"), place.environ).settings.programs
     assert refused("/dev/zero") == ["/dev/zero: is larger than 1 MiB and no configuration; name another file with -c"]
 
 
 def test_a_file_that_is_no_text(place: Place) -> None:
+    place.file.write_bytes(b"\xff")
+    assert refused(str(place.file)) == [f"{place.file}, line 1: is not UTF-8 text; save the file as UTF-8"]
     place.file.write_bytes(b"[program.Pong]\nx = '\xff'\n")
     assert refused(str(place.file)) == [f"{place.file}, line 2: is not UTF-8 text; save the file as UTF-8"]
 

@@ -59,7 +59,7 @@ def test_what_is_not_encrypted_is_said(place, listen):
 
 
 @pytest.mark.parametrize(
-    "listen", ["9001", ":9001", "localhost:9001", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:²", "::1:80", "[127.0.0.1]:80", "[::1]"]
+    "listen", ["9001", ":9001", "localhost:9001", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:²", "::1:80", "[127.0.0.1]:80", "[::1]", "[::1:80", "::1]:80", "127.0.0.1:+80", ":80:"]
 )  # fmt: skip
 def test_what_is_no_address(place, listen):
     with_password(place)
@@ -94,6 +94,23 @@ def test_a_password_that_cannot_be_used_is_not_shown(place, text, mode, says):
 def test_a_password_of_twelve_characters_is_long_enough(place):
     with_password(place, "hunter2hunte\n")
     assert place.settings(http(password_file="password")).http.password == "hunter2hunte"
+
+
+def test_line_ends_alone_are_no_part_of_a_password(place):
+    with_password(place, " two words here \r\n\n")
+    assert place.settings(http(password_file="password")).http.password == " two words here "
+
+
+def test_a_password_file_without_a_port_is_only_noted(place):
+    assert place.settings(http("", password_file="none")).http == HttpSettings(password_file=f"{place.directory}/none")
+
+
+@pytest.mark.parametrize("user", ["", "a:b", "a\\u0007"])
+def test_what_is_no_user(place, user):
+    with_password(place)
+    assert place.errors(http(user=user, password_file="password")) == [
+        "FILE, line 4: http.user must be a name without a colon"
+    ]
 
 
 def test_other_mistakes(place):

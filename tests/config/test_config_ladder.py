@@ -160,10 +160,13 @@ def test_how_much_memory_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert usable_memory_mb(limit) == whole
     limit.write_text("5000000\n")
     assert usable_memory_mb(limit) == 5
+    limit.write_text("1" + "0" * 30)
+    assert usable_memory_mb(limit) == whole, "a limit beyond what there is"
     monkeypatch.setattr(cores.os, "sysconf", lambda name: 2_000_000 if "PHYS" in name else 4096)
     assert usable_memory_mb(tmp_path / "none") == 8192
-    monkeypatch.setattr(cores.os, "sysconf", lambda name: -1 if "PHYS" in name else 4096)
-    assert usable_memory_mb(limit) is None
+    for pages in (-1, 0):
+        monkeypatch.setattr(cores.os, "sysconf", lambda name, pages=pages: pages if "PHYS" in name else 4096)
+        assert usable_memory_mb(limit) is None
 
 
 @pytest.mark.parametrize(

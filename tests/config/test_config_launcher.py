@@ -87,7 +87,10 @@ def test_without_the_section_no_page_names_its_keys(tmp_path):
         ),
         (
             "signal_lead_s = 20000",
-            "line 6: launcher.signal_lead_s, 20000, is more than launcher.time_limit_s, 14400; lower the first or raise the second",
+            [
+                "line 6: launcher.signal_lead_s, 20000, is more than launcher.time_limit_s, 14400; lower the first or raise the second",
+                "line 6: launcher.signal_lead_s, 20000, leaves less than half of launcher.time_limit_s, 14400, for training; lower the first or raise the second",
+            ],
         ),
         ("time_limit_s = 5", "line 6: launcher.time_limit_s must be at least 60, not 5.0"),
         ('options = "--time=3"', "line 6: launcher.options: --time is set by extralife itself; leave it out"),
@@ -107,6 +110,15 @@ def test_without_the_section_no_page_names_its_keys(tmp_path):
             'options = "--partition=x"',
             "line 6: launcher.options: --partition is set by extralife itself; set launcher.partition",
         ),
+        (
+            'options = "--gpus=2"',
+            "line 6: launcher.options: --gpus is set by extralife itself; set launcher.gpus",
+        ),
+        ('options = "--job-name=x"', "line 6: launcher.options: --job-name is set by extralife itself; leave it out"),
+        (
+            "options = '--x y'",
+            "line 6: launcher.options must have one option of sbatch a line, as --NAME=VALUE, not '--x y'",
+        ),
         ('options = "-p x"', "line 6: launcher.options must have one option of sbatch a line, as --NAME=VALUE, not '-p x'"),
         (
             "options = \"--comment='x y'\"",
@@ -118,7 +130,7 @@ def test_without_the_section_no_page_names_its_keys(tmp_path):
 )
 def test_each_mistake_is_one_sentence_with_its_line(tmp_path, line, told):
     kind = "" if line.startswith("kind") else 'kind = "slurm"\n'
-    assert told in errors(tmp_path, f"[launcher]\n{kind}{line}")
+    assert errors(tmp_path, f"[launcher]\n{kind}{line}") == ([told] if isinstance(told, str) else told)
 
 
 def test_a_daemon_without_a_cluster_imports_nothing_of_one():
@@ -296,6 +308,12 @@ def test_a_limit_on_progress_is_longer_than_the_way_of_a_beat(tmp_path):
     assert load(tmp_path, '[launcher]\nkind = "slurm"\n', "[program.Pong]\nstall_timeout_s = 10\n").settings.launcher.remote
     assert load(tmp_path, "[stall]\nfloor_s = 2\n").settings.stall.floor_s == 2
     assert load(tmp_path, text.replace("= 2", "= 10")).settings.stall.floor_s == 10
+    assert errors(tmp_path, '[launcher]\nkind = "slurm"\n', "[program.Pong]\nstall_timeout_s = 0\n") == [
+        "line 8: program.Pong.stall_timeout_s must be more than 0"
+    ], "one mistake is told once"
+    assert errors(tmp_path, '[launcher]\nkind = "slurm"\n', '[program.Pong]\nstall_timeout_s = "9"\n') == [
+        "line 8: program.Pong.stall_timeout_s must be a number, not '9'"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -313,6 +331,14 @@ def test_a_limit_on_progress_is_longer_than_the_way_of_a_beat(tmp_path):
         (
             "gpu = 0",
             "line 8: program.mine.gpu: Slurm chooses the GPUs of a job; set launcher.gpus or launcher.gres, and remove it",
+        ),
+        (
+            "min_free_mb = 0",
+            "line 8: program.mine.min_free_mb: no job waits for the memory of this host's GPUs; remove it",
+        ),
+        (
+            "gate_poll_s = 1",
+            "line 8: program.mine.gate_poll_s: no job waits for the memory of this host's GPUs; remove it",
         ),
         (
             "min_free_mb = 4000",
@@ -346,10 +372,10 @@ def test_what_is_switched_off_and_a_section_that_is_none_are_no_further_mistakes
 
 
 def test_the_end_of_the_daemons_host_ends_no_job(tmp_path):
-    found = errors(tmp_path, '[launcher]\nkind = "slurm"\n[notice]\nevery_s = 2.0')
-    assert [sentence.partition(": ")[2] for sentence in found] == [
-        "[notice] is about the end of this host, which ends no job; remove it"
+    assert errors(tmp_path, '[launcher]\nkind = "slurm"\n[notice]\nevery_s = 2.0') == [
+        "line 6: [notice] is about the end of this host, which ends no job; remove it"
     ]
+    assert load(tmp_path, '[launcher]\nkind = "local"\n[notice]\nevery_s = 2.0').settings.notice.every_s == 2.0
 
 
 def test_the_example_of_a_cluster_is_a_configuration(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 import subprocess
@@ -117,6 +118,31 @@ def test_level_training_program_rl(place: Place) -> None:
     assert loaded.settings.level.num_envs == 8, "what is shown is what runs"
     assert str(loaded.origins["program.Pong.lr"]) == "environment RL_LR"
     assert str(place.load(text).origins["program.Pong.num_envs"]) == f"{place.file}:2"
+
+
+def test_each_value_of_the_load_has_its_origin(place: Place) -> None:
+    text = "[levels.light]\nthreads = 3\n[levels.heavy]\nslots = 4\n[training]\nlr = 0.5\n[program.Pong]\n"
+    loaded = place.load(text, {"RL_BATCH_SIZE": "64"})
+    keys = ("batch_size", "num_envs", "threads", "lr", "gamma")
+    found = {key: (loaded.values[f"program.Pong.{key}"], str(loaded.origins[f"program.Pong.{key}"])) for key in keys}
+    assert found == {
+        "batch_size": (64, "environment RL_BATCH_SIZE"), "num_envs": (32, "default of levels.light.num_envs"),
+        "threads": (3, f"{place.file}:2"), "lr": (0.5, f"{place.file}:6"), "gamma": (0.99, "default"),
+    }  # fmt: skip
+    assert (loaded.values["load.mode"], str(loaded.origins["load.mode"])) == ("climb", "with [levels]")
+    rows = {key: (loaded.values[key], str(loaded.origins[key])) for key in loaded.values if key.startswith("levels.")}
+    assert rows == {
+        "levels.light.slots": (2, "default"), "levels.light.num_envs": (32, "default"),
+        "levels.light.batch_size": (64, "environment RL_BATCH_SIZE"), "levels.light.threads": (3, f"{place.file}:2"),
+        "levels.light.memory_mb": (None, "default"), "levels.heavy.slots": (4, f"{place.file}:4"),
+        "levels.heavy.num_envs": (32, "as in light"), "levels.heavy.batch_size": (64, "environment RL_BATCH_SIZE"),
+        "levels.heavy.threads": (3, "as in light"), "levels.heavy.memory_mb": (None, "as in light"),
+    }  # fmt: skip
+
+
+def test_auto_as_a_batch_of_every_program_is_no_batch_of_a_level(place: Place) -> None:
+    loaded = place.load("[program.Pong]\n", {"RL_BATCH_SIZE": "auto"})
+    assert (loaded.values["level.batch_size"], str(loaded.origins["level.batch_size"])) == (512, "default")
 
 
 def test_threads_follow_from_the_slots(place: Place) -> None:
@@ -388,6 +414,27 @@ def test_the_file_is_looked_for_in_order(place: Place, monkeypatch: pytest.Monke
     assert [spec.name for spec in loaded.settings.programs] == ["Qbert"]
 
 
+def test_a_path_is_absolute_and_a_home_needs_no_warning(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    del place.environ["EXTRALIFE_STATE_DIR"]
+    monkeypatch.setenv("HOME", str(place.directory))
+    loaded = place.load('[daemon]\nstate_dir = "~/a/.."\n[program.Pong]\n')
+    assert loaded.settings.paths == Paths(str(place.directory), f"{MEMORY_DIR}/xl-test", str(place.file))
+    assert (loaded.values["daemon.state_dir"], loaded.warnings) == (str(place.directory), ())
+    monkeypatch.chdir(place.directory)
+    by_flag = place.load("[program.Pong]\n", state_dir="here")
+    assert (by_flag.settings.paths.state_dir, by_flag.warnings) == (f"{place.directory}/here", ())
+
+
+def test_where_a_default_directory_comes_from(place: Place) -> None:
+    place.environ = {"HOME": str(place.directory), "XDG_RUNTIME_DIR": str(place.directory)}
+    loaded = place.load("[program.Pong]\n", {"RUNTIME_DIRECTORY": f"{MEMORY_DIR}/xl-test", "STATE_DIRECTORY": ""})
+    assert [str(loaded.origins[f"daemon.{key}"]) for key in ("state_dir", "runtime_dir")] == [
+        "default", "environment RUNTIME_DIRECTORY",
+    ]  # fmt: skip
+    paths = place.load("[program.Pong]\n", look=False).settings.paths
+    assert paths.runtime_dir == config.runtime_dir_for(paths.state_dir, place.environ)
+
+
 def test_none_of_it_loads_what_is_slow() -> None:
     script = "import sys, supervisor.config; print(*sys.modules)"
     done = subprocess.run(
@@ -425,6 +472,23 @@ def test_a_key_that_programs_of_all_kinds_have_comes_from_its_line(place: Place)
 
 
 # --- what is kept of a good one ----------------------------------------------------------------------------------------------
+
+
+def test_what_is_kept_is_what_was_given(place: Place) -> None:
+    text = "[program.Pong]\n"
+    others = {"RL_LR": "0.5", "OTHER": "1", "EXTRALIFE_SLOTS": "3", "EXTRALIFE_TOKEN": "x"}
+    given = place.load(text, others, log_level="debug", state_dir=None).given
+    environ = {key: place.environ[key] for key in ("EXTRALIFE_RUNTIME_DIR", "EXTRALIFE_STATE_DIR")}
+    assert given == ConfigInput(
+        str(place.file), text, environ | {"EXTRALIFE_SLOTS": "3", "RL_LR": "0.5"}, {"log_level": "debug"}
+    )
+    assert given.to_json() == json.dumps(dataclasses.asdict(given), sort_keys=True)
+    loaded = config.load_input(given, {"RL_LR": "0.25", "EXTRALIFE_SLOTS": "9", "CUDA_VISIBLE_DEVICES": "5"}, "kept")
+    (spec,) = loaded.settings.programs
+    assert (flags_of(spec)["--lr"], loaded.settings.level.slots, spec.visible) == ("0.5", 3, "5")
+    assert loaded.settings.daemon.log_level == "debug"
+    assert loaded.settings.paths == Paths(environ["EXTRALIFE_STATE_DIR"], environ["EXTRALIFE_RUNTIME_DIR"], str(place.file))
+    assert str(loaded.origins["program.Pong.game"]) == "kept:1"
 
 
 def test_the_input_comes_back_from_its_text() -> None:

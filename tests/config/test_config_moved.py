@@ -29,6 +29,26 @@ def test_only_the_places_change():
     assert moved(made, WANTED) == made, "asked again it changes nothing"
 
 
+def test_all_other_lines_stay_letter_by_letter():
+    text = TEXT.replace("\n[program", "\n[offsite] # off\nsftp_command = 'ssh'\n[program")
+    files = {"password_file": '/etc/"pw"', "env_file": "/etc/env"}
+    assert moved(text, here("/new", "/run/new", "s3:host/b", files)) == (
+        '# mine\n[daemon]\nstate_dir = "/new"\nruntime_dir = "/run/new"\nlog_level = "debug"\n'
+        '[offsite] # off\nrepository = "s3:host/b"\npassword_file = "/etc/\\"pw\\""\nenv_file = "/etc/env"\n'
+        "# sftp_command = 'ssh'\n[program.Pong]\nlr = 0.1  # good\n"
+    )
+    assert moved("[program.Pong]\n", here("/new", None, "/srv", {})) == (
+        '[program.Pong]\n\n[daemon]\nstate_dir = "/new"\n\n[offsite]\nrepository = "/srv"\n'
+    )
+
+
+def test_the_settings_that_name_places():
+    assert here("/s", "/r", "/srv", {"env_file": "/e"}, "ssh x") == {
+        ("daemon", "state_dir"): "/s", ("daemon", "runtime_dir"): "/r", ("offsite", "repository"): "/srv",
+        ("offsite", "sftp_command"): "ssh x", ("offsite", "env_file"): "/e",
+    }  # fmt: skip
+
+
 def test_a_section_that_is_there_gets_what_it_lacks():
     made = moved(
         '[offsite] # off\nevery_s = 60\n[daemon]\nstate_dir = "/old"\n', WANTED | {("daemon", "runtime_dir"): "/run/x"}
@@ -57,6 +77,7 @@ BY_HAND = (
     [
         ('daemon = { state_dir = "/old" }\n', BY_HAND),
         ('[daemon]\nstate_dir = """\n/old"""\n', BY_HAND),
+        ("daemon = 3\n", BY_HAND),
         ("[daemon", "it is not valid TOML: Expected ']' at the end of a table declaration (at end of document)"),
     ],
 )

@@ -28,6 +28,33 @@ def test_all_of_them(place: Place) -> None:
     assert spec.digest == place.program("mine", HEAD).digest, "it is looked at otherwise, and runs as it did"
 
 
+def test_the_borders_of_what_is_allowed(place: Place) -> None:
+    glob = "a/" * 15 + "*.pt"
+    keys = f"checkpoint_glob = '{glob}'\ncheckpoint_check = 'a'\n"
+    for given in (31_622_400, 31_622_400.0, 0.001):
+        spec = place.program("mine", f"{HEAD}{keys}checkpoint_check_timeout_s = {given}\n")
+        assert (spec.checkpoint_glob, spec.checkpoint_check_timeout_s) == (glob, float(given))
+    for wrong in ("31_622_401", "-1", "'5'"):
+        (error,) = place.errors(f"{HEAD}{keys}checkpoint_check_timeout_s = {wrong}\n")
+        shown = wrong.replace("_", "")
+        assert error == (
+            f"FILE, line 5: program.mine.checkpoint_check_timeout_s must be a number of seconds, more than 0, not {shown}"
+        )
+
+
+def test_each_key_that_has_no_effect_is_a_mistake_of_its_own(place: Place) -> None:
+    keys = {"checkpoint_step": "'s=(x)'", "checkpoint_check": "'a'", "checkpoint_check_timeout_s": "5"}
+    text = "".join(f"{key} = {value}\n" for key, value in keys.items())
+    alone = 'has no effect without checkpoint_glob; set it such as "checkpoints/*.pt", or remove this'
+    assert place.errors(HEAD + text) == [
+        f"FILE, line {line}: program.mine.{key}: {alone}" for line, key in enumerate(keys, 3)
+    ]
+    service = "a service has no checkpoints; remove it, or the kind"
+    assert place.errors(f"{HEAD}kind = 'service'\ncheckpoint_glob = 'a'\n{text}") == [
+        f"FILE, line {line}: program.mine.{key}: {service}" for line, key in enumerate(["checkpoint_glob", *keys], 4)
+    ]
+
+
 @pytest.mark.parametrize("glob", ["*.pt", "/data/*.pt", "a/**/b", "./ckpt", "checkpoint-*"])
 def test_patterns(place: Place, glob: str) -> None:
     spec = place.program("mine", f"{HEAD}checkpoint_glob = '{glob}'\ncheckpoint_check = ['a', 'b']\n")
@@ -104,6 +131,19 @@ def test_patterns(place: Place, glob: str) -> None:
             "checkpoint_glob = 'a'\ncheckpoint_check = 'a'\ncheckpoint_check_timeout_s = true",
             "checkpoint_check_timeout_s must be a number of seconds, more than 0, not True",
         ),
+        (
+            "checkpoint_glob = 'a'\ncheckpoint_check = ['', 'a']",
+            'checkpoint_check names no program; write it such as ["python", "check.py"]: the path is added at its end',
+        ),
+        (
+            "checkpoint_glob = 'a'\ncheckpoint_check = ' '",
+            'checkpoint_check names no program; write it such as ["python", "check.py"]: the path is added at its end',
+        ),
+        (
+            'checkpoint_glob = "a"\ncheckpoint_check = ["a", "b\\u0000"]',
+            "checkpoint_check must be a string or a list of strings, such as [\"python\", \"check.py\"], not ['a', 'b\\x00']",
+        ),
+        ("checkpoint_glob = 'a/../b'", "checkpoint_glob must not hold \"..\", as 'a/../b' does; begin it with / to name another directory"),
         ("kind = 'service'\ncheckpoint_glob = 'a'", "checkpoint_glob: a service has no checkpoints; remove it, or the kind"),
         ("checkpoint_globs = 'a'", "checkpoint_globs is not a setting; did you mean checkpoint_glob?"),
     ],
@@ -123,7 +163,10 @@ def test_a_built_in_game_has_its_own(place: Place) -> None:
 
 def test_config_shows_where_each_came_from(place: Place) -> None:
     loaded = place.load(f"{HEAD}checkpoint_glob = '*.pt'\n")
-    assert loaded.values["program.mine.checkpoint_glob"] == "*.pt"
+    assert {key: value for key, value in loaded.values.items() if ".checkpoint_" in key} == {
+        "program.mine.checkpoint_glob": "*.pt", "program.mine.checkpoint_step": "", "program.mine.checkpoint_check": [],
+        "program.mine.checkpoint_check_timeout_s": 60.0,
+    }  # fmt: skip
     assert str(loaded.origins["program.mine.checkpoint_glob"]).endswith("extralife.toml:3")
     assert loaded.values["program.mine.checkpoint_step"] == ""
     assert str(loaded.origins["program.mine.checkpoint_step"]) == "default"
