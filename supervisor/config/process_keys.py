@@ -99,5 +99,11 @@ def _check_reach(validation: Validation, spec: ProgramSpec) -> None:
     if spec.progress in (Progress.BEAT, Progress.NOTIFY):
         known = "auto, log, files and figures work"
         validation.refuse(spec.name, "progress", f'cannot be "{spec.progress}", because {whose}; {known}')
-    if spec.template is not None and "run_dir" in uses([*spec.argv, *dict(spec.env).values(), spec.directory]):
-        validation.refuse(spec.name, "command", f"cannot use {{run_dir}}, because {whose}; name a directory of its own")
+    run_dir = dict(spec.template.values)["run_dir"] if spec.template is not None else ""
+    used = {
+        "command": "run_dir" in uses(spec.argv),
+        "env": "run_dir" in uses(dict(spec.env).values()),
+        "directory": bool(run_dir) and Path(spec.directory or "/").is_relative_to(run_dir),  # it is filled in already
+    }
+    for key in (key for key, is_used in used.items() if is_used):
+        validation.refuse(spec.name, key, f"cannot use {{run_dir}}, because {whose}; name a directory of its own")

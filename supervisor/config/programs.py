@@ -423,10 +423,11 @@ def _command_program(validation: Validation, name: str, table: Mapping[str, Any]
         validation.note(
             label("program", name, key), value, validation.at("program", name, key) if key in table else Origin(DEFAULT)
         )
+    caps = {key: value for key, value in _caps(defaults.threads).items() if key not in defaults.environ}
+    spec = replace(spec, env=tuple(sorted(({"PYTHONUNBUFFERED": "1"} | caps | env).items())))
     spec = _digested(spec, body, made, used | given.keys())
     _warn(validation, spec, env, defaults.environ)
-    caps = {key: value for key, value in _caps(defaults.threads).items() if key not in defaults.environ}
-    return replace(spec, env=tuple(sorted(({"PYTHONUNBUFFERED": "1"} | caps | env).items())))
+    return spec
 
 
 def _constant_placeholders(name: str, table: Mapping[str, Any], defaults: Defaults) -> dict[str, str]:

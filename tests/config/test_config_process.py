@@ -56,6 +56,14 @@ def test_retries_alone_come_with_supervisors_second(place: Place) -> None:
     assert place.program("x", f"{PLAIN}start_retries = 3\n").start_s == 1.0
 
 
+def test_the_borders_of_what_is_allowed(place: Place) -> None:
+    spec = place.program("x", f'{PLAIN}umask = "0"\nlog_max_bytes = 4096\nstderr_log = "/tmp/../x.log"\nstart_retries = 0\n')
+    assert (spec.umask, spec.log_max_bytes, spec.stderr_log) == ("0", 4096, "/x.log")
+    assert (spec.start_retries, spec.start_s) == (0, 1.0)
+    assert place.program("x", f"{PLAIN}start_retries = 3\nstart_s = 7\n").start_s == 7.0
+    assert place.program("x", f'{PLAIN}redirect_stderr = false\nstderr_log = "Auto"\n').stderr_log == "AUTO"
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -65,6 +73,11 @@ def test_retries_alone_come_with_supervisors_second(place: Place) -> None:
         ('stderr_log = "/dev/stderr"', "program.x.stderr_log must be AUTO, NONE or the absolute path of a file, not '/dev/stderr'"),
         ('redirect_stderr = true\nstderr_log = "NONE"', "program.x.stderr_log has no effect with redirect_stderr = true; remove one of the two"),
         ("log_max_bytes = 5", "program.x.log_max_bytes must be 0 (never rotated) or at least 4096, not 5"),
+        ('umask = "00222"', "program.x.umask must be octal, a string such as \"022\", not '00222'"),
+        ('stdout_log = "/srv/"', "program.x.stdout_log must be AUTO, NONE or the absolute path of a file, not '/srv/'"),
+        ('stdout_log = "/proc/1/x"', "program.x.stdout_log must be AUTO, NONE or the absolute path of a file, not '/proc/1/x'"),
+        ("log_max_bytes = 1", "program.x.log_max_bytes must be 0 (never rotated) or at least 4096, not 1"),
+        ("log_max_bytes = 4095", "program.x.log_max_bytes must be 0 (never rotated) or at least 4096, not 4095"),
         ("start_retries = -1", "program.x.start_retries must be at least 0, not -1"),
         ("stdin = 1", "program.x.stdin must be true or false, not 1"),
         ("startsecs = 1", "program.x.startsecs is not a setting; did you mean start_s?"),
@@ -90,11 +103,23 @@ def test_what_another_user_cannot_do_is_refused(place: Place) -> None:
     assert place.errors('[program.x]\ncommand = ["a", "--out={run_dir}"]\nuser = "nobody"\n') == [
         f"FILE, line 2: program.x.command cannot use {{run_dir}}, {closed}; name a directory of its own"
     ]
+    assert place.errors(f'{PLAIN}user = "nobody"\nenv = {{ A = "{{run_dir}}" }}\ndirectory = "{{run_dir}}"\n') == [
+        f"FILE, line {line}: program.x.{key} cannot use {{run_dir}}, {closed}; name a directory of its own"
+        for key, line in (("env", 4), ("directory", 5))
+    ]
+    own = f'{PLAIN}user = "nobody"\ndirectory = "{place.directory}/state/programs/x2"\nenv = {{ A = "{{name}}" }}\n'
+    assert place.errors(own) == []
+    assert place.errors(f'{PLAIN}user = "nobody"\nprogress = "notify"\n') == [
+        f'FILE, line 4: program.x.progress cannot be "notify", {closed}; auto, log, files and figures work'
+    ]
+    assert place.errors(f'{PLAIN}user = "nobody"\nprogress = "log"\n') == []
     assert place.load(f'{PLAIN}user = "root"\nprogress = "beat"\n').settings.programs[0].user == "root"
 
 
 def test_what_may_come_right_is_a_warning(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     warnings = place.load(f'{PLAIN}stdout_log = "/no/where/x.log"\nuser = "no-such-user"\n').warnings
+    told = place.load(f'{PLAIN}stderr_log = "/no/where/x.log"\n').warnings
+    assert told == (f"{place.file}, line 3: program.x.stderr_log: the directory of /no/where/x.log does not exist (yet)",)
     assert warnings == (
         f"{place.file}, line 3: program.x.stdout_log: the directory of /no/where/x.log does not exist (yet)",
         f"{place.file}, line 4: program.x.user: this box has no user 'no-such-user'",
