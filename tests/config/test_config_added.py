@@ -110,7 +110,5 @@ def test_a_section_that_does_not_fit_to_the_file_is_left_out(place):
     path = add(place, "Qbert", "[program.Qbert]\n")
     loaded = place.load("program = { Pong = {} }\n")
     assert [spec.name for spec in loaded.settings.programs] == ["Pong"]
-    assert loaded.warnings == (
-        f"{path}: left out: Cannot declare ('program', 'Qbert') twice (at line 3, column 15); "
-        "add the program again with `supervisorctl run`",
-    )
+    why = "Cannot declare ('program', 'Qbert') twice (at line 3, column 15)"
+    assert loaded.warnings == (f"{path}: left out: {why}; add the program again with `supervisorctl run`",)

@@ -87,7 +87,7 @@ def test_all_mistakes_are_told_at_once_and_none_shows_a_secret(place):
     [
         ("urls = 5", 'alerts.urls must be a list of strings, such as ["ntfy://topic"]'),
         ("command = [1]", 'alerts.command must be a list such as ["/usr/local/bin/page-me"], not [1]'),
-        ('command = ["a\\u0000"]', 'alerts.command must be a list such as ["/usr/local/bin/page-me"], not [\'a\\x00\']'),
+        ('command = ["a\\u0000"]', "alerts.command must be a list such as [\"/usr/local/bin/page-me\"], not ['a\\x00']"),
         ("kinds = [1]", 'alerts.kinds must be a list such as ["reboot"], not [1]'),
         ('command = [""]', 'alerts.command names no program; write it such as ["/usr/local/bin/page-me"]'),
         ('kinds = "reboot"', "alerts.kinds must be a list such as [\"reboot\"], not 'reboot'"),

@@ -231,7 +231,7 @@ def test_one_that_this_user_cannot_write() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of others")
 @pytest.mark.parametrize(("mode", "usable"), [(0o700, True), (0o500, False), (0o600, False), (0o300, False)])
-def test_root_judges_by_what_the_owner_may_do(mode: int, usable: bool) -> None:  # noqa: FBT001  of a table
+def test_root_judges_by_what_the_owner_may_do(mode: int, usable: bool) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as directory:
         os.chmod(directory, 0o755)
         state = Path(directory, "state")
@@ -244,14 +244,6 @@ def test_root_judges_by_what_the_owner_may_do(mode: int, usable: bool) -> None: 
         directories.check(validation, paths, origin, Origin("default"), [], NOBODY)
         refused = f"flag --state-dir: daemon.state_dir: {state} is read-only for nobody; change its mode or choose another"
         assert validation.errors == ([] if usable else [f"{refused} with --state-dir"])
-
-
-def test_a_runtime_directory_that_nobody_can_look_at_is_not_trusted(place: Place) -> None:
-    long = f"{place.directory}/{'x' * 256}"
-    assert place.errors(PONG, runtime_dir=long)[0] == (
-        f"flag --runtime-dir: daemon.runtime_dir: {long} is not safe: {long} cannot be read: File name too long, "
-        "and the daemon trusts the files in it; remove that permission (chmod go-w), or choose another place with --runtime-dir"
-    )
 
 
 def test_a_read_only_file_system(place: Place) -> None:

@@ -64,6 +64,40 @@ def test_no_listing_shows_a_secret(place):
             "offsite.repository, 'stfp:host:/x', is no repository of restic; did you mean sftp?",
         ),
         (
+            'repository = "rest"\npassword_file = "password"',
+            ("offsite.repository, 'rest', is no repository of restic; it must be an absolute path, or begin with one of "
+            "local:, sftp:, rest:, s3:, swift:, b2:, azure:, gs:, rclone:"),
+        ),
+        (
+            'repository = "ftps://me:s3cret@h/"\npassword_file = "password"',
+            ("offsite.repository, 'ftps://me:***@h/', is no repository of restic; did you mean sftp?"),
+        ),
+        (
+            'repository = "/srv\\u0007"\npassword_file = "password"',
+            "offsite.repository has spaces at its ends or characters that cannot be printed; remove them",
+        ),
+        (
+            'repository = "/srv"\npassword_file = "password"\nenv_file = "none"',
+            "offsite.env_file: HERE/none cannot be read: No such file or directory; correct the path, or its owner",
+        ),
+        (
+            'repository = "/srv"\npassword_file = "/"',
+            "offsite.password_file: / cannot be read: Is a directory; correct the path, or its owner",
+        ),
+        (
+            'repository = "/srv"\npassword_file = "large"',
+            "offsite.password_file: HERE/large is not a text file with the repository's password; name another one",
+        ),
+        (
+            'repository = "/srv"\npassword_file = "password"\nenv_file = "large"',
+            "offsite.env_file: HERE/large is not a text file with one NAME=VALUE per line; name another one",
+        ),
+        (
+            'repository = "/srv"\npassword_file = "password"\ncheck = "sometimes"',
+            ('offsite.check must be "off", "hourly", "daily HH:MM" or "weekly DAY HH:MM" such as "weekly sun 03:30", '
+            "not 'sometimes'"),
+        ),
+        (
             'repository = "s3:"\npassword_file = "password"',
             "offsite.repository, 's3:', names no place; docs/offsite.md has examples",
         ),
@@ -108,8 +142,39 @@ def test_one_sentence_for_each_mistake(place, keys, told):
     write(place, "open", "hunter2", mode=0o644)
     write(place, "bad", "s3cret\n")
     write(place, "ours", "B2_ACCOUNT_ID=1\nRESTIC_PASSWORD=s3cret\n")
+    write(place, "large", "x" * ((1 << 16) + 1))
     (sentence,) = place.errors(f"{PROGRAM}[offsite]\n{keys}\n")
     assert sentence.partition(": ")[2].replace(str(place.directory), "HERE") == told
+
+
+def test_the_place_of_a_mistake(place):
+    write(place, "ours", " # mine\n\nLD_PRELOAD=/x\nPATHS=1\n1A=2\n_a=\n")
+    keys = 'repository = "/srv"\nforget = "x"\npassword_file = "none"\nenv_file = "ours"\nsftp_command = "ssh"\n'
+    places = [sentence.partition(":")[0] for sentence in place.errors(f"{PROGRAM}[offsite]\n{keys}")]
+    assert places == [f"FILE, line {line}" for line in (4, 7, 5, 6, 6)]
+    assert place.errors(f'{PROGRAM}[offsite]\nrepository = "/srv"\nkeep_last = 0\n') == [
+        "FILE, line 2: offsite.password_file is missing; name the file with the repository's password"
+    ]
+
+
+@pytest.mark.parametrize("kept", ["last", "hourly", "daily", "weekly", "monthly"])
+def test_one_kind_of_copy_that_stays_is_enough(place, kept):
+    keys = "".join(f"keep_{each} = {int(each == kept)}\n" for each in ("last", "hourly", "daily", "weekly", "monthly"))
+    found = place.settings(f'{PROGRAM}[offsite]\nrepository = "/srv"\npassword_file = "password"\n{keys}').offsite
+    assert getattr(found, f"keep_{kept}") == 1
+
+
+@pytest.mark.parametrize("repository", ["/srv", "local:x", "sftp:h:/x", "rest:https://h/", "rclone:r:x"])
+def test_repositories(place, repository):
+    way = 'sftp_command = "ssh x -s sftp"\n' if repository.startswith("sftp") else ""
+    loaded = place.load(f'{PROGRAM}[offsite]\nrepository = "{repository}"\npassword_file = "password"\n{way}')
+    assert (loaded.settings.offsite.repository, str(loaded.origins["offsite.repository"])) == (repository, f"{place.file}:3")
+    assert loaded.settings.offsite.env_file == ""
+
+
+def test_a_password_may_be_just_as_large_as_the_limit(place):
+    write(place, "password", "x" * (1 << 16))
+    assert place.errors(f'{PROGRAM}[offsite]\nrepository = "/srv"\npassword_file = "password"\n') == []
 
 
 def test_a_password_on_a_disk_that_is_not_mounted_does_not_refuse_a_start(place):
@@ -127,7 +192,10 @@ def test_a_client_need_not_read_the_password(place):
 
 def test_a_box_without_restic_is_told_the_package(place, monkeypatch):
     monkeypatch.setenv("PATH", str(place.directory))
-    loaded = place.load(f'{PROGRAM}[offsite]\nrepository = "/srv"\npassword_file = "password"\n')
+    text = f'{PROGRAM}[offsite]\nrepository = "/srv"\npassword_file = "password"\n'
+    loaded = place.load(text)
+    write(place, "restic", "", mode=0o700)
+    assert place.load(text).warnings == ()
     assert loaded.warnings == (
         f"{place.file}, line 2: restic is not installed: apt-get install restic; until then nothing is copied off this box",
     )

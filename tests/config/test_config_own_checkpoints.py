@@ -143,7 +143,10 @@ def test_patterns(place: Place, glob: str) -> None:
             'checkpoint_glob = "a"\ncheckpoint_check = ["a", "b\\u0000"]',
             "checkpoint_check must be a string or a list of strings, such as [\"python\", \"check.py\"], not ['a', 'b\\x00']",
         ),
-        ("checkpoint_glob = 'a/../b'", "checkpoint_glob must not hold \"..\", as 'a/../b' does; begin it with / to name another directory"),
+        (
+            "checkpoint_glob = 'a/../b'",
+            "checkpoint_glob must not hold \"..\", as 'a/../b' does; begin it with / to name another directory",
+        ),
         ("kind = 'service'\ncheckpoint_glob = 'a'", "checkpoint_glob: a service has no checkpoints; remove it, or the kind"),
         ("checkpoint_globs = 'a'", "checkpoint_globs is not a setting; did you mean checkpoint_glob?"),
     ],

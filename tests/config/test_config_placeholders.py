@@ -7,6 +7,7 @@ import pytest
 from config_kit import Place, plain_id
 
 from supervisor.adapters.process.processes import filled_in
+from supervisor.config import scripts
 from supervisor.model.settings import ProgramSpec
 from supervisor.policy.worker.placeholders import for_attempt
 
@@ -154,10 +155,28 @@ def test_a_group_of_words_vanishes_when_its_placeholder_is_empty(place):
     assert started(spec, "/c").argv == ("t", "--resume", "/c", "-v")
 
 
+def test_a_box_without_bash_has_another_shell(place, monkeypatch):
+    text = "[program.it]\ncommand = 'a | b'\nshell = true\n"
+    monkeypatch.setattr(scripts, "_BASH", str(place.directory / "bash"))
+    assert place.program("it", text).argv == ("/bin/sh", "-c", "a | b")
+    (place.directory / "bash").touch()
+    assert place.program("it", text).argv == (f"{place.directory}/bash", "-o", "pipefail", "-c", "a | b")
+
+
 def test_a_shell_reads_one_string(place):
     spec = place.program("it", "[program.it]\ncommand = 'python t.py {num_envs} 2>&1 | tee $HOME/log'\nshell = true\n")
     assert started(spec).argv[-1] == "python t.py 32 2>&1 | tee $HOME/log"
     assert started(spec).argv[:-1] in (("/bin/bash", "-o", "pipefail", "-c"), ("/bin/sh", "-c"))
+
+
+def test_a_word_that_vanishes_needs_no_option_before_it(place):
+    spec = place.program("it", '[program.it]\ncommand = ["t", "x", "{resume}", "--r={resume}"]\n')
+    assert [started(spec).argv, started(spec, "/c").argv] == [("t", "x"), ("t", "x", "/c", "--r=/c")]
+
+
+def test_a_fallback_that_is_smaller_is_not_odd(place):
+    loaded = place.load('[program.it]\ncommand = "sleep {batch_size}"\nbatch_size = 8\nfallback_batch = 7\n')
+    assert (loaded.warnings, loaded.settings.programs[0].fallback_batch) == ((), 7)
 
 
 def test_the_values_are_shown_with_their_origin(place):
@@ -230,6 +249,39 @@ MISTAKES = {
         f'FILE, line 3: {IT}.batch_size = "auto" is for built-in games; write a number, or leave it to the level'
     ),
     'command = "t {num_envs}"\nnum_envs = 0': f"FILE, line 3: {IT}.num_envs must be at least 1, not 0",
+    'command = "t"\nlevel_values = ["zzz"]': (
+        f"FILE, line 3: {IT}.level_values: 'zzz' is no value of a level; there are num_envs, batch_size, threads, level"
+    ),
+    'command = "t"\nlevel_values = [4]': (
+        f'FILE, line 3: {IT}.level_values must be a list such as ["num_envs", "batch_size"], not [4]'
+    ),
+    'command = "t"\nkind = "service"\nlevel_values = ["threads"]': (
+        f"FILE, line 1: {IT}: {{threads}} is a value of the level, and a service has none; write the value itself"
+    ),
+    'command = ""': f'{C} names no program; write it such as ["python", "train.py"], without NUL characters',
+    'command = "\'\' x"': f'{C} names no program; write it such as ["python", "train.py"], without NUL characters',
+    'command = ["", "x"]': f'{C} names no program; write it such as ["python", "train.py"], without NUL characters',
+    'command = "a\\u0000b"\nshell = true': (
+        f'{C} names no program; write it such as ["python", "train.py"], without NUL characters'
+    ),
+    "command = 4": f'{C} must be a string or a list of strings, such as ["python", "train.py"], not 4',
+    'command = "a | b | c | d | e | f"': (
+        f"{C} holds | | | | |, which is for a shell, and no shell reads it: set shell = true, or quote what is meant as an argument"
+    ),
+    'command = ["t", "-r", "{resume}"]': (
+        f'{C} leaves -r alone at a first start, when {{resume}} is empty; write "-r={{resume}}", which is '
+        'removed completely, or ["-r", "{resume}"] as a list in the list'
+    ),
+    'command = ["t", ["--resume", "{resum}"]]': (
+        f"{C} cannot be filled in: {{resum}} is no placeholder; did you mean {{resume}}? {{{{ and }}}} are braces that stay"
+    ),
+    'command = "t {game}"\ngame = ""': (
+        f"FILE, line 3: {IT}.game must be a word for {{game}}, such as \"Pong\" or \"ALE/Pong-v5\", not ''"
+    ),
+    'command = "t {game}"\ngame = 4': (
+        f'FILE, line 3: {IT}.game must be a word for {{game}}, such as "Pong" or "ALE/Pong-v5", not 4'
+    ),
+    'command = "t {seed}"\nseed = -1': f"FILE, line 3: {IT}.seed must be at least 0, not -1",
     'command = "t {game}"\ngame = "a b"': (
         f"FILE, line 3: {IT}.game must be a word for {{game}}, such as \"Pong\" or \"ALE/Pong-v5\", not 'a b'"
     ),
@@ -259,6 +311,15 @@ WARNINGS = {
     'command = "t"\nfallback_batch = 8': (
         "fallback_batch: only a script that reads EXTRALIFE_BATCH_SIZE takes it, because {batch_size} is not used in command, env or directory"
     ),
+    'command = "t $A $B $C $D $E $F"': (
+        "command: no shell reads it, so $A $B $C $D $E stays as it is; set shell = true, or quote literal text"
+    ),
+    'command = "t"\nseed = 8': (
+        "seed: only a script that reads EXTRALIFE_SEED takes it, because {seed} is not used in command, env or directory"
+    ),
+    'command = "t {batch_size}"\nbatch_size = 8\nfallback_batch = 9': (
+        "fallback_batch 9 is no smaller than batch_size 8 and has no effect"
+    ),
     'command = "t {batch_size}"\nbatch_size = 8\nfallback_batch = 8': (
         "fallback_batch 8 is no smaller than batch_size 8 and has no effect"
     ),
@@ -268,7 +329,9 @@ WARNINGS = {
 @pytest.mark.parametrize(("keys", "sentence"), WARNINGS.items(), ids=lambda text: plain_id(text[:40]))
 def test_what_is_odd_is_a_warning(place, keys, sentence):
     (warning,) = [told for told in place.load(f"[program.it]\n{keys}\n").warnings if "is not found" not in told]
-    assert warning.endswith(sentence)
+    line = 2 + keys.count("\n")  # the last key is the odd one
+    separator = ": " if sentence.endswith("has no effect") else "."
+    assert warning == f"{place.file}, line {line}: {IT}{separator}{sentence}"
 
 
 QUIET = [
@@ -276,6 +339,7 @@ QUIET = [
     "t --lr=1e-3 a>=2 x=y,z -- - user@host:path https://x/y",
     "bash -c 'for s in 1 2; do python t.py $s ${HOME} > log; done'",
     "/bin/sh -ec 'a | b'",
+    "t --out={resume} x{resume} {name}",
 ]
 
 

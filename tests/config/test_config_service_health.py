@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+
 import pytest
 from config_kit import Place
 
@@ -23,12 +25,24 @@ def place(tmp_path) -> Place:
          HealthCheck(tcp="[::1]:80", every_s=1.0, timeout_s=0.5, failures=1, grace_s=0.0)),
         ('command = "a \'b c\'"', HealthCheck(command=("a", "b c"))),
         ('command = ["a", "b c"]', HealthCheck(command=("a", "b c"))),
+        ('http = "http://h:1", every_s = 31_622_400, timeout_s = 0.1, failures = 1000',
+         HealthCheck(http="http://h:1", every_s=31_622_400.0, timeout_s=0.1, failures=1000)),
+        ('tcp = "h:65535", grace_s = 31_622_400.0', HealthCheck(tcp="h:65535", grace_s=31_622_400.0)),
+        ('tcp = "h:1"', HealthCheck(tcp="h:1")),
     ],
 )  # fmt: skip
 def test_what_can_be_asked(place: Place, given: str, check: HealthCheck) -> None:
     spec = place.program("x", f"{SERVICE}health = {{ {given} }}\n")
     assert spec.health == check
     assert spec.digest != place.program("x", SERVICE).digest
+    loaded = place.load(f"{SERVICE}health = {{ {given} }}\n")
+    shown = (loaded.values["program.x.health"], str(loaded.origins["program.x.health"]))
+    assert shown == (tomllib.loads(f"health = {{ {given} }}")["health"], f"{place.file}:4")
+
+
+def test_without_any_none_is_shown(place: Place) -> None:
+    loaded = place.load(SERVICE)
+    assert (loaded.values["program.x.health"], str(loaded.origins["program.x.health"])) == (None, "default")
 
 
 @pytest.mark.parametrize(
@@ -47,6 +61,22 @@ def test_what_can_be_asked(place: Place, given: str, check: HealthCheck) -> None
         ('{ tcp = "h:1", failures = 0 }', "program.x.health.failures must be a whole number from 1 to 1000, not 0"),
         ('{ tcp = "h:1", every_s = 0 }', "program.x.health.every_s must be a number of seconds, at least 0.1, not 0"),
         ('{ tcp = "h:1", timeout_s = true }', "program.x.health.timeout_s must be a number of seconds, at least 0.1, not True"),
+        ('{ http = "http://é" }', "program.x.health.http must be a URL such as http://127.0.0.1:6006/, not 'http://é'"),
+        ('{ http = "http://h:0" }', "program.x.health.http must be a URL such as http://127.0.0.1:6006/, not 'http://h:0'"),
+        ('{ http = "http:///x" }', "program.x.health.http must be a URL such as http://127.0.0.1:6006/, not 'http:///x'"),
+        ('{ tcp = "h:0" }', "program.x.health.tcp must be HOST:PORT such as 127.0.0.1:5432, not 'h:0'"),
+        ('{ tcp = "h:65536" }', "program.x.health.tcp must be HOST:PORT such as 127.0.0.1:5432, not 'h:65536'"),
+        ('{ tcp = ":80" }', "program.x.health.tcp must be HOST:PORT such as 127.0.0.1:5432, not ':80'"),
+        ('{ tcp = "h:x" }', "program.x.health.tcp must be HOST:PORT such as 127.0.0.1:5432, not 'h:x'"),
+        ("{ command = 4 }", "program.x.health.command must be a command, a string or a list of strings, not 4"),
+        ('{ command = ["a", 4] }', "program.x.health.command must be a command, a string or a list of strings, not ['a', 4]"),
+        ('{ command = ["a\\u0000"] }', "program.x.health.command must be a command, a string or a list of strings, not ['a\\x00']"),
+        ('{ tcp = "h:1", failures = 1001 }', "program.x.health.failures must be a whole number from 1 to 1000, not 1001"),
+        ('{ tcp = "h:1", failures = true }', "program.x.health.failures must be a whole number from 1 to 1000, not True"),
+        ('{ tcp = "h:1", grace_s = -1 }', "program.x.health.grace_s must be a number of seconds, at least 0, not -1"),
+        ('{ tcp = "h:1", every_s = 31_622_401 }', "program.x.health.every_s must be a number of seconds, at least 0.1, not 31622401"),
+        ('{ tcp = "h:1", timeout_s = "5" }', "program.x.health.timeout_s must be a number of seconds, at least 0.1, not '5'"),
+        ('{ tcp = "h:1", zzz = 5 }', "program.x.health.zzz is not a setting; there are http, tcp, command, every_s, timeout_s, failures, grace_s"),
         ('{ tcp = "h:1", evry_s = 5 }', "program.x.health.evry_s is not a setting; did you mean every_s?"),
     ],
 )  # fmt: skip

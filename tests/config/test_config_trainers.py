@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from config_kit import Place, flags_of, plain_id
 
+from supervisor.config import source
 from supervisor.config.changes import diff
+from supervisor.config.seeds import expanded
+from supervisor.config.validation import Validation
 
 PONG = "[program.Pong]\n"
 LEVEL = '[level]\nname = "heavy"\nnum_envs = 24\nbatch_size = 504\n'
@@ -86,6 +89,32 @@ def test_a_level_changes_the_whole_digest_and_not_the_programs_own(place: Place)
     assert heavy.own_digest == light.own_digest != ""
     assert place.program("Pong", PONG + "batch_size = 64\n").own_digest != light.own_digest
     assert place.program("Pong", PONG + 'batch_size = "auto"\nlr = 0.1\n').own_digest != light.own_digest
+
+
+def test_the_borders_of_seeds(place: Place) -> None:
+    settings = place.settings(PONG + 'seeds = [0, 2147483647]\ngroup = "mine"\n')
+    assert [(spec.name, spec.group) for spec in settings.programs] == [("Pong-s0", "mine"), ("Pong-s2147483647", "mine")]
+    tables = {"x": {"command": "t", "seeds": list(range(1000))}, "y": 3, "Catch": {"seeds": [1]}, "Pong": {"lr": 1}}
+    validation = Validation(source.parsed("FILE", None, PONG))
+    found = expanded(validation, tables, {})
+    assert [found[name] for name in ("x-s0", "x-s999", "y", "Catch-s1", "Pong")] == [
+        {"command": "t", "group": "x", "seed": 0}, {"command": "t", "group": "x", "seed": 999}, 3,
+        {"game": "Catch", "group": "Catch", "seed": 1}, {"lr": 1},
+    ]  # fmt: skip
+    assert (len(found), validation.errors) == (1003, [])
+
+
+def test_a_script_takes_its_seeds_whatever_rl_seed_says(place: Place) -> None:
+    text = '[program.x]\ncommand = "sleep {seed}"\nseeds = [4]\n[program.Pong]\n'
+    assert [spec.name for spec in place.settings(text, {"RL_SEED": "3"}).programs] == ["Pong", "x-s4"]
+
+
+def test_a_mistake_of_every_seed_is_told_of_the_section_that_made_them(place: Place) -> None:
+    text = '[program.x]\ncommand = "t {game}"\nseeds = [1, 10]\n[program.x-s]\ncommand = "t {game}"\nseeds = [1]\n'
+    assert place.errors(text) == [
+        f'FILE, line {line}: program.{name}: {{game}} has no value here; set game = "Pong"'
+        for line, name in ((1, "x"), (4, "x-s"))
+    ]
 
 
 S = "FILE, line 2: program.Pong.seeds"
