@@ -9,6 +9,7 @@ from config_kit import Place, plain_id
 
 from supervisor import config
 from supervisor.config.validation import Origin, Source, Validation, label
+from supervisor.model.settings import Progress
 
 PONG = "[program.Pong]\n"
 X = '[program.x]\ncommand = "sleep 1"\n'
@@ -234,6 +235,33 @@ MISTAKES = {
     X + "done_codes = 0\n": (
         "FILE, line 3: program.x.done_codes must be a list of exit codes, 0 to 255, such as [0], not 0"
     ),
+    X + "done_codes = []\n": (
+        "FILE, line 3: program.x.done_codes must be a list of exit codes, 0 to 255, such as [0], not []"
+    ),
+    X + "done_codes = [-1]\n": (
+        "FILE, line 3: program.x.done_codes must be a list of exit codes, 0 to 255, such as [0], not [-1]"
+    ),
+    X + "done_codes = [true]\n": (
+        "FILE, line 3: program.x.done_codes must be a list of exit codes, 0 to 255, such as [0], not [True]"
+    ),
+    X + "group = '-x'\n": "FILE, line 3: program.x.group is 1 to 64 letters, digits, _ . -, not beginning with . or -",
+    X + 'env = { A = "a\\u0000" }\n': (
+        "FILE, line 3: program.x.env.A must be a string without NUL, such as \"1\", not 'a\\x00'"
+    ),
+    X + 'directory = "a\\u0000"\n': (
+        "FILE, line 3: program.x.directory must be the path of a directory, a string, not 'a\\x00'"
+    ),
+    X + "restart = 'nevr'\n": (
+        "FILE, line 3: program.x.restart must be one of failed, always, never, not 'nevr'; did you mean never?"
+    ),
+    X + "progress = 'files'\nprogress_glob = ''\n": (
+        "FILE, line 4: program.x.progress_glob cannot be '': progress = \"files\" needs a pattern inside the directory, "
+        'such as "checkpoints/*.pt"'
+    ),
+    X + "progress = 'files'\nprogress_glob = 4\n": (
+        'FILE, line 4: program.x.progress_glob cannot be 4: progress = "files" needs a pattern inside the directory, '
+        'such as "checkpoints/*.pt"'
+    ),
     X + "done_codes = [256]\n": (
         "FILE, line 3: program.x.done_codes must be a list of exit codes, 0 to 255, such as [0], not [256]"
     ),
@@ -327,7 +355,26 @@ def test_what_the_file_says_is_checked_even_if_a_flag_overrides_it(place: Place)
     assert place.errors(PONG + "[level]\nslots = 0\n", slots="2") == ["FILE, line 3: level.slots must be at least 1, not 0"]
 
 
+def test_each_key_of_a_service_about_progress_is_a_mistake_of_its_own(place: Place) -> None:
+    keys = {"progress": "'log'", "progress_glob": "'*'", "stall_timeout_s": "5", "start_timeout_s": "5"}
+    text = "".join(f"{key} = {value}\n" for key, value in keys.items())
+    assert place.errors(f"{X}kind = 'service'\n{text}") == [
+        f"FILE, line {line}: program.x.{key}: a service is not judged by progress; remove it, or the kind"
+        for line, key in enumerate(keys, 4)
+    ]
+
+
+def test_a_client_is_told_of_a_group_that_is_none(place: Place) -> None:
+    with pytest.raises(config.ConfigError) as told:
+        place.load("[daemon]\nsocket_group = 'no-such-group'\n" + PONG, look=False)
+    assert str(told.value) == (
+        f"{place.file}, line 2: daemon.socket_group: there is no group 'no-such-group'; create it, or leave it empty"
+    )
+
+
 def test_what_is_just_right(place: Place) -> None:
+    codes = place.program("x", X + "done_codes = [255, 0]\nprogress_glob = 'a/**/*.pt'\n")
+    assert (codes.done_codes, codes.progress, codes.progress_glob) == ((0, 255), Progress.AUTO, "a/**/*.pt")
     text = (
         f"[level]\nname = '{'a' * 30}_-'\nslots = 1024\nthreads = 1\n[stall]\nslow_ratio = 1\nfloor_s = 31_622_400\n"
         "[checkpoint]\nmin_s = 300\nmax_s = 300\n[restart]\nfirst_delay_s = 0\n[program.Pong]\ngroup = 'g.1'\n"

@@ -279,6 +279,40 @@ def test_what_may_come_right_is_a_warning(place: Place, keys: str, says: str) ->
     assert place.load(f"[program.x]\n{keys}\n").warnings == (f"{place.file}, {says}",)
 
 
+def test_a_command_is_looked_for_where_it_will_be_started(place: Place) -> None:
+    script = place.directory / "mine"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    here = f'directory = "{place.directory}"\n'
+    for found in (
+        f'command = "./mine"\n{here}',
+        f'command = "{script}"\n',
+        f'command = "mine"\nenv = {{ PATH = "{place.directory}" }}\n',
+    ):
+        assert place.load(f"[program.x]\n{found}").warnings == ()
+    assert place.load('[program.x]\ncommand = "mine"\n', {"PATH": str(place.directory)}).warnings == ()
+    for missing in (
+        f'command = "mine"\n{here}',
+        'command = "sleep 1"\nenv = { PATH = "/nowhere" }\n',
+        'command = "{{a}}"\n',
+    ):
+        (warning,) = place.load(f"[program.x]\n{missing}").warnings
+        program = missing.partition('"')[2].partition('"')[0].split()[0].replace("{{a}}", "{a}")
+        assert warning == f"{place.file}, line 2: program.x.command: {program} is not found, or not executable (yet)"
+    assert place.load('[program.x]\ncommand = "{name} 1"\n').warnings == (), "its name may be one"
+
+
+def test_without_a_file_paths_are_relative_to_the_current_directory(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place.directory)
+    (place.directory / "a").mkdir()
+    text = '[notice]\nfile = "x/../end"\n[program.x]\ncommand = "sleep 1"\ndirectory = "a"\n'
+    settings = config.load_input(ConfigInput(text=text), place.environ, "kept").settings
+    assert (settings.notice.file, settings.paths.config_file) == (f"{place.directory}/end", None)
+    assert settings.programs[0].directory == f"{place.directory}/a"
+    monkeypatch.setenv("HOME", "/h")
+    assert place.settings('[notice]\nfile = "~/end"\n[program.Pong]\n').notice.file == "/h/end"
+
+
 def test_a_relative_state_directory_is_a_warning(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place.directory)
     del place.environ["EXTRALIFE_STATE_DIR"]

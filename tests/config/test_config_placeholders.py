@@ -416,6 +416,18 @@ def test_a_ladder_that_no_program_tells_anything_of_is_a_warning(place):
     ]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[load]\nmode = "fixed"\n[levels.a]\n[levels.b]\nslots = 3\n[program.it]\ncommand = "sleep 1"\n',
+        '[levels.a]\n[program.it]\ncommand = "sleep 1"\n',
+        '[levels.a]\n[levels.b]\nslots = 3\n[program.it]\ncommand = "sleep 1"\n[program.Pong]\n',
+    ],
+)
+def test_a_ladder_that_is_not_climbed_or_can_be_measured_is_none(place, text):
+    assert place.load(text).warnings == ()
+
+
 def test_the_name_of_a_level_of_the_built_in_ladder_is_a_warning(place):
     text = '[load]\nmode = "climb"\n[program.it]\ncommand = "sleep {level}"\n'
     found = [place.load(text).warnings, place.load(text + LADDER).warnings]
