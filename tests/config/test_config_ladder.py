@@ -108,6 +108,17 @@ def test_a_start_at_a_level_that_is_no_heavier_is_obeyed(place: Place) -> None:
     assert [rung.level.name for rung in settings.ladder] == ["light", "medium", "5x64", "6x128", "heavy"]
 
 
+def test_the_values_of_the_built_in_ladder_are_defaults(place: Place) -> None:
+    loaded = place.load(CLIMB + EIGHT_GAMES)
+    rows = {key: (loaded.values[key], str(loaded.origins[key])) for key in loaded.values if key.startswith("levels.medium.")}
+    assert rows == {
+        "levels.medium.slots": (4, "default"), "levels.medium.num_envs": (64, "default"),
+        "levels.medium.batch_size": (1024, "default"), "levels.medium.threads": (None, "default"),
+        "levels.medium.memory_mb": (None, "default"),
+    }  # fmt: skip
+    assert (loaded.values["load.mode"], str(loaded.origins["load.mode"])) == ("climb", f"{place.file}:2")
+
+
 def test_one_fixed_level_is_as_it_was(place: Place) -> None:
     loaded = place.load("[level]\nslots = 3\n[program.Pong]\n")
     assert loaded.settings.ladder == ()

@@ -238,6 +238,7 @@ MISTAKES = {
         f'{C} must be one string where shell = true, such as "python train.py | tee log", not [\'t\']'
     ),
     'command = " "\nshell = true': f'{C} names no program; write it such as ["python", "train.py"], without NUL characters',
+    'command = ["t"]\nshell = "yes"': f"FILE, line 3: {IT}.shell must be true or false, not 'yes'",
     'command = "t"\nshell = "yes"': f"FILE, line 3: {IT}.shell must be true or false, not 'yes'",
     'command = "t"\nlevel_values = ["num_env"]': (
         f"FILE, line 3: {IT}.level_values: 'num_env' is no value of a level; did you mean num_envs?"

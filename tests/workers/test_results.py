@@ -88,6 +88,49 @@ def test_rows_that_are_none_are_left_out():
         assert results.parse(good + bad) == [ROW]
 
 
+HEAD = ",".join(results.COLUMNS)
+
+
+def test_what_a_cell_may_hold():
+    """The column and its cell; the borders on both sides."""
+    line = dict(zip(results.COLUMNS, ROW.cells(), strict=True))
+    for column in ("env_steps", "episode", "seed", "resolution", "frames", "length", "games"):
+        for cell, fits in (("0", True), (str(2**63 - 1), True), (str(2**63), False), ("-1", False), ("1.0", False)):
+            found = results.parse(f"{HEAD}\n{','.join({**line, column: cell}.values())}\n")
+            assert [getattr(row, column) for row in found] == ([int(cell)] if fits else []), (column, cell)
+    for column, name in (("return", "score"), ("hours_trained", "hours_trained"), ("hns", "hns")):
+        for cell, fits in (("1e15", True), ("-1e15", True), ("1.01e15", False), ("nan", False), ("-inf", False)):
+            found = results.parse(f"{HEAD}\n{','.join({**line, column: cell}.values())}\n")
+            assert [getattr(row, name) for row in found] == ([float(cell)] if fits else []), (column, cell)
+    for column in ("algo", "seed", "resolution", "frames", "length", "games", "hours_trained", "hns"):
+        (found,) = results.parse(f"{HEAD}\n{','.join({**line, column: ''}.values())}\n")
+        assert found == dataclasses.replace(ROW, **{column: "" if column == "algo" else None})
+
+
+def test_a_number_has_six_digits_or_is_whole():
+    row = dataclasses.replace(ROW, score=1234567.0, hours_trained=1 / 3, hns=-1234567.5, seed=None)
+    (found,) = results.parse(results.text_of([row]))
+    assert (found.score, found.hours_trained, found.hns, found.seed) == (1234567.0, 0.333333, -1234570.0, None)
+    assert row.cells() == (
+        "Pong-a", "Pong", "ppo", "", "84", "300000", "1200000", "0.333333", "1", "1234567.0", "912", "-1.23457e+06", "2",
+    )  # fmt: skip
+
+
+def test_a_row_that_is_cut_off_or_too_long_is_left_out_or_read():
+    line = results.text_of([ROW]).splitlines()[1]
+    assert results.parse(f"{HEAD}\n{line},more\n") == [ROW], "a column that is new"
+    assert results.parse(f"{HEAD}\n{','.join(line.split(',')[:-1])}\n") == [dataclasses.replace(ROW, games=None)]
+    assert results.parse(f"{HEAD}\n{line}") == [ROW]
+
+
+def test_an_evaluation_is_whole_with_all_of_its_games():
+    games = [dataclasses.replace(ROW, episode=number, score=float(number)) for number in (1, 2, 3)]
+    assert [results.Evaluation(tuple(games[:count])).whole for count in (1, 2, 3)] == [False, True, True]
+    assert results.Evaluation((dataclasses.replace(ROW, games=None),)).whole
+    assert results.Evaluation(tuple(games)).mean_return == 2.0
+    assert results.Evaluation(tuple(games)).first == games[0]
+
+
 def test_an_evaluation_is_of_one_seed_at_one_step():
     other = dataclasses.replace(ROW, seed=5)
     later = dataclasses.replace(ROW, env_steps=400_000)
@@ -101,7 +144,12 @@ def test_the_oldest_evaluations_go_first_and_the_newest_never():
     many = [dataclasses.replace(ROW, env_steps=step, episode=number) for step in range(10) for number in range(3)]
     kept = results.bounded(many, 10)
     assert [row.env_steps for row in kept] == [7] * 3 + [8] * 3 + [9] * 3
+    assert results.bounded(many, 9) == kept == many[-9:]
+    assert results.bounded(many, 8) == many[-6:]
     assert results.bounded(many, 1) == many[-3:]
+    full = [dataclasses.replace(ROW, env_steps=step) for step in (1, 2) for _ in range(results.MOST_ROWS // 2)]
+    assert results.bounded(full) == full
+    assert results.bounded([dataclasses.replace(ROW, env_steps=0), *full]) == full
     assert results.bounded([], 1) == []
 
 
@@ -112,3 +160,17 @@ def test_written_as_a_whole_and_read_again(tmp_path):
     results.write(path, [ROW, ROW])
     assert results.read(path) == [ROW, ROW]
     assert [item.name for item in tmp_path.iterdir()] == ["results.csv"]
+    results.write(path, [dataclasses.replace(ROW, program="\u00e9")])
+    assert path.read_bytes().splitlines()[1].startswith("\u00e9,Pong,".encode())
+
+
+def test_a_file_is_read_up_to_its_limit(tmp_path, monkeypatch):
+    path = tmp_path / "results.csv"
+    results.write(path, [ROW, ROW])
+    monkeypatch.setattr(results, "MOST_BYTES", path.stat().st_size)
+    assert results.read(path) == [ROW, ROW]
+    monkeypatch.setattr(results, "MOST_BYTES", len(results.text_of([ROW])))
+    assert results.read(path) == [ROW]
+    path.write_bytes(results.text_of([ROW]).encode() + b"\xff,x\n" + results.text_of([ROW]).splitlines()[1].encode())
+    monkeypatch.undo()
+    assert results.read(path) == [ROW, ROW], "bytes that are no text cost their row"

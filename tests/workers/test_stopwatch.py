@@ -74,6 +74,36 @@ def test_on_a_device_its_own_time_line_counts():
     )
 
 
+def test_two_events_are_enough_and_each_look_begins_anew():
+    clock = Clock()
+    clock.device_ms = 0.0
+    watch = Stopwatch(clock, lambda: Event(clock))
+    for part, name in ((LEARN, "learn"), (ENV, "env")):
+        clock.device_ms += 50.0
+        watch.to(part)
+        clock.now += 1
+        clock.device_ms += 1.0
+        found = watch.shares()
+        assert {each: share for each, share in found.items() if share} == {name: 1.0}
+
+
+def test_a_look_without_a_change_is_by_the_processors_clock():
+    clock = Clock()
+    clock.device_ms = 0.0
+    watch = Stopwatch(clock, lambda: Event(clock))
+    clock.now += 3
+    assert watch.shares()["rest"] == 1.0, "what it was busy with before the first change"
+
+
+def test_a_processor_is_timed_by_its_own_clock():
+    watch = stopwatch.timed_on("cpu")
+    watch.to(ACT)
+    found = watch.shares()
+    assert list(found) == list(stopwatch.PARTS)
+    assert found["rest"] > 0.0
+    assert found["rest"] + found["act"] == pytest.approx(1.0)
+
+
 def test_events_are_made_once_and_no_more_than_a_look_reads():
     clock = Clock()
     clock.device_ms = 0.0
