@@ -161,7 +161,7 @@ def start_ticks(pid: int | str = "self") -> int:
 
 
 def seed_after(seed: int, rollbacks: int) -> int:
-    """Another seed after each rollback. Example: 1 stays 1 until the first, then 1,366,043,461."""
+    """Another seed after each rollback. Example: 1 stays 1 until the first, then 4,634,302."""
     if not rollbacks:
         return seed
     drawn = hashlib.blake2b(f"{seed}/{rollbacks}".encode(), digest_size=4)

@@ -156,6 +156,7 @@ def test_the_oldest_evaluations_go_first_and_the_newest_never():
 def test_written_as_a_whole_and_read_again(tmp_path):
     path = tmp_path / "results.csv"
     assert results.read(path) == []
+    path.with_name("results.tmp").write_text("of a write that a power cut ended")
     results.write(path, [ROW])
     results.write(path, [ROW, ROW])
     assert results.read(path) == [ROW, ROW]
