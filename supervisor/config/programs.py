@@ -202,7 +202,7 @@ def _setting(variable: str) -> str:
 
 
 def _digest(body: object) -> str:
-    data = json.dumps(body, sort_keys=True, default=str).encode("utf-8", "surrogateescape")
+    data = json.dumps(body, sort_keys=True, default=str).encode()
     return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 

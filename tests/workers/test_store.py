@@ -1,0 +1,154 @@
+"""The files of a checkpoint, one by one: how they are written, read, judged and removed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from workers.contract import MANIFEST_FILE, Manifest, checkpoint_name
+from workers.store import Damaged, Entry, names_to_keep, newest_identity, read_file, read_manifest, remove, write_file
+
+TOKEN, BOOT = "ab" * 16, "cd" * 16
+MIB = 1 << 20
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def made(run_dir: Path, steps: int, created_wall_s: float = 0.0, **identity: object) -> Path:
+    """A checkpoint of nothing but its manifest."""
+    place = run_dir / "checkpoints" / checkpoint_name(steps, TOKEN)
+    place.mkdir(parents=True)
+    manifest = Manifest("Pong", TOKEN, 1, BOOT, steps, created_wall_s, identity, {})
+    (place / MANIFEST_FILE).write_text(manifest.to_json())
+    return place
+
+
+def test_a_file_is_new_whole_and_known_by_its_digest(tmp_path):
+    path, before = tmp_path / "file", descriptors()
+    pieces = [b"", b"head", memoryview(bytes(range(256)) * (MIB // 128)), b"x" * MIB]
+    whole = b"".join(pieces)
+    assert write_file(path, pieces) == (len(whole), hashlib.blake2b(whole, digest_size=32).hexdigest())
+    assert path.read_bytes() == whole == read_file(tmp_path, "file")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644 & ~_umask()
+    with pytest.raises(FileExistsError):
+        write_file(path, [b"other"])
+    assert (path.read_bytes(), descriptors()) == (whole, before)
+    assert write_file(tmp_path / "empty", []) == (0, hashlib.blake2b(b"", digest_size=32).hexdigest())
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def test_a_file_that_another_one_writes_meanwhile_is_an_error(tmp_path):
+    path = tmp_path / "file"
+
+    def pieces():
+        yield b"ours"
+        with path.open("ab") as other:
+            other.write(b"theirs")
+
+    before = descriptors()
+    with pytest.raises(OSError, match=r"^\[Errno 5\] has 10 bytes after writing 4: ") as failed:
+        write_file(path, pieces())
+    assert (failed.value.filename, descriptors()) == (str(path), before)
+
+
+def test_what_is_missing_or_no_file_is_damage_and_a_directory_that_is_gone_is_not(tmp_path):
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "sub").mkdir()
+    os.mkfifo(tmp_path / "fifo")
+    before = descriptors()
+    for directory, name, told in (
+        (tmp_path, "none", "none is missing"), (tmp_path, "link", "link is not a file"), (tmp_path, "fifo", "fifo is not a file"),
+        (tmp_path, "sub", "sub is not a file"), (tmp_path / "file", "x", "it is not a directory"),
+    ):  # fmt: skip
+        with pytest.raises(Damaged, match=f"^{told}$"):
+            read_file(directory, name)
+    with pytest.raises(FileNotFoundError):
+        read_file(tmp_path / "gone", "x")
+    assert descriptors() == before
+
+
+def test_a_manifest_belongs_to_its_directory(tmp_path):
+    place = made(tmp_path, 5, game="Pong")
+    assert (read_manifest(place).env_steps, read_manifest(place).identity) == (5, {"game": "Pong"})
+    for name in (checkpoint_name(6, TOKEN), checkpoint_name(5, BOOT)):
+        moved = place.rename(place.with_name(name))
+        with pytest.raises(Damaged, match=rf"^its manifest is that of ckpt-5\.{TOKEN}$"):
+            read_manifest(moved)
+        moved.rename(place)
+    (place / MANIFEST_FILE).write_text("{}")
+    with pytest.raises(Damaged, match=r"^not a checkpoint manifest: KeyError 'version'$"):
+        read_manifest(place)
+
+
+def test_the_newest_identity_is_that_of_the_most_steps_then_of_the_latest(tmp_path):
+    assert newest_identity(tmp_path) == {}
+    made(tmp_path, 7, created_wall_s=1.0, game="Pong")
+    made(tmp_path, 5, created_wall_s=9.0, game="Qbert")
+    assert newest_identity(tmp_path) == {"game": "Pong"}
+    later = Manifest("Pong", BOOT, 1, BOOT, 7, 2.0, {"game": "Alien"}, {})
+    place = tmp_path / "checkpoints" / checkpoint_name(7, BOOT)
+    place.mkdir()
+    (place / MANIFEST_FILE).write_text(later.to_json())
+    assert newest_identity(tmp_path) == {"game": "Alien"}
+    damaged = made(tmp_path, 9, game="Enduro")
+    (damaged / MANIFEST_FILE).write_text("{")
+    (tmp_path / "checkpoints" / f"ckpt-11.{TOKEN}.tmp").mkdir()
+    names = sorted(os.listdir(tmp_path / "checkpoints"))
+    assert newest_identity(tmp_path) == {"game": "Alien"}
+    assert sorted(os.listdir(tmp_path / "checkpoints")) == names, "nothing is set aside"
+
+
+def test_what_is_removed_is_gone_and_what_a_link_names_stays(tmp_path):
+    (tmp_path / "stays").mkdir()
+    (tmp_path / "stays" / "file").write_text("x")
+    (tmp_path / "top" / "a" / "b").mkdir(parents=True)
+    (tmp_path / "top" / "a" / "file").write_text("x")
+    (tmp_path / "top" / "link").symlink_to("../stays")
+    remove(tmp_path / "top")
+    (tmp_path / "link").symlink_to("stays")
+    remove(tmp_path / "link")
+    (tmp_path / "file").write_text("x")
+    remove(tmp_path / "file")
+    assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == ["stays", "stays/file"]
+
+
+def entry(steps: int, created_wall_s: float, boot: str = BOOT, mean_return: float | None = None) -> Entry:
+    return Entry(f"{steps}", steps, created_wall_s, boot, mean_return)
+
+
+def test_the_last_three_are_kept_by_steps_then_by_time():
+    same = [Entry(f"{number}", 5, float(number), BOOT, None) for number in range(5)]
+    assert names_to_keep(same, 10 * 86_400.0) == {"4", "3", "2"}
+    assert names_to_keep([entry(step, -float(step)) for step in range(5)], 10 * 86_400.0) == {"4", "3", "2"}
+
+
+def test_one_an_hour_is_kept_for_a_day():
+    now_s = 100 * 3600.0
+    hourly = [entry(number, now_s - number * 3600.0) for number in range(30)]  # the steps fall: the last three are old
+    assert names_to_keep(hourly, now_s) == {"29", "28", "27", *map(str, range(24))}
+    assert "24" not in names_to_keep(hourly, now_s), "it is just a day old"
+    within = [entry(step, 3600.0 + step) for step in range(3600)] + [entry(3600 + step, 7200.0 + step) for step in range(5)]
+    assert names_to_keep(within, 7300.0) == {"3604", "3603", "3602", "3599"}
+    future = [entry(number, now_s + number * 3600.0) for number in range(40)]
+    assert names_to_keep(future, now_s) == {str(number) for number in range(16, 40)}, "no more than a day of them"
+
+
+def test_the_best_and_the_last_of_the_boot_before_are_kept():
+    old = 10 * 86_400.0
+    scored = [entry(step, 0.0, mean_return=score) for step, score in enumerate((1.0, 9.0, 9.0, None, 2.0, 3.0, 4.0))]
+    assert names_to_keep(scored, old) == {"6", "5", "4", "2"}, "of two equal ones the newer"
+    boots = [entry(step, 0.0, boot="old" if step < 4 else "new") for step in range(9)]
+    assert names_to_keep(boots, old) == {"8", "7", "6", "3"}
+    assert names_to_keep([], old) == set()
