@@ -1,6 +1,10 @@
 """Masking fits every number format; the format fits the device."""
 
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -72,6 +76,41 @@ def test_a_torch_that_cannot_tell_means_fp32(monkeypatch):
     assert not cpu_has_bf16()
 
 
+@pytest.mark.parametrize(("amx", "avx512"), [(False, False), (False, True), (True, False), (None, True), (None, False)])
+def test_either_of_two_units_of_the_cpu_is_enough(monkeypatch, amx, avx512):
+    for name, has in (("_is_amx_tile_supported", amx), ("_is_avx512_bf16_supported", avx512)):
+        if has is None:
+            monkeypatch.delattr(torch.cpu, name, raising=False)
+        else:
+            monkeypatch.setattr(torch.cpu, name, lambda has=has: has, raising=False)
+    assert cpu_has_bf16() is (bool(amx) or avx512)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_what_is_set_for_the_whole_process(exact):
+    code = (
+        "import os, torch; from workers.precision import use_deterministic, use_fast_matmul\n"
+        "def look(): return [torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled(), "
+        "torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32, os.environ.get('CUBLAS_WORKSPACE_CONFIG'), "
+        "torch.utils.deterministic.fill_uninitialized_memory]\n"
+        "torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = False, DETERMINISTIC\n"
+        "use = use_deterministic if DETERMINISTIC else use_fast_matmul\n"
+        "for where in ('cpu', 'cuda'): use(torch.device(where)); print(look())\n"
+    ).replace("DETERMINISTIC", str(exact))
+    environment = {name: value for name, value in os.environ.items() if name != "CUBLAS_WORKSPACE_CONFIG"}
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True, check=True
+    )
+    of_cpu, of_cuda = done.stdout.splitlines()
+    if exact:
+        assert of_cpu == "['high', True, True, False, None, False]"
+        assert of_cuda == "['high', True, False, True, ':4096:8', False]"
+    else:
+        assert of_cpu == "['high', False, False, False, None, True]"
+        assert of_cuda == "['high', False, True, True, None, True]"
+
+
 def test_the_loss_is_scaled_in_fp16_only():
     assert [choose("cpu", dtype).scaler().is_enabled() for dtype in ("fp32", "bf16", "fp16")] == [False, False, True]
 
@@ -102,8 +141,13 @@ def test_the_second_gpu_becomes_the_current_one_before_its_formats_are_asked_for
     assert str(choose("cuda:1", "auto")) == "cuda:1 bf16"
     assert asked == ["cuda:1", "formats"]
     assert str(choose("cuda", "fp32")) == "cuda fp32", "the current one, whichever it is"
-    with pytest.raises(NoSuchDevice, match="2 CUDA devices"):
-        choose("cuda:2", "fp32")
+    for count, have in ((2, "2 CUDA devices"), (1, "1 CUDA device")):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
+        with pytest.raises(NoSuchDevice) as refused:
+            choose(f"cuda:{count}", "fp32")
+        assert str(refused.value) == (
+            f"device is cuda:{count}, but this machine has {have} that torch can use: set device to auto or cpu"
+        )
     assert len(asked) == 2
 
 

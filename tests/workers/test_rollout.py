@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from workers import args as args_module
 from workers import envs, networks
+from workers import rollout as rollout_module
 from workers.algorithms.ppo import gae
 from workers.algorithms.pqn import lambda_returns
-from workers.rollout import Rollout, RolloutTooLarge, minibatches, refuse_too_large
+from workers.rollout import Rollout, RolloutTooLarge, minibatches, refuse_too_large, rollout_bytes
 
 CPU = torch.device("cpu")
 
@@ -153,3 +154,42 @@ def test_a_rollout_that_memory_cannot_hold_is_refused_with_the_numbers():
         RolloutTooLarge, match=r"4096 environments x 65536 steps needs 1894\.\d+ GB .* set n_steps to \d+ or"
     ):
         refuse_too_large(65536, 4096, spec, CPU)
+
+
+def test_the_size_of_a_rollout_is_that_of_its_frames_and_must_fit(monkeypatch):
+    spec = envs.Spec("Pong", 6, 4, (84, 80), 4)
+    needed = (12 + 4) * 3 * 84 * 80
+    assert rollout_bytes(12, 3, spec) == needed
+    for free in (needed, needed + 1, None):
+        monkeypatch.setattr(rollout_module, "available_memory_bytes", lambda free=free: free)
+        refuse_too_large(12, 3, spec, CPU)
+    for free, said, fits in ((needed - 1, "0.00 GB", 5), (needed // 2, "0.00 GB", 3), (1, "0.00 GB", 1)):
+        monkeypatch.setattr(rollout_module, "available_memory_bytes", lambda free=free: free)
+        with pytest.raises(RolloutTooLarge) as refused:
+            refuse_too_large(12, 3, spec, CPU)
+        assert str(refused.value) == (
+            f"a rollout of 3 environments x 12 steps needs 0.00 GB but {said} are free on cpu: set n_steps to {fits} or less"
+        )
+    monkeypatch.setattr(rollout_module, "available_memory_bytes", lambda: 2_500_000_000)
+    with pytest.raises(
+        RolloutTooLarge, match=r" 4096 environments x 128 steps needs 3\.63 GB but 2\.50 GB are free on cpu: "
+    ):
+        refuse_too_large(128, 4096, spec, CPU)
+
+
+def test_what_would_be_lost_of_a_rollout():
+    spec = envs.Spec("Catch", 3, 2, (5, 4), 1)
+    made = Rollout(3, 1_000, spec, CPU, lambda frames: frames)
+    told = []
+    quiet, nothing = np.zeros(1_000, bool), np.zeros(1_000, np.float32)
+    now = envs.Step(np.ones((1_000, 2, 5, 4), np.uint8), quiet, nothing, nothing, quiet, quiet, quiet)
+    made.begin(now)
+    for _ in range(3):
+        told.append((made.unlearned(), made.full))
+        made.put(np.zeros(1_000, np.int64), now)
+    assert told == [
+        ("", False), (", except 1,000 steps of an unfinished rollout", False), (", except 2,000 steps of an unfinished rollout", False),
+    ]  # fmt: skip
+    assert made.full
+    made.begin(now)
+    assert (made.filled, made.unlearned()) == (0, "")
