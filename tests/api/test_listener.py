@@ -1,0 +1,288 @@
+"""The control socket's file: access, refusals that leave nothing behind, being restored, and its place in the queue."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import socket
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_backend import FakeBackend
+from serving import call, served
+
+from supervisor.adapters import foundations
+from supervisor.api import listener as listeners
+from supervisor.api.listener import SocketTaken, listen, take_over
+from supervisor.api.server import Server
+
+
+@contextlib.contextmanager
+def nothing_left_open() -> Iterator[None]:
+    before = os.listdir("/proc/self/fd")
+    yield
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        return True
+
+
+def test_a_listener_holds_its_socket_and_knows_its_file_until_it_is_closed(socket_path: Path) -> None:
+    with nothing_left_open():
+        listener = listen(str(socket_path))
+        assert (listener.path, listener.trouble, listener.renewed) == (str(socket_path), "", [])
+        assert listener.sock.getsockname() == str(socket_path.with_name(f".s{os.getpid()}"))
+        known = foundations.of_path(socket_path)
+        assert known is not None
+        assert (listener.identity() or known).same(known)
+        assert known.kind == "socket"
+        assert answers(socket_path)
+        listener.close()
+    assert list(socket_path.parent.iterdir()) == []
+
+
+def test_a_path_of_107_bytes_is_the_longest(socket_path: Path) -> None:
+    directory = socket_path.parent / ("x" * (106 - len(os.fsencode(socket_path.parent)) - len("/supervisor.sock")))
+    directory.mkdir()
+    for path, fits in ((directory / "supervisor.sock", True), (directory / "supervisor.sock2", False)):
+        with nothing_left_open(), contextlib.ExitStack() as stack:
+            if not fits:
+                stack.enter_context(pytest.raises(OSError, match="choose a shorter runtime directory than"))
+            listen(str(path)).close()
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "says"),
+    [
+        ("none/s", errno.ENOENT, "cannot make the control socket {}: No such file or directory"),
+        ("file/s", errno.ENOTDIR, "cannot use {} as control socket: Not a directory"),
+        ("directory", errno.EISDIR, "cannot make the control socket {}: Is a directory"),
+    ],
+)
+def test_a_socket_that_cannot_be_made_leaves_nothing(socket_path: Path, name: str, number: int, says: str) -> None:
+    (socket_path.parent / "file").touch()
+    (socket_path.parent / "directory").mkdir()
+    path = str(socket_path.parent / name)
+    with nothing_left_open(), pytest.raises(OSError, match=f"^{re.escape(f'[Errno {number}] {says.format(path)}')}$"):
+        listen(path)
+    assert sorted(each.name for each in socket_path.parent.iterdir()) == ["directory", "file"]
+
+
+def test_what_is_left_of_an_earlier_bind_is_no_obstacle(socket_path: Path) -> None:
+    socket_path.with_name(f".s{os.getpid()}").touch()
+    listener = listen(str(socket_path))
+    assert answers(socket_path)
+    listener.close()
+
+
+def test_a_second_daemon_is_told_what_to_do_and_takes_nothing(socket_path: Path) -> None:
+    first = listen(str(socket_path))
+    says = f"socket taken: another daemon answers on {socket_path}; stop that one first, or choose another state_dir"
+    with nothing_left_open(), pytest.raises(SocketTaken, match=f"^{re.escape(says)}$"):
+        listen(str(socket_path))
+    assert answers(socket_path)
+    first.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to a group that it is not in")
+@pytest.mark.parametrize(("before", "after"), [(0o700, 0o710), (0o750, 0o750), (0o711, 0o711)])
+def test_the_group_may_enter_the_directory_of_its_socket(socket_path: Path, before: int, after: int) -> None:
+    import grp
+
+    group = next(entry for entry in grp.getgrall() if entry.gr_gid not in {0, 65534})
+    directory = socket_path.parent
+    directory.chmod(before)
+    listener = listen(str(socket_path), group.gr_name)
+    assert (listener.trouble, socket_path.stat().st_gid, mode_of(socket_path)) == ("", group.gr_gid, 0o660)
+    opened = before & stat.S_IXOTH
+    assert (mode_of(directory), directory.stat().st_gid) == (after, 0 if opened else group.gr_gid)
+    listener.close()
+
+
+@pytest.mark.parametrize("elsewhere", [(), ("/elsewhere",)])
+def test_a_file_that_cannot_be_given_away_is_named(
+    socket_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: tuple[str, ...]
+) -> None:
+    """The group database has nothing to say against it, but the file system has."""
+
+    def refuses(_file: object, **_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), *elsewhere)
+
+    monkeypatch.setattr(listeners.shutil, "chown", refuses)
+    monkeypatch.setattr(listeners.membership, "outside", lambda _group, _uid: "")
+    listener = listen(str(socket_path), "root")
+    (named,) = elsewhere or (socket_path.with_name(f".s{os.getpid()}"),)
+    assert listener.trouble == (
+        f"daemon.socket_group: {named}: Read-only file system; "
+        "only the daemon's own user and root can use the control socket"
+    )
+    assert mode_of(socket_path) == 0o600
+    listener.close()
+
+
+# --- another image of the daemon ---------------------------------------------------------------------------------------------
+
+
+def test_a_socket_is_handed_on_open_and_taken_over_closed_to_children(socket_path: Path) -> None:
+    first = listen(str(socket_path))
+    socket_path.chmod(0o666)
+    fd = first.hand_on()
+    assert (fd, os.get_inheritable(fd)) == (first.sock.fileno(), True)
+    second = take_over(first.sock.detach(), str(socket_path))
+    assert (second.sock.fileno(), os.get_inheritable(fd), second.trouble, second.path) == (fd, False, "", str(socket_path))
+    assert mode_of(socket_path) == 0o600
+    second.close()
+    assert not socket_path.exists()
+
+
+def test_a_descriptor_that_is_no_control_socket_is_given_back_open(socket_path: Path) -> None:
+    quiet, tcp = socket.socket(socket.AF_UNIX), socket.create_server(("127.0.0.1", 0))
+    for sock in (quiet, tcp):
+        says = f"[Errno {errno.ENOTSOCK}] descriptor {sock.fileno()} is not a listening control socket"
+        with sock, pytest.raises(OSError, match=f"^{re.escape(says)}$"):
+            take_over(sock.fileno(), str(socket_path))
+        assert sock.fileno() == -1, "it was open until here: its owner has closed it"
+
+
+def test_a_socket_whose_file_is_gone_is_taken_over_and_says_so(socket_path: Path) -> None:
+    first = listen(str(socket_path))
+    socket_path.unlink()
+    second = take_over(first.sock.detach(), str(socket_path))
+    assert second.trouble == f"{socket_path} has no file of the control socket any more: No such file or directory"
+    assert second.identity() is None
+    second.close()
+
+
+# --- being restored ---------------------------------------------------------------------------------------------------------
+
+
+def replaced(path: Path) -> list[Path]:
+    return [each for each in path.parent.iterdir() if ".replaced-" in each.name]
+
+
+@pytest.mark.parametrize("foreign", [True, False])
+def test_a_lost_file_is_made_again_and_what_lies_in_its_place_is_kept(socket_path: Path, foreign: bool) -> None:
+    with nothing_left_open():
+        listener = listen(str(socket_path))
+        before, told = listener.identity(), []
+        listener.renewed.append(told.append)
+        old = listener.sock
+        socket_path.unlink()
+        if foreign:
+            socket_path.write_text("somebody's")
+        listener.restore("")
+        assert (told, old.fileno()) == ([listener.sock], -1)
+        assert listener.sock.fileno() != -1
+        assert answers(socket_path)
+        after = listener.identity()
+        assert before is not None
+        assert after is not None
+        assert after == foundations.of_path(socket_path)
+        assert not after.same(before)
+        kept = replaced(socket_path)
+        assert [each.read_text() for each in kept] == (["somebody's"] if foreign else [])
+        assert all(re.fullmatch(r"supervisor\.sock\.replaced-[0-9]{19}", each.name) for each in kept)
+        listener.close()
+    assert not socket_path.exists(), "the new file is its own"
+
+
+def test_a_restored_socket_has_its_group_or_says_why_not(socket_path: Path) -> None:
+    listener = listen(str(socket_path))
+    socket_path.unlink()
+    listener.restore("nosuchgroup")
+    assert listener.trouble.startswith("daemon.socket_group: there is no group 'nosuchgroup'; only the daemon's own user")
+    socket_path.unlink()
+    listener.restore("")
+    assert listener.trouble == ""
+    listener.close()
+
+
+def test_a_daemon_that_answers_in_its_place_is_left_alone(socket_path: Path) -> None:
+    listener = listen(str(socket_path))
+    socket_path.unlink()
+    other = listen(str(socket_path))
+    told: list[socket.socket] = []
+    listener.renewed.append(told.append)
+    sock = listener.sock
+    with nothing_left_open(), pytest.raises(SocketTaken):
+        listener.restore("")
+    assert (listener.sock is sock, told, replaced(socket_path)) == (True, [], [])
+    assert sock.fileno() != -1
+    listener.close()
+    assert answers(socket_path), "and its file is not taken away"
+    other.close()
+
+
+def test_the_server_answers_on_a_socket_that_was_restored(backend: FakeBackend, socket_path: Path) -> None:
+    listener = listen(str(socket_path))
+    server = Server(backend, listener, lambda: 1000.0)
+    listener.renewed.append(server.also)
+    server.start()
+    try:
+        for _ in range(2):
+            socket_path.unlink()
+            listener.restore("")
+            assert call(socket_path, "/api/v1/status")[0] == 200
+    finally:
+        server.stop()
+        listener.close()
+
+
+# --- the queue ---------------------------------------------------------------------------------------------------------------
+
+
+def connected(path: Path, most: int) -> list[socket.socket]:
+    """As many as the kernel lets wait: none of them waits here."""
+    found = []
+    for _ in range(most):
+        sock = socket.socket(socket.AF_UNIX)
+        found.append(sock)
+        sock.setblocking(False)
+        try:
+            sock.connect(str(path))
+        except BlockingIOError:
+            sock.close()
+            return found[:-1]
+    return found
+
+
+def test_two_hundred_clients_wait_while_nobody_accepts_them(socket_path: Path) -> None:
+    """Before the server starts, and while its thread is busy: asyncio alone would make the queue as short as one of its turns."""
+    listener = listen(str(socket_path))
+    waiting = connected(socket_path, 200)
+    assert len(waiting) == 200
+    for sock in waiting:
+        sock.close()
+    listener.close()
+    busy, over = threading.Event(), threading.Event()
+
+    class Stuck(FakeBackend):
+        def turn(self) -> object:
+            busy.set()
+            over.wait(60)
+            return super().turn()
+
+    with served(Stuck(), socket_path), socket.socket(socket.AF_UNIX) as first:
+        first.connect(str(socket_path))
+        first.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert busy.wait(30)
+        waiting = connected(socket_path, 200)
+        over.set()
+        assert len(waiting) == 200
+        for sock in waiting:
+            sock.close()

@@ -1,0 +1,468 @@
+"""The small parts of the API, each on its own: log files, positions, signals, spans of pins, peers, encoded pages, port."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fake_backend import FakeBackend, program
+from starlette.requests import Request
+from starlette.responses import Response
+
+from supervisor.api import encoding, lasting, logfiles, peer, starting
+from supervisor.api.encoding import EncodedPages
+from supervisor.api.logfiles import Chunk
+from supervisor.api.metrics import Metrics
+from supervisor.api.peer import Peer
+from supervisor.api.pins import MOST_PIN_S, is_span
+from supervisor.api.port import StatusPage
+from supervisor.api.refused import RequestRefused
+from supervisor.api.rest import REST_KEY, read_body_first
+from supervisor.api.signals import signal_name
+from supervisor.model.codes import FAILED, SUCCESS
+from supervisor.reports.exposition import OPENMETRICS, TEXT
+
+
+@contextlib.contextmanager
+def nothing_left_open() -> Iterator[None]:
+    before = os.listdir("/proc/self/fd")
+    yield
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+# --- log files -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "log"
+    path.write_bytes(b"0123456789")
+    with nothing_left_open():
+        yield path
+
+
+def id_of(path: Path) -> str:
+    return f"{path.stat().st_dev:x}-{path.stat().st_ino:x}"
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "data"), [(0, b""), (1, b"9"), (9, b"123456789"), (10, b"0123456789"), (11, b"0123456789")]
+)
+def test_a_tail_ends_where_the_log_ends(log: Path, size_bytes: int, data: bytes) -> None:
+    assert logfiles.read_tail(str(log), size_bytes) == Chunk(data, id_of(log), 10)
+
+
+@pytest.mark.parametrize(
+    ("begin", "size_bytes", "data"),
+    [(0, 0, b""), (0, 3, b"012"), (7, 3, b"789"), (7, 99, b"789"), (10, 9, b""), (11, 9, b""), (2**70, 9, b"")],
+)
+def test_a_part_begins_where_it_is_told_to(log: Path, begin: int, size_bytes: int, data: bytes) -> None:
+    sizes = []
+    assert logfiles.read_part(str(log), lambda size: (sizes.append(size), (begin, size_bytes))[1]) == (data, 10)
+    assert sizes == [10]
+
+
+@pytest.mark.parametrize(
+    ("offset", "limit_bytes", "data", "after", "note"),
+    [
+        (0, 99, b"0123456789", 10, ""), (4, 3, b"456", 7, ""), (10, 5, b"", 10, ""), (11, 5, b"01234", 5, "truncated"),
+    ],
+)  # fmt: skip
+def test_what_follows_a_position(log: Path, offset: int, limit_bytes: int, data: bytes, after: int, note: str) -> None:
+    for file_id in ("", id_of(log)):
+        assert logfiles.read_from(str(log), file_id, offset, limit_bytes) == Chunk(data, id_of(log), after, note)
+
+
+def test_one_answer_holds_a_mebibyte_at_most(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (logfiles.TAIL_BYTES, logfiles.MOST_BYTES) == (1600, 1_048_576)
+    monkeypatch.setattr(logfiles, "MOST_BYTES", 3)
+    before = log.rename(f"{log}.1")
+    log.write_bytes(b"abcdef")
+    assert logfiles.read_tail(str(log), 99) == Chunk(b"def", id_of(log), 6)
+    assert logfiles.read_part(str(log), lambda _: (1, 99)) == (b"bcd", 6)
+    assert logfiles.read_from(str(log), "", 2, 99) == Chunk(b"cde", id_of(log), 5)
+    assert logfiles.read_from(str(log), id_of(before), 2, 99) == Chunk(b"234", id_of(before), 5)
+
+
+def test_the_rest_of_a_rotated_log_comes_before_the_new_one(log: Path) -> None:
+    old_id = id_of(log)
+    old = log.rename(f"{log}.1")
+    log.write_bytes(b"abc")
+    assert logfiles.read_from(str(log), old_id, 7, 2) == Chunk(b"78", old_id, 9)
+    assert logfiles.read_from(str(log), old_id, 9, 2) == Chunk(b"9", old_id, 10)
+    assert logfiles.read_from(str(log), old_id, 10, 2) == Chunk(b"ab", id_of(log), 2, "rotated")
+    assert logfiles.read_from(str(log), "0-0", 1, 9) == Chunk(b"abc", id_of(log), 3, "rotated"), "of neither"
+    old.unlink()
+    assert logfiles.read_from(str(log), old_id, 1, 9) == Chunk(b"abc", id_of(log), 3, "rotated")
+
+
+def test_a_log_that_cannot_be_read_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    readers: list[Callable[[str], object]] = [
+        lambda path: logfiles.read_tail(path, 1),
+        lambda path: logfiles.read_part(path, lambda _: (0, 1)),
+        lambda path: logfiles.read_from(path, "", 0, 1),
+    ]
+    with nothing_left_open():
+        for read in readers:
+            with pytest.raises(FileNotFoundError):
+                read(str(tmp_path / "none"))
+            with pytest.raises(OSError, match="link"):
+                read(str(tmp_path / "link"))
+
+
+# --- words of clients ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        ("HUP", "SIGHUP"), ("sighup", "SIGHUP"), (1, "SIGHUP"), ("15", "SIGTERM"), ("SigUsr1", "SIGUSR1"), ("SIG", None),
+        ("SIGSIGHUP", None), ("", None), (0, None), ("0", None), (None, None), ("-1", None), ("1.0", None), ("²", None),
+        ("KILL ", None),
+    ],
+)  # fmt: skip
+def test_names_of_signals(value: object, name: str | None) -> None:
+    assert signal_name(value) == name
+
+
+@pytest.mark.parametrize(
+    ("value", "valid"),
+    [
+        (0, False), (0.0, False), (0.001, True), (1, True), (-1, False), (True, False), ("1", False), (None, False),
+        (MOST_PIN_S, True), (316_224_000, True), (316_224_000.1, False), (float("nan"), False), (float("inf"), False),
+    ],
+)  # fmt: skip
+def test_how_long_a_level_may_be_pinned(value: object, valid: bool) -> None:
+    assert is_span(value) is valid
+
+
+# --- pages -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_page_is_encoded_again_only_when_it_is_another_object_of_that_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    encode = encoding.encoded
+    monkeypatch.setattr(encoding, "encoded", lambda value: (made.append(value), encode(value))[1])
+    pages, first, second = EncodedPages(), {"a": 1}, {"a": 1}
+    assert [pages.encoded("x", first), pages.encoded("x", first), pages.encoded("y", first)] == [b'{"a":1}'] * 3
+    assert len(made) == 2
+    assert pages.encoded("x", second) == b'{"a":1}'
+    assert [id(each) for each in made] == [id(first), id(first), id(second)]
+
+
+def test_json_is_utf8_without_spaces_and_what_is_not_finite_is_null_at_any_depth() -> None:
+    assert encoding.encoded({"ä": [1, 2.5, None, True], "b": "x"}) == '{"ä":[1,2.5,null,true],"b":"x"}'.encode()
+    deep = {"a": [1.5, float("nan"), ({"b": -float("inf")}, "x")], 2: float("inf"), "c": 3}
+    assert encoding.encoded(deep) == b'{"a":[1.5,null,[{"b":null},"x"]],"2":null,"c":3}'
+
+
+def test_the_metrics_of_a_turn_are_made_once_a_format() -> None:
+    made: list[int] = []
+
+    class Counting(FakeBackend):
+        def metrics(self) -> Any:
+            made.append(1)
+            return super().metrics()
+
+    backend = Counting()
+    page = Metrics(backend)
+
+    def asked(accept: bytes | None) -> Response:
+        headers = [] if accept is None else [(b"accept", accept)]
+        return asyncio.run(page.get(Request({"type": "http", "method": "GET", "headers": headers})))
+
+    texts = [asked(None), asked(b"*/*")]
+    opened = [asked(b"application/openmetrics-text"), asked(b"application/openmetrics-text")]
+    assert [each.headers["content-type"] for each in texts + opened] == [TEXT] * 2 + [OPENMETRICS] * 2
+    assert [each.status_code for each in texts + opened] == [200] * 4
+    assert (texts[0].body, opened[0].body) == (texts[1].body, opened[1].body)
+    assert len(made) == 2
+    backend.journal = []  # the next turn
+    asked(None)
+    assert len(made) == 3
+
+
+def test_the_status_page_as_the_api_reads_it() -> None:
+    backend = FakeBackend(wall_s=5.0, now_s=7.0)
+    backend.add(program("Pong"), program("Breakout"))
+    page = StatusPage(backend)
+    assert (page.wall_s, page.now_s, page.worst_gap_s, page.daemon) == (5.0, 7.0, None, backend.header)
+    assert [each["name"] for each in page.programs] == ["Breakout", "Pong"]
+    assert page.program("Pong") is backend.programs["Pong"]
+    assert page.program("Pung") is None
+
+
+# --- starts ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_attempts_before_a_request_are_none_where_there_was_none() -> None:
+    backend = FakeBackend()
+    backend.add(program("Pong", attempt=4), program("New", "STOPPED", attempt=None))
+    assert starting.attempts(backend.snapshot()) == {"New": 0, "Pong": 4}
+
+
+def outcome(phase: str, same_for_s: float, **known: Any) -> Any:
+    view = program("Pong", phase, **{"attempt": 1, "pid": 7, "uptime_s": 0.0, "why": "why", **known})
+    found = starting.outcome("Pong", view, 0, same_for_s)
+    return None if found is None else found[1:]
+
+
+@pytest.mark.parametrize(
+    ("phase", "same_for_s", "known", "told"),
+    [
+        ("STARTING", 0.49, {}, None),
+        ("STARTING", 0.5, {}, (80, "started")),
+        ("STARTING", 0.5, {"uptime_s": None}, (80, "started")),
+        ("STARTING", 0.49, {"uptime_s": None}, None),
+        ("STARTING", 0.0, {"uptime_s": 0.49}, None),
+        ("STARTING", 0.0, {"uptime_s": 0.5}, (80, "started")),
+        ("STARTING", 9.0, {"attempt": 0}, None),
+        ("RUNNING", 0.0, {"attempt": None}, None),
+        ("RUNNING", 0.0, {}, (80, "started")),
+        ("DONE", 0.0, {}, (80, "started")),
+        ("BACKOFF", 0.0, {}, (40, "abnormal termination: why")),
+        ("FATAL", 0.0, {"spawn_error": "no file"}, (50, "spawn error: no file")),
+        ("QUEUED", 0.49, {}, None),
+        ("QUEUED", 0.5, {"attempt": 0}, (80, "queued: starts by itself once a slot is free")),
+        ("GATED", 0.5, {"attempt": 0}, (80, "gated, starts by itself: why")),
+        ("STOPPED", 0.0, {}, (70, "not running: it was stopped meanwhile")),
+        ("STOPPED", 0.49, {"attempt": 0}, None),
+        ("STOPPED", 0.5, {"attempt": 0}, (70, "not running: it was stopped meanwhile")),
+        ("STOPPING", 9.0, {}, None),
+    ],
+)
+def test_what_is_told_of_a_start_and_when(phase: str, same_for_s: float, known: dict[str, Any], told: Any) -> None:
+    assert outcome(phase, same_for_s, **known) == told
+
+
+class Stepped(asyncio.SelectorEventLoop):
+    """Its clock goes on by a hundredth of a second whenever it is read, however busy the machine is."""
+
+    now_s = 0.0
+
+    def time(self) -> float:
+        self.now_s += 0.01
+        return self.now_s
+
+
+def waited(
+    story: list[dict[str, Any]], results: list[Any], look_s: float = 0.3, **known: Any
+) -> tuple[list[Any], int, float]:
+    """The results, how many looks they took, and how long. At each look the programs change as told."""
+    backend, looks = FakeBackend(), []
+    backend.add(program("Pong", "QUEUED", attempt=0), program("Other", "QUEUED", attempt=0))
+    with contextlib.closing(Stepped()) as loop:
+
+        def snapshot() -> StatusPage:
+            loop.now_s += look_s
+            for name, change in story[min(len(looks), len(story) - 1)].items():
+                backend.change(name, **change)
+            looks.append(1)
+            return backend.snapshot()
+
+        told = loop.run_until_complete(starting.wait_for_starts(snapshot, {}, results, **known))
+        return told, len(looks), loop.now_s
+
+
+def test_each_accepted_start_is_waited_for_and_the_others_keep_their_result() -> None:
+    refused, accepted = ("Other", FAILED, "no"), ("Pong", SUCCESS, "accepted")
+    running = {"Pong": {"phase": "RUNNING", "attempt": 1}}
+    assert waited([running], [refused, accepted])[:2] == ([refused, ("Pong", SUCCESS, "started")], 1)
+    assert waited([running], [refused])[:2] == ([refused], 0)
+    assert waited([running], [])[:2] == ([], 0)
+    both = [("Other", SUCCESS, "accepted"), accepted]
+    queued = ("Other", SUCCESS, "queued: starts by itself once a slot is free")
+    assert waited([running], both)[:2] == ([queued, ("Pong", SUCCESS, "started")], 3)
+
+
+def test_time_counts_from_the_last_change_of_phase_or_process() -> None:
+    changing: list[dict[str, Any]] = [
+        {"Pong": {"phase": "QUEUED"}}, {"Pong": {"phase": "STARTING", "attempt": 1, "pid": 7, "uptime_s": 0.0}},
+        {"Pong": {"pid": 8}}, {"Pong": {}},
+    ]  # fmt: skip
+    told = waited(changing, [("Pong", SUCCESS, "accepted")])
+    assert told[:2] == ([("Pong", SUCCESS, "started")], 5)
+
+
+def test_a_start_without_a_process_is_told_after_ten_seconds() -> None:
+    silent = [{"Pong": {"phase": "STARTING", "attempt": 1, "pid": None}}]
+    told, accepted = [("Pong", SUCCESS, "starting: no process yet, see status")], [("Pong", SUCCESS, "accepted")]
+    found, _, took_s = waited(silent, accepted, look_s=0.9)
+    assert (found, 10.0 <= took_s < 11.9) == (told, True)
+    found, _, took_s = waited(silent, accepted, most_s=3.0)
+    assert (found, 3.0 <= took_s < 4.0) == (told, True)
+    assert waited(silent, accepted, most_s=0.0)[:2] == (told, 1)
+
+
+# --- peers -----------------------------------------------------------------------------------------------------------------
+
+
+class Transport:
+    """What asyncio tells of a connection with these properties."""
+
+    def __init__(self, sock: Any, waiting: int = 0, **more: Any) -> None:
+        self.get_extra_info = {"socket": sock, **more}.get
+        self.waiting, self.aborted = waiting, 0
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+    def abort(self) -> None:
+        self.aborted += 1
+
+
+def scope_of(transport: Any, address: str | None = None, peer_: Peer | None = None) -> dict[str, Any]:
+    """The scope of a request on this connection."""
+    scope: dict[str, Any] = {}
+
+    async def app(_scope: Any, _receive: Any, _send: Any) -> None:
+        return None
+
+    asyncio.run(peer._with_peer(app, peer_, transport, address)(scope, None, None))  # type: ignore[arg-type]
+    return scope
+
+
+def test_bytes_that_nobody_has_read_are_counted_here_and_in_the_kernel() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        scope = scope_of(Transport(ours, waiting=5))
+        assert peer.unread_bytes(scope) == 5
+        ours.sendall(b"x" * 100)
+        assert peer.unread_bytes(scope) > 5
+        theirs.recv(100)
+        assert peer.unread_bytes(scope) == 5
+        assert not peer.disconnected(scope)
+        theirs.close()
+        assert peer.disconnected(scope)
+    assert (peer.unread_bytes(scope), peer.disconnected(scope)) == (5, True), "closed on this side as well"
+    for nothing in ({}, scope_of(Transport(None, waiting=5))):
+        assert (peer.unread_bytes(nothing), peer.disconnected(nothing)) == (0, False)
+
+
+def test_a_connection_is_abandoned_if_there_is_one() -> None:
+    transport = Transport(None)
+    peer.abandon(scope_of(transport))
+    peer.abandon({})
+    assert transport.aborted == 1
+
+
+def test_the_kernel_names_the_process_at_the_other_end() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        found = peer._peer_of(Transport(ours))  # type: ignore[arg-type]
+        assert found == Peer(os.getpid(), os.getuid(), os.getgid())
+    assert peer._peer_of(Transport(ours)) is None, "a closed socket"  # type: ignore[arg-type]
+    assert peer._peer_of(Transport(None)) is None  # type: ignore[arg-type]
+    assert peer._peer_of(Transport(SimpleNamespace(family=socket.AF_INET))) is None  # type: ignore[arg-type]
+    assert peer.tcp_address(Transport(None, peername=("::1", 5))) == "::1"  # type: ignore[arg-type]
+
+
+def test_a_request_knows_whose_connection_it_came_on() -> None:
+    transport = Transport(None)
+    over_tcp = scope_of(transport, "203.0.113.7")
+    assert (peer.is_tcp(over_tcp), peer.address_of(over_tcp)) == (True, "203.0.113.7")
+    here = scope_of(transport, peer_=Peer(1, 0, 0))
+    assert (peer.is_tcp(here), peer.is_tcp({}), peer.caller(here)) == (False, False, ("root", 0))
+    assert peer.caller(here | {"extralife.by": "me at 203.0.113.7"}) == ("me at 203.0.113.7", None)
+
+
+# --- bodies and long answers -----------------------------------------------------------------------------------------------
+
+
+def asked_for(headers: list[tuple[bytes, bytes]], pieces: list[Any], reads: int = 0, **scope: Any) -> list[Any]:
+    """What is received and sent, in this order, by an application that answers after `reads` pieces of the body."""
+    order: list[Any] = []
+    left = iter(pieces)
+
+    async def receive() -> Any:
+        order.append(("received", found := next(left)))
+        if found is None:
+            await asyncio.sleep(60)
+        return found
+
+    async def send(message: Any) -> None:
+        order.append(("sent", message["type"]))
+
+    async def app(_scope: Any, receive: Any, send: Any) -> None:
+        for _ in range(reads):
+            await receive()
+        await send({"type": "http.response.start"})
+        await send({"type": "http.response.body"})
+
+    asyncio.run(read_body_first(app)({"headers": headers, **scope}, receive, send))
+    return [each[1] for each in order]
+
+
+MORE = {"type": "http.request", "body": b"x", "more_body": True}
+LAST = {"type": "http.request", "body": b"y", "more_body": False}
+BARE = {"type": "http.request"}
+GONE = {"type": "http.disconnect"}
+SENT = ["http.response.start", "http.response.body"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "pieces", "reads", "order"),
+    [
+        ([], [MORE], 0, SENT),
+        ([(b"content-length", b"0")], [MORE], 0, SENT),
+        ([(b"content-length", b"2")], [MORE, LAST, MORE], 0, [MORE, LAST, *SENT]),
+        ([(b"content-length", b"2")], [MORE, LAST, MORE], 1, [MORE, LAST, *SENT]),
+        ([(b"content-length", b"2")], [MORE, LAST, MORE], 2, [MORE, LAST, *SENT]),
+        ([(b"content-length", b"2")], [BARE, MORE], 0, [BARE, *SENT]),
+        ([(b"content-length", b"2")], [MORE, GONE, MORE], 0, [MORE, GONE, *SENT]),
+        ([(b"transfer-encoding", b"chunked")], [LAST], 0, [LAST, *SENT]),
+        ([(b"transfer-encoding", b"chunked"), (b"content-length", b"0")], [LAST], 0, [LAST, *SENT]),
+        ([(b"content-length", b"2"), (b"expect", b"100-continue")], [LAST], 0, SENT),
+        ([(b"x", b"1")], [LAST], 0, SENT),
+    ],
+)
+def test_the_rest_of_a_body_is_read_before_the_answer(headers: Any, pieces: Any, reads: int, order: Any) -> None:
+    assert asked_for(headers, pieces, reads) == order
+
+
+def test_no_more_of_a_body_is_read_than_a_mebibyte_and_no_longer_than_is_allowed() -> None:
+    half = {**MORE, "body": b"x" * 2**19}
+    assert asked_for([(b"content-length", b"9")], [half] * 5) == [half, half, *SENT]
+    nearly = {**MORE, "body": b"x" * (2**19 - 1)}
+    assert asked_for([(b"content-length", b"9")], [nearly, half, MORE, MORE]) == [nearly, half, MORE, *SENT]
+    assert asked_for([(b"content-length", b"9")], [MORE, None], **{REST_KEY: 0.01}) == [MORE, None, *SENT]
+
+
+def test_long_answers_are_counted_while_they_are_sent_and_refused_at_the_limit() -> None:
+    kind = lasting.LongLivedAnswers(1, "one is open already")
+    counts: list[int] = []
+    sent: list[Any] = []
+
+    async def pieces() -> Any:
+        counts.append(kind.count)
+        with pytest.raises(RequestRefused) as refused:
+            kind.answer(pieces(), "text/x")
+        counts.append(refused.value.status)
+        assert str(refused.value) == "one is open already"
+        yield b"piece"
+
+    async def receive() -> Any:
+        await asyncio.sleep(60)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    answer = kind.answer(pieces(), "text/x", {"x-own": "1"})
+    asyncio.run(answer({"type": "http", "asgi": {}}, receive, send))
+    assert (counts, kind.count) == ([1, 503], 0)
+    assert (sent[0]["status"], dict(sent[0]["headers"])) == (
+        200,
+        {
+            b"x-accel-buffering": b"no", b"connection": b"close", b"x-own": b"1",
+            b"content-type": b"text/x; charset=utf-8",
+        },
+    )  # fmt: skip
+    assert sent[1]["body"] == b"piece"

@@ -1,0 +1,342 @@
+"""What of a request reaches the daemon, and each answer as a whole: head, status and body."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_backend import FakeBackend, daemon, journal, program
+from serving import Connection, call, raw
+
+from supervisor.api.limits import MOST_BODY_BYTES
+from supervisor.api.port import Result
+from supervisor.api.refused import RequestRefused
+from supervisor.model.codes import BAD_NAME, CANT_REREAD, FAILED, NOT_RUNNING, SUCCESS
+from supervisor.model.inputs import Verb
+from supervisor.reports.pages import PAGES, BadQuery
+
+ME, UID = pwd.getpwuid(os.getuid()).pw_name, os.getuid()
+
+
+@dataclass
+class Noting(FakeBackend):
+    """Notes every call with all that it is given and the kind of thread, and answers as it is told to."""
+
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
+    result: Result = ("Pong", SUCCESS, "done")
+    results: list[Result] = field(default_factory=list)
+    raises: Exception | None = None
+
+    def note(self, *call: Any) -> None:
+        if self.raises is not None:
+            raise self.raises
+        self.calls.append((*call, threading.current_thread().name.rpartition("_")[0]))
+
+    def ask(self, *given: Any) -> list[Result]:
+        self.note("ask", *given)
+        return self.results
+
+    def ask_backups(self, *given: Any) -> Result:
+        self.note("ask_backups", *given)
+        return self.result
+
+    def pin(self, *given: Any) -> Result:
+        self.note("pin", *given)
+        return self.result
+
+    def remove(self, *given: Any) -> Result:
+        self.note("remove", *given)
+        return self.result
+
+    def send_stdin(self, *given: Any) -> Result:
+        self.note("send_stdin", *given)
+        return self.result
+
+    def reread(self) -> Any:
+        self.note("reread")
+        return self.changes
+
+    def update(self, names: Any, *, dry_run: bool, by: str, uid: int | None) -> Any:
+        self.note("update", names, dry_run, by, uid)
+        return self.changes
+
+    def test_alerts(self) -> Any:
+        self.note("test_alerts")
+        return [{"target": "x"}]
+
+    def page(self, name: str, query: Mapping[str, str]) -> Any:
+        if name == "status":
+            return self.page_status()
+        self.note("page", name, dict(query))
+        return {"of": name}
+
+
+@pytest.fixture
+def backend() -> Noting:
+    made = Noting()
+    made.add(program("Pong"), program("Breakout", "QUEUED", attempt=0))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("body", "reaches"),
+    [
+        ({"verb": "stop", "names": ["Pong:*"]}, (Verb.STOP, ["Pong"], "", ME, UID, 600.0)),
+        ({"verb": "stop", "names": ["all"], "signal": "HUP"}, (Verb.STOP, ["Breakout", "Pong"], "", ME, UID, 600.0)),
+        ({"verb": "clear", "names": ["Pong", "Pong"]}, (Verb.CLEAR, ["Pong"], "", ME, UID, 600.0)),
+        ({"verb": "signal", "names": ["Pong"], "signal": "hup"}, (Verb.SIGNAL, ["Pong"], "SIGHUP", ME, UID, 600.0)),
+        ({"verb": "stop", "names": ["Pong"], "timeout_s": 3600}, (Verb.STOP, ["Pong"], "", ME, UID, 3600.0)),
+        ({"verb": "stop", "names": ["Pong"], "timeout_s": 0.5}, (Verb.STOP, ["Pong"], "", ME, UID, 0.5)),
+        ({"verb": "start", "names": ["Pong"], "wait": False}, (Verb.START, ["Pong"], "", ME, UID, 600.0)),
+        ({"verb": "shutdown"}, (Verb.SHUTDOWN, [], "", ME, UID, 600.0)),
+        ({"verb": "reload", "names": []}, (Verb.RELOAD, [], "", ME, UID, 600.0)),
+        ({"verb": "stop", "names": ["Pung"]}, None),
+        ({"verb": "stop", "names": []}, None),
+        ({"verb": "signal", "names": ["Pong"], "signal": "nonsense"}, None),
+    ],
+)
+def test_what_is_asked_reaches_the_daemon_as_it_was_meant(
+    api: Path, backend: Noting, body: dict[str, Any], reaches: tuple[Any, ...] | None
+) -> None:
+    assert call(api, "/api/v1/ask", body)[0] == 200
+    assert backend.calls == ([] if reaches is None else [("ask", *reaches, "api-ask")])
+
+
+def test_the_results_come_in_the_order_of_the_names_and_unknown_ones_keep_their_place(api: Path, backend: Noting) -> None:
+    backend.results = [("Pong", NOT_RUNNING, "not running"), ("Breakout", SUCCESS, "stopped")]
+    assert call(api, "/api/v1/ask", {"verb": "stop", "names": ["Breakout", "x", "Pong"]}) == (
+        200,
+        {
+            "results": [
+                {"name": "Breakout", "code": 80, "text": "stopped"}, {"name": "x", "code": 10, "text": "no such process"},
+                {"name": "Pong", "code": 70, "text": "not running"},
+            ]
+        },
+    )  # fmt: skip
+    backend.results = backend.results[:1]
+    assert call(api, "/api/v1/ask", {"verb": "stop", "names": ["Breakout", "Pong"]})[1] == {
+        "results": [{"name": "Pong", "code": 70, "text": "not running"}]
+    }, "a program that was removed meanwhile has none"  # fmt: skip
+
+
+@pytest.mark.parametrize(("wait", "text"), [({}, "started"), ({"wait": True}, "started"), ({"wait": False}, "accepted")])
+@pytest.mark.parametrize("verb", ["start", "restart"])
+def test_a_start_is_waited_for_unless_the_client_does_not_want_it(
+    api: Path, backend: Noting, verb: str, wait: dict[str, bool], text: str
+) -> None:
+    backend.results = [("Pong", SUCCESS, "accepted")]
+
+    def started(*_: Any) -> list[Result]:
+        backend.change("Pong", attempt=2)
+        return backend.results
+
+    backend.ask = started  # type: ignore[method-assign]
+    assert call(api, "/api/v1/ask", {"verb": verb, "names": ["Pong"], **wait})[1] == {
+        "results": [{"name": "Pong", "code": 80, "text": text}]
+    }
+
+
+@pytest.mark.parametrize("verb", ["shutdown", "reload"])
+@pytest.mark.parametrize(("code", "status"), [(CANT_REREAD, 422), (FAILED, 503)])
+def test_a_daemon_that_does_not_end_says_why(api: Path, backend: Noting, verb: str, code: int, status: int) -> None:
+    backend.results = [("", code, "level.slots: no; program.x: no"), ("", SUCCESS, "x")]
+    assert call(api, "/api/v1/ask", {"verb": verb}) == (status, {"error": "level.slots: no; program.x: no"})
+    backend.results = []
+    assert call(api, "/api/v1/ask", {"verb": verb}) == (200, {"results": []})
+
+
+OFFSITE = "do must be one of now, check, forget, take-over"
+ROUTES: list[tuple[str, dict[str, Any], tuple[Any, ...]]] = [
+    ("backup", {}, ("ask_backups", Verb.BACKUP, "", [], ME, UID, 600.0)),
+    ("backup", {"names": ["Pong:*"], "label": "x" * 100}, ("ask_backups", Verb.BACKUP, "x" * 100, ["Pong"], ME, UID, 600.0)),
+    ("backup", {"names": ["Pong", "all"]}, ("ask_backups", Verb.BACKUP, "", [], ME, UID, 600.0)),
+    ("rollback", {"backup": "b", "names": ["Pong"]}, ("ask_backups", Verb.ROLLBACK, "b", ["Pong"], ME, UID, 600.0)),
+    *(("offsite", {"do": do}, ("ask_backups", Verb.OFFSITE, do, [], ME, UID, 600.0))
+      for do in ("now", "check", "forget", "take-over")),
+    ("remove", {"name": "Pong:Pong"}, ("remove", "Pong", ME, UID)),
+    ("stdin", {"name": "any:any", "text": "ä\ud800\n"}, ("send_stdin", "any", b"\xc3\xa4\xed\xa0\x80\n")),
+    ("level", {"pin": "light"}, ("pin", "light", None, ME, UID, 600.0)),
+    ("level", {"pin": "light", "for_s": 5, "unpin": False}, ("pin", "light", 5.0, ME, UID, 600.0)),
+    ("level", {"unpin": True}, ("pin", None, None, ME, UID, 600.0)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("page", "body", "reaches"), ROUTES)
+def test_what_each_route_hands_on_and_answers(
+    api: Path, backend: Noting, page: str, body: dict[str, Any], reaches: tuple[Any, ...]
+) -> None:
+    assert call(api, f"/api/v1/{page}", body) == (200, {"name": "Pong", "code": 80, "text": "done"})
+    assert backend.calls == [(*reaches, "api-ask")]
+
+
+@pytest.mark.parametrize(
+    ("page", "body", "status"),
+    [
+        ("remove", {"name": "Pong"}, 409), ("stdin", {"name": "Pong", "text": ""}, 409), ("level", {"unpin": True}, 409),
+        ("backup", {}, 200),
+    ],
+)  # fmt: skip
+def test_what_the_daemon_refuses_is_told_in_its_words(
+    api: Path, backend: Noting, page: str, body: dict[str, Any], status: int
+) -> None:
+    backend.result = ("Pong", FAILED, "not now")
+    told = {"name": "Pong", "code": FAILED, "text": "not now"} if status == 200 else {"error": "not now"}
+    assert call(api, f"/api/v1/{page}", body) == (status, told)
+    backend.result = ("Pong", BAD_NAME, "no such program")
+    if page in {"stdin", "level"}:
+        assert call(api, f"/api/v1/{page}", body) == (404, {"error": "no such program"})
+
+
+def test_changes_of_the_configuration(api: Path, backend: Noting) -> None:
+    assert call(api, "/api/v1/reread", {}) == (200, backend.changes)
+    assert call(api, "/api/v1/update", {}) == (200, backend.changes)
+    assert call(api, "/api/v1/update", {"names": ["Pong:*", "b"], "dry_run": True})[0] == 200
+    assert call(api, "/api/v1/update", {"names": ["b", "all"], "dry_run": False})[0] == 200
+    assert call(api, "/api/v1/alerts/test", {}) == (200, {"tried": [{"target": "x"}]})
+    assert backend.calls == [
+        ("reread", "api-ask"), ("update", [], False, ME, UID, "api-ask"), ("update", ["Pong", "b"], True, ME, UID, "api-ask"),
+        ("update", [], False, ME, UID, "api-ask"), ("test_alerts", "api-ask"),
+    ]  # fmt: skip
+    backend.changes = {"errors": ["a", 7]}
+    for page in ("reread", "update"):
+        assert call(api, f"/api/v1/{page}", {}) == (422, {"error": "a; 7", "errors": ["a", 7]})
+
+
+def test_only_a_page_that_may_take_long_leaves_the_threads_of_the_readers(api: Path, backend: Noting) -> None:
+    slow = next(name for name, page in PAGES.items() if not page.instant)
+    instant = next(name for name, page in PAGES.items() if page.instant and name != "status")
+    for query in (f"{slow}?a=1", f"{slow}?check=x", f"{instant}?b=2"):
+        name = query.partition("?")[0]
+        assert call(api, f"/api/v1/{query}") == (200, {"of": name})
+    assert backend.calls == [
+        ("page", slow, {"a": "1"}, "api-read"), ("page", slow, {"check": "x"}, "api-ask"), ("page", instant, {"b": "2"}, ""),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "sentence"),
+    [
+        (RequestRefused(418, "no tea"), 418, "no tea"),
+        (BadQuery("since must be x"), 422, "since must be x"),
+        (OSError(5, "Input/output error"), 503, "this cannot be read now: [Errno 5] Input/output error"),
+        (ZeroDivisionError("secret"), 500, "this request stopped at a bug (ZeroDivisionError); see the daemon's log"),
+    ],
+)
+def test_an_error_of_the_daemon_is_an_answer(
+    api: Path, backend: Noting, error: Exception, status: int, sentence: str
+) -> None:
+    backend.raises = error
+    for _ in range(2):
+        assert call(api, "/api/v1/reread", {}) == (status, {"error": sentence})
+
+
+def test_health_as_a_whole(api: Path, backend: Noting) -> None:
+    backend.now_s = 970.0
+    config = backend.header["config"]
+    well = {"state": "running", "age_s": 30.0, "worst_gap_s": None, "config": config}
+    assert call(api, "/healthz") == (200, {"ok": True, **well})
+    backend.header = daemon(journal=journal(error="disk full"), http={"listen": "x", "error": "taken"})
+    wrong = ["the journal cannot be written: disk full", "the TCP port x of [http] is not open: taken"]
+    assert call(api, "/healthz") == (503, {"ok": False, **well, "error": "; ".join(wrong), "troubles": wrong})
+    backend.now_s = 969.4
+    error = {"error": "the deciding loop has not run for 31 s", "age_s": pytest.approx(30.6)}
+    assert call(api, "/healthz") == (503, error)
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b"\xff", "the body is not JSON: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
+        (b'{"verb": -Infinity}', "the body is not JSON: -Infinity is not a number"),
+        (b'{"verb": "stop", "names": {}}', "names must be a list of program names"),
+        (b'{"verb": "stop", "timeout_s": "1"}', "timeout_s must be a number of seconds up to 3600"),
+        (b'{"verb": "stop", "a": 1, "Z": 2}', "unknown key 'Z'; there are: names, signal, timeout_s, verb, wait"),
+        (b'{"names": []}', "verb must be one of start, stop, restart, signal, clear, shutdown, reload"),
+    ],
+)
+def test_a_body_that_makes_no_sense(api: Path, body: bytes, sentence: str) -> None:
+    assert call(api, "/api/v1/ask", body) == (400, {"error": sentence})
+
+
+@pytest.mark.parametrize(
+    "page", ["backup", "offsite", "rollback", "remove", "stdin", "level", "update", "alerts/test", "reread"]
+)
+def test_every_route_refuses_a_key_that_it_does_not_know(api: Path, backend: Noting, page: str) -> None:
+    status, told = call(api, f"/api/v1/{page}", {"z": 1})
+    assert (status, told["error"].partition(";")[0]) == (400, "unknown key 'z'")
+    assert backend.calls == []
+
+
+def test_a_body_of_exactly_the_limit_is_read(api: Path, backend: Noting) -> None:
+    text = json.dumps({"name": "a", "text": ""})
+    whole = {"name": "a", "text": "x" * (MOST_BODY_BYTES - len(text))}
+    assert call(api, "/api/v1/stdin", json.dumps(whole).encode())[0] == 200
+    assert len(backend.calls) == 1
+    assert call(api, "/api/v1/stdin", json.dumps(whole).encode() + b" ")[0] == 413
+
+
+@pytest.mark.parametrize("target", ["/", "/metrics", "/healthz", "/logtail/Pong", "/mainlogtail", "/api/v1/programs/Pong"])
+def test_what_is_read_cannot_be_posted(api: Path, target: str) -> None:
+    assert call(api, target, {}) == (405, {"error": "this page does not take that method"})
+
+
+# --- logs --------------------------------------------------------------------------------------------------------------------
+
+
+def log_of(api: Path, target: str) -> tuple[int, dict[str, str], bytes]:
+    connection = Connection(api)
+    try:
+        connection.request("GET", target)
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
+    finally:
+        connection.close()
+
+
+def test_a_log_is_answered_with_its_position(api: Path, backend: Noting, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"x" * 2000 + b"end")
+    backend.change("Pong", stdout_log=str(path), stderr_log=str(tmp_path / "none"))
+    backend.header = daemon(main_log=str(path))
+    file = f"{path.stat().st_dev:x}-{path.stat().st_ino:x}"
+
+    def told(data: bytes, after: int, note: str = "") -> tuple[int, dict[str, str], bytes]:
+        head = {"content-type": "application/octet-stream", "content-length": str(len(data))}
+        return 200, {**head, "x-file": file, "x-next-offset": str(after), "x-note": note}, data
+
+    for target in ("/api/v1/mainlog", "/api/v1/logs/Pong/stdout", "/api/v1/logs/Pong:Pong/stdout"):
+        assert log_of(api, target) == told(b"x" * 1597 + b"end", 2003)
+        assert log_of(api, f"{target}?tail=0") == told(b"", 2003)
+        assert log_of(api, f"{target}?tail=4&limit=1") == told(b"xend", 2003)
+        assert log_of(api, f"{target}?offset=1999") == told(b"xend", 2003)
+        assert log_of(api, f"{target}?offset=1999&limit=2&file={file}") == told(b"xe", 2001)
+        assert log_of(api, f"{target}?offset=2003&limit=1048576") == told(b"", 2003)
+        assert log_of(api, f"{target}?offset=2&limit=1&file=0-0") == told(b"x", 1, "rotated")
+        assert log_of(api, f"{target}?offset={2**62}&limit=1") == told(b"x", 1, "truncated")
+    for query, words in (
+        ("tail=1048577", "tail must be a whole number from 0 to 1048576, not '1048577'"),
+        ("offset=0&limit=1048577", "limit must be a whole number from 1 to 1048576, not '1048577'"),
+        (f"offset={2**62 + 1}", f"offset must be a whole number from 0 to {2**62}, not '{2**62 + 1}'"),
+        ("tail=" + "x" * 50, f"tail must be a whole number from 0 to 1048576, not {'x' * 40!r}"),
+    ):
+        assert call(api, f"/api/v1/mainlog?{query}") == (400, {"error": words})
+    assert call(api, "/api/v1/logs/Pong/stderr") == (404, {"error": "no log file"})
+    backend.header = daemon(main_log=str(tmp_path))
+    assert call(api, "/api/v1/mainlog")[0] == 500
+    assert call(api, "/api/v1/mainlog")[1]["error"].startswith("cannot read the log: [Errno ")
+
+
+def test_an_answer_has_no_header_that_it_does_not_need(api: Path, backend: Noting) -> None:
+    asked = b"GET /api/v1/programs/Pung HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    head, _, body = raw(api, asked).partition(b"\r\n\r\n")
+    assert (head.lower().split(b"\r\n"), body) == (
+        [b"http/1.1 404 not found", b"content-length: 35", b"content-type: application/json", b"connection: close"],
+        b'{"error":"no such program: \'Pung\'"}',
+    )
