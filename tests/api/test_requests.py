@@ -15,6 +15,7 @@ import pytest
 from fake_backend import FakeBackend, daemon, journal, program
 from serving import Connection, call, raw
 
+from supervisor.api import app
 from supervisor.api.limits import MOST_BODY_BYTES
 from supervisor.api.port import Result
 from supervisor.api.refused import RequestRefused
@@ -230,10 +231,12 @@ def test_only_a_page_that_may_take_long_leaves_the_threads_of_the_readers(api: P
     ],
 )
 def test_an_error_of_the_daemon_is_an_answer(
-    api: Path, backend: Noting, error: Exception, status: int, sentence: str
+    api: Path, backend: Noting, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, sentence: str
 ) -> None:
+    """And its place among the requests that wait is free again."""
+    monkeypatch.setattr(app, "MOST_ASKS", 1)
     backend.raises = error
-    for _ in range(2):
+    for _ in range(3):
         assert call(api, "/api/v1/reread", {}) == (status, {"error": sentence})
 
 

@@ -1,0 +1,303 @@
+"""What Slurm prints, read into whole records: every field, every form of a value, and each sentence about garbage."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from supervisor.adapters.slurm import reading
+from supervisor.adapters.slurm.reading import FIELD, RECORD, ParseError
+from supervisor.policy.cluster.jobs import Job, Node, Partition
+
+WAITS = {
+    "JobID": "17", "ArrayJobID": "17", "ArrayTaskID": "N/A", "Name": "a, b|c", "Comment": "run=a\nb", "State": "PENDING",
+    "Reason": "Resources", "NodeList": "", "Partition": "a100", "Account": "lab", "QOS": "night", "SubmitTime": "1000",
+    "StartTime": "1100", "EndTime": "1200", "exit_code": "0", "RestartCnt": "2", "tres-alloc": "cpu=4,mem=1G,gres/gpu=2",
+    "tres-per-node": "N/A", "TimeLimit": "1-02:03:04",
+}  # fmt: skip
+WAITING = Job(
+    17, None, "a, b|c", "run=a\nb", "PENDING", "Resources", (), "a100", "lab", "night", start_expected_at_wall_s=1100.0,
+    submitted_at_wall_s=1000.0, restarts=2, gpus=2, time_limit_s=93_784.0,
+)  # fmt: skip
+RAN = {"started_at_wall_s": 1100.0, "start_expected_at_wall_s": None}
+
+
+def known(**fields: Any) -> Job:
+    return replace(WAITING, **fields)
+
+
+def text_of(*rows: dict[str, str], end: str = RECORD + "\n") -> str:
+    return "".join(FIELD.join(row[name] for name in reading.SQUEUE_FIELDS) + end for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("row", "job"),
+    [
+        ({}, WAITING),
+        ({"State": " RUNNING ", "NodeList": "n[1-2]"}, known(state="RUNNING", nodes=("n1", "n2"), **RAN)),
+        *(({"State": state}, known(state=state, **RAN))
+          for state in ("COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "CONFIGURING")),
+        ({"State": "REQUEUED"}, known(state="REQUEUED")),
+        ({"State": ""}, known(state="UNKNOWN")),
+        ({"State": "COMPLETED"}, known(state="COMPLETED", ended_at_wall_s=1200.0, exit_code=0, **RAN)),
+        ({"State": "FAILED", "exit_code": "768"}, known(state="FAILED", ended_at_wall_s=1200.0, exit_code=3, **RAN)),
+        ({"State": "FAILED", "exit_code": "3:0"}, known(state="FAILED", ended_at_wall_s=1200.0, exit_code=3, **RAN)),
+        ({"State": "FAILED", "exit_code": "9"}, known(state="FAILED", ended_at_wall_s=1200.0, signal=9, **RAN)),
+        ({"State": "TIMEOUT", "exit_code": "0:15"}, known(state="TIMEOUT", ended_at_wall_s=1200.0, signal=15, **RAN)),
+        ({"State": "TIMEOUT", "exit_code": "0"}, known(state="TIMEOUT", ended_at_wall_s=1200.0, **RAN)),
+        ({"State": "FAILED", "exit_code": "65535"}, known(state="FAILED", ended_at_wall_s=1200.0, exit_code=255, **RAN)),
+        ({"State": "FAILED", "exit_code": "65536"}, known(state="FAILED", ended_at_wall_s=1200.0, **RAN)),
+        ({"State": "FAILED", "exit_code": "4294967294"}, known(state="FAILED", ended_at_wall_s=1200.0, **RAN)),
+        ({"exit_code": "9"}, WAITING),
+        ({"SubmitTime": "N/A", "StartTime": "Unknown", "RestartCnt": "-1"},
+         known(submitted_at_wall_s=None, start_expected_at_wall_s=None, restarts=None)),
+        ({"State": "CANCELLED", "StartTime": "N/A", "EndTime": "N/A"}, known(state="CANCELLED", start_expected_at_wall_s=None)),
+        ({"ArrayJobID": "15", "ArrayTaskID": "4"}, known(id=15, array_task=4)),
+        ({"ArrayJobID": "N/A", "ArrayTaskID": "4"}, known(array_task=4)),
+        ({"Comment": "(null)", "Partition": "N/A", "Account": "n/a", "QOS": "None"},
+         known(comment="", partition="", account="", qos="")),
+        ({"Reason": "RaisedSignal:9(Killed)"}, known(reason="RaisedSignal")),
+        ({"Reason": "ReqNodeNotAvail,UnavailableNodes:n1"}, known(reason="ReqNodeNotAvail")),
+        ({"Reason": "Nodes required: n1, n2"}, known(reason="Nodes required: n1, n2")),
+        ({"Reason": "None"}, known(reason="")),
+        ({"tres-alloc": "cpu=4,mem=1G"}, known(gpus=0)),
+        ({"tres-alloc": "mem=1G"}, known(gpus=None)),
+        ({"tres-alloc": "mem=1G", "tres-per-node": "cpu=1"}, known(gpus=0)),
+        ({"tres-alloc": "cpu=1", "tres-per-node": "gres:gpu:a100:3"}, known(gpus=3)),
+        ({"tres-alloc": "cpu=1", "tres-per-node": "gpu:1,gpu:a100:2"}, known(gpus=3)),
+        ({"tres-alloc": "gres/gpu=1,gres/gpu=2,gres/gpu:a100=9"}, known(gpus=3)),
+        *(({"TimeLimit": text}, known(time_limit_s=limit_s)) for text, limit_s in (
+            ("30:05", 1805.0), ("1:00:00", 3600.0), ("0:01", 1.0), ("2-00:00:00", 172_800.0), ("UNLIMITED", None), ("5", None),
+            ("Partition_Limit", None), ("1-30:05", 88_205.0),
+        )),
+    ],
+)  # fmt: skip
+def test_a_row_of_the_queue(row: dict[str, str], job: Job) -> None:
+    assert reading.jobs_in_text(text_of(WAITS | row)) == [job]
+
+
+def test_rows_come_in_their_order_and_none_is_an_answer_too() -> None:
+    rows = [{**WAITS, "JobID": str(number)} for number in (3, 1, 2)]
+    assert [job.id for job in reading.jobs_in_text(text_of(*rows))] == [3, 1, 2]
+    assert reading.jobs_in_text("") == reading.jobs_in_text("\n") == []
+
+
+def test_tasks_that_wait_in_one_row_are_a_job_each() -> None:
+    found = reading.jobs_in_text(text_of(WAITS | {"ArrayJobID": "15", "ArrayTaskID": "1-3:2%1"}))
+    assert found == [known(id=15, array_task=1), known(id=15, array_task=3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a" + FIELD + "b" + RECORD, "squeue: a line of 2 fields instead of 19: 'a\\x1fb'"),
+        ("x" * 90 + RECORD, f"squeue: a line of 1 fields instead of 19: {'x' * 80!r}"),
+        (" " + "x" * 90 + " ", f"squeue: its last line has no end: {'x' * 80!r}"),
+        (text_of(WAITS | {"JobID": "x"}), "a job without a number"),
+        (text_of(WAITS | {"JobID": "9" * 19}), "a job without a number"),
+        (text_of(WAITS | {"JobID": "²"}), "a job without a number"),
+        (text_of(WAITS | {"NodeList": "n[1"}), "job 17: 'n[1' has brackets that do not match"),
+        (text_of(WAITS | {"ArrayTaskID": "x"}), "'x' are no tasks of an array"),
+    ],
+)
+def test_a_queue_that_makes_no_sense_says_where(text: str, says: str) -> None:
+    with pytest.raises(ParseError, match=f"^{re.escape(says)}$"):
+        reading.jobs_in_text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "tasks"),
+    [("3-3", (3,)), ("1-4:3", (1, 4)), ("1-5:3", (1, 4)), ("5-4", ()), ("1,,2", (1, 2)), ("[7,9%3]", (7, 9)), ("%1", ())],
+)
+def test_tasks_of_an_array(text: str, tasks: tuple[int, ...]) -> None:
+    assert reading.tasks_in(text) == tasks
+
+
+def test_an_array_has_no_more_tasks_than_a_list_of_nodes_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MOST", 4)
+    assert reading.tasks_in("1-4") == reading.tasks_in("1,2-4") == (1, 2, 3, 4)
+    for text in ("1-5", "1,2-5", "1-4,5"):
+        with pytest.raises(ParseError, match=f"^{re.escape(repr(text))} are no tasks of an array$"):
+            reading.tasks_in(text)
+    with pytest.raises(ParseError, match=f"^'{'x' * 60}' are no tasks of an array$"):
+        reading.tasks_in("x" * 70)
+
+
+# --- JSON --------------------------------------------------------------------------------------------------------------------
+
+
+def number(value: int) -> dict[str, Any]:
+    return {"set": True, "infinite": False, "number": value}
+
+
+JSON: dict[str, Any] = {
+    "job_id": 17, "user_id": 5, "array_job_id": number(0), "array_task_id": {"set": False, "infinite": False, "number": 0},
+    "array_task_string": "", "name": "a, b|c", "comment": "run=a\nb", "job_state": ["PENDING"], "state_description": "",
+    "state_reason": "Resources", "nodes": "", "partition": "a100", "account": "lab", "qos": "night", "submit_time": number(1000),
+    "start_time": number(1100), "end_time": 1200, "exit_code": {"status": [], "return_code": number(0)}, "restart_cnt": 2,
+    "tres_alloc_str": "cpu=4,mem=1G,gres/gpu=2", "tres_req_str": "", "tres_per_node": "", "time_limit": number(60),
+}  # fmt: skip
+ENDED = {"ended_at_wall_s": 1200.0, "time_limit_s": 3600.0, **RAN}
+MINUTES = {"time_limit_s": 3600.0}
+
+
+@pytest.mark.parametrize(
+    ("row", "job"),
+    [
+        ({}, known(**MINUTES)),
+        ({"job_state": "PENDING", "submit_time": 1000, "array_job_id": 0, "array_task_id": None}, known(**MINUTES)),
+        ({"array_job_id": number(15), "array_task_id": number(4)}, known(id=15, array_task=4, **MINUTES)),
+        ({"array_job_id": 15, "array_task_id": 0}, known(id=15, array_task=0, **MINUTES)),
+        ({"array_job_id": 15, "array_task_string": "3"}, known(id=15, array_task=3, **MINUTES)),
+        ({"submit_time": 0, "start_time": number(0), "end_time": 0},
+         known(submitted_at_wall_s=None, start_expected_at_wall_s=None, **MINUTES)),
+        ({"job_state": ["COMPLETED"], "end_time": 0}, known(state="COMPLETED", exit_code=0, **ENDED | {"ended_at_wall_s": None})),
+        ({"state_description": "a sentence, whole"}, known(reason="a sentence, whole", **MINUTES)),
+        ({"state_reason": "None"}, known(reason="", **MINUTES)),
+        ({"state_reason": None, "state_description": 5}, known(reason="", **MINUTES)),
+        ({"job_state": ["RUNNING", "COMPLETING"]}, known(state="COMPLETING", **MINUTES, **RAN)),
+        ({"job_state": ["RUNNING"], "nodes": "n[1-2]"}, known(state="RUNNING", nodes=("n1", "n2"), **MINUTES, **RAN)),
+        ({"job_state": ["PENDING", "REQUEUE_HOLD", "REQUEUED"]}, known(state="REQUEUED", **MINUTES)),
+        ({"job_state": []}, known(state="UNKNOWN", **MINUTES)),
+        ({"job_state": None}, known(state="UNKNOWN", **MINUTES)),
+        ({"job_state": "COMPLETED", "exit_code": 0}, known(state="COMPLETED", exit_code=0, **ENDED)),
+        ({"job_state": "FAILED", "exit_code": 768}, known(state="FAILED", exit_code=3, **ENDED)),
+        ({"job_state": "FAILED", "exit_code": number(9)}, known(state="FAILED", **ENDED)),
+        ({"job_state": "FAILED", "exit_code": {"return_code": 3}}, known(state="FAILED", exit_code=3, **ENDED)),
+        ({"job_state": "FAILED", "exit_code": {"return_code": number(3), "signal": {"id": number(9)}}},
+         known(state="FAILED", signal=9, **ENDED)),
+        ({"job_state": "FAILED", "exit_code": {"return_code": 3, "signal": {"signal_id": 0}}},
+         known(state="FAILED", exit_code=3, **ENDED)),
+        ({"job_state": "FAILED", "exit_code": {"signal": {"signal_id": 11}}}, known(state="FAILED", signal=11, **ENDED)),
+        ({"job_state": "FAILED", "exit_code": {"signal": 15}}, known(state="FAILED", signal=15, **ENDED)),
+        ({"restart_cnt": None}, known(restarts=None, **MINUTES)),
+        ({"restart_cnt": True}, known(restarts=None, **MINUTES)),
+        ({"restart_cnt": 10**18 - 1}, known(restarts=10**18 - 1, **MINUTES)),
+        ({"restart_cnt": 10**18}, known(restarts=None, **MINUTES)),
+        ({"time_limit": {"set": True, "infinite": True, "number": 60}}, known(time_limit_s=None)),
+        ({"time_limit": None}, known(time_limit_s=None)),
+        ({"tres_alloc_str": "", "tres_req_str": "cpu=1,gres/gpu=3"}, known(gpus=3, **MINUTES)),
+        ({"tres_alloc_str": "", "tres_per_node": "gpu:5"}, known(gpus=5, **MINUTES)),
+        ({"tres_alloc_str": "cpu=1"}, known(gpus=0, **MINUTES)),
+        (dict.fromkeys(("name", "comment", "partition", "account", "qos"), 5),
+         known(name="", comment="", partition="", account="", qos="", **MINUTES)),
+    ],
+)  # fmt: skip
+def test_a_job_of_the_queue_as_json(row: dict[str, Any], job: Job) -> None:
+    strangers = [JSON | {"user_id": 6}, JSON | {"user_id": number(6)}, JSON | {"user_id": None}]
+    for mine in (5, number(5)):
+        text = json.dumps({"jobs": [*strangers, JSON | row | {"user_id": mine}], "errors": ["x"]})
+        assert reading.jobs_in_json(text, 5) == [job]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "squeue --json: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        ("{}", "squeue --json: it holds no list of jobs"),
+        ("[]", "squeue --json: it holds no list of jobs"),
+        ('{"jobs": [], "errors": [{"a": 1}]}', 'squeue --json: [{"a": 1}]'),
+        (json.dumps({"jobs": [], "errors": "x" * 400}), 'squeue --json: "' + "x" * 299),
+        ('{"jobs": [null]}', "squeue --json: a job that is no object"),
+        ('{"jobs": [{"user_id": 5, "job_id": null}]}', "a job without a number"),
+    ],
+)
+def test_json_that_makes_no_sense_says_why(text: str, says: str) -> None:
+    with pytest.raises(ParseError, match=f"^{re.escape(says)}$"):
+        reading.jobs_in_json(text, 5)
+    assert reading.jobs_in_json('{"jobs": [], "errors": []}', 5) == []
+
+
+# --- accounting, nodes, partitions -------------------------------------------------------------------------------------------
+
+PAST = {
+    "JobID": "17", "JobName": "a", "Comment": "c", "State": "CANCELLED by 1000", "NodeList": "n1", "Partition": "a100",
+    "Account": "lab", "QOS": "night", "Submit": "1000", "Start": "1100", "End": "1200", "ExitCode": "3:0",
+    "AllocTRES": "cpu=8,gres/gpu=2", "TimelimitRaw": "240",
+}  # fmt: skip
+CANCELLED = Job(
+    17, None, "a", "c", "CANCELLED", "", ("n1",), "a100", "lab", "night", None, 1000.0, 1100.0, 1200.0, 3, None, None, 2, 14_400.0
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("row", "fields"),
+    [
+        ({}, {}),
+        ({"JobID": "17_3"}, {"array_task": 3}),
+        ({"JobID": "17_[4]"}, {"array_task": 4}),
+        ({"JobID": "17+1"}, {}),
+        (
+            {"NodeList": "None assigned", "Comment": "", "Partition": "Unknown"},
+            {"nodes": (), "comment": "", "partition": ""},
+        ),
+        ({"ExitCode": "0:9"}, {"exit_code": None, "signal": 9}),
+        ({"AllocTRES": "", "TimelimitRaw": "UNLIMITED"}, {"gpus": None, "time_limit_s": None}),
+        ({"State": "TIMEOUT", "ExitCode": "0:0"}, {"state": "TIMEOUT", "exit_code": None}),
+        ({"Start": "Unknown", "End": "Unknown"}, {"started_at_wall_s": None, "ended_at_wall_s": None}),
+        ({"Account": "(null)", "QOS": "Unknown"}, {"account": "", "qos": ""}),
+    ],
+)
+def test_a_row_of_the_accounting(row: dict[str, str], fields: dict[str, Any]) -> None:
+    text = FIELD.join((PAST | row)[name] for name in reading.SACCT_FIELDS) + "\n"
+    assert reading.jobs_in_accounting(text) == [replace(CANCELLED, **fields)]
+    with pytest.raises(ParseError, match=r"^sacct: its last line has no end: '"):
+        reading.jobs_in_accounting(text[:-1])
+
+
+def sinfo(*rows: tuple[str, ...]) -> str:
+    return "".join(FIELD.join(row) + "\n" for row in rows)
+
+
+def test_a_node_has_one_record_with_all_its_partitions() -> None:
+    text = sinfo(
+        ("n1", "MIXED*+drain$", "a fan, loud", "main", "gpu:a100:2(S:0-1),gpu:v100:1", "32", "512000+"),
+        ("n2", "idle", "none", "main", "(null)", "x", "1024"),
+        ("n1", "idle~", "none", "short", "gpu:4", "16", "100"),
+    )
+    assert reading.nodes_in(text) == [
+        Node("n1", ("idle", "powered_down"), "", ("main", "short"), 16, 100, 4),
+        Node("n2", ("idle",), "", ("main",), None, 1024, None),
+    ]
+    assert reading.nodes_in(text.partition("\n")[0] + "\n") == [
+        Node("n1", ("mixed", "not_responding", "drain", "maint"), "a fan, loud", ("main",), 32, 512000, 3)
+    ]
+    with pytest.raises(ParseError, match=r"^sinfo: a line of 2 fields instead of 7: 'a\\x1fb'$"):
+        reading.nodes_in(sinfo(("a", "b")))
+
+
+@pytest.mark.parametrize(
+    ("text", "states"),
+    [
+        ("idle#", ("idle", "powering_up")), ("idle!", ("idle", "powering_down")), ("idle%", ("idle", "powering_down")),
+        ("idle@", ("idle", "reboot")), ("idle^", ("idle", "reboot_issued")), ("idle-", ("idle", "planned")),
+        ("down*~", ("down", "not_responding", "powered_down")), ("idle+idle", ("idle",)),
+    ],
+)  # fmt: skip
+def test_each_mark_of_a_node_is_a_word(text: str, states: tuple[str, ...]) -> None:
+    (node,) = reading.nodes_in(sinfo(("n1", text, "", "main", "", "1", "1")))
+    assert node.states == states
+
+
+def test_a_partition_counts_the_nodes_of_all_its_rows() -> None:
+    text = sinfo(
+        ("main*", "up", "infinite", "2"), ("short", "down", "1:00:00", "x"), ("main*", "up", "infinite", "3"),
+        ("short", "drain", "1:00:00", "4"), ("odd", "up", "soon", "0"), ("odd", "up", "soon", "?"),
+    )  # fmt: skip
+    assert reading.partitions_in(text) == [
+        Partition("main", True, True, None, False, 5),
+        Partition("short", False, False, 3600.0, True, 4),
+        Partition("odd", False, True, None, True, 0),
+    ]
+    assert reading.partitions_in(sinfo(("a", "up", "UNLIMITED", "?"))) == [Partition("a", False, True, None, False, None)]
+    with pytest.raises(ParseError, match=r"^sinfo: its last line has no end: 'a'$"):
+        reading.partitions_in("a")
+
+
+def test_what_says_no_version_is_shown_up_to_80_characters() -> None:
+    with pytest.raises(ParseError, match=f"^--version: '{'x' * 80}' names no version$"):
+        reading.version_in(" " + "x" * 90)
