@@ -1,0 +1,572 @@
+"""Readings of jobs as wholes: from beats, logs, files, figures and witnesses; leases and scripts at their borders."""
+
+import json
+import os
+import socket
+import threading
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from slurm_kit import NEXT, SPEC, TOKEN, World
+
+from supervisor.adapters.figures.thread import FigureReading
+from supervisor.adapters.slurm import lease as leases
+from supervisor.adapters.slurm import node, report
+from supervisor.adapters.slurm.arrays import Arrays, TableMissing
+from supervisor.adapters.slurm.lease import DaemonClaim, DaemonLease
+from supervisor.adapters.slurm.probes import SlurmEvidence, SlurmProbes
+from supervisor.adapters.slurm.report import NodeReport
+from supervisor.adapters.slurm.script import ArrayTag, Tag, Terms, array_of, array_script, tag_of
+from supervisor.model.inputs import EvidenceTaken, OwnCheckpoint, Report, Sample
+from supervisor.model.settings import Progress
+from supervisor.policy.cluster.jobs import Job
+from supervisor.policy.cluster.launcher import LauncherSettings
+from supervisor.policy.worker.figures import Figures
+from workers import contract
+
+S = 1_000_000_000  # a second of a node's clock
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+def probes_of(world, spec=SPEC, begun=True, **more):
+    made = SlurmProbes(world.paths, world.clock, lambda token: begun and token == TOKEN, **more)
+    made.watch(spec, 3, TOKEN, 5)
+    return made
+
+
+def look(world, probes, later_s=2.0):
+    world.clock.at_s += later_s
+    return probes.sample().get("Pong")
+
+
+def beat(world, at_ns, token=TOKEN, **fields):
+    """A report with a beat, both of the node's clock."""
+    made = contract.Beat(
+        contract.WorkerPhase.TRAINING, 3, 5, "00" * 16, token, 6, **{"live_ns": 0, "progress_ns": 0, "phase_since_ns": 0, **fields}
+    )  # fmt: skip
+    path = world.report(at_ns=at_ns)
+    record = contract._Record(
+        f"{path}.made", contract._BEAT_MAGIC, contract.pack_beat(made)[: contract._FIXED.size], contract._MOVING.size
+    )
+    record.write(contract.pack_beat(made)[contract._FIXED.size :])
+    record.close()
+    node.write_in_place(path, Path(f"{path}.made").read_bytes() + path.read_bytes()[node.BEAT_BYTES :])
+
+
+# --- when the files are read ---
+
+
+def test_nothing_is_known_of_a_job_that_waits_and_little_of_one_that_has_just_begun(world):
+    assert look(world, probes_of(world, begun=False)) is None
+    assert look(world, probes_of(world)) == Sample(TOKEN)
+    assert look(world, probes_of(world, suspended=lambda token: token == TOKEN)) == Sample(TOKEN, phase="suspended")
+
+
+def counted(monkeypatch, world=None, took_s=0.0):
+    reads, read = [], report.read
+
+    def counts(*args):
+        reads.append(args[1:])
+        if world is not None:
+            world.clock.at_s += took_s
+        return read(*args)
+
+    monkeypatch.setattr(report, "read", counts)
+    return reads
+
+
+@pytest.mark.parametrize(
+    ("took_s", "again_after_s"), [(0.0, 0.9), (0.1, 0.9), (0.2, 1.9), (0.4, 3.9), (0.6, 4.9), (9.0, 4.9)]
+)
+def test_a_look_takes_at_most_a_tenth_of_the_time_and_waits_five_seconds_at_most(world, monkeypatch, took_s, again_after_s):
+    reads = counted(monkeypatch, world, took_s)
+    probes = probes_of(world)
+    world.report()
+    first = look(world, probes)
+    assert (first.token, reads) == (TOKEN, [("Pong", 3, TOKEN)])
+    assert look(world, probes, again_after_s - 0.01) == first
+    assert len(reads) == 1, "the last readings are told again"
+    look(world, probes, 0.02)
+    assert len(reads) == 2
+
+
+def test_who_is_watched_anew_is_read_at_once_and_who_is_forgotten_is_not_told_any_more(world, monkeypatch):
+    reads = counted(monkeypatch)
+    world.report()
+    probes = probes_of(world)
+    look(world, probes)
+    probes.watch(replace(SPEC, name="Qbert"), 1, NEXT, 5)
+    assert list(probes.sample()) == ["Pong"]
+    assert reads == [("Pong", 3, TOKEN), ("Pong", 3, TOKEN), ("Qbert", 1, NEXT)]
+    probes.forget("Pong", NEXT)
+    probes.forget("nobody", TOKEN)
+    assert list(probes.sample()) == ["Pong"], "that was another attempt"
+    probes.forget("Pong", TOKEN)
+    assert probes.sample() == {}
+    assert (probes.doing(), probes.beat_defect("Pong", TOKEN)) == ({}, "")
+
+
+@pytest.mark.parametrize(("later_s", "state"), [(15.0, "S"), (15.1, None)])
+def test_a_report_is_stale_after_15_s(world, later_s, state):
+    probes = probes_of(world, replace(SPEC, progress=Progress.NONE))
+    world.report()
+    assert look(world, probes) == Sample(TOKEN, "S", ready=True)
+    for _ in range(3):
+        found = look(world, probes, later_s / 3)
+    assert found == Sample(TOKEN, state, ready=state is not None)
+    world.report(at_ns=91 * S, state="D")
+    assert look(world, probes) == Sample(TOKEN, "D", ready=True)
+
+
+@pytest.mark.parametrize(("away_s", "state"), [(10.0, None), (10.1, "S")])
+def test_time_beyond_ten_seconds_in_which_nobody_looked_is_excused(world, away_s, state):
+    probes = probes_of(world, replace(SPEC, progress=Progress.NONE))
+    world.report()
+    look(world, probes)
+    look(world, probes, 5.5)  # the report is so old
+    assert look(world, probes, 0.9 + away_s).proc_state == state
+
+
+def test_a_report_of_another_attempt_is_none(world):
+    probes = probes_of(world)
+    world.report(token=NEXT)
+    assert look(world, probes) == Sample(TOKEN)
+
+
+# --- beats ---
+
+
+def test_a_beat_is_told_in_the_time_of_this_host(world):
+    probes = probes_of(world)
+    beat(
+        world, 90 * S, progress_ns=87 * S, phase_since_ns=50 * S, phase_deadline_ns=120 * S, env_steps=7,
+        ckpt_ns=contract.UNKNOWN,
+    )  # fmt: skip
+    found = look(world, probes)
+    now_s = world.clock.at_s
+    assert replace(found, figures={}) == Sample(
+        TOKEN, "S", progress_at_s=now_s - 3.0, phase="training", phase_since_s=now_s - 40.0, phase_deadline_s=now_s + 30.0,
+        ready=True, steps=7, episodes=0, frames=0, nan_count=0,
+    )  # fmt: skip
+    assert look(world, probes, 20.0).progress_at_s == found.progress_at_s + 19.1, "time without a look is excused"
+
+
+def test_a_stamp_after_its_report_is_of_the_report_and_zero_is_none(world):
+    probes = probes_of(world, replace(SPEC, progress=Progress.AUTO))
+    beat(world, 90 * S, progress_ns=95 * S)
+    found = look(world, probes)
+    assert (found.progress_at_s, found.phase_since_s, found.phase_deadline_s) == (world.clock.at_s, None, None)
+    assert found.source == "beat"
+
+
+def test_a_beat_of_another_attempt_is_none(world):
+    probes = probes_of(world)
+    beat(world, 90 * S, token=NEXT, progress_ns=90 * S)
+    assert look(world, probes) == Sample(TOKEN, "S")
+
+
+# --- programs without beats ---
+
+
+def test_a_log_that_grows_is_progress_from_the_first_report_on(world):
+    log = Path(world.paths.log("Pong", "stdout"))
+    log.write_text("of before\n")
+    probes = probes_of(world, replace(SPEC, progress=Progress.AUTO))
+    log.write_text("of before\nx\n")
+    assert look(world, probes) == Sample(TOKEN), "nothing is read before the first report"
+    world.report(stdout_from=12)
+    assert look(world, probes) == Sample(TOKEN, "S", source="log")
+    log.write_text("of before\nx\ny\n")
+    moved = look(world, probes)
+    at_s = world.clock.at_s
+    assert moved == Sample(TOKEN, "S", progress_at_s=at_s, phase="training", ready=True, source="log")
+    assert look(world, probes) == moved
+    fixed = probes_of(world, replace(SPEC, progress=Progress.LOG))
+    assert look(world, fixed).source == "", "a source that was chosen is not told"
+
+
+def test_a_line_before_the_first_report_is_progress_too(world):
+    probes = probes_of(world, replace(SPEC, progress=Progress.LOG))
+    Path(world.paths.log("Pong", "stderr")).write_text("a line\n")
+    world.report()
+    assert look(world, probes).progress_at_s == world.clock.at_s
+
+
+@pytest.mark.parametrize("progress", [Progress.FILES, Progress.LOG])
+def test_files_are_progress_and_logs_only_where_they_are_wanted(world, progress):
+    out = Path(world.paths.run_dir("Pong"), "out")
+    out.mkdir()
+    probes = probes_of(world, replace(SPEC, progress=progress, progress_glob="out/*"))
+    (out / "a").write_text("x")
+    world.report()
+    first = look(world, probes).progress_at_s
+    assert (first is None) is (progress is Progress.FILES), "the files of before are the starting point"
+    Path(world.paths.log("Pong", "stdout")).write_text("x")
+    second = look(world, probes).progress_at_s
+    assert (second is None) is (progress is Progress.FILES)
+    (out / "b").write_text("x")
+    assert look(world, probes).progress_at_s == world.clock.at_s
+
+
+def test_without_a_glob_no_files_are_looked_at(world):
+    probes = probes_of(world, replace(SPEC, progress=Progress.LOG))
+    world.report()
+    look(world, probes)
+    Path(world.paths.run_dir("Pong"), "new").write_text("x")
+    assert look(world, probes) == Sample(TOKEN, "S")
+
+
+def test_work_is_seen_between_two_reports(world):
+    probes = probes_of(world, replace(SPEC, progress=Progress.LOG))
+    world.report(cpu_s=1.0, io_bytes=0)
+    assert (look(world, probes).witness_at_s, look(world, probes).witness) == (None, "")
+    world.report(cpu_s=1.0, io_bytes=0, at_ns=92 * S)
+    assert look(world, probes).witness == ""
+    world.report(cpu_s=1.5, io_bytes=0, at_ns=94 * S)
+    found = look(world, probes)
+    assert (found.witness, found.witness_at_s) == ("cpu", world.clock.at_s)
+    world.report(cpu_s=1.5, io_bytes=1 << 20, at_ns=96 * S)
+    newer = look(world, probes)
+    assert (newer.witness, newer.witness_at_s) == ("io", found.witness_at_s + 2.0)
+    world.report(cpu_s=1.5, io_bytes=1 << 20, at_ns=98 * S)
+    assert look(world, probes) == newer
+
+
+class FigureThread:
+    """Figures as a test gives them, and what was asked for."""
+
+    def __init__(self, reading=None):
+        self.reading, self.calls = reading, []
+
+    def watch(self, *given):
+        self.calls.append(("watch", *given))
+
+    def forget(self, *given):
+        self.calls.append(("forget", *given))
+
+    def newest(self, *given):
+        self.calls.append(("newest", *given))
+        return self.reading
+
+
+def test_figures_are_read_from_the_moment_at_which_the_worker_began(world):
+    spec, figures = replace(SPEC, progress=Progress.AUTO), FigureThread()
+    probes = probes_of(world, spec, figures=figures)
+    look(world, probes)
+    assert figures.calls == []
+    ticks = os.sysconf("SC_CLK_TCK")
+    world.report(start_ticks=80 * ticks, stdout_from=3, stderr_from=4)
+    look(world, probes)
+    world.report(start_ticks=80 * ticks, at_ns=91 * S)
+    look(world, probes)
+    probes.forget("Pong", TOKEN)
+    began_wall_s = 6000.0 - 10.0 - 1.0 / ticks
+    newest = ("newest", "Pong", TOKEN)
+    assert figures.calls == [
+        ("watch", spec, TOKEN, pytest.approx(began_wall_s - 5.0), (3, 4)), newest, newest, ("forget", "Pong", TOKEN),
+    ]  # fmt: skip
+    builtin = FigureThread()
+    look(world, probes_of(world, replace(spec, builtin=True), figures=builtin))
+    assert builtin.calls == [newest]
+
+
+def test_steps_in_its_output_are_progress(world):
+    figures = FigureThread(FigureReading(Figures(steps=70, first_step=10, moved_at_s=900.0, moves=2), world.clock.at_s))
+    probes = probes_of(world, replace(SPEC, progress=Progress.AUTO), figures=figures)
+    world.report()
+    told = Sample(
+        TOKEN, "S", progress_at_s=900.0, phase="training", ready=True, source="figures", steps=70, first_step=10
+    )  # fmt: skip
+    assert look(world, probes) == told
+    figures.reading = FigureReading(Figures(steps=70, moves=1), world.clock.at_s, "it is odd")
+    found = look(world, probes)
+    assert (found.source, found.progress_at_s, found.steps, found.unread) == ("log", None, 70, "it is odd")
+    chosen = probes_of(world, replace(SPEC, progress=Progress.FIGURES), figures=FigureThread())
+    assert look(world, chosen) == Sample(TOKEN, "S")
+
+
+def test_its_own_checkpoints_are_told(world):
+    own = OwnCheckpoint("/c", 7)
+    probes = probes_of(world, own=lambda name: own if name == "Pong" else None)
+    assert look(world, probes) == Sample(TOKEN)
+    world.report()
+    assert look(world, probes) == Sample(TOKEN, "S", own=own)
+
+
+# --- suspended jobs ---
+
+
+def test_while_a_job_is_suspended_its_last_report_counts(world):
+    suspended = [False]
+    probes = probes_of(world, replace(SPEC, progress=Progress.LOG), suspended=lambda _: suspended[0])
+    world.report()
+    Path(world.paths.log("Pong", "stdout")).write_text("x")
+    before = look(world, probes)
+    seen_s = world.clock.at_s
+    suspended[0] = True
+    for _ in range(10):
+        found = look(world, probes, 5.0)
+    assert found == replace(before, proc_state=None, phase="suspended", phase_since_s=seen_s)
+    suspended[0] = False
+    after = look(world, probes)
+    assert after == replace(before, progress_at_s=before.progress_at_s + 52.0)
+
+
+# --- reports of workers ---
+
+
+def test_each_report_of_a_worker_is_told_once(world, monkeypatch):
+    world.directory().mkdir(parents=True)
+    path = world.directory() / contract.REPORTS_FILE
+    path.write_text('{"kind": "resumed", "step": 40}\n')
+    probes = probes_of(world)
+    look(world, probes)
+    assert probes.reports() == (), "its job has not begun"
+    world.report()
+    look(world, probes)
+    first = ("Pong", TOKEN, Report("resumed", {"step": 40}))
+    assert (probes.reports(), probes.reports()) == ((first,), ())
+    with path.open("a") as out:
+        out.write('{"kind": "a"}\n{"kind": "b"}\n')
+    assert probes.reports() == (("Pong", TOKEN, Report("a", {})), ("Pong", TOKEN, Report("b", {})))
+    monkeypatch.setattr("supervisor.adapters.slurm.probes._MOST_REPORTS_EVER", 3)
+    with path.open("a") as out:
+        out.write('{"kind": "c"}\n')
+    assert probes.reports() == (), "as many as are read of one attempt"
+
+
+def test_evidence_is_taken_in_a_thread_and_posted(world):
+    posted = threading.Event()
+    post = world.inbox.post
+    world.inbox.post = lambda item: (post(item), posted.set())
+    asked = []
+    SlurmEvidence(world.paths, asked.append, world.inbox, world.clock).take("Pong", TOKEN)
+    assert posted.wait(60.0)
+    assert world.inbox.items == [EvidenceTaken(world.clock.now_s(), "Pong", TOKEN, {"process": "Pong is gone"})]
+    assert asked == [TOKEN]
+
+
+def test_evidence_has_the_lines_since_the_attempt_began(world):
+    Path(world.paths.log("Pong", "stdout")).write_text("old\nnew\n")
+    Path(world.paths.log("Pong", "stderr")).write_text("older\nnewer\n")
+    world.report(stdout_from=4, stderr_from=6, wall_s=world.clock.wall_s() - 7.4)
+    SlurmEvidence(world.paths, lambda _: 3, world.inbox, world.clock)._take("Pong", TOKEN)
+    where = "job 17 on n7, pid 5, state S, reported 7 s ago"
+    assert world.inbox.items[-1].evidence == {"process": where, "stdout": "new\nnewer"}
+
+
+# --- reports of nodes ---
+
+
+def test_a_report_is_read_whole(world):
+    fields = {"restart": 2, "asked": "time limit", "stdout_from": 3, "stderr_from": 4, "cpu_s": 1.5, "io_bytes": 9}
+    world.report(**fields, start_ticks=80 * os.sysconf("SC_CLK_TCK"))
+    found = report.read(world.paths, "Pong", 3, TOKEN)
+    assert found == NodeReport(
+        TOKEN, "17", 2, "n7", "time limit", 5, 80 * os.sysconf("SC_CLK_TCK"), 7, 8, 3, 4, 90 * S, 6000.0, "S", 1.5, 9
+    )  # fmt: skip
+    assert found.logs_from == (3, 4)
+    assert found.began_wall_s == pytest.approx(5990.0 - 1.0 / os.sysconf("SC_CLK_TCK"))
+    world.report(state=None)
+    assert report.read(world.paths, "Pong", 3, TOKEN).state is None
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["token", "job", "restart", "node", "asked", "pid", "start_ticks", "shim_pid", "shim_start_ticks", "stdout_from", "stderr_from",
+     "at_ns", "wall_s", "state", "cpu_s", "io_bytes"],
+)  # fmt: skip
+def test_a_report_with_a_value_of_another_kind_is_none(world, field):
+    for wrong in (True, [], {}):
+        path = world.report(**{field: wrong})
+        assert report.of_file(str(path)) is None
+    world.report()
+    assert report.of_file(str(path)) is not None
+
+
+def test_a_report_that_is_no_object_or_has_another_sum_is_none(world):
+    path = world.report()
+    whole = path.read_bytes()
+    for text in (b"[]", b"5", b"[" * 5000, b"{"):
+        path.write_bytes(whole[: node.BEAT_BYTES] + b"%08x " % zlib.crc32(text) + text + b"\n")
+        assert report.of_file(str(path)) is None
+    path.write_bytes(whole.replace(b'"n7"', b'"n8"'))
+    assert report.of_file(str(path)) is None
+    path.write_bytes(whole)
+    assert report.of_file(str(path)).node == "n7"
+
+
+# --- tables and scripts ---
+
+
+def test_a_table_is_written_for_this_user_and_found_again(world):
+    arrays = Arrays(world.paths, "ab" * 4)
+    tags = [Tag("ab" * 4, "a", 3, TOKEN), Tag("ab" * 4, "b", 1, NEXT)]
+    made, table = arrays.write("Pong", tags)
+    assert (made, table) == (ArrayTag("ab" * 4, "Pong", made.token), {1: tags[0], 2: tags[1]})
+    directory = Path(world.paths.runtime_dir, "arrays", made.token)
+    assert (arrays.directory(made.token), directory.stat().st_mode & 0o777) == (directory, 0o700)
+    assert [each.name for each in directory.iterdir()] == ["tasks.json"]
+    assert json.loads((directory / "tasks.json").read_text()) == {"1": ["a", 3, TOKEN], "2": ["b", 1, NEXT]}
+    assert [arrays.task_of(token) for token in (TOKEN, NEXT, "x")] == [(made.token, 1), (made.token, 2), None]
+    assert arrays.output(made.token, "17_2") == directory / "job-17_2.out"
+    assert arrays.write("Other", tags)[0].token == made.token, "a hash of their tokens"
+    assert arrays.write("Pong", tags[::-1])[0].token != made.token
+    other = Arrays(world.paths, "ab" * 4)
+    assert other.task_of(TOKEN) is None, "nothing was read yet"
+    row = Job(17, 2, comment=str(made))
+    assert other.tags([row, Job(18, comment=str(tags[0])), Job(19)]) == (
+        [(row, tags[1]), (Job(18, comment=str(tags[0])), tags[0])],
+        [],
+    )
+    assert other.task_of(TOKEN) == (made.token, 1)
+    assert Arrays(world.paths, "cd" * 4).tags([row]) == ([], []), "of another state directory"
+    other.remove(made.token)
+    assert (directory.exists(), other.task_of(NEXT)) == (False, None)
+    other.remove(made.token)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]x", '{"1": ["a", 3]}', '{"x": ["a", 3, "t"]}', '{"1": ["a", "y", "t"]}', '{"1": 5}']
+)
+def test_a_table_that_holds_none_is_missing_and_is_removed(world, text):
+    arrays = Arrays(world.paths, "ab" * 4)
+    directory = arrays.directory(TOKEN)
+    directory.mkdir(parents=True)
+    (directory / "tasks.json").write_text(text)
+    with pytest.raises(TableMissing, match=f"^{TOKEN}$"):
+        arrays._read(TOKEN)
+    rows = [Job(17, task, comment=f"extralife:{'ab' * 4}:g:array:{TOKEN}") for task in (1, 2)]
+    assert arrays.tags(rows) == ([], [(rows[0], True), (rows[1], True)])
+    arrays.prune(())
+    assert not directory.exists()
+    (Path(world.paths.runtime_dir) / "arrays").rmdir()
+    arrays.prune(())
+
+
+def test_a_table_that_cannot_be_read_now_is_read_at_the_next_look(world):
+    arrays = Arrays(world.paths, "ab" * 4)
+    path = arrays.directory(TOKEN) / "tasks.json"
+    path.mkdir(parents=True)
+    rows = [Job(17, task, comment=f"extralife:{'ab' * 4}:g:array:{TOKEN}") for task in (1, 2)]
+    assert arrays.tags(rows) == ([], [(rows[0], False), (rows[1], False)])
+    path.rmdir()
+    path.write_text(json.dumps({"1": ["a", 3, NEXT]}))
+    assert arrays.tags(rows) == ([(rows[0], Tag("ab" * 4, "a", 3, NEXT))], [(rows[1], True)])
+
+
+def test_the_script_of_an_array_is_whole():
+    places = {2: ("/state/b", "attempts/1/order.json"), 1: ("/a state/a", "attempts/3 x/order.json")}
+    terms = Terms(LauncherSettings(kind="slurm", setup="one\ntwo"), requeue=False)
+    text = array_script(terms, ArrayTag("ab" * 4, "g", TOKEN), places, command=("x", "y z"), output="/o")
+    assert text == (
+        "#!/bin/bash\n# extralife: 2 programs of g, each a task of this array. "
+        "The daemon wrote this file; a change of it has no effect.\n"
+        f"#SBATCH --job-name=extralife-abababab-g:all\n#SBATCH --comment=extralife:abababab:g:array:{TOKEN}\n"
+        "#SBATCH --array=1-2\n#SBATCH --nodes=1\n#SBATCH --ntasks=1\n#SBATCH --cpus-per-task=4\n#SBATCH --time=240\n"
+        "#SBATCH --signal=B:USR1@120\n#SBATCH --open-mode=append\n#SBATCH --output=/o\n#SBATCH --no-requeue\n"
+        "trap '' USR1  # until the program runs, a signal must not end the script\n"
+        "case $SLURM_ARRAY_TASK_ID in\n1) cd '/a state/a' && extralife_order=$PWD/'attempts/3 x/order.json' ;;\n"
+        "2) cd /state/b && extralife_order=$PWD/attempts/1/order.json ;;\nesac\none\ntwo\nexec x 'y z' \"$extralife_order\"\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [f"extralife:{'ab' * 4}:P:1:{TOKEN[1:]}", f"extralife:{'AB' * 4}:P:1:{TOKEN}", f"extralife:{'ab' * 4}:P:x:{TOKEN}",
+     f"extralife:{'ab' * 4}::1:{TOKEN}", f"Extralife:{'ab' * 4}:P:1:{TOKEN}"],
+)  # fmt: skip
+def test_what_is_almost_a_comment_is_none(comment):
+    assert (tag_of(comment), array_of(comment), array_of(comment.replace(":1:", ":array:"))) == (None, None, None)
+
+
+# --- leases ---
+
+
+def lease(tmp_path, host="login1", wait=lambda _: None):
+    made = DaemonLease(str(tmp_path), f"boot-of-{host}", wait)
+    made._mine = replace(made._mine, host=host)
+    return made
+
+
+def test_a_lease_names_its_owner_and_its_count_goes_on(tmp_path):
+    waited = []
+    made = DaemonLease(str(tmp_path), "boot", waited.append)
+    made.take()
+    found = leases.read(tmp_path / "slurm" / "lease")
+    assert found == DaemonClaim(socket.gethostname(), "boot", os.getpid(), found.token, 0)
+    assert (len(found.token), waited) == (16, [2.0])
+    assert (tmp_path / "slurm" / "lease").read_text().endswith("}\n")
+    for count in (1, 2):
+        assert made.renew()
+        assert leases.read(tmp_path / "slurm" / "lease") == replace(found, count=count)
+    (tmp_path / "slurm" / "lease").unlink()
+    assert made.renew()
+    assert leases.read(tmp_path / "slurm" / "lease") == replace(found, count=3)
+    made.release()
+    assert not (tmp_path / "slurm" / "lease").exists()
+    made.release()
+
+
+def test_a_lease_is_watched_in_steps_of_three_seconds_for_45(tmp_path):
+    lease(tmp_path).take()
+    waited = []
+    lease(tmp_path, "login2", waited.append).take()
+    assert waited == [3.0] * 15 + [2.0]
+    assert (leases.RENEW_S, leases.DEAD_S) == (10.0, 45.0)
+
+
+@pytest.mark.parametrize("change", [{"host": "login3"}, {"boot_id": "another"}])
+def test_a_daemon_of_another_boot_is_watched(tmp_path, change):
+    first, waited = lease(tmp_path), []
+    first._mine = replace(first._mine, **change)
+    first.take()
+    lease(tmp_path, "login1", waited.append).take()
+    assert sum(waited) > 45.0
+
+
+def test_a_write_that_cannot_be_read_back_is_looked_at_five_times(tmp_path):
+    path, waited = tmp_path / "slurm" / "lease", []
+    with pytest.raises(OSError, match=r"^\[Errno 5\] the lease of this daemon cannot be read back: '.*/slurm/lease'$"):
+        lease(tmp_path, "login1", lambda for_s: (waited.append(for_s), path.write_text("{"))).take()
+    assert waited == [2.0] * 6
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"count": True}, {"pid": "1"}, {"host": 1}, {"boot_id": None}, {"token": 1}, {"count": 1.0}, {"more": 1}],
+)  # fmt: skip
+def test_a_claim_of_other_kinds_is_unclear(tmp_path, fields):
+    whole = {"host": "a", "boot_id": "b", "pid": 1, "token": "c", "count": 2}
+    (tmp_path / "lease").write_text(json.dumps(whole))
+    before = len(os.listdir("/proc/self/fd"))
+    assert leases.read(tmp_path / "lease") == DaemonClaim("a", "b", 1, "c", 2)
+    (tmp_path / "lease").write_text(json.dumps(whole | fields))
+    assert leases.read(tmp_path / "lease") is leases.UNCLEAR
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_lease_that_is_kept_is_renewed_until_it_is_released(tmp_path, monkeypatch):
+    monkeypatch.setattr(leases, "RENEW_S", 0.01)
+    made, lost = lease(tmp_path), []
+    made.take()
+    made.keep(lambda: lost.append(1))
+    path, ends = tmp_path / "slurm" / "lease", threading.Event()
+    for _ in range(6000):
+        found = leases.read(path)
+        if isinstance(found, DaemonClaim) and found.count >= 3:
+            break
+        ends.wait(0.01)
+    assert found.count >= 3
+    made.release()
+    for thread in threading.enumerate():
+        if thread.name == "lease":
+            thread.join(60.0)
+            assert not thread.is_alive()
+    assert lost == []
