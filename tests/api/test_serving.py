@@ -1,0 +1,521 @@
+"""The server, its TCP port and the stream without crowds: what is sent byte by byte, what is logged, what is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_backend import FakeBackend, program
+from serving import raw, served
+from starlette.requests import Request
+from structlog.testing import capture_logs
+from tools import PATIENCE
+
+from supervisor.api import limits, server, stream, tcp
+from supervisor.api.door import PasswordCheck
+from supervisor.api.listener import listen
+from supervisor.api.refused import RequestRefused
+from supervisor.api.server import Server
+from supervisor.api.tcp import TcpPort
+from supervisor.model.facts import DaemonSuspended, Stamped
+from supervisor.model.settings import HttpSettings
+from supervisor.policy.upkeep import refresh
+
+PATIENCE_S = 20 * PATIENCE
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def head_of(data: bytes) -> list[bytes]:
+    """The lines of an answer's head, in lower case."""
+    return data.partition(b"\r\n\r\n")[0].lower().split(b"\r\n")
+
+
+# --- the server --------------------------------------------------------------------------------------------------------------
+
+
+def test_an_answer_names_neither_server_nor_date_and_the_connection_stays_open(
+    backend: FakeBackend, socket_path: Path
+) -> None:
+    with capture_logs() as said, served(backend, socket_path):
+        told = raw(socket_path, HEALTH * 2)
+        size = len(told) // 2 - told.index(b"{")
+        ok = [b"http/1.1 200 ok", b"content-length: %d" % size, b"content-type: application/json"]
+        assert head_of(told) == ok
+        assert told.count(b"HTTP/1.1 200 OK") == 2
+        upgrade = HEALTH.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        assert head_of(raw(socket_path, upgrade)) == ok
+    assert {entry["event"] for entry in said} <= {"uvicorn"}, "no request is logged"
+
+
+def test_a_head_of_16_kib_is_read_and_one_byte_more_is_refused(backend: FakeBackend, socket_path: Path) -> None:
+    begin = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX: "
+    with served(backend, socket_path):
+        fits = begin + b"a" * (16_384 - len(begin))
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(30)
+            sock.connect(str(socket_path))
+            sock.sendall(fits)
+            raw(socket_path, HEALTH)  # the server has had time to read it
+            sock.sendall(b"\r\n\r\n")
+            assert sock.recv(15) == b"HTTP/1.1 200 OK"
+        refused = raw(socket_path, fits + b"a", half_close=False)
+    assert refused.startswith(b"HTTP/1.1 400 ")
+    assert refused.endswith(b"Invalid HTTP request received.")
+
+
+def test_a_warning_about_clients_is_logged_once_a_minute_with_the_number_of_its_repeats(
+    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(backend, socket_path):
+        logger = logging.getLogger("uvicorn.error")
+    now_s = 1e9
+    monkeypatch.setattr(server.time, "clock_gettime", lambda _: now_s)
+    entry = {"event": "uvicorn", "error": None, "log_level": "warning"}
+
+    def said(*texts: str) -> list[Any]:
+        with capture_logs() as found:
+            for text in texts:
+                logger.warning("odd %s", text)
+        return found
+
+    assert said("a", "b", "c") == [{**entry, "text": "odd a", "passed_over": 0}]
+    now_s += 59.9
+    assert said("d") == []
+    now_s += 0.1
+    assert said("e", "f") == [{**entry, "text": "odd e", "passed_over": 3}]
+    now_s += 60.0
+    assert said("g") == [{**entry, "text": "odd g", "passed_over": 1}]
+    with capture_logs() as other:
+        logger.info("nothing to say")
+        logger.warning("something else")
+        try:
+            raise ZeroDivisionError("x")
+        except ZeroDivisionError:
+            logger.exception("a bug")
+    assert other == [
+        {**entry, "text": "something else", "passed_over": 0},
+        {**entry, "text": "a bug", "error": "ZeroDivisionError('x')", "passed_over": 0},
+    ]
+
+
+def test_uvicorn_logs_to_one_place_however_often_a_server_starts(backend: FakeBackend, socket_path: Path) -> None:
+    for _ in range(2):
+        with served(backend, socket_path):
+            logger = logging.getLogger("uvicorn")
+            assert (sum(isinstance(each, server._ToStructlog) for each in logger.handlers), logger.propagate) == (1, False)
+
+
+def test_a_server_that_has_ended_has_closed_all_but_the_listener(backend: FakeBackend, socket_path: Path) -> None:
+    listener = listen(str(socket_path))
+    raw_fds = len(os.listdir("/proc/self/fd"))
+    made = Server(backend, listener, lambda: 1000.0)
+    made.start()
+    assert raw(socket_path, HEALTH).startswith(b"HTTP/1.1 200")
+    made.stop()
+    made.stop()
+    assert len(os.listdir("/proc/self/fd")) == raw_fds
+    with socket.socket(socket.AF_UNIX) as waits:
+        waits.connect(str(socket_path))
+    listener.close()
+
+
+# --- limits ------------------------------------------------------------------------------------------------------------------
+
+FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: 45\r\n\r\n"
+    b'{"error": "too many connections: try again"}\n'
+)
+
+
+def test_a_connection_without_room_is_told_so_and_closed(
+    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(backend, socket_path):
+        monkeypatch.setattr(limits, "MOST_CONNECTIONS", 0)
+        assert raw(socket_path, HEALTH, half_close=False) == FULL
+        monkeypatch.setattr(limits, "MOST_CONNECTIONS", 1)
+        assert raw(socket_path, HEALTH).startswith(b"HTTP/1.1 200")
+        monkeypatch.setattr(limits, "MOST_OVER_TCP", 0)
+        assert raw(socket_path, HEALTH).startswith(b"HTTP/1.1 200"), "it is no TCP"
+        monkeypatch.setattr(limits, "MOST_UNREAD_BYTES", -1)
+        assert raw(socket_path, HEALTH).startswith(b"HTTP/1.1 503"), "uvicorn's own words"
+        monkeypatch.setattr(limits, "MOST_UNREAD_BYTES", 0)
+        assert raw(socket_path, HEALTH).startswith(b"HTTP/1.1 200")
+
+
+def test_line_ends_before_a_request_are_passed_over_and_nowhere_else(backend: FakeBackend, socket_path: Path) -> None:
+    with served(backend, socket_path):
+        assert raw(socket_path, b"\r\n\n\r\n" + HEALTH).startswith(b"HTTP/1.1 200 OK")
+        post = (
+            b"POST /api/v1/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 24\r\n\r\n"
+        )
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(30)
+            sock.connect(str(socket_path))
+            sock.sendall(post)
+            raw(socket_path, HEALTH)
+            sock.sendall(b"\n\n")  # these are the first of the body
+            raw(socket_path, HEALTH)
+            sock.sendall(b'{"verb": "shutdown"} ' + b" ")
+            assert sock.recv(15) == b"HTTP/1.1 200 OK"
+
+
+# --- the TCP port ------------------------------------------------------------------------------------------------------------
+
+
+def settings(listen_: str = "127.0.0.1:0", password: str = "word", host: str = "127.0.0.1", port: int = 0) -> HttpSettings:
+    return HttpSettings(listen_, "me", "/secret", host, port, password)
+
+
+class Ports:
+    """Accepts on sockets without serving anybody, and notes what is opened and closed."""
+
+    def __init__(self) -> None:
+        self.opened: list[socket.socket] = []
+        self.closed: list[int] = []
+        self.error: OSError | None = None
+        self.asked = asyncio.Event()
+
+    async def accept(self, sock: socket.socket) -> Any:
+        self.asked.set()
+        if self.error is not None:
+            sock.close()
+            raise self.error
+        self.opened.append(sock)
+        return len(self.opened)
+
+    async def close(self, number: Any) -> None:
+        self.closed.append(number)
+        self.opened[number - 1].close()
+
+
+async def settled(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds():
+            await asyncio.sleep(0.001)
+
+
+def with_port(story: Callable[[TcpPort, Ports], Awaitable[None]]) -> None:
+    async def run() -> None:
+        ports = Ports()
+        port = TcpPort(PasswordCheck(lambda: 0.0), ports.accept, ports.close)
+        assert port.view() is None
+        port.start(asyncio.get_running_loop())
+        await asyncio.sleep(0)
+        try:
+            await story(port, ports)
+        finally:
+            for sock in ports.opened:
+                sock.close()
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+
+    asyncio.run(run())
+
+
+def test_a_port_is_opened_moved_and_closed_as_it_is_wanted() -> None:
+    async def story(port: TcpPort, ports: Ports) -> None:
+        with capture_logs() as said:
+            port.want(settings())
+            await settled(lambda: len(ports.opened) == 1)
+            await asyncio.sleep(0.01)
+            assert port.view() == {"listen": "127.0.0.1:0", "error": ""}
+            port.want(settings())
+            port.want(settings(password="another"))
+            await asyncio.sleep(0.01)
+            assert (len(ports.opened), ports.closed) == (1, []), "the place is the same"
+            port.want(settings("[::1]:0", host="::1"))
+            await settled(lambda: len(ports.opened) == 2)
+            assert ports.closed == [1]
+            port.want(HttpSettings())
+            await settled(lambda: ports.closed == [1, 2])
+            assert port.view() is None
+        assert said == [
+            {"event": "serving_http", "listen": "127.0.0.1:0", "log_level": "info"},
+            {"event": "serving_http", "listen": "[::1]:0", "log_level": "info"},
+        ]
+
+    with_port(story)
+
+
+@pytest.mark.parametrize(
+    ("host", "family", "only_v6"),
+    [("127.0.0.1", socket.AF_INET, None), ("::1", socket.AF_INET6, 1), ("::", socket.AF_INET6, 0)],
+)
+def test_the_socket_of_each_kind_of_address(host: str, family: int, only_v6: int | None) -> None:
+    async def story(port: TcpPort, ports: Ports) -> None:
+        port.want(settings("x", host=host))
+        await settled(lambda: ports.opened)
+        (sock,) = ports.opened
+        assert (sock.family, sock.getsockname()[0]) == (family, host)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 1
+        if only_v6 is not None:
+            assert sock.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY) == only_v6
+
+    with_port(story)
+
+
+def test_a_port_that_cannot_be_opened_is_tried_again_and_logged_once_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tcp, "RETRY_S", 0.01)
+
+    async def story(port: TcpPort, ports: Ports) -> None:
+        entry = {"event": "http_port_not_open", "listen": "127.0.0.1:0", "retry_s": 0.01, "log_level": "error"}
+        with capture_logs() as said:
+            for error in (OSError(98, "Address already in use"), OSError("odd")):
+                ports.error = error
+                port.want(settings())
+                for _ in range(3):
+                    ports.asked.clear()
+                    await asyncio.wait_for(ports.asked.wait(), PATIENCE_S)
+                assert port.view() == {"listen": "127.0.0.1:0", "error": error.strerror or "odd"}
+            ports.error = None
+            await settled(lambda: ports.opened)
+            await asyncio.sleep(0.01)
+            assert port.view() == {"listen": "127.0.0.1:0", "error": ""}
+        assert said == [
+            {**entry, "error": "Address already in use"}, {**entry, "error": "odd"},
+            {"event": "serving_http", "listen": "127.0.0.1:0", "log_level": "info"},
+        ]  # fmt: skip
+
+    with_port(story)
+
+
+def test_a_port_without_a_password_stays_closed_and_says_why() -> None:
+    async def story(port: TcpPort, ports: Ports) -> None:
+        port.want(settings())
+        await settled(lambda: ports.opened)
+        port.want(settings(password=""))
+        await settled(lambda: ports.closed == [1])
+        await asyncio.sleep(0.01)
+        assert port.view() == {"listen": "127.0.0.1:0", "error": "it has no password: /secret could not be used"}
+        port.want(settings())
+        await settled(lambda: len(ports.opened) == 2)
+        await asyncio.sleep(0.01)
+        assert port.view() == {"listen": "127.0.0.1:0", "error": ""}
+        port.want(settings(password=""))
+        port.want(HttpSettings())
+        await settled(lambda: ports.closed == [1, 2])
+
+    with_port(story)
+
+
+# --- the stream --------------------------------------------------------------------------------------------------------------
+
+
+def suspended(seq: int) -> Stamped:
+    return Stamped(seq, 1.0, 1.0, "b", DaemonSuspended("why", 60.0, 1.0))
+
+
+class Reader:
+    """Reads the stream without a server between."""
+
+    def __init__(self, of: stream.Stream) -> None:
+        self.of, self.pieces, self.started = of, asyncio.Queue[bytes](), {}
+        self.task: asyncio.Task[None] | None = None
+        self.scope: dict[str, Any] = {"type": "http", "method": "GET", "headers": [], "asgi": {"spec_version": "2.4"}}
+
+    async def begin(self) -> None:
+        """Ask for the stream; it is there with its first piece."""
+        self.task = asyncio.create_task(self.run())
+
+    async def run(self) -> None:
+        async def receive() -> Any:
+            await asyncio.sleep(3600)
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                self.started = {name.decode(): value.decode() for name, value in message["headers"]}
+            elif message.get("body"):
+                self.pieces.put_nowait(message["body"])
+
+        answer = await self.of.answer(Request(self.scope))
+        await answer(self.scope, receive, send)
+
+    async def piece(self) -> bytes:
+        return await asyncio.wait_for(self.pieces.get(), PATIENCE_S)
+
+    async def leave(self) -> None:
+        assert self.task is not None
+        self.task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self.task
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "LOOK_S", 0.005)
+    for name in ("SHORTEST_S", "LONGEST_S"):
+        monkeypatch.setattr(refresh, name, 1e9)  # only a fact brings an event
+
+
+def event(name: str, seq: int, page: Any) -> bytes:
+    return f"event: {name}\nid: {seq}\ndata: {json.dumps(page, separators=(',', ':'), ensure_ascii=False)}\n\n".encode()
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_stream_byte_by_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        backend = FakeBackend(wall_s=5.0, journal=[suspended(41)])
+        backend.add(program("Pong"), program("Qbert"))
+        of = stream.Stream(backend)
+        reader = Reader(of)
+        await reader.begin()
+        whole = backend.page("status", {})
+        assert await reader.piece() == b"retry: 1000\n" + event("whole", 41, whole)
+        assert reader.started == {
+            "x-accel-buffering": "no", "connection": "close", "cache-control": "no-store",
+            "content-type": "text/event-stream; charset=utf-8",
+        }  # fmt: skip
+        backend.change("Pong", steps=7)
+        del backend.programs["Qbert"]
+        backend.now_s = 1001.0
+        backend.journal = [suspended(42)]
+        change = {"daemon": {}, "programs": {"Pong": {"steps": 7}}, "gone": ["Qbert"], "now_s": 1001.0}
+        assert await reader.piece() == event("change", 42, change)
+        second = Reader(of)
+        await second.begin()
+        newest = b"retry: 1000\n" + event("whole", 42, backend.page("status", {}))
+        assert await second.piece() == newest, "the page that is known already"
+        backend.change("Pong", steps=8)
+        backend.journal = [suspended(43)]
+        change = {"daemon": {}, "programs": {"Pong": {"steps": 8}}, "gone": []}
+        assert await reader.piece() == await second.piece() == event("change", 43, change)
+        monkeypatch.setattr(stream, "HEARTBEAT_S", 0.01)
+        assert await reader.piece() == await second.piece() == b":\n\n"
+        await second.leave()
+        assert await reader.piece() == b":\n\n"
+        await reader.leave()
+
+    asyncio.run(story())
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_page_is_made_while_somebody_reads_and_not_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        backend, made = FakeBackend(wall_s=5.0), []
+        make = backend.page_status
+        monkeypatch.setattr(backend, "page_status", lambda: made.append(1) or make())
+        of = stream.Stream(backend)
+        for seq in (1, 2):
+            backend.journal = [suspended(seq)]
+            reader = Reader(of)
+            await reader.begin()
+            assert await reader.piece() == b"retry: 1000\n" + event("whole", seq, make())
+            await reader.leave()
+            await settled(lambda: of._watching is None)
+        assert len(made) == 2
+
+    asyncio.run(story())
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_end_of_the_server_ends_a_stream_and_takes_no_new_one() -> None:
+    async def story() -> None:
+        of = stream.Stream(FakeBackend(wall_s=5.0))
+        reader = Reader(of)
+        await reader.begin()
+        await reader.piece()
+        of.end()
+        assert reader.task is not None
+        await asyncio.wait_for(reader.task, PATIENCE_S)
+        assert reader.pieces.empty()
+        with pytest.raises(RequestRefused, match=r"^extralife is stopping$") as refused:
+            await Reader(of).run()
+        assert refused.value.status == 503
+        await settled(lambda: of._watching is None)
+
+    asyncio.run(story())
+
+
+def test_head_tells_the_type_of_a_stream_and_begins_none() -> None:
+    async def story() -> None:
+        of = stream.Stream(FakeBackend())
+        answer = await of.answer(Request({"type": "http", "method": "HEAD", "headers": []}))
+        assert (answer.status_code, answer.body, dict(answer.headers)) == (
+            200, b"", {"cache-control": "no-store", "content-length": "0", "content-type": "text/event-stream; charset=utf-8"},
+        )  # fmt: skip
+        assert of._watching is None
+
+    asyncio.run(story())
+
+
+class Full:
+    """A connection whose client reads nothing."""
+
+    def __init__(self) -> None:
+        self.left, self.aborted = 9, 0
+        self.pair = socket.socketpair()
+        self.get_extra_info = {"socket": self.pair[0]}.get
+
+    def get_write_buffer_size(self) -> int:
+        return self.left
+
+    def abort(self) -> None:
+        self.aborted += 1
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_reader_with_unread_bytes_is_sent_nothing_until_it_has_read_them_or_is_let_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        backend = FakeBackend(wall_s=5.0)
+        of, full = stream.Stream(backend), Full()
+        reader, other = Reader(of), Reader(of)
+        reader.scope["extralife.transport"] = full
+        for each in (reader, other):
+            await each.begin()
+            await each.piece()
+        for seq in (1, 2):
+            backend.journal = [suspended(seq)]
+            backend.now_s += 1.0
+            assert (await other.piece()).startswith(b"event: change\nid: %d\n" % seq)
+        assert reader.pieces.empty()
+        full.left = 0
+        backend.journal = [suspended(3)]
+        backend.now_s += 1.0
+        assert await reader.piece() == event("whole", 3, backend.page("status", {})), "it has missed two"
+        backend.journal = [suspended(4)]
+        backend.now_s += 1.0
+        assert (await reader.piece()).startswith(b"event: change\nid: 4\n")
+        assert full.aborted == 0
+        full.left = 9
+        monkeypatch.setattr(stream, "UNREAD_S", 0.0)
+        backend.journal = [suspended(5)]
+        backend.now_s += 1.0
+        assert reader.task is not None
+        await asyncio.wait_for(reader.task, PATIENCE_S)
+        assert (full.aborted, reader.pieces.empty()) == (1, True)
+        await other.leave()
+        for sock in full.pair:
+            sock.close()
+
+    asyncio.run(story())
+
+
+def test_a_reader_has_30_s_for_its_next_byte() -> None:
+    timeout = stream._ReadTimeout()
+    looks = [(9, 0.0), (9, 29.9), (8, 29.9), (8, 59.8), (8, 59.9), (0, 60.0), (1, 90.0), (1, 119.9), (2, 120.0)]
+    assert [timeout.is_over(left, now_s) for left, now_s in looks] == [False] * 4 + [True] + [False] * 3 + [True]
+
+
+def test_what_has_changed_of_a_page() -> None:
+    old = {"daemon": {"a": 1, "b": 2}, "programs": [{"name": "x", "n": 1}, {"name": "y", "n": 1}], "now_s": 1, "wall_s": 2}
+    new = {
+        "daemon": {"a": 1, "b": 3, "c": None},
+        "programs": [{"name": "y", "n": 1}, {"name": "z", "n": 0}],
+        "now_s": 1,
+        "w": 2,
+    }
+    assert stream.changed(old, new) == {
+        "daemon": {"b": 3, "c": None}, "programs": {"z": {"name": "z", "n": 0}}, "gone": ["x"], "w": 2,
+    }  # fmt: skip
+    assert stream.changed(old, old) == {"daemon": {}, "programs": {}, "gone": []}
