@@ -199,7 +199,7 @@ class Ports:
 
 async def settled(holds: Callable[[], object]) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while not holds():
+        while not holds():  # noqa: ASYNC110  it has no event
             await asyncio.sleep(0.001)
 
 
