@@ -17,7 +17,6 @@ from fake_backend import FakeBackend
 from serving import call, served
 
 from supervisor.adapters import foundations
-from supervisor.api import listener as listeners
 from supervisor.api.listener import SocketTaken, listen, take_over
 from supervisor.api.server import Server
 
@@ -123,8 +122,8 @@ def test_a_file_that_cannot_be_given_away_is_named(
     def refuses(_file: object, **_: object) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), *elsewhere)
 
-    monkeypatch.setattr(listeners.shutil, "chown", refuses)
-    monkeypatch.setattr(listeners.membership, "outside", lambda _group, _uid: "")
+    monkeypatch.setattr("supervisor.api.listener.shutil.chown", refuses)
+    monkeypatch.setattr("supervisor.api.listener.membership.outside", lambda _group, _uid: "")
     listener = listen(str(socket_path), "root")
     (named,) = elsewhere or (socket_path.with_name(f".s{os.getpid()}"),)
     assert listener.trouble == (
@@ -179,7 +178,8 @@ def replaced(path: Path) -> list[Path]:
 def test_a_lost_file_is_made_again_and_what_lies_in_its_place_is_kept(socket_path: Path, foreign: bool) -> None:
     with nothing_left_open():
         listener = listen(str(socket_path))
-        before, told = listener.identity(), []
+        told: list[socket.socket] = []
+        before = listener.identity()
         listener.renewed.append(told.append)
         old = listener.sock
         socket_path.unlink()

@@ -257,7 +257,8 @@ def waited(
     story: list[dict[str, Any]], results: list[Any], look_s: float = 0.3, **known: Any
 ) -> tuple[list[Any], int, float]:
     """The results, how many looks they took, and how long. At each look the programs change as told."""
-    backend, looks = FakeBackend(), []
+    backend = FakeBackend()
+    looks: list[int] = []
     backend.add(program("Pong", "QUEUED", attempt=0), program("Other", "QUEUED", attempt=0))
     with contextlib.closing(Stepped()) as loop:
 

@@ -212,7 +212,7 @@ def test_a_request_too_many_is_refused(asked: Asked, monkeypatch: pytest.MonkeyP
 def test_readers_and_askers_have_threads_of_their_own(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Any] = []
     begin = threads.begun
-    monkeypatch.setattr(apps.threads, "begun", lambda *given: begun.append(given) or begin(*given))
+    monkeypatch.setattr("supervisor.adapters.threads.begun", lambda *given: begun.append(given) or begin(*given))
     Api(asked.backend, lambda: 0.0).close()
     assert begun == [(4, "api-read"), (16, "api-ask")]
 

@@ -77,7 +77,7 @@ def test_a_warning_about_clients_is_logged_once_a_minute_with_the_number_of_its_
     with served(backend, socket_path):
         logger = logging.getLogger("uvicorn.error")
     now_s = 1e9
-    monkeypatch.setattr(server.time, "clock_gettime", lambda _: now_s)
+    monkeypatch.setattr("supervisor.api.server.time.clock_gettime", lambda _: now_s)
     entry = {"event": "uvicorn", "error": None, "log_level": "warning"}
 
     def said(*texts: str) -> list[Any]:
@@ -318,7 +318,8 @@ class Reader:
     """Reads the stream without a server between."""
 
     def __init__(self, of: stream.Stream) -> None:
-        self.of, self.pieces, self.started = of, asyncio.Queue[bytes](), {}
+        self.of, self.pieces = of, asyncio.Queue[bytes]()
+        self.started: dict[str, str] = {}
         self.task: asyncio.Task[None] | None = None
         self.scope: dict[str, Any] = {"type": "http", "method": "GET", "headers": [], "asgi": {"spec_version": "2.4"}}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.adapters.slurm import client, reading
+from supervisor.adapters.slurm import reading
 from supervisor.adapters.slurm.client import Done, Jobs, Slurm, SlurmRefused, Submitted, Unknown, environment
 from supervisor.policy.cluster.jobs import Job, Node, Partition
 from workers import contract
@@ -316,12 +317,12 @@ def test_a_command_is_waited_for_for_half_a_minute_unless_told_otherwise(monkeyp
 
         def communicate(self, _given: bytes, timeout_s: float) -> None:
             waited.append(timeout_s)
-            raise client.subprocess.TimeoutExpired("x", timeout_s)
+            raise subprocess.TimeoutExpired("x", timeout_s)
 
         def wait(self) -> None:
             pass
 
-    monkeypatch.setattr(client.subprocess, "Popen", Hangs)
+    monkeypatch.setattr("supervisor.adapters.slurm.client.subprocess.Popen", Hangs)
     assert Slurm().cancel(["1"]) == Unknown("scancel has not answered within 30 s", "timeout")
     assert waited == [30.0]
 
