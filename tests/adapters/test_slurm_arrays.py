@@ -146,6 +146,17 @@ def test_a_group_that_goes_on_coming_is_not_waited_for_for_ever(world):
     assert len(world.cluster.scripts) == 1
 
 
+@pytest.mark.parametrize(("last_s", "submitted"), [(0.09, 0), (0.11, 1)])
+def test_a_group_waits_five_seconds_at_most_for_the_next_of_it(world, last_s, submitted):
+    for number in range(6):
+        world.launcher.spawn(replace(SPEC, name="Pong-s4", group="Pong"), 3, f"{number:032x}")
+        world.launcher.step()
+        world.clock.at_s += 0.9 if number < 5 else 0.4
+    world.clock.at_s += last_s
+    world.launcher.step()
+    assert len(world.cluster.scripts) == submitted
+
+
 @pytest.mark.parametrize("arrays", [True, False])
 def test_what_asks_for_something_else_or_belongs_to_no_group_is_a_job_of_its_own(world, arrays):
     world.settings = replace(world.settings, arrays=arrays)
@@ -461,6 +472,30 @@ def test_a_table_is_kept_as_long_as_the_directory_of_one_of_its_attempts(world):
     assert table(world).exists(), "Slurm has started its job again, as a later attempt"
     arrays.prune(())
     assert not list(Path(world.paths.runtime_dir, "arrays").iterdir())
+
+
+@pytest.mark.parametrize("still", ["submitted", "found", "requeued", "over"])
+def test_a_table_stays_while_one_of_its_attempts_lives_without_its_directory(world, still):
+    spawn(world)
+    old = table(world)
+    if still == "found":
+        world.restart()
+        world.launcher.survey({"Pong-s4": (3, TOKENS["Pong-s4"])})
+    elif still == "requeued":
+        back = rows(world, reason="BeginTime", restarts=1)
+        world.look(*back)
+        world.look(*back, later_s=31.0)
+    elif still == "over":
+        world.restart()
+    for name in SEEDS:
+        shutil.rmtree(directory(world, name))
+    for name in ("a", "b"):
+        Path(world.paths.run_dir(name)).mkdir()
+        world.launcher.spawn(replace(SPEC, name=name, group="ab"), 1, name * 32)
+    world.clock.at_s += 2.0
+    world.launcher.step()
+    assert len(list(old.parent.parent.iterdir())) == (1 if still == "over" else 2)
+    assert old.exists() is (still != "over")
 
 
 def test_no_array_has_more_tasks_than_a_cluster_takes(world, monkeypatch):

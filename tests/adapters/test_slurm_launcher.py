@@ -140,8 +140,8 @@ def test_an_order_holds_all_that_a_node_needs(world):
 def test_a_job_is_submitted_in_its_run_directory_with_all_its_files(world):
     world.spawn()
     assert world.cluster.said() == [("submit", (), world.paths.run_dir("Pong")), ("jobs", ["17"])]
-    order = json.loads((world.directory() / "order.json").read_text())
-    assert order == json.loads(json.dumps(node_order(world.paths, SPEC, 3, TOKEN, SETTINGS)))
+    order = json.dumps(node_order(world.paths, SPEC, 3, TOKEN, SETTINGS), indent=1)
+    assert (world.directory() / "order.json").read_text() == order
     assert {"job.sh", "order.json"} <= {each.name for each in world.directory().iterdir()}
     (code,) = Path(world.paths.runtime_dir).glob("code-*")
     assert len(code.name) == len("code-") + 16
@@ -417,6 +417,42 @@ def test_the_node_of_a_job_that_was_asked_to_leave_is_not_asked_about(world):
     assert world.cluster.said("jobs") == []
 
 
+def test_the_nodes_are_asked_for_once_a_poll(world):
+    world.cluster.answer = Unknown("timeout", "timeout")  # each job is known by its comment
+    for number, token in ((3, TOKEN), (4, "cd" * 16), (5, "ef" * 16)):
+        world.launcher.spawn(replace(SPEC, name=f"Pong{number}"), number, token)
+        Path(world.paths.run_dir(f"Pong{number}")).mkdir()
+    world.launcher.step()
+    rows = [
+        replace(world.row(17 + n, state="CANCELLED", nodes=("n7",)), comment=str(Tag(world.launcher.mark, f"Pong{3 + n}", 3 + n, token)))
+        for n, token in enumerate((TOKEN, "cd" * 16, "ef" * 16))
+    ]  # fmt: skip
+    world.cluster.said()
+    world.cluster.all_nodes = [DRAINED]
+    waits = replace(rows[2], state="PENDING", nodes=())
+    assert len(ends(world, rows[0], rows[1], waits)) == 2
+    assert world.cluster.said("jobs") == [("nodes",)]
+    world.cluster.all_nodes = [replace(DRAINED, reason="later")]
+    assert [each.ending.job.node_reason for each in ends(world, rows[2])] == ["later"]
+
+
+def test_the_output_of_a_job_that_slurm_restarted_lies_with_its_first_attempt(world):
+    requeued(world)
+    world.launcher.spawn(SPEC, 4, NEXT)
+    world.launcher.step()
+    (world.directory() / "job-17.out").write_text("slurmstepd: error: Detected 1 oom_kill event")
+    row = world.row(restarts=1, state="FAILED", nodes=("n7",))
+    (ended,) = [*ends(world, row), *ends(world, row, later_s=30.0)]
+    assert (ended.token, ended.ending.job.state) == (NEXT, "OUT_OF_MEMORY")
+
+
+def test_a_per_cent_sign_in_the_path_is_no_pattern_for_sbatch(tmp_path):
+    world = begun(tmp_path / "50%")
+    world.spawn()
+    directory = str(world.directory()).replace("%", "%%")
+    assert f'#SBATCH --output="{directory}/job-%j.out"\n' in world.cluster.scripts[0]
+
+
 # --- nodes that never begin ---
 
 
@@ -568,8 +604,9 @@ def test_of_jobs_of_one_attempt_the_one_that_runs_is_kept_then_the_lowest_number
 def test_a_number_that_slurm_gave_again_is_not_the_job(world, fields, is_it):
     running(world)
     fields = {name: text.format(world.launcher.mark) for name, text in fields.items()}
-    told = ends(world, replace(world.row(state="TIMEOUT"), **fields))
-    assert [each.ending.job.state for each in told] == (["TIMEOUT"] if is_it else [])
+    row = replace(world.row(state="TIMEOUT"), **fields)
+    told = [*ends(world, row), *ends(world, row, later_s=30.0)]
+    assert [each.ending.job.state for each in told] == ["TIMEOUT" if is_it else ""]
 
 
 def test_jobs_of_others_and_ended_ones_are_left_alone(world):
