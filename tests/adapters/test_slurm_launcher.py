@@ -708,6 +708,23 @@ def test_a_refused_attempt_is_told_and_forgotten(world):
     assert world.launcher.number(TOKEN) is None
 
 
+def test_an_attempt_that_is_refused_while_the_queue_is_asked_spoils_nothing_for_the_others(world):
+    running(world)
+    jobs = world.cluster.jobs
+
+    def refused_meanwhile(wanted=()):
+        world.launcher.refuse("Pong", TOKEN, "the disk is full")
+        return jobs(wanted)
+
+    world.cluster.jobs = refused_meanwhile
+    with capture_logs() as logged:
+        told = world.look(world.row(state="TIMEOUT"))
+    assert (told[0].error, type(told[-1]), logged) == ("cannot submit Pong: the disk is full", JobsSeen, [])
+    world.inbox.items.clear()
+    world.launcher.refuse("Qbert", NEXT, "no")
+    assert world.inbox.items == [SpawnBroke(world.clock.now_s(), "Qbert", NEXT, "cannot submit Qbert: no")]
+
+
 def test_a_run_directory_is_made_again_with_its_fence_and_a_newer_fence_is_kept(world):
     world.spawn()
     fence = Path(world.paths.run_dir("Pong"), "fence")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from slurm_kit import NEXT, SPEC, TOKEN, World
+from structlog.testing import capture_logs
 
 from supervisor.adapters.figures.thread import FigureReading
 from supervisor.adapters.slurm import lease as leases
@@ -517,8 +518,9 @@ def test_a_lease_names_its_owner_and_its_count_goes_on(tmp_path):
 def test_a_lease_is_watched_in_steps_of_three_seconds_for_45(tmp_path):
     lease(tmp_path).take()
     waited = []
-    lease(tmp_path, "login2", waited.append).take()
-    assert waited == [3.0] * 15 + [2.0]
+    with capture_logs() as logged:
+        lease(tmp_path, "login2", waited.append).take()
+    assert (waited, logged[0]["unmoved_s"]) == ([3.0] * 15 + [2.0], 45.0)
     assert (leases.RENEW_S, leases.DEAD_S) == (10.0, 45.0)
 
 
