@@ -16,10 +16,12 @@ from supervisor.adapters.figures.thread import FigureReading
 from supervisor.adapters.slurm import lease as leases
 from supervisor.adapters.slurm import node, report
 from supervisor.adapters.slurm.arrays import Arrays, TableMissing
+from supervisor.adapters.slurm.controls import SlurmControls
 from supervisor.adapters.slurm.lease import DaemonClaim, DaemonLease
 from supervisor.adapters.slurm.probes import SlurmEvidence, SlurmProbes
 from supervisor.adapters.slurm.report import NodeReport
 from supervisor.adapters.slurm.script import ArrayTag, Tag, Terms, array_of, array_script, tag_of
+from supervisor.model.commands import SetControl
 from supervisor.model.inputs import EvidenceTaken, OwnCheckpoint, Report, Sample
 from supervisor.model.settings import Progress
 from supervisor.policy.cluster.jobs import Job
@@ -360,6 +362,18 @@ def test_evidence_has_the_lines_since_the_attempt_began(world):
     SlurmEvidence(world.paths, lambda _: 3, world.inbox, world.clock)._take("Pong", TOKEN)
     where = "job 17 on n7, pid 5, state S, reported 7 s ago"
     assert world.inbox.items[-1].evidence == {"process": where, "stdout": "new\nnewer"}
+
+
+def test_a_control_record_is_written_for_its_node_and_held_open_by_nobody(world):
+    controls = SlurmControls(world.paths, world.clock)
+    controls.begin(TOKEN, 3)
+    before = len(os.listdir("/proc/self/fd"))
+    for interval_s in (10.0, 20.0):
+        controls.write(SetControl("Pong", TOKEN, interval_s, 0.0, 0, leave_by_s=99.0))
+        assert len(os.listdir("/proc/self/fd")) == before
+    found = contract.ControlReader(world.paths.control("Pong", 3), TOKEN).read()
+    assert (found.interval_ms, found.leave_by_ns) == (20_000, contract.UNKNOWN)
+    controls.end("Pong", TOKEN)
 
 
 # --- reports of nodes ---
