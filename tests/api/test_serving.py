@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from fake_backend import FakeBackend, program
-from serving import raw, served
+from serving import raw, served, until
 from starlette.requests import Request
 from structlog.testing import capture_logs
 from tools import PATIENCE
@@ -149,6 +149,41 @@ def test_a_connection_without_room_is_told_so_and_closed(
         assert raw(socket_path, HEALTH).startswith(b"HTTP/1.1 503"), "uvicorn's own words"
         monkeypatch.setattr(limits, "MOST_UNREAD_BYTES", 0)
         assert raw(socket_path, HEALTH).startswith(b"HTTP/1.1 200")
+
+
+def open_end(sock: socket.socket) -> bool:
+    """Whether the server has left the connection open."""
+    sock.setblocking(False)
+    try:
+        return sock.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except ConnectionResetError:
+        return False
+
+
+def test_over_tcp_the_longest_idle_connection_makes_room_and_the_control_socket_loses_none(
+    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HEAD_S", 1e9)  # none has to go because a busy machine takes its time
+    monkeypatch.setattr(limits, "MOST_OVER_TCP", 2)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        number = free.getsockname()[1]
+    with capture_logs() as said, served(backend, socket_path) as serving:
+        serving.tcp.want(settings(port=number))
+        until(lambda: [entry for entry in said if entry["event"] == "serving_http"], "the port")
+        with contextlib.ExitStack() as stack:
+            here = stack.enter_context(socket.socket(socket.AF_UNIX))
+            here.connect(str(socket_path))
+            idle = []
+            for _ in range(2):
+                idle.append(stack.enter_context(socket.create_connection(("127.0.0.1", number), 30)))
+                raw(socket_path, HEALTH)  # it has been accepted
+            assert [open_end(sock) for sock in (here, *idle)] == [True, True, True]
+            with socket.create_connection(("127.0.0.1", number), 30) as third:
+                third.sendall(HEALTH)
+                assert third.recv(12) == b"HTTP/1.1 401"
+                assert [open_end(sock) for sock in (here, *idle)] == [True, False, True]
 
 
 def test_line_ends_before_a_request_are_passed_over_and_nowhere_else(backend: FakeBackend, socket_path: Path) -> None:
