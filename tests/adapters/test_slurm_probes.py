@@ -370,7 +370,7 @@ def test_a_control_record_is_written_for_its_node_and_held_open_by_nobody(world)
     before = len(os.listdir("/proc/self/fd"))
     for interval_s in (10.0, 20.0):
         controls.write(SetControl("Pong", TOKEN, interval_s, 0.0, 0, leave_by_s=99.0))
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert len(os.listdir("/proc/self/fd")) <= before
     found = contract.ControlReader(world.paths.control("Pong", 3), TOKEN).read()
     assert (found.interval_ms, found.leave_by_ns) == (20_000, contract.UNKNOWN)
     controls.end("Pong", TOKEN)
@@ -565,7 +565,7 @@ def test_a_claim_of_other_kinds_is_unclear(tmp_path, fields):
     assert leases.read(tmp_path / "lease") == DaemonClaim("a", "b", 1, "c", 2)
     (tmp_path / "lease").write_text(json.dumps(whole | fields))
     assert leases.read(tmp_path / "lease") is leases.UNCLEAR
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_a_lease_that_is_kept_is_renewed_until_it_is_released(tmp_path, monkeypatch):

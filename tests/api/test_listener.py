@@ -9,23 +9,15 @@ import re
 import socket
 import stat
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fake_backend import FakeBackend
-from serving import call, served
+from serving import call, nothing_left_open, served
 
 from supervisor.adapters import foundations
 from supervisor.api.listener import SocketTaken, listen, take_over
 from supervisor.api.server import Server
-
-
-@contextlib.contextmanager
-def nothing_left_open() -> Iterator[None]:
-    before = os.listdir("/proc/self/fd")
-    yield
-    assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
 def mode_of(path: Path) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from fake_backend import FakeBackend, program
+from serving import nothing_left_open
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -28,13 +29,6 @@ from supervisor.api.rest import REST_KEY, read_body_first
 from supervisor.api.signals import signal_name
 from supervisor.model.codes import FAILED, SUCCESS
 from supervisor.reports.exposition import OPENMETRICS, TEXT
-
-
-@contextlib.contextmanager
-def nothing_left_open() -> Iterator[None]:
-    before = os.listdir("/proc/self/fd")
-    yield
-    assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
 # --- log files -------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 from fake_backend import FakeBackend, program
-from serving import raw, served, until
+from serving import nothing_left_open, raw, served, until
 from starlette.requests import Request
 from structlog.testing import capture_logs
 from tools import PATIENCE
@@ -115,13 +114,12 @@ def test_uvicorn_logs_to_one_place_however_often_a_server_starts(backend: FakeBa
 
 def test_a_server_that_has_ended_has_closed_all_but_the_listener(backend: FakeBackend, socket_path: Path) -> None:
     listener = listen(str(socket_path))
-    raw_fds = len(os.listdir("/proc/self/fd"))
-    made = Server(backend, listener, lambda: 1000.0)
-    made.start()
-    assert raw(socket_path, HEALTH).startswith(b"HTTP/1.1 200")
-    made.stop()
-    made.stop()
-    assert len(os.listdir("/proc/self/fd")) == raw_fds
+    with nothing_left_open():
+        made = Server(backend, listener, lambda: 1000.0)
+        made.start()
+        assert raw(socket_path, HEALTH).startswith(b"HTTP/1.1 200")
+        made.stop()
+        made.stop()
     with socket.socket(socket.AF_UNIX) as waits:
         waits.connect(str(socket_path))
     listener.close()

@@ -287,7 +287,7 @@ def test_a_command_that_hangs_is_killed_with_its_children_and_leaves_no_descript
     while not ended(child):
         assert time.monotonic() < ends_s, "its child lives on"
         time.sleep(0.01)
-    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert len(os.listdir("/proc/self/fd")) <= len(before)
 
 
 def ended(pid: int) -> bool:
