@@ -30,7 +30,6 @@ from supervisor.api.signals import signal_name
 from supervisor.model.codes import FAILED, SUCCESS
 from supervisor.reports.exposition import OPENMETRICS, TEXT
 
-
 # --- log files -------------------------------------------------------------------------------------------------------------
 
 
