@@ -7,6 +7,8 @@ import contextlib
 import json
 import logging
 import socket
+import threading
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -123,6 +125,38 @@ def test_a_server_that_has_ended_has_closed_all_but_the_listener(backend: FakeBa
     with socket.socket(socket.AF_UNIX) as waits:
         waits.connect(str(socket_path))
     listener.close()
+
+
+def test_a_connection_that_asks_nothing_more_is_closed_after_its_time(
+    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert server._IDLE_S == 600
+    monkeypatch.setattr(server, "_IDLE_S", 0.01)
+    with served(backend, socket_path), socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(4.0)
+        sock.connect(str(socket_path))
+        sock.sendall(HEALTH)
+        while sock.recv(65536):
+            pass
+
+
+def test_a_request_that_waits_does_not_keep_the_server_from_its_end(
+    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_LAST_ANSWERS_S", 1)
+    monkeypatch.setattr(server, "_STOP_S", 60.0)
+    backend.gate = threading.Event()
+    body = b'{"verb": "clear", "names": ["Pong"]}'
+    asked = b"POST /api/v1/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(30)
+        with served(backend, socket_path):
+            sock.connect(str(socket_path))
+            sock.sendall(asked % len(body) + body)
+            assert backend.waiting.acquire(timeout=30)
+            began_s = time.monotonic()
+        assert time.monotonic() - began_s < 40.0
+        backend.gate.set()
 
 
 # --- limits ------------------------------------------------------------------------------------------------------------------
