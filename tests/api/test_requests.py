@@ -6,7 +6,6 @@ import json
 import os
 import pwd
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from supervisor.api.port import Result
 from supervisor.api.refused import RequestRefused
 from supervisor.model.codes import BAD_NAME, CANT_REREAD, FAILED, NOT_RUNNING, SUCCESS
 from supervisor.model.inputs import Verb
-from supervisor.reports.pages import PAGES, BadQuery
+from supervisor.reports.pages import BadQuery
 
 ME, UID = pwd.getpwuid(os.getuid()).pw_name, os.getuid()
 
@@ -71,12 +70,6 @@ class Noting(FakeBackend):
     def test_alerts(self) -> Any:
         self.note("test_alerts")
         return [{"target": "x"}]
-
-    def page(self, name: str, query: Mapping[str, str]) -> Any:
-        if name == "status":
-            return self.page_status()
-        self.note("page", name, dict(query))
-        return {"of": name}
 
 
 @pytest.fixture
@@ -208,17 +201,6 @@ def test_changes_of_the_configuration(api: Path, backend: Noting) -> None:
     backend.changes = {"errors": ["a", 7]}
     for page in ("reread", "update"):
         assert call(api, f"/api/v1/{page}", {}) == (422, {"error": "a; 7", "errors": ["a", 7]})
-
-
-def test_only_a_page_that_may_take_long_leaves_the_threads_of_the_readers(api: Path, backend: Noting) -> None:
-    slow = next(name for name, page in PAGES.items() if not page.instant)
-    instant = next(name for name, page in PAGES.items() if page.instant and name != "status")
-    for query in (f"{slow}?a=1", f"{slow}?check=x", f"{instant}?b=2"):
-        name = query.partition("?")[0]
-        assert call(api, f"/api/v1/{query}") == (200, {"of": name})
-    assert backend.calls == [
-        ("page", slow, {"a": "1"}, "api-read"), ("page", slow, {"check": "x"}, "api-ask"), ("page", instant, {"b": "2"}, ""),
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

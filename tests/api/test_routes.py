@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import pwd
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,23 @@ def test_every_page_of_the_reports_has_its_address(asked: Asked) -> None:
     }
     assert asked.told("GET", "/api/v1/level") == (200, asked.backend.ladder)
     assert asked.told("GET", "/api/v1/nothing") == asked.told("POST", "/nothing") == (404, {"error": "no such page"})
+
+
+def test_only_a_page_that_may_take_long_leaves_the_threads_of_the_readers(asked: Asked) -> None:
+    threads_, made = [], {"a": 1}
+
+    def page(name: str, query: Any) -> Any:
+        threads_.append((name, dict(query), threading.current_thread().name.rpartition("_")[0]))
+        return made
+
+    asked.backend.page = page  # type: ignore[method-assign]
+    slow = next(name for name, found in PAGES.items() if not found.instant)
+    instant = next(name for name, found in PAGES.items() if found.instant)
+    for target in (f"{slow}?a=1", f"{slow}?check=x", f"{instant}?check=x"):
+        assert asked.told("GET", f"/api/v1/{target}") == (200, made)
+    assert threads_ == [
+        (slow, {"a": "1"}, "api-read"), (slow, {"check": "x"}, "api-ask"), (instant, {"check": "x"}, ""),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
