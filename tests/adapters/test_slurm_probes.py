@@ -580,6 +580,7 @@ def test_a_lease_that_is_kept_is_renewed_until_it_is_released(tmp_path, monkeypa
             break
         ends.wait(0.01)
     assert found.count >= 3
+    assert "lease" in {thread.name for thread in threading.enumerate()}
     made.release()
     for thread in threading.enumerate():
         if thread.name == "lease":
