@@ -82,8 +82,8 @@ class PasswordCheck:
         wait_s = self._debts_s.get(key, 0.0) - now_s - (GUESSES - 1) * GUESS_S
         given = Headers(scope=scope).getlist("authorization")
         if given and wait_s > 0:
-            later = b"retry-after", b"%d" % (wait_s + 1)
-            return 429, f"too many wrong passwords from {address}: wait {wait_s + 1:.0f} s", later
+            whole_s = int(wait_s) + 1
+            return 429, f"too many wrong passwords from {address}: wait {whole_s} s", (b"retry-after", b"%d" % whole_s)
         if len(given) == 1 and self._is_right(given[0]):
             scope[BY_KEY] = f"{self._user} at {address}"
             return None

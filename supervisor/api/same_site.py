@@ -103,5 +103,5 @@ def _name(host: str) -> str:
     """A Host header without its port."""
     host = host.strip().lower()
     if host.startswith("["):
-        return host[: host.find("]") + 1]
+        return host.partition("]")[0] + "]"
     return host.partition(":")[0]

@@ -76,6 +76,7 @@ def test_clients_of_this_machine_are_served(api: Path, backend: FakeBackend, hea
         (403, {"Host": "localhost.evil.example:9001", "Content-Type": JSON}),
         (403, {"Host": "127.0.0.1.evil.example", "Content-Type": JSON}),
         (403, {"Host": "[::2]", "Content-Type": JSON}),
+        (403, {"Host": "[x", "Content-Type": JSON}),  # never closed: it is not the empty name of a client without Host
     ],
 )
 def test_a_page_of_another_site_changes_nothing(
