@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
-from test_checkpoints import commit
+from test_checkpoints import TOKEN, commit
+from test_own_checkpoints import plain, spec
 from tools import PATIENCE
 
 from supervisor.adapters.backups import shown
 from supervisor.adapters.backups import store as backups
 from supervisor.adapters.backups.thread import Backups
+from supervisor.adapters.process.checkpoints import survey
 from supervisor.model.commands import Backup, CheckBackup, RestoreBackup
 from supervisor.model.inputs import BackupChecked, BackupMade, BackupRestored
 from supervisor.model.settings import Paths, Settings
@@ -152,12 +155,84 @@ def test_what_is_under_way_is_shown_and_left_at_the_end(box, monkeypatch):
     monkeypatch.setattr(backups, "make", slow)
     assert box.thread.progress() is None
     box.thread.perform(Backup("b1", "", "operator", ("Pong",)))
+    box.thread.perform(CheckBackup("zzz", (), "kept"))
     assert inside.wait(30.0)
     assert box.thread.progress() == {"name": "b1", "program": "Pong", "done_bytes": 3, "total_bytes": 9}
+    assert box.inbox.take(0) is None, "one after the other"
     box.thread.stop()
     assert ended.is_set()
     assert box.thread.progress() is None
     assert box.inbox.take(0) is None, "the next daemon begins it anew"
+
+
+@pytest.mark.parametrize(("programs", "kinds"), [((), 2), (("Pong",), 1)])
+def test_a_check_is_shown_with_the_bytes_that_it_reads(box, monkeypatch, programs, kinds):
+    box.does(Backup("b1", "", "operator", ("Pong", "Qbert")))
+    verify, shown_meanwhile = backups.verify, []
+
+    def and_look(info, *more):
+        shown_meanwhile.append(box.thread.progress())
+        wrong = verify(info, *more)
+        shown_meanwhile.append(box.thread.progress())
+        return wrong
+
+    monkeypatch.setattr(backups, "verify", and_look)
+    box.does(CheckBackup("b1", programs, "kept"))
+    size = 1011 * kinds
+    assert shown_meanwhile == [
+        {"name": "b1", "program": "", "done_bytes": done, "total_bytes": size} for done in (0, size)
+    ]  # fmt: skip
+
+
+def test_a_damaged_backup_is_found_by_a_check_and_refused_by_a_rollback(box):
+    box.does(Backup("b1", "", "operator", ("Pong", "Qbert")))
+    next((box.root / "b1" / "programs" / "Pong").rglob("state.json")).unlink()
+    wrong = f"Pong, ckpt-100.{TOKEN}: state.json is missing"
+    assert box.does(CheckBackup("b1", (), "kept")) == BackupChecked(NOW_S, "kept", wrong, ())
+    assert box.does(CheckBackup("b1", ("Qbert",), "kept")) == BackupChecked(NOW_S, "kept", "", ("Qbert",))
+    assert box.does(RestoreBackup("b1", ("Pong",), "kept")) == BackupRestored(NOW_S, "kept", wrong, {})
+    none = "backup b1 contains nothing of Never"
+    assert box.does(CheckBackup("b1", ("Never",), "kept")) == BackupChecked(NOW_S, "kept", none, ())
+    assert box.does(RestoreBackup("b1", ("Never",), "kept")) == BackupRestored(NOW_S, "kept", none, {})
+    assert [each.name for each in backups.survey(box.root)] == ["b1"]
+
+
+def test_what_is_kept_before_a_rollback_is_every_checkpoint_of_that_moment(box):
+    box.does(Backup("b1", "", "operator", ("Pong", "Qbert")))
+    commit(box.pong, 300)
+    box.does(RestoreBackup("b1", ("Pong",), "kept"))
+    kept = backups.find(box.root, "kept")
+    assert [(each.program, [step for _, step, _ in each.checkpoints]) for each in kept.programs] == [("Pong", [300, 100])]
+    assert kept.created_wall_s == WALL_S
+    assert [each.env_steps for each in survey(box.qbert)] == [7]
+
+
+def test_checkpoints_that_a_script_writes_itself_are_where_its_settings_say(box, tmp_path):
+    script = replace(spec(tmp_path / "work", "*.pt"), name="mine")
+    box.settings = replace(box.settings, programs=(script,))
+    plain(tmp_path / "work" / "step=5.pt")
+    made = box.does(Backup("b1", "", "operator", ("mine", "Pong")))
+    assert (made.steps, made.missed) == ({"mine": 5, "Pong": 100}, {})
+    plain(tmp_path / "work" / "step=6.pt")
+    assert box.does(RestoreBackup("b1", ("mine",), "kept")) == BackupRestored(NOW_S, "kept", "", {"mine": 5}, kept=True)
+    assert {path.name for path in (tmp_path / "work").iterdir()} == {"step=5.pt", ".step=6.pt.bad"}
+    assert backups.find(box.root, "kept").steps == {"mine": 6}
+
+
+def test_a_damaged_list_is_left_and_counts_for_none_of_those_that_are_kept(box):
+    (box.root / "bad").mkdir(parents=True)
+    box.does(Backup("b1", "", "calendar", ("Pong",)))
+    assert box.does(Backup("b2", "", "calendar", ("Pong",))).removed == ("b1",)
+    assert {each.name for each in backups.survey(box.root)} == {"bad", "b2"}
+
+
+def test_its_one_thread_is_known_by_its_name_and_gone_at_the_end(tmp_path):
+    before = set(threading.enumerate())
+    made = Box(tmp_path)
+    begun = set(threading.enumerate()) - before
+    assert [each.name for each in begun] == ["backup_0"]
+    made.thread.stop()
+    assert not begun & set(threading.enumerate())
 
 
 def test_the_page_of_backups(box):
