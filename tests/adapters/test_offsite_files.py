@@ -1,0 +1,441 @@
+"""The files of a copy, one by one: what is collected and how, and where each is put when the copy comes back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+from test_checkpoints import TOKEN, commit
+from test_offsite_leases import Repository, of_lease
+from test_own_checkpoints import plain, spec
+
+from supervisor.adapters.backups.store import Interrupted, Task
+from supervisor.adapters.offsite import hardware, restoring, staging
+from supervisor.adapters.offsite.restic import ResticSnapshot
+from supervisor.adapters.offsite.restoring import NotRestored, Restored
+from supervisor.adapters.process.own_checkpoints import Place, place_of
+from supervisor.model.settings import Paths
+from supervisor.policy.upkeep.offsite import OffsiteSettings
+
+WALL_S = 1_800_000_000.5
+CKPT = f"ckpt-100.{TOKEN}"
+OF_CKPT = {f"{CKPT}/{name}" for name in ("manifest.json", "state.json", "tensors.safetensors")}
+
+
+def files(directory: Path) -> set[str]:
+    return {str(path.relative_to(directory)) for path in directory.rglob("*") if not path.is_dir()}
+
+
+def mode(path: Path) -> str:
+    return oct(path.stat().st_mode & 0o777)
+
+
+def database(path: Path, word: str) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("CREATE TABLE fact (word)")
+        db.execute("INSERT INTO fact VALUES (?)", (word,))
+        db.commit()
+
+
+def words(path: Path) -> list[str]:
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+        return [word for (word,) in db.execute("SELECT word FROM fact")]
+
+
+class Box:
+    """A state directory with everything that one can have."""
+
+    def __init__(self, directory: Path) -> None:
+        self.paths = Paths(str(directory / "state"), str(directory / "run"), str(directory / "my.toml"))
+        self.state = Path(self.paths.state_dir)
+        self.pong = Path(self.paths.run_dir("Pong"))
+        commit(self.pong, 100)
+        (self.pong / "results.csv").write_text("results")
+        database(Path(self.paths.journal), "fact")
+        database(Path(self.paths.recording), "curve")
+        for name in ("mine/deep/model.pt", "events.1", "replay/rows", "replay/more/rows", "attempts/1/exit.json", "lock", "fence",
+                     "backups/x", "stdout.log", "stdout.log.1", "stderr.log", "mine/stdout.log", "mine/half.tmp", "mine/x.bad",
+                     f"mine/ckpt-5.{TOKEN}/x"):  # fmt: skip
+            (self.pong / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.pong / name).write_text(name)
+        (self.pong / "mine" / "away").symlink_to("/etc/hostname")
+        (self.pong / "replay" / "away").symlink_to("/etc/hostname")
+        (self.state / "journal-archive").mkdir()
+        (self.state / "journal-archive" / "1.gz").write_text("older")
+        (self.state / "alive").write_text("alive")
+        (self.state / "reboot_alerts.log").write_text("alerts")
+        (directory / "my.toml").write_text("[program.Pong]\n")
+        self.places: dict[str, Place] = {}
+
+    def collect(self, *programs: str, with_replay: bool = False, task: Task | None = None) -> staging.Collected:
+        return staging.collect(
+            self.paths, programs or ("Pong", "Never"), {"box": "ada", "generation": 4}, wall_s=WALL_S, with_replay=with_replay,
+            task=task or Task(), places=self.places,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Box:
+    return Box(tmp_path)
+
+
+ALL = {
+    "copy.json", "backup.json", "journal.sqlite", "recording.sqlite", "journal-archive/1.gz", "alive", "reboot_alerts.log",
+    "config/extralife.toml", "programs/Pong/results.csv", "files/Pong/mine/deep/model.pt", "files/Pong/events.1",
+    "files/Pong/mine/stdout.log", *(f"programs/Pong/{name}" for name in OF_CKPT),
+}  # fmt: skip
+
+
+# --- collecting ----------------------------------------------------------------------------------------------------------
+
+
+def test_each_file_of_a_copy(box: Box) -> None:
+    with contextlib.closing(sqlite3.connect(box.paths.journal)) as live:
+        live.execute("INSERT INTO fact VALUES ('not committed')")
+        found = box.collect()
+    directory = box.state / "offsite" / "work" / "copy"
+    assert found == staging.Collected(directory, {"Pong": 100}, {})
+    assert files(directory) == ALL
+    assert json.loads((directory / "copy.json").read_text()) == {
+        "version": 1, "wall_s": WALL_S, "programs": {"Pong": 100}, "missed": {}, "box": "ada", "generation": 4,
+    }  # fmt: skip
+    assert (words(directory / "journal.sqlite"), words(directory / "recording.sqlite")) == (["fact"], ["curve"])
+    texts = {"journal-archive/1.gz": "older", "alive": "alive", "reboot_alerts.log": "alerts",
+             "config/extralife.toml": "[program.Pong]\n", "files/Pong/mine/deep/model.pt": "mine/deep/model.pt"}  # fmt: skip
+    assert {name: (directory / name).read_text() for name in texts} == texts
+    for name, source in (
+        ("files/Pong/events.1", box.pong / "events.1"),
+        ("journal-archive/1.gz", box.state / "journal-archive/1.gz"),
+    ):
+        assert (directory / name).samefile(source), "it takes no space"
+    assert files(directory.parent) == {f"copy/{name}" for name in ALL}
+    modes = {name: mode(directory / name) for name in ("journal.sqlite", "recording.sqlite", "copy.json", "alive")}
+    assert modes == dict.fromkeys(modes, "0o600")
+    assert (mode(directory.parent), mode(directory / "journal-archive")) == ("0o700", "0o700")
+    info = restoring._verified(directory)
+    assert info is not None
+    assert (info.cause, info.label, info.created_wall_s) == ("offsite", "", WALL_S)
+    staging.clear(box.paths)
+    assert list(directory.parent.iterdir()) == []
+    staging.clear(box.paths)
+
+
+def test_a_replay_is_part_of_a_copy_if_it_is_wanted(box: Box) -> None:
+    directory = box.collect(with_replay=True).directory
+    assert files(directory) == ALL | {"replay/Pong/rows"}
+    assert (mode(directory / "replay/Pong"), (directory / "replay/Pong/rows").read_text()) == ("0o700", "replay/rows")
+
+
+def test_what_a_box_does_not_have_is_not_in_its_copy(box: Box) -> None:
+    for path in (box.state / "recording.sqlite", box.state / "alive", box.state / "reboot_alerts.log"):
+        path.unlink()
+    shutil.rmtree(box.state / "journal-archive")
+    box.paths = Paths(box.paths.state_dir, box.paths.runtime_dir)
+    left = {"recording.sqlite", "alive", "reboot_alerts.log", "journal-archive/1.gz", "config/extralife.toml"}
+    assert files(box.collect().directory) == ALL - left
+    assert not (box.collect().directory / "config").exists()
+
+
+def test_a_config_file_that_is_gone_costs_no_copy(box: Box) -> None:
+    Path(str(box.paths.config_file)).unlink()
+    assert files(box.collect().directory) == ALL - {"config/extralife.toml"}
+
+
+def test_a_copy_begins_without_what_an_earlier_one_left(box: Box) -> None:
+    left = box.state / "offsite" / "work"
+    (left / "copy" / "files").mkdir(parents=True)
+    (left / "copy" / "files" / "left").touch()
+    (left / "journal.sqlite").write_text("left")
+    assert files(box.collect().directory) == ALL
+
+
+def test_curves_that_cannot_be_read_cost_no_training_and_a_journal_does(box: Box) -> None:
+    Path(box.paths.recording).write_bytes(b"x" * 5000)
+    assert files(box.collect().directory) - {"recording.sqlite"} == ALL - {"recording.sqlite"}
+    Path(box.paths.journal).write_bytes(b"x" * 5000)
+    with pytest.raises(sqlite3.DatabaseError):
+        box.collect()
+
+
+def test_without_a_checkpoint_the_rest_is_copied(box: Box) -> None:
+    shutil.rmtree(box.pong / "checkpoints")
+    found = box.collect()
+    assert (found.steps, found.missed) == ({}, {})
+    assert files(found.directory) == {name for name in ALL if not name.startswith(("programs/", "backup.json"))}
+    assert mode(found.directory) == "0o700"
+
+
+def test_checkpoints_that_cannot_be_copied_are_told(box: Box) -> None:
+    (box.pong / "checkpoints" / CKPT / "state.json").unlink()
+    why = f"none of its checkpoints can be copied; {CKPT}: state.json is missing"
+    found = box.collect()
+    assert (found.steps, found.missed) == ({}, {"every program": f"Pong: {why}"})
+    assert json.loads((found.directory / "copy.json").read_text())["missed"] == found.missed
+    commit(Path(box.paths.run_dir("Qbert")), 7)
+    found = box.collect("Pong", "Qbert")
+    assert (found.steps, found.missed) == ({"Qbert": 7}, {"Pong": why})
+
+
+def test_what_a_script_wrote_itself_is_part_of_a_copy(box: Box, tmp_path: Path) -> None:
+    plain(tmp_path / "work" / "step=5.pt")
+    place = place_of(spec(tmp_path / "work"), "/nowhere")
+    assert place is not None
+    box.places = {"mine": place}
+    found = box.collect("mine", "Pong")
+    assert found.steps == {"mine": 5, "Pong": 100}
+    assert files(found.directory) == ALL | {"programs/mine/own/files/checkpoint"}
+
+
+@pytest.mark.parametrize(("depth", "there"), [(16, True), (17, False)])
+def test_how_deep_the_files_of_a_run_directory_are_looked_for(box: Box, depth: int, there: bool) -> None:
+    deep = "/".join(["d"] * depth)
+    (box.pong / deep).mkdir(parents=True)
+    (box.pong / deep / "x").touch()
+    assert (f"files/Pong/{deep}/x" in files(box.collect().directory)) is there
+
+
+def test_what_cannot_be_linked_is_copied(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no(*_args: object, **_more: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no)
+    directory = box.collect(with_replay=True).directory
+    assert files(directory) == ALL | {"replay/Pong/rows"}
+    assert (directory / "files/Pong/events.1").read_text() == "events.1"
+    assert not (directory / "files/Pong/events.1").samefile(box.pong / "events.1")
+
+
+def test_what_is_rotated_away_meanwhile_is_left_out(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = os.link
+
+    def rotates(source: str | Path, target: Path, **more: object) -> None:
+        if Path(source).name == "events.1":
+            Path(source).unlink()
+        link(source, target, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "link", rotates)
+    assert files(box.collect().directory) == ALL - {"files/Pong/events.1"}
+
+
+@pytest.mark.parametrize("with_replay", [True, False])
+def test_collecting_stops_when_the_daemon_ends(box: Box, with_replay: bool) -> None:
+    shutil.rmtree(box.pong / "checkpoints")
+    if not with_replay:
+        shutil.rmtree(box.state / "journal-archive")
+    task = Task()
+    task.over.set()
+    with pytest.raises(Interrupted):
+        box.collect(task=task, with_replay=with_replay)
+
+
+def test_no_descriptor_stays_open(box: Box) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    box.collect(with_replay=True)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+# --- the way back ----------------------------------------------------------------------------------------------------------
+
+
+class Tree(Repository):
+    """A repository whose one copy is a directory."""
+
+    def __init__(self, tree: Path, *snapshots: ResticSnapshot, meanwhile: tuple[ResticSnapshot, ...] = ()) -> None:
+        super().__init__(*snapshots, meanwhile=meanwhile)
+        self.tree, self.read = tree, []  # type: ignore[var-annotated]
+
+    def restore(self, snapshot: str, target: Path, include: str = "") -> None:
+        self.read.append((snapshot, mode(target)))
+        shutil.copytree(self.tree, target, dirs_exist_ok=True)
+
+
+CHOSEN = ResticSnapshot("abc", 5.0, "the host", ("extralife", "generation=4"))
+
+
+@pytest.fixture
+def tree(box: Box, tmp_path: Path) -> Tree:
+    plain(tmp_path / "work" / "step=5.pt")
+    place = place_of(spec(tmp_path / "work"), "/nowhere")
+    assert place is not None
+    box.places = {"mine": place}
+    shutil.copytree(box.collect("Pong", "mine", with_replay=True).directory, tmp_path / "tree")
+    return Tree(tmp_path / "tree", of_lease("t", 4), CHOSEN)
+
+
+def restore(tree: Tree, target: Path, *, take_over: bool = False, **more: object) -> Restored:
+    return restoring.restore(tree, CHOSEN, target, take_over=take_over, box="bob", wall_s=7.0, **more)  # type: ignore[arg-type]
+
+
+def about_of(tree: Tree, **changes: object) -> dict[str, object]:
+    path = tree.tree / "copy.json"
+    body = {key: value for key, value in {**json.loads(path.read_text()), **changes}.items() if value is not None}
+    path.write_text(json.dumps(body))
+    return body
+
+
+RESTORED = {
+    "journal.sqlite", "recording.sqlite", "journal-archive/1.gz", "alive", "reboot_alerts.log", "restored.toml",
+    "offsite/copy.json", "offsite/lease.json", "backups/copy-1800000000/backup.json",
+    "backups/copy-1800000000/programs/mine/own/files/checkpoint", "programs/Pong/results.csv", "programs/Pong/replay/rows",
+    "programs/Pong/mine/deep/model.pt", "programs/Pong/mine/stdout.log", "programs/Pong/events.1",
+    *(f"programs/Pong/checkpoints/{name}" for name in OF_CKPT),
+}  # fmt: skip
+
+
+def test_each_file_of_a_restored_directory(tree: Tree, tmp_path: Path) -> None:
+    said: list[str] = []
+    seen: list[object] = []
+    new = tmp_path / "far" / "new"
+
+    def ready(config: Path | None, about: dict[str, object]) -> None:
+        seen.append((config, about, files(new) & {"journal.sqlite", "offsite/lease.json", "restored.toml", "alive"}))
+
+    about = about_of(tree)
+    made = restore(tree, new, say=said.append, ready=ready)
+    assert made == Restored(
+        "abc", "ada", WALL_S, {"Pong": 100, "mine": 5}, new / "restored.toml", about, "copy-1800000000"
+    )  # fmt: skip
+    assert files(new) == RESTORED
+    assert (words(new / "journal.sqlite"), words(new / "recording.sqlite")) == (["fact"], ["curve"])
+    assert (new / "restored.toml").read_text() == "[program.Pong]\n"
+    assert json.loads((new / "offsite" / "copy.json").read_text()) == about
+    assert said == ["reading copy abc of box the host", "verifying it"]
+    assert seen == [(new / "restored.toml", about, {"restored.toml", "alive"})], "all but the lease and the journal"
+    assert tree.read == [("abc", "0o700")]
+    assert [mode(new / name) for name in (".", "offsite", "backups")] == ["0o700"] * 3
+    assert mode(new / "programs" / "Pong") == "0o755"
+    lease = json.loads((new / "offsite" / "lease.json").read_text())
+    token = lease.pop("token")
+    assert lease == {"generation": 0, "box": "bob", "since_s": 7.0, "place": tree.place, "hardware": {}}
+    assert len(token) == 32
+    assert len(tree.kept) == 2, "the box of the copy goes on"
+    with pytest.raises(NotRestored) as told:
+        restore(tree, new)
+    assert str(told.value) == f"{new} holds a journal already; restore into an empty directory"
+
+
+def test_what_an_interrupted_restore_left_is_replaced(tree: Tree, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+
+    def ready(*_: object) -> None:
+        raise RuntimeError("the machine is gone")
+
+    with pytest.raises(RuntimeError):
+        restore(tree, new, ready=ready)
+    assert not (new / "journal.sqlite").exists()
+    (new / ".restoring" / "left").touch()
+    (new / "journal-archive" / "left").touch()
+    (new / "programs" / "Pong" / "replay" / "left").touch()
+    (new / "backups" / "copy-1800000000.tmp").mkdir()
+    shutil.rmtree(new / "backups" / "copy-1800000000")
+    (new / "alive").write_text("left")
+    restore(tree, new)
+    assert files(new) == RESTORED
+    assert (new / "alive").read_text() == "alive"
+
+
+def test_a_copy_with_little_in_it_comes_back_too(tree: Tree, tmp_path: Path) -> None:
+    for name in ("backup.json", "recording.sqlite", "alive", "reboot_alerts.log"):
+        (tree.tree / name).unlink()
+    for name in ("programs", "files", "replay", "journal-archive", "config"):
+        shutil.rmtree(tree.tree / name)
+    about = about_of(tree, box=None, wall_s="9")
+    seen: list[object] = []
+    made = restore(tree, tmp_path / "new", ready=lambda *given: seen.append(given))
+    assert made == Restored("abc", "the host", 9.0, {}, None, about, "")
+    assert seen == [(None, about)]
+    assert files(tmp_path / "new") == {"journal.sqlite", "offsite/copy.json", "offsite/lease.json"}
+    assert restore(tree, tmp_path / "other").config is None
+
+
+def test_a_copy_without_what_scripts_wrote_makes_no_backup(box: Box, tmp_path: Path) -> None:
+    shutil.copytree(box.collect().directory, tmp_path / "tree")
+    made = restore(Tree(tmp_path / "tree"), tmp_path / "new")
+    assert (made.steps, made.own) == ({"Pong": 100}, "")
+    assert files(tmp_path / "new" / "backups") == set()
+
+
+def test_who_takes_over_holds_the_repository_unless_another_one_does_at_the_same_moment(tree: Tree, tmp_path: Path) -> None:
+    restore(tree, tmp_path / "new", take_over=True, known=tree.snapshots()[:1])
+    lease = json.loads((tmp_path / "new" / "offsite" / "lease.json").read_text())
+    assert (lease["generation"], lease["box"], lease["since_s"]) == (5, "bob", 7.0)
+    assert tree.looks == 2, "the earlier look was enough"
+    assert tree.kept[-1].lease is not None
+    assert tree.kept[-1].lease.token == lease["token"]
+    tree.meanwhile = [of_lease("other", 9, "eve")]
+    with pytest.raises(NotRestored) as told:
+        restore(tree, tmp_path / "late", take_over=True)
+    assert str(told.value) == "box eve has taken over at the same moment; only one of you should go on"
+    assert not (tmp_path / "late" / "journal.sqlite").exists()
+
+
+def damage_checkpoint(tree: Tree) -> str:
+    (tree.tree / "programs" / "Pong" / CKPT / "state.json").unlink()
+    return f"the copy is damaged: Pong, {CKPT}: state.json is missing; choose another with --snapshot"
+
+
+def damage_journal(tree: Tree) -> str:
+    (tree.tree / "journal.sqlite").unlink()
+    return "the journal in the copy is damaged (unable to open database file); choose another with --snapshot"
+
+
+def damage_list(tree: Tree) -> str:
+    (tree.tree / "copy.json").write_text('{"version": 1, "wall_s": [5]}')
+    return "the copy has no list of its contents, or a damaged one; choose another with --snapshot"
+
+
+@pytest.mark.parametrize("damage", [damage_checkpoint, damage_journal, damage_list])
+def test_a_damaged_copy_puts_nothing_into_place(tree: Tree, tmp_path: Path, damage: Callable[[Tree], str]) -> None:
+    wrong = damage(tree)
+    with pytest.raises(NotRestored) as told:
+        restore(tree, tmp_path / "new")
+    assert str(told.value) == wrong
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {".restoring"}
+
+
+def test_checkpoints_that_cannot_be_put_into_place_end_it(tree: Tree, tmp_path: Path) -> None:
+    run_dir = tmp_path / "new" / "programs" / "Pong"
+    run_dir.mkdir(parents=True)
+    (run_dir / "checkpoints").symlink_to(tmp_path)
+    with pytest.raises(NotRestored) as told:
+        restore(tree, tmp_path / "new")
+    assert str(told.value) == (
+        f"the checkpoints could not be put into place: not a directory of the program's own: {run_dir}/checkpoints"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "box", "wall_s", "less"),
+    [
+        ('{"version": 1, "wall_s": 5, "box": "ada", "hardware": {"cores": 8, "gpus": ["A"]}}', "ada", 5,
+         ["2 cores instead of 8", "no GPU instead of A"]),
+        ('{"version": 1, "wall_s": 5, "box": "ada", "hardware": [1]}', "ada", 5, []), ("{", None, None, []),
+        ('{"version": 1, "wall_s": 5}', None, 5, []),
+    ],
+)  # fmt: skip
+def test_the_first_daemon_on_a_restored_directory_logs_once_where_it_comes_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, box: str | None, wall_s: float | None, less: list[str]
+) -> None:
+    monkeypatch.setattr(hardware, "here", lambda: {"cores": 2, "memory_gib": 4.0, "gpus": []})
+    (tmp_path / "offsite").mkdir()
+    (tmp_path / "offsite" / "copy.json").write_text(text)
+    with capture_logs() as told:
+        restoring.log_origin(tmp_path)
+        restoring.log_origin(tmp_path)
+    assert told == [
+        {"event": "goes_on_from_a_copy", "box": box, "copied_wall_s": wall_s, "log_level": "info"},
+        *({"event": "this_box_has_less", "has": each, "than_box": box, "log_level": "warning"} for each in less),
+    ]
+    assert list((tmp_path / "offsite").iterdir()) == []
+
+
+def test_the_place_of_a_repository_is_in_the_lease_of_whoever_looks(tree: Tree) -> None:
+    assert tree.place == OffsiteSettings(repository="/r").place != ""
