@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -244,11 +245,11 @@ def test_the_gpus_of_a_box_are_those_of_the_driver_s_files(tmp_path: Path, monke
     monkeypatch.setattr(hardware, "Path", lambda path: tmp_path / path.lstrip("/"))
     monkeypatch.setattr(hardware, "usable_cores", lambda: 3)
     sizes = {"SC_PHYS_PAGES": 4 * 2**20 + 123_456, "SC_PAGE_SIZE": 4096}
-    monkeypatch.setattr(hardware.os, "sysconf", sizes.__getitem__)
+    monkeypatch.setattr(hardware, "os", SimpleNamespace(sysconf=sizes.__getitem__))
     assert hardware.here() == {"cores": 3, "memory_gib": 16.5, "gpus": ["NVIDIA A100: PCIe", "Tesla T4"]}
 
     def unknown(_name: str) -> int:
         raise ValueError
 
-    monkeypatch.setattr(hardware.os, "sysconf", unknown)
+    monkeypatch.setattr(hardware, "os", SimpleNamespace(sysconf=unknown))
     assert hardware.here()["memory_gib"] is None

@@ -1,0 +1,349 @@
+"""The thread that makes copies: what each command asks of the repository, its whole outcome, and what ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from attempts_kit import eventually
+from fakes import OneClock
+from structlog.testing import capture_logs
+from test_checkpoints import commit
+from test_offsite_leases import Repository, of_lease
+from test_own_checkpoints import plain, spec
+from tools import PATIENCE
+
+from supervisor.adapters.backups.store import Interrupted, Task
+from supervisor.adapters.offsite import hardware, staging, thread
+from supervisor.adapters.offsite.restic import Restic, ResticError, ResticInterrupted
+from supervisor.adapters.offsite.thread import Offsite
+from supervisor.adapters.process.share import Share
+from supervisor.model.commands import OffsiteCopy, OffsiteTakeOver, OffsiteTend
+from supervisor.model.inputs import LeaseFound, OffsiteDone
+from supervisor.model.settings import Paths, Settings
+from supervisor.policy.upkeep.offsite import Claim, Lease, OffsiteSettings
+from supervisor.shell.inbox import Inbox
+
+NOW_S, WALL_S = 1000.0, 1_700_001_000.0
+SUMMARY = {"message_type": "summary", "snapshot_id": "abcdef012345", "total_bytes_processed": 900, "data_added": 70}
+FOREIGN = (
+    "the repository belongs to box bob, and this box never held it; name another repository, or "
+    "`supervisorctl offsite take-over`"
+)
+
+
+class Asked(Repository):
+    """Notes what it is asked, and does what `doing` says meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[object] = []
+        self.calls: list[object] = []
+        self.about: dict[str, object] = {}
+        self.summary: dict[str, object] = dict(SUMMARY)
+        self.doing: Callable[[], object] = lambda: None
+        self.nice = 0
+
+    def __call__(self, rules: OffsiteSettings, cache: Path, *, interrupt_fd: int, share: Share) -> Restic:
+        self.given = [rules, cache, interrupt_fd, share]
+        self.aside_until_s = 0.0
+        return self
+
+    def copy(self, directory: Path, *, host: str, tags: tuple[str, ...]) -> dict[str, object]:  # type: ignore[override]
+        self.about = json.loads((directory / "copy.json").read_text())
+        self.calls.append((str(directory), host, tags, sorted(path.name for path in directory.iterdir())))
+        self.nice = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+        self.doing()
+        return self.summary
+
+    def forget(self) -> None:
+        self.calls.append("forget")
+        self.doing()
+
+    def check(self) -> None:
+        self.calls.append("check")
+        self.doing()
+
+
+class Box:
+    def __init__(self, directory: Path, repository: Asked) -> None:
+        self.paths = Paths(str(directory / "state"), str(directory / "run"), str(directory / "my.toml"))
+        self.repository, self.inbox, self.share = repository, Inbox(), Share()
+        self.settings = Settings(self.paths, offsite=OffsiteSettings(repository="/r", timeout_s=80.0))
+        commit(Path(self.paths.run_dir("Pong")), 100)
+        with contextlib.closing(sqlite3.connect(self.paths.journal)) as db:
+            db.execute("CREATE TABLE fact (seq)")
+        self.offsite = Offsite(
+            self.paths, lambda: self.settings, self.inbox, OneClock(at_s=NOW_S), "9.9", lambda: "ada", lambda: {"product": "1"},
+            self.share,
+        )  # fmt: skip
+
+    def does(self, command: thread.OffsiteCommand) -> list[object]:
+        """All that it posts, up to the outcome."""
+        self.offsite.perform(command)
+        posted: list[object] = []
+        while not posted or isinstance(posted[-1], LeaseFound):
+            posted.append(self.inbox.take(30.0 * PATIENCE))
+        return posted
+
+
+@pytest.fixture
+def repository(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    made = Asked()
+    monkeypatch.setattr(thread, "Restic", made)
+    monkeypatch.setattr(hardware, "here", lambda: {"cores": 2})
+    return made
+
+
+@pytest.fixture
+def box(tmp_path: Path, repository: Asked) -> Iterator[Box]:
+    made = Box(tmp_path, repository)
+    yield made
+    made.offsite.stop()
+
+
+def copy(cause: str = "period", **more: object) -> OffsiteCopy:
+    given: dict[str, object] = {"programs": ("Pong",), "limit_s": 60.0, "token": "", "generation": 0, "place": ""}
+    return OffsiteCopy(cause, **{**given, **more})  # type: ignore[arg-type]
+
+
+# --- copies --------------------------------------------------------------------------------------------------------------
+
+
+def test_all_of_a_copy_and_of_its_outcome(box: Box) -> None:
+    Path(str(box.paths.config_file)).touch()
+    before = len(os.listdir("/proc/self/fd"))
+    found, done = box.does(copy())
+    assert isinstance(found, LeaseFound)
+    lease = found.lease
+    assert found == LeaseFound(NOW_S, Claim.HELD, Lease(lease.token, 1, "ada", WALL_S, "l0", box.repository.place))
+    assert isinstance(done, OffsiteDone)
+    assert 0.0 < done.took_s < 30.0 * PATIENCE
+    assert replace(done, took_s=0.0) == OffsiteDone(
+        NOW_S, "copy", "period", "", "abcdef01", NOW_S, WALL_S, {"Pong": 100}, 900, 70, 0.0, {}
+    )
+    directory = f"{box.paths.offsite}/work/copy"
+    names = ["backup.json", "config", "copy.json", "journal.sqlite", "programs"]
+    assert box.repository.calls == [(directory, "ada", ("extralife", "generation=1", "cause=period"), names)]
+    assert box.repository.about == {
+        "version": 1, "wall_s": WALL_S, "programs": {"Pong": 100}, "missed": {}, "box": "ada", "generation": 1,
+        "token": lease.token, "extralife": "9.9", "state_dir": box.paths.state_dir, "config_file": box.paths.config_file,
+        "cause": "period", "hardware": {"cores": 2},
+    }  # fmt: skip
+    assert not Path(directory).exists(), "a pruned checkpoint would keep its disk blocks"
+    assert json.loads(Path(box.paths.offsite, "lease.json").read_text())["hardware"] == {"product": "1"}
+    assert box.repository.given == [
+        box.settings.offsite, Path(box.paths.offsite) / "cache", box.repository.given[2], box.share,
+    ]  # fmt: skip
+    assert box.repository.nice >= 10
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_summary_without_sizes_counts_as_nothing_sent(box: Box) -> None:
+    box.repository.summary = {"snapshot_id": 123456789012}
+    done = box.does(copy("operator"))[-1]
+    assert isinstance(done, OffsiteDone)
+    assert (done.snapshot, done.size_bytes, done.sent_bytes) == ("12345678", 0, 0)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_copy_has_what_its_settings_say(box: Box, tmp_path: Path, wanted: bool) -> None:
+    script = replace(spec(tmp_path / "work", "*.pt"), name="mine")
+    plain(tmp_path / "work" / "step=5.pt")
+    replay = Path(box.paths.run_dir("Pong")) / "replay"
+    replay.mkdir()
+    (replay / "rows").touch()
+    box.settings = replace(box.settings, programs=(script,), offsite=OffsiteSettings(repository="/r", with_replay=wanted))
+    done = box.does(copy(programs=("Pong", "mine", "Never")))[-1]
+    assert isinstance(done, OffsiteDone)
+    assert (done.steps, done.missed) == ({"Pong": 100, "mine": 5}, {})
+    ((_, _, _, names),) = box.repository.calls
+    assert ("replay" in names) is wanted
+
+
+def test_what_is_missed_is_in_the_outcome(box: Box) -> None:
+    next(Path(box.paths.run_dir("Pong")).rglob("state.json")).unlink()
+    done = box.does(copy())[-1]
+    assert isinstance(done, OffsiteDone)
+    assert done.steps == {}
+    assert list(done.missed) == ["every program"]
+
+
+@pytest.mark.parametrize(
+    ("cause", "limit_s", "aside_s"),
+    [("period", 60.0, 15.0), ("level", 600.0, 30.0), ("notice", 60.0, 0.0), ("start", 60.0, 0.0)],
+)
+def test_the_time_of_a_copy_and_how_long_it_leaves_the_processors_to_the_programs(
+    box: Box, monkeypatch: pytest.MonkeyPatch, cause: str, limit_s: float, aside_s: float
+) -> None:
+    monkeypatch.setattr(thread, "time", SimpleNamespace(monotonic=lambda: 500.0))
+    box.offsite._outcome(copy(cause, limit_s=limit_s), thread._Work())
+    assert (box.repository.aside_until_s, box.repository.deadline_s) == (500.0 + aside_s, 500.0 + limit_s)
+
+
+def test_other_tasks_have_the_time_of_the_settings_and_a_take_over_does_not_step_aside(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thread, "time", SimpleNamespace(monotonic=lambda: 500.0))
+    for command, aside_until_s in ((OffsiteTend("check"), 520.0), (OffsiteTend("forget"), 520.0), (OffsiteTakeOver(), 0.0)):
+        box.repository.deadline_s = 7.0
+        box.offsite._outcome(command, thread._Work())
+        assert (box.repository.aside_until_s, box.repository.deadline_s) == (aside_until_s, 7.0)
+
+
+@pytest.mark.parametrize(
+    ("known", "claim", "error"),
+    [
+        ({}, Claim.FOREIGN, FOREIGN), ({"token": "t", "generation": 2}, Claim.HELD, ""),
+        ({"token": "x", "generation": 2}, Claim.LOST, FOREIGN), ({"token": "t", "generation": 2, "place": "y"}, Claim.FOREIGN, FOREIGN),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("look_only", [True, False])
+def test_only_the_holder_copies_and_a_look_copies_nothing(
+    box: Box, known: dict[str, object], claim: Claim, error: str, look_only: bool
+) -> None:
+    box.repository.kept = [of_lease("t", 2)]
+    found, done = box.does(copy("start", look_only=look_only, **{"place": box.repository.place, **known}))
+    assert found == LeaseFound(NOW_S, claim, Lease("t", 2, "bob", 3.0, "l", box.repository.place))
+    if look_only or error:
+        assert done == OffsiteDone(NOW_S, "look" if look_only else "copy", "start", error)
+        assert box.repository.calls == []
+    else:
+        assert isinstance(done, OffsiteDone)
+        assert done.snapshot == "abcdef01"
+
+
+def test_a_box_on_other_hardware_goes_on_by_the_newest_copy_on_its_record(box: Box) -> None:
+    Path(box.paths.offsite).mkdir(exist_ok=True)
+    thread.leases.write(Path(box.paths.offsite), Lease("t", 2, "ada", place=box.repository.place), {"product": "2"})
+    box.repository.kept = [of_lease("t", 2), replace(of_lease("", 0, id_="c7"), tags=("extralife",))]
+    found = box.does(copy(copied="c6"))[0]
+    assert isinstance(found, LeaseFound)
+    assert found.claim is Claim.LOST
+    found = box.does(copy(copied="c7"))[0]
+    assert isinstance(found, LeaseFound)
+    assert (found.claim, found.lease.generation, found.lease.box, found.lease.since_s) == (Claim.HELD, 3, "ada", WALL_S)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ResticError("restic backup: no key"), "restic backup: no key"),
+        (OSError(28, "No space left on device"), "the files could not be collected: [Errno 28] No space left on device"),
+        (sqlite3.OperationalError("locked"), "the files could not be collected: locked"),
+        (ZeroDivisionError(), "it stopped at a bug (ZeroDivisionError); see the daemon's log"),
+    ],
+)  # fmt: skip
+def test_a_failed_copy_is_an_outcome_and_leaves_no_files(box: Box, error: Exception, told: str) -> None:
+    def fails() -> None:
+        raise error
+
+    box.repository.doing = fails
+    with capture_logs() as logged:
+        done = box.does(copy("operator"))[-1]
+    assert done == OffsiteDone(NOW_S, "copy", "operator", told)
+    assert logged[-1] == {"event": "offsite_failed", "what": "copy", "error": told, "log_level": "warning"}
+    assert list(Path(box.paths.offsite, "work").iterdir()) == []
+
+
+# --- other tasks -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_outcome_of_each_other_task(box: Box) -> None:
+    box.repository.kept = [of_lease("t", 4)]
+    found, done = box.does(OffsiteTakeOver())
+    assert isinstance(found, LeaseFound)
+    lease = Lease(found.lease.token, 5, "ada", WALL_S, "l1", box.repository.place)
+    assert (found, done) == (LeaseFound(NOW_S, Claim.HELD, lease), OffsiteDone(NOW_S, "take-over"))
+    assert box.does(OffsiteTend("forget", 5.0)) == [OffsiteDone(NOW_S, "forget", due_wall_s=5.0)]
+    assert box.does(OffsiteTend("check")) == [OffsiteDone(NOW_S, "check")]
+    assert box.repository.calls == ["forget", "check"]
+
+
+# --- what ends a task --------------------------------------------------------------------------------------------------------
+
+
+class Held:
+    """A task of the repository that lasts until it is interrupted."""
+
+    def __init__(self, box: Box) -> None:
+        self.box, self.begun = box, threading.Event()
+
+    def __call__(self) -> None:
+        self.begun.set()
+        fd = self.box.repository.given[2]
+        assert isinstance(fd, int)
+        assert eventually(lambda: self.written(fd))
+        raise ResticInterrupted("x")
+
+    @staticmethod
+    def written(fd: int) -> bool:
+        with contextlib.suppress(BlockingIOError):
+            return os.eventfd_read(fd) > 0
+        return False
+
+
+def test_an_urgent_copy_ends_the_running_task_and_any_other_waits(box: Box) -> None:
+    held = Held(box)
+    box.repository.doing = held
+    box.offsite.perform(OffsiteTend("check", 6.0))
+    assert held.begun.wait(30.0 * PATIENCE)
+    box.offsite.perform(OffsiteTend("forget", 7.0))
+    box.offsite.perform(copy("period"))
+    assert box.inbox.take(0.05) is None
+    assert box.repository.calls == ["check"]
+    box.repository.doing = lambda: None
+    box.offsite.perform(copy("notice", urgent=True))
+    posted = [box.inbox.take(30.0 * PATIENCE) for _ in range(5)]
+    assert [(each.what, each.cause, each.error) for each in posted if isinstance(each, OffsiteDone)] == [
+        ("forget", "", ""), ("copy", "period", ""), ("copy", "notice", ""),
+    ]  # fmt: skip
+    assert box.inbox.take(0) is None, "the check has no outcome: it is not recorded as failed"
+
+
+def test_stopping_ends_the_running_task_and_drops_those_that_wait(box: Box) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    held = Held(box)
+    box.repository.doing = held
+    box.offsite.perform(OffsiteTend("check"))
+    assert held.begun.wait(30.0 * PATIENCE)
+    box.offsite.perform(OffsiteTend("forget"))
+    box.offsite.stop()
+    assert (box.repository.calls, box.inbox.take(0)) == (["check"], None)
+    assert len(os.listdir("/proc/self/fd")) == before
+    box.offsite._do(OffsiteTend("forget"))
+    assert box.repository.calls == ["check"], "none begins any more"
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_an_interrupt_stops_the_collecting_of_files_too(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = threading.Event()
+
+    def collects(*_args: object, task: Task, **_more: object) -> None:
+        begun.set()
+        assert task.over.wait(30.0 * PATIENCE)
+        raise Interrupted
+
+    monkeypatch.setattr(staging, "collect", collects)
+    box.offsite.perform(copy())
+    assert begun.wait(30.0 * PATIENCE)
+    box.offsite.stop()
+    assert isinstance(box.inbox.take(0), LeaseFound)
+    assert box.inbox.take(0) is None
+
+
+def test_its_one_thread_is_known_by_its_name_and_gone_at_the_end(tmp_path: Path, repository: Asked) -> None:
+    before = set(threading.enumerate())
+    made = Box(tmp_path, repository)
+    begun = set(threading.enumerate()) - before
+    assert [each.name for each in begun] == ["offsite_0"]
+    made.offsite.stop()
+    assert not begun & set(threading.enumerate())
