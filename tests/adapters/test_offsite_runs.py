@@ -365,7 +365,7 @@ def test_a_lock_that_stays_is_an_error_with_how_long_it_was_waited_for(
     message = told_locked(script, 1000, held=held)
     told, _, waited = script.error(script.restic(limit_s=limit_s)).rpartition("; waited ")
     assert told == message
-    assert re.fullmatch(r"\d s for it", waited)
+    assert re.fullmatch(r"\d{1,2} s for it", waited)
     assert script.asked == ([CHECK] if held else [CHECK, "unlock", CHECK])
 
 
