@@ -159,7 +159,7 @@ def test_a_service_that_takes_no_question_is_not_waited_for():
     with socket.create_server(("127.0.0.1", 0)) as server:
         endpoint = f"http://127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(Unreadable, match=r"^it has not answered within 0\.3 s$"):
-            Web(endpoint, 0.3).ask("/", {"X": "x" * 50_000_000})
+            Web(endpoint, 0.3).ask("/", {"X": "x" * 20_000_000})
 
 
 def test_the_time_for_a_request_is_over_when_it_has_passed(served, monkeypatch):
@@ -485,6 +485,7 @@ class Watched:
 @pytest.fixture
 def watched(clock: FakeClock) -> Iterator[Callable[..., Watched]]:
     made: list[Watched] = []
+    assert eventually(nobody_watches), "what an earlier test began would be in the log of this one"
 
     def make(rules: NoticeSettings, detected: str = "") -> Watched:
         made.append(Watched(clock, rules, detected))
@@ -494,6 +495,11 @@ def watched(clock: FakeClock) -> Iterator[Callable[..., Watched]]:
     yield make
     for each in made:
         each.watch.stop()
+    assert eventually(nobody_watches)
+
+
+def nobody_watches() -> bool:
+    return not any(each.name.startswith("notices-") for each in threading.enumerate())
 
 
 def test_all_that_is_posted_is_in_the_order_of_the_sources(watched, tmp_path):

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from attempts_kit import eventually, gone
@@ -306,18 +307,18 @@ class Noted(Share):
 
 @pytest.mark.parametrize(
     ("for_s", "limit_s", "changes"),
-    [(600.0, 600.0, ["lower"]), (-1.0, 600.0, []), (0.05, 600.0, ["lower", "restore"]), (600.0, 0.3, ["lower", "restore", "restore"])],
+    [(600.0, 600.0, ["lower"]), (0.0, 600.0, []), (0.1, 600.0, ["lower", "restore"]), (600.0, 0.1, ["lower", "restore", "restore"])],
 )  # fmt: skip
 def test_it_leaves_the_processors_to_the_programs_until_its_time_for_that_is_over(
-    script: Script, for_s: float, limit_s: float, changes: list[str]
+    script: Script, monkeypatch: pytest.MonkeyPatch, for_s: float, limit_s: float, changes: list[str]
 ) -> None:
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 500.0))  # only its waiting takes time
     given_back = script.directory / "back"
     share = Noted(given_back)
-    script.does("" if for_s != 0.05 else f"until [ -e {given_back} ]; do sleep 0.01; done")
-    if limit_s < 1.0:
-        script.does("sleep 300")
+    waits = f"until [ -e {given_back} ]; do sleep 0.01; done" if changes == ["lower", "restore"] else ""
+    script.does("sleep 300" if limit_s < 1.0 else waits)
     restic = script.restic(share=share, limit_s=limit_s)
-    restic.aside_until_s = time.monotonic() + for_s
+    restic.aside_until_s = 500.0 + for_s
     if limit_s < 1.0:
         assert script.error(restic) == "restic did not end within its time limit"
     else:
