@@ -139,7 +139,9 @@ def test_the_list_of_a_backup_and_the_modes_of_its_files(box: Box, copying: None
         missed,
     )  # fmt: skip
     assert info.size_bytes == BYTES + 5 + copied.size_bytes
-    body = json.loads((info.path / "backup.json").read_text())
+    text = (info.path / "backup.json").read_text()
+    body = json.loads(text)
+    assert text == json.dumps(body, indent=1), "people read it too"
     assert body.pop("self_digest") == digest(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
     assert body == {
         "version": 1, "label": "Before Friday", "cause": "operator", "created_wall_s": 1.5e9, "method": "copy",
@@ -201,6 +203,31 @@ def test_of_all_checkpoints_the_whole_ones_are_kept_and_counted(box: Box) -> Non
     task = Task()
     assert store.verify(info, ["Pong"], task) == ""
     assert task.done_bytes == 2 * BYTES
+
+
+@pytest.mark.parametrize("of_one_checkpoint", [True, False])
+def test_a_backup_names_the_costliest_method_that_it_needed(
+    box: Box, monkeypatch: pytest.MonkeyPatch, of_one_checkpoint: bool
+) -> None:
+    link = os.link
+
+    def links(source: str, target: Path, **more: int) -> None:
+        if target.name == "state.json":
+            raise OSError(errno.EMLINK, "Too many links")
+        link(source, target, **more)  # type: ignore[arg-type]
+
+    def no(*_args: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.ioctl", no)
+    box.commits("Pong", 100)
+    assert box.make("Pong").method == "link"
+    if of_one_checkpoint:
+        monkeypatch.setattr(os, "link", links)
+        assert box.make("Pong", name="b2").method == "copy"
+    else:
+        saved(box.script("mine") / "1.pt")
+        assert box.make("Pong", "mine", name="b2").method == "copy"
 
 
 @pytest.mark.parametrize(("damaged", "step"), [(5, 1), (6, None)])
@@ -372,7 +399,8 @@ def test_what_a_list_names_is_read_with_its_types(box: Box) -> None:
 
 def test_a_list_that_is_no_file_cannot_be_read(box: Box) -> None:
     (box.root / "b1" / "backup.json").mkdir(parents=True)
-    assert store.read(box.root / "b1").error == "it cannot be read: not a regular file"
+    assert store.read(box.root / "b1") == BackupInfo(box.root / "b1", error="it cannot be read: not a regular file")
+    assert store.read(box.root / "b2") == BackupInfo(box.root / "b2", error="backup.json is missing")
 
 
 def test_a_backup_that_is_not_found_is_told_in_full(box: Box) -> None:
@@ -512,6 +540,23 @@ def test_a_file_that_was_written_just_now_may_still_be_written(box: Box) -> None
     )
     plain(work / "before")
     assert box.make("odd").programs[0].own.path == "before"
+
+
+def test_a_file_that_is_gone_before_its_copy_begins_is_passed_over(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = box.script("mine")
+    saved(work / "1.pt")
+    saved(work / "2.pt")
+    copy, gone = own._copy, [work / "2.pt"]
+
+    def after_pruning(*given: object) -> object:
+        for path in gone:
+            path.unlink(missing_ok=True)
+        return copy(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(own, "_copy", after_pruning)
+    assert box.make("mine").steps == {"mine": 1}
+    gone.append(work / "1.pt")
+    assert refused(lambda: box.make("mine", name="b2")) == "none of the programs has a complete checkpoint yet"
 
 
 def test_a_directory_comes_back_file_by_file_with_their_times(box: Box) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -83,8 +83,11 @@ class Box:
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> Box:
-    return Box(tmp_path)
+def box(tmp_path: Path) -> Iterator[Box]:
+    """What is made has the modes that are asked for."""
+    before = os.umask(0)
+    yield Box(tmp_path)
+    os.umask(before)
 
 
 ALL = {
@@ -104,9 +107,10 @@ def test_each_file_of_a_copy(box: Box) -> None:
     directory = box.state / "offsite" / "work" / "copy"
     assert found == staging.Collected(directory, {"Pong": 100}, {})
     assert files(directory) == ALL
-    assert json.loads((directory / "copy.json").read_text()) == {
+    about = {
         "version": 1, "wall_s": WALL_S, "programs": {"Pong": 100}, "missed": {}, "box": "ada", "generation": 4,
     }  # fmt: skip
+    assert (directory / "copy.json").read_text() == json.dumps(about, indent=1, sort_keys=True), "people read it too"
     assert (words(directory / "journal.sqlite"), words(directory / "recording.sqlite")) == (["fact"], ["curve"])
     texts = {"journal-archive/1.gz": "older", "alive": "alive", "reboot_alerts.log": "alerts",
              "config/extralife.toml": "[program.Pong]\n", "files/Pong/mine/deep/model.pt": "mine/deep/model.pt"}  # fmt: skip
@@ -120,6 +124,7 @@ def test_each_file_of_a_copy(box: Box) -> None:
     modes = {name: mode(directory / name) for name in ("journal.sqlite", "recording.sqlite", "copy.json", "alive")}
     assert modes == dict.fromkeys(modes, "0o600")
     assert (mode(directory.parent), mode(directory / "journal-archive")) == ("0o700", "0o700")
+    assert (mode(directory / "files/Pong"), mode(directory / "files/Pong/mine/deep")) == ("0o755", "0o755")
     info = restoring._verified(directory)
     assert info is not None
     assert (info.cause, info.label, info.created_wall_s) == ("offsite", "", WALL_S)
@@ -311,7 +316,7 @@ def test_each_file_of_a_restored_directory(tree: Tree, tmp_path: Path) -> None:
     assert seen == [(new / "restored.toml", about, {"restored.toml", "alive"})], "all but the lease and the journal"
     assert tree.read == [("abc", "0o700")]
     assert [mode(new / name) for name in (".", "offsite", "backups")] == ["0o700"] * 3
-    assert mode(new / "programs" / "Pong") == "0o755"
+    assert (mode(new / "programs/Pong"), mode(new / "programs/Pong/mine/deep")) == ("0o755", "0o755")
     lease = json.loads((new / "offsite" / "lease.json").read_text())
     token = lease.pop("token")
     assert lease == {"generation": 0, "box": "bob", "since_s": 7.0, "place": tree.place, "hardware": {}}

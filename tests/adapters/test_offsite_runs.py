@@ -370,6 +370,21 @@ def test_a_lock_that_stays_is_an_error_with_how_long_it_was_waited_for(
     assert script.asked == ([CHECK] if held else [CHECK, "unlock", CHECK])
 
 
+@pytest.mark.parametrize(
+    ("age", "lives"),
+    [
+        (" (2.5s ago)", True), (" (350.1ms ago)", True), (" (12µs ago)", True), ("", True), (" (29m59.9s ago)", True),
+        (" (30m0s ago)", False), (" (59m1s ago)", False), (" (1h0m2s ago)", False), (" (1h2s ago)", False), (" (12h0m2s ago)", False),
+    ],
+)  # fmt: skip
+def test_a_lock_of_a_live_process_counts_until_it_is_old(age: str, lives: bool) -> None:
+    told = "repository is already locked by PID {} on {} by me (UID 0, GID 0){}"
+    here = socket.gethostname()
+    assert module._holder_lives(told.format(os.getpid(), here, age)) is lives
+    assert not module._holder_lives(told.format(2**22 + 1, here, age))
+    assert not module._holder_lives(told.format(os.getpid(), f"{here}x", age))
+
+
 def test_another_error_is_not_tried_again(script: Script) -> None:
     script.does("echo Fatal: wrong password >&2; exit 1")
     assert script.error() == "restic check: wrong password"
