@@ -101,9 +101,11 @@ ALL = {
 
 
 def test_each_file_of_a_copy(box: Box) -> None:
+    task = Task()
     with contextlib.closing(sqlite3.connect(box.paths.journal)) as live:
         live.execute("INSERT INTO fact VALUES ('not committed')")
-        found = box.collect()
+        found = box.collect(task=task)
+    assert (task.done_bytes, task.total_bytes) == (1011, 1011), "of checkpoints"
     directory = box.state / "offsite" / "work" / "copy"
     assert found == staging.Collected(directory, {"Pong": 100}, {})
     assert files(directory) == ALL

@@ -137,6 +137,8 @@ def test_root_may_run_it_as_another_user(monkeypatch: pytest.MonkeyPatch) -> Non
         assert {*found.tags[0].split()} == {str(group) for group in os.getgrouplist("nobody", user.pw_gid)}
         cache = (directory / "cache").stat()
         assert (cache.st_uid, cache.st_gid) == (user.pw_uid, user.pw_gid)
+    restic = Restic(script.rules, directory, user=pwd.getpwnam("root"))
+    assert restic._as_user() == {"user": 0, "group": 0, "extra_groups": os.getgrouplist("root", 0)}
     assert Restic(script.rules, directory)._as_user() == {}
 
 
@@ -255,10 +257,9 @@ def in_thread(call: Callable[[], object]) -> Callable[[], BaseException | None]:
 def test_an_interrupted_restic_may_leave_and_is_killed_if_it_does_not(
     script: Script, monkeypatch: pytest.MonkeyPatch, heeds: bool
 ) -> None:
-    if not heeds:
-        monkeypatch.setattr(module, "_LEAVE_S", 0.1)
+    monkeypatch.setattr(module, "_LEAVE_S", 30.0 if heeds else 0.1)
     fd = os.eventfd(0, os.EFD_CLOEXEC)
-    trap = f"trap 'echo left >> {script.directory}/asked; exit 0' INT" if heeds else "trap '' INT"
+    trap = f"trap 'sleep 0.1; echo left >> {script.directory}/asked; exit 0' INT" if heeds else "trap '' INT"
     script.does(f"{trap}; sleep 300 & echo $! > {script.directory}/child; wait; wait; sleep 300")
     try:
         before = len(os.listdir("/proc/self/fd"))
