@@ -509,6 +509,26 @@ def test_what_a_failed_rollback_has_copied_is_removed_again(box: Box, monkeypatc
     assert {path for path in box.directory.rglob("*") if box.root not in path.parents} == before
 
 
+@pytest.mark.parametrize("at", ["mkdir", "create"])
+def test_a_disk_that_gets_full_in_a_rollback_is_not_left_fuller(box: Box, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    run_dirs = [box.commits("Pong", 100), box.commits("Qbert", 100)]
+    box.make("Pong", "Qbert")
+    for run_dir in run_dirs:
+        shutil.rmtree(run_dir / "checkpoints" / CKPT_100)
+        commit(run_dir, 300)
+    before = {path for run_dir in run_dirs for path in run_dir.rglob("*")}
+    real = {"mkdir": Path.mkdir, "create": store.durable.create}[at]
+
+    def full(path: Path, *args: object, **more: object) -> None:
+        if "Qbert" in path.parts and f"{CKPT_100}.tmp" in path.parts:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(path, *args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Path if at == "mkdir" else store.durable, at, full)
+    assert refused(lambda: box.back("Pong", "Qbert")) == "the disk is full: make room, or lower [backup] keep"
+    assert {path for run_dir in run_dirs for path in run_dir.rglob("*")} == before
+
+
 def test_two_scripts_without_their_setting_are_both_named(box: Box) -> None:
     for name in ("mine", "also"):
         saved(box.script(name) / "1.pt")

@@ -474,7 +474,7 @@ def restore(
     try:
         for saved in chosen:
             task.program = saved.program
-            aside += _stage(info, saved, run_dirs[saved.program] / CHECKPOINTS_DIR, task)
+            _stage(info, saved, run_dirs[saved.program] / CHECKPOINTS_DIR, task, aside)
         for saved, copy, place in owned:
             own.stage(_inside(info, saved.program), copy, place, task.went_on)
     except (OSError, ValueError, checkpoints.Damaged) as error:
@@ -512,14 +512,16 @@ class PartlyRolledBack(Exception):
         self.done = done
 
 
-def _stage(info: BackupInfo, saved: Saved, directory: Path, task: Task) -> list[Path]:
-    """Copy all missing checkpoints next to their final place. A damaged one of the same name is set aside."""
+def _stage(info: BackupInfo, saved: Saved, directory: Path, task: Task, aside: list[Path]) -> None:
+    """Copy all missing checkpoints next to their final place. A damaged one of the same name is set aside.
+
+    Adds each copy to `aside` before it begins: the caller removes those that an error leaves.
+    """
     if not saved.checkpoints:
-        return []
+        return
     if directory.is_symlink():
         raise OSError(errno.ELOOP, "not a directory of the program's own", str(directory))
     directory.mkdir(parents=True, exist_ok=True)
-    out = []
     for name, _, _ in saved.checkpoints:
         if os.path.lexists(directory / name):
             if checkpoints.verify(checkpoints.look(directory / name)).verified:
@@ -527,9 +529,8 @@ def _stage(info: BackupInfo, saved: Saved, directory: Path, task: Task) -> list[
             checkpoints.set_aside(directory / name)
         path = directory / (name + TMP_SUFFIX)
         shutil.rmtree(path, ignore_errors=True)
-        out.append(path)
+        aside.append(path)
         _copy_checkpoint(_inside(info, saved.program) / name, path, task)
-    return out
 
 
 def _names_in(kept: BackupInfo | None, program: str) -> frozenset[str]:
