@@ -156,6 +156,15 @@ def test_a_config_file_that_is_gone_costs_no_copy(box: Box) -> None:
     assert files(box.collect().directory) == ALL - {"config/extralife.toml"}
 
 
+def test_a_config_file_may_be_a_link_as_in_a_directory_of_settings(box: Box, tmp_path: Path) -> None:
+    config = Path(str(box.paths.config_file))
+    config.rename(tmp_path / "kept elsewhere.toml")
+    config.symlink_to("kept elsewhere.toml")
+    directory = box.collect().directory
+    assert (directory / "config/extralife.toml").read_text() == "[program.Pong]\n"
+    assert not (directory / "config/extralife.toml").is_symlink()
+
+
 def test_a_copy_begins_without_what_an_earlier_one_left(box: Box) -> None:
     left = box.state / "offsite" / "work"
     (left / "copy" / "files").mkdir(parents=True)
