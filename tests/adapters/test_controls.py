@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+from supervisor.adapters import procfs
 from supervisor.adapters.host.clock import SystemClock
 from supervisor.adapters.process.controls import Controls
 from supervisor.model.commands import SetControl, TellEnd
@@ -11,6 +13,10 @@ from supervisor.model.settings import Paths
 from workers.contract import UNKNOWN, Control, ControlReader, LeaveBy, read_leave_by
 
 TOKEN, OTHER = "ab" * 16, "cd" * 16
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
 
 
 def test_seconds_become_the_units_of_the_record(tmp_path):
@@ -46,6 +52,7 @@ def test_only_attempts_that_were_begun_have_a_record_and_it_ends_with_them(tmp_p
 
 def test_a_record_that_is_gone_is_named_and_written_anew(tmp_path):
     paths = Paths(str(tmp_path / "state"), str(tmp_path / "run"))
+    before = open_files()
     controls = Controls(paths, SystemClock(0.0))
     for token, program, attempt in ((TOKEN, "Pong", 3), (OTHER, "Breakout", 5)):
         controls.begin(token, attempt)
@@ -54,7 +61,9 @@ def test_a_record_that_is_gone_is_named_and_written_anew(tmp_path):
     kept = Path(paths.control("Breakout", 5)).stat().st_ino
     Path(paths.control("Pong", 3)).unlink()
     assert controls.missing() == "the control record of Pong is gone"
-    controls.restore()
+    for _ in range(2):
+        controls.restore()
+        assert open_files() == before + 2, "one for each record"
     assert controls.missing() == ""
     assert ControlReader(paths.control("Pong", 3), TOKEN).read() == Control(TOKEN, 3_000, 0, 0, UNKNOWN)
     assert Path(paths.control("Breakout", 5)).stat().st_ino == kept, "what is in place stays"
@@ -64,6 +73,22 @@ def test_a_record_that_is_gone_is_named_and_written_anew(tmp_path):
     controls.end("Breakout", OTHER)
     assert controls.missing() == "the control record of Pong is gone"
     assert Path(paths.control("Pong", 3)).parent.stat().st_mode & 0o777 == 0o700
+    controls.end("Pong", TOKEN)
+    assert (controls.missing(), open_files()) == ("", before)
+
+
+def test_each_worker_has_its_own_record(tmp_path):
+    paths = Paths(str(tmp_path / "state"), str(tmp_path / "run"))
+    controls = Controls(paths, SystemClock(0.0))
+    wishes = [SetControl("Pong", TOKEN, 1.0, 0.0, 0), SetControl("Breakout", OTHER, 2.0, 0.0, 0)]
+    for wish in wishes:
+        controls.begin(wish.token, 3)
+        controls.write(wish)
+    controls.write(SetControl("Pong", TOKEN, 1.0, 0.0, save_now=7))
+    assert ControlReader(paths.control("Pong", 3), TOKEN).read() == Control(TOKEN, 1_000, 0, 7, UNKNOWN)
+    assert ControlReader(paths.control("Breakout", 3), OTHER).read() == Control(OTHER, 2_000, 0, 0, UNKNOWN)
+    controls.end("Pong", TOKEN)
+    assert ControlReader(paths.control("Breakout", 3), OTHER).read() == Control(OTHER, 2_000, 0, 0, UNKNOWN)
 
 
 def test_the_end_of_the_box_is_in_a_file_as_long_as_it_is_announced(tmp_path):
@@ -75,9 +100,13 @@ def test_the_end_of_the_box_is_in_a_file_as_long_as_it_is_announced(tmp_path):
     controls.begin(TOKEN, 3)
     controls.tell_end(TellEnd("Pong", TOKEN, 1_800_000_000.7, "aws: spot terminate"))
     assert path.read_text() == "1800000000\naws: spot terminate\n"
+    assert path.stat().st_mode & 0o777 == 0o644 & ~procfs.umask(), "a program of another user may read it"
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert [each.name for each in path.parent.iterdir()] == [path.name], "nothing is left beside it"
     assert read_leave_by(path) == LeaveBy(1_800_000_000.0, "aws: spot terminate")
-    controls.tell_end(TellEnd("Pong", TOKEN, None, "file: x"))
-    assert read_leave_by(path) == LeaveBy(None, "file: x")
+    controls.tell_end(TellEnd("Pong", TOKEN, None, "file: größer"))
+    assert path.read_bytes() == "unknown\nfile: größer\n".encode()
+    assert read_leave_by(path) == LeaveBy(None, "file: größer")
     for _ in range(2):
         controls.tell_end(TellEnd("Pong", TOKEN, None, ""))
         assert read_leave_by(path) is None

@@ -24,6 +24,7 @@ from supervisor.reports.pages import PAGES
 from supervisor.shell.backend import DaemonBackend, Published, Running
 
 VIEW = {"name": "a", "phase": "RUNNING", "pid": 7, "uptime_s": 5.0, "steps": 9, "steps_per_s": 3.0, "why": "trains"}
+OF_A_PROCESS = ("worker_phase", "eta_s", "proc_state", "rss_bytes", "memory_bytes", "pressure")
 
 
 @pytest.fixture
@@ -40,7 +41,10 @@ def attempt() -> Iterator[Attempt]:
 def test_a_worker_that_runs_is_said_to_run(attempt: Attempt) -> None:
     assert presence.corrected(VIEW, attempt, rebooted=False) == VIEW
     assert presence.corrected(VIEW, attempt, rebooted=None) == VIEW, "its pid and start time are its own"
-    assert presence.corrected({**VIEW, "phase": "STOPPED"}, None, rebooted=True)["phase"] == "STOPPED"
+    stopped = {**VIEW, "phase": "STOPPED"}
+    assert presence.corrected(stopped, None, rebooted=True) == stopped
+    assert presence.corrected(stopped, attempt, rebooted=True) == stopped
+    assert presence.corrected(VIEW, None, rebooted=True) == VIEW
 
 
 def test_a_killed_worker_is_not(attempt: Attempt) -> None:
@@ -49,14 +53,25 @@ def test_a_killed_worker_is_not(attempt: Attempt) -> None:
     os.kill(pid, signal.SIGKILL)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now: not alive either
     told = presence.corrected(VIEW, attempt, rebooted=False)
-    assert (told["phase"], told["pid"], told["uptime_s"], told["steps_per_s"], told["steps"]) == (
-        "GONE",
-        None,
-        None,
-        None,
-        9,
-    )
-    assert told["why"] == f"its process {pid} is gone; its end is not recorded yet"
+    why = f"its process {pid} is gone; its end is not recorded yet"
+    gone = {**VIEW, "phase": "GONE", "pid": None, "uptime_s": None, "steps_per_s": None, "why": why}
+    assert told == gone
+    whole = {**VIEW, **dict.fromkeys(OF_A_PROCESS, "known")}
+    assert presence.corrected(whole, attempt, rebooted=False) == {**gone, **dict.fromkeys(OF_A_PROCESS)}
+    for phase in ("STARTING", "STOPPING"):
+        assert presence.corrected({**VIEW, "phase": phase}, attempt, rebooted=None) == gone
+
+
+def test_a_process_that_may_not_be_looked_at_is_unknown(attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a box whose /proc is mounted with hidepid: the number is taken, and its owner is not shown."""
+    monkeypatch.setattr(procfs, "read_stat", lambda _pid: None)
+    open_before = len(os.listdir("/proc/self/fd"))
+    told = presence.corrected(VIEW, attempt, rebooted=False)
+    assert told == {
+        **VIEW, "phase": "UNKNOWN", "pid": None, "uptime_s": None, "steps_per_s": None,
+        "why": f"pid {attempt.pid} belongs to another user and cannot be checked; ask as root",
+    }  # fmt: skip
+    assert len(os.listdir("/proc/self/fd")) == open_before
 
 
 def test_another_process_of_the_same_number_is_not_the_worker(attempt: Attempt) -> None:
@@ -66,11 +81,12 @@ def test_another_process_of_the_same_number_is_not_the_worker(attempt: Attempt) 
 
 
 def test_what_is_not_known_is_not_said(attempt: Attempt) -> None:
-    told = presence.corrected(VIEW, replace(attempt, pid=None, start_ticks=None), rebooted=False)
-    assert told == {
+    unknown = {
         **VIEW, "phase": "UNKNOWN", "pid": None, "uptime_s": None, "steps_per_s": None,
         "why": "it was starting; whether it runs is unknown",
     }  # fmt: skip
+    assert presence.corrected(VIEW, replace(attempt, pid=None, start_ticks=None), rebooted=False) == unknown
+    assert presence.corrected(VIEW, replace(attempt, start_ticks=None), rebooted=None) == unknown
 
 
 @pytest.mark.parametrize("phase", ["QUEUED", "BACKOFF", "GATED", "RUNNING", "STOPPED"])
@@ -82,7 +98,10 @@ def test_without_a_daemon_nothing_waits_for_anything_else(phase: str) -> None:
 
 def test_of_the_boot_before_nothing_runs(attempt: Attempt) -> None:
     told = presence.corrected(VIEW, attempt, rebooted=True)
-    assert (told["phase"], told["why"]) == ("GONE", "the host rebooted; the next start resumes it")
+    assert told == {
+        **VIEW, "phase": "GONE", "pid": None, "uptime_s": None, "steps_per_s": None,
+        "why": "the host rebooted; the next start resumes it",
+    }  # fmt: skip
 
 
 def test_a_reboot_is_known_by_the_boot_files(tmp_path: Path) -> None:
@@ -92,6 +111,10 @@ def test_a_reboot_is_known_by_the_boot_files(tmp_path: Path) -> None:
     here = boot.read_boot(boot.BootFiles.of(environ)).boot_id
     assert presence.has_rebooted(State(at_s=5.0, boot_id=here), str(tmp_path), environ) is False
     assert presence.has_rebooted(State(at_s=5.0, boot_id="2" * 32), str(tmp_path), environ) is True
+    assert presence.has_rebooted(State(), str(tmp_path), environ) is False, "there is no earlier life"
+    mark = boot.AliveMark(here, 500, 5.0, 1_700_000_000.0, boot_s=1e12)
+    Path(Paths(str(tmp_path), "").alive).write_bytes(boot.pack_mark(mark, 1))
+    assert presence.has_rebooted(State(), str(tmp_path), environ) is True, "this boot has lasted for less than at that mark"
     (tmp_path / "boot_id").unlink()
     assert presence.has_rebooted(State(boot_id=here), str(tmp_path), environ) is None
 

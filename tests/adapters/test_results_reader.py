@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from supervisor.adapters.process import results_reader
+from supervisor.reports.results_view import NewestResult
 from workers import results
 from workers.results import Row
+from workers.scores import human_normalised
 
 
 def row(env_steps: int, episode: int, score: float = 1.0, games: int | None = 2) -> Row:
@@ -26,10 +28,15 @@ def put(programs: Path, name: str, rows: list[Row]) -> Path:
 def test_the_newest_whole_one_counts(tmp_path: Path) -> None:
     put(tmp_path, "Pong-s4", [row(100, 1), row(100, 2), row(200, 1, 14.0), row(200, 2, 15.2), row(300, 1)])
     (tmp_path / "Qbert").mkdir()
-    (found,) = results_reader.survey(tmp_path)
-    assert (found.program, found.env_steps, found.games, found.mean_return) == ("Pong-s4", 200, 2, 14.6)
+    put(tmp_path, "Alien", [row(50, 1, 3.0), row(50, 2, 4.0)])
+    before = len(os.listdir("/proc/self/fd"))
+    other, found = results_reader.survey(tmp_path)
+    assert found == NewestResult(
+        "Pong-s4", "Pong", "ppo", 84, 4, 200, 2, 14.6, human_normalised("Pong", 14.6), hours_trained=1.5
+    )
     assert found.hns == pytest.approx(1.0)
-    assert (found.seed, found.resolution, found.hours_trained, found.algo) == (4, 84, 1.5, "ppo")
+    assert (other.program, other.mean_return) == ("Alien", 3.5)
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_nothing_whole_is_nothing(tmp_path: Path) -> None:
@@ -45,6 +52,28 @@ def test_of_a_long_file_the_end_is_read(tmp_path: Path, monkeypatch: pytest.Monk
     assert path.stat().st_size > 5000
     (found,) = results_reader.survey(tmp_path)
     assert (found.env_steps, found.games) == (9900, 2)
+
+
+def test_the_line_that_the_limit_cuts_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = put(tmp_path, "a", [row(100, 1), row(100, 2), row(200, 1, 2.0), row(200, 2, 2.0)])
+    size, lines = path.stat().st_size, path.read_bytes().splitlines(keepends=True)
+    newest = results_reader.newest("a", path)
+    assert newest is not None
+    assert newest.env_steps == 200
+    monkeypatch.setattr(results_reader, "_TAIL_BYTES", size)
+    assert results_reader.newest("a", path) == newest, "all of it"
+    monkeypatch.setattr(results_reader, "_TAIL_BYTES", len(lines[-1]) + len(lines[-2]))
+    assert results_reader.newest("a", path) is None, "one of two games is cut off"
+    monkeypatch.setattr(results_reader, "_TAIL_BYTES", len(lines[-1]) + len(lines[-2]) + 1)
+    assert results_reader.newest("a", path) == newest
+
+
+def test_a_byte_that_is_no_text_spoils_its_line_alone(tmp_path: Path) -> None:
+    path = put(tmp_path, "a", [row(100, 1), row(100, 2)])
+    with path.open("ab") as file:
+        file.write(b"\xff\xfe\n")
+    (found,) = results_reader.survey(tmp_path)
+    assert found.env_steps == 100
 
 
 def test_what_is_no_file_of_results_is_not_waited_for(tmp_path: Path) -> None:

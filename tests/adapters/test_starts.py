@@ -1,15 +1,19 @@
 """A daemon that keeps ending begins again after longer and longer waits, and whoever stops it ends the wait."""
 
 import json
+import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from supervisor.adapters.alerts import failure
 from supervisor.adapters.host import known_mount
 from supervisor.adapters.process import starts
 
@@ -18,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_the_first_two_wait_for_nothing_then_twice_as_long_each_up_to_a_minute():
     assert [starts.delay_s(n) for n in range(10)] == [0, 0, 1, 2, 4, 8, 16, 32, 60, 60]
+    assert starts.delay_s(100_000) == 60
 
 
 @pytest.fixture
@@ -43,21 +48,75 @@ def began(environ, *ages_s):
     Path(environ["RUNTIME_DIRECTORY"], "starts").write_text(json.dumps([now_s - age_s for age_s in ages_s]))
 
 
+def recorded(environ):
+    """The ages of the starts on record, rounded to ten seconds."""
+    now_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+    return [round(now_s - at_s, -1) for at_s in json.loads(Path(environ["RUNTIME_DIRECTORY"], "starts").read_text())]
+
+
+WAIT = """
+import os, signal
+from supervisor.adapters.process import starts
+before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+begins = starts.wait_for_turn(dict(os.environ))
+assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before | {signal.SIGUSR2}, "signals arrive as before"
+assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0), "no alarm is left"
+raise SystemExit(10 + begins)
+"""
+
+
 def waiting(environ):
-    code = "import os; from supervisor.adapters.process import starts; raise SystemExit(10 + starts.wait_for_turn(dict(os.environ)))"
-    return subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env={**environ, "PATH": "/usr/bin:/bin"})
+    """A start in a process of its own: 11 when it begins, 10 when it is to end."""
+    return subprocess.Popen([sys.executable, "-c", WAIT], cwd=ROOT, env=os.environ | environ)
+
+
+def said(sock):
+    """The next message to the service manager: its status, and for how long it may take."""
+    status, extend = sock.recv(4096).decode().split("\n")
+    return status.removeprefix("STATUS="), extend.removeprefix("EXTEND_TIMEOUT_USEC=")
 
 
 def test_without_a_service_manager_nothing_waits_and_nothing_is_written(tmp_path):
     assert starts.wait_for_turn({"RUNTIME_DIRECTORY": str(tmp_path)})
+    assert starts.wait_for_turn({"RUNTIME_DIRECTORY": str(tmp_path), "NOTIFY_SOCKET": ""})
+    assert starts.wait_for_turn({"NOTIFY_SOCKET": str(tmp_path / "notify")})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_runtime_directory_that_is_missing_delays_no_start(service, tmp_path):
+    environ, _ = service
+    assert starts.wait_for_turn(environ | {"RUNTIME_DIRECTORY": str(tmp_path / "none")})
+    assert not (tmp_path / "none").exists()
+
+
+def test_of_several_runtime_directories_the_first_keeps_the_starts(service, tmp_path):
+    environ, _ = service
+    (tmp_path / "first").mkdir()
+    several = environ | {"RUNTIME_DIRECTORY": f"{tmp_path / 'first'}:{tmp_path}"}
+    assert starts.wait_for_turn(several)
+    assert [path.name for path in (tmp_path / "first").iterdir()] == ["starts"], "nothing is left beside it"
+    assert not (tmp_path / "starts").exists()
+    starts.forget({})
+    starts.forget(several)
+    starts.forget(several)
+    assert list((tmp_path / "first").iterdir()) == []
+
+
+def test_a_start_counts_for_ten_minutes_and_none_of_the_future_does(service, monkeypatch):
+    environ, _ = service
+    monkeypatch.setattr(starts, "time", SimpleNamespace(clock_gettime=lambda _clock: 1000.0, CLOCK_BOOTTIME=7))
+    path = Path(environ["RUNTIME_DIRECTORY"], "starts")
+    for before, kept in (([400.0, 1000.0], [1000.0]), ([400.5, 1000.5], [400.5])):
+        path.write_text(json.dumps(before))
+        assert starts.wait_for_turn(environ)
+        assert json.loads(path.read_text()) == [*kept, 1000.0]
 
 
 def test_a_start_after_few_or_old_ones_is_at_once(service):
     environ, _ = service
     began(environ, 700.0, 650.0, 601.0, 10.0)
     assert starts.wait_for_turn(environ)
-    assert len(json.loads(Path(environ["RUNTIME_DIRECTORY"], "starts").read_text())) == 2
+    assert recorded(environ) == [10, 0]
 
 
 def test_a_record_that_is_none_counts_for_nothing(service):
@@ -72,17 +131,30 @@ def test_the_wait_is_told_and_over_by_itself(service):
     began(environ, 30.0, 20.0)
     # In a process of its own: SIGALRM, which ends the wait, may reach another thread of this one.
     assert waiting(environ).wait(30) == 11
-    status, extend = sock.recv(4096).decode().split("\n")
-    assert status.startswith("STATUS=start 3 within 10 min: waits 1 s")
-    assert extend == "EXTEND_TIMEOUT_USEC=61000000"
+    assert said(sock) == ("start 3 within 10 min: waits 1 s; journalctl says why the others ended", "61000000")
+    assert len(recorded(environ)) == 3
+    assert not Path(environ["STATE_DIRECTORY"], "reboot_alerts.log").exists(), "the fourth is an alert"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 10), (signal.SIGHUP, 11)])
+def test_a_start_is_recorded_for_the_time_at_which_it_begins(service):
+    environ, sock = service
+    began(environ, *range(1, 10))
+    process = waiting(environ)
+    assert said(sock) == ("start 10 within 10 min: waits 60 s; journalctl says why the others ended", "120000000")
+    assert (
+        json.loads(Path(environ["RUNTIME_DIRECTORY"], "starts").read_text())[-1]
+        > time.clock_gettime(time.CLOCK_BOOTTIME) + 20
+    )
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 10
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 10), (signal.SIGINT, 10), (signal.SIGHUP, 11)])
 def test_a_stop_ends_the_wait_and_the_next_start_is_at_once(service, number, code):
     environ, sock = service
     began(environ, *range(1, 10))
     process = waiting(environ)
-    assert "waits 60 s" in sock.recv(4096).decode()
+    assert "waits 60 s" in said(sock)[0]
     process.send_signal(number)
     assert process.wait(30) == code
     assert not Path(environ["RUNTIME_DIRECTORY"], "starts").exists()
@@ -93,7 +165,7 @@ def test_a_wait_that_was_stopped_beyond_its_end_is_over_and_no_request_to_end(se
     environ, sock = service
     began(environ, 30.0, 20.0, 10.0)
     process = waiting(environ)
-    assert "waits 2 s" in sock.recv(4096).decode()
+    assert "waits 2 s" in said(sock)[0]
     time.sleep(0.5)  # it is in the middle of its wait then
     process.send_signal(signal.SIGSTOP)
     time.sleep(2.0)
@@ -114,7 +186,9 @@ def test_the_fourth_start_is_an_alert_once(service):
     assert waiting(environ).wait(30) == 11
     lines = Path(environ["STATE_DIRECTORY"], "reboot_alerts.log").read_text().splitlines()
     assert len(lines) == 2
-    assert " DAEMON ends again and again starts=4 within=0:0" in lines[0]
+    text = r'[0-9T:+-]{25} DAEMON ends again and again starts=4 within=0:0(\d):(\d\d) why="journalctl -u extralife"'
+    within = re.fullmatch(text, lines[0])
+    assert 90 <= 60 * int(within[1]) + int(within[2]) <= 120, lines[0]
 
 
 def test_no_line_is_written_below_a_mount_that_is_missing(tmp_path):
@@ -129,3 +203,16 @@ def test_no_line_is_written_below_a_mount_that_is_missing(tmp_path):
     record.unlink()
     starts._alert(environ, None, 4, 10.0)
     assert "ends again and again" in (state / "reboot_alerts.log").read_text()
+
+
+def test_the_alert_goes_to_the_targets_of_the_configuration_without_its_time(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(failure, "tell", lambda *args, **more: told.append((args, more)))
+    environ = {"STATE_DIRECTORY": f"{tmp_path}:/elsewhere", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    thread = starts._alert(environ, "extralife.toml", 4, 10.0)
+    assert thread.daemon, "it keeps no daemon from its end"
+    assert told == [], "it has not begun"
+    thread.run()
+    text = 'DAEMON ends again and again starts=4 within=0:00:10 why="journalctl -u extralife"'
+    assert told == [((text, "extralife.toml", environ), {"pauses_s": (0.0, 1.0)})]
+    assert (tmp_path / "reboot_alerts.log").read_text().endswith(f" {text}\n")

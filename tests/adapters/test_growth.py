@@ -1,0 +1,93 @@
+"""Progress that is seen from outside: what counts as new in logs and files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from supervisor.adapters.process import growth
+from supervisor.adapters.process.growth import Growth
+from supervisor.model.settings import Paths, ProgramSpec
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    made = Paths(str(tmp_path / "state"), str(tmp_path / "run"))
+    Path(made.run_dir("Pong")).mkdir(parents=True)
+    return made
+
+
+def program(**fields: object) -> ProgramSpec:
+    return ProgramSpec("Pong", ("x",), "d", **fields)  # type: ignore[arg-type]
+
+
+def test_the_first_look_is_where_counting_begins_and_whatever_is_new_then_counts() -> None:
+    grown = Growth()
+    for now_s, seen, at_s in (
+        (1.0, {"a": (5, 0), "b": (9, 0)}, None),
+        (2.0, {"a": (5, 0), "b": (9, 0)}, None),
+        (3.0, {"a": (6, 0)}, 3.0),  # one of them has grown
+        (4.0, {"a": (6, 0), "b": (9, 0)}, 3.0),  # the other one is as it was before it could not be read
+        (5.0, {"b": (9, 7)}, 5.0),  # written again, with as many bytes
+        (6.0, {"a": (0, 8)}, 5.0),  # emptied
+        (7.0, {"a": (1, 8)}, 7.0),
+        (8.0, {"c": (0, 0)}, 8.0),  # a new one, although it is empty
+        (9.0, {}, 8.0),
+    ):
+        grown.note(seen, now_s)
+        assert grown.at_s == at_s, now_s
+    assert grown.seen == {"a": (1, 8), "b": (9, 7), "c": (0, 0)}
+
+
+def test_what_was_written_since_the_start_counts_at_the_first_look() -> None:
+    grown = Growth()
+    grown.began((7, 3))
+    grown.began((100, 100))
+    assert grown.seen == {"stdout": (7, 0), "stderr": (3, 0)}, "it has begun once"
+    grown.note({"stdout": (7, 0), "stderr": (3, 0)}, 1.0)
+    assert grown.at_s is None
+    grown.note({"stdout": (7, 0), "stderr": (4, 0)}, 2.0)
+    assert grown.at_s == 2.0
+
+
+def test_of_files_that_come_and_go_only_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "_MOST_FILES", 2)
+    grown = Growth()
+    for number in range(5):
+        grown.note({str(number): (1, 1)}, float(number))
+    assert grown.seen == {str(number): (1, 1) for number in range(5)}
+    grown.note({"5": (1, 1)}, 5.0)
+    assert (grown.seen, grown.at_s) == ({"5": (1, 1)}, 5.0)
+
+
+def test_logs_are_known_by_their_channel_and_size(paths: Paths, tmp_path: Path) -> None:
+    assert growth.logs(paths, program()) == {}
+    Path(paths.log("Pong", "stdout")).write_text("12345")
+    Path(paths.log("Pong", "stderr")).write_text("")
+    assert growth.logs(paths, program()) == {"stdout": (5, 0), "stderr": (0, 0)}
+    (tmp_path / "mine.log").write_text("123")
+    assert growth.logs(paths, program(stdout_log=str(tmp_path / "mine.log"), stderr_log="NONE")) == {"stdout": (3, 0)}
+
+
+def test_files_are_those_of_the_pattern_or_all_in_the_programs_directory(paths: Paths, tmp_path: Path) -> None:
+    own, elsewhere = Path(paths.run_dir("Pong")), tmp_path / "out"
+    elsewhere.mkdir()
+    for path, text, at_ns in ((own / "a.pt", "12", 5), (own / "b.txt", "123", 6), (elsewhere / "c.pt", "1", 7)):
+        path.write_text(text)
+        os.utime(path, ns=(1, at_ns))
+    (own / "gone.pt").symlink_to(tmp_path / "nothing")
+    a, b, c = ({str(own / "a.pt"): (2, 5)}, {str(own / "b.txt"): (3, 6)}, {str(elsewhere / "c.pt"): (1, 7)})
+    assert growth.files(paths, program()) == a | b
+    assert growth.files(paths, program(progress_glob="*.pt")) == a
+    assert growth.files(paths, program(progress_glob="*.pt", directory=str(elsewhere))) == c
+    for nothing in ("/etc/*", "**bad", "\0", "none/*"):
+        assert growth.files(paths, program(progress_glob=nothing)) == {}
+
+
+def test_of_a_huge_directory_only_so_many_are_looked_at(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "_MOST_FILES", 3)
+    for name in "abcde":
+        Path(paths.run_dir("Pong"), name).touch()
+    assert len(growth.files(paths, program())) == 3

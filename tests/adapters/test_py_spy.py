@@ -1,0 +1,107 @@
+"""Stacks from outside: which processes are asked, with what, and what is told of those that cannot be read."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from supervisor.adapters import leftovers, procfs
+from supervisor.adapters.process import py_spy
+
+HEADER = "Process 812: python train.py\nPython v3.11.7\n\n"
+
+
+@pytest.fixture
+def own() -> procfs.Stat:
+    stat = procfs.read_stat(os.getpid())
+    assert stat is not None
+    return stat
+
+
+@pytest.fixture
+def spy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What is run as py-spy: a file that a test writes."""
+    path = tmp_path / "py-spy"
+    path.touch(0o755)
+    monkeypatch.setattr(py_spy, "program", lambda: str(path))
+    return path
+
+
+def test_the_one_beside_the_interpreter_goes_before_the_one_in_the_path(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "env" / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    beside, in_path = tmp_path / "env" / "py-spy", tmp_path / "bin" / "py-spy"
+    assert py_spy.program() is None
+    for path in (in_path, beside):
+        path.parent.mkdir()
+        path.touch(0o755)
+        assert py_spy.program() == str(path)
+    beside.chmod(0o644)
+    assert py_spy.program() == str(in_path), "the other one is not to be run"
+
+
+def test_a_python_is_known_by_the_name_of_its_executable(tmp_path: Path, own: procfs.Stat) -> None:
+    assert py_spy.is_python(own.pid)
+    for name, known in (("pypy3.10", True), ("python3", True), ("cpython", False), ("sleep", False)):
+        shutil.copy(Path(shutil.which("sleep") or "").resolve(), tmp_path / name)
+        with subprocess.Popen(["sleep", "60"], executable=tmp_path / name) as process:
+            assert py_spy.is_python(process.pid) is known, name
+            process.kill()
+    assert not py_spy.is_python(process.pid), "it is gone"
+
+
+def test_it_is_asked_without_stopping_the_process_and_with_little_of_our_environment(spy, own, monkeypatch) -> None:
+    monkeypatch.setenv("SECRET", "x")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin:/own")
+    spy.write_text(f"#!/bin/sh\nprintf '{HEADER}'\necho \"$@\"\nreadlink /proc/self/fd/0\nenv | grep -v ^PWD= | sort\n")
+    told = py_spy.stacks([own], 30.0).splitlines()
+    assert told[:3] == [f"{own.name}({own.pid}):", f"dump --nonblocking --pid {own.pid}", "/dev/null"]
+    mine = {"PATH": "/usr/bin:/bin:/own", "RUST_BACKTRACE": "0"} | leftovers.mark()
+    assert set(told[3:]) - {"_=/usr/bin/env", "SHLVL=0", "SHLVL=1"} == {f"{name}={value}" for name, value in mine.items()}
+
+
+def test_only_what_follows_its_header_is_shown_whatever_bytes_it_has(spy, own) -> None:
+    spy.write_text(f"#!/bin/sh\nprintf '{HEADER}\\nThread 1\\n    a\\377b\\n\\nThread 2\\n\\n'\n")
+    assert py_spy.stacks([own], 30.0) == f"{own.name}({own.pid}):\nThread 1\n    a\ufffdb\n\nThread 2"
+
+
+def test_at_most_eight_pythons_are_asked_and_each_may_say_so_much(spy, own) -> None:
+    spy.write_text(f"#!/bin/sh\nprintf '{HEADER}'\nhead -c 5000 /dev/zero | tr '\\0' x\n")
+    with subprocess.Popen(["sleep", "60"]) as other:
+        told = py_spy.stacks([procfs.read_stat(other.pid), *[own] * 9], 30.0)
+        other.kill()
+    assert told.split("\n") == [f"{own.name}({own.pid}):", "x" * 4000] * 8
+
+
+SENTENCE = "echo 'Error: Failed to suspend it' >&2; echo >&2; echo 'Reason:' >&2"
+CAUSES = f"{SENTENCE}; echo '    0: ptrace: no' >&2; echo '    1: EPERM: not permitted' >&2"
+CANNOT = "  py-spy cannot read it: "
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("exit 1", f"{CANNOT}no reason given"),
+        ("echo '  an odd answer  ' >&2; exit 2", f"{CANNOT}an odd answer"),
+        (f"{SENTENCE}; exit 1", f"{CANNOT}Failed to suspend it"),
+        (f"{CAUSES}; exit 1", f"{CANNOT}Failed to suspend it (EPERM: not permitted)"),
+        (f"{CAUSES}; echo 'Stack backtrace:' >&2; echo '   2: at a: b' >&2; exit 1",
+         f"{CANNOT}Failed to suspend it (EPERM: not permitted)"),
+        (None, "  py-spy cannot be run: Exec format error"),
+    ],
+)  # fmt: skip
+def test_of_a_process_that_cannot_be_read_the_reason_is_told(spy, own, script, said) -> None:
+    spy.write_text("junk" if script is None else f"#!/bin/sh\n{script}\n")
+    assert py_spy.stacks([own, own], 30.0) == "\n".join([f"{own.name}({own.pid}):\n{said}"] * 2)
+
+
+def test_without_py_spy_or_without_time_nothing_is_run(spy, own, monkeypatch) -> None:
+    assert py_spy.stacks([own, own], 0.0) == "\n".join([f"{own.name}({own.pid}): no time was left"] * 2)
+    assert py_spy.stacks([], 30.0) == ""
+    monkeypatch.setattr(py_spy, "program", lambda: None)
+    assert py_spy.stacks([own], 30.0) == ""
