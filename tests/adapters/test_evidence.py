@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -64,6 +65,8 @@ def test_the_stacks_of_all_threads_are_in_it(world):
     assert found["threads"].startswith("2: ")
     assert (found["stdout"], found["stderr"]) == ("up", "the last word")
     assert int(found["open_files"]) >= 3
+    assert not found["stacks"].startswith("\n")
+    assert not found["stacks"].endswith("\n")
 
 
 def test_a_loop_that_never_lets_go_of_the_interpreter_still_answers(world):
@@ -91,38 +94,43 @@ def test_scripts_without_a_handler_are_read_by_py_spy_wherever_they_are_in_the_t
     assert found["stacks_by_py_spy"].startswith("python")
 
 
-# A py-spy for what the real one does only on other boxes: it is refused ptrace, hangs, or is not to be run.
-REFUSED = """echo 'Error: Failed to get process executable name. Check that the process is running.' >&2
-echo >&2; echo 'Caused by:' >&2; echo '    0: Permission denied (os error 13)' >&2; echo 'Stack backtrace:' >&2; exit 1"""
-
-
-CANNOT = "py-spy cannot read it: "
-
-
-@pytest.mark.parametrize(
-    ("script", "said"),
-    [
-        (REFUSED, f"{CANNOT}Failed to get process executable name. Check that the process is running. (Permission denied"),
-        ("exit 1", f"{CANNOT}no reason given"),
-        ("exec sleep 60", "py-spy was not done within"),
-        (None, "py-spy cannot be run: Exec format error"),
-    ],
-)  # fmt: skip
-def test_a_py_spy_that_fails_costs_a_line(tmp_path, monkeypatch, script, said):
-    spy = tmp_path / "py-spy"
-    spy.write_text("junk" if script is None else f"#!/bin/sh\n{script}\n")
-    spy.chmod(0o755)
-    monkeypatch.setattr(py_spy, "program", lambda: str(spy))
-    own = procfs.read_stat(os.getpid())
-    assert said in py_spy.stacks([own, own], 0.3 if "sleep" in str(script) else 30.0)
-    assert py_spy.stacks([own], 0.0).endswith("no time was left")
-
-
 def test_without_py_spy_it_is_said_how_to_get_it(world, monkeypatch):
     monkeypatch.setattr(py_spy, "program", lambda: None)
     found, _ = examine(world, python("import time; print('up', flush=True); time.sleep(60)"))
-    assert found["stacks"].endswith("pip install 'extralife[stacks]' into extralife's environment")
+    hint = "py-spy would show them: pip install 'extralife[stacks]' into extralife's environment"
+    assert found["stacks"] == f"not asked for: the program has no handler for SIGUSR1; {hint}"
     assert "stacks_by_py_spy" not in found
+
+
+def test_what_the_kernel_tells_of_a_process_is_in_it_whole(world):
+    world.run(["sh", "-c", "echo of an earlier one; echo of an earlier one >&2"])
+    world.inbox.expect(Ended)
+    started = world.run(["sh", "-c", "echo up; echo no >&2; exec sleep 60"], attempt=2)
+    assert eventually(lambda: (stat := procfs.read_stat(started.pid)).name == "sleep" and stat.state == "S")
+    taker = evidence.LocalEvidence(world.paths, world.launcher.attempt, world.inbox, BootClock())
+    taker.take("Pong", started.token)
+    taken = world.inbox.expect(EvidenceTaken)
+    assert (taken.program, taken.token) == ("Pong", started.token)
+    assert 0.0 <= BootClock().now_s() - taken.now_s < 600.0
+    host = taken.evidence.pop("host")
+    assert host.startswith("load ")
+    kernels = {"wchan": "wchan", "syscall": "syscall", "kernel_stack": "stack"}
+    told = {name: procfs.read_text(started.pid, file) for name, file in kernels.items()}
+    assert taken.evidence == {name: text for name, text in told.items() if text} | {
+        "process": f"pid {started.pid}, sleep, state S", "threads": "1: sleep S", "open_files": "3",
+        "stacks": "not asked for: the program has no handler for SIGUSR1", "stdout": "up", "stderr": "no",
+    }  # fmt: skip
+
+
+def test_of_many_threads_the_first_64_are_named(tmp_path):
+    code = "import threading as t; [t.Thread(target=t.Event().wait).start() for _ in range(69)]; print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        ticks = procfs.read_stat(process.pid).start_ticks
+        found = evidence.take("x", "t", process.pid, ticks, stacks=str(tmp_path / "none"), logs=("", ""))
+        process.kill()
+    count, _, names = found["threads"].partition(": ")
+    assert (count, len(names.split(", "))) == ("70", 64)
 
 
 def test_a_program_without_a_handler_is_not_signalled(world):
@@ -134,8 +142,9 @@ def test_a_program_without_a_handler_is_not_signalled(world):
 def test_a_worker_that_ends_before_it_is_asked_is_told_as_gone(tmp_path, monkeypatch):
     monkeypatch.setattr(procfs, "catches", lambda _pid, _number: True)
     monkeypatch.setattr(procfs, "send_verified", lambda _pid, _ticks, _number: False)
-    told = evidence._python_stacks(os.getpid(), 1, "S", str(tmp_path / "stacks.txt"), 0.1)
-    assert told == "not asked for: the process is gone"
+    told = [evidence._python_stacks(os.getpid(), 1, state, str(tmp_path / "stacks.txt"), 0.1) for state in "STt"]
+    stopped = "not asked for: the process is stopped"
+    assert told == ["not asked for: the process is gone", stopped, stopped]
 
 
 def test_a_stopped_worker_is_told_as_stopped(world):
@@ -174,6 +183,54 @@ def test_evidence_is_bounded(world):
     assert found["stdout"].startswith("\x1b" * 100), "as it was; it is made harmless where it is printed"
 
 
+def test_of_many_lines_the_end_is_told(world):
+    lines = "import time; print(*('x' * 399 for _ in range(30)), 'up', sep='\\n', flush=True); time.sleep(60)"
+    found, _ = examine(world, python(lines))
+    assert found["stdout"] == ("\n".join(["x" * 399] * 10) + "\nup")[-4000:]
+
+
+def test_an_examination_that_fails_is_an_outcome_too(world, monkeypatch):
+    def fails(*_args, **_more):
+        raise ValueError("no such thing")
+
+    started = world.run(["sleep", "60"])
+    monkeypatch.setattr(evidence, "take", fails)
+    evidence.LocalEvidence(world.paths, world.launcher.attempt, world.inbox, BootClock()).take("Pong", started.token)
+    taken = world.inbox.expect(EvidenceTaken, started.token)
+    assert taken.evidence == {"process": "could not be examined: ValueError: no such thing"}
+
+
+class Steps:
+    """A clock that moves when somebody sleeps; `size` is that of a file that grows at the moments of `grows_at`."""
+
+    CLOCK_BOOTTIME = 7
+
+    def __init__(self, *grows_at: float) -> None:
+        self.now_s, self.grows_at, self.slept = 0.0, grows_at, set()
+
+    def clock_gettime(self, which: int) -> float:
+        assert which == self.CLOCK_BOOTTIME
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.add(seconds)
+        self.now_s += seconds
+
+    def size(self) -> int:
+        return 100 + sum(at_s <= self.now_s for at_s in self.grows_at)
+
+
+@pytest.mark.parametrize(
+    ("grows_at", "done_s"), [((), 5.0), ((1.0,), 1.15), ((1.0, 1.1), 1.25), ((1.0, 1.3), 1.15), ((4.9,), 5.0)]
+)
+def test_stacks_are_whole_when_their_file_has_grown_and_then_not_for_a_while(monkeypatch, grows_at, done_s):
+    steps = Steps(*grows_at)
+    monkeypatch.setattr(evidence, "time", steps)
+    evidence._wait_until_quiet(steps.size, 100, 5.0)
+    assert done_s <= steps.now_s <= done_s + 0.07
+    assert steps.slept == {0.03}
+
+
 def test_a_worker_that_is_gone_is_told_as_gone(world):
     started = world.run(["true"])
     world.inbox.expect(Ended)
@@ -188,9 +245,13 @@ def test_what_slows_a_process_from_outside_is_told(tmp_path):
     files = {
         "proc/loadavg": "9.10 8.00 7.00 3/400 1234\n",
         "proc/pressure/cpu": "some avg10=55.00 avg60=40.00 avg300=1.00 total=5\nfull avg10=0.00 avg60=0.00\n",
-        "proc/7/cgroup": "2:cpu,cpuacct:/x\n1:memory:/y\n0::/service\n",
-        "sys/fs/cgroup/service/cpu.stat": "usage_usec 5\nnr_throttled 12\nthrottled_usec 900\n",
+        "proc/pressure/memory": "some avg10=1.00\n",
+        "proc/pressure/io": "some avg10=2.00 avg60=3.00\n",
+        "proc/7/cgroup": "3:cpuset:/z\n2:cpu,cpuacct:/x\n1:memory:/y\nodd\n0::/ser:vice\n",
+        "sys/fs/cgroup/ser:vice/cpu.stat": "usage_usec 5\nnr_throttled 12\nthrottled_usec 900\n",
         "sys/fs/cgroup/cpu/x/cpu.stat": "nr_throttled 3\nthrottled_time 8\n",
+        "sys/fs/cgroup/cpu/z/cpu.stat": "nr_throttled 4\n",
+        "sys/fs/cgroup/y/cpu.stat": "nr_throttled 5\n",
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -198,9 +259,9 @@ def test_what_slows_a_process_from_outside_is_told(tmp_path):
     told = evidence.host_pressure(7, str(tmp_path))
     assert told == (
         f"load 9.10 8.00 7.00 on {os.cpu_count()} CPUs, cpu pressure avg10=55.00 avg60=40.00, "
-        "nr_throttled 3, throttled_time 8, nr_throttled 12, throttled_usec 900"
+        "io pressure avg10=2.00 avg60=3.00, nr_throttled 3, throttled_time 8, nr_throttled 12, throttled_usec 900"
     )
-    assert evidence.host_pressure(8, str(tmp_path / "none")).startswith("load ")
+    assert evidence.host_pressure(8, str(tmp_path / "none")) == f"load  on {os.cpu_count()} CPUs"
 
 
 def test_a_task_that_fails_in_the_spare_thread_ends_no_other(monkeypatch):
