@@ -62,7 +62,7 @@ def test_the_worker_sees_the_contract_and_nothing_of_systemd(world, monkeypatch)
         monkeypatch.setenv(name, "the daemon's own")
     monkeypatch.setenv("FROM_DAEMON", "1")
     monkeypatch.setenv("EXTRALIFE_TOKEN", "of an outer supervisor")
-    for name in ("EXTRALIFE_TEST_PATIENCE", "EXTRALIFE_BOOT_FILES"):
+    for name in ("EXTRALIFE_TEST_PATIENCE", "EXTRALIFE_BOOT_FILES", "EXTRALIFE_MUTANTS_CALLS"):
         monkeypatch.delenv(name, raising=False)
     code = "import json, os; print(json.dumps(dict(os.environ)))"
     token = world.begin(
