@@ -13,13 +13,16 @@ from pathlib import Path
 
 import pytest
 from attempts_kit import BootClock, World, eventually, kill, python
+from fakes import FakeClock, ListInbox
 from structlog.testing import capture_logs
 from tools import PATIENCE
 
 from supervisor.adapters import procfs
 from supervisor.adapters.process import evidence, py_spy
+from supervisor.adapters.process.processes import RunningAttempt
 from supervisor.adapters.threads import Tasks
 from supervisor.model.inputs import Ended, EvidenceTaken
+from supervisor.model.settings import Paths
 
 # What a built-in worker does: faulthandler answers in C, whatever the interpreter is busy with.
 REGISTER = """
@@ -105,7 +108,7 @@ def test_without_py_spy_it_is_said_how_to_get_it(world, monkeypatch):
 def test_what_the_kernel_tells_of_a_process_is_in_it_whole(world):
     world.run(["sh", "-c", "echo of an earlier one; echo of an earlier one >&2"])
     world.inbox.expect(Ended)
-    started = world.run(["sh", "-c", "echo up; echo no >&2; exec sleep 60"], attempt=2)
+    started = world.run(["sh", "-c", "echo up; echo; echo on; echo no >&2; echo never >&2; exec sleep 60"], attempt=2)
     assert eventually(lambda: (stat := procfs.read_stat(started.pid)).name == "sleep" and stat.state == "S")
     taker = evidence.LocalEvidence(world.paths, world.launcher.attempt, world.inbox, BootClock())
     taker.take("Pong", started.token)
@@ -118,8 +121,35 @@ def test_what_the_kernel_tells_of_a_process_is_in_it_whole(world):
     told = {name: procfs.read_text(started.pid, file) for name, file in kernels.items()}
     assert taken.evidence == {name: text for name, text in told.items() if text} | {
         "process": f"pid {started.pid}, sleep, state S", "threads": "1: sleep S", "open_files": "3",
-        "stacks": "not asked for: the program has no handler for SIGUSR1", "stdout": "up", "stderr": "no",
+        "stacks": "not asked for: the program has no handler for SIGUSR1", "stdout": "up\non",
+        "stderr": "no\nnever",
     }  # fmt: skip
+
+
+def test_what_may_not_be_read_is_left_out(monkeypatch, tmp_path):
+    """As of a process of another user."""
+    own = procfs.read_stat(os.getpid())
+    for name, answer in (("read_text", None), ("open_files", None), ("threads", []), ("descendants", [])):
+        monkeypatch.setattr(procfs, name, lambda *_, answer=answer: answer)
+    monkeypatch.setattr(py_spy, "program", lambda: None)
+    monkeypatch.setattr(py_spy, "is_python", lambda _pid: False)
+    found = evidence.take("x", "t", own.pid, own.start_ticks, stacks=str(tmp_path / "none"), logs=("", ""))
+    assert found.pop("host").startswith("load ")
+    stacks = "not asked for: the program has no handler for SIGUSR1"
+    assert found == {"process": f"pid {own.pid}, {own.name}, state {own.state}", "stacks": stacks}
+
+
+def test_the_process_that_is_examined_is_the_one_that_runs_by_its_record(tmp_path):
+    own = procfs.read_stat(os.getpid())
+    other = RunningAttempt("b", "Pong", 3, "ab" * 16, own.pid, own.start_ticks + 1, 1, 1)
+    inbox, asked = ListInbox(), []
+    paths = Paths(str(tmp_path / "state"), str(tmp_path / "run"))
+    taker = evidence.LocalEvidence(paths, lambda token: asked.append(token) or other, inbox, FakeClock(5.0))
+    taker.take("Pong", "ab" * 16)
+    assert eventually(lambda: inbox.items)
+    gone = f"Pong (pid {own.pid}, token {'ab' * 16}) is gone"
+    assert inbox.items == [EvidenceTaken(5.0, "Pong", "ab" * 16, {"process": gone})]
+    assert asked == ["ab" * 16]
 
 
 def test_of_many_threads_the_first_64_are_named(tmp_path):

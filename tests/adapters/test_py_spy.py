@@ -65,9 +65,15 @@ def test_it_is_asked_without_stopping_the_process_and_with_little_of_our_environ
     assert set(told[3:]) - {"_=/usr/bin/env", "SHLVL=0", "SHLVL=1"} == {f"{name}={value}" for name, value in mine.items()}
 
 
+def test_without_a_path_it_has_the_usual_one(spy, own, monkeypatch) -> None:
+    monkeypatch.delenv("PATH")
+    spy.write_text(f"#!/bin/sh\nprintf '{HEADER}'\nenv | grep ^PATH=\n")
+    assert py_spy.stacks([own], 30.0) == f"{own.name}({own.pid}):\nPATH=/usr/bin:/bin"
+
+
 def test_only_what_follows_its_header_is_shown_whatever_bytes_it_has(spy, own) -> None:
-    spy.write_text(f"#!/bin/sh\nprintf '{HEADER}\\nThread 1\\n    a\\377b\\n\\nThread 2\\n\\n'\n")
-    assert py_spy.stacks([own], 30.0) == f"{own.name}({own.pid}):\nThread 1\n    a\ufffdb\n\nThread 2"
+    spy.write_text(f"#!/bin/sh\nprintf '{HEADER}\\n  Thread 1\\n    a\\377b\\n\\n  Thread 2 \\n\\n'\n")
+    assert py_spy.stacks([own], 30.0) == f"{own.name}({own.pid}):\n  Thread 1\n    a\ufffdb\n\n  Thread 2 "
 
 
 def test_at_most_eight_pythons_are_asked_and_each_may_say_so_much(spy, own) -> None:
