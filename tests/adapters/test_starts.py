@@ -65,9 +65,9 @@ raise SystemExit(10 + begins)
 """
 
 
-def waiting(environ):
+def waiting(environ, before=""):
     """A start in a process of its own: 11 when it begins, 10 when it is to end."""
-    return subprocess.Popen([sys.executable, "-c", WAIT], cwd=ROOT, env=os.environ | environ)
+    return subprocess.Popen([sys.executable, "-c", before + WAIT], cwd=ROOT, env=os.environ | environ)
 
 
 def said(sock):
@@ -189,6 +189,13 @@ def test_the_fourth_start_is_an_alert_once(service):
     text = r'[0-9T:+-]{25} DAEMON ends again and again starts=4 within=0:0(\d):(\d\d) why="journalctl -u extralife"'
     within = re.fullmatch(text, lines[0])
     assert 90 <= 60 * int(within[1]) + int(within[2]) <= 120, lines[0]
+
+
+def test_a_target_that_never_answers_delays_no_start(service):
+    environ, _ = service
+    began(environ, 90.0, 60.0, 30.0)
+    hangs = "import time; from supervisor.adapters.process import starts; starts._TELL_S = 0.1\n"
+    assert waiting(environ, f"{hangs}starts._tell = lambda *_: time.sleep(3600)\n").wait(60) == 11
 
 
 def test_no_line_is_written_below_a_mount_that_is_missing(tmp_path):
