@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from descriptors_kit import open_below
+
 from supervisor.adapters import procfs
 from supervisor.adapters.host.clock import SystemClock
 from supervisor.adapters.process.controls import Controls
@@ -13,10 +15,6 @@ from supervisor.model.settings import Paths
 from workers.contract import UNKNOWN, Control, ControlReader, LeaveBy, read_leave_by
 
 TOKEN, OTHER = "ab" * 16, "cd" * 16
-
-
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def test_seconds_become_the_units_of_the_record(tmp_path):
@@ -52,7 +50,6 @@ def test_only_attempts_that_were_begun_have_a_record_and_it_ends_with_them(tmp_p
 
 def test_a_record_that_is_gone_is_named_and_written_anew(tmp_path):
     paths = Paths(str(tmp_path / "state"), str(tmp_path / "run"))
-    before = open_files()
     controls = Controls(paths, SystemClock(0.0))
     for token, program, attempt in ((TOKEN, "Pong", 3), (OTHER, "Breakout", 5)):
         controls.begin(token, attempt)
@@ -64,7 +61,7 @@ def test_a_record_that_is_gone_is_named_and_written_anew(tmp_path):
     assert controls.missing() == "the control record of Pong is gone"
     for _ in range(2):
         controls.restore()
-        assert open_files() == before + 2, "one for each record"
+        assert open_below(tmp_path) == ["run/beats/Breakout.5.control", "run/beats/Pong.3.control"]
     assert controls.missing() == ""
     assert ControlReader(paths.control("Pong", 3), TOKEN).read() == Control(TOKEN, 3_000, 0, 0, UNKNOWN)
     assert kept.stat().st_mtime_ns == 1, "what is in place stays"
@@ -75,7 +72,7 @@ def test_a_record_that_is_gone_is_named_and_written_anew(tmp_path):
     assert controls.missing() == "the control record of Pong is gone"
     assert Path(paths.control("Pong", 3)).parent.stat().st_mode & 0o777 == 0o700
     controls.end("Pong", TOKEN)
-    assert (controls.missing(), open_files()) == ("", before)
+    assert (controls.missing(), open_below(tmp_path)) == ("", [])
 
 
 def test_each_worker_has_its_own_record(tmp_path):

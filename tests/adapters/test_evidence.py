@@ -275,8 +275,8 @@ def test_what_slows_a_process_from_outside_is_told(tmp_path):
     files = {
         "proc/loadavg": "9.10 8.00 7.00 3/400 1234\n",
         "proc/pressure/cpu": "some avg10=55.00 avg60=40.00 avg300=1.00 total=5\nfull avg10=0.00 avg60=0.00\n",
-        "proc/pressure/memory": "some avg10=1.00\n",
-        "proc/pressure/io": "some avg10=2.00 avg60=3.00\n",
+        "proc/pressure/memory": "some avg10=1.00 avg60=2.00 avg300=0.00 total=5\n",
+        "proc/pressure/io": "some avg10=2.00 avg60=3.00",
         "proc/7/cgroup": "3:cpuset:/z\n2:cpu,cpuacct:/x\n1:memory:/y\nodd\n0::/ser:vice\n",
         "sys/fs/cgroup/ser:vice/cpu.stat": "usage_usec 5\nnr_throttled 12\nthrottled_usec 900\n",
         "sys/fs/cgroup/cpu/x/cpu.stat": "nr_throttled 3\nthrottled_time 8\n",
@@ -289,8 +289,10 @@ def test_what_slows_a_process_from_outside_is_told(tmp_path):
     told = evidence.host_pressure(7, str(tmp_path))
     assert told == (
         f"load 9.10 8.00 7.00 on {os.cpu_count()} CPUs, cpu pressure avg10=55.00 avg60=40.00, "
-        "io pressure avg10=2.00 avg60=3.00, nr_throttled 3, throttled_time 8, nr_throttled 12, throttled_usec 900"
+        "memory pressure avg10=1.00 avg60=2.00, io pressure avg10=2.00 avg60=3.00, nr_throttled 3, throttled_time 8, nr_throttled 12, throttled_usec 900"
     )
+    (tmp_path / "proc/pressure/io").write_text("some avg10=2.00\n")
+    assert evidence.host_pressure(8, str(tmp_path)) == told.partition(", io ")[0], "of a process without a cgroup"
     assert evidence.host_pressure(8, str(tmp_path / "none")) == f"load  on {os.cpu_count()} CPUs"
 
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from descriptors_kit import open_files
 
 from supervisor.adapters import procfs
 from supervisor.adapters.host import boot
@@ -65,13 +66,13 @@ def test_a_killed_worker_is_not(attempt: Attempt) -> None:
 def test_a_process_that_may_not_be_looked_at_is_unknown(attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a box whose /proc is mounted with hidepid: the number is taken, and its owner is not shown."""
     monkeypatch.setattr(procfs, "read_stat", lambda _pid: None)
-    open_before = len(os.listdir("/proc/self/fd"))
+    open_before = open_files()
     told = presence.corrected(VIEW, attempt, rebooted=False)
     assert told == {
         **VIEW, "phase": "UNKNOWN", "pid": None, "uptime_s": None, "steps_per_s": None,
         "why": f"pid {attempt.pid} belongs to another user and cannot be checked; ask as root",
     }  # fmt: skip
-    assert len(os.listdir("/proc/self/fd")) == open_before
+    assert open_files() <= open_before
 
 
 def test_another_process_of_the_same_number_is_not_the_worker(attempt: Attempt) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from attempts_kit import eventually
+from descriptors_kit import open_below
 from test_probes import TOKEN, Scene
 from test_trees_exactly import process, table
 
@@ -648,11 +649,7 @@ def test_who_never_reported_is_asked_every_five_seconds_unless_it_beats(scene, s
 
 
 def test_no_descriptor_stays_open(scene):
-    def open_files():
-        return len(os.listdir("/proc/self/fd"))
-
     scene.watch()
-    before = open_files()
     scene.write_beat()
     reports_of(scene).write_text('{"kind": "a"}\n')
     for _ in range(3):
@@ -663,4 +660,4 @@ def test_no_descriptor_stays_open(scene):
     reports_of(scene).unlink()
     reports_of(scene).mkdir()
     assert kinds(scene) == []
-    assert open_files() == before
+    assert open_below(scene.root) == []

@@ -72,8 +72,8 @@ def test_without_a_path_it_has_the_usual_one(spy, own, monkeypatch) -> None:
 
 
 def test_only_what_follows_its_header_is_shown_whatever_bytes_it_has(spy, own) -> None:
-    spy.write_text(f"#!/bin/sh\nprintf '{HEADER}\\n  Thread 1\\n    a\\377b\\n\\n  Thread 2 \\n\\n'\n")
-    assert py_spy.stacks([own], 30.0) == f"{own.name}({own.pid}):\n  Thread 1\n    a\ufffdb\n\n  Thread 2 "
+    spy.write_text(f"#!/bin/sh\nprintf '{HEADER}\\n  Thread 1\\n    a\\377b\\n\\n  Thread 2 in X\\n\\n'\n")
+    assert py_spy.stacks([own], 30.0) == f"{own.name}({own.pid}):\n  Thread 1\n    a\ufffdb\n\n  Thread 2 in X"
 
 
 def test_at_most_eight_pythons_are_asked_and_each_may_say_so_much(spy, own) -> None:

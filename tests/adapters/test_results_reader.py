@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from descriptors_kit import open_below
 
 from supervisor.adapters.process import results_reader
 from supervisor.reports.results_view import NewestResult
@@ -29,14 +30,13 @@ def test_the_newest_whole_one_counts(tmp_path: Path) -> None:
     put(tmp_path, "Pong-s4", [row(100, 1), row(100, 2), row(200, 1, 14.0), row(200, 2, 15.2), row(300, 1)])
     (tmp_path / "Qbert").mkdir()
     put(tmp_path, "Alien", [row(50, 1, 3.0), row(50, 2, 4.0)])
-    before = len(os.listdir("/proc/self/fd"))
     other, found = results_reader.survey(tmp_path)
     assert found == NewestResult(
         "Pong-s4", "Pong", "ppo", 84, 4, 200, 2, 14.6, human_normalised("Pong", 14.6), hours_trained=1.5
     )
     assert found.hns == pytest.approx(1.0)
     assert (other.program, other.mean_return) == ("Alien", 3.5)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_below(tmp_path) == []
 
 
 def test_nothing_whole_is_nothing(tmp_path: Path) -> None:
