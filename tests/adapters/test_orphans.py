@@ -24,8 +24,9 @@ def begin(*argv, session=True, **env):
 
 home = Orphans()
 before = begin()
-began = {"orphan": begin(), "attempt": begin(**{contract.ENV_TOKEN: "ab"}), "helper": begin(session=False)}
-began["child"] = begin(**leftovers.mark())
+mark = {"FIRST": "1", contract.ENV_TOKEN: "ab"}
+began = {"orphan": begin(SAYS="a " + contract.ENV_TOKEN + "=ab"), "attempt": begin(**mark), "helper": begin(session=False)}
+began["child"] = begin(FIRST="1", **leftovers.mark())
 from_other = threading.Thread(target=lambda: began.update(thread=begin()))
 from_other.start()
 from_other.join()

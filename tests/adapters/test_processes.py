@@ -251,8 +251,9 @@ def test_an_exit_record_or_a_beat_of_another_attempt_is_not_taken(world):
 STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
 
 
-def test_a_worker_of_another_boot_id_that_still_runs_blocks_nobody(world):
+def test_a_worker_of_another_boot_id_that_still_runs_blocks_nobody(world, monkeypatch):
     """Its start is on no record, so nobody expects it; its lock is held, so nothing could start beside it."""
+    monkeypatch.setattr(processes, "_HOLDER_PATIENCE_S", 600.0)  # it is ended at once
     started = world.run(python(STUBBORN))
     assert eventually(lambda: "up" in world.stdout())
     world.launcher.close()

@@ -309,6 +309,11 @@ def test_who_is_ended_is_named_but_not_the_worker_and_its_shim():
         assert [each.wait(0) for each in (worker, child, shim)] == [-signal.SIGKILL] * 3
 
 
+def test_a_shim_that_is_unknown_has_no_session():
+    """Session 0 is that of the kernel's threads, and of all whose session began outside of a container."""
+    assert processes._members(secrets.token_hex(16), (0, 0)) == []
+
+
 # --- ending -------------------------------------------------------------------------------------------------------------
 
 
@@ -334,6 +339,16 @@ def test_a_shim_that_does_not_answer_is_ended_with_its_cgroup(world, monkeypatch
     assert eventually(lambda: world.groups.asked[-1] == ("end", started.token))
     asked = list(dict.fromkeys(each for each in world.groups.asked if each[0] != "begin"))
     assert asked == [(what, started.token) for what in ("kill", "kill_all", "members", "end")]
+
+
+def test_a_start_that_waits_can_be_ended(world, monkeypatch):
+    monkeypatch.setattr(processes, "_LOCK_WAIT_S", 600.0)
+    world.run(["sleep", "60"])
+    token = world.begin(["sleep", "60"], attempt=2)
+    assert eventually(lambda: [stat.name for stat in procfs.marked(contract.ENV_TOKEN, [token])[token]] != [])
+    assert eventually(lambda: token in world.launcher._live)
+    world.launcher.kill_tree("Pong", token)
+    assert world.inbox.expect(SpawnBroke, token).error == "the shim of Pong ended before the worker ran (signal 15)"
 
 
 def launcher_with(world, **more):
@@ -454,6 +469,17 @@ def test_an_adopted_attempt_is_known_as_its_record_says(world):
     third = world.new_launcher()
     third.adopt("Pong", found)
     assert third.attempt(started.token) == replace(record, stdout_from=0, stderr_from=0)
+
+
+def test_an_adopted_attempt_without_files_is_watched_all_the_same(world):
+    token = world.token()
+    with subprocess.Popen(["sleep", "60"]) as shim:
+        ids = shim.pid, procfs.read_stat(shim.pid).start_ticks
+        world.launcher.adopt("Pong", Survivor(token, Survival.ALIVE, 0, 0, *ids))
+        assert world.launcher.attempt(token) == RunningAttempt(BOOT, "Pong", 0, token, 0, 0, *ids)
+        shim.kill()
+    ended = world.inbox.expect(Ended, token)
+    assert ended == Ended(ended.now_s, "Pong", token, Ending(fate="its shim was killed"))
 
 
 def test_the_fate_of_each_attempt_is_whole(world):

@@ -251,7 +251,8 @@ def _members(token: str, shim: tuple[int, int] | None, more: Callable[[], Iterab
     found |= {stat.pid: stat for stat in map(procfs.read_stat, more()) if stat is not None and stat.alive}
     leader = procfs.read_stat(shim[0]) if shim else None
     # A session's number is not reused while the session has members: a living leader that is not our shim leads a later one.
-    if shim and (leader is None or leader.start_ticks == shim[1]):
+    # 0 is no shim: it is the session of the kernel's threads, and of all whose session began outside of this PID namespace.
+    if shim and shim[0] > 0 and (leader is None or leader.start_ticks == shim[1]):
         found |= {stat.pid: stat for stat in procfs.all_stats().values() if stat.session == shim[0] and stat.alive}
     if found:
         found |= {stat.pid: stat for stat in procfs.descendants(found)}
