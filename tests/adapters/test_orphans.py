@@ -42,6 +42,8 @@ told = lambda ticks: sorted(names.get(pid, str(pid)) for pid in home.since(ticks
 found = {"all": told(0)}
 ticks = procfs.read_stat(began["grandchild"]).start_ticks
 found["since"], found["after"] = told(ticks), told(ticks + 1000)
+scanned, procfs.all_stats = procfs.all_stats, dict
+found["without a scan"], procfs.all_stats = told(0), scanned
 listed, os.listdir = os.listdir, lambda path: listed("/none" if path == "/proc/self/task" else path)
 found["without lists"], os.listdir = told(0), listed
 
@@ -75,6 +77,7 @@ def found() -> dict[str, Any]:
 
 def test_orphans_are_children_in_other_sessions_without_a_mark(found: dict[str, Any]) -> None:
     assert found["all"] == ["before", "grandchild", "orphan", "thread"]
+    assert found["without a scan"] == found["all"], "the kernel lists the children of each thread"
     assert found["without lists"] == found["all"], "a kernel that does not list children"
     assert found["homeless"] == [[], True, []]
 

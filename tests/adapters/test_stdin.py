@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
+import time
 
 import pytest
 from descriptors_kit import open_files
@@ -46,8 +47,10 @@ def test_one_that_does_not_read_is_told_with_what_it_got(held, monkeypatch):
     monkeypatch.setattr(stdin, "_PATIENCE_S", 0.05)
     before = open_files()
     for sent in (65_536, 0):
+        began_s = time.monotonic()
         with pytest.raises(BlockingIOError) as refused:
             stdin.send(*holder, b"x" * 70_000)
+        assert time.monotonic() - began_s > 0.04, "it is given a moment"
         assert str(refused.value) == f"[Errno 11] it is not read: {sent} of 70000 bytes were sent"
     assert open_files() <= before
     assert len(os.read(reading, 100_000)) == 65_536
