@@ -276,6 +276,19 @@ def test_every_field_of_what_was_notified_is_in_the_sample(scene):
     scene.sees(Sample(OTHER))
 
 
+@pytest.mark.parametrize("source", Progress)
+def test_of_what_another_attempt_notified_nothing_is_taken(scene, source):
+    scene.watch(source)
+    scene.edges.expect("Pong", OTHER)
+    scene.say("READY=1\nX_EXTRALIFE_STEPS=12\nSTATUS=at work")
+    quiet = Sample(TOKEN, ready=source is Progress.NONE, source="log" if source is Progress.AUTO else "")
+    scene.sees(quiet)
+    scene.clock.advance(1.0)
+    scene.log("stdout", "x")
+    grows = replace(quiet, progress_at_s=scene.clock.at_s, phase="training", ready=True)
+    scene.sees(grows if source in {Progress.AUTO, Progress.LOG, Progress.FILES} else quiet)
+
+
 # --- logs, files and nothing ------------------------------------------------------------------------------------------------
 
 
@@ -333,9 +346,10 @@ def test_the_best_source_that_reports_is_taken(scene):
     scene.sees(by_word)
     scene.write_beat(token=OTHER)
     scene.sees(by_word)
-    scene.reading = None
     beat = scene.write_beat(env_steps=20)
     by_beat = replace(beat_sample(beat, None, lambda at_ns: at_ns / 1e9, None), source="beat", ckpt_at_s=None)
+    scene.reading = FigureReading(Figures(steps=30, values={"mine": 7.0}), grown_s)
+    by_beat = replace(by_beat, figures={"mine": 7.0, **by_beat.figures})
     scene.sees(by_beat)
     Path(scene.paths.beat("Pong", 1)).unlink()
     scene.sees(by_beat)

@@ -463,10 +463,14 @@ def test_a_shim_that_is_stopped_passes_the_asking_on_all_the_same(world):
 def test_a_worker_under_the_shim_of_an_older_release_is_asked_by_the_daemon(world, monkeypatch, tmp_path):
     older = tmp_path / "shim.py"
     text = shim_code._SOURCE.read_text()
-    older.write_text(text.replace("_signal.SIGTERM, _ASK}", "_signal.SIGTERM}").replace("_signal.SIGUSR2", "_ASK"))
+    for now, then in (("_signal.SIGUSR2, _ASK}", "_signal.SIGUSR2}"), ("_signal.SIGPIPE)", "_signal.SIGPIPE, _ASK)")):
+        assert text.count(now) == 1, "it ignored the signal that asks it now"
+        text = text.replace(now, then)
+    older.write_text(text)
     monkeypatch.setattr(shim_code, "_SOURCE", older)
     started = world.run(["bash", "-c", TO_BE_ASKED])
     assert eventually(lambda: world.stdout() == "up\n")
+    assert procfs.ignores(started.shim_pid, signal.SIGUSR1)
     kill(started.pid, signal.SIGSTOP)
     world.launcher.ask_to_leave("Pong", started.token)
     assert world.inbox.expect(Ended).ending.code == 75

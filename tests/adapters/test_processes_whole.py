@@ -374,6 +374,34 @@ def test_without_a_beat_the_newest_step_of_its_own_output_is_in_an_ending(world)
         assert (ending.steps, ending.shown_steps, len(asked)) == (44, None, 1)
 
 
+TRAINS = """
+import time
+from workers.contract import Client, WorkerPhase
+me = Client()
+me.phase(WorkerPhase.TRAINING, batch_size=512)
+me.committed(40, stall_s=0.0, write_s=0.1)
+me.progress(env_steps=44)
+print("up", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("adopted", [False, True])
+def test_the_end_of_a_killed_shim_has_the_last_beat_of_its_worker(world, adopted):
+    world.run(["echo", "of an earlier one"])
+    world.inbox.expect(Ended)
+    started = world.run([sys.executable, "-c", TRAINS], attempt=2, directory=str(Path(__file__).parents[2]))
+    assert eventually(lambda: world.stdout().endswith("up\n"))
+    if adopted:
+        launcher = world.new_launcher()
+        launcher.adopt("Pong", launcher.survey({"Pong": (2, started.token)})["Pong"])
+    kill(started.shim_pid)
+    ending = world.inbox.expect(Ended, started.token).ending
+    assert 0.0 < BootClock().now_s() - ending.ckpt_at_s < 600.0
+    fate = "its shim was killed" if adopted else "its shim was killed by signal 9"
+    assert replace(ending, ckpt_at_s=None) == Ending(last_lines=("up",), steps=44, ckpt_step=40, batch_size=512, fate=fate)
+
+
 def test_an_end_that_cannot_be_read_is_one_all_the_same(world):
     def last_step(*_args):
         raise RuntimeError("odd")
@@ -506,6 +534,29 @@ def test_the_fate_of_each_attempt_is_whole(world):
     Path(world.paths.shim_record("D")).unlink()
     fate = replace(fate, fate="no exit record was left")
     assert again.survey({"D": (1, vanished.token)})["D"] == Survivor(vanished.token, Survival.VANISHED, ending=fate)
+
+
+def test_an_attempt_that_is_over_is_not_waited_for_although_another_holds_its_lock(world, monkeypatch):
+    monkeypatch.setattr(processes, "_HOLDER_PATIENCE_S", 600.0)
+    first = world.run(["sh", "-c", "exit 7"])
+    world.inbox.expect(Ended)
+    world.run(["sleep", "60"], attempt=2)
+    found = world.new_launcher().survey({"Pong": (1, first.token)})["Pong"]
+    assert (found.survival, found.ending.code) == (Survival.ENDED, 7)
+
+
+def test_odd_bytes_in_a_lock_or_a_fence_are_nobodys(world):
+    run_dir, started = Path(world.paths.run_dir("Qbert")), world.run(["sleep", "60"])
+    processes.make_dir(run_dir)
+    for name in ("lock", "fence"):
+        (run_dir / name).write_bytes(b"\xff\xfe")
+    token = world.token()
+    assert world.launcher.unrecorded_workers(["Qbert"]) == {}
+    assert world.launcher.survey({"Qbert": (1, token)})["Qbert"] == Survivor(token, Survival.NEVER)
+    Path(world.paths.journal).touch()
+    Path(world.paths.run_dir("Pong"), "fence").write_bytes(b"\xff\xfe")
+    with pytest.raises(FileExistsError, match=r"^\[Errno 17\] a run directory with another attempt's fence was put there: "):
+        world.launcher.restore_run_dir("Pong", started.token)
 
 
 def test_an_attempt_that_was_cancelled_has_a_record_that_says_so(world):
