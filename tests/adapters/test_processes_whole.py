@@ -42,6 +42,7 @@ class Groups(cgroups.Cgroups):
         self.first = threading.Event()  # set: the first start goes on
         self.first.set()
         self.error: Exception | None = None
+        self.path = ""  # the cgroup of each attempt
 
     def begin(self, program: str, token: str, attempt_dir: str) -> str:
         self.asked.append(("begin", program, token, attempt_dir))
@@ -49,7 +50,9 @@ class Groups(cgroups.Cgroups):
             self.first.wait(60)
         if self.error is not None:
             raise self.error
-        return ""
+        if self.path:
+            cgroups._note(attempt_dir, cgroups.Confined(self.path, cgroups.Limits(1, 2, 3, 4), counts_oom=True))
+        return self.path
 
     def adopt(self, program: str, token: str, attempt_dir: str) -> None:
         self.asked.append(("adopt", program, token, attempt_dir))
@@ -99,6 +102,20 @@ def test_a_start_is_reported_as_its_shim_recorded_it(world):
     world.inbox.expect(Ended)
     assert world.launcher.attempt(started.token) is None
     assert eventually(lambda: world.groups.asked[-1] == ("end", started.token))
+
+
+def test_what_is_noted_of_a_cgroup_that_a_shim_could_not_enter_is_forgotten(world, tmp_path):
+    for each in ("shim", "tree"):
+        (tmp_path / "cgroup" / each).mkdir(parents=True)
+        (tmp_path / "cgroup" / each / "cgroup.procs").touch()
+    for attempt, path in enumerate((str(tmp_path / "cgroup"), str(tmp_path / "none")), 1):
+        world.groups.path = path
+        started = world.run(["sleep", "60"], attempt=attempt)
+        entered = "" if path.endswith("none") else path
+        assert world.launcher.attempt(started.token).cgroup == entered
+        assert (cgroups.read_note(world.paths.attempt_dir("Pong", attempt, started.token)) is not None) is bool(entered)
+        kill(started.pid)
+        world.inbox.expect(Ended)
 
 
 def test_a_shim_gets_nothing_but_its_mark_and_the_path_of_libraries(world, monkeypatch):
