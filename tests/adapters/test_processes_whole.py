@@ -557,7 +557,7 @@ def test_an_attempt_that_is_over_is_not_waited_for_although_another_holds_its_lo
     monkeypatch.setattr(processes, "_HOLDER_PATIENCE_S", 600.0)
     first = world.run(["sh", "-c", "exit 7"])
     world.inbox.expect(Ended)
-    world.run(["sleep", "60"], attempt=2)
+    world.run(["sleep", "600"], attempt=2)
     found = world.new_launcher().survey({"Pong": (1, first.token)})["Pong"]
     assert (found.survival, found.ending.code) == (Survival.ENDED, 7)
 
