@@ -17,6 +17,7 @@ import test_decide_alerts
 import test_decide_attempts
 import test_decide_backups
 import test_decide_beginning
+import test_decide_box
 import test_decide_clock
 import test_decide_cluster
 import test_decide_early_ends
@@ -27,6 +28,7 @@ import test_decide_hardware
 import test_decide_healing
 import test_decide_health
 import test_decide_health_checks
+import test_decide_journal
 import test_decide_levels
 import test_decide_notices
 import test_decide_offsite
@@ -85,6 +87,7 @@ OTHERS = {  # scenes of other tests of core (with arguments where they take any)
         "the_budget_is_that_of_divergences_and_then_it_is_given_up",
         *(("a_fallen_return_is_told_after_so_many_games_and_what_follows_is_the_programs_choice", each) for each in ACTIONS),
         "a_collapsed_policy_is_told_once_shown_and_over_when_it_tries_again", "new_seeds_have_a_budget_too",
+        "a_checkpoint_beyond_it_forgives_only_when_it_was_well_then",
     ),
     "remedies": (
         test_decide_remedies, "a_divergence_goes_back_to_an_older_checkpoint_with_other_chance",
@@ -95,21 +98,43 @@ OTHERS = {  # scenes of other tests of core (with arguments where they take any)
         "a_crawl_that_lasts_is_started_again_once_in_a_while_and_holds_nothing_against_it",
         "a_crawl_of_all_is_the_boxs_and_no_restart_helps",
         "a_worker_that_beats_on_with_bad_losses_is_ended_and_one_bad_batch_is_forgiven",
+        "a_roll_back_that_a_dead_daemon_only_recorded_is_carried_out_before_the_next_start",
+        "what_has_no_batch_or_takes_no_other_only_waits",
+        (
+            "out_of_memory_lowers_the_batch_of_this_level_until_somebody_changes_something",
+            {"signal": 9, "oom_line": "Killed process 7 (python)"},
+        ),
+        "a_kill_in_a_cgroup_of_its_own_is_held_against_that_worker_whatever_was_counted_elsewhere",
+        ("another_setting_of_the_program_or_of_its_level_forgets_them", "heavy", "own"),
+        (
+            "out_of_memory_lowers_the_batch_of_this_level_until_somebody_changes_something",
+            {"code": 1, "last_lines": ("torch.OutOfMemoryError: CUDA out of memory.",)},
+        ),
+        "without_any_checkpoint_only_chance_is_changed",
     ),
     "foundations": (
         test_decide_foundations, "a_try_that_failed_is_trouble_until_a_later_one_succeeds",
         "what_the_loop_restored_comes_first_and_is_an_alert", "alerts_say_trouble_and_its_end",
         "no_worker_is_started_on_a_state_directory_that_is_not_ours",
+        "what_is_restored_every_day_is_recorded_only_when_it_fails",
+        "what_lies_in_a_directory_that_is_gone_is_not_told_beside_it",
     ),
     "clock": (
         test_decide_clock, "the_times_of_the_boot_are_mended_once_it_is_set",
         "a_clock_that_is_set_while_no_daemon_looks_is_noticed_by_the_next",
+        "without_a_reboot_or_what_its_downtime_takes_only_times_are_mended",
     ),
     "healing": (
         test_decide_healing, "evidence_comes_before_healing", "a_stopped_process_is_continued_first_and_revived",
         "state_d_is_reported_once_and_healed_when_a_signal_can_reach_it", "gaps_are_learned_and_widen_the_limit",
         "failures_and_reboots_shorten_it", "slowness_is_told_once_until_it_is_over",
         "one_of_ours_that_has_never_saved_is_overdue_since_its_training_began",
+        "a_start_that_never_trains", "flapping_between_d_and_s_is_no_flood_of_facts",
+        "a_process_that_stays_stopped_is_examined_and_ended", "what_a_worker_says_cannot_move_the_cursor_of_who_reads_it",
+        "the_ladder_goes_on_over_a_daemons_death",
+        "a_program_that_trains_on_without_saving_is_reported_once_until_it_saves",
+        ("other_classes_are_healed_too", {"live_at_s": 0.0}),
+        "an_adopted_worker_of_which_nothing_is_known_yet_is_not_judged_by_its_age",
     ),
     "attempts": (
         test_decide_attempts, "asked_to_stop_while_it_was_being_started",
@@ -119,6 +144,14 @@ OTHERS = {  # scenes of other tests of core (with arguments where they take any)
         "a_checkpoint_that_kills_three_times_is_set_aside_and_the_one_before_is_tried",
         "a_checkpoint_that_was_never_set_aside_is_so_when_somebody_resumes_from_it",
         "a_damaged_newest_checkpoint_does_not_hide_the_newer_ones_after_it",
+        "a_command_that_is_gone_is_given_up_where_another_one_has_run", "slots_go_by_priority_then_by_waiting",
+        ("exits", {"code": 1, "last_lines": ("RuntimeError: x",)}, "crash", Phase.STARTING),
+        "a_spawn_that_breaks_after_its_program_left_the_config", "reports_count_once_over_looks_ends_and_daemons",
+        "a_kept_slot_is_not_kept_beyond_a_lowered_level", "a_spawn_that_can_never_work_is_given_up_until_something_changes",
+        "the_age_of_a_checkpoint_goes_with_its_step", ("exits", {"code": 77}, "fenced", Phase.STARTING),
+        ("exits", {"code": 75}, "left", Phase.STARTING), ("exits", {"signal": 11}, "crash", Phase.STARTING),
+        "without_a_last_beat_it_was_where_it_was_last_seen", "checkpoint_facts_are_limited_and_never_go_back",
+        "a_command_that_is_gone_although_it_has_run_is_tried_again",
     ),
     "operator": (
         test_decide_operator, "who_waits_for_a_worker_that_the_kernel_holds_is_told_so",
@@ -127,11 +160,22 @@ OTHERS = {  # scenes of other tests of core (with arguments where they take any)
         "a_refused_configuration_is_on_record_until_a_good_one_is_applied",
         "logs_are_cleared_by_those_who_may_block_and_strangers_are_told", "nothing_to_stop_is_answered_too",
         "start_while_it_still_leaves_brings_it_back", "reload_keeps_the_workers",
+        "one_request_for_several_is_answered_once_the_last_is_down", "an_update_touches_only_what_it_changes",
+        ("the_logs_that_are_cleared_are_those_of_the_configuration", {"stdout_log": "NONE", "stderr_log": "NONE"}, ()),
+        ("an_orderly_end_waits_for_all", "SIGTERM"), ("what_ran_keeps_its_slot_over_what_is_not_its_own_doing", "restart"),
+        ("the_three_sections_of_the_load_come_together", "[levels]"),
+        ("what_ran_keeps_its_slot_over_what_is_not_its_own_doing", "reboot"),
+        ("a_removed_program_in_every_phase", Phase.QUEUED),
+        "a_program_that_left_and_came_back_goes_on_counting_its_attempts", "of_many_mistakes_the_first_are_told",
+        ("a_name_that_is_not_there", "stop"), "only_the_named_programs_are_updated",
     ),
     "gate": (
         test_decide_gate, "it_is_gated_once_and_starts_when_the_memory_is_free", "it_may_wait_for_ever_or_be_given_up",
         "a_restart_that_is_due_before_the_first_look_waits_in_the_queue",
         "what_it_held_before_is_what_its_next_start_waits_for", "a_slot_that_is_taken_away_ends_the_wait",
+        "a_gpu_that_does_not_come_back_after_a_reboot_is_waited_for",
+        "a_program_of_another_gpu_and_one_without_a_need_start", "it_waits_on_over_a_restart_of_the_daemon",
+        "a_gpu_that_this_box_never_had_is_refused_and_gives_its_slot_to_the_next",
     ),
     "cluster": (
         test_decide_cluster, "a_job_is_on_record_when_the_queue_shows_it_and_again_when_it_has_a_node",
@@ -142,6 +186,10 @@ OTHERS = {  # scenes of other tests of core (with arguments where they take any)
         "a_cluster_that_does_not_answer_is_told_once_and_changes_nothing_else",
         "a_signal_ends_the_daemon_and_leaves_the_jobs_and_a_request_ends_both",
         "a_pinned_level_stays_and_its_record_shows_the_fault",
+        "a_start_that_failed_leaves_no_job_on_record", "preemptions_and_launches_that_fail_count_against_no_level",
+        "a_job_that_never_began_has_used_nothing", "what_was_saved_at_the_time_limit_is_not_lost",
+        "a_lost_job_without_the_name_of_its_node_blames_none", "gpus_that_are_not_known_are_not_none",
+        "a_level_is_climbed_to_with_its_resources_and_left_when_a_node_fails_under_its_trial",
     ),
     "offsite": (
         test_decide_offsite, "a_failure_is_on_record_and_tried_again_ever_more_rarely",
@@ -151,12 +199,16 @@ OTHERS = {  # scenes of other tests of core (with arguments where they take any)
         "a_fenced_box_that_is_given_another_repository_goes_on_once_that_says_nothing_of_a_take_over",
         "nor_does_another_boxs_repository_keep_it_down", "take_over_brings_the_programs_back",
         "an_orderly_reboot_waits_for_a_last_copy",
+        "another_level_is_a_reason_at_once_and_so_is_the_operator", ("other_ends_do_not_wait", "fenced"),
+        "without_a_reboot_or_a_lease_of_its_own_nothing_waits",
     ),
     "notices": (
         test_decide_notices, "two_minutes_are_used_to_the_last_second",
         "a_risk_is_saved_and_copied_and_training_goes_on", "a_notice_that_is_withdrawn_starts_everybody_again",
         "a_box_that_is_still_there_goes_on_and_the_same_notice_counts_no_more",
         "another_box_that_goes_on_knows_why_the_first_one_ended",
+        "a_script_without_beats_is_told_by_its_file_and_asked_to_leave_in_time",
+        "an_end_without_a_time_is_copied_and_trained_on", "alerts_go_out", "without_a_repository_it_saves_and_leaves",
     ),
     "own_checkpoints": (
         test_decide_own_checkpoints, "a_start_says_with_which_checkpoint_it_begins",
@@ -167,6 +219,14 @@ OTHERS = {  # scenes of other tests of core (with arguments where they take any)
         "a_divergence_sets_aside_from_that_step_on_before_the_next_start",
         "a_newer_one_is_put_on_record_every_ten_minutes_and_at_the_end",
         "a_program_that_stopped_saving_is_unsaved_until_the_next_one",
+        "what_may_be_cut_is_told_to_the_look_before_the_start",
+        ("where_it_goes_on_is_unknown", {}, {"steps": 30}, "counts its steps from below 900, the step of its newest checkpoint"),
+        ("where_it_goes_on_is_unknown", {"step": None}, {}, "the step of checkpoint /w/900.pt is not known: set checkpoint_step"),
+        ("where_it_goes_on_is_unknown", {"sure": False}, {}, "may have begun with a checkpoint that is newer than /w/900.pt"),
+        ("a_script_that_saves_as_it_is_asked_to_leave_has_lost_nothing", 1.0, True, {"code": 0}, (0, False)),
+        "of_one_without_a_time_the_path_says_that_it_is_another", "status_shows_age_size_and_path_alive_and_ended",
+        "the_first_attempt_resumes_from_what_lies_there_and_has_lost_nothing",
+        "without_an_older_whole_one_nothing_is_set_aside_and_health_forgives",
     ),
     "silence": (
         test_decide_silence, "when_it_stops_working_it_is_silent_after_the_limit",
@@ -178,55 +238,101 @@ OTHERS = {  # scenes of other tests of core (with arguments where they take any)
         test_decide_services, "fewer_slots_and_rotation_leave_it_alone",
         ("after_which_ends_it_is_started_again", "never", {"code": 1}, Phase.FATAL),
         "one_that_is_to_run_always_and_leaves_at_once_waits_longer_each_time",
+        "it_comes_back_although_every_slot_is_taken",
+        "a_training_waits_behind_a_service_that_waits_for_the_memory_of_the_same_gpu",
     ),
     "early_ends": (
         test_decide_early_ends, "one_that_had_started_begins_at_zero_again_and_is_restarted_as_any_other",
         "a_stop_and_a_configuration_that_cannot_work_are_no_failed_starts",
         ("failed_starts_are_tried_again_as_often_as_it_says_then_given_up", {"code": 0}, "failed"),
+        "without_start_retries_an_early_end_is_a_death_as_any_other", "it_counts_as_started_once_it_has_lived_for_start_s",
     ),
     "lost": (
         test_lost_facts, "a_stranger_of_a_program_that_is_to_be_down_is_stopped",
         "a_waiting_program_that_was_to_stop_stays_down_though_what_followed_was_lost",
         "an_end_without_its_consequence_leaves_nobody_between_phases",
         "a_program_whose_start_was_asked_for_starts_though_what_followed_was_lost",
+        ("a_stranger_of_a_program_in_any_phase_is_taken_over", Phase.FATAL), "a_stranger_that_is_none_changes_nothing",
     ),
     "figures": (
         test_decide_figures, "an_attempt_that_shows_a_smaller_step_first_has_lost_at_least_the_steps_between",
         "what_is_not_read_is_told_once_for_each_reason", "a_printed_nan_is_a_divergence_after_a_minute",
         ("a_checkpoint_that_it_starts_with_says_the_step_unless_its_own_first_step_is_below", 4, facts.FirstStepShown, 4),
+        ("nobody_waits_for_a_first_step_that_will_not_come", {"unread": "log_regex has matched none"}),
     ),
     "time": (
         test_time_spent, "a_start_is_told_by_its_phases", "what_is_worth_it_is_told_every_ten_minutes",
         "slow_time_is_told_as_such", "a_daemon_that_stood_still_tells_both_sides_of_it",
+        "one_that_died_while_no_daemon_was_there", "the_rate_is_remembered_for_what_the_next_reboot_costs",
+        "of_one_that_is_never_judged_being_there_is_proof_enough", "one_that_was_still_starting",
+        "one_that_was_being_healed",
     ),
     "levels": (
         test_decide_levels, "a_reboot_while_pinned_moves_nothing", "a_pin_on_what_is_vetoed_is_obeyed_and_says_so",
         "a_pin_whose_level_is_gone_ends", "a_pin_survives_a_restart_and_runs_out",
         "a_slot_is_handed_on_after_its_hours", "a_reboot_of_which_little_is_known_counts_half",
+        "nothing_is_earned_while_nobody_looks_or_nothing_trains",
+        "nobody_hands_on_to_the_less_important_and_a_crash_is_no_fresh_start",
+        "what_was_given_up_for_memory_has_another_chance", "a_fixed_level_is_told_by_its_reboots",
+        "a_pin_from_before_the_climb_begins_is_where_the_record_begins",
+        "a_reboot_under_such_scripts_counts_against_no_level", "a_fixed_ladder_is_where_its_start_says_and_can_be_pinned",
+        "a_reboot_right_after_a_step_down_is_held_against_the_level_left",
+        "a_script_that_counts_from_zero_again_does_not_take_back_what_was_made",
+        "an_update_keeps_the_record_of_the_levels_that_stay", "a_reboot_that_somebody_meant_changes_nothing",
+        "a_script_that_takes_of_the_level_is_measured_alone_and_moves_while_the_others_are_left_alone",
     ),
     "beginning": (
         test_decide_beginning, "a_killed_daemon_adopts_every_worker", "never_started_and_not_wanted_any_more",
         "adopted_but_changed_in_the_config", "frequent_reboots_are_named_as_a_pattern",
         "a_program_that_left_the_config_while_the_host_was_down",
+        "what_others_have_saved_is_only_known_as_of_the_sign_of_life", "an_orderly_reboot_is_not_held_against_the_level",
+        "steps_that_are_on_record_as_lost_are_not_lost_again",
+        ("the_end_of_those_that_died_meanwhile_is_known", Survival.ENDED, {}, "lost", True), "a_reboot_with_nothing_known",
+        "why_the_box_went_down_is_on_record", "a_reboot_empties_no_backoff",
+        "lost_work_is_told_again_by_the_worker_that_resumes", "adopted_without_a_known_pid",
+        ("intended_but_never_started", None),
     ),
     "health_checks": (
         test_decide_health_checks, "a_row_of_failures_is_examined_told_and_healed_as_a_hang_is",
         "one_that_answers_again_before_it_is_stopped_is_left_alone",
+        "what_is_not_known_is_not_unhealthy",
     ),
     "alerts": (
         test_decide_alerts, "a_target_that_fails_is_tried_again_and_told_of_once",
         "what_is_too_old_is_dropped_and_the_next_that_arrives_says_so", "the_same_again_is_counted_and_told_as_one",
         "a_damaged_journal_is_told_once_by_the_daemon_that_found_it", "a_level_that_a_reboot_has_cost",
         "the_daily_report_goes_out_once_for_each_of_its_times", "a_target_that_leaves_the_config_is_owed_nothing",
+        "each_target_has_its_own_queue", "a_clock_that_was_years_ahead_does_not_end_the_daily_report", "gpus",
+        "a_journal_that_could_not_be_written", "a_reboot_with_what_it_cost", "a_box_that_is_another_one_is_a_warning",
+        "a_resume_that_finds_nothing_where_there_was_a_checkpoint_is_told", "a_checkpoint_that_is_set_aside", "the_page",
+        "grave_errors_of_a_gpu", "a_pattern_of_reboots_is_in_the_alert", "a_full_disk_of_the_box",
+        "a_daemon_that_had_not_ended_in_order", "a_checkpoint_that_cannot_be_written",
+        "a_daemon_that_was_killed_before_it_arrived_leaves_it_to_the_next",
+        "a_program_that_is_given_up_is_told_in_the_transaction_of_that_fact", "the_breaker",
     ),
     "rollbacks": (
         test_decide_backups, "one_that_waits_after_a_death_waits_for_the_rollback_instead",
         "a_program_that_was_done_trains_again_and_one_that_was_stopped_stays_down",
+        "a_program_that_could_not_be_saved_is_named_and_an_alert",
+        ("another_daemon_goes_on_with_a_rollback_from_where_it_was", "left"), "a_backup_that_fails_says_why",
+        "nothing_is_begun_while_extralife_ends",
     ),
     "gpus": (
         test_decide_hardware, "a_driver_that_hangs_is_told_once_and_so_is_its_return",
         "a_gpu_that_falls_off_the_bus_is_told_and_so_is_its_return", "needs_are_learned_of_steady_training_and_seldom",
         "a_veto_is_a_fact_bounds_the_ladder_and_is_lifted",
+        "each_xid_is_told_and_the_same_again_not_for_ten_minutes",
+        "what_our_own_workers_hold_is_not_in_the_way_and_may_be_unknown",
+        "needs_are_of_their_level_and_end_with_their_program",
+    ),
+    "box": (
+        test_decide_box,
+        "more_is_learnt_of_a_box_and_nothing_is_forgotten", "a_copied_box_begins_its_own_record",
+        "boxes_without_a_name_can_differ_too",
+    ),
+    "journal": (
+        test_decide_journal,
+        "every_turn_is_a_try_so_that_a_disk_with_room_is_noticed",
     ),
 }  # fmt: skip
 STORIES = Path(__file__).parent / "stories"
@@ -242,9 +348,9 @@ class RecordedCore:
         give = core.give
 
         def noted(item):
-            decision = give(item)
+            wakes_before_s, decision = core.wake_at_s, give(item)
             self.samples |= getattr(item, "samples", {})
-            self.lines += lines_of_turn(core, item, decision)
+            self.lines += lines_of_turn(core, item, decision, wakes_before_s)
             return decision
 
         core.give = noted
@@ -272,12 +378,13 @@ class RecordedCore:
         return settled([*self.lines, "", *pages, *lines_of_state(self.core.state)])
 
 
-def lines_of_turn(core, item, decision):
+def lines_of_turn(core, item, decision, wakes_before_s):
     lines = [f"{core.now_s:.1f} s: {type(item).__name__}"]
     for fact in decision.facts:
         kind, *body = encode(fact)
         lines.append(f"  {kind} {' '.join(str(part) for part in body)}")
-    return lines + [f"  -> {shown(command)}" for command in decision.commands]
+    lines += [f"  -> {shown(command)}" for command in decision.commands]
+    return lines + ([f"  wakes: {decision.wake_at_s}"] if decision.wake_at_s != wakes_before_s else [])
 
 
 def lines_of_state(state):
@@ -562,9 +669,9 @@ def test_the_whole_of_what_other_tests_look_at(name, monkeypatch):
 
     def noted(core, item):
         cores.append(core)
-        decision = give(core, item)
-        if decision.facts or decision.commands:
-            lines.extend(lines_of_turn(core, item, decision))
+        wakes_before_s, decision = core.wake_at_s, give(core, item)
+        if decision.facts or decision.commands or decision.wake_at_s != wakes_before_s:
+            lines.extend(lines_of_turn(core, item, decision, wakes_before_s))
         return decision
 
     monkeypatch.setattr(Core, "give", noted)
