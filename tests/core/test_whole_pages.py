@@ -8,16 +8,31 @@ import json
 from dataclasses import dataclass, field, replace
 
 import pytest
+import test_decide_box
+import test_decide_clock
 import test_decide_cluster
+import test_decide_figures
+import test_decide_foundations
+import test_decide_gate
+import test_decide_health
 import test_decide_levels
 import test_decide_notices
 import test_decide_offsite
+import test_decide_own_checkpoints
+import test_decide_services
+import test_decide_silence
+import test_time_spent
 from core_kit import Core, gpu, gpus, settings, spec
 from fakes import FakeSources
 from test_whole_stories import CORES, check, game, settled
 
+from supervisor.model import facts
 from supervisor.model.inputs import Sampled
+from supervisor.model.memory import Memory
 from supervisor.model.recording import FIGURES_OF_ITS_OWN, by_subject, folded
+from supervisor.model.settings import Progress
+from supervisor.model.snapshot import encoded
+from supervisor.model.state import fold_all
 from supervisor.policy.box.gate import MB
 from supervisor.policy.box.readings import Host, InPhase, Spread
 from supervisor.policy.upkeep.cost import CostSettings
@@ -25,11 +40,29 @@ from supervisor.policy.upkeep.resolution import Held, Tier, bucket_of
 from supervisor.reports.pages import PAGES
 from supervisor.reports.recorded import readings
 
-SCENES = {  # of other tests: what the stories have not
+SCENES = {  # of other tests, with arguments where they take any: what the stories have not
+    "box": (test_decide_box, "a_copied_box_begins_its_own_record"),
+    "clock": (test_decide_clock, "the_times_of_the_boot_are_mended_once_it_is_set"),
     "cluster": (test_decide_cluster, "a_node_that_loses_jobs_again_and_again_is_avoided_for_a_while"),
-    "offsite": (test_decide_offsite, "an_orderly_reboot_waits_for_a_last_copy"),
-    "notices": (test_decide_notices, "another_box_that_goes_on_knows_why_the_first_one_ended"),
+    "foundations": (test_decide_foundations, "alerts_say_trouble_and_its_end"),
+    "gate": (test_decide_gate, "it_may_wait_for_ever_or_be_given_up"),
+    "health": (
+        test_decide_health,
+        "a_fallen_return_is_told_after_so_many_games_and_what_follows_is_the_programs_choice",
+        "tell",
+    ),
+    "jobs": (test_decide_cluster, "a_job_is_on_record_when_the_queue_shows_it_and_again_when_it_has_a_node"),
     "levels": (test_decide_levels, "a_reboot_while_pinned_moves_nothing"),
+    "notices": (test_decide_notices, "another_box_that_goes_on_knows_why_the_first_one_ended"),
+    "offsite": (test_decide_offsite, "an_orderly_reboot_waits_for_a_last_copy"),
+    "own_checkpoints": (test_decide_own_checkpoints, "a_torn_one_is_set_aside_after_three_deaths_with_it"),
+    "preemption": (test_decide_notices, "two_minutes_are_used_to_the_last_second"),
+    "preempted_jobs": (test_decide_cluster, "gpu_time_is_booked_on_the_account"),
+    "services": (test_decide_services, "one_that_is_to_run_always_and_leaves_at_once_waits_longer_each_time"),
+    "silence": (test_decide_silence, "a_restart_that_does_not_say_where_it_goes_on_is_put_on_record_once", Progress.AUTO),
+    "slowness": (test_time_spent, "slow_time_is_told_as_such"),
+    "suspended": (test_time_spent, "a_daemon_that_stood_still_tells_both_sides_of_it"),
+    "unread": (test_decide_figures, "what_is_not_read_is_told_once_for_each_reason"),
 }
 PART = {"since": "90s", "until": "20s"}  # a window inside of the story
 QUERIES = {  # what else a page is asked with
@@ -105,22 +138,29 @@ def lines_of(name, page):
             yield f"{name}: {key}: {json.dumps(value)}"
 
 
-def pages_of(core, rows, more):
-    settings = replace(core.settings, cost=CostSettings(usd_per_hour=2.0))
-    memory = replace(core.memory, boot_at_s=core.now_s - 40.0)
-    sources = Recorded(
-        core.state, settings, memory, core.journal, core.now_s, core.wall_offset_s + core.now_s, worst_gap_s=0.25, rows=rows
-    )
-    for name in sorted({*PAGES} - {"facts"}):  # the stories are about facts
+def sources_of(core, rows, **more):
+    known = {"settings": replace(core.settings, cost=CostSettings(usd_per_hour=2.0)), "memory": core.memory} | more
+    return Recorded(
+        **{
+            "state": core.state, "journal": core.journal, "now_s": core.now_s, "wall_s": core.wall_offset_s + core.now_s,
+            "worst_gap_s": 0.25, "rows": rows,
+        }
+        | known
+    )  # fmt: skip
+
+
+def pages_of(core, rows, more, *, but=()):
+    sources = sources_of(core, rows, memory=replace(core.memory, boot_at_s=core.now_s - 40.0))
+    for name in sorted({*PAGES} - {"facts", *but}):  # the stories are about facts
         for query in (FEW.get(name, {}), *([QUERIES[name]] if name in QUERIES else []), *more.get(name, ())):
             yield from lines_of(f"{name} {query}" if query else name, PAGES[name].of(sources, query))
-    dead = Recorded(core.state, None, type(memory)(), core.journal, core.now_s, core.wall_offset_s + core.now_s, alive=False)
+    dead = sources_of(core, {}, settings=None, memory=Memory(), alive=False, worst_gap_s=None)
     for name in ("level", "nodes", "status", "report"):
         yield from lines_of(f"{name} of a dead daemon", PAGES[name].of(dead, {}))
 
 
 def training(core):
-    """Games and a script that report figures, on a GPU; a death that costs steps, a slow spell, an end."""
+    """Games and a script that report figures, on a GPU; a death that costs steps, and an end."""
     core.running("Pong", "Breakout", "script")
     for turn in range(1, 40):
         core.later(5.0)
@@ -159,8 +199,8 @@ STORIES = {
 }
 
 
-@pytest.mark.parametrize("name", [*STORIES, *SCENES])
-def test_every_page_after_a_story(name, monkeypatch):
+def after(name, monkeypatch):
+    """The core at the end of a story, and the rows that were recorded in it."""
     give, rows, cores = Core.give, {}, []
 
     def noted(core, item):
@@ -174,6 +214,27 @@ def test_every_page_after_a_story(name, monkeypatch):
         story, make = STORIES[name]
         story(make())
     else:
-        module, scene = SCENES[name]
-        getattr(module, f"test_{scene}")()
-    check(f"pages/{name}", settled([*pages_of(cores[-1], rows, MORE.get(name, {}))]))
+        module, scene, *args = SCENES[name]
+        getattr(module, f"test_{scene}")(*args)
+    return cores[-1], rows
+
+
+@pytest.mark.parametrize("name", [*STORIES, *SCENES])
+def test_every_page_after_a_story(name, monkeypatch):
+    but = () if name in STORIES else ("backups", "config", "curves", "recorded", "results")
+    check(f"pages/{name}", settled([*pages_of(*after(name, monkeypatch), MORE.get(name, {}), but=but)]))
+
+
+@pytest.mark.parametrize("name", ["starts", "training", "cluster"])
+def test_every_page_of_a_journal_that_begins_with_a_snapshot(name, monkeypatch):
+    """As after years: what came before is known from the snapshot alone."""
+    core, rows = after(name, monkeypatch)
+    older, newer = core.journal[: len(core.journal) // 2], core.journal[len(core.journal) // 2 :]
+    begin = replace(older[-1], fact=facts.Snapshot("state after so many facts", encoded(fold_all(older))))
+    sources = sources_of(core, rows, journal=[begin, *newer])
+    lines = [
+        line
+        for page in ("accounts", "cost", "incidents", "timeline")
+        for line in lines_of(page, PAGES[page].of(sources, {}))
+    ]
+    check(f"pages/{name}_after_a_snapshot", settled(lines))
