@@ -10,9 +10,12 @@ import pytest
 from core_kit import WALL_S, Core, settings
 from fakes import FakeSources
 
+from supervisor.model import facts
 from supervisor.model.backup_record import BackupEnd, BackupRecord, Making, Rollback
+from supervisor.model.facts import Stamped
 from supervisor.model.memory import Memory
 from supervisor.model.recording import Drawn, Row, as_places
+from supervisor.model.state import State
 from supervisor.policy.upkeep.resolution import Held
 from supervisor.reports import pages
 from supervisor.reports.accounts_view import Since
@@ -105,6 +108,31 @@ def test_facts_by_position_program_and_kind(core):
     ]
     assert seqs(program="Pong:*") == seqs(program="Pong") != []
     assert seqs(program="Nobody") == seqs(program="") == []
+
+
+def test_a_fact_is_a_row_with_its_stamp_and_its_own_fields():
+    """Those of several programs are told of each; those of another boot by the clock that was set later."""
+    journal = [
+        Stamped(7, 5.0, WALL_S + 5.0, "boot", facts.Finished("25 of 25 episodes", "Pong")),
+        Stamped(8, 6.0, 6.0, "old", facts.HostRebooted("r", "a", "b", "moved", "", None, None, "", ("Pong", "Qbert"), {})),
+        Stamped(9, 7.0, WALL_S + 7.0, "boot", facts.ClockStepped("moved by hand", -2.0)),
+    ]
+    sources = FakeSources(replace(State(), clock_steps={"old": WALL_S}), journal=journal)
+    finished, rebooted, stepped = PAGES["facts"].of(sources, {})["facts"]
+    assert finished == {
+        "seq": 7, "at_s": 5.0, "wall_s": WALL_S + 5.0, "boot_id": "boot", "kind": "Finished", "program": "Pong",
+        "why": "25 of 25 episodes", "fields": {},
+    }  # fmt: skip
+    assert (rebooted["program"], rebooted["wall_s"], rebooted["fields"]["programs"]) == (
+        None,
+        WALL_S + 6.0,
+        ("Pong", "Qbert"),
+    )
+    assert stepped["fields"] == {"step_s": -2.0}
+    for program, seqs in (("Pong", [7, 8]), ("Qbert", [8]), ("Breakout", [])):
+        assert [row["seq"] for row in PAGES["facts"].of(sources, {"program": program})["facts"]] == seqs
+    assert [row["seq"] for row in PAGES["facts"].of(sources, {"limit": "1"})["facts"]] == [7]
+    assert [row["seq"] for row in PAGES["facts"].of(sources, {"limit": "0"})["facts"]] == []
 
 
 @pytest.mark.parametrize(

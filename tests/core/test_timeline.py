@@ -114,7 +114,9 @@ def test_programs_come_finish_and_go():
     ))  # fmt: skip
     assert states(found) == [(0, 200, "STOPPED"), (200, 400, "DONE")]
     assert states(found, "Qbert") == [(500, 550, "QUEUED"), (550, 600, OFF)]
-    assert [each["kind"] for each in found["marks"]] == ["done", "rollback", "reboot"]
+    assert [(each["kind"], each["what"], each["program"]) for each in found["marks"]] == [
+        ("done", "finished", "Pong"), ("rollback", "rolled back", "Pong"), ("reboot", "reboot of the host, orderly", None),
+    ]  # fmt: skip
     assert [each["name"] for each in page(stamp((0.0, facts.ProgramConfigured("new", "Pong", "d"))))["programs"]] == ["Pong"]
 
 
@@ -167,3 +169,7 @@ def test_what_is_merged():
     assert [(each.from_s, each.to_s, each.fields, each.count) for each in found] == [
         (0, 10, a, 1), (10, 13, a, 2), (20, 21, b, 1), (21, 40, a, 1),
     ]  # fmt: skip
+    (found,) = merged([Span(20, 22, a), Span(22, 24, a), Span(24, 30, b), Span(31, 36, a)], 11.0)
+    assert (found.from_s, found.to_s, found.fields, found.count) == (20, 36, b, 3), "what it did for longest"
+    assert len(merged([Span(0, 5, a), Span(5, 10, b)], 5.0)) == 2, "each is as long as a part"
+    assert len(merged([Span(0, 1, a), Span(6, 7, b)], 5.0)) == 2, "they are a part apart"
