@@ -86,15 +86,15 @@ def test_a_level_is_told_by_its_kept_steps_and_one_that_was_never_seen_is_not_gu
 
 
 def test_how_far_off_the_end_may_be_is_told_after_two_hours_of_a_level():
-    """Light for 1.5 h, heavy for an hour, light for 1.5 h: light's own three hours are six blocks, those of heavy are none."""
-    per_half_hour = [480, 500, 500, 700, 700, 520, 480, 520]
+    """Three stretches of light, with heavy for half an hour between them: light's three hours are six blocks, heavy has none."""
+    per_half_hour = [480, 500, 700, 500, 700, 520, 480, 520]
     story = Story("P").start(0, trains=0).resumed(0, 0)
     steps = 0
     for number, rate in enumerate(per_half_hour, 1):
         steps += 1800 * rate
         story.tallied(1800 * number, 1800 * (number - 1), steps=steps)
-        if number in (3, 5):
-            story.at(1800 * number, facts.LevelChosen("now", "heavy" if number == 3 else "light", 1))
+        if number in (2, 3, 4, 5):
+            story.at(1800 * number, facts.LevelChosen("now", "heavy" if number % 2 == 0 else "light", 1))
     found = view(story, 4 * 3600, pong("P", argv=("--steps", "36000000")), settings=None)
     light, heavy = ({level["name"]: level for level in found["levels"]}[name] for name in ("light", "heavy"))
     spread = spread_of([480, 500, 500, 520, 480, 520])
