@@ -4,6 +4,7 @@ import pytest
 from core_kit import Core, commands, facts, gpu, gpus, of, settings, spec
 
 from supervisor.model.inputs import Asked, EndNoticesRead, Halted, OwnCheckpoint, Verb
+from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import LoadSettings, Progress
 from supervisor.policy.box.readings import Xid
 from supervisor.policy.upkeep.notices import END, EndNotice
@@ -213,3 +214,14 @@ def test_at_its_limit_and_not_before(limit, early_s):
     core, at_s, follows = limit()
     core.now_s = at_s - early_s
     assert bool(follows()) == (early_s == 0.0)
+
+
+@pytest.mark.parametrize(("delay_s", "phase"), [(30.0, Phase.QUEUED), (30.125, Phase.STARTING)])
+def test_a_slot_is_kept_for_a_wait_of_up_to_thirty_seconds(delay_s, phase):
+    rules = RestartSettings(base_delay_s=delay_s)
+    core = Core(settings("Pong", spec("Qbert", priority=200), slots=1, restart=rules)).running("Pong")
+    core.ended("Pong", signal=9)
+    core.spawned("Pong")
+    core.later(1.0).ended("Pong", signal=9)
+    assert core.told(facts.BackedOff, "Pong")[-1].delay_s == delay_s
+    assert core.phase("Qbert") is phase
