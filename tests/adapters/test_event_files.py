@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-import tensorboardX.record_writer  # a worker's thread imports it, and its first import takes seconds  # noqa: F401
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.proto.summary_pb2 import Summary
+from tensorboardX.record_writer import RecordWriter  # also for a worker's thread: its first import takes seconds
 
 from supervisor.adapters.recorder.events import read
 from supervisor.model.recording import Drawn, tag_of
@@ -106,19 +109,81 @@ def test_strangers_files_are_not_read(run_dir: Path, tmp_path: Path) -> None:
     assert points(run_dir) == [], "beyond the bound the oldest are not read"
 
 
-def test_numbers_that_are_not_finite_are_not_known(tmp_path: Path) -> None:
-    from tensorboardX.proto.event_pb2 import Event
-    from tensorboardX.proto.summary_pb2 import Summary
-    from tensorboardX.record_writer import RecordWriter
-
-    (tmp_path / "tensorboard").mkdir()
-    writer = RecordWriter(str(tmp_path / "tensorboard/events.out.tfevents.0000000001.extralife"))
-    for wall_s, value in ((1.8e9, float("nan")), (float("inf"), 1.0), (1.8e9, float("inf")), (1.8e9, 3.0)):
-        told = Summary(value=[Summary.Value(tag="learn/loss", simple_value=value)])
-        writer.write(Event(wall_time=wall_s, step=2**40, summary=told).SerializeToString())
-    writer.write(Event(wall_time=1.8e9, step=7).SerializeToString())
+def write(run_dir: Path, number: int, *events: Any) -> Path:
+    """An event file as a worker's library writes it, with these `Event`s and nothing else."""
+    path = run_dir / "tensorboard" / f"events.out.tfevents.{number:010d}.extralife"
+    path.parent.mkdir(exist_ok=True)
+    writer = RecordWriter(str(path))
+    for event in events:
+        writer.write(event.SerializeToString())
     writer.close()
-    assert [(each.step, each.values) for each in points(tmp_path)] == [(2**40, {}), (2**40, {}), (2**40, {"loss": 3.0})]
+    return path
+
+
+def point(wall_s: float, step: int, value: float = 0.5, tag: str = "learn/loss") -> Any:
+    return Event(wall_time=wall_s, step=step, summary=Summary(value=[Summary.Value(tag=tag, simple_value=value)]))
+
+
+def begins(wall_s: float, step: int) -> Any:
+    return Event(wall_time=wall_s, step=step, session_log=SessionLog(status=SessionLog.START))
+
+
+def test_numbers_that_are_not_finite_are_not_known(tmp_path: Path) -> None:
+    told = [(1.8e9, float("nan")), (float("inf"), 1.0), (1.8e9, float("inf")), (1.8e9, 3.0)]
+    write(tmp_path, 1, *(point(wall_s, 2**40, value) for wall_s, value in told), Event(wall_time=1.8e9, step=7))
+    assert points(tmp_path) == [
+        Drawn(0, None, 1.8e9, 2**40, {}), Drawn(0, None, 1.8e9, 2**40, {}), Drawn(0, None, 1.8e9, 2**40, {"loss": 3.0}),
+    ]  # fmt: skip
+
+
+def test_starts_are_counted_over_all_files_and_points_before_the_first_are_of_none(tmp_path: Path) -> None:
+    write(tmp_path, 2, point(1.8e9 + 30.0, 8), begins(1.8e9 + 40.0, 1), point(1.8e9 + 50.0, 1))
+    write(tmp_path, 1, point(1.8e9, 5), begins(1.8e9 + 10.0, 7), point(1.8e9 + 20.0, 7))
+    assert points(tmp_path) == [
+        Drawn(0, None, 1.8e9, 5, {"loss": 0.5}), Drawn(1, 6, 1.8e9 + 20.0, 7, {"loss": 0.5}),
+        Drawn(1, 6, 1.8e9 + 30.0, 8, {"loss": 0.5}), Drawn(2, 0, 1.8e9 + 50.0, 1, {"loss": 0.5}),
+    ]  # fmt: skip
+
+
+def test_a_name_that_is_a_part_of_another_one_is_not_mistaken_for_it(tmp_path: Path) -> None:
+    write(tmp_path, 1, point(1.8e9, 5, 0.25, "learn/loss2"), point(1.8e9, 6, 0.125, "my/learn/loss"))
+    assert [each.values for each in points(tmp_path)] == [{}, {}]
+
+
+@pytest.mark.parametrize(("mtime_s", "found"), [(1.8e9, [5]), (1.8e9 - 0.5, [])])
+def test_a_file_counts_if_its_last_change_is_within_the_time_asked_for(
+    tmp_path: Path, mtime_s: float, found: list[int]
+) -> None:
+    os.utime(write(tmp_path, 1, point(1.8e9, 5)), (mtime_s, mtime_s))
+    assert [each.step for each in read(tmp_path, NAMES, 1.8e9, 1e12)] == found
+
+
+@pytest.mark.parametrize(("size", "found"), [(8 << 20, [5]), ((8 << 20) + 1, [])])
+def test_a_file_larger_than_a_worker_writes_is_not_read(tmp_path: Path, size: int, found: list[int]) -> None:
+    os.truncate(write(tmp_path, 1, point(1.8e9, 5)), size)
+    assert [each.step for each in points(tmp_path)] == found
+
+
+@pytest.mark.parametrize(("more", "found"), [(0, [5, 6]), (1, [6])])
+def test_the_newest_files_up_to_64_mib_are_read(tmp_path: Path, more: int, found: list[int]) -> None:
+    first, last = write(tmp_path, 1, point(1.8e9, 5)), write(tmp_path, 9, point(1.8e9, 6))
+    between = write(tmp_path, 2, point(1.8e9, 7))
+    os.truncate(between, (64 << 20) - first.stat().st_size - last.stat().st_size + more)
+    assert [each.step for each in points(tmp_path)] == found
+
+
+def test_a_record_larger_than_a_worker_writes_ends_its_file(tmp_path: Path) -> None:
+    long = "learn/" + "x" * (1 << 20)
+    write(tmp_path, 1, point(1.8e9, 5), point(1.8e9, 6, tag=long), point(1.8e9, 7))
+    assert [each.step for each in points(tmp_path)] == [5]
+
+
+def test_a_file_that_has_grown_is_read_again_and_one_that_has_not_is_not(tmp_path: Path) -> None:
+    write(tmp_path, 1, point(1.8e9, 5))
+    assert [each.step for each in points(tmp_path)] == [5]
+    write(tmp_path, 1, point(1.8e9, 5), point(1.8e9, 6))
+    assert [each.step for each in points(tmp_path)] == [5, 6]
+    assert [each.values for each in points(tmp_path, ("grad_norm",))] == [{}, {}], "other names of the same file"
 
 
 def test_a_worker_draws_each_series_under_the_name_that_is_looked_up() -> None:

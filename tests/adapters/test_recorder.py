@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from math import inf
 from pathlib import Path
@@ -98,7 +99,7 @@ def test_figures_of_other_names_come_back_by_name_at_every_resolution(path: Path
 
 def test_nothing_recorded_is_no_error(tmp_path: Path) -> None:
     assert rows(tmp_path / "none.sqlite") == []
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match=r"none\.sqlite: nothing was recorded$"):
         RecordingReader(tmp_path / "none.sqlite")
 
 
@@ -312,6 +313,7 @@ def test_each_moment_is_synced(path: Path, recording: Recording) -> None:
     with sqlite3.connect(path) as db:
         assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert recording._db.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert recording._db.execute("PRAGMA journal_size_limit").fetchone() == (4 << 20,)
 
 
 @pytest.mark.parametrize(
@@ -467,18 +469,16 @@ def test_a_damaged_file_is_set_aside_and_the_next_period_is_recorded(box: Box, m
     with monkeypatch.context() as patch, capture_logs() as logged:
         patch.setattr("supervisor.adapters.recorder.thread.set_aside", refused)
         box.record()
-    (told,) = logged
-    error = "[Errno 30] Read-only file system"
-    assert told == {
-        "event": "recording_not_set_aside", "path": str(box.path), "why": told["why"], "error": error, "log_level": "error",
-    }  # fmt: skip
+    why, error = f"{box.path}: file is not a database", "[Errno 30] Read-only file system"
+    assert logged == [
+        {"event": "recording_not_set_aside", "path": str(box.path), "why": why, "error": error, "log_level": "error"}
+    ]  # fmt: skip
     with capture_logs() as logged:
         box.record(2)
     kept_as = str(box.path.with_name("recording.sqlite.old"))
     assert logged == [
-        {"event": "recording_set_aside", "why": told["why"], "kept_as": kept_as, "log_level": "warning"}
+        {"event": "recording_set_aside", "why": why, "kept_as": kept_as, "log_level": "warning"}
     ]  # fmt: skip
-    assert told["why"]
     assert box.count == 1
     assert box.path.with_name("recording.sqlite.old").read_bytes() == b"junk" * 5000
 
@@ -500,12 +500,69 @@ def test_what_cannot_be_written_is_told_once_and_tried_again(box: Box) -> None:
     box.path.mkdir()
     with capture_logs() as logs:
         box.record(3)
-    (told,) = logs
-    assert (told["event"], told["path"], told["log_level"]) == ("nothing_recorded", str(box.path), "error")
-    assert told["error"]
+    error = f"{box.path}: unable to open database file"
+    assert logs == [{"event": "nothing_recorded", "path": str(box.path), "error": error, "log_level": "error"}]
     box.path.rmdir()
     box.record(2)
     assert box.count == 2
+
+
+def test_trouble_is_over_when_ten_minutes_had_none(box: Box) -> None:
+    """On a full disk one write in twenty succeeds: what comes between is the same trouble."""
+    good, told = box.recorder._take, []
+
+    def fails_after(calm_s: float) -> None:
+        box.clock.advance(calm_s - 20.0)
+        box.record()
+        box.recorder._take = lambda: 1 / 0  # type: ignore[assignment, return-value]
+        with capture_logs() as logs:
+            box.record()
+        box.recorder._take = good
+        told.append([each["event"] for each in logs])
+
+    for calm_s in (50.0, 600.0, 600.0, 600.5):
+        fails_after(calm_s)
+    assert told == [["nothing_recorded"], [], [], ["nothing_recorded"]]
+
+
+def test_a_daemon_that_starts_again_goes_on_in_the_same_file(box: Box) -> None:
+    box.record(2)
+    box.recorder._close()
+    again = Box(box.path)
+    again.clock.at_s = box.clock.at_s
+    again.record(2)
+    again.recorder._close()
+    assert again.count == 4
+    anew = Box(box.path)  # its journal has begun again
+    anew.clock.at_s = 0.0
+    with capture_logs() as logs:
+        anew.record(2)
+    anew.recorder._close()
+    assert [each["why"] for each in logs] == [f"{box.path} has rows that are newer than this journal"]
+    assert [each.at_s for each in rows(box.path)] == [20.0]
+
+
+def test_a_file_is_kept_within_the_size_that_is_set(box: Box) -> None:
+    box.most_mb, box.clock.at_s = 1, 20_000.0
+    told = [row(float(at_s), loss=1.0) for at_s in range(20_001)]
+    box.recorder._take = lambda: {"programs": told}
+    box.record()
+    kept = [each.at_s for each in rows(box.path)]
+    assert kept == [float(at_s) for at_s in range(20_001)][-len(kept) :]
+    assert 5_000 < len(kept) < 20_000, "the smallest size that can be set keeps something"
+
+
+def test_it_is_maintained_once_a_minute(box: Box) -> None:
+    def folded() -> int:
+        with contextlib.closing(sqlite3.connect(box.path)) as db:
+            return int(db.execute("SELECT count(*) FROM programs_60").fetchone()[0])
+
+    box.clock.at_s = 1_190.0  # so that its readings are of 1,200, 1,210 ...
+    counts = []
+    for _ in range(14):
+        box.record()
+        counts.append(folded())
+    assert counts == [0] * 6 + [1] * 6 + [2] * 2
 
 
 def test_a_disk_that_is_full_is_told_once_and_nothing_of_what_was_there_is_lost(tmp_path: Path) -> None:
@@ -553,6 +610,22 @@ def test_the_last_readings_are_written_at_the_end(box: Box) -> None:
     box.recorder.stop()
     box.recorder._thread.join(60)  # `stop` itself waits for five seconds, and a busy disk may take longer
     assert box.count == 1
+
+
+def test_a_recorder_that_never_began_can_be_stopped(box: Box) -> None:
+    box.recorder.stop()
+    assert not box.path.exists()
+
+
+def test_its_thread_has_a_name_and_leaves_nothing_open(path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    box = Box(path)
+    box.recorder.start()
+    assert [each.daemon for each in threading.enumerate() if each.name == "recorder"] == [True]
+    box.recorder.stop()
+    box.recorder._thread.join(60)
+    assert box.count == 1
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_host_has_rows_too(path: Path, recording: Recording) -> None:

@@ -1,0 +1,300 @@
+"""The recorder's file from outside: its tables, its side files, its limits, and who may read it in which way."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sqlite3
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from supervisor.adapters.recorder import store
+from supervisor.adapters.recorder.store import NotUsable, Recording, RecordingReader, read
+from supervisor.model.recording import FIGURES_OF_ITS_OWN, GPUS, HOST, PROGRAMS, Row, Track
+from supervisor.policy.box.readings import Spread
+from supervisor.policy.upkeep.resolution import TIERS
+
+TEN_S, MINUTE, *_ = TIERS
+DAY_S = 86_400.0
+WORDS = ("RUNNING", "training", "light")
+
+
+def row(at_s: float, program: str = "Pong", token: str = "a", **values: float | Spread | None) -> Row:
+    return Row(at_s, 1.8e9 + at_s, (program, token), WORDS, values)
+
+
+def gpu(at_s: float, **values: float | Spread | None) -> Row:
+    return Row(at_s, 1.8e9 + at_s, ("GPU-0", ""), (None,), values)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "recording.sqlite"
+
+
+@pytest.fixture
+def recording(path: Path) -> Iterator[Recording]:
+    made = Recording(path, now_s=0.0)
+    yield made
+    made.close()
+
+
+def query(path: Path, sql: str) -> list[tuple[object, ...]]:
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        return db.execute(sql).fetchall()
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+# --- its tables ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_file_is_a_recorders_and_gives_freed_pages_back(path: Path, recording: Recording) -> None:
+    found = [
+        query(path, f"PRAGMA {name}")[0][0] for name in ("application_id", "user_version", "auto_vacuum", "journal_mode")
+    ]
+    assert found == [0x584C5243, 2, 2, "wal"], "2: incremental, without which a bound on the file is none"
+
+
+def test_the_tables_of_a_sheet_and_what_makes_them_fast(path: Path, recording: Recording) -> None:
+    """Files of older versions have these very names: another one would hide the whole past."""
+
+    def columns(table: str) -> list[str]:
+        return [str(name) for _, name, *_ in query(path, f"PRAGMA table_info({table})")]
+
+    fixed = ["at_s", "wall_s", "readings", "subject"]
+    series = ["used_bytes", "utilisation", "temperature_c", "power_w"]
+    assert columns("gpus_10") == fixed + series, "a reading is its own least and most"
+    assert columns("gpus_60") == fixed + series + [f"{name}__{end}" for name in series for end in ("least", "most")]
+    assert columns("gpus_subject") == ["id", "gpu", "worker_phase", "reasons"]
+    assert columns("label") == ["id", "text"]
+    tables = {name for (name,) in query(path, "SELECT name FROM sqlite_master WHERE type = 'table'")}
+    times = ("10", "60", "600", "3600", "21600", "86400")
+    sheets = ("programs", "figures", "host", "gpus")
+    assert tables == {"label", *(f"{sheet}_{end}" for sheet in sheets for end in (*times, "subject"))}
+    indices = {name for (name,) in query(path, "SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL")}
+    assert indices == {
+        *(f"{sheet}_subject_by" for sheet in sheets), *(f"{sheet}_{time}_at" for sheet in sheets for time in times),
+        *(f"{sheet}_{time}_of" for sheet in sheets if sheet != "host" for time in times),
+    }, "the host is one subject"  # fmt: skip
+
+
+def test_a_row_lies_in_the_file_as_numbers_of_a_subject(path: Path, recording: Recording) -> None:
+    recording.add({"gpus": [gpu(10.0, power_w=5.0, utilisation=Spread(1.0, 2.0, 6.0))]})
+    assert query(path, "SELECT * FROM gpus_10") == [(10.0, 1.8e9 + 10.0, 1, 1, None, 2.0, None, 5.0)]
+    recording.add({"gpus": [gpu(20.0, power_w=7.0)]})
+    recording.fold(60.0)
+    assert query(path, "SELECT * FROM gpus_60") == [
+        (0.0, 1.8e9 + 20.0, 2, 1, None, 2.0, None, 6.0, None, None, 2.0, 2.0, None, None, 5.0, 7.0)
+    ]
+    found = "SELECT gpu.text, phase.text, s.reasons FROM gpus_subject s, label gpu, label phase WHERE gpu.id = s.gpu AND phase.id = s.worker_phase"
+    assert query(path, found) == [("GPU-0", "", None)]
+
+
+def test_rows_of_any_tier_come_back_whole(path: Path, recording: Recording) -> None:
+    told = [gpu(60.0, used_bytes=Spread(1.0, 2.0, 3.0), power_w=None)._replace(readings=5), gpu(120.0, power_w=4.0)]
+    store.fill(recording, GPUS, MINUTE, iter(told))
+    assert list(read(path, GPUS, MINUTE, 0.0, 1e9, ())) == [
+        told[0]._replace(values={"used_bytes": Spread(1.0, 2.0, 3.0), "utilisation": None, "temperature_c": None, "power_w": None}),
+        told[1]._replace(
+            values={"used_bytes": None, "utilisation": None, "temperature_c": None, "power_w": Spread(4.0, 4.0, 4.0)}
+        ),
+    ]  # fmt: skip
+    track = Track(
+        [60.0, 120.0], [1.8e9 + 60.0, 1.8e9 + 120.0], [("GPU-0", "")] * 2, [(None,)] * 2,
+        {"used_bytes": [2.0, None], "utilisation": [None] * 2, "temperature_c": [None] * 2, "power_w": [None, 4.0]},
+        {
+            "used_bytes": ([1.0, None], [3.0, None]), "utilisation": ([None] * 2, [None] * 2),
+            "temperature_c": ([None] * 2, [None] * 2), "power_w": ([None, 4.0], [None, 4.0]),
+        },
+    )  # fmt: skip
+    assert store.tracks(path, GPUS, MINUTE, 0.0, 1e9, ()) == {("GPU-0", ""): track}
+
+
+def test_one_subject_of_many_rows_is_stored_once(path: Path, recording: Recording) -> None:
+    recording.add({"programs": [row(10.0 * number) for number in range(600)]})
+    recording.add({"programs": [row(10.0 * number, token="b") for number in range(600, 1200)]})
+    recording.close()
+    again = Recording(path, now_s=12_000.0)
+    again.add({"programs": [row(12_000.0, token="b")]})
+    again.close()
+    assert query(path, "SELECT count(*) FROM programs_subject") == [(2,)]
+    assert query(path, "SELECT text FROM label ORDER BY id") == [("Pong",), ("a",), *((word,) for word in WORDS), ("b",)]
+    found = list(read(path, PROGRAMS, TEN_S, 0.0, 1e9, ()))
+    assert [each.keys for each in found] == [("Pong", "a")] * 600 + [("Pong", "b")] * 601
+    assert {each.words for each in found} == {WORDS}
+
+
+def test_a_subject_that_is_deleted_while_somebody_reads_is_a_question_mark(path: Path, recording: Recording) -> None:
+    recording.add({"programs": [row(10.0)], "gpus": [gpu(10.0)], "figures": [Row(10.0, 0.0, ("Pong", "kl", "a"), (), {})]})
+    recording.close()
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db, RecordingReader(path) as reader:
+        for sheet in ("programs", "gpus", "figures"):
+            db.execute(f"DELETE FROM {sheet}_subject")
+        found = [(each.keys, each.words) for sheet in (PROGRAMS, GPUS, FIGURES_OF_ITS_OWN)
+                 for each in reader.rows(sheet, TEN_S, 0.0, 99.0)]  # fmt: skip
+    assert found == [(("?", "?"), ("?", "?", "?")), (("?", "?"), ("?",)), (("?", "?", "?"), ())]
+
+
+# --- its limits ----------------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_kept_to_the_very_second_of_their_span(path: Path, recording: Recording) -> None:
+    recording.add({"programs": [row(100.0), row(110.0)]})
+    recording.forget(TEN_S.keep_s + 100.0, 1 << 30)
+    assert query(path, "SELECT at_s FROM programs_10") == [(100.0,), (110.0,)]
+    recording.forget(TEN_S.keep_s + 100.1, 1 << 30)
+    assert query(path, "SELECT at_s FROM programs_10") == [(110.0,)]
+
+
+def test_subjects_are_looked_through_at_the_first_time_and_then_once_a_day(path: Path, recording: Recording) -> None:
+    def tokens() -> list[object]:
+        return [text for (text,) in query(path, "SELECT text FROM label WHERE text LIKE 't_' ORDER BY text")]
+
+    def forget(at_s: float, number: int) -> None:
+        """Forget at this time, with a subject that has lost its only row just before."""
+        recording.add({"programs": [row(at_s, token=f"t{number}")]})
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+            db.execute("DELETE FROM programs_10")
+        recording.forget(at_s, 1 << 30)
+
+    forget(5.0, 0)
+    assert tokens() == []
+    forget(5.0 + DAY_S - 1.0, 1)
+    assert tokens() == ["t1"]
+    forget(5.0 + DAY_S, 2)
+    assert tokens() == []
+    forget(5.0 + DAY_S + 60.0, 3)
+    assert tokens() == ["t3"]
+
+
+def test_deleted_rows_make_the_file_smaller(path: Path, recording: Recording) -> None:
+    empty = recording.size_bytes
+    recording.add({"programs": [row(10.0 * number, loss=1.0) for number in range(2_000)]})
+    assert recording.size_bytes > empty + 100_000
+    recording.forget(TEN_S.keep_s + 50_000.0, 1 << 30)
+    assert recording.size_bytes <= empty + 2 * 4096
+    recording.close()
+    assert path.stat().st_size == recording_size(path)
+
+
+def recording_size(path: Path) -> int:
+    """The size of a closed file, as a recorder tells it."""
+    made = Recording(path, now_s=1e6)
+    size = made.size_bytes
+    made.close()
+    return size
+
+
+# --- opening it ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_was_never_finished_is_made_anew(path: Path) -> None:
+    left = path.with_name("recording.sqlite.new")
+    left.write_bytes(b"killed while it was made")
+    Recording(path, now_s=0.0).close()
+    assert os.listdir(path.parent) == ["recording.sqlite"]
+
+
+@pytest.mark.parametrize("sheet", ["programs", "host", "figures", "gpus"])
+def test_rows_of_a_minute_ahead_are_this_journals_and_later_ones_of_an_earlier_one(path: Path, sheet: str) -> None:
+    recording = Recording(path, now_s=0.0)
+    keys = {"programs": ("Pong", "a"), "host": (), "figures": ("Pong", "kl", "a"), "gpus": ("GPU-0", "")}[sheet]
+    words = {"programs": WORDS, "host": ("light",), "figures": (), "gpus": (None,)}[sheet]
+    recording.add({sheet: [Row(0.0, 0.0, keys, words, {}), Row(5_000.0, 0.0, keys, words, {})]})
+    recording.close()
+    Recording(path, now_s=4_940.0).close()
+    with pytest.raises(NotUsable, match=re.escape(f"{path} has rows that are newer than this journal") + "$"):
+        Recording(path, now_s=4_939.9)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(b"no database at all, but long enough to be one" * 100, "file is not a database"), (b"", "is not a recorder's file")],
+)
+def test_why_a_file_is_not_usable_and_that_nothing_is_left_open(path: Path, content: bytes, why: str) -> None:
+    path.write_bytes(content)
+    before = open_files()
+    for opened in (lambda: Recording(path, now_s=0.0), lambda: RecordingReader(path)):
+        with pytest.raises(NotUsable) as caught:
+            opened()
+        assert str(caught.value) in (f"{path}: {why}", f"{path} {why}")
+        assert open_files() == before
+
+
+def test_a_damaged_file_says_where(path: Path) -> None:
+    recording = Recording(path, now_s=0.0)
+    recording.add({"programs": [row(10.0 * number, loss=1.0) for number in range(2_000)]})
+    recording.close()
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2 // 4096 * 4096)
+        file.write(b"\xff" * 8192)
+    with pytest.raises(NotUsable, match=f"^{re.escape(str(path))} is damaged: .*in database main"):
+        Recording(path, now_s=30_000.0)
+
+
+def test_a_missing_file_is_said_by_its_name_and_readers_of_it_find_nothing(tmp_path: Path) -> None:
+    none = tmp_path / "none.sqlite"
+    with pytest.raises(FileNotFoundError, match=f"^{re.escape(str(none))}: nothing was recorded$"):
+        RecordingReader(none)
+    assert list(read(none, HOST, TEN_S, 0.0, 1e9, ())) == []
+    assert os.listdir(tmp_path) == [], "nobody who asks makes one"
+
+
+def test_a_file_is_read_whatever_its_directory_is_called(tmp_path: Path) -> None:
+    path = tmp_path / "100% of? #1 & more" / "recording.sqlite"
+    path.parent.mkdir()
+    recording = Recording(path, now_s=0.0)
+    recording.add({"programs": [row(10.0)]})
+    assert [each.at_s for each in read(path, PROGRAMS, TEN_S, 0.0, 99.0, ())] == [10.0]
+    recording.close()
+    assert [each.at_s for each in read(path, PROGRAMS, TEN_S, 0.0, 99.0, ())] == [10.0]
+
+
+def test_it_is_written_and_read_in_other_threads_than_it_was_opened_in(path: Path, recording: Recording) -> None:
+    with ThreadPoolExecutor(1) as other:
+        other.submit(recording.add, {"programs": [row(10.0)]}).result()
+        with RecordingReader(path) as reader:
+            found = other.submit(lambda: list(reader.rows(PROGRAMS, TEN_S, 0.0, 99.0))).result()
+            assert [each.at_s for each in found] == [10.0]
+
+
+def test_readers_close_what_they_opened(path: Path, recording: Recording) -> None:
+    recording.add({"figures": [Row(10.0, 0.0, ("Pong", "kl", "a"), (), {})]})
+    recording.close()  # SQLite shares what it has open of one file
+    before = open_files()
+    with RecordingReader(path) as reader:
+        assert open_files() > before
+        assert reader.names() == {"kl"}
+    assert open_files() == before
+
+
+# --- its side files ------------------------------------------------------------------------------------------------------
+
+
+def test_the_side_files_of_a_removed_one_go_with_it(path: Path) -> None:
+    for end in ("-wal", "-shm", "-other"):
+        path.with_name(f"recording.sqlite{end}").touch()
+    store.remove_leftovers(path)
+    assert os.listdir(path.parent) == ["recording.sqlite-other"]
+    store.remove_leftovers(path)
+
+
+def test_a_file_is_set_aside_with_its_log_in_the_place_of_the_last_one(path: Path) -> None:
+    for name, text in (
+        ("recording.sqlite", "new"), ("recording.sqlite-wal", "its log"), ("recording.sqlite.old", "older"),
+        ("recording.sqlite.old-wal", "older log"),
+    ):  # fmt: skip
+        path.with_name(name).write_text(text)
+    assert store.set_aside(path) == path.with_name("recording.sqlite.old")
+    left = {each.name: each.read_text() for each in path.parent.iterdir()}
+    assert left == {"recording.sqlite.old": "new", "recording.sqlite.old-wal": "its log"}
+    path.with_name("recording.sqlite-shm").write_text("memory")
+    store.set_aside(path)
+    assert path.with_name("recording.sqlite.old-shm").read_text() == "memory"
