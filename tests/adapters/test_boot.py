@@ -4,10 +4,12 @@ import errno
 import os
 import resource
 import signal
+import struct
 import subprocess
 import sys
 import threading
 import time
+import zlib
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 
 from supervisor.adapters.host import boot
 from supervisor.adapters.host.boot import AliveMark, AliveWriter, Boot, BootFiles, examine, read_boot, read_mark
+from supervisor.model.inputs import BootEvidence
 
 HZ = os.sysconf("SC_CLK_TCK")
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,6 +49,8 @@ def test_the_files_can_be_given(tmp_path):
     (tmp_path / "boot_id").write_text("0f1e2d3c-0000-1111-2222-333344445555\n")
     (tmp_path / "pid1_stat").write_text("1 (a (name) ) of) S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 1 2\n")
     files = BootFiles.of({"EXTRALIFE_BOOT_FILES": str(tmp_path)})
+    assert files == BootFiles(tmp_path / "boot_id", tmp_path / "pid1_stat", tmp_path)
+    assert BootFiles.of({"EXTRALIFE_BOOT_FILES": ""}) == BootFiles()
     assert read_boot(files) == Boot("0f1e2d3c000011112222333344445555", 4711)
 
 
@@ -82,6 +87,7 @@ def test_a_reboot_at_the_very_same_tick_of_a_box_that_shows_its_hosts_boot_id_is
     assert told.rebooted
     assert told.evidence == "the time since boot is less than at the last sign of life"
     assert told.down_s == pytest.approx(42.0), "12:00:00 to 2 s after 12:00:40"
+    assert seen(Boot(OLD, 2 * HZ), boot_now_s=999.9).rebooted
     assert seen(Boot(OLD, 2 * HZ), boot_now_s=1_000.0).rebooted is False
 
 
@@ -125,11 +131,50 @@ def test_downtime_is_not_known_from_a_clock_that_is_not_set(before_s, now_s):
     assert seen(Boot(NEW, 0), replace(LAST, wall_s=before_s), wall_now_s=now_s).down_s is None
 
 
-@pytest.mark.parametrize(("step_s", "down_s"), [(0.0, 38.0), (3_600.0, 3_638.0), (-3_600.0, None), (-39.0, 0.0)])
+@pytest.mark.parametrize(
+    ("step_s", "down_s"), [(0.0, 38.0), (3_600.0, 3_638.0), (-3_600.0, None), (-40.0, 0.0), (-40.1, None)]
+)
 def test_downtime_is_not_known_when_the_wall_clock_contradicts_it(step_s, down_s):
     told = seen(Boot(NEW, 0), wall_now_s=1_800_043_243.0 + step_s)
     assert told.rebooted
     assert told.down_s == (None if down_s is None else pytest.approx(down_s))
+
+
+def test_all_that_is_told_of_a_reboot():
+    last = replace(LAST, ckpt_steps={"mine": 650})
+    found = seen(Boot(NEW, 3 * HZ), last, journal=OLD, marker=False, clean=True)
+    evidence = "the boot id changed, pid 1 was started at another time, the marker in the runtime directory is gone"
+    assert found == BootEvidence(
+        NEW, rebooted=True, evidence=evidence, cause="orderly", down_s=43.0, up_s=998.0, steps={"Pong": 700},
+        ckpt_steps={"mine": 650}, last_sign_wall_s=1_800_043_200.0, boot_wall_s=1_800_043_243.0, last_sign_s=5_000.0,
+        mark_at_s=5_000.0,
+    )  # fmt: skip
+    assert seen(Boot(NEW, 3 * HZ), None, journal=OLD, marker=False, clean=True) == BootEvidence(
+        NEW, rebooted=True, evidence="the boot id changed, the marker in the runtime directory is gone", cause="orderly",
+        boot_wall_s=1_800_043_243.0,
+    )  # fmt: skip
+
+
+def test_all_that_is_told_of_the_same_boot():
+    assert seen(Boot(OLD, 2 * HZ), boot_now_s=1_045.0) == BootEvidence(
+        OLD, rebooted=False, evidence="the same boot", boot_wall_s=1_800_042_202.0, steps={"Pong": 700}, last_sign_s=5_000.0,
+        mark_at_s=5_000.0,
+    )  # fmt: skip
+    assert seen(Boot(OLD, 2 * HZ), None, journal=OLD) == BootEvidence(
+        OLD, rebooted=False, evidence="the same boot", boot_wall_s=1_800_043_242.0
+    )
+    assert seen(Boot(OLD, 2 * HZ), None) == BootEvidence(
+        OLD, rebooted=None, evidence="no sign of an earlier life", boot_wall_s=1_800_043_242.0
+    )
+
+
+def test_a_mark_of_another_boot_than_the_journals_is_not_moved_to_its_last_fact():
+    """The journal lost its newest facts: what it says last was before the mark's boot, whatever its time."""
+    told = examine(
+        Boot(NEW, 0), LAST, marker=Path("/"), clean=False, wall_now_s=1_800_043_245.0, boot_now_s=5.0,
+        journal_boot_id="c" * 32, journal_at_s=5_004.0,
+    )  # fmt: skip
+    assert (told.last_sign_s, told.mark_at_s, told.down_s, told.up_s) == (5_000.0, 5_000.0, 40.0, 998.0)
 
 
 def test_a_fact_after_the_mark_is_a_later_sign_of_life():
@@ -138,7 +183,7 @@ def test_a_fact_after_the_mark_is_a_later_sign_of_life():
         journal_at_s=5_004.0,
     )  # fmt: skip
     assert told.down_s == pytest.approx(36.0), "12:00:04 to 12:00:40, as the accounts book it"
-    assert (told.last_sign_s, told.last_sign_wall_s) == (5_004.0, 1_800_043_204.0)
+    assert (told.last_sign_s, told.last_sign_wall_s, told.mark_at_s) == (5_004.0, 1_800_043_204.0, 5_000.0)
     assert told.up_s == pytest.approx(1_002.0)
 
 
@@ -160,7 +205,9 @@ def test_a_journal_that_lost_its_newest_facts_makes_no_reboot():
 
 
 def test_pid_1_cannot_have_started_in_the_future():
-    assert seen(Boot(NEW, 99 * HZ), boot_now_s=5.0).boot_wall_s == pytest.approx(1_800_043_240.0)
+    assert seen(Boot(NEW, 5 * HZ), boot_now_s=5.0).boot_wall_s == 1_800_043_245.0
+    assert seen(Boot(NEW, 5 * HZ + 1), boot_now_s=5.0).boot_wall_s == 1_800_043_240.0
+    assert seen(Boot(NEW, 0), replace(LAST, pid1_ticks=1_001 * HZ)).up_s == 1_000.0, "nor can an earlier one"
 
 
 def test_the_marker_is_left(tmp_path):
@@ -198,6 +245,61 @@ def test_the_newest_of_the_two_slots_counts(tmp_path):
     told.mark = replace(LAST, at_s=99.0)
     told.writer.write()
     assert read_mark(tmp_path / "alive").at_s == 99.0
+
+
+def test_a_slot_to_the_byte():
+    """Older daemons' marks are read by these bytes, and a slot has room for exactly 16,384 of them."""
+    body = (
+        b'{"boot_id": "' + b"a" * 32 + b'", "pid1_ticks": 7, "at_s": 5000.0, "wall_s": 1800043200.0, "boot_s": 1000.0, '
+        b'"level": "light", "steps": {"Pong": 700}, "seq": 0, "ckpt_steps": {}}'
+    )
+    crc = zlib.crc32(struct.pack("<Q", 9) + body)
+    mark = replace(LAST, pid1_ticks=7)
+    assert boot.pack_mark(mark, 9) == b"XLALIVE1" + struct.pack("<QII", 9, crc, len(body)) + body
+    room = 16_384 - 24 - len(body)
+    whole, compressed = (boot.pack_mark(replace(mark, level="light" + "x" * (room + more)), 9) for more in (0, 1))
+    assert (len(whole), whole[:8], compressed[:8]) == (16_384, b"XLALIVE1", b"XLALIVE2")
+    for packed, more in ((whole, 0), (compressed, 1)):
+        assert boot.unpack_mark(packed) == (9, replace(mark, level="light" + "x" * (room + more)))
+        assert boot.unpack_mark(packed + b"what an older mark has left") == boot.unpack_mark(packed)
+    assert boot.unpack_mark(whole[:24]) is boot.unpack_mark(whole[:23]) is boot.unpack_mark(whole[:-1]) is None
+
+
+def test_a_mark_that_would_fill_the_memory_is_none():
+    for size, read in ((1 << 20, True), ((1 << 20) + 1, False)):
+        start = asdict(LAST) | {"level": ""}
+        text = boot.json.dumps(start | {"level": "x" * (size - len(boot.json.dumps(start)))}).encode()
+        assert len(text) == size
+        body = zlib.compress(text)
+        head = struct.pack("<8sQII", b"XLALIVE2", 1, boot._crc(1, body), len(body))
+        assert (boot.unpack_mark(head + body) is not None) == read
+
+
+def test_marks_lie_in_their_slots_in_turn_and_the_numbers_go_on(tmp_path):
+    path = tmp_path / "alive"
+    first = CheckedWriter(path)
+    for at_s in (1.0, 2.0, 3.0):
+        first.mark = replace(LAST, at_s=at_s)
+        first.writer.write()
+    again = CheckedWriter(path)
+    again.mark = replace(LAST, at_s=4.0)
+    again.writer.write()
+    data = path.read_bytes()
+    assert boot.unpack_mark(data[:16_384]) == (4, replace(LAST, at_s=4.0))
+    assert boot.unpack_mark(data[16_384:]) == (3, replace(LAST, at_s=3.0))
+
+
+def test_a_writer_has_a_named_thread_and_leaves_nothing_open(tmp_path):
+    before = len(os.listdir("/proc/self/fd"))
+    told = CheckedWriter(tmp_path / "alive")
+    told.writer.start()
+    assert [each.daemon for each in threading.enumerate() if each.name == "alive"] == [True]
+    told.writer.stop()
+    told.writer._thread.join(60)
+    told.writer.stop()
+    assert read_mark(tmp_path / "alive") == LAST
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert not told.errors
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\0" * 40_000, b"XLALIVE1", os.urandom(40_000)])
@@ -287,14 +389,14 @@ def test_a_disk_that_refuses_is_told_once_and_tried_again(tmp_path):
     path.unlink()
     path.parent.rmdir()
     told.writer.write()
-    assert len(told.errors) == 2, "a new trouble is told again"
+    assert told.errors == [f"cannot write the sign of life {path}: No such file or directory"] * 2, "a new one is told again"
 
 
 def test_a_link_in_the_marks_place_is_not_followed(tmp_path):
     (tmp_path / "alive").symlink_to(tmp_path / "elsewhere")
     told = CheckedWriter(tmp_path / "alive")
     told.writer.write()
-    assert len(told.errors) == 1
+    assert told.errors == [f"cannot write the sign of life {tmp_path}/alive: {os.strerror(errno.ELOOP)}"]
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -342,12 +444,17 @@ def test_a_mark_that_is_too_large_or_not_a_number_is_refused(tmp_path):
     told.writer.write()
     told.mark = replace(LAST, steps={f"program-{n}": n for n in range(20_000)})
     told.writer.write()
-    assert "do not fit into a slot" in told.errors[0]
+    needed = len(boot.pack_mark(told.mark, 2))
+    error = f"cannot write the sign of life {tmp_path}/alive: {needed} bytes do not fit into a slot of 16384"
+    assert told.errors == [error]
     assert read_mark(tmp_path / "alive") == LAST
     told = CheckedWriter(tmp_path / "alive")
     told.mark = replace(LAST, at_s=float("nan"))
     told.writer.write()
-    assert len(told.errors) == 1
+    (error,) = told.errors
+    assert error.startswith(
+        f"cannot write the sign of life {tmp_path}/alive: Out of range float values are not JSON compliant"
+    )
     assert read_mark(tmp_path / "alive") == LAST
 
 

@@ -2,9 +2,11 @@
 
 import hashlib
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
+from tools import MEMORY_DIR
 
 from supervisor.adapters.host import box_identity
 from supervisor.adapters.host.boot import BootFiles
@@ -45,21 +47,41 @@ def test_a_directory_in_place_of_the_system(tmp_path):
     assert found == given(tmp_path, product_uuid="4c4c45440042", cards="aa:cc\naa:bb\n"), "however it is written"
 
 
+def test_each_witness_has_its_own_file_in_that_directory(tmp_path):
+    found = given(
+        tmp_path, machine_id="a1b2\n", hostname="alpha", product_uuid="4C4C4544-0042", cards="aa:bb", gpus="GPU-1 GPU-2",
+        hardware="a board, 2 CPUs\n",
+    )  # fmt: skip
+    assert found == {
+        "product": digest_of("4c4c45440042"), "machine": digest_of("a1b2"), "hostname": "alpha", "cards": digest_of("aa:bb"),
+        "gpus": ",".join(sorted([digest_of("gpu-1"), digest_of("gpu-2")])), "hardware": "a board, 2 CPUs",
+    }  # fmt: skip
+
+
+def test_of_a_file_that_is_no_text_or_too_long_what_can_be_read_counts(tmp_path):
+    (tmp_path / "hostname").write_bytes(b"\xffname")
+    assert given(tmp_path, hardware="x" * 65_537) == {"hostname": "\ufffdname", "hardware": "x" * 65_536}
+
+
 def test_a_uuid_that_thousands_of_boards_share_is_none(tmp_path):
-    for text in ("", "0" * 32, "ffffffff-ffff-ffff-ffff-ffffffffffff", "03000200-0400-0500-0006-000700080009"):
-        assert "product" not in given(tmp_path, product_uuid=text)
+    shared = "03000200-0400-0500-0006-000700080009", "12345678-1234-1234-1234-123456789012"
+    for text in ("", "0" * 32, "ffffffff-ffff-ffff-ffff-ffffffffffff", *shared):
+        assert given(tmp_path, product_uuid=text) == {}
+    assert given(tmp_path, product_uuid="0" * 31 + "1") == {"product": digest_of("0" * 31 + "1")}
 
 
 def test_garbage_raises_nothing(tmp_path):
     (tmp_path / "machine_id").mkdir()
     (tmp_path / "hostname").write_bytes(b"\xff\x00name")
-    assert "machine" not in given(tmp_path)
+    assert given(tmp_path) == {"hostname": "\ufffd\x00name"}
 
 
 @pytest.fixture
 def box(tmp_path, monkeypatch):
     """The system's own places, below a directory; `box(path, text)` writes one of them."""
     monkeypatch.setattr(box_identity, "Path", lambda path: Path(f"{tmp_path}{path}"))
+    assert str(box_identity._PRODUCT) == "/sys/class/dmi/id/product_uuid"
+    monkeypatch.setattr(box_identity, "_PRODUCT", tmp_path / "sys/class/dmi/id/product_uuid")
 
     def place(path: str, text: str) -> Path:
         file = Path(f"{tmp_path}{path}")
@@ -85,13 +107,28 @@ def test_where_a_box_says_which_one_it_is(box):
     for number, text in enumerate(("Model: H200\nGPU UUID: \t GPU-1\n", "GPU UUID: GPU-????\n", "GPU UUID: gpu\n")):
         box(f"/proc/driver/nvidia/gpus/0000:0{number}/information", text)
     box("/proc/cpuinfo", "processor : 0\nmodel name : A CPU: fast\nmodel name : another\n")
-    found = witnesses(THIS_BOX)
+    box("/sys/class/dmi/id/product_uuid", "4C4C4544-0042\n")
     size_gib = round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30)
-    assert found["machine"] == digest_of("abc")
-    assert found["cards"] == ",".join(sorted([digest_of("aa:bb"), digest_of("aa:cc")]))
-    assert found["gpus"] == digest_of("gpu-1")
-    assert found["hardware"] == f"A CPU: fast, {os.cpu_count()} CPUs, {size_gib} GiB"
-    assert found["hostname"] == os.uname().nodename
+    assert witnesses(THIS_BOX) == {
+        "product": digest_of("4c4c45440042"), "machine": digest_of("abc"), "hostname": os.uname().nodename,
+        "cards": ",".join(sorted([digest_of("aa:bb"), digest_of("aa:cc")])), "gpus": digest_of("gpu-1"),
+        "hardware": f"A CPU: fast, {os.cpu_count()} CPUs, {size_gib} GiB",
+    }  # fmt: skip
+
+
+def test_a_machine_id_that_systemd_made_for_this_boot_alone_is_none(tmp_path, monkeypatch):
+    """Such a one lies on /run, mounted over the file on the disk."""
+    with tempfile.TemporaryDirectory(dir=MEMORY_DIR) as memory:
+        if os.stat(memory).st_dev == tmp_path.stat().st_dev:
+            pytest.skip("there is one file system for all here")
+        places = {"/": str(tmp_path), "/run": memory, "/etc/machine-id": f"{memory}/machine-id"}
+        monkeypatch.setattr(box_identity, "Path", lambda path: Path(places.get(path, f"{tmp_path}{path}")))
+        Path(memory, "machine-id").write_text("abc\n")
+        assert "machine" not in witnesses(THIS_BOX)
+        places["/run"] = str(tmp_path)
+        assert witnesses(THIS_BOX)["machine"] == digest_of("abc"), "on a disk of its own"
+        places["/run"] = places["/"] = memory
+        assert witnesses(THIS_BOX)["machine"] == digest_of("abc"), "/run is no file system of its own: a container"
 
 
 def test_a_machine_id_that_is_not_there_yet_is_none(box):
