@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import recorded
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,6 +62,14 @@ def test_another_box_has_not_rebooted():
     assert line.startswith("2026-11-21T05:01:44+00:00 MOVED cause=moved kind=? ")
     assert reboot_line(replace(ALERT, number=0), WALL_S).startswith("2026-11-21T05:01:44+00:00 MOVED cause=unclean kind=? ")
     assert reboot_line(replace(ALERT, number=1), WALL_S).startswith("2026-11-21T05:01:44+00:00 REBOOT n=1 cause=unclean ")
+
+
+def test_a_time_is_told_to_the_second_and_quotes_end_no_field():
+    told = replace(ALERT, reboot=replace(REBOOT, evidence='a "b"', last_words=("c", "d")), pattern="")
+    assert reboot_line(told, WALL_S + 0.75) == (
+        "2026-11-21T05:01:44+00:00 REBOOT n=3 cause=unclean kind=? up=0:18:12 down=0:00:41 level=light "
+        "programs=Breakout,Pong lost=Breakout:1200,Pong:? resuming=Breakout,Pong evidence=\"a 'b'; c\""
+    )
 
 
 def test_a_pattern_stands_at_the_end():
@@ -160,8 +169,30 @@ def test_a_disk_that_refuses_is_a_sentence(tmp_path):
         "reboots are also in extralife's journal: `supervisorctl reboots`"
     )
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
-    assert append(tmp_path / "link", "one").startswith(f"cannot write the alert to {tmp_path / 'link'}: Too many levels of ")
+    assert append(tmp_path / "link", "one") == (
+        f"cannot write the alert to {tmp_path / 'link'}: Too many levels of symbolic links; "
+        "reboots are also in extralife's journal: `supervisorctl reboots`"
+    )
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_line_is_on_the_disk_when_it_is_told_and_a_new_file_in_its_directory(tmp_path):
+    here = tmp_path / "here"
+    here.mkdir()
+    code = "from supervisor.adapters.alerts.reboot_log import append\nfor _ in range(3): append(here / 'a.log', 'x')\n"
+    calls = recorded.run(code, here)
+    assert [(kind, path) for kind, _, path in calls if kind == "S"] == [
+        ("S", str(here / "a.log")), ("S", str(here)), ("S", str(here / "a.log")), ("S", str(here / "a.log")),
+    ]  # fmt: skip
+    assert recorded.complaints(calls, here) == []
+
+
+def test_what_is_no_text_is_written_all_the_same_and_nothing_stays_open(tmp_path):
+    before = len(os.listdir("/proc/self/fd"))
+    assert append(tmp_path / "log", "a \udcff b") is None
+    assert append(tmp_path / "log", "") is None
+    assert (tmp_path / "log").read_text() == "a ? b\n\n"
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_half_a_line_is_told_and_the_next_one_begins_anew(tmp_path):
