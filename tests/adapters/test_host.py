@@ -1,7 +1,11 @@
 """The host's readings from files laid out as the kernel's, and from the real ones; what is not there is unknown."""
 
-import time
+import os
+import threading
 from types import SimpleNamespace
+
+import pytest
+from attempts_kit import eventually
 
 from supervisor.adapters.host import host as host_module
 from supervisor.adapters.host.host import LocalHost
@@ -22,13 +26,15 @@ PRESSURE = "some avg10=1.00 avg60=2.00 avg300=0.00 total=1\nfull avg10=0.00 avg6
 
 
 def test_everything_as_the_kernel_tells_it(tmp_path):
-    lay(tmp_path, proc__meminfo=MEMINFO, proc__pressure__memory=PRESSURE, proc__pressure__io=PRESSURE.replace("7.5", "3.5"))
+    lay(
+        tmp_path, proc__meminfo=MEMINFO, proc__pressure__memory=PRESSURE, proc__pressure__io=PRESSURE.replace("7.5", "3.5"),
+        sys__fs__cgroup__cpu_DOT_max="100000 100000\n",
+    )  # fmt: skip
+    here = os.statvfs(tmp_path)
     found = LocalHost(str(tmp_path), root=tmp_path).look()
-    assert (found.memory_bytes, found.available_bytes) == (1000 * KB, 400 * KB)
-    assert (found.swap_bytes, found.swap_free_bytes) == (50 * KB, 5 * KB)
-    assert (found.memory_full, found.io_full) == (7.5, 3.5)
-    assert found.cores >= 1
-    assert found.disk_free_bytes > 0
+    disk = found.disk_free_bytes
+    assert found == Host(1000 * KB, 400 * KB, 50 * KB, 5 * KB, 7.5, 3.5, 1, disk)
+    assert disk == pytest.approx(here.f_bavail * here.f_frsize, rel=0.2), "other tests write there too"
 
 
 def test_a_containers_own_limit_counts_where_it_is_lower(tmp_path):
@@ -40,7 +46,29 @@ def test_a_containers_own_limit_counts_where_it_is_lower(tmp_path):
     found = LocalHost(str(tmp_path), root=tmp_path).look()
     assert (found.memory_bytes, found.available_bytes) == (500 * KB, 250 * KB)
     lay(tmp_path, sys__fs__cgroup__memory_DOT_max="max\n")
-    assert LocalHost(str(tmp_path), root=tmp_path).look().memory_bytes == 1000 * KB
+    found = LocalHost(str(tmp_path), root=tmp_path).look()
+    assert (found.memory_bytes, found.available_bytes) == (1000 * KB, 400 * KB)
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "stat", "found"),
+    [
+        ("500", "x", "", (1000 * KB, 400 * KB)),
+        (2000 * KB, 300 * KB, "", (1000 * KB, 400 * KB)),  # more than the box has
+        (500 * KB, 50 * KB, "", (500 * KB, 400 * KB)),  # more room than the box has
+        (500 * KB, 600 * KB, "inactive_file 7\n", (500 * KB, 0)),  # over its limit
+        (500 * KB, 500 * KB, "", (500 * KB, 0)),
+        (500 * KB, 499 * KB, "inactive_file x\ninactive_file 7\n", (500 * KB, KB + 7)),
+        (500 * KB, 499 * KB, "inactive_file 7 8\nactive_file 9\n", (500 * KB, KB)),
+    ],
+)
+def test_what_a_containers_limit_leaves(tmp_path, limit, used, stat, found):
+    lay(
+        tmp_path, proc__meminfo=MEMINFO, sys__fs__cgroup__memory_DOT_max=f"{limit}\n",
+        sys__fs__cgroup__memory_DOT_current=f"{used}\n", sys__fs__cgroup__memory_DOT_stat=stat,
+    )  # fmt: skip
+    seen = LocalHost(str(tmp_path), root=tmp_path).look()
+    assert (seen.memory_bytes, seen.available_bytes) == found
 
 
 def test_a_container_whose_host_tells_nothing(tmp_path):
@@ -56,15 +84,17 @@ def test_what_cannot_be_read_is_unknown(tmp_path):
 
 
 def test_its_thread_tells_the_newest_of_this_very_box(tmp_path):
-    host = LocalHost(str(tmp_path))
+    host = LocalHost(str(tmp_path), period_s=0.01)
     assert host.newest() is None
     host.start()
-    deadline = time.monotonic() + 20
-    while host.newest() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    assert [each.daemon for each in threading.enumerate() if each.name == "host"] == [True]
+    assert eventually(lambda: host.newest() is not None)
+    first = host.newest()
+    assert 0 < first.available_bytes <= first.memory_bytes
+    assert eventually(lambda: host.newest() is not first), "it looks again"
     host.stop()
-    assert 0 < host.newest().available_bytes <= host.newest().memory_bytes
+    host._thread.join(60)
+    assert not host._thread.is_alive()
 
 
 def test_old_readings_are_not_readings(tmp_path, monkeypatch):

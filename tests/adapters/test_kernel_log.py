@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import threading
 import time
 from pathlib import Path
@@ -53,6 +55,63 @@ def test_a_kernel_that_killed_nobody_is_not_asked_for_whom(tmp_path: Path, count
     vmstat = tmp_path / "vmstat"
     vmstat.write_text(counted, encoding="utf-8")
     assert oom_kill_of(24007, log_of(tmp_path, record(SAID, 1.0)), str(vmstat)) == found
+
+
+class Log:
+    """/dev/kmsg, whose every read is one whole record: a socket of packets reads alike."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *records: str) -> None:
+        self.ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        for each in records:
+            theirs.send(each.encode("utf-8", "surrogateescape"))
+        self.theirs = theirs
+        monkeypatch.setattr(kernel_log.os, "open", lambda *_: os.dup(self.ours.fileno()))
+
+    def close(self) -> None:
+        self.ours.close()
+        self.theirs.close()
+
+
+def test_the_newest_of_several_records_counts_and_nothing_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    with contextlib.closing(
+        Log(
+            monkeypatch, record("first", 9.0), record(SAID, 5.0), record(f"  {SAID} again \udcff ", 1.0), record("last", 0.0)
+        )
+    ):
+        before = len(os.listdir("/proc/self/fd"))
+        assert oom_kill_of(24007, KMSG, UNCOUNTED) == f"{SAID} again \ufffd"
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (f"6,1,{{now}},-;{SAID}", SAID), (f"6,1,{{now}};{SAID}", SAID), (f"6,{{now}};{SAID}", ""), (f"6,1,x{{now}},-;{SAID}", ""),
+        (f"6,1,{{now}},-,{SAID}", ""), (f"{SAID},1,{{now}},-;other", ""),
+    ],
+)  # fmt: skip
+def test_a_line_that_is_no_record_of_the_kernels_counts_as_the_oldest(tmp_path: Path, text: str, found: str) -> None:
+    now = int(time.monotonic() * 1e6)
+    assert oom_kill_of(24007, log_of(tmp_path, text.format(now=now)), UNCOUNTED) == found
+
+
+@pytest.mark.parametrize(("ago_s", "found"), [(60.0, SAID), (120.5, "")])
+def test_a_line_is_fresh_for_two_minutes(tmp_path: Path, ago_s: float, found: str) -> None:
+    assert oom_kill_of(24007, log_of(tmp_path, record(SAID, ago_s)), UNCOUNTED) == found
+
+
+def test_a_record_that_was_overwritten_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel answers EPIPE for it, and the next read gives the oldest record that is left."""
+    with contextlib.closing(Log(monkeypatch, record(SAID, 1.0))):
+        real, broken = os.read, [BrokenPipeError(), BrokenPipeError()]
+
+        def read(fd: int, size: int) -> bytes:
+            if broken:
+                raise broken.pop()
+            return real(fd, size)
+
+        monkeypatch.setattr(kernel_log.os, "read", read)
+        assert oom_kill_of(24007, KMSG, UNCOUNTED) == SAID
 
 
 def test_no_log_no_word(tmp_path: Path) -> None:

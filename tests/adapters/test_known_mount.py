@@ -1,5 +1,7 @@
 """A state directory whose mount is missing is not begun anew. Real mounts, in a mount namespace of the test's own."""
 
+import errno
+import hashlib
 import os
 import subprocess
 import sys
@@ -50,8 +52,44 @@ def test_a_start_on_a_missing_mount_is_refused_until_it_is_there(tmp_path):
 def test_a_mount_point_that_is_gone_altogether_is_missing_too(tmp_path):
     record = record_of(str(tmp_path / "none" / "state"), tmp_path)
     record.write_text(f'{{"mount_point": "{tmp_path}/none"}}')
-    with pytest.raises(OSError, match="nothing is mounted there"):
+    with pytest.raises(OSError, match=r"^\[Errno 6\] the state directory ") as caught:
         refuse_if_missing(str(tmp_path / "none" / "state"), tmp_path)
+    assert caught.value.errno == errno.ENXIO
+    assert caught.value.strerror == (
+        f"the state directory {tmp_path}/none/state was on the file system mounted at {tmp_path}/none, and nothing is "
+        f"mounted there: mount it; to begin anew without it, remove {record}"
+    )
+
+
+def test_a_record_to_the_letter_is_written_once_and_belongs_to_its_owner(tmp_path, monkeypatch):
+    monkeypatch.setattr("supervisor.adapters.host.known_mount.mount_point", lambda path: f"/mount of {path}")
+    state, cache = tmp_path / "state", tmp_path / "deep" / "cache"
+    state.mkdir()
+    (tmp_path / "link").symlink_to(state)
+    mark = hashlib.blake2b(os.fsencode(os.path.realpath(state)), digest_size=8).hexdigest()
+    record = cache / f"mount-{mark}.json"
+    assert record_of(str(tmp_path / "link"), cache) == record_of(str(state), cache) == record
+    umask = os.umask(0)
+    try:
+        assert remember(str(state), cache) == ""
+    finally:
+        os.umask(umask)
+    assert cache.stat().st_mode & 0o777 == 0o700
+    assert record.read_text() == f'{{"state_dir": "{state}", "mount_point": "/mount of {state}"}}\n'
+    os.utime(record, (1.0, 1.0))
+    assert remember(str(state), cache) == ""
+    assert record.stat().st_mtime == 1.0, "it says the same already"
+    record.write_text("something else")
+    assert remember(str(state), cache) == ""
+    assert record.read_text() == f'{{"state_dir": "{state}", "mount_point": "/mount of {state}"}}\n'
+    assert os.listdir(cache) == [record.name]
+
+
+def test_the_root_directory_is_always_mounted(tmp_path):
+    record_of(str(tmp_path), tmp_path).write_text('{"mount_point": "/"}')
+    assert refuse_if_missing(str(tmp_path), tmp_path) is None
+    remember("/", tmp_path / "none")
+    assert not (tmp_path / "none").exists()
 
 
 def test_the_root_file_system_leaves_no_record(tmp_path, monkeypatch):
@@ -79,7 +117,8 @@ def test_no_cache_says_nothing(tmp_path):
 def test_a_cache_that_cannot_be_written_is_said_and_no_more(tmp_path, monkeypatch):
     monkeypatch.setattr("supervisor.adapters.host.known_mount.mount_point", lambda _: "/data")
     (tmp_path / "cache").write_text("a file")
-    assert "cache" in remember("/data/state", tmp_path / "cache")
+    record = record_of("/data/state", tmp_path / "cache")
+    assert remember("/data/state", tmp_path / "cache") == f"{record}: File exists"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +126,9 @@ def test_a_cache_that_cannot_be_written_is_said_and_no_more(tmp_path, monkeypatc
     [
         ({"CACHE_DIRECTORY": "/var/cache/extralife:/x", "HOME": "/root"}, "/var/cache/extralife"),
         ({"XDG_CACHE_HOME": "/c", "HOME": "/root"}, "/c/extralife"),
+        ({"CACHE_DIRECTORY": "", "XDG_CACHE_HOME": "", "HOME": "/home/me"}, "/home/me/.cache/extralife"),
         ({"HOME": "/home/me"}, "/home/me/.cache/extralife"),
+        ({"HOME": ""}, None),
         ({}, None),
     ],
 )

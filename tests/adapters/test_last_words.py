@@ -9,7 +9,7 @@ import pytest
 
 from supervisor.adapters.host import last_words
 from supervisor.adapters.host.last_words import read
-from supervisor.policy.box.reboot_cause import Journal, Line, judge
+from supervisor.policy.box.reboot_cause import Journal, Line, Traces, judge
 
 OLD, NEW = "a" * 32, "b" * 32
 SINCE_S = 1_800_000_000.0
@@ -29,6 +29,8 @@ class Journalctl:
         program.write_text(
             f"""#!/bin/sh
 echo "$*" >>{directory}/asked
+env >{directory}/environment
+readlink /proc/self/fd/0 >{directory}/input
 case "$*" in
 *grep*) cat {directory}/reason 2>/dev/null ;;
 *lines=1*) cat {directory}/now 2>/dev/null ;;
@@ -140,6 +142,36 @@ def test_what_the_journal_is_asked_to_the_letter(journalctl, look):
     ]
 
 
+def test_the_journal_is_asked_in_an_environment_of_its_own(journalctl, look, monkeypatch):
+    """A pager, another language or a terminal's input would change or stop its answer."""
+    monkeypatch.setenv("SYSTEMD_PAGER", "less")
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    look()
+    lines = (journalctl.directory / "environment").read_text().splitlines()
+    named = dict(line.partition("=")[::2] for line in lines)
+    assert {key: named[key] for key in named if key not in {"PWD", "SHLVL", "OLDPWD", "_"}} == {
+        "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8",
+    }  # fmt: skip
+    assert (journalctl.directory / "input").read_text() == "/dev/null\n"
+
+
+def test_of_much_the_end_is_read_and_bytes_that_are_no_text_are_marked(journalctl, look):
+    line = entry(1.0, "x" * 400, __CURSOR="%05d").encode() + b"\n"
+    size = len(line) + 3
+    many = 1024 * 1024 // size + 10
+    data = b"".join(line.replace(b"%05d", b"%07d" % number).replace(b"xx", b"\xffx", 1) for number in range(many))
+    (journalctl.directory / "then").write_bytes(data)
+    found = look().lines
+    assert len(found) == 1024 * 1024 // size
+    assert {each.text for each in found} == {"\ufffd" + "x" * 399}
+
+
+def test_when_the_time_is_over_nothing_more_is_asked(journalctl, look, monkeypatch):
+    monkeypatch.setattr(last_words, "TIMEOUT_S", 0.0)
+    assert look() == Traces(own_stop=False, journal=Journal.UNKNOWN)
+    assert not (journalctl.directory / "asked").exists()
+
+
 def test_a_container_that_shares_its_hosts_boot_id_is_asked_by_time(journalctl, look):
     journalctl.says("then", entry(1.0, "x"))
     assert look(old=NEW, boot_wall_s=SINCE_S + 50.25).journal is Journal.READ
@@ -171,19 +203,18 @@ def test_one_that_does_not_come_back_is_not_waited_for(journalctl, look, monkeyp
 def test_no_systemd_here(look, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     found = look()
-    assert (found.journal, found.lines, found.dumps, found.went_down, found.watchdog) == (
-        Journal.UNKNOWN,
-        (),
-        (),
-        None,
-        None,
-    )
+    assert found == Traces(own_stop=False, journal=Journal.UNKNOWN)
     assert judge(found).kind == ""
 
 
 def test_the_processor_says_why_it_was_reset(journalctl, look):
     journalctl.says("reason", "x86/amd: Previous system reset reason [0x02000800]: hardware watchdog timer expired")
     assert look().reset_reason == "hardware watchdog timer expired"
+    journalctl.says("reason", f"x86/amd: Previous system reset reason [0x1]:  {'a' * 500}")
+    assert look().reset_reason == "a" * 400
+    journalctl.says("reason", "x86/amd: Previous system reset reason unknown")
+    assert look().reset_reason == ""
+    journalctl.says("reason", "x86/amd: Previous system reset reason [0x02000800]: hardware watchdog timer expired")
     assert judge(look()).kind == "watchdog"
 
 
@@ -211,6 +242,33 @@ def test_dumps_are_bounded(look, place):
     dumps = look().dumps
     assert len(dumps) == 8
     assert {len(dump) for dump in dumps} == {65536}
+    for number in range(20):
+        place(f"sys/fs/pstore/dmesg-efi-{number:02d}", b"%d \xff" % number)
+    assert look().dumps == tuple(f"{number} \ufffd" for number in range(12, 20)), "the newest, by their names"
+
+
+def test_a_dump_counts_from_a_period_before_the_last_sign_of_life(look, place):
+    place("sys/fs/pstore/dmesg-1", b"in time", SINCE_S - 15.0)
+    place("sys/fs/pstore/dmesg-2", b"too old", SINCE_S - 15.1)
+    place("sys/fs/pstore/console-3", b"no dump")
+    assert look().dumps == ("in time",)
+
+
+def test_a_dump_that_the_service_has_copied_is_read_there_and_one_that_cannot_be_read_is_passed_over(look, place, tmp_path):
+    place("run/extralife-last-words/dmesg-2", b"copied")
+    place("sys/fs/pstore/dmesg-2", b"the kernel's own")
+    place("sys/fs/pstore/dmesg-3", b"another")
+    (tmp_path / "root/sys/fs/pstore/dmesg-1").symlink_to("nowhere")
+    assert look().dumps == ("copied", "another")
+
+
+@pytest.mark.parametrize(("others", "dumps"), [(199, ("the last",)), (200, ())])
+def test_a_directory_with_very_many_files_is_not_looked_through_to_its_end(look, place, others, dumps):
+    for number in range(others):
+        place(f"sys/fs/pstore/a{number:03d}", b"")
+    place("sys/fs/pstore/dmesg", b"the last")
+    place("var/lib/systemd/pstore/other", b"")
+    assert look().dumps == dumps
 
 
 def utmp(kind, user, at_s):
@@ -226,6 +284,12 @@ def utmp(kind, user, at_s):
         ([utmp(7, b"shutdown", SINCE_S + 1)], None),
         ([b"torn"], None),
         ([utmp(2, b"reboot", 0)] * 500 + [utmp(1, b"shutdown", SINCE_S + 3)], True),
+        ([utmp(2, b"reboot", 0)] * 500 + [utmp(1, b"shutdown", SINCE_S + 3), b"torn"], True),
+        ([utmp(1, b"shutdown", SINCE_S + 3), b"torn"], True),
+        ([utmp(1, b"shutdown", SINCE_S - 2)], True),
+        ([utmp(1, b"shutdown", SINCE_S - 3)], None),
+        ([utmp(1, b"shutdown", SINCE_S + 3)] + [utmp(2, b"reboot", 0)] * 169, True),
+        ([utmp(1, b"shutdown", SINCE_S + 3)] + [utmp(2, b"reboot", 0)] * 170, None),
     ],
 )
 def test_wtmp(look, place, records, down):
@@ -238,3 +302,10 @@ def test_wtmp(look, place, records, down):
 def test_the_watchdog(look, place, status, reset):
     place("sys/class/watchdog/watchdog0/bootstatus", status)
     assert look().watchdog is reset
+
+
+def test_of_several_watchdogs_one_that_reset_the_box_is_enough(look, place):
+    assert look().watchdog is None
+    for number, status in enumerate((b"?", b"0", b"32", b"0")):
+        place(f"sys/class/watchdog/watchdog{number}/bootstatus", status)
+    assert look().watchdog is True

@@ -56,10 +56,10 @@ def announce(connection, going, to=None):
 class Logind(threading.Thread):
     """Logind's side, as far as it matters. `held` is at its end once the lock that it gave is closed."""
 
-    def __init__(self, address, *, refuses=False):
+    def __init__(self, address, *, refuses=False, answers=True):
         super().__init__(daemon=True)
         self.held, self._given = os.pipe()
-        self._refuses = refuses
+        self._refuses, self._answers = refuses, answers
         self.asked = []  # (what it was asked, who asked)
         self.connection = open_dbus_connection(address, enable_fds=True)
         Proxy(message_bus, self.connection).RequestName(NAME)
@@ -72,6 +72,8 @@ class Logind(threading.Thread):
                 if message.header.message_type is not MessageType.method_call:
                     continue
                 self.asked.append((message.body, message.header.fields[HeaderFields.sender]))
+                if not self._answers:
+                    continue
                 if self._refuses:
                     self.connection.send(new_error(message, f"{NAME}.OperationInProgress"))
                 else:
@@ -149,9 +151,32 @@ def test_where_the_lock_is_refused_the_announcement_is_still_heard(bus):
     with capture_logs() as said, contextlib.closing(Logind(bus[0], refuses=True)) as logind:
         watch = HostWatch(lambda: None, bus[0])
         watch.start()
-        assert eventually(lambda: [each for each in said if each["event"] == "host_shutdown_not_delayed"])
+        assert eventually(lambda: said)
+        assert said == [{"event": "host_shutdown_not_delayed", "why": "()", "log_level": "info"}]
         logind.announces(going=True)
         assert eventually(lambda: watch.announced)
+        watch.stop()
+
+
+def test_logind_that_does_not_answer_is_not_waited_for(bus, monkeypatch):
+    monkeypatch.setattr(module, "_TIMEOUT_S", 3.0)
+    with contextlib.closing(Logind(bus[0], answers=False)) as logind:
+        assert ended("host_shutdown_no_longer_announced", HostWatch(lambda: None, bus[0]).start) == "TimeoutError: "
+        assert len(logind.asked) == 1
+
+
+def test_a_watch_has_a_named_thread_and_leaves_nothing_open(bus):
+    with contextlib.closing(Logind(bus[0])):
+        before = len(os.listdir("/proc/self/fd")) - 1  # logind's copy of the lock goes to the bus
+        watch = HostWatch(lambda: None, bus[0])
+        watch.start()
+        (thread,) = (each for each in threading.enumerate() if each.name == "logind")
+        assert thread.daemon
+        assert eventually(lambda: watch._lock_fd is not None)
+        watch.stop()
+        thread.join(60)
+        assert not thread.is_alive()
+        assert len(os.listdir("/proc/self/fd")) == before
         watch.stop()
 
 
@@ -160,14 +185,21 @@ def ended(event, watch):
     with capture_logs() as said:
         watch()
         assert eventually(lambda: [each for each in said if each["event"] == event]), said
+    assert said[-1] == {"event": event, "why": said[-1]["why"], "log_level": "info"}
     return said[-1]["why"]
 
 
-@pytest.mark.parametrize("path", ["/nowhere/bus", "{tmp}/file"])
-def test_without_a_bus_nothing_is_heard_and_nothing_breaks(tmp_path, path):
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("/nowhere/bus", "FileNotFoundError: [Errno 2] No such file or directory"),
+        ("{tmp}/file", "ConnectionRefusedError: [Errno 111] Connection refused"),
+    ],
+)
+def test_without_a_bus_nothing_is_heard_and_nothing_breaks(tmp_path, path, why):
     (tmp_path / "file").write_text("")
     watch = HostWatch(lambda: None, f"unix:path={path.format(tmp=tmp_path)}")
-    assert "Error" in ended("host_shutdown_not_announced", watch.start)
+    assert ended("host_shutdown_not_announced", watch.start) == why
     watch.release()
     watch.stop()
     assert not watch.announced
@@ -176,7 +208,7 @@ def test_without_a_bus_nothing_is_heard_and_nothing_breaks(tmp_path, path):
 def test_without_jeepney_the_log_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "jeepney", None)
     why = ended("host_shutdown_not_announced", HostWatch(lambda: None).start)
-    assert "pip install 'extralife[logind]'" in why
+    assert why == "the package jeepney is not installed: pip install 'extralife[logind]' into extralife's environment"
 
 
 def test_what_is_no_bus_ends_the_watch_and_nothing_else(tmp_path):

@@ -53,8 +53,12 @@ def test_a_value_of_one_line_is_text_and_another_one_has_its_length():
 
 @pytest.mark.parametrize("name", ["", "message", "_PID", "1A", "A=B", "A\nB", "A" * 65, "Ä"])
 def test_a_field_that_the_journal_would_refuse_is_refused_here(name):
-    with pytest.raises(ValueError, match="no field"):
+    with pytest.raises(ValueError, match=f"^{re.escape(f'no field of systemd{chr(39)}s journal can be called {name!r}')}$"):
         sd_journal.encoded({name: "x"})
+
+
+def test_a_field_of_the_longest_name_and_a_text_that_is_none_are_sent():
+    assert sd_journal.encoded({"A" * 64: "\udcff", "B_9": ""}) == b"A" * 64 + b"=?\nB_9=\n"
 
 
 def test_an_entry_arrives():
@@ -62,6 +66,15 @@ def test_an_entry_arrives():
         sd_journal.send({"MESSAGE": "two\nlines", "PRIORITY": "3"}, journald.path)
         assert journald.entry() == {"MESSAGE": "two\nlines", "PRIORITY": "3"}
         assert journald.sealed == 0
+
+
+def test_nothing_stays_open_however_it_is_sent(tmp_path):
+    with Journald() as journald:
+        before = len(os.listdir("/proc/self/fd"))
+        for text in ("small", "x" * (8 << 20)):
+            sd_journal.send({"MESSAGE": text}, journald.path)
+            assert journald.entry() == {"MESSAGE": text}
+        assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_one_that_is_too_large_for_a_datagram_arrives_too():
@@ -83,6 +96,8 @@ def test_without_a_journal_nothing_is_sent_and_one_that_hears_nothing_is_an_erro
         full = lambda: [sd_journal.send({"MESSAGE": "x"}, journald.path) for _ in range(100_000)]  # noqa: E731
         with pytest.raises(TimeoutError):
             full()
+        with pytest.raises(TimeoutError):  # nor for what is too large for a datagram
+            sd_journal.send({"MESSAGE": "x" * (8 << 20)}, journald.path)
 
 
 @pytest.mark.skipif(
@@ -123,6 +138,14 @@ def test_complaints_have_a_severity_for_each_line(tmp_path):
         said.flush()
         assert said.fileno() == err.fileno()
         assert (tmp_path / "err").read_text() == "<4>supervisord: warning: x tail\n<3>half a line\n<3>another\n"
+        assert said.write("four\n") == 5
+        assert said.write("") == 0
+        print("a warning: in its text", file=said)
+        print("a line: warning: of a part", "and its end", sep="\nx: warning: y\n", file=said)
+        said.flush()
+    assert (tmp_path / "err").read_text().splitlines()[3:] == [
+        "<3>four", "<3>a warning: in its text", "<4>a line: warning: of a part", "<4>x: warning: y", "<3>and its end",
+    ]  # fmt: skip
 
 
 LOGS = """

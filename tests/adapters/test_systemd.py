@@ -1,6 +1,7 @@
 """What the service manager is told, received on a real socket; with systemd-python and without it."""
 
 import builtins
+import contextlib
 import importlib.util
 import os
 import socket
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tools import PATIENCE, needs
@@ -111,6 +113,9 @@ def test_the_watchdog_is_only_fed_when_somebody_wants_it(manager):
         ({"WATCHDOG_USEC": "500000", "WATCHDOG_PID": "7"}, 0.5),
         ({"WATCHDOG_USEC": "500000", "WATCHDOG_PID": "8"}, None),
         ({"WATCHDOG_USEC": "0"}, None),
+        ({"WATCHDOG_USEC": "1"}, 1e-6),
+        ({"WATCHDOG_USEC": "500000", "WATCHDOG_PID": ""}, 0.5),
+        ({"WATCHDOG_PID": "7"}, None),
         ({"WATCHDOG_USEC": "-5"}, None),
         ({"WATCHDOG_USEC": "soon"}, None),
     ],
@@ -175,6 +180,55 @@ def test_without_a_manager_nothing_is_handed_over():
     notifier = Notifier({})
     assert not notifier.has_service_manager
     notifier.store_fd(0, "control")
+    assert Notifier({"NOTIFY_SOCKET": "/nowhere"}).has_service_manager
+    Notifier({"NOTIFY_SOCKET": "/nowhere"}).store_fd(0, "control")
+
+
+def test_a_message_leaves_nothing_open(manager, tmp_path):
+    notifier = Notifier({**manager.environ, "WATCHDOG_USEC": "30000000"})
+    before = len(os.listdir("/proc/self/fd"))
+    for send in (
+        lambda: notifier.status("x"),
+        notifier.watchdog,
+        lambda: notifier.remove_fd("x"),
+        lambda: notifier.busy("x", 1.0),
+    ):
+        send()
+        assert manager.told()
+    with (tmp_path / "kept").open("w") as file:
+        notifier.store_fd(file.fileno(), "control")
+    _, fds, _, _ = socket.recv_fds(manager.sock, 4096, 4)
+    os.close(fds[0])
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_library_that_has_sent_it_does_so_once_and_one_that_fails_is_not_the_end(manager, monkeypatch):
+    said = []
+    for answer in (True, False, OSError("no such socket")):
+
+        def notify(text, answer=answer):
+            said.append(text)
+            if isinstance(answer, OSError):
+                raise answer
+            return answer
+
+        monkeypatch.setitem(sys.modules, "systemd", SimpleNamespace(daemon=SimpleNamespace(notify=notify)))
+        Notifier(manager.environ).status(f"answers {answer}")
+    assert said == ["STATUS=answers True", "STATUS=answers False", "STATUS=answers no such socket"]
+    assert [manager.told() for _ in range(2)] == [["STATUS=answers False"], ["STATUS=answers no such socket"]]
+
+
+@pytest.mark.parametrize("manager", ["path"], indirect=True)
+def test_a_library_is_not_asked_where_it_would_wait(manager, monkeypatch):
+    """It would wait for ever, and hold the whole process up meanwhile."""
+    said = []
+    monkeypatch.setitem(sys.modules, "systemd", SimpleNamespace(daemon=SimpleNamespace(notify=said.append)))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock, contextlib.suppress(BlockingIOError):
+        sock.setblocking(False)
+        while True:
+            sock.sendto(b"earlier", manager.environ["NOTIFY_SOCKET"])
+    Notifier(manager.environ).status("x")
+    assert said == []
 
 
 @pytest.mark.parametrize(
@@ -184,6 +238,10 @@ def test_without_a_manager_nothing_is_handed_over():
         ({"LISTEN_PID": "8", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "control"}, {}),  # meant for another process
         ({"LISTEN_PID": "7", "LISTEN_FDS": "many", "LISTEN_FDNAMES": "control"}, {}),
         ({"LISTEN_PID": "7", "LISTEN_FDS": "1"}, {"": 3}),
+        ({"LISTEN_PID": "7", "LISTEN_FDS": "3", "LISTEN_FDNAMES": "a:b"}, {"a": 3, "b": 4}),
+        ({"LISTEN_PID": "7", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "a:b"}, {"a": 3}),
+        ({"LISTEN_PID": "7", "LISTEN_FDS": "0", "LISTEN_FDNAMES": "a"}, {}),
+        ({"LISTEN_FDS": "1", "LISTEN_FDNAMES": "a"}, {}),
         ({}, {}),
     ],
 )
