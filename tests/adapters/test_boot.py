@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from traces_kit import nothing_stays_open, thread_begun_by
 
 from supervisor.adapters.host import boot
 from supervisor.adapters.host.boot import AliveMark, AliveWriter, Boot, BootFiles, examine, read_boot, read_mark
@@ -290,15 +291,14 @@ def test_marks_lie_in_their_slots_in_turn_and_the_numbers_go_on(tmp_path):
 
 
 def test_a_writer_has_a_named_thread_and_leaves_nothing_open(tmp_path):
-    before = len(os.listdir("/proc/self/fd"))
-    told = CheckedWriter(tmp_path / "alive")
-    told.writer.start()
-    assert [each.daemon for each in threading.enumerate() if each.name == "alive"] == [True]
-    told.writer.stop()
-    told.writer._thread.join(60)
-    told.writer.stop()
+    with nothing_stays_open():
+        told = CheckedWriter(tmp_path / "alive")
+        found = thread_begun_by(told.writer.start, "alive")
+        assert found.daemon
+        told.writer.stop()
+        found.join(60)
+        told.writer.stop()
     assert read_mark(tmp_path / "alive") == LAST
-    assert len(os.listdir("/proc/self/fd")) == before
     assert not told.errors
 
 

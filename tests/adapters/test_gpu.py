@@ -12,6 +12,7 @@ import pytest
 from fakes import FakeGpu
 from simulated_nvml import MB, SimulatedNvml
 from tools import PATIENCE
+from traces_kit import thread_begun_by
 
 from supervisor.adapters.host import gpu_nvml
 from supervisor.adapters.host.gpu_nvml import NvmlGpu
@@ -260,13 +261,13 @@ class Nvml1:
         self.asked = []
         self.free, self.busy, self.heat = 700, 40, 61
         self.handle = ctypes.c_void_p(77)
-        self.lacks = set()
+        self.lacks, self.fails = set(), {}
 
     def __getattr__(self, name):
         def answer(*args):
             self.asked.append((name, args))
-            if name in self.lacks:
-                raise self.NVMLError(3)
+            if name in self.lacks or name in self.fails:
+                raise self.NVMLError(self.fails.get(name, 3))
             return self.values().get(name)
 
         return answer
@@ -324,9 +325,12 @@ def test_a_reading_has_every_figure_in_its_place_and_unit(one):
     one.gpu._take_events()
     assert one.gpu._xids[0] == Xid(1, 0, 79)
     assert len(one.gpu._xids) == gpu_nvml._XIDS_A_LOOK, "more wait for the next look"
-    one.now_s = 161.0
+    one.now_s = 160.0
     looked(one, whole=False)
-    assert [look.at_s for look in device.looks] == [101.5, 102.0, 161.0], "a minute is kept"
+    one.now_s = 161.0
+    assert [look.at_s for look in device.looks] == [100.0, 101.5, 102.0, 160.0]
+    looked(one, whole=False)
+    assert [look.at_s for look in device.looks] == [101.5, 102.0, 160.0, 161.0], "a minute is kept"
 
 
 def test_what_the_library_is_asked_to_the_letter(one):
@@ -367,3 +371,136 @@ def test_what_stands_in_the_way_of_all(error, told):
     made = NvmlGpu()
     made._xids.append(Xid(4, 1, 31))
     assert made._trouble(error) == told
+
+
+class Turns:
+    """In place of the thread's event: each wait takes so long, and after so many of them all is over."""
+
+    def __init__(self, one, count, each_s):
+        self.one, self.left, self.each_s, self.waits, self.found = one, count, each_s, [], []
+
+    def is_set(self):
+        return self.left <= 0
+
+    def wait(self, for_s):
+        self.waits.append(for_s)
+        self.found.append(self.one.gpu.newest())
+        self.left -= 1
+        self.one.now_s += self.each_s
+
+
+def test_five_looks_a_second_of_which_one_is_whole(one, monkeypatch):
+    libraries = []
+    monkeypatch.setattr(gpu_nvml.ctypes, "CDLL", libraries.append)
+    one.gpu._over = turns = Turns(one, 9, 0.25)
+    one.gpu._run()
+    assert libraries == ["libnvidia-ml.so.1"]
+    assert turns.waits == [0.2] * 9 + [30.0]
+    assert [len(found.gpus[0].free_by_second) for found in turns.found] == [1] * 4 + [2] * 4 + [3] * 2
+    assert [len(found.xids) for found in turns.found] == [32] * 4 + [50] * 6
+    assert turns.found[-1].xids == tuple(Xid(number, 0, 79) for number in range(47, 97)), "the newest of them"
+    asked = [name for name, _ in one.nvml.asked]
+    assert (asked.count("nvmlDeviceGetUtilizationRates"), asked.count("nvmlDeviceGetTemperature")) == (9, 3)
+
+
+def test_a_library_that_breaks_is_tried_again_after_a_while(one, monkeypatch):
+    monkeypatch.setattr(gpu_nvml.ctypes, "CDLL", lambda _: None)
+    one.gpu._over = turns = Turns(one, 3, 1.0)
+    one.nvml.fails["nvmlInit"] = 18
+    one.gpu._run()
+    assert one.gpu.newest() == Gpus(None, "NVML: 18")
+    assert turns.waits == [30.0] * 3
+
+
+def test_a_call_hangs_from_the_fifth_second_on(one):
+    one.gpu._call = ("nvmlDeviceGetName", 100.0)
+    one.gpu._xids.append(Xid(4, 1, 31))
+    one.now_s = 104.9
+    assert one.gpu.hung_s() is one.gpu.newest() is None
+    one.now_s = 105.0
+    assert one.gpu.hung_s() == 5.0
+    error = "nvmlDeviceGetName has not answered for 5 s"
+    assert one.gpu.newest() == Gpus(None, error, 5.0, xids=(Xid(4, 1, 31),))
+
+
+def test_the_call_that_is_asked_is_known_until_it_ends_however_it_does(one, monkeypatch):
+    one.gpu._nvml, seen = one.nvml, []
+    monkeypatch.setattr(one.nvml, "values", lambda: seen.append(one.gpu._call) or {})
+    one.gpu._ask("nvmlInit")
+    one.nvml.fails["nvmlInit"] = 9
+    with pytest.raises(Nvml1.NVMLError):
+        one.gpu._ask("nvmlInit")
+    assert seen == [("nvmlInit", 100.0)]
+    assert one.gpu._call is None
+
+
+@pytest.mark.parametrize("code", [1, 9, 12, 18, 15, 16, 28])
+def test_an_error_of_the_whole_or_of_a_lost_gpu_is_no_missing_value(one, code):
+    one.gpu._nvml = one.nvml
+    one.nvml.fails["nvmlDeviceGetName"] = code
+    with pytest.raises(Nvml1.NVMLError):
+        one.gpu._maybe("nvmlDeviceGetName", one.nvml.handle)
+    one.nvml.fails["nvmlDeviceGetName"] = 2
+    assert one.gpu._maybe("nvmlDeviceGetName", one.nvml.handle) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "lost"), [(15, "it has fallen off the bus"), (16, "it needs a reset"), (28, "it is not found")]
+)
+def test_a_lost_gpu_keeps_its_name_alone_and_is_described_anew_when_it_is_back(one, code, lost):
+    one.gpu._open()
+    looked(one)
+    one.nvml.fails["nvmlDeviceGetMemoryInfo"] = code
+    device = looked(one, whole=False)
+    assert not device.looks
+    assert gpu_nvml._reading(device, one.now_s) == Gpu(0, "GPU-7", "H200", lost)
+    one.nvml.fails.clear()
+    one.nvml.asked.clear()
+    looked(one, whole=False)
+    assert one.nvml.asked == [], "a lost one is asked once a second"
+    one.nvml.handle = ctypes.c_void_p(78)
+    looked(one)
+    assert [args for name, args in one.nvml.asked if name in ("nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID")] == [
+        (0,), (one.nvml.handle,),
+    ]  # fmt: skip
+    assert (device.lost, device.handle, len(device.looks)) == ("", one.nvml.handle, 1)
+
+
+def test_a_driver_without_events_is_not_asked_for_any(one):
+    one.nvml.lacks = {"nvmlEventSetCreate"}
+    one.gpu._open()
+    looked(one)
+    one.gpu._take_events()
+    asked = {name for name, _ in one.nvml.asked}
+    assert not asked & {"nvmlDeviceRegisterEvents", "nvmlEventSetWait"}
+
+
+def test_an_xid_belongs_to_the_gpu_whose_handle_it_names_and_else_to_the_first(one, monkeypatch):
+    handles = [ctypes.c_void_p(77), ctypes.c_void_p(78)]
+    events = [SimpleNamespace(device=ctypes.c_void_p(at), eventData=code) for at, code in ((78, 31), (77, 79), (99, 8))]
+    one.gpu._open()
+    one.gpu._devices = [gpu_nvml._Device(index, handle) for index, handle in enumerate(handles)]
+    one.gpu._devices.append(gpu_nvml._Device(2, None, lost="it is not found"))
+
+    def wait(name, *args):
+        assert (name, args) == ("nvmlEventSetWait", ("events", 0))
+        return events.pop(0) if events else None
+
+    monkeypatch.setattr(one.gpu, "_maybe", wait)
+    one.gpu._take_events()
+    assert list(one.gpu._xids) == [Xid(1, 1, 31), Xid(2, 0, 79), Xid(3, 0, 8)]
+
+
+def test_its_thread_has_a_name_and_goes_with_the_daemon(monkeypatch):
+    def none(*_):
+        raise OSError("no such file")
+
+    monkeypatch.setattr(gpu_nvml.ctypes, "CDLL", none)
+    gpu = NvmlGpu()
+    gpu.stop()  # before it began, there is nothing to wait for
+    gpu = NvmlGpu()
+    found = thread_begun_by(gpu.start, "gpu")
+    assert found.daemon
+    until(lambda: gpu.newest() == Gpus((), "this box has no NVIDIA driver", absent=True), "its answer")
+    gpu.stop()
+    until(lambda: not found.is_alive(), "its end")

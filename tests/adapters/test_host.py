@@ -1,11 +1,11 @@
 """The host's readings from files laid out as the kernel's, and from the real ones; what is not there is unknown."""
 
 import os
-import threading
 from types import SimpleNamespace
 
 import pytest
 from attempts_kit import eventually
+from traces_kit import thread_begun_by
 
 from supervisor.adapters.host import host as host_module
 from supervisor.adapters.host.host import LocalHost
@@ -86,15 +86,15 @@ def test_what_cannot_be_read_is_unknown(tmp_path):
 def test_its_thread_tells_the_newest_of_this_very_box(tmp_path):
     host = LocalHost(str(tmp_path), period_s=0.01)
     assert host.newest() is None
-    host.start()
-    assert [each.daemon for each in threading.enumerate() if each.name == "host"] == [True]
+    found = thread_begun_by(host.start, "host")
+    assert found.daemon
     assert eventually(lambda: host.newest() is not None)
     first = host.newest()
     assert 0 < first.available_bytes <= first.memory_bytes
     assert eventually(lambda: host.newest() is not first), "it looks again"
     host.stop()
-    host._thread.join(60)
-    assert not host._thread.is_alive()
+    found.join(60)
+    assert not found.is_alive()
 
 
 def test_old_readings_are_not_readings(tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ from jeepney.bus_messages import message_bus
 from jeepney.io.blocking import Proxy, open_dbus_connection
 from structlog.testing import capture_logs
 from tools import needs
+from traces_kit import nothing_stays_open, thread_begun_by
 
 from supervisor.adapters.host import logind as module
 from supervisor.adapters.host.logind import HostWatch
@@ -167,16 +168,16 @@ def test_logind_that_does_not_answer_is_not_waited_for(bus, monkeypatch):
 
 def test_a_watch_has_a_named_thread_and_leaves_nothing_open(bus):
     with contextlib.closing(Logind(bus[0])):
-        before = len(os.listdir("/proc/self/fd")) - 1  # logind's copy of the lock goes to the bus
-        watch = HostWatch(lambda: None, bus[0])
-        watch.start()
-        (thread,) = (each for each in threading.enumerate() if each.name == "logind")
-        assert thread.daemon
-        assert eventually(lambda: watch._lock_fd is not None)
-        watch.stop()
-        thread.join(60)
-        assert not thread.is_alive()
-        assert len(os.listdir("/proc/self/fd")) == before
+        with nothing_stays_open():
+            watch = HostWatch(lambda: None, bus[0])
+            found = thread_begun_by(watch.start, "logind")
+            assert found.daemon
+            assert eventually(lambda: watch._lock_fd is not None)
+            opened = os.open("/dev/null", os.O_RDONLY)  # as many as logind gives away with its lock
+            watch.stop()
+            found.join(60)
+            assert not found.is_alive()
+        os.close(opened)
         watch.stop()
 
 

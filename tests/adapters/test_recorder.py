@@ -8,7 +8,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from math import inf
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from fakes import FakeClock
 from structlog.testing import capture_logs
 from tools import mounted
+from traces_kit import nothing_stays_open, thread_begun_by
 
 from supervisor.adapters.recorder import store
 from supervisor.adapters.recorder.store import NotUsable, Recording, RecordingReader, read
@@ -618,14 +618,13 @@ def test_a_recorder_that_never_began_can_be_stopped(box: Box) -> None:
 
 
 def test_its_thread_has_a_name_and_leaves_nothing_open(path: Path) -> None:
-    before = len(os.listdir("/proc/self/fd"))
-    box = Box(path)
-    box.recorder.start()
-    assert [each.daemon for each in threading.enumerate() if each.name == "recorder"] == [True]
-    box.recorder.stop()
-    box.recorder._thread.join(60)
-    assert box.count == 1
-    assert len(os.listdir("/proc/self/fd")) == before
+    with nothing_stays_open():
+        box = Box(path)
+        found = thread_begun_by(box.recorder.start, "recorder")
+        assert found.daemon
+        box.recorder.stop()
+        found.join(60)
+        assert box.count == 1
 
 
 def test_a_host_has_rows_too(path: Path, recording: Recording) -> None:

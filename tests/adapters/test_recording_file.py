@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from traces_kit import nothing_stays_open
 
 from supervisor.adapters.recorder import store
 from supervisor.adapters.recorder.store import NotUsable, Recording, RecordingReader, read
@@ -46,10 +47,6 @@ def recording(path: Path) -> Iterator[Recording]:
 def query(path: Path, sql: str) -> list[tuple[object, ...]]:
     with contextlib.closing(sqlite3.connect(path)) as db:
         return db.execute(sql).fetchall()
-
-
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 # --- its tables ----------------------------------------------------------------------------------------------------------
@@ -220,12 +217,10 @@ def test_rows_of_a_minute_ahead_are_this_journals_and_later_ones_of_an_earlier_o
 )
 def test_why_a_file_is_not_usable_and_that_nothing_is_left_open(path: Path, content: bytes, why: str) -> None:
     path.write_bytes(content)
-    before = open_files()
     for opened in (lambda: Recording(path, now_s=0.0), lambda: RecordingReader(path)):
-        with pytest.raises(NotUsable) as caught:
+        with nothing_stays_open(), pytest.raises(NotUsable) as caught:
             opened()
         assert str(caught.value) in (f"{path}: {why}", f"{path} {why}")
-        assert open_files() == before
 
 
 def test_a_damaged_file_says_where(path: Path) -> None:
@@ -268,11 +263,8 @@ def test_it_is_written_and_read_in_other_threads_than_it_was_opened_in(path: Pat
 def test_readers_close_what_they_opened(path: Path, recording: Recording) -> None:
     recording.add({"figures": [Row(10.0, 0.0, ("Pong", "kl", "a"), (), {})]})
     recording.close()  # SQLite shares what it has open of one file
-    before = open_files()
-    with RecordingReader(path) as reader:
-        assert open_files() > before
+    with nothing_stays_open(), RecordingReader(path) as reader:
         assert reader.names() == {"kl"}
-    assert open_files() == before
 
 
 # --- its side files ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,510 @@
+"""The thread that reads figures, one look at a time: what its child is asked, and what becomes of each answer."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import select
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from attempts_kit import eventually, gone
+from fakes import FakeClock
+from traces_kit import nothing_stays_open, thread_begun_by
+
+from supervisor.adapters import leftovers
+from supervisor.adapters.figures import thread
+from supervisor.adapters.figures.thread import FigureReader, FigureReading
+from supervisor.model.settings import Paths, ProgramSpec
+from supervisor.policy.worker.figures import CSV, LOG, Figures, Sources
+
+TOKEN = "ab" * 16
+STEP = r"step=(?P<step>\d+)"
+NOTHING: dict[str, Any] = {
+    "cursors": {}, "behind": False, "files": {}, "slow": [], "lines": 0, "hits": 0, "rows": [], "notes": [],
+}  # fmt: skip
+
+
+class Child:
+    """In place of the child process: it answers as it is told, and notes what it was asked, and for how long."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.patience: list[float] = []
+        self.answers: list[dict[str, Any] | Exception] = []
+        self.takes_s = 0.0
+        self.now_s = 500.0  # the time of the reader's module
+        self.ended = 0
+
+    def ask(self, request: dict[str, Any], patience_s: float) -> dict[str, Any]:
+        self.asked.append(json.loads(json.dumps(request)))
+        self.patience.append(patience_s)
+        self.now_s += self.takes_s
+        answer = self.answers.pop(0) if self.answers else {}
+        if isinstance(answer, Exception):
+            raise answer
+        return answer if "error" in answer else NOTHING | answer
+
+    def end(self) -> None:
+        self.ended += 1
+
+
+class Desk:
+    """A reader without its thread: it looks when the test asks for the last step."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.clock, self.child = root, FakeClock(at_s=1_000.0), Child()
+        self.paths = Paths(str(root / "state"), str(root / "run"))
+        self.logs = [self.paths.log("mine", channel) for channel in ("stdout", "stderr")]
+        self.specs: dict[str, ProgramSpec] = {}
+        self.reader = FigureReader(self.paths, self.clock, self.specs.get)
+        self.reader._child = self.child  # type: ignore[assignment]
+        self.reader._over.set()
+
+    def watch(self, sources: Sources, token: str = TOKEN, logs_from: tuple[int, int] | None = (0, 0), **more: Any) -> None:
+        self.specs["mine"] = spec = ProgramSpec("mine", ("x",), "d", figures=sources, **more)
+        self.reader.watch(spec, token, 1.7e9, logs_from)
+
+    def look(self, *answers: dict[str, Any] | Exception) -> FigureReading:
+        self.child.answers = list(answers)
+        self.reader.last_step("mine", TOKEN)
+        told = self.reader.newest("mine", TOKEN)
+        assert told is not None
+        return told
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    made = Desk(tmp_path)
+    monkeypatch.setattr(thread, "time", SimpleNamespace(monotonic=lambda: made.child.now_s, time=time.time))
+    yield made
+    made.reader.stop()
+
+
+# --- what the child is asked ---------------------------------------------------------------------------------------------
+
+
+def test_all_that_the_child_is_asked_and_that_the_next_look_goes_on_from_there(desk: Desk) -> None:
+    sources = Sources((STEP, "b"), "*.jsonl", "*.csv", "", (("loss", "train/loss"),))
+    desk.watch(sources, logs_from=(30, 4))
+    desk.look({"cursors": {desk.logs[0]: [1, 2, 40]}, "files": {"json": ["/m.jsonl"]}, "slow": [1], "lines": 5})
+    first = {
+        "logs": desk.logs, "regex": [STEP, "b"], "begin": dict(zip(desk.logs, (30, 4), strict=True)), "off": [],
+        "globs": {"json": "*.jsonl", "csv": "*.csv"}, "names": {"loss": "train/loss"},
+        "base": desk.paths.run_dir("mine"), "since_wall_s": 1.7e9, "search": True, "first": True, "files": {}, "cursors": {},
+    }  # fmt: skip
+    assert desk.child.asked == [first]
+    desk.look({"slow": [1], "cursors": {desk.logs[0]: [1, 2, 40]}}, {})
+    found = {"first": False, "files": {"json": ["/m.jsonl"]}, "cursors": {desk.logs[0]: [1, 2, 40]}}
+    assert desk.child.asked[1] == first | found
+    desk.look({"slow": [1]})
+    assert desk.child.asked[2]["off"] == []
+    desk.look()
+    assert desk.child.asked[3]["off"] == [1], "after the third time"
+
+
+def test_logs_are_read_from_where_they_end_if_nobody_says_more(desk: Desk) -> None:
+    Path(desk.logs[0]).parent.mkdir(parents=True)
+    Path(desk.logs[0]).write_text("earlier")
+    desk.watch(Sources((STEP,)), logs_from=None, directory="/elsewhere")
+    desk.look()
+    (asked,) = desk.child.asked
+    assert (asked["begin"], asked["base"]) == ({desk.logs[0]: 7, desk.logs[1]: 0}, "/elsewhere")
+
+
+def test_a_change_of_the_sources_begins_anew_with_all_that_was_counted(desk: Desk) -> None:
+    desk.watch(Sources((STEP,), "*.jsonl"))
+    cursors = {desk.logs[0]: [1, 2, 3]}
+    told = desk.look({"slow": [0], "lines": 300, "files": {"json": ["/a"]}, "cursors": cursors})
+    assert told.fault == "log_regex has matched none of the first 300 lines of its log"
+    for _ in range(2):
+        desk.look({"slow": [0], "files": {"json": ["/a"]}, "cursors": cursors})
+    desk.specs["mine"] = replace(desk.specs["mine"], figures=Sources(("other",), "*.jsonl"))
+    told = desk.look({"lines": 199, "cursors": cursors})
+    asked = desk.child.asked[-1]
+    assert (asked["regex"], asked["off"], asked["first"], asked["files"]) == (["other"], [], True, {})
+    assert (asked["cursors"], told.fault) == (cursors, ""), "of each file what is new is read"
+    del desk.specs["mine"]
+    desk.look()
+    assert desk.child.asked[-1]["regex"] == ["other"], "a program that leaves the configuration is read to its end"
+
+
+def test_positions_in_its_logs_and_in_the_files_that_were_found_last_are_kept(desk: Desk) -> None:
+    desk.watch(Sources((STEP,)))
+    cursors = {desk.logs[0]: [0]} | {f"/{number}": [number] for number in range(70)}
+    desk.look({"cursors": cursors}, {})
+    desk.look()
+    kept = desk.child.asked[-1]["cursors"]
+    assert kept == {desk.logs[0]: [0]} | {f"/{number}": [number] for number in range(6, 70)}
+
+
+def test_the_next_attempt_goes_on_in_files_that_are_not_its_logs(desk: Desk) -> None:
+    desk.watch(Sources((STEP,)))
+    desk.look({"cursors": {desk.logs[0]: [9] * 6, "/m.jsonl": [1, 2, 3, 4, False, False]}})
+    desk.reader.forget("mine", "another")
+    assert desk.reader.newest("mine", TOKEN) is not None
+    desk.reader.forget("nobody", TOKEN)
+    desk.reader.forget("mine", TOKEN)
+    assert desk.reader.newest("mine", TOKEN) is None
+    desk.watch(Sources((STEP,)))
+    desk.look()
+    assert desk.child.asked[-1]["cursors"] == {"/m.jsonl": [1, 2, 3, 4, True, True]}
+
+
+# --- what becomes of its answers -----------------------------------------------------------------------------------------
+
+
+def test_rows_are_booked_at_their_own_time_but_never_later_than_now(desk: Desk) -> None:
+    ahead_s = 1.7e9 - 1_000.0  # of the wall clock
+    desk.watch(Sources((STEP,)))
+    rows = [
+        [LOG, ahead_s + 900.0, True, {"step": 5, "kl": "0.5"}], [CSV, ahead_s + 950.0, False, {"step": 99, "loss": "nan"}],
+        [LOG, ahead_s + 960.0, False, {"step": "7"}],
+    ]  # fmt: skip
+    told = desk.look({"rows": rows, "lines": 1, "hits": 1})
+    figures = Figures(
+        steps=7, first_step=5, nan_count=1, moved_at_s=960.0, moves=2, values={"kl": 0.5},
+        bad=True, rank=LOG, marks=((900.0, 5), (960.0, 7)),
+    )  # fmt: skip
+    assert told == FigureReading(figures, 1_000.0)
+    assert desk.look({"rows": [[LOG, None, True, {"step": 8}]]}).figures.moved_at_s == 1_000.0
+    assert desk.look({"rows": [[LOG, ahead_s + 1_070.0, True, {"step": 9}]]}).figures.moved_at_s == 1_000.0
+    assert desk.reader.last_step("mine", TOKEN) == 9
+
+
+def test_a_look_without_news_leaves_the_figures_and_says_when_it_was(desk: Desk) -> None:
+    desk.watch(Sources((STEP,)))
+    first = desk.look({"rows": [[LOG, None, True, {"step": 5}]]})
+    desk.clock.advance(7.0)
+    assert desk.look() == FigureReading(first.figures, 1_007.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "fault"),
+    [
+        ({"error": "MemoryError: "}, "its figures cannot be read: MemoryError: "),
+        (OSError("the reading process has ended"), "its figures cannot be read: the reading process has ended"),
+        (ValueError("no answer"), "its figures cannot be read: no answer"),
+        ({"cursors": None}, "its figures cannot be read: 'NoneType' object is not iterable"),
+        ({"rows": [[1]]}, "its figures cannot be read: not enough values to unpack (expected 4, got 1)"),
+        (TimeoutError(), "its files did not answer within 3 s: they are read again in 10 min"),
+    ],
+)
+def test_a_look_that_fails_is_a_fault_beside_what_was_known(desk: Desk, error: Any, fault: str) -> None:
+    desk.watch(Sources((STEP,)))
+    assert desk.look(error) == FigureReading(Figures(), -math.inf, fault)
+    known = desk.look({"rows": [[LOG, None, True, {"step": 5}]]})
+    desk.clock.advance(7.0)
+    assert desk.look(error) == FigureReading(known.figures, 1_000.0, fault), "with its old time"
+
+
+FILES = Sources((STEP,), "*.jsonl", "", "runs/*")
+
+
+@pytest.mark.parametrize(
+    ("sources", "after_s", "answers", "fault"),
+    [
+        (FILES, 0.0, [{"notes": ["one", "two"]}], "one"),
+        (FILES, 0.0, [{"lines": 199, "notes": ["one"]}], "one"),
+        (FILES, 0.0, [{"lines": 200, "notes": ["one"]}], "log_regex has matched none of the first 200 lines of its log"),
+        (FILES, 0.0, [{"lines": 150}, {"lines": 51}], "log_regex has matched none of the first 201 lines of its log"),
+        (FILES, 0.0, [{"lines": 1, "hits": 1}, {"lines": 500}], ""),
+        (Sources((), "*.jsonl"), 0.0, [{"lines": 500}], ""),
+        (FILES, 299.0, [{}], ""),
+        (FILES, 300.0, [{}], "no file below {base} matches *.jsonl, or none was written since its start"),
+        (FILES, 300.0, [{"files": {"json": ["/a"]}}], "no file below {base} matches runs/*, or none was written since its start"),
+        (FILES, 300.0, [{"files": {"json": ["/a"], "events": ["/b"]}}], ""),
+        (FILES, 300.0, [{"hits": 1}], ""),
+        (FILES, 300.0, [{"lines": 200}], "log_regex has matched none of the first 200 lines of its log"),
+        (FILES, 300.0, [{"slow": [0]}] * 2, "no file below {base} matches *.jsonl, or none was written since its start"),
+        (
+            FILES, 300.0, [{"slow": [0], "lines": 200}] * 3,
+            f"log_regex {STEP!r} takes too long for a line of its log: it is not used any more",
+        ),
+        (
+            Sources(("a", "b", "c")), 0.0, [{"slow": [2, 1]}] * 3,
+            "log_regex 'c' takes too long for a line of its log: it is not used any more",
+        ),
+    ],
+)  # fmt: skip
+def test_why_figures_are_incomplete(
+    desk: Desk, sources: Sources, after_s: float, answers: list[dict[str, Any]], fault: str
+) -> None:
+    desk.watch(sources)
+    desk.clock.advance(after_s)
+    for answer in answers:
+        told = desk.look(answer)
+    assert told.fault == fault.format(base=desk.paths.run_dir("mine"))
+
+
+@pytest.mark.parametrize(
+    ("moves", "now_s", "shows"), [(1, 1_000.0, False), (2, 1_000.0, True), (2, 1_059.9, True), (2, 1_060.0, False)]
+)
+def test_a_sign_of_progress_is_the_second_move_of_the_last_minute(moves: int, now_s: float, shows: bool) -> None:
+    assert FigureReading(Figures(moves=moves), 1_000.0).shows_progress(now_s) is shows
+
+
+# --- when it looks -------------------------------------------------------------------------------------------------------
+
+
+def test_the_last_looks_go_on_while_there_is_more_but_for_eight_times_and_nine_seconds(desk: Desk) -> None:
+    desk.watch(Sources((STEP,)))
+    behind = {"behind": True}
+    desk.look(behind, behind, {}, behind)
+    assert desk.child.patience == [3.0] * 3
+    desk.child.patience.clear()
+    desk.look(*[behind] * 20)
+    assert desk.child.patience == [3.0] * 8
+    desk.child.patience.clear()
+    desk.child.takes_s = 2.5
+    desk.look(*[behind] * 20)
+    assert desk.child.patience == [3.0, 3.0, 3.0, 1.5]
+    assert all(asked["search"] for asked in desk.child.asked)
+
+
+def test_a_look_that_is_under_way_is_waited_for_in_vain_only_so_long(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread, "_LAST_LOOK_S", 0.05)
+    desk.watch(Sources((STEP,)))
+    desk.look({"rows": [[LOG, None, True, {"step": 5}]]})
+    with desk.reader._looking:
+        assert desk.reader.last_step("mine", TOKEN) == 5
+    assert len(desk.child.asked) == 1
+    assert desk.reader.last_step("mine", TOKEN) == 5
+    assert len(desk.child.asked) == 2, "and a look leaves the way free for the next"
+    assert desk.reader.last_step("mine", "another") is desk.reader.last_step("nobody", TOKEN) is None
+    assert len(desk.child.asked) == 2
+
+
+def turns(desk: Desk, count: int, *, each_s: float) -> list[float]:
+    """The times of the looks in so many turns of the thread, each of which waits for so long."""
+    looks, ask = [], desk.child.ask
+
+    def noted(request: dict[str, Any], patience_s: float) -> dict[str, Any]:
+        looks.append(desk.child.now_s - 500.0)
+        return ask(request, patience_s)
+
+    def wait(for_s: float) -> None:
+        assert for_s == 0.25
+        nonlocal count
+        count -= 1
+        desk.child.now_s += each_s
+        if count == 0:
+            desk.reader._over.set()
+
+    desk.child.ask = noted  # type: ignore[method-assign]
+    desk.reader._wake = SimpleNamespace(wait=wait, clear=lambda: None, set=lambda: None)  # type: ignore[assignment]
+    desk.reader._over.clear()
+    desk.reader._run()
+    return looks
+
+
+def test_it_looks_once_a_second_and_searches_for_files_every_ten(desk: Desk) -> None:
+    desk.watch(Sources((STEP,)))
+    assert turns(desk, 84, each_s=0.25) == [float(second) for second in range(21)]
+    assert [place for place, asked in enumerate(desk.child.asked) if asked["search"]] == [0, 10, 20]
+    assert [asked["first"] for asked in desk.child.asked] == [True] + [False] * 20
+    assert set(desk.child.patience) == {30.0}
+
+
+def test_looks_that_take_long_are_a_twentieth_of_the_time_and_searches_a_fiftieth(desk: Desk) -> None:
+    desk.watch(Sources((STEP,)))
+    desk.child.takes_s = 0.5
+    assert turns(desk, 160, each_s=0.25) == [0.0, 10.0, 20.0, 30.0, 40.0]
+    assert [asked["search"] for asked in desk.child.asked] == [True, False, False, True, False]
+
+
+def test_files_that_hang_are_left_alone_for_ten_minutes(desk: Desk) -> None:
+    desk.watch(Sources((STEP,)))
+    desk.child.answers = [TimeoutError()]
+    assert turns(desk, 602, each_s=1.0) == [0.0, 600.0, 601.0]
+
+
+def test_a_program_without_sources_is_not_looked_at(desk: Desk) -> None:
+    desk.watch(Sources(names=(("loss", "x"),)))
+    assert turns(desk, 9, each_s=1.0) == []
+    desk.child.answers = [{}]
+    assert desk.reader.last_step("mine", TOKEN) is None
+    assert desk.child.asked == []
+
+
+def test_between_two_programs_it_can_be_ended(desk: Desk) -> None:
+    for name in ("a", "b"):
+        desk.reader.watch(ProgramSpec(name, ("x",), "d", figures=Sources((STEP,))), TOKEN, 1.7e9, (0, 0))
+    ask = desk.child.ask
+
+    def ended(request: dict[str, Any], patience_s: float) -> dict[str, Any]:
+        desk.reader._over.set()
+        return ask(request, patience_s)
+
+    desk.child.ask = ended  # type: ignore[method-assign]
+    desk.reader._over.clear()
+    desk.reader._run()
+    assert len(desk.child.asked) == 1
+
+
+def test_its_thread_begins_with_the_first_source_and_ends_with_it(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.reader._over.clear()
+    desk.watch(Sources())
+    assert desk.reader._thread is None
+
+    def watch() -> None:
+        desk.watch(Sources((STEP,)))
+        desk.watch(Sources((STEP,)), "another")
+
+    found = thread_begun_by(watch, "figures")
+    assert found.daemon
+    desk.reader.stop()
+    assert desk.child.ended == 1
+    found.join(60)
+    assert not found.is_alive()
+    over = Desk(tmp_path)
+    over.watch(Sources((STEP,)))
+    assert over.reader._thread is None
+
+
+def test_where_no_thread_can_be_started_the_next_attempt_tries_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(tmp_path)
+    desk.reader._over.clear()
+
+    def refused(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        desk.watch(Sources((STEP,)))
+    assert desk.reader._thread is None
+    desk.watch(Sources((STEP,)))
+    assert desk.reader._thread is not None
+    desk.reader.stop()
+
+
+# --- when a process began ------------------------------------------------------------------------------------------------
+
+
+def test_when_a_process_began_by_the_wall_clock() -> None:
+    before_s = time.time()
+    with subprocess.Popen(["sleep", "60"]) as process:
+        after_s = time.time()
+        began_s = thread.began_wall_s(process.pid)
+        process.kill()
+    assert before_s - 0.5 <= began_s <= after_s, "a tick or two early, so that nothing of it is left out"
+
+
+def test_a_process_that_is_gone_began_a_look_ago() -> None:
+    before_s = time.time()
+    assert before_s - 1.0 <= thread.began_wall_s(2**22 + 1) <= time.time() - 1.0
+
+
+# --- the child process ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def child() -> Iterator[thread._Child]:
+    made = thread._Child()
+    yield made
+    made.end()
+
+
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """The child runs this code instead of its own."""
+    (tmp_path / "child.py").write_text(f"import json, os, sys\n{code}")
+    monkeypatch.setattr(thread, "_CHILD", str(tmp_path / "child.py"))
+
+
+def test_the_child_is_a_group_of_its_own_with_nothing_of_ours_and_ends_without_a_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, child: thread._Child
+) -> None:
+    written(
+        tmp_path, monkeypatch,
+        "flags = [sys.flags.isolated, sys.flags.no_site]\n"
+        "for line in sys.stdin:\n"
+        "    here = [os.getpid() == os.getpgrp(), os.getsid(0), os.getcwd(), os.readlink('/proc/self/fd/2')]\n"
+        "    print(json.dumps({'asked': json.loads(line), 'flags': flags, 'here': here, 'pid': os.getpid(),\n"
+        "          'mark': os.environ['EXTRALIFE_CHILD_OF'], 'mine': os.environ['MINE']}), flush=True)\n",
+    )  # fmt: skip
+    monkeypatch.setenv("MINE", "of the daemon")
+    with nothing_stays_open():
+        first, second = child.ask({"a": "ä"}, 60.0), child.ask({"b": "x" * 500_000}, 60.0)
+        child.end()
+    assert (first["asked"], second["asked"]) == ({"a": "ä"}, {"b": "x" * 500_000})
+    assert (first["flags"], first["here"]) == ([1, 1], [True, os.getsid(0), "/", "/dev/null"])
+    assert (first["mark"], first["mine"]) == (leftovers.mark()["EXTRALIFE_CHILD_OF"], "of the daemon")
+    assert first["pid"] == second["pid"], "one child serves all"
+    assert eventually(lambda: gone(first["pid"]))
+    child.end()
+
+
+def test_a_child_that_ends_is_told_and_its_successor_knows_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, child: thread._Child
+) -> None:
+    written(tmp_path, monkeypatch, "sys.stdin.readline()\nprint('{\"half', end='', flush=True)")
+    with nothing_stays_open(), pytest.raises(OSError, match=r"^the reading process has ended$"):
+        child.ask({}, 60.0)
+    written(tmp_path, monkeypatch, 'sys.stdin.readline()\nprint(\'{"whole": 1}\\n{"more": 2}\', flush=True)')
+    assert child.ask({}, 60.0) == {"whole": 1}
+    assert child._process is not None
+    child._process.wait()
+    assert child.ask({}, 60.0) == {"whole": 1}, "what it had said beyond its answer is forgotten with it"
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"), [("[]", "^no answer$"), ("7", "^no answer$"), ("{", "^Expecting property name")]
+)
+def test_an_answer_that_is_none_ends_the_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, child: thread._Child, answer: str, error: str
+) -> None:
+    written(tmp_path, monkeypatch, f"for line in sys.stdin: print({answer!r}, flush=True)")
+    with nothing_stays_open(), pytest.raises(ValueError, match=error):
+        child.ask({}, 60.0)
+    assert child._process is None
+
+
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_a_child_that_neither_reads_nor_answers_is_killed_with_all_that_it_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, child: thread._Child, size: int
+) -> None:
+    (tmp_path / "begun").touch()
+    written(
+        tmp_path, monkeypatch,
+        "import subprocess\n"
+        f"print(os.getpid(), subprocess.Popen(['sleep', '300']).pid, file=open({str(tmp_path / 'begun')!r}, 'w'), flush=True)\n"
+        "subprocess.Popen.wait(subprocess.Popen(['sleep', '300']))\n",
+    )  # fmt: skip
+    for patience_s in (2.0, 40.0):  # in the shorter time a busy machine may not have begun all of it
+        with pytest.raises(TimeoutError):
+            child.ask({"x": "x" * size}, patience_s)
+        if pids := (tmp_path / "begun").read_text().split():
+            break
+    assert child._process is None
+    assert eventually(lambda: all(gone(int(pid)) for pid in pids))
+
+
+def test_a_descriptor_is_waited_for_until_its_time() -> None:
+    reads, writes = os.pipe()
+    try:
+        thread._await(writes, select.POLLOUT, time.monotonic() - 5.0)  # what is there is there, however late
+        began_s = time.monotonic()
+        with pytest.raises(TimeoutError):
+            thread._await(reads, select.POLLIN, began_s + 0.2)
+        assert 0.15 < time.monotonic() - began_s < 60.0
+        os.write(writes, b"x")
+        thread._await(reads, select.POLLIN, time.monotonic() + 60.0)
+    finally:
+        os.close(reads)
+        os.close(writes)
+
+
+def test_the_real_child_answers(child: thread._Child) -> None:
+    """It finds its code without the environment of this process, wherever it is started."""
+    assert child.ask({}, 60.0) == {"error": "KeyError: 'cursors'"}
