@@ -371,6 +371,25 @@ def test_the_thread_writes_every_period_and_once_at_the_end(tmp_path):
     assert not told.errors
 
 
+def test_a_writer_that_hangs_on_its_disk_is_left_behind(tmp_path):
+    asked, disk = [], threading.Event()
+
+    def hangs():
+        asked.append(threading.current_thread().name)
+        disk.wait(120)
+        return LAST
+
+    writer = AliveWriter(tmp_path / "alive", hangs, 0.001, asked.append)
+    found = thread_begun_by(writer.start, "alive")
+    while not asked:
+        time.sleep(0.001)
+    writer.stop()
+    assert asked == ["alive"], "the last mark would hang too"
+    disk.set()
+    found.join(60)
+    assert read_mark(tmp_path / "alive") == LAST
+
+
 def test_a_writer_that_never_began_leaves_no_mark_of_this_boot(tmp_path):
     told = CheckedWriter(tmp_path / "alive")
     told.writer.stop()

@@ -6,11 +6,14 @@ import contextlib
 import os
 import re
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tools import mounted
 from traces_kit import nothing_stays_open
 
 from supervisor.adapters.recorder import store
@@ -19,6 +22,7 @@ from supervisor.model.recording import FIGURES_OF_ITS_OWN, GPUS, HOST, PROGRAMS,
 from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.resolution import TIERS
 
+ROOT = Path(__file__).resolve().parents[2]
 TEN_S, MINUTE, *_ = TIERS
 DAY_S = 86_400.0
 WORDS = ("RUNNING", "training", "light")
@@ -126,6 +130,16 @@ def test_one_subject_of_many_rows_is_stored_once(path: Path, recording: Recordin
     found = list(read(path, PROGRAMS, TEN_S, 0.0, 1e9, ()))
     assert [each.keys for each in found] == [("Pong", "a")] * 600 + [("Pong", "b")] * 601
     assert {each.words for each in found} == {WORDS}
+
+
+def test_more_subjects_than_one_query_asks_for_are_all_known(path: Path, recording: Recording) -> None:
+    told = [row(float(number), token=f"t{number}") for number in range(1_101)]
+    recording.add({"programs": told})
+    (track,) = store.tracks(path, PROGRAMS, TEN_S, 0.0, 1e9, ()).values()
+    assert track.keys == [each.keys for each in told]
+    assert track.words == [WORDS] * 1_101
+    assert [each.keys for each in read(path, PROGRAMS, TEN_S, 0.0, 1e9, ())] == track.keys
+    assert [each.keys for each in read(path, PROGRAMS, TEN_S, 0.0, 1e9, ("Pong",))] == track.keys
 
 
 def test_a_subject_that_is_deleted_while_somebody_reads_is_a_question_mark(path: Path, recording: Recording) -> None:
@@ -250,6 +264,32 @@ def test_a_file_is_read_whatever_its_directory_is_called(tmp_path: Path) -> None
     assert [each.at_s for each in read(path, PROGRAMS, TEN_S, 0.0, 99.0, ())] == [10.0]
     recording.close()
     assert [each.at_s for each in read(path, PROGRAMS, TEN_S, 0.0, 99.0, ())] == [10.0]
+
+
+def test_a_file_on_a_disk_that_may_only_be_read_is_read(tmp_path: Path) -> None:
+    """SQLite cannot create the memory there that its readers and writers share."""
+    code = (
+        "import subprocess, sys\nfrom pathlib import Path\nfrom supervisor.adapters.recorder.store import Recording, read\n"
+        "from supervisor.model.recording import PROGRAMS, Row\nfrom supervisor.policy.upkeep.resolution import TIERS\n"
+        "disk = Path(sys.argv[1])\nrecording = Recording(disk / 'a.sqlite', now_s=0.0)\n"
+        "recording.add({'programs': [Row(10.0, 0.0, ('Pong', 'a'), (None,) * 3, {})]})\nrecording.close()\n"
+        "subprocess.run(['mount', '-o', 'remount,ro', str(disk)], check=True)\n"
+        "print([each.at_s for each in read(disk / 'a.sqlite', PROGRAMS, TIERS[0], 0.0, 99.0, ())])\n"
+    )
+    (disk := tmp_path / "disk").mkdir()
+    done = subprocess.run(
+        [*mounted("size=4m", disk), sys.executable, "-c", code, str(disk)], cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[10.0]\n", "")
+
+
+def test_what_cannot_be_opened_is_an_error_of_the_disk_and_no_damage(path: Path) -> None:
+    path.mkdir()
+    for opened in (lambda: Recording(path, now_s=0.0), lambda: RecordingReader(path)):
+        with nothing_stays_open(), pytest.raises(OSError, match=f"^{re.escape(str(path))}: (?:unable to|disk I)") as caught:
+            opened()
+        assert caught.type is OSError
 
 
 def test_it_is_written_and_read_in_other_threads_than_it_was_opened_in(path: Path, recording: Recording) -> None:
