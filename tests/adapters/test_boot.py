@@ -115,6 +115,11 @@ def test_an_unknown_pid_1_says_nothing(now, then):
     assert seen(Boot(OLD, now), replace(LAST, pid1_ticks=then), boot_now_s=1_045.0).rebooted is False
 
 
+def test_a_boot_whose_pid_1_is_unknown_began_with_its_clock():
+    found = seen(Boot(NEW, None), replace(LAST, pid1_ticks=None))
+    assert (found.boot_wall_s, found.up_s) == (1_800_043_240.0, 1_000.0)
+
+
 def test_the_first_start_is_neither():
     told = seen(Boot(NEW, 1), None)
     assert told.rebooted is None

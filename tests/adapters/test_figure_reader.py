@@ -264,9 +264,9 @@ def test_the_last_looks_go_on_while_there_is_more_but_for_eight_times_and_nine_s
     desk.look(*[behind] * 20)
     assert desk.child.patience == [3.0] * 8
     desk.child.patience.clear()
-    desk.child.takes_s = 2.5
+    desk.child.takes_s = 2.875
     desk.look(*[behind] * 20)
-    assert desk.child.patience == [3.0, 3.0, 3.0, 1.5]
+    assert desk.child.patience == [3.0, 3.0, 3.0, 0.375]
     assert all(asked["search"] for asked in desk.child.asked)
 
 
