@@ -66,7 +66,7 @@ class Log:
         for each in records:
             theirs.send(each.encode("utf-8", "surrogateescape"))
         self.theirs = theirs
-        monkeypatch.setattr(kernel_log.os, "open", lambda *_: os.dup(self.ours.fileno()))
+        monkeypatch.setattr(os, "open", lambda *_: os.dup(self.ours.fileno()))
 
     def close(self) -> None:
         self.ours.close()
@@ -110,7 +110,7 @@ def test_a_record_that_was_overwritten_is_passed_over(monkeypatch: pytest.Monkey
                 raise broken.pop()
             return real(fd, size)
 
-        monkeypatch.setattr(kernel_log.os, "read", read)
+        monkeypatch.setattr(os, "read", read)
         assert oom_kill_of(24007, KMSG, UNCOUNTED) == SAID
 
 
