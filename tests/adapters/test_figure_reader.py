@@ -487,7 +487,8 @@ def test_a_child_that_neither_reads_nor_answers_is_killed_with_all_that_it_has_s
         if pids := (tmp_path / "begun").read_text().split():
             break
     assert child._process is None
-    assert eventually(lambda: all(gone(int(pid)) for pid in pids))
+    itself, started = map(int, pids)
+    assert eventually(lambda: gone(itself) and gone(started))
 
 
 def test_a_descriptor_is_waited_for_until_its_time() -> None:
