@@ -336,6 +336,25 @@ def test_everybody_is_told_at_the_same_time(hook, receiver, monkeypatch):
     assert deliver_to_all(AlertSettings(), NOTICE) == []
 
 
+def test_sixteen_are_told_at_the_same_time_and_no_more(monkeypatch):
+    rules = AlertSettings(urls=tuple(f"json://host/{number}" for number in range(17)))
+    together, guard, now, most = threading.Barrier(16), threading.Lock(), [0], [0]
+
+    def counted(_rules, target, _notice):
+        with guard:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        if target != rules.targets[16]:  # the last one comes when one of the others is over
+            together.wait(60.0 * PATIENCE)
+        with guard:
+            now[0] -= 1
+        return target
+
+    monkeypatch.setattr(alert_delivery, "deliver", counted)
+    assert [each.target for each in deliver_to_all(rules, NOTICE)] == list(rules.targets)
+    assert most == [16]
+
+
 # --- the courier: one contract, fake and real ------------------------------------------------------------------------
 
 
