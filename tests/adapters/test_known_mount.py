@@ -88,7 +88,7 @@ def test_a_record_to_the_letter_is_written_once_and_belongs_to_its_owner(tmp_pat
 def test_the_root_directory_is_always_mounted(tmp_path):
     record_of(str(tmp_path), tmp_path).write_text('{"mount_point": "/"}')
     assert refuse_if_missing(str(tmp_path), tmp_path) is None
-    remember("/", tmp_path / "none")
+    assert remember("/", tmp_path / "none") == ""
     assert not (tmp_path / "none").exists()
 
 
