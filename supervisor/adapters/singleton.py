@@ -100,8 +100,8 @@ def claim(state_dir: str) -> socket.socket | None:
 
 def _name(state_dir: str) -> bytes:
     """The socket name. The root directory is part of it: the same path in another container is another directory."""
-    root = of_path("/")
-    text = f"{os.path.realpath(state_dir)}|{root}|{os.geteuid()}"
+    root = Path("/").stat()  # without its links: a new directory in it adds one, and must not change the name
+    text = f"{os.path.realpath(state_dir)}|{root.st_dev}:{root.st_ino}|{os.geteuid()}"
     return b"\0extralife/" + hashlib.blake2b(os.fsencode(text), digest_size=16).hexdigest().encode()
 
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import re
+import socket
+import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from attempts_kit import REPO
@@ -121,6 +127,129 @@ def test_a_name_in_the_kernel_outlives_every_file(tmp_path):
     again = claim(str(state))
     assert again is not None, "it goes with the process that held it"
     again.close()
+
+
+def open_files():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_the_lock_file_is_its_owners_alone_and_every_descriptor_is_closed(tmp_path):
+    old, before = os.umask(0), open_files()
+    try:
+        lock = hold(str(tmp_path / "lock"), claim(str(tmp_path)))
+    finally:
+        os.umask(old)
+    assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600
+    assert open_files() == before + 3, "the lock, its directory and the name in the kernel"
+    (tmp_path / "lock").unlink()
+    lock.restore()
+    (tmp_path / "lock").rename(tmp_path / "away")
+    (tmp_path / "lock").touch()
+    lock.restore()
+    assert open_files() == before + 3, "the former lock is let go"
+    with pytest.raises(Taken):
+        hold(str(tmp_path / "lock"))
+    with pytest.raises(Taken):
+        claim(str(tmp_path))
+    assert open_files() == before + 3, "who is refused leaves nothing open"
+    lock.release()
+    assert open_files() == before
+    assert lock.identity() is None
+    lock.release()
+    assert open_files() == before
+
+
+def test_what_the_lock_file_held_before_is_gone(tmp_path):
+    (tmp_path / "lock").write_text("123456789 and more\n" * 9)
+    lock = hold(str(tmp_path / "lock"))
+    assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+    lock.release()
+
+
+def test_a_restore_removes_what_an_earlier_one_left(tmp_path):
+    lock = hold(str(tmp_path / "lock"))
+    (tmp_path / "lock").unlink()
+    (tmp_path / f".lock.{os.getpid()}").write_text("left by a daemon of the same pid")
+    lock.restore()
+    assert [each.name for each in tmp_path.iterdir()] == ["lock"]
+    lock.release()
+
+
+@pytest.mark.parametrize(
+    ("content", "told"), [(b"", "unknown"), (b"\xff7\n", "\N{REPLACEMENT CHARACTER}7"), (b"12\n", "12")]
+)
+def test_the_lock_of_another_is_told_by_what_stands_in_it(tmp_path, other_daemon, content, told):
+    other = tmp_path / "lock"
+    mine = hold(str(tmp_path / "mine"))
+    (tmp_path / "mine").unlink()
+    os.link(other, tmp_path / "mine")
+    other.write_bytes(content)
+    before = open_files()
+    with pytest.raises(OSError) as busy:
+        mine.restore()
+    assert busy.value.args == (errno.EBUSY, f"another supervisord (pid {told}) has locked it")
+    assert open_files() == before
+    with pytest.raises(Taken) as taken:
+        hold(str(other))
+    pid = told if told == "12" else "unknown"
+    then = "stop that one first, or choose another state_dir"
+    assert str(taken.value) == f"another supervisord (pid {pid}) runs on {tmp_path}: {then}"
+    mine.release()
+
+
+def names_in_the_kernel():
+    """The abstract Unix sockets of this network namespace that are a daemon's."""
+    lines = Path("/proc/net/unix").read_text(errors="replace").splitlines()
+    return {line.split()[-1] for line in lines if line.split()[-1].startswith("@extralife/")}
+
+
+def test_the_name_in_the_kernel_is_a_short_digest_that_no_link_changes(tmp_path):
+    (tmp_path / "state").mkdir()
+    (tmp_path / "link").symlink_to("state")
+    before = names_in_the_kernel()
+    with claim(str(tmp_path / "state")):
+        assert f"@{_name(str(tmp_path / 'state'))[1:].decode()}" in names_in_the_kernel() - before
+        assert re.fullmatch(rb"\0extralife/[0-9a-f]{32}", _name(str(tmp_path / "state")))
+        with pytest.raises(Taken):
+            claim(str(tmp_path / "link"))
+
+
+def test_a_new_directory_in_the_root_does_not_change_the_name(tmp_path, monkeypatch):
+    """A directory has one link more for each directory in it, on most file systems; another container has another one."""
+    fields, lstat = list(os.stat("/")), os.lstat
+
+    def look(path, **_):
+        return os.stat_result(fields) if str(path) == "/" else lstat(path)
+
+    monkeypatch.setattr(os, "stat", look)
+    monkeypatch.setattr(os, "lstat", look)
+    with claim(str(tmp_path)):
+        fields[stat.ST_NLINK] += 1
+        with pytest.raises(Taken):
+            claim(str(tmp_path))
+        for number in (stat.ST_INO, stat.ST_DEV):
+            fields[number] += 1
+            claim(str(tmp_path)).close()
+            fields[number] -= 1
+
+
+def test_a_name_whose_holder_does_not_listen_says_nothing(tmp_path):
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(_name(str(tmp_path)))
+        before = open_files()
+        assert claim(str(tmp_path)) is None
+        assert open_files() == before
+
+
+def test_a_holder_whose_queue_is_full_is_taken_for_a_daemon_and_not_waited_for(tmp_path):
+    with contextlib.ExitStack() as opened:
+        other = opened.enter_context(socket.socket(socket.AF_UNIX))
+        other.bind(_name(str(tmp_path)))
+        other.listen(0)
+        waiting = opened.enter_context(socket.socket(socket.AF_UNIX))
+        waiting.connect(_name(str(tmp_path)))  # a queue of none has room for one
+        with pytest.raises(Taken, match=rf"^another supervisord \(pid unknown\) runs on {tmp_path}: stop that one first"):
+            claim(str(tmp_path))
 
 
 @pytest.mark.root
