@@ -19,7 +19,6 @@ import contextlib
 import hashlib
 import json
 import os
-import stat
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from supervisor import config, places
-from supervisor.adapters import durable
+from supervisor.adapters import durable, files
 from supervisor.adapters.host import boot
 from supervisor.config.whole_input import ConfigInput
 from supervisor.model.settings import Paths
@@ -80,9 +79,9 @@ def keep(paths: Paths, given: ConfigInput, environ: Mapping[str, str], wall_s: f
 
 def read(path: Path) -> Kept:
     """Read a kept file. Raises OSError, or ValueError if it is damaged or another user could have written it."""
-    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
+    with open(files.open_regular(path), "rb") as file:  # noqa: PTH123
         found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        if found.st_uid != os.geteuid() or found.st_mode & 0o022:
             raise ValueError(f"{path} could have been written by another user")
         data = file.read(_LARGEST_BYTES)
     digest, _, body = data.partition(b"\n")

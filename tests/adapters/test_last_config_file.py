@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import re
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -140,6 +145,195 @@ def test_where_neither_configuration_can_be_used_the_mistakes_of_both_are_told(
     ]  # fmt: skip
 
 
+def sealed(path: Path, body: str) -> None:
+    """A kept file with a right digest, whatever is in it."""
+    path.write_text(f"{hashlib.blake2b(body.encode(), digest_size=32).hexdigest()}\n{body}\n")
+    path.chmod(0o600)
+
+
+def test_the_kept_file_is_a_digest_and_the_json_below_it(tmp_path: Path, paths: Paths, environ: dict[str, str]) -> None:
+    last_config.keep(paths, given(tmp_path, "# é\n"), environ, 1e9)
+    digest, body, end = Path(paths.last_config).read_bytes().split(b"\n")
+    assert digest.decode() == hashlib.blake2b(body, digest_size=32).hexdigest()
+    assert json.loads(body) == {"version": 1, "wall_s": 1e9, "given": given(tmp_path, "# é\n").to_json()}
+    assert end == b""
+
+
+def test_each_of_the_two_kept_files_is_its_owners_alone(tmp_path: Path, paths: Paths, environ: dict[str, str]) -> None:
+    environ = environ | {"XDG_STATE_HOME": str(tmp_path / "home" / "below")}
+    old = os.umask(0)
+    try:
+        for number in range(2):
+            last_config.keep(paths, given(tmp_path, f"n = {number}\n"), environ, 1e9)
+    finally:
+        os.umask(old)
+    assert {each.name: each.stat().st_mode & 0o777 for each in Path(paths.state_dir).iterdir()} == {
+        "last-config": 0o600, "last-config.before": 0o600,
+    }  # fmt: skip
+    assert (tmp_path / "home" / "below" / "extralife").stat().st_mode & 0o777 == 0o700
+    assert last_config.read(Path(f"{paths.last_config}.before")).given.text == "n = 0\n"
+
+
+@pytest.mark.parametrize(("mode", "trusted"), [(0o600, True), (0o644, True), (0o620, False), (0o602, False), (0o666, False)])
+def test_what_another_user_could_have_written_is_not_used(
+    tmp_path: Path, paths: Paths, environ: dict[str, str], mode: int, trusted: bool
+) -> None:
+    last_config.keep(paths, given(tmp_path), environ, 1e9)
+    path = Path(paths.last_config)
+    path.chmod(mode)
+    if trusted:
+        assert last_config.read(path).given == given(tmp_path)
+    else:
+        with pytest.raises(ValueError, match=f"^{path} could have been written by another user$"):
+            last_config.read(path)
+
+
+@pytest.mark.parametrize("kind", ["a FIFO", "a directory", "another user's file"])
+def test_only_a_file_of_our_own_is_read(
+    tmp_path: Path, paths: Paths, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    path = Path(paths.last_config)
+    before = len(os.listdir("/proc/self/fd"))
+    if kind == "a FIFO":
+        os.mkfifo(path, 0o600)
+    elif kind == "a directory":
+        path.mkdir(0o700)
+    else:
+        last_config.keep(paths, given(tmp_path), environ, 1e9)
+        us = os.geteuid()
+        monkeypatch.setattr(os, "geteuid", lambda: us + 1)
+    with pytest.raises((ValueError, OSError), match=r"could have been written by another user$|\] not a regular file: "):
+        last_config.read(path)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ('{"version": 2, "wall_s": 1.0, "given": ""}', "{path} was written by another version of extralife"),
+        ('{"version": 1, "wall_s": 1.0, "given": "{}"}', "it is not what a configuration was made from"),
+    ],
+)
+def test_a_whole_file_of_another_kind_is_named(paths: Paths, body: str, says: str) -> None:
+    path = Path(paths.last_config)
+    sealed(path, body)
+    with pytest.raises(ValueError, match=f"^{re.escape(says.format(path=path))}$"):
+        last_config.read(path)
+    path.write_bytes(b"\xff\n\xff")
+    with pytest.raises(ValueError, match=f"^{path} is damaged$"):
+        last_config.read(path)
+
+
+@pytest.mark.parametrize("body", ["{", "{}", "[]", "7", '{"version": 1}', '{"version": 1, "given": 7, "wall_s": 1.0}'])
+def test_what_cannot_be_read_gives_way_to_the_one_before(
+    tmp_path: Path, paths: Paths, environ: dict[str, str], body: str
+) -> None:
+    for number in range(2):
+        last_config.keep(paths, given(tmp_path, f"n = {number}\n"), environ, 1e9)
+    sealed(Path(paths.last_config), body)
+    found = last_config.find(None, environ, {"state_dir": paths.state_dir})
+    assert found is not None
+    assert (found.given.text, found.state_dir) == ("n = 0\n", paths.state_dir)
+
+
+def test_a_lost_record_of_the_directories_is_made_again_although_nothing_else_is(
+    tmp_path: Path, paths: Paths, environ: dict[str, str]
+) -> None:
+    record = Path(places.pointer(places.state_dir_for(environ), given(tmp_path).path or ""))
+    for _ in range(2):
+        assert last_config.keep(paths, given(tmp_path), environ, 1e9) is None
+        assert record.read_text() == f"{tmp_path}/extralife.toml\n{paths.state_dir}\n{paths.runtime_dir}\n"
+        assert [each.name for each in record.parent.iterdir()] == [record.name]
+        assert record.stat().st_mode & 0o777 == 0o600
+        inode = record.stat().st_ino
+        last_config.keep(paths, given(tmp_path), environ, 1e9)
+        assert record.stat().st_ino == inode, "it is not written again"
+        record.unlink()
+    other = Paths(paths.state_dir, str(tmp_path / "other"))
+    last_config.keep(other, given(tmp_path), environ, 1e9)
+    last_config.keep(paths, given(tmp_path), environ, 1e9)
+    assert record.read_text().splitlines()[-1] == paths.runtime_dir, "it follows what changes"
+    assert [each.name for each in record.parent.iterdir()] == [record.name]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"path": None}, {"flags": {"state_dir": "/x"}}, {"environ": {"EXTRALIFE_STATE_DIR": "/x"}}, {"path": "/a\nb.toml"}],
+    ids=str,
+)
+def test_only_directories_that_a_file_alone_names_are_recorded(
+    tmp_path: Path, paths: Paths, environ: dict[str, str], change: dict[str, object]
+) -> None:
+    assert last_config.keep(paths, replace(given(tmp_path), **change), environ, 1e9) is None
+    assert not Path(places.state_dir_for(environ)).exists()
+
+
+def test_the_state_directory_is_found_in_the_order_of_what_names_it(
+    tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flag, a variable, the file itself, the record of its last daemon, the usual place."""
+    config_file = tmp_path / "extralife.toml"
+    names = ("flag", "variable", "file", "pointer", "usual")
+    dirs = {name: str(tmp_path / name) for name in names} | {"usual": places.state_dir_for(environ)}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, each in dirs.items():
+        Path(each).mkdir(parents=True, exist_ok=True)
+        kept = ConfigInput(str(config_file), f"# {name}", {}, {} if name == "pointer" else {"state_dir": each})
+        last_config.keep(Paths(each, str(tmp_path / "run")), kept, environ, 1e9)
+
+    def found(flags: Mapping[str, object], **more: str) -> str | None:
+        kept = last_config.find(str(config_file), environ | more, flags)
+        return None if kept is None else f"{kept.given.text} in {Path(kept.state_dir).name}"
+
+    config_file.write_text('[daemon]\nstate_dir = "file"\nslots =\n')
+    assert found({"state_dir": dirs["flag"]}, EXTRALIFE_STATE_DIR=dirs["variable"]) == "# flag in flag"
+    assert found({"state_dir": None}, EXTRALIFE_STATE_DIR="~/variable") == "# variable in variable"
+    assert found({}, EXTRALIFE_STATE_DIR="") == "# file in file", "a path of the working directory"
+    config_file.unlink()
+    assert found({}) == "# pointer in pointer"
+    Path(places.pointer(dirs["usual"], str(config_file))).unlink()
+    assert found({}) == "# usual in extralife"
+    assert found({"state_dir": 7}) is None
+    assert found({}, EXTRALIFE_STATE_DIR="a\0b") is None
+    config_file.write_text('[daemon]\nstate_dir = "nowhere"\n')
+    assert found({}) == "# usual in extralife"
+
+
+def test_the_kept_one_is_used_in_place_of_a_bad_one_and_says_why(
+    tmp_path: Path, paths: Paths, environ: dict[str, str]
+) -> None:
+    text = f'[daemon]\nstate_dir = "{paths.state_dir}"\n[level]\nslots = 2\n[program.Pong]\ncommand = ["true"]\n'
+    kept = ConfigInput(str(tmp_path / "extralife.toml"), text, {}, {"slots": "3"})
+    last_config.keep(paths, kept, environ, 1e9)
+    loaded, instead = last_config.in_place(["a: one", "b: two"], None, environ, {"state_dir": paths.state_dir}) or (
+        None,
+        None,
+    )
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(1e9))
+    assert instead == last_config.Instead(("a: one", "b: two"), f"{tmp_path}/extralife.toml as of {when}")
+    assert loaded is not None
+    assert (loaded.settings.paths.state_dir, [each.name for each in loaded.settings.programs]) == (paths.state_dir, ["Pong"])
+    assert last_config.Kept(ConfigInput(), 1e9, "/state").where == f"the embedded default as of {when}"
+
+
+def test_a_file_that_is_gone_is_named_where_a_daemon_has_run_with_it(
+    tmp_path: Path, paths: Paths, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    flags = {"state_dir": paths.state_dir}
+    assert last_config.lost_file(None, environ, flags) == "", "there never was one"
+    last_config.keep(paths, given(tmp_path), environ, 1e9)
+    assert last_config.lost_file(None, environ, flags) == (
+        f"{tmp_path}/extralife.toml: is gone, or its disk is not mounted, and no other configuration is found"
+    )
+    assert last_config.lost_file(str(tmp_path / "named.toml"), environ, flags) == "", "whoever names one is told of that one"
+    assert last_config.lost_file(None, environ | {"EXTRALIFE_CONFIG": "/x.toml"}, flags) == ""
+    assert last_config.lost_file(None, environ, {"state_dir": str(tmp_path / "other")}) == ""
+    last_config.keep(paths, ConfigInput(None, "embedded"), environ, 1e9)
+    assert last_config.lost_file(None, environ, flags) == "", "its last daemon had none either"
+
+
 # --- the next image --------------------------------------------------------------------------------------------------
 
 
@@ -218,6 +412,96 @@ def test_an_old_file_is_not_waited_for_nor_one_of_the_future(tmp_path: Path, age
     assert next_image.wait_until_written(str(tmp_path / "nothing"), {}) is None
 
 
+def test_the_child_gets_all_but_what_is_for_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "EXTRALIFE_LISTEN_FD")
+    for name in (*ours, "RL_LR", "EXTRALIFE_SLOTS"):
+        monkeypatch.setenv(name, "1")
+    source = "import os, sys\nprint('supervisord:', *sorted(os.environ), file=sys.stderr)\nsys.exit(1)"
+    (told,) = next_image.mistakes(child(tmp_path, source))
+    expected = {*os.environ, leftovers.ENV} - {*ours}
+    assert {*told.split()} - {"LC_CTYPE"} == expected - {"LC_CTYPE"}  # Python sets that one itself
+
+
+def test_what_it_says_is_told_line_by_line_and_limited(tmp_path: Path) -> None:
+    source = (
+        "import sys\nassert sys.stdin.read() == ''\nprint('supervisord: not of stdout')\n"
+        "sys.stderr.buffer.write(b'  supervisord: \\xff one  \\n\\nsupervisord: a.toml: warning: w\\nanother line\\n')\n"
+        "for number in range(60): print(f'supervisord: {number}', file=sys.stderr)\nsys.exit(3)"
+    )
+    assert next_image.mistakes(child(tmp_path, source)) == ["\N{REPLACEMENT CHARACTER} one", *map(str, range(49))]
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (
+            "import sys\nprint('one\\n two \\n', file=sys.stderr)\nsys.exit(1)",
+            "the check of the configuration ended with 1: two",
+        ),
+        ("import sys\nsys.exit(3)", "the check of the configuration ended with 3: it printed nothing"),
+        (
+            "import sys\nprint('supervisord: a: warning: w', file=sys.stderr)\nsys.exit(2)",
+            "the check of the configuration ended with 2: supervisord: a: warning: w",
+        ),
+        ("import os\nos.kill(os.getpid(), 9)", "the check of the configuration was ended by signal 9: it printed nothing"),
+    ],
+)
+def test_an_image_that_names_no_mistake_is_told_by_its_last_line(tmp_path: Path, source: str, told: str) -> None:
+    assert next_image.mistakes(child(tmp_path, source)) == [told]
+
+
+def test_an_image_that_hangs_is_told_with_its_whole_command(tmp_path: Path) -> None:
+    argv = child(tmp_path, "import time\ntime.sleep(60)")
+    assert next_image.mistakes([*argv, "-n"], timeout_s=0.25) == [
+        f"the check of the configuration did not end within 0.25 s: {sys.executable} {tmp_path}/image.py -n --check"
+    ]
+
+
+class Passing:
+    """A `time` that passes only while somebody sleeps; the file gets its next piece after so many sleeps."""
+
+    def __init__(self, path: Path, age_s: float, pieces: int = 0) -> None:
+        self.path, self.now_s, self.pieces = path, 1_000.0, pieces
+        self.slept: list[float] = []
+        os.utime(path, (self.now_s - age_s,) * 2)
+
+    def time(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now_s += seconds
+        if self.pieces:
+            self.pieces -= 1
+            os.utime(self.path, (self.now_s,) * 2)
+
+
+@pytest.mark.parametrize(
+    ("age_s", "pieces", "most_s", "sleeps", "whole"),
+    [
+        (0.25, 0, 5.0, 1, True), (-0.25, 0, 5.0, 1, True), (0.5, 0, 5.0, 0, True), (-0.5, 0, 5.0, 0, True),
+        (0.0, 3, 5.0, 4, True), (0.0, 99, 0.5, 2, False), (0.0, 99, 0.3, 1, False), (0.0, 99, 0.0, 0, False),
+    ],
+)  # fmt: skip
+def test_how_long_a_file_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, age_s: float, pieces: int, most_s: float, sleeps: int, whole: bool
+) -> None:
+    path = tmp_path / "extralife.toml"
+    path.touch()
+    passing = Passing(path, age_s, pieces)
+    monkeypatch.setattr(next_image, "time", passing)
+    said = next_image.wait_until_written(None, {"EXTRALIFE_CONFIG": str(path)}, most_s)
+    assert said == (None if whole else f"{path}: is still being written; try again once it is whole")
+    assert passing.slept == [0.3] * sleeps
+
+
+def test_there_is_nothing_to_wait_for_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(places, "SYSTEM_CONFIG", str(tmp_path / "none"))
+    assert next_image.wait_until_written(None, {"HOME": str(tmp_path)}) is None
+    assert next_image.wait_until_written("a\0b", {}) is None
+
+
 THIS = "a" * 32
 
 
@@ -241,12 +525,17 @@ def test_a_person_reads_along_at_a_terminal_where_a_daemon_lived_in_this_boot(
     tmp_path: Path, paths: Paths, monkeypatch: pytest.MonkeyPatch, mark: str, more: dict[str, str], attended: bool
 ) -> None:
     (tmp_path / "boot_id").write_text(f"{THIS}\n")
-    environ = {"EXTRALIFE_BOOT_FILES": str(tmp_path), **more}
+    environ = {"XDG_STATE_HOME": str(tmp_path / "home"), "EXTRALIFE_BOOT_FILES": str(tmp_path), **more}
     last_config.keep(paths, given(tmp_path), environ, 1e9)
     kept = last_config.read(Path(paths.last_config))
     if mark:
         Path(paths.alive).write_bytes(boot.pack_mark(boot.AliveMark(mark, None, 10.0, 1e9, 10.0), 1))
     assert not last_config._is_interactive(kept, environ), "no terminal"
-    for stream in ("stdin", "stderr"):
-        monkeypatch.setattr(sys, stream, Terminal())
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    assert not last_config._is_interactive(kept, environ), "its errors go elsewhere"
+    monkeypatch.setattr(sys, "stderr", Terminal())
     assert last_config._is_interactive(kept, environ) is attended
+    if attended:
+        assert last_config.in_place(["a: one"], None, environ, {"state_dir": paths.state_dir}) is None
+    monkeypatch.setattr(sys, "stdin", None)
+    assert not last_config._is_interactive(kept, environ)
