@@ -1,6 +1,9 @@
 """Durable writes: the new content or the old one, whatever goes wrong on the way."""
 
+import errno
+import fcntl
 import os
+import stat
 
 import pytest
 
@@ -57,3 +60,83 @@ def test_only_a_directory_is_synced_as_one(tmp_path):
     durable.sync(tmp_path / "file")
     with pytest.raises(NotADirectoryError):
         durable.sync_directory(tmp_path / "file")
+
+
+def mode_of(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def open_files():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_new_file_is_its_owners_alone_unless_another_mode_is_asked_for(tmp_path):
+    old = os.umask(0)
+    try:
+        durable.create(tmp_path / "secret", b"x")
+        durable.create(tmp_path / "public", b"x", 0o644)
+    finally:
+        os.umask(old)
+    assert (mode_of(tmp_path / "secret"), mode_of(tmp_path / "public")) == (0o600, 0o644)
+
+
+def test_a_directory_is_synced_from_the_directory_in_which_it_is_named(tmp_path):
+    (tmp_path / "below").mkdir()
+    here = os.open(tmp_path, os.O_RDONLY)
+    durable.sync_directory("below", dir_fd=here)
+    with pytest.raises(FileNotFoundError):
+        durable.sync_directory("below")
+    os.close(here)
+
+
+def test_no_descriptor_stays_open_also_when_the_disk_fails(tmp_path, monkeypatch):
+    before = open_files()
+    durable.replace(tmp_path / "kept", b"x", aside=tmp_path / "new")
+    durable.sync(tmp_path)
+    assert open_files() == before
+
+    def broken(_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    for failing in (
+        lambda: durable.sync(tmp_path), lambda: durable.sync_directory(tmp_path), lambda: durable.create(tmp_path / "new", b"x"),
+    ):  # fmt: skip
+        with pytest.raises(OSError, match="Input/output error"):
+            failing()
+    assert open_files() == before
+
+
+def test_a_rename_that_is_refused_leaves_the_old_content_and_nothing_beside_it(tmp_path):
+    (tmp_path / "kept").mkdir()
+    with pytest.raises(IsADirectoryError):
+        durable.replace(tmp_path / "kept", b"x", aside=tmp_path / "new")
+    assert [each.name for each in tmp_path.iterdir()] == ["kept"]
+
+
+def test_where_blocks_cannot_be_shared_there_is_no_clone_and_no_file(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"content")
+    with (tmp_path / "file").open("rb") as source:
+        before = open_files()
+
+        def refused(*_):
+            raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(fcntl, "ioctl", refused)
+            assert durable.clone(source.fileno(), tmp_path / "clone") == ""
+        assert not (tmp_path / "clone").exists()
+
+        def shares(fd, request, of):  # as on btrfs
+            assert request == 0x40049409
+            os.write(fd, os.pread(of, 100, 0))
+
+        monkeypatch.setattr(fcntl, "ioctl", shares)
+        old = os.umask(0)
+        assert durable.clone(source.fileno(), tmp_path / "clone") == "reflink"
+        os.umask(old)
+        with pytest.raises(FileExistsError):
+            durable.clone(source.fileno(), tmp_path / "clone")
+        assert open_files() == before
+    assert (tmp_path / "clone").read_bytes() == b"content"
+    assert mode_of(tmp_path / "clone") == 0o644

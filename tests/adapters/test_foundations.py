@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import preload
@@ -12,7 +13,17 @@ import pytest
 from fakes import FakeClock
 from structlog.testing import capture_logs
 
-from supervisor.adapters.foundations import Foundations, Identity, Remembered, Watched, check_row, of_fd, of_path
+from supervisor.adapters.foundations import (
+    Foundations,
+    Identity,
+    Remembered,
+    Watched,
+    check_row,
+    directory,
+    of_fd,
+    of_path,
+)
+from supervisor.model.inputs import FoundationsLooked
 from supervisor.policy.box.foundations import Finding, Look
 
 
@@ -55,6 +66,77 @@ def test_a_file_is_known_by_device_inode_and_kind(tmp_path):
     path.symlink_to("nowhere")
     assert of_path(path).kind == "link", "a link is not followed"
     assert of_path("/dev/null").kind == "special file"
+
+
+def test_the_identity_of_each_kind_of_file(tmp_path):
+    (tmp_path / "file").touch()
+    os.link(tmp_path / "file", tmp_path / "second")
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "directory").mkdir()
+    os.mkfifo(tmp_path / "fifo")
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(os.fspath(tmp_path / "socket"))
+    kinds = {"file": "file", "link": "link", "directory": "directory", "fifo": "FIFO", "socket": "socket"}
+    for name, kind in kinds.items():
+        found = os.lstat(tmp_path / name)
+        assert of_path(tmp_path / name) == Identity(found.st_dev, found.st_ino, kind, found.st_nlink)
+    assert of_path(tmp_path / "file").links == 2
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        (Identity(1, 2, "file", 9), True), (Identity(3, 2, "file"), False), (Identity(1, 3, "file"), False),
+        (Identity(1, 2, "link"), False),
+    ],
+)  # fmt: skip
+def test_links_do_not_count_for_what_a_file_is(other, same):
+    assert Identity(1, 2, "file").same(other) is same
+
+
+def open_files():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_what_is_remembered_is_the_file_of_the_first_look_until_it_is_renewed(tmp_path):
+    before, path = open_files(), tmp_path / "file"
+    seen = Remembered(path)
+    assert (seen(), open_files()) == (None, before), "there is none yet"
+    path.touch()
+    first = of_path(path)
+    assert seen() == first
+    path.rename(tmp_path / "away")
+    path.symlink_to("away")
+    assert seen() == first
+    seen.renew()
+    assert seen() == of_path(path) != first, "the link, not what it leads to"
+    assert open_files() == before + 1
+    path.unlink()
+    seen.renew()
+    assert (seen(), open_files()) == (None, before)
+    path.touch()
+    assert seen() == of_path(path)
+    seen.close()
+    assert open_files() == before
+    assert seen() == of_path(path), "it is remembered anew"
+    del seen
+    assert open_files() == before
+    below = Remembered(path / "below")
+    assert below() is None, "a file has nothing below it"
+    with pytest.raises(OSError, match="File name too long"):
+        Remembered(tmp_path / ("x" * 300))()
+
+
+def test_a_directory_stays_the_same_whatever_happens_to_its_name(tmp_path):
+    (tmp_path / "here").mkdir()
+    fd = directory(tmp_path / "here")
+    (tmp_path / "here").rename(tmp_path / "there")
+    assert of_fd(fd) == of_path(tmp_path / "there")
+    assert not os.get_inheritable(fd)
+    os.close(fd)
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        directory(tmp_path / "file")
 
 
 def test_what_is_in_place_is_no_finding(tmp_path):
@@ -110,6 +192,37 @@ def test_content_is_checked_when_the_file_is_right(tmp_path):
     assert (found.look, found.detail) == (Look.DAMAGED, "its content is not what was compiled")
 
 
+def refuses(error):
+    def fail():
+        raise error
+
+    return fail
+
+
+MORE = {"consequence": "nothing works", "remedy": "do something", "restore": print, "minor": True, "holds_starts": True}
+
+
+@pytest.mark.parametrize(
+    ("expected", "check", "look", "detail"),
+    [
+        (None, None, Look.DAMAGED, "it is empty"),
+        (refuses(OSError(5, "Input/output error")), None, Look.UNKNOWN, "Input/output error"),
+        (refuses(OSError("words alone")), None, Look.UNKNOWN, "words alone"),
+        (None, refuses(OSError(5, "Input/output error")), Look.UNKNOWN, "Input/output error"),
+        (lambda: Identity(1, 1, "file"), None, Look.REPLACED, "it is on another file system"),
+        (lambda: Identity(1, 1, "FIFO"), None, Look.REPLACED, "by a file"),
+    ],
+)
+def test_each_finding_has_all_that_its_row_says(tmp_path, expected, check, look, detail):
+    path = tmp_path / "file"
+    path.touch()
+    row = Watched("thing", str(path), expected or Remembered(path), check or (lambda: "it is empty"), **MORE)
+    assert check_row(row) == Finding(
+        "thing", str(path), look, detail, "nothing works", "do something", True, minor=True, holds_starts=True
+    )  # fmt: skip
+    assert not check_row(replace(row, restore=None)).restorable
+
+
 def test_only_changes_are_posted(tmp_path):
     path = tmp_path / "file"
     path.write_text("x")
@@ -119,13 +232,24 @@ def test_only_changes_are_posted(tmp_path):
     path.unlink()
     made.check_all()
     made.check_all()
-    assert posts.newest() == [("thing", Look.MISSING)]
-    assert len(posts.items) == 1
+    assert posts.items == [FoundationsLooked(1_000.0, (Finding("thing", str(path), Look.MISSING, ""),))]
     path.write_text("y")
     made.check_all()
     made.forget("thing")
     made.check_all()
     assert [[found.look for found in item.findings] for item in posts.items] == [[Look.MISSING], [Look.REPLACED], []]
+
+
+def test_rows_are_known_by_their_names(tmp_path):
+    made, posts = watching(*(Watched(name, str(tmp_path / name), lambda: Identity(1, 1, "file")) for name in "abcd"))
+    made.check_all()
+    assert [name for name, _ in posts.newest()] == [*"abcd"]
+    made.watch(
+        Watched("b", str(tmp_path), lambda: of_path(tmp_path)), Watched("e", "/nowhere", lambda: Identity(1, 1, "file"))
+    )
+    made.forget("a", "d", "of no row")
+    made.check_all()
+    assert posts.newest() == [("c", Look.MISSING), ("e", Look.MISSING)], "a row replaces the one of its name"
 
 
 WITHOUT_THREADS = """
@@ -206,6 +330,24 @@ def test_a_bug_in_a_restore_is_told_and_the_next_look_tries_again(tmp_path):
     assert posts.items[-1].findings[0].error == "ZeroDivisionError('division by zero')"
 
 
+def test_what_cannot_be_restored_is_told_as_it_was_found(tmp_path):
+    path = tmp_path / "file"
+    path.touch()
+    made, posts = watching(remembered(path, restore=refuses(OSError("words alone"))), Watched("other", "/none", made_once))
+    path.unlink()
+    for name in ("thing", "other"):
+        made.restore(name)
+    made.check_all()
+    assert posts.items[-1].findings == (
+        Finding("thing", str(path), Look.MISSING, "", restorable=True, error="words alone"),
+        Finding("other", "/none", Look.MISSING, ""),
+    )
+
+
+def made_once():
+    return Identity(1, 1, "file")
+
+
 def test_what_is_unknown_is_never_restored(tmp_path):
     path = tmp_path / ("x" * 300)
     tries = []
@@ -270,6 +412,39 @@ def test_the_thread_looks_by_itself_and_an_order_wakes_it(tmp_path):
         assert back.wait(30.0), "its own period is longer"
     finally:
         made.stop()
+
+
+class Told:
+    """`ports.Inbox` that tells when something is posted; the first post fails."""
+
+    def __init__(self):
+        self.tries, self.posted = 0, threading.Event()
+
+    def post(self, _item):
+        self.tries += 1
+        if self.tries == 1:
+            raise RuntimeError("the inbox is closed")
+        self.posted.set()
+
+
+def test_the_thread_goes_on_by_itself_after_an_error_and_ends_when_it_is_stopped():
+    before, told = set(threading.enumerate()), Told()
+    made = Foundations(told, FakeClock(), period_s=0.01)
+    made.stop()  # before it began
+    made = Foundations(told, FakeClock(), period_s=0.01)
+    made.watch(Watched("thing", "/nowhere", made_once))
+    with capture_logs() as logged:
+        made.start()
+        (thread,) = (each for each in set(threading.enumerate()) - before if each.name == "foundations")
+        assert thread.daemon, "a file system that hangs must not keep the daemon from ending"
+        while not logged:
+            thread.join(0.01)
+        made.watch(Watched("another", "/nowhere", made_once))  # the findings change, and no order wakes the thread
+        assert told.posted.wait(60.0)
+    made.stop()
+    thread.join(60.0)
+    assert not thread.is_alive()
+    assert logged[0] == {"event": "foundations_not_looked_at", "exc_info": True, "log_level": "error"}
 
 
 _SEEN_READ_ONLY = """

@@ -15,10 +15,11 @@ from structlog.testing import capture_logs
 from supervisor.adapters.host.clock import SystemClock
 from supervisor.adapters.housekeeping import Housekeeping
 from supervisor.adapters.journal import archive as journal_archive
-from supervisor.model.inputs import BackupDue, ReportDue, SnapshotDue
+from supervisor.model.inputs import BackupDue, OffsiteDue, ReportDue, SnapshotDue
 from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.backups import BackupSettings
+from supervisor.policy.upkeep.offsite import OffsiteSettings
 from supervisor.shell.inbox import Inbox
 
 
@@ -239,6 +240,9 @@ def test_the_daily_report_is_made_once_for_its_time_and_tried_again_if_it_cannot
     settings = replace(settings, backup=BackupSettings(calendar="off"), alerts=AlertSettings(report_at="08:00"))
 
     class At(SystemClock):
+        def now_s(self):
+            return 9.0
+
         def wall_s(self):
             return now[0]
 
@@ -251,11 +255,13 @@ def test_the_daily_report_is_made_once_for_its_time_and_tried_again_if_it_cannot
     keeper = Housekeeping(lambda: settings, inbox, At(0.0), report)
     with capture_logs() as said:
         keeper.check_calendar()
-    assert (said[0]["event"], inbox.take(0)) == ("no_report", None)
+    assert said == [{"event": "no_report", "error": "no journal", "log_level": "warning"}]
+    assert inbox.take(0) is None
     for _ in range(3):
         keeper.check_calendar()
     told = inbox.take(0)
-    assert (type(told), told.text, inbox.take(0)) == (ReportDue, "all trained", None)
+    assert (told, inbox.take(0)) == (ReportDue(9.0, told.due_wall_s, "all trained"), None)
+    assert 0 <= now[0] - told.due_wall_s < 86_400
     assert dt.datetime.fromtimestamp(told.due_wall_s, dt.UTC).astimezone().strftime("%H:%M") == "08:00"
     now[0] += 86_400
     keeper.check_calendar()
@@ -267,6 +273,9 @@ def test_a_time_of_the_backups_calendar_is_told_once(settings):
     settings = replace(settings, backup=BackupSettings(calendar="hourly"))
 
     class At(SystemClock):
+        def now_s(self):
+            return 9.0
+
         def wall_s(self):
             return now[0]
 
@@ -274,7 +283,7 @@ def test_a_time_of_the_backups_calendar_is_told_once(settings):
     for _ in range(2):
         keeper.check_calendar()
     told = inbox.take(0)
-    assert isinstance(told, BackupDue)
+    assert told == BackupDue(9.0, told.due_wall_s)
     assert told.due_wall_s % 3600 == 0
     assert 0 <= now[0] - told.due_wall_s < 3600
     assert inbox.take(0) is None
@@ -288,3 +297,60 @@ def test_a_time_of_the_backups_calendar_is_told_once(settings):
     settings = replace(settings, backup=BackupSettings(calendar="off"))
     keeper.check_calendar()
     assert inbox.take(0) is None
+
+
+def test_each_time_of_the_two_offsite_calendars_is_told_once(settings):
+    inbox, now = Inbox(), [1_800_000_000.0]
+    rules = OffsiteSettings("sftp:box:/store", forget="hourly", check="off")
+    settings = replace(settings, backup=BackupSettings(calendar="off"), offsite=rules, alerts=AlertSettings(report_at=""))
+
+    class At(SystemClock):
+        def now_s(self):
+            return 9.0
+
+        def wall_s(self):
+            return now[0]
+
+    def told():
+        keeper.check_calendar()
+        return [*iter(lambda: inbox.take(0), None)]
+
+    keeper = Housekeeping(lambda: settings, inbox, At(0.0))
+    hour = now[0] - now[0] % 3600
+    assert told() == [OffsiteDue(9.0, "forget", hour)]
+    assert told() == []
+    settings = replace(settings, offsite=replace(rules, check="hourly"))
+    assert told() == [OffsiteDue(9.0, "check", hour)], "each operation has its own calendar"
+    now[0] += 3600
+    assert told() == [OffsiteDue(9.0, "forget", hour + 3600), OffsiteDue(9.0, "check", hour + 3600)]
+    now[0] += 3600
+    settings = replace(settings, offsite=replace(rules, repository=""))
+    assert told() == [], "there is no store"
+
+
+def test_without_a_time_or_a_text_of_its_own_a_report_is_none_or_empty(settings):
+    inbox = Inbox()
+    settings = replace(settings, backup=BackupSettings(calendar="off"), alerts=AlertSettings(report_at=""))
+    keeper = Housekeeping(lambda: settings, inbox, SystemClock(0.0))
+    keeper.check_calendar()
+    assert inbox.take(0) is None
+    settings = replace(settings, alerts=AlertSettings(report_at="08:00"))
+    keeper.check_calendar()
+    assert inbox.take(0).text == ""
+
+
+def test_a_clock_that_was_set_puts_every_job_one_period_from_now(settings):
+    made = keeper(lambda: settings)
+    made.clock_moved()  # before it began: there is nothing to put right
+    made.start()
+    try:
+        for job in made._scheduler.get_jobs():
+            job.modify(next_run_time=dt.datetime.now(dt.UTC) + dt.timedelta(days=9))
+        began = dt.datetime.now(dt.UTC)
+        made.clock_moved()
+        ended = dt.datetime.now(dt.UTC)
+        for name, period_s in {"rotate-logs": 60, "journal": 3600, "calendar": 20}.items():
+            due = made._scheduler.get_job(name).next_run_time - dt.timedelta(seconds=period_s)
+            assert began <= due <= ended, name
+    finally:
+        made.stop()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from attempts_kit import REPO
 
 from supervisor.adapters import leftovers, procfs
 from supervisor.adapters.process.health_checks import _command
@@ -108,3 +111,71 @@ def test_a_health_check_s_command_carries_the_mark(tmp_path):
     assert f"{leftovers.ENV}={leftovers.mark(of_user=True)[leftovers.ENV]}" in lines
     pid, group, session = map(int, last.split())
     assert (group, session) == (pid, os.getsid(0)), "an orphan's look takes children in other sessions for a worker's"
+
+
+def test_a_mark_names_the_namespace_the_daemon_and_for_a_user_s_command_its_session():
+    stat, namespace = procfs.read_stat(os.getpid()), os.stat("/proc/self/ns/pid").st_ino
+    daemon = f"{namespace}:{os.getpid()}:{stat.start_ticks}"
+    assert leftovers.mark() == {"EXTRALIFE_CHILD_OF": f"{daemon}:tree"}
+    assert leftovers.mark(of_user=True) == {"EXTRALIFE_CHILD_OF": f"{daemon}:{os.getsid(0)}"}
+
+
+DEAD = f"{os.stat('/proc/self/ns/pid').st_ino}:{os.getpid()}:1"  # this pid, as it was used long ago
+LIVING = f"{os.stat('/proc/self/ns/pid').st_ino}:{os.getpid()}:{procfs.read_stat(os.getpid()).start_ticks}"
+ELSEWHERE = f"{os.stat('/proc/self/ns/pid').st_ino + 1}:{os.getpid()}:1"
+
+
+@pytest.mark.parametrize(
+    ("mark", "group", "session", "left_over"),
+    [
+        (f"{DEAD}:tree", 77, 78, True), (f"{DEAD}:5", 77, 5, True),
+        (f"{DEAD}:5", 70, 5, False), (f"{DEAD}:5", 77, 6, False),  # the command's own child; in the background
+        (f"{LIVING}:tree", 77, 78, False), (f"{LIVING}:5", 77, 5, False),
+        (f"{ELSEWHERE}:tree", 77, 78, False), (f"{ELSEWHERE}:5", 77, 5, False),
+        (f"{DEAD}:TREE", 77, 78, False), (f"{DEAD}:tree:5", 77, 5, False), (DEAD, 77, 1, False), ("", 77, 0, False),
+    ],
+)  # fmt: skip
+def test_who_is_left_over(mark, group, session, left_over):
+    stat = replace(procfs.read_stat(os.getpid()), pid=77, group=group, session=session)
+    assert leftovers._is_left_over(stat, mark) is left_over
+
+
+def test_a_mark_is_read_from_its_own_variable_alone():
+    variables = {
+        "XEXTRALIFE_CHILD_OF": "1",
+        "EXTRALIFE_CHILD_OFF": "2",
+        "OTHER": "EXTRALIFE_CHILD_OF=3",
+        "PATH": os.environ["PATH"],
+    }
+    replaced = "\N{REPLACEMENT CHARACTER}"
+    for mark, read in (("4:5:6:tree", "4:5:6:tree"), ("a=b", "a=b"), ("\xe9", 2 * replaced), (None, None)):
+        environ = variables if mark is None else variables | {leftovers.ENV: mark}
+        with subprocess.Popen(["cat"], env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+            child.stdin.write(b"it runs\n")
+            child.stdin.flush()
+            child.stdout.readline()
+            assert leftovers._mark_of(child.pid) == read
+    assert leftovers._mark_of(child.pid) is None, "it has ended"
+
+
+ENDS = "from supervisor.adapters import leftovers; import os; print(leftovers.end(), 'EXTRALIFE_CHILD_OF' in os.environ)"
+
+
+def test_a_daemon_does_not_end_itself_for_the_mark_of_its_own_parent():
+    for _ in range(20):  # each daemon that starts beside this test takes it for a leftover
+        done = subprocess.run(
+            [sys.executable, "-c", ENDS], env={**os.environ, leftovers.ENV: f"{DEAD}:tree"}, cwd=REPO,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode != -signal.SIGKILL:
+            break
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("] False\n"), "nor does it hand the mark on"
+
+
+def test_where_proc_names_no_namespace_all_are_one(monkeypatch):
+    def missing(*_, **__):
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(Path, "stat", missing)
+    assert leftovers.mark()[leftovers.ENV].startswith(f"0:{os.getpid()}:")

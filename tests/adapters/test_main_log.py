@@ -1,7 +1,9 @@
 """The daemon's own log: rotated away, removed, read-only. Real files."""
 
 import contextlib
+import errno
 import logging
+import threading
 
 import pytest
 
@@ -58,6 +60,71 @@ def test_a_full_disk_stays_trouble_although_the_file_can_be_opened():
     with pytest.raises(OSError, match="No space left"):
         handler.reopen()
     assert handler.trouble()
+    with contextlib.suppress(OSError):  # what is still in the buffer
+        handler.stream.close()
+    handler.stream = None
+    handler.close()
+
+
+def test_nothing_is_opened_before_the_first_line_and_the_size_is_limited(tmp_path):
+    path = tmp_path / "extralife.log"
+    handler = MainLog(str(path), max_bytes=15, backups=2)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    assert not path.exists()
+    for number in range(5):
+        write(handler, f"line {number} é")
+    handler.close()
+    assert {each.name: each.read_bytes().decode() for each in tmp_path.iterdir()} == {
+        "extralife.log": "line 4 é\n", "extralife.log.1": "line 3 é\n", "extralife.log.2": "line 2 é\n",
+    }  # fmt: skip
+    assert handler.encoding == "utf-8", "whatever the locale is"
+
+
+class Unprintable:
+    def __init__(self, error):
+        self.error = error
+
+    def __str__(self):
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (ValueError("it has no text"), "it has no text"), (ValueError(), "ValueError()"),
+        (OSError("words alone"), "words alone"), (OSError(errno.EIO, "Input/output error"), "Input/output error"),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_trouble_is_said_as_well_as_the_error_can_be(tmp_path, error, why):
+    handler = log_at(tmp_path / "extralife.log")
+    write(handler, Unprintable(error))
+    assert handler.trouble() == f"it cannot be written: {why}"
+    write(handler, "a line")
+    assert handler.trouble() == ""
+    handler.close()
+
+
+def test_what_opens_it_anew_is_an_ordinary_line_of_the_log(tmp_path):
+    path = tmp_path / "extralife.log"
+    handler = log_at(path)
+    handler.setFormatter(logging.Formatter("%(levelno)s %(levelname)s %(message)s"))
+    handler.reopen()
+    thread = threading.Thread(target=write, args=(handler, "of another thread"))
+    thread.start()
+    thread.join(60)
+    assert path.read_text().splitlines() == ["20 INFO log_opened_anew", "20 Level None of another thread"]
+    handler.stream.close()
+    assert handler.identity() is None, "as in the middle of a rotation by another thread"
+    handler.stream = None
+    handler.close()
+
+
+def test_a_log_that_cannot_be_written_anew_says_why():
+    handler = log_at("/dev/full")
+    with pytest.raises(OSError) as failed:
+        handler.reopen()
+    assert failed.value.args == (errno.EIO, "No space left on device")
     with contextlib.suppress(OSError):  # what is still in the buffer
         handler.stream.close()
     handler.stream = None
