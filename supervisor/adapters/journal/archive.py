@@ -128,7 +128,7 @@ def _lasting(file: Path, _mtime_ns: int, _size_bytes: int) -> tuple[Stamped, ...
     """The few lasting facts of one file, cached while the file is unchanged: `reboots -f` requests them every second."""
     marks = [json.dumps(kind) for kind in LASTING]
     found: list[Stamped] = []
-    with contextlib.suppress(OSError, EOFError, MalformedFact, zlib.error, UnicodeDecodeError):
+    with contextlib.suppress(OSError, ValueError):
         for row in _lines(file, marks):
             fact = fact_of(row)
             if type(fact).__name__ in LASTING:
@@ -211,18 +211,25 @@ def _write(path: Path, db: sqlite3.Connection, floor: int, cut: int) -> tuple[Pa
 
 def _lines(file: Path, marks: Sequence[str] = ()) -> Iterator[Row]:
     """The rows of one file, or only those whose line contains one of `marks`. Raises OSError or MalformedFact."""
-    with gzip.open(file, "rt", encoding="ascii") as lines:
-        for number, line in enumerate(lines, 1):
-            if marks and not any(mark in line for mark in marks):
-                continue
-            try:
-                seq, at_s, wall_s, boot_id, kind, version, body, crc = json.loads(line)
-            except ValueError as error:
-                raise MalformedFact(f"{file}, line {number}: {error}") from error
-            row = seq, at_s, wall_s, boot_id, kind, version, body, crc
-            if crc_of(row) != crc:
-                raise MalformedFact(f"{file}, line {number}: its CRC does not match")
-            yield row
+    number = 0
+    try:
+        with gzip.open(file, "rt", encoding="ascii") as lines:
+            for number, line in enumerate(lines, 1):
+                if not marks or any(mark in line for mark in marks):
+                    yield _row(file, number, line)
+    except (EOFError, UnicodeDecodeError, zlib.error) as error:
+        raise MalformedFact(f"{file}, after line {number}: {error}") from error
+
+
+def _row(file: Path, number: int, line: str) -> Row:
+    try:
+        seq, at_s, wall_s, boot_id, kind, version, body, crc = json.loads(line)
+    except (TypeError, ValueError) as error:
+        raise MalformedFact(f"{file}, line {number}: {error}") from error
+    row = seq, at_s, wall_s, boot_id, kind, version, body, crc
+    if crc_of(row) != crc:
+        raise MalformedFact(f"{file}, line {number}: its CRC does not match")
+    return row
 
 
 def _remove_below(db: sqlite3.Connection, floor: int, pause: Callable[[float], object]) -> None:
