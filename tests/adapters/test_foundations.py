@@ -252,6 +252,15 @@ def test_rows_are_known_by_their_names(tmp_path):
     assert posts.newest() == [("c", Look.MISSING), ("e", Look.MISSING)], "a row replaces the one of its name"
 
 
+def test_each_round_has_a_thread_that_does_not_keep_the_daemon_from_ending():
+    threads = []
+    made, _ = watching(Watched("thing", "/nowhere", lambda: threads.append(threading.current_thread())))
+    made.check_all()
+    made.check_all()
+    assert [(thread.name, thread.daemon) for thread in threads] == [("foundations-look", True)] * 2
+    assert threads[0] is not threads[1]
+
+
 WITHOUT_THREADS = """
 import sys
 sys.path.insert(0, "tests")

@@ -354,3 +354,34 @@ def test_a_clock_that_was_set_puts_every_job_one_period_from_now(settings):
             assert began <= due <= ended, name
     finally:
         made.stop()
+
+
+def test_each_job_has_a_thread_that_runs_already_and_a_stop_waits_for_none(settings):
+    before = set(threading.enumerate())
+    made = keeper(lambda: settings)
+    assert sorted(thread.name for thread in set(threading.enumerate()) - before) == [f"housekeeping_{n}" for n in range(3)]
+    running, release, ended = threading.Barrier(4), threading.Event(), []
+
+    def work():
+        running.wait(60)
+        release.wait(60)
+        ended.append(1)
+
+    made.start()
+    for job in made._scheduler.get_jobs():
+        job.modify(func=work, args=(), next_run_time=dt.datetime.now(dt.UTC))
+    running.wait(60)
+    made.stop()
+    assert ended == [], "a backup may take hours"
+    release.set()
+
+
+def test_a_compaction_ends_when_housekeeping_is_stopped(settings, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(journal_archive, "since_snapshot", lambda _: 0)
+    monkeypatch.setattr(journal_archive, "compact", lambda *_, pause, **__: pauses.append(pause(0.0)))
+    made = keeper(lambda: settings)
+    made.care_for_journal()
+    made.stop()
+    made.care_for_journal()
+    assert pauses == [False, True]

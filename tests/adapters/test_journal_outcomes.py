@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import sqlite3
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -432,7 +433,7 @@ def test_a_reader_takes_a_private_copy_with_the_log_and_removes_it(path: Path, m
             shutil.copyfile(beside(live, suffix), beside(path, suffix))
     scratch = path.with_name("scratch")
     scratch.mkdir()
-    monkeypatch.setattr(journal_sqlite.tempfile, "tempdir", str(scratch))
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     connect = journal_sqlite._connect_readonly
 
     def not_here(file: Path, *, named: Path | None = None) -> sqlite3.Connection:

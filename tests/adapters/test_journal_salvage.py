@@ -8,7 +8,6 @@ import os
 import shutil
 import sqlite3
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -295,7 +294,7 @@ def test_a_log_without_its_database_has_its_rows_and_nothing_stays_open(path: Pa
 
 
 @pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, int]]:
+def failing(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
     """The error number with which the disk answers at each of these bytes."""
     answers: dict[int, int] = {}
     real = os.pread

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -224,6 +225,14 @@ def test_a_whole_file_of_another_kind_is_named(paths: Paths, body: str, says: st
         last_config.read(path)
 
 
+def test_a_file_of_megabytes_is_not_read_whole(paths: Paths) -> None:
+    path = Path(paths.last_config)
+    body = json.dumps({"version": 1, "wall_s": 1.0, "given": ConfigInput(None, "x" * (8 << 20)).to_json()})
+    sealed(path, body)
+    with pytest.raises(ValueError, match=f"^{path} is damaged$"):
+        last_config.read(path)
+
+
 @pytest.mark.parametrize("body", ["{", "{}", "[]", "7", '{"version": 1}', '{"version": 1, "given": 7, "wall_s": 1.0}'])
 def test_what_cannot_be_read_gives_way_to_the_one_before(
     tmp_path: Path, paths: Paths, environ: dict[str, str], body: str
@@ -262,7 +271,7 @@ def test_a_lost_record_of_the_directories_is_made_again_although_nothing_else_is
     ids=str,
 )
 def test_only_directories_that_a_file_alone_names_are_recorded(
-    tmp_path: Path, paths: Paths, environ: dict[str, str], change: dict[str, object]
+    tmp_path: Path, paths: Paths, environ: dict[str, str], change: dict[str, Any]
 ) -> None:
     assert last_config.keep(paths, replace(given(tmp_path), **change), environ, 1e9) is None
     assert not Path(places.state_dir_for(environ)).exists()

@@ -120,24 +120,29 @@ def test_a_mark_names_the_namespace_the_daemon_and_for_a_user_s_command_its_sess
     assert leftovers.mark(of_user=True) == {"EXTRALIFE_CHILD_OF": f"{daemon}:{os.getsid(0)}"}
 
 
-DEAD = f"{os.stat('/proc/self/ns/pid').st_ino}:{os.getpid()}:1"  # this pid, as it was used long ago
-LIVING = f"{os.stat('/proc/self/ns/pid').st_ino}:{os.getpid()}:{procfs.read_stat(os.getpid()).start_ticks}"
-ELSEWHERE = f"{os.stat('/proc/self/ns/pid').st_ino + 1}:{os.getpid()}:1"
+def dead():
+    """A mark of this pid, as it was used long ago, without its last field."""
+    return f"{os.stat('/proc/self/ns/pid').st_ino}:{os.getpid()}:1"
 
 
 @pytest.mark.parametrize(
-    ("mark", "group", "session", "left_over"),
+    ("daemon", "of", "group", "session", "left_over"),
     [
-        (f"{DEAD}:tree", 77, 78, True), (f"{DEAD}:5", 77, 5, True),
-        (f"{DEAD}:5", 70, 5, False), (f"{DEAD}:5", 77, 6, False),  # the command's own child; in the background
-        (f"{LIVING}:tree", 77, 78, False), (f"{LIVING}:5", 77, 5, False),
-        (f"{ELSEWHERE}:tree", 77, 78, False), (f"{ELSEWHERE}:5", 77, 5, False),
-        (f"{DEAD}:TREE", 77, 78, False), (f"{DEAD}:tree:5", 77, 5, False), (DEAD, 77, 1, False), ("", 77, 0, False),
+        ("dead", ":tree", 77, 78, True), ("dead", ":5", 77, 5, True),
+        ("dead", ":5", 70, 5, False), ("dead", ":5", 77, 6, False),  # the command's own child; in the background
+        ("alive", ":tree", 77, 78, False), ("alive", ":5", 77, 5, False),
+        ("elsewhere", ":tree", 77, 78, False), ("elsewhere", ":5", 77, 5, False),
+        ("dead", ":TREE", 77, 78, False), ("dead", ":tree:5", 77, 5, False), ("dead", "", 77, 1, False),
     ],
 )  # fmt: skip
-def test_who_is_left_over(mark, group, session, left_over):
-    stat = replace(procfs.read_stat(os.getpid()), pid=77, group=group, session=session)
-    assert leftovers._is_left_over(stat, mark) is left_over
+def test_who_is_left_over(daemon, of, group, session, left_over):
+    stat = procfs.read_stat(os.getpid())
+    namespace, pid, began = map(int, dead().split(":"))
+    marks = {
+        "dead": dead(), "alive": f"{namespace}:{pid}:{stat.start_ticks}", "elsewhere": f"{namespace + 1}:{pid}:{began}",
+    }  # fmt: skip
+    other = replace(stat, pid=77, group=group, session=session)
+    assert leftovers._is_left_over(other, marks[daemon] + of) is left_over
 
 
 def test_a_mark_is_read_from_its_own_variable_alone():
@@ -164,7 +169,7 @@ ENDS = "from supervisor.adapters import leftovers; import os; print(leftovers.en
 def test_a_daemon_does_not_end_itself_for_the_mark_of_its_own_parent():
     for _ in range(20):  # each daemon that starts beside this test takes it for a leftover
         done = subprocess.run(
-            [sys.executable, "-c", ENDS], env={**os.environ, leftovers.ENV: f"{DEAD}:tree"}, cwd=REPO,
+            [sys.executable, "-c", ENDS], env={**os.environ, leftovers.ENV: f"{dead()}:tree"}, cwd=REPO,
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode != -signal.SIGKILL:
