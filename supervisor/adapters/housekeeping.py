@@ -74,10 +74,10 @@ class Housekeeping:
 
     def start(self) -> None:
         # Explicit: the default grace of one second silently drops a job that a busy box ran late.
-        always: dict[str, Any] = {"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
-        self._scheduler.add_job(self.rotate_logs, _Every(_LOGS), id="rotate-logs", **always)
-        self._scheduler.add_job(self.care_for_journal, _Every(_JOURNAL, _FIRST_LOOK), id="journal", **always)
-        self._scheduler.add_job(self.check_calendar, _Every(_CALENDAR), id="calendar", **always)
+        late: dict[str, Any] = {"misfire_grace_time": None}
+        self._scheduler.add_job(self.rotate_logs, _Every(_LOGS), id="rotate-logs", **late)
+        self._scheduler.add_job(self.care_for_journal, _Every(_JOURNAL, _FIRST_LOOK), id="journal", **late)
+        self._scheduler.add_job(self.check_calendar, _Every(_CALENDAR), id="calendar", **late)
         self._scheduler.start()
         self._logs.start()
 

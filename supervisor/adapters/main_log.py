@@ -22,7 +22,7 @@ class MainLog(logging.handlers.RotatingFileHandler):
     def __init__(self, path: str, *, max_bytes: int, backups: int) -> None:
         super().__init__(path, maxBytes=max_bytes, backupCount=backups, encoding="utf-8", delay=True)
         self._error = ""  # why the newest line failed; empty: it was written
-        self._failed = ""
+        self._failed: str  # the same of the line that is being written
 
     def emit(self, record: logging.LogRecord) -> None:
         self._failed = ""
