@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import re
+import resource
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -248,6 +249,19 @@ def test_a_journal_that_is_not_there_is_named(path: Path) -> None:
         with pytest.raises(OSError) as missing:
             look(path)
         assert missing.value.filename == str(path)
+
+
+def test_a_disk_without_room_is_told_with_the_journals_own_name(path: Path) -> None:
+    told = written(path, *plain(3), SNAPSHOT)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(OSError, match="the journal: disk I/O error") as full:
+            compact(path, before_wall_s=1e9, most_bytes=MUCH, pause=never)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert full.value.filename == str(path)
+    assert all_of(path) == told
 
 
 # --- reading it ----------------------------------------------------------------------------------------------------------

@@ -6,10 +6,11 @@ import contextlib
 import errno
 import os
 import re
+import resource
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -326,9 +327,10 @@ def test_a_restore_tells_all_that_it_did(path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize(("at_s", "wall_s"), [(9, 77), (-0.0, -0.0)])
 @pytest.mark.parametrize("named", [True, False], ids=["it still has its name", "it has none"])
-def test_what_can_no_longer_be_read_is_bridged_in_the_same_file(path: Path, named: bool) -> None:
-    """Times may be whole numbers: a row holds the same floats that its CRC was made of."""
+def test_what_can_no_longer_be_read_is_bridged_in_the_same_file(path: Path, named: bool, at_s: float, wall_s: float) -> None:
+    """Times may be whole numbers, or a zero below zero: a row holds the same floats that its CRC was made of."""
     journal = Journal(path)
     append(journal)
     journal.close()
@@ -339,12 +341,52 @@ def test_what_can_no_longer_be_read_is_bridged_in_the_same_file(path: Path, name
     os.truncate(beside(path, "-wal"), 0)
     journal._db.execute("PRAGMA shrink_memory")  # or SQLite's page cache would still have all of it
     why = journal.moved()
-    restored = journal.restore(lambda found: [found.fact(), SNAPSHOT], at_s=9, wall_s=77, boot_id=BOOT)
-    lost = Salvage(f"{path}.damaged-77" if named else "", why, 1, 1)
+    restored = journal.restore(lambda found: [found.fact(), SNAPSHOT], at_s=at_s, wall_s=wall_s, boot_id=BOOT)
+    aside = beside(path, f".damaged-{int(wall_s)}")
+    lost = Salvage(str(aside) if named else "", why, 1, 1)
     assert restored == Restored(why, 3, "", lost)
     journal.close()
-    assert read(path) == [stamped(1), Stamped(3, 9.0, 77.0, BOOT, lost.fact()), Stamped(4, 9.0, 77.0, BOOT, SNAPSHOT)]
-    assert beside(path, ".damaged-77").exists() is named
+    added = [Stamped(seq, at_s, wall_s, BOOT, fact) for seq, fact in ((3, lost.fact()), (4, SNAPSHOT))]
+    assert read(path) == [stamped(1), *added]
+    assert aside.exists() is named
+
+
+@contextlib.contextmanager
+def no_file_longer_than(size_bytes: int) -> Iterator[None]:
+    """The kernel refuses writes beyond (EFBIG; Python ignores SIGXFSZ)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_disk_without_room_is_told_with_the_journals_own_name(path: Path) -> None:
+    journal = Journal(path)
+    told = append(journal)
+    path.unlink()
+    with no_file_longer_than(4096), pytest.raises(OSError, match="the journal: ") as full:
+        journal.restore(nothing_lost, at_s=9.0, wall_s=77.9, boot_id=BOOT)
+    assert full.value.filename == str(path)
+    journal.restore(nothing_lost, at_s=9.0, wall_s=77.9, boot_id=BOOT)
+    with (
+        no_file_longer_than(beside(path, "-wal").stat().st_size + 100),
+        pytest.raises(OSError, match="the journal: ") as full,
+    ):
+        journal.append_salvaged(Salvage("", "why", 1, 1), (9.0, BOOT), wall_s=77.9, seq=3)
+    assert (full.value.filename, journal.last_seq) == (str(path), 1)
+    journal.close()
+    assert read(path) == told
+    path.write_bytes(b"junk")
+    with no_file_longer_than(4096), pytest.raises(OSError, match="the journal: ") as full:
+        salvage(path, wall_s=77.9, why="why")
+    assert full.value.filename == str(path)
+    assert path.read_bytes() == b"junk"
+    path.unlink()
+    with no_file_longer_than(4096), pytest.raises(OSError, match="the journal: ") as full:
+        Journal(path)
+    assert full.value.filename == str(path)
 
 
 def test_a_refused_commit_is_not_in_what_is_restored(path: Path) -> None:
