@@ -6,6 +6,7 @@ import os
 import stat
 
 import pytest
+from descriptors_kit import open_files
 
 from supervisor.adapters import durable
 
@@ -64,10 +65,6 @@ def test_only_a_directory_is_synced_as_one(tmp_path):
 
 def mode_of(path):
     return stat.S_IMODE(path.stat().st_mode)
-
-
-def open_files():
-    return len(os.listdir("/proc/self/fd"))
 
 
 def test_a_new_file_is_its_owners_alone_unless_another_mode_is_asked_for(tmp_path):

@@ -7,12 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
+from descriptors_kit import open_files
 
 from supervisor.adapters import files
-
-
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def test_a_regular_file_is_opened_as_asked_and_from_where_it_is_named(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import preload
 import pytest
+from descriptors_kit import open_files
 from fakes import FakeClock
 from structlog.testing import capture_logs
 
@@ -92,10 +93,6 @@ def test_the_identity_of_each_kind_of_file(tmp_path):
 )  # fmt: skip
 def test_links_do_not_count_for_what_a_file_is(other, same):
     assert Identity(1, 2, "file").same(other) is same
-
-
-def open_files():
-    return len(os.listdir("/proc/self/fd"))
 
 
 def test_what_is_remembered_is_the_file_of_the_first_look_until_it_is_renewed(tmp_path):
@@ -263,10 +260,10 @@ def test_each_round_has_a_thread_that_does_not_keep_the_daemon_from_ending():
 
 WITHOUT_THREADS = """
 import sys
-sys.path.insert(0, "tests")
+sys.path[:0] = ["tests", "tests/adapters"]
 from pathlib import Path
 import preload
-from adapters.test_foundations import remembered, watching
+from test_foundations import remembered, watching
 faults, path = Path(sys.argv[1]), Path(sys.argv[2])
 made, posts = watching(remembered(path))
 path.unlink()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from descriptors_kit import open_files
 
 from supervisor.adapters.journal import archive as journal_archive
 from supervisor.adapters.journal import schema
@@ -197,13 +198,13 @@ def test_a_file_of_the_archive_is_plain_json_that_only_its_owner_can_read(path: 
     leftover = directory / "facts-000000000001-000000000002.jsonl.gz.building"
     leftover.write_bytes(b"of a run that was killed" * 100)
     leftover.chmod(0o600)
-    before, old = len(os.listdir("/proc/self/fd")), os.umask(0)
+    before, old = open_files(), os.umask(0)
     try:
         moved = compact(path, before_wall_s=1e9, most_bytes=MUCH, pause=never)
     finally:
         os.umask(old)
     assert moved is not None
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before
     assert list(directory.iterdir()) == [moved.archive]
     data = moved.archive.read_bytes()
     assert data[:9] == b"\x1f\x8b\x08\x00" + bytes(5), "neither a name nor a time: the same facts make the same file"

@@ -10,10 +10,12 @@ import resource
 import shutil
 import sqlite3
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from descriptors_kit import open_files
 
 from supervisor.adapters.foundations import of_path
 from supervisor.adapters.journal import schema
@@ -147,12 +149,12 @@ def test_each_mistake_of_a_file_is_named(
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
         for statement in statements:
             db.execute(statement)
-    before, open_before = path.read_bytes(), len(os.listdir("/proc/self/fd"))
+    before, open_before = path.read_bytes(), open_files()
     with pytest.raises(kind) as told:
         opener(path)
     assert str(told.value) == f"{path}: {says}"
     assert path.read_bytes() == before
-    assert len(os.listdir("/proc/self/fd")) == open_before
+    assert open_files() == open_before
 
 
 def test_a_row_that_cannot_be_used_is_named(path: Path) -> None:
@@ -198,6 +200,32 @@ def test_what_lies_below_the_floor_is_not_read(path: Path) -> None:
     schema.build(path, [row(1), row(2), row(3, SNAPSHOT), row(4)], floor=3)
     assert [each.seq for each in read(path)] == [each.seq for each in read(path, 2)] == [3, 4]
     assert [each.seq for each in read(path, 3)] == [4]
+
+
+def test_a_path_may_have_characters_that_mean_something_in_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = tmp_path / "a?b%20c#d é&mode=ro"
+    directory.mkdir()
+    monkeypatch.chdir(directory)
+    with contextlib.closing(Journal("journal.sqlite")) as journal:
+        told = append(journal)
+    assert read(directory / "journal.sqlite") == told
+    assert [each.name for each in tmp_path.iterdir()] == [directory.name]
+
+
+def test_a_reader_may_be_read_and_closed_by_another_thread(path: Path) -> None:
+    schema.build(path, [row(1)])
+    reader = JournalReader(path)
+    found: list[object] = []
+
+    def work() -> None:
+        found.extend(reader.read())
+        reader.close()
+        found.append("closed")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(60)
+    assert found == [stamped(1), "closed"]
 
 
 # --- salvage -----------------------------------------------------------------------------------------------------------
@@ -327,6 +355,17 @@ def test_a_restore_tells_all_that_it_did(path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_journal_that_is_in_place_may_be_written_again_too(path: Path) -> None:
+    with contextlib.closing(Journal(path)) as journal:
+        told = append(journal)
+        before = of_path(path)
+        assert journal.restore(nothing_lost, at_s=9.0, wall_s=77.9, boot_id=BOOT) == Restored("", 1)
+        assert of_path(path) != before
+        told += append(journal)
+        assert not [name for name in names(path) if name.startswith("journal.sqlite.")]
+    assert read(path) == told
+
+
 @pytest.mark.parametrize(("at_s", "wall_s"), [(9, 77), (-0.0, -0.0)])
 @pytest.mark.parametrize("named", [True, False], ids=["it still has its name", "it has none"])
 def test_what_can_no_longer_be_read_is_bridged_in_the_same_file(path: Path, named: bool, at_s: float, wall_s: float) -> None:
@@ -405,17 +444,17 @@ def test_a_refused_commit_is_not_in_what_is_restored(path: Path) -> None:
 
 
 def test_restores_leave_no_descriptor_behind(path: Path) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     journal = Journal(path)
     append(journal)
-    open_now = len(os.listdir("/proc/self/fd"))
+    open_now = open_files()
     for _ in range(3):
         path.unlink()
         journal.restore(nothing_lost, at_s=9.0, wall_s=77.9, boot_id=BOOT)
         append(journal)
-    assert len(os.listdir("/proc/self/fd")) == open_now
+    assert open_files() == open_now
     journal.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before
 
 
 @pytest.mark.parametrize(
@@ -443,6 +482,26 @@ def test_after_three_failures_of_its_files_they_are_opened_again(
             assert journal._files is not old
             told += append(journal)
         assert journal.last_seq == len(told)
+    assert read(path) == told
+
+
+def test_failures_that_do_not_follow_each_other_open_nothing_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with contextlib.closing(Journal(path)) as journal:
+        told, files, check = [], journal._files, journal._files.check
+        for _ in range(3):
+            waiting = [OSError(errno.EIO, "Input/output error")] * 2
+
+            def looks(waiting: list[OSError] = waiting) -> None:
+                if waiting:
+                    raise waiting.pop()
+                check()
+
+            monkeypatch.setattr(files, "check", looks)
+            for _ in range(2):
+                with pytest.raises(OSError, match="Input/output error"):
+                    append(journal)
+            told += append(journal)
+            assert journal._files is files
     assert read(path) == told
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from descriptors_kit import open_files
 
 from supervisor.adapters.journal import salvage, schema
 from supervisor.adapters.journal.salvage import carve, carve_bytes, torn_commits
@@ -284,13 +285,13 @@ def test_frames_of_an_earlier_generation_are_not_read(path: Path) -> None:
 
 
 def test_a_log_without_its_database_has_its_rows_and_nothing_stays_open(path: Path) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     path.unlink()
     found = set(carve(path))
     assert found >= {10, 20}
     log_of(path).unlink()
     assert carve(path) == {}
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from descriptors_kit import open_files
 
 from supervisor.adapters.foundations import of_path
 from supervisor.adapters.journal import schema
@@ -29,10 +30,6 @@ def row(seq: int, kind: str = "Finished") -> Row:
 
 def names(path: Path) -> list[str]:
     return sorted(each.name for each in path.parent.iterdir())
-
-
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from descriptors_kit import open_files
 
 from supervisor import config, places
 from supervisor.adapters import last_config, leftovers, next_image
@@ -194,7 +195,7 @@ def test_only_a_file_of_our_own_is_read(
     tmp_path: Path, paths: Paths, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     path = Path(paths.last_config)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     if kind == "a FIFO":
         os.mkfifo(path, 0o600)
     elif kind == "a directory":
@@ -205,7 +206,7 @@ def test_only_a_file_of_our_own_is_read(
         monkeypatch.setattr(os, "geteuid", lambda: us + 1)
     with pytest.raises((ValueError, OSError), match=r"could have been written by another user$|\] not a regular file: "):
         last_config.read(path)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from attempts_kit import REPO
+from descriptors_kit import open_files
 
 from supervisor.adapters.foundations import of_path
 from supervisor.adapters.singleton import Taken, _name, claim, hold
@@ -127,10 +128,6 @@ def test_a_name_in_the_kernel_outlives_every_file(tmp_path):
     again = claim(str(state))
     assert again is not None, "it goes with the process that held it"
     again.close()
-
-
-def open_files():
-    return len(os.listdir("/proc/self/fd"))
 
 
 def test_the_lock_file_is_its_owners_alone_and_every_descriptor_is_closed(tmp_path):
