@@ -90,7 +90,7 @@ def test_no_descriptor_stays_open_also_when_the_disk_fails(tmp_path, monkeypatch
     before = open_files()
     durable.replace(tmp_path / "kept", b"x", aside=tmp_path / "new")
     durable.sync(tmp_path)
-    assert open_files() == before
+    assert open_files() <= before
 
     def broken(_):
         raise OSError(errno.EIO, "Input/output error")
@@ -101,7 +101,7 @@ def test_no_descriptor_stays_open_also_when_the_disk_fails(tmp_path, monkeypatch
     ):  # fmt: skip
         with pytest.raises(OSError, match="Input/output error"):
             failing()
-    assert open_files() == before
+    assert open_files() <= before
 
 
 def test_a_rename_that_is_refused_leaves_the_old_content_and_nothing_beside_it(tmp_path):
@@ -134,6 +134,6 @@ def test_where_blocks_cannot_be_shared_there_is_no_clone_and_no_file(tmp_path, m
         os.umask(old)
         with pytest.raises(FileExistsError):
             durable.clone(source.fileno(), tmp_path / "clone")
-        assert open_files() == before
+        assert open_files() <= before
     assert (tmp_path / "clone").read_bytes() == b"content"
     assert mode_of(tmp_path / "clone") == 0o644

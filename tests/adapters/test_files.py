@@ -26,7 +26,7 @@ def test_a_regular_file_is_opened_as_asked_and_from_where_it_is_named(tmp_path: 
     os.write(fd, b"!")
     os.close(fd)
     assert path.read_bytes() == b"content!"
-    assert open_files() == before
+    assert open_files() <= before
     os.close(here)
 
 
@@ -40,7 +40,7 @@ def test_what_is_no_regular_file_is_refused_and_closed(tmp_path: Path) -> None:
         assert (refused.value.args, refused.value.filename) == ((errno.EINVAL, "not a regular file"), path)
     with pytest.raises(OSError, match="symbolic links"):
         files.open_regular(tmp_path / "link")
-    assert open_files() == before
+    assert open_files() <= before
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_the_end_of_what_is_new_is_read(tmp_path: Path, limit_bytes: int, from_b
     path.write_bytes(b"0123456789")
     before = open_files()
     assert files.read_bounded(str(path), limit_bytes, from_byte) == read
-    assert open_files() == before
+    assert open_files() <= before
 
 
 def test_what_cannot_be_read_is_empty(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_each_mistake_of_a_file_is_named(
         opener(path)
     assert str(told.value) == f"{path}: {says}"
     assert path.read_bytes() == before
-    assert open_files() == open_before
+    assert open_files() <= open_before
 
 
 def test_a_row_that_cannot_be_used_is_named(path: Path) -> None:
@@ -452,9 +452,9 @@ def test_restores_leave_no_descriptor_behind(path: Path) -> None:
         path.unlink()
         journal.restore(nothing_lost, at_s=9.0, wall_s=77.9, boot_id=BOOT)
         append(journal)
-    assert open_files() == open_now
+    assert open_files() <= open_now
     journal.close()
-    assert open_files() == before
+    assert open_files() <= before
 
 
 @pytest.mark.parametrize(

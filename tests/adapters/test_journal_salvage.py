@@ -291,7 +291,7 @@ def test_a_log_without_its_database_has_its_rows_and_nothing_stays_open(path: Pa
     assert found >= {10, 20}
     log_of(path).unlink()
     assert carve(path) == {}
-    assert open_files() == before
+    assert open_files() <= before
 
 
 @pytest.fixture

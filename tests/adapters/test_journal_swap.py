@@ -47,7 +47,7 @@ def test_a_journal_is_built_of_its_rows_and_its_floor(path: Path) -> None:
     schema.build(path, [row(3), row(5)], floor=3, before_rename=lambda: told.append(names(path)))
     assert told == [["journal.sqlite.building"]], "it is complete under another name"
     assert names(path) == ["journal.sqlite"]
-    assert open_files() == before
+    assert open_files() <= before
     with contextlib.closing(sqlite3.connect(path)) as db:
         assert [seq for (seq,) in db.execute("SELECT seq FROM fact")] == [3, 5]
         assert (schema.floor(db), schema.version(db), schema.table_version(db)) == (3, 2, 2)
@@ -260,19 +260,19 @@ def test_nothing_stays_open_whatever_is_missing(path: Path) -> None:
         OpenJournalFiles(path)
     with pytest.raises(FileNotFoundError):
         OpenJournalFiles(path.parent / "none" / "journal.sqlite")
-    assert open_files() == before
+    assert open_files() <= before
     schema.build(path, [row(1)])
     files = OpenJournalFiles(path)
     with contextlib.closing(sqlite3.connect(":memory:")) as db, pytest.raises(FileNotFoundError):
         files.complete(db)  # no connection has made the log
     files.close()
     files.close()
-    assert open_files() == before
+    assert open_files() <= before
     with contextlib.closing(Journal(path)) as journal:
         journal.append([Finished("", "p")], at_s=1.0, wall_s=1.0, boot_id="boot")
         with JournalReader(path) as reader:
             assert len(list(reader.read())) == 2
-    assert open_files() == before
+    assert open_files() <= before
 
 
 def test_the_directory_is_told_from_another_of_its_name(path: Path) -> None:

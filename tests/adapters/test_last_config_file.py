@@ -206,7 +206,7 @@ def test_only_a_file_of_our_own_is_read(
         monkeypatch.setattr(os, "geteuid", lambda: us + 1)
     with pytest.raises((ValueError, OSError), match=r"could have been written by another user$|\] not a regular file: "):
         last_config.read(path)
-    assert open_files() == before
+    assert open_files() <= before
 
 
 @pytest.mark.parametrize(
