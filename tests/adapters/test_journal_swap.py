@@ -345,6 +345,22 @@ def test_rows_come_from_the_files_where_sqlite_cannot_read_them(
     assert files.rows(Broken(), 9) == (0, [], 6)  # type: ignore[arg-type]
 
 
+def test_rows_come_from_sqlite_where_the_files_cannot_be_read(
+    opened: tuple[OpenJournalFiles, sqlite3.Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, db = opened
+    everything = [row(seq) for seq in range(1, 7)]
+    db.execute(schema.INSERT, (*row(7)[:7], 5))
+    assert files.rows(db, 7) == files.rows(Broken(), 7) == (0, everything, 1), "its CRC is another"  # type: ignore[arg-type]
+
+    def away(*_: object) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "pread", away)
+    assert files.rows(db, 7) == (0, everything, 1)
+    assert files.rows(Broken(), 7) == (0, [], 7)  # type: ignore[arg-type]
+
+
 def test_rows_begin_at_the_floor_if_a_snapshot_is_there(path: Path) -> None:
     rows = [row(1), row(2), row(4, "Snapshot"), row(5), row(8)]
     for floor, expected in ((4, (4, rows[2:], 0)), (5, (0, rows[3:], 0)), (0, (0, rows, 0))):
