@@ -374,7 +374,7 @@ def _extent(path: Path) -> tuple[int, int | None]:
     floor, last = 0, None
     if not path.exists() or path.stat().st_size == 0:
         return floor, last
-    db = sqlite3.connect(_uri(path, "ro"), uri=True, isolation_level=None)
+    db = sqlite3.connect(_uri(path, "ro"), uri=True)
     with contextlib.closing(db), contextlib.suppress(sqlite3.Error, UnicodeDecodeError):
         floor = schema.floor(db)
         last = _last_seq(db)
@@ -415,9 +415,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 def _connect_readonly(path: Path, *, named: Path | None = None) -> sqlite3.Connection:
     with as_os_error(named or path):
-        db = sqlite3.connect(
-            _uri(path, "ro"), uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-        )
+        db = sqlite3.connect(_uri(path, "ro"), uri=True, timeout=_BUSY_TIMEOUT_S, check_same_thread=False)
         try:
             _check_database(db, named or path)
         except BaseException:
