@@ -65,7 +65,7 @@ def wait_until_written(path: str | None, environ: Mapping[str, str], most_s: flo
         waited_s += _STABLE_S
         before, seen = seen, _look(found)
         if seen == before:
-            break
+            return None
     return None
 
 

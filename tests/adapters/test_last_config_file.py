@@ -306,6 +306,7 @@ def test_the_state_directory_is_found_in_the_order_of_what_names_it(
     assert found({}) == "# usual in extralife"
     assert found({"state_dir": 7}) is None
     assert found({}, EXTRALIFE_STATE_DIR="a\0b") is None
+    assert found({"state_dir": "~a\0b"}) is None, "no user has such a name"
     config_file.write_text('[daemon]\nstate_dir = "nowhere"\n')
     assert found({}) == "# usual in extralife"
 
