@@ -385,3 +385,13 @@ def test_a_compaction_ends_when_housekeeping_is_stopped(settings, monkeypatch):
     made.stop()
     made.care_for_journal()
     assert pauses == [False, True]
+
+
+def test_jobs_are_timed_in_a_zone_without_summer_time(settings, monkeypatch):
+    monkeypatch.setenv("TZ", "America/New_York")
+    made = keeper(lambda: settings)
+    made.start()
+    try:
+        assert {job.next_run_time.utcoffset() for job in made._scheduler.get_jobs()} == {dt.timedelta(0)}
+    finally:
+        made.stop()

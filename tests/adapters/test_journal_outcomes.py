@@ -317,6 +317,17 @@ def test_a_journal_that_ends_too_early_is_told_with_the_last_stamp(path: Path, c
     assert read(path) == facts
 
 
+@pytest.mark.parametrize("damaged", [False, True], ids=["the end is missing", "a row is damaged"])
+def test_a_loss_has_the_time_and_the_boot_of_the_last_fact_before_it(path: Path, damaged: bool) -> None:
+    rows = [(*row(seq)[:3], f"boot {seq}", *row(seq)[4:]) for seq in (1, 2, 3)]
+    whole = [(*each[:7], crc_of(each)) for each in rows]
+    schema.build(path, [whole[0], rows[1] if damaged else whole[1], whole[2]])
+    journal, facts, found = open_or_salvage(path, wall_s=77.9, seen_seq=3 if damaged else 4)
+    journal.close()
+    assert found is not None
+    assert facts[-1] == Stamped(4 if damaged else 5, 3.5, 77.9, "boot 3", found.fact())
+
+
 def test_commits_behind_a_torn_place_are_counted(path: Path) -> None:
     live = path.with_name("live.sqlite")
     with contextlib.closing(Journal(live)) as journal:

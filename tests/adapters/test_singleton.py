@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import socket
@@ -192,6 +193,24 @@ def test_the_lock_of_another_is_told_by_what_stands_in_it(tmp_path, other_daemon
     then = "stop that one first, or choose another state_dir"
     assert str(taken.value) == f"another supervisord (pid {pid}) runs on {tmp_path}: {then}"
     mine.release()
+
+
+def test_a_file_system_without_locks_is_an_error_and_leaves_nothing_open(tmp_path, monkeypatch):
+    lock = hold(str(tmp_path / "lock"))
+    (tmp_path / "lock").unlink()
+    before = open_files()
+
+    def refused(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    for failing in (lock.restore, lambda: hold(str(tmp_path / "lock"))):
+        with pytest.raises(OSError, match="No locks available"):
+            failing()
+    assert open_files() <= before
+    monkeypatch.undo()
+    lock.restore()
+    lock.release()
 
 
 def names_in_the_kernel():
