@@ -219,11 +219,13 @@ settle_s = 0.0
         return next((p for p in self.status()["programs"] if p["name"] == name), {})
 
     def wait_phase(self, name: str, phase: str, timeout_s: float = 30) -> dict[str, Any]:
-        def look() -> dict[str, Any] | None:
-            program = self.program(name)
-            return program if program.get("phase") == phase else None
+        last: dict[str, Any] = {}
 
-        return until(look, timeout_s, f"{name} to be {phase}", self.tail)
+        def look() -> dict[str, Any] | None:
+            last.update(self.program(name))
+            return last if last.get("phase") == phase else None
+
+        return until(look, timeout_s, f"{name} to be {phase}", lambda: f"{last}{self.tail()}")
 
     def named(self, name: str) -> list[int]:
         """Its processes that execute this program: between fork and exec a child is still a copy of its parent."""
