@@ -123,7 +123,10 @@ PARTS = {  # the code, and the tests that ought to kill what is wrong in it
 }  # fmt: skip
 ALONE = {  # left out: the tests run them in a Python without site-packages, so without mutmut
     "supervisor/adapters/slurm/node.py",
-    *(f"supervisor/adapters/{name}.py" for name in ("figures/child", "figures/reading", "files", "tfrecord")),
+    *(
+        f"supervisor/adapters/{name}.py"
+        for name in ("__init__", "figures/__init__", "figures/child", "figures/reading", "files", "tfrecord")
+    ),
 }
 
 
