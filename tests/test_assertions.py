@@ -157,7 +157,9 @@ def filled(node, known):
             return name.isupper()  # a constant of the module, which its author sees
         case ast.Call(func=ast.Name(id="range"), args=args):
             return not any(isinstance(arg, ast.Constant) and arg.value == 0 for arg in args[-1:])
-        case ast.Call(func=ast.Name(id="enumerate" | "sorted" | "zip" | "reversed" | "list" | "set" | "tuple"), args=args):
+        case ast.Call(func=ast.Name(id="enumerate"), args=[first, *_]):
+            return filled(first, known)
+        case ast.Call(func=ast.Name(id="sorted" | "zip" | "reversed" | "list" | "set" | "tuple"), args=args):
             return bool(args) and all(filled(arg, known) for arg in args)
         case ast.Call(func=ast.Attribute(value=value, attr="items" | "values" | "keys" | "split" | "product")):
             return filled(value, known)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _YOUNG_S = 10.0
 _LOOK_S = 0.05
 _NAMES = {b"supervisord", b"extralife"}
+_SINGLETON = "@extralife/"  # how /proc/net/unix shows the name that only one daemon has
 
 
 def daemon_comes(path: str) -> bool:
@@ -80,12 +81,13 @@ def _has_listened(pid: str, path: str) -> bool:
     """Whether it listens on another socket than ours. Also True if this user may not see its files: do not wait for it.
 
     Our own socket listens under a name beside `path` before it is renamed: a busy machine may stop a daemon in between.
+    Before that, the name in the kernel listens that keeps a second daemon away (`adapters/singleton.py`).
     """
     listening, beside = set(), os.path.dirname(path) + "/"  # noqa: PTH120
     with open("/proc/net/unix", encoding="ascii", errors="replace") as file:  # noqa: PTH123
         for line in file:
             columns = line.split()
-            ours = len(columns) > 7 and columns[7].startswith(beside)
+            ours = len(columns) > 7 and columns[7].startswith((beside, _SINGLETON))
             if len(columns) > 6 and columns[3] == "00010000" and not ours:
                 listening.add(f"socket:[{columns[6]}]")
     directory = f"/proc/{pid}/fd"

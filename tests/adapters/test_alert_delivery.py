@@ -17,9 +17,9 @@ import pytest
 from alert_receiver import Hook, Receiver
 from fakes import FakeClock, FakeCourier
 from journald_kit import Journald
+from leaks import nothing_stays_open
 from structlog.testing import capture_logs
 from tools import PATIENCE
-from traces_kit import nothing_stays_open
 
 from supervisor.adapters import last_config, leftovers
 from supervisor.adapters.alerts import child as alert_child

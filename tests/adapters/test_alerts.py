@@ -12,7 +12,7 @@ import pytest
 import recorded
 from hypothesis import given
 from hypothesis import strategies as st
-from traces_kit import nothing_stays_open
+from leaks import nothing_stays_open
 
 from supervisor.adapters.alerts.reboot_log import (
     append,

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from leaks import open_files
 from test_checkpoints import OTHER, TOKEN, commit
 from test_own_checkpoints import plain, spec
 from test_whole_files import saved, trainer
@@ -211,7 +212,7 @@ def test_a_backup_names_the_costliest_method_that_it_needed(
 ) -> None:
     link = os.link
 
-    def links(source: str, target: Path, **more: int) -> None:
+    def linked(source: str, target: Path, **more: int) -> None:
         if target.name == "state.json":
             raise OSError(errno.EMLINK, "Too many links")
         link(source, target, **more)  # type: ignore[arg-type]
@@ -223,7 +224,7 @@ def test_a_backup_names_the_costliest_method_that_it_needed(
     box.commits("Pong", 100)
     assert box.make("Pong").method == "link"
     if of_one_checkpoint:
-        monkeypatch.setattr(os, "link", links)
+        monkeypatch.setattr(os, "link", linked)
         assert box.make("Pong", name="b2").method == "copy"
     else:
         saved(box.script("mine") / "1.pt")
@@ -317,15 +318,15 @@ def test_what_a_killed_daemon_left_is_removed_by_the_next_backup(box: Box) -> No
 def test_no_descriptor_stays_open(box: Box, copying: None) -> None:
     box.commits("Pong", 100)
     saved(box.script("mine") / "1.pt")
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     info = box.make("Pong", "mine")
     assert store.verify(info) == ""
     box.back("Pong", "mine")
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() <= before
     (info.path / "programs/mine/own/files/checkpoint").write_bytes(b"x")
     told = refused(lambda: box.back("Pong", "mine"))
     assert told == "mine, 1.pt, checkpoint: it does not match its digest"
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() <= before
 
 
 # --- looking -----------------------------------------------------------------------------------------------------------------
@@ -623,9 +624,9 @@ def test_a_copy_that_differs_from_the_backup_is_not_put_into_place(box: Box, mon
     monkeypatch.setattr(own, "first_defect", lambda *_: "")
     file = box.root / "b1/programs/mine/own/files/checkpoint"
     file.write_bytes(file.read_bytes()[:-1] + b"x")
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     assert refused(lambda: box.back("mine")) == "1.pt: the copy does not match the backup"
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() <= before
     assert {path.name for path in work.iterdir()} == {"1.pt"}
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from traces_kit import nothing_stays_open, thread_begun_by
+from leaks import nothing_stays_open
+from traces_kit import thread_begun_by
 
 from supervisor.adapters.host import boot
 from supervisor.adapters.host.boot import AliveMark, AliveWriter, Boot, BootFiles, examine, read_boot, read_mark

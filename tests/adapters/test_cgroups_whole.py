@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from cgroups_kit import FILES, LIMITS, Files, fake_mkdir, fake_rmdir
+from leaks import open_files
 from test_cgroups import TOKEN, world_of
 
 from supervisor.adapters.process import cgroups
@@ -378,10 +379,10 @@ def test_a_cgroup_that_is_busy_is_waited_for_but_not_one_that_may_not_be_removed
 
 
 def test_no_descriptor_is_left_open(files: Files, tmp_path: Path) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     groups = files.groups()
     groups.begin("Pong", TOKEN, str(tmp_path))
     groups.read(TOKEN)
     groups.kill(TOKEN)
     groups.end(TOKEN)
-    assert len(os.listdir("/proc/self/fd")) <= before
+    assert open_files() <= before

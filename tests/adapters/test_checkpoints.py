@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from leaks import open_files
 
 from supervisor.adapters.process import checkpoints
 from supervisor.adapters.process.checkpoints import (
@@ -330,21 +331,17 @@ def test_a_roll_back_leaves_the_last_one_that_looks_whole(tmp_path: Path) -> Non
 # --- whole results, and each clause ------------------------------------------------------------------------------------
 
 
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
 def test_all_that_is_known_of_a_checkpoint(tmp_path: Path) -> None:
     path = commit(tmp_path, 7, created_wall_s=5.0)
     found = CheckpointInfo(path, 7, TOKEN, 5.0, 1011, None)
-    before = descriptors()
+    before = open_files()
     assert look(path) == found
     assert survey(tmp_path) == [found]
     assert verify(found) == dataclasses.replace(found, verified=True)
     assert verify(dataclasses.replace(found, verified=False, error="earlier")).error is None
     (path / "state.json").unlink()
     assert verify(found) == dataclasses.replace(found, verified=False, error="state.json is missing")
-    assert descriptors() <= before
+    assert open_files() <= before
 
 
 def test_equal_steps_are_sorted_by_time_and_then_by_name(tmp_path: Path) -> None:
@@ -392,7 +389,7 @@ def test_what_is_no_checkpoint_by_its_name_has_no_step(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_lies_in_place_of_a_checkpoint_is_named(tmp_path: Path, kind: str, error: str) -> None:
     path = tmp_path / f"ckpt-5.{TOKEN}"
-    manifest, before = path / "manifest.json", descriptors()
+    manifest, before = path / "manifest.json", open_files()
     if kind == "file":
         path.write_text("x")
     elif kind == "link":
@@ -408,7 +405,7 @@ def test_what_lies_in_place_of_a_checkpoint_is_named(tmp_path: Path, kind: str, 
     elif kind == "manifest is a socket":
         os.mknod(manifest, stat.S_IFSOCK | 0o600)
     assert look(path) == CheckpointInfo(path, 5, TOKEN, None, None, verified=False, error=error)
-    assert descriptors() <= before
+    assert open_files() <= before
 
 
 def test_a_file_below_what_is_no_directory_and_a_name_that_leads_out(tmp_path: Path) -> None:
@@ -435,12 +432,12 @@ def test_a_disk_that_refuses_is_told_in_its_own_words(tmp_path: Path, monkeypatc
     def refuses(_fd: int, _size: int) -> bytes:
         raise OSError(errno.EIO, "Input/output error")
 
-    before = descriptors()
+    before = open_files()
     monkeypatch.setattr(checkpoints.os, "read", refuses)
     error = "can't be read: [Errno 5] Input/output error"
     assert verify(info) == dataclasses.replace(info, verified=None, error=error)
     assert look(path) == CheckpointInfo(path, 5, TOKEN, None, None, verified=None, error=error)
-    assert descriptors() <= before
+    assert open_files() <= before
 
 
 def test_a_file_of_many_pieces_is_read_to_its_end_and_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -465,7 +462,7 @@ def test_the_newest_good_one_waits_until_its_time_is_over(tmp_path: Path) -> Non
 
 
 def test_a_link_in_place_of_the_directory_is_not_followed(tmp_path: Path) -> None:
-    path, before = commit(tmp_path / "a", 5), descriptors()
+    path, before = commit(tmp_path / "a", 5), open_files()
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "checkpoints").symlink_to(path.parent)
     with pytest.raises(NotADirectoryError):
@@ -477,7 +474,7 @@ def test_a_link_in_place_of_the_directory_is_not_followed(tmp_path: Path) -> Non
     assert sorted(each.name for each in path.parent.iterdir()) == [
         f"{path.name}{end}" for end in (".2.bad", ".3.bad", ".bad")
     ]
-    assert descriptors() <= before
+    assert open_files() <= before
 
 
 def test_a_roll_back_counts_the_damaged_as_none_and_takes_what_is_of_that_step(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from descriptors_kit import open_below
+from leaks import open_below
 
 from supervisor.adapters import procfs
 from supervisor.adapters.host.clock import SystemClock

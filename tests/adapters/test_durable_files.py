@@ -6,7 +6,7 @@ import os
 import stat
 
 import pytest
-from descriptors_kit import open_files
+from leaks import open_files
 
 from supervisor.adapters import durable
 

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 from attempts_kit import eventually, gone
 from fakes import FakeClock
-from traces_kit import nothing_stays_open, thread_begun_by
+from leaks import nothing_stays_open
+from traces_kit import thread_begun_by
 
 from supervisor.adapters import leftovers
 from supervisor.adapters.figures import thread

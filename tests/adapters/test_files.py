@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from descriptors_kit import open_files
+from leaks import open_files
 
 from supervisor.adapters import files
 

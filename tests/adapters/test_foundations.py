@@ -10,8 +10,8 @@ from pathlib import Path
 
 import preload
 import pytest
-from descriptors_kit import open_files
 from fakes import FakeClock
+from leaks import open_files
 from structlog.testing import capture_logs
 
 from supervisor.adapters.foundations import (

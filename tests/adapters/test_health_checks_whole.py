@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from attempts_kit import BootClock, eventually, python, spec
+from leaks import open_files
 from test_health_checks import answering
 from tools import needs
 
@@ -27,10 +28,6 @@ from supervisor.policy.worker.service_health import Checked, HealthCheck
 
 def ask(fields: dict[str, object] | None = None, **check: object) -> None:
     make(HealthCheck(**{"timeout_s": 60.0, **check}), spec("Board", ["x"], **(fields or {})))  # type: ignore[arg-type]
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 @contextmanager
@@ -74,11 +71,11 @@ def server(
     ],
 )
 def test_the_whole_request(place: str, target: str, host: str) -> None:
-    before = descriptors()
+    before = open_files()
     with server(b"HTTP/1.1 200 OK\r\n\r\n") as (port, heard):
         ask(http=f"http://{place.format(port)}")
     assert heard == [f"GET {target} HTTP/1.1\r\nHost: {host.format(port)}\r\nConnection: close\r\n\r\n".encode()]
-    assert descriptors() <= before
+    assert open_files() <= before
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from descriptors_kit import open_files
+from leaks import open_files
 
 from supervisor.adapters.journal import archive as journal_archive
 from supervisor.adapters.journal import schema

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from descriptors_kit import open_files
+from leaks import open_files
 
 from supervisor.adapters.foundations import of_path
 from supervisor.adapters.journal import schema

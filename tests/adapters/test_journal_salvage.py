@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from descriptors_kit import open_files
+from leaks import open_files
 
 from supervisor.adapters.journal import salvage, schema
 from supervisor.adapters.journal.salvage import carve, carve_bytes, torn_commits

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from traces_kit import nothing_stays_open
+from leaks import nothing_stays_open
 
 from supervisor.adapters.host import kernel_log
 from supervisor.adapters.host.kernel_log import KMSG, oom_kill_of

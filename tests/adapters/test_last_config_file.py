@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from descriptors_kit import open_files
+from leaks import open_files
 
 from supervisor import config, places
 from supervisor.adapters import last_config, leftovers, next_image

@@ -13,9 +13,10 @@ from attempts_kit import eventually
 from jeepney import DBusAddress, HeaderFields, MessageType, new_error, new_method_return, new_signal
 from jeepney.bus_messages import message_bus
 from jeepney.io.blocking import Proxy, open_dbus_connection
+from leaks import nothing_stays_open
 from structlog.testing import capture_logs
 from tools import needs
-from traces_kit import nothing_stays_open, thread_begun_by
+from traces_kit import thread_begun_by
 
 from supervisor.adapters.host import logind as module
 from supervisor.adapters.host.logind import HostWatch

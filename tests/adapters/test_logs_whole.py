@@ -13,15 +13,12 @@ from types import SimpleNamespace
 
 import pytest
 from attempts_kit import eventually
+from leaks import open_files
 from structlog.testing import capture_logs
 
 from supervisor.adapters.process import log_places, logs
 from supervisor.adapters.process.logs import LogGuard, clear, drop, rotate
 from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def lines(count: int, first: int = 0) -> bytes:
@@ -52,11 +49,11 @@ def contents(directory: Path) -> dict[str, bytes]:
     ],
 )
 def test_what_is_kept_of_a_log_with_a_limit_of_100_bytes(tmp_path: Path, log: bytes, kept: bytes) -> None:
-    path, before = tmp_path / "out.log", descriptors()
+    path, before = tmp_path / "out.log", open_files()
     path.write_bytes(log)
     assert rotate(path, 100, 1)
     assert contents(tmp_path) == {"out.log": b"", "out.log.1": kept}
-    assert descriptors() <= before
+    assert open_files() <= before
 
 
 @pytest.mark.parametrize(
@@ -81,12 +78,12 @@ def test_a_line_that_is_longer_than_is_looked_for_is_cut(
 
 @pytest.mark.parametrize(("size", "factor", "rotated"), [(100, 1, False), (101, 1, True), (200, 2, False), (201, 2, True)])
 def test_a_log_is_rotated_above_its_limit(tmp_path: Path, size: int, factor: int, rotated: bool) -> None:
-    path, before = tmp_path / "out.log", descriptors()
+    path, before = tmp_path / "out.log", open_files()
     path.write_bytes(b"x" * size)
     assert rotate(path, 100, 1, factor) is rotated
     assert path.stat().st_size == (0 if rotated else size)
     assert (drop(path, 100) > 0) is (size > 100 and not rotated)
-    assert descriptors() <= before
+    assert open_files() <= before
 
 
 def test_a_copy_is_for_the_owner_and_the_group(tmp_path: Path) -> None:
@@ -104,7 +101,7 @@ def test_a_copy_is_for_the_owner_and_the_group(tmp_path: Path) -> None:
 def test_a_copy_that_fails_leaves_no_part_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_raised: bool, refuses: str
 ) -> None:
-    path, before = tmp_path / "out.log", descriptors()
+    path, before = tmp_path / "out.log", open_files()
     (tmp_path / "out.log.1").write_bytes(b"older")
     path.write_bytes(lines(11))
 
@@ -118,7 +115,7 @@ def test_a_copy_that_fails_leaves_no_part_of_it(
     else:
         assert rotate(path, 100, 2)
     assert contents(tmp_path) == {"out.log": lines(11) if is_raised else b"", "out.log.1": b"older"}
-    assert descriptors() <= before
+    assert open_files() <= before
 
 
 def test_missing_copies_are_passed_over(tmp_path: Path) -> None:
@@ -176,7 +173,7 @@ def test_no_more_is_copied_than_twice_the_limit(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize(("size", "dropped"), [(0, 0), (10, 0), (11, 11)])
 def test_a_dropped_log_says_how_much_it_held(tmp_path: Path, size: int, dropped: int) -> None:
-    path, before = tmp_path / "out.log", descriptors()
+    path, before = tmp_path / "out.log", open_files()
     path.write_bytes(b"x" * size)
     with path.open("ab", buffering=0) as writer:
         assert drop(path, 10) == dropped
@@ -185,7 +182,7 @@ def test_a_dropped_log_says_how_much_it_held(tmp_path: Path, size: int, dropped:
     assert path.read_bytes() == said + b"more\n"
     assert drop(tmp_path / "none", 10) == 0
     clear(path)
-    assert (path.read_bytes(), descriptors() <= before) == (b"", True)
+    assert (path.read_bytes(), open_files() <= before) == (b"", True)
 
 
 # --- the guard ----------------------------------------------------------------------------------------------------------

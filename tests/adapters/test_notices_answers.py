@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 from attempts_kit import eventually
 from fakes import FakeClock
+from leaks import open_files
 from notices_kit import WALL_S, Metadata
 from structlog.testing import capture_logs
 
@@ -145,14 +146,14 @@ def test_without_a_port_it_is_that_of_http(monkeypatch):
 
 def test_a_question_that_cannot_be_asked_is_an_error_and_leaves_no_connection_open(served):
     endpoint, _ = served(b"noise\r\n\r\n")
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     for path, headers, reason in (
         ("/", {}, "BadStatusLine"), ("/a b", {}, "InvalidURL"), ("/", {"X": "a\nb"}, "ValueError"),
     ):  # fmt: skip
         with pytest.raises(Unreadable) as told:
             Web(endpoint, 60.0).ask(path, headers)
         assert str(told.value) == f"it cannot be asked ({reason})"
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert open_files() <= before
 
 
 def test_a_service_that_takes_no_question_is_not_waited_for():
@@ -373,7 +374,7 @@ def test_each_part_of_a_line(clock, line, found):
 def test_a_file_is_closed_and_only_its_first_line_and_four_kilobytes_count(tmp_path, clock):
     path = tmp_path / "end"
     asked = File(str(path), clock)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     path.write_bytes(b"caf\xe9\nmore")
     assert asked.read() == (EndNotice("file end", "file", END, "caf\N{REPLACEMENT CHARACTER}"),)
     path.write_bytes(b" " * 4095 + b"ab")
@@ -384,7 +385,7 @@ def test_a_file_is_closed_and_only_its_first_line_and_four_kilobytes_count(tmp_p
     path.rmdir()
     path.symlink_to("/etc/hostname")
     assert read(asked) == f"{path} cannot be read ({os.strerror(40)})"
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() <= before
 
 
 def script(tmp_path: Path, body: str) -> str:
@@ -402,9 +403,9 @@ def test_a_command_runs_by_itself_and_its_words_are_those_of_a_shell(tmp_path, c
 {{ pwd; readlink /proc/$$/fd/0; readlink /proc/$$/fd/2; cut -d ' ' -f 5 /proc/$$/stat; echo $$; echo "$#$1"; env; }} >&3
 echo late >&2; printf '\\n 3'; printf '0 x \\nmore'"""
     asked = Command(script(tmp_path, body), 60.0, clock)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     assert asked.read() == (EndNotice("command end", "command", END, "x", 1030.0),)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() <= before
     directory, stdin, stderr, group, pid, words, *env = out.read_text().splitlines()
     assert (directory, stdin, stderr, words) == ("/", "/dev/null", "/dev/null", "1a b")
     assert group == pid, "it leads a process group, which is ended with it"
@@ -440,9 +441,9 @@ def test_the_same_line_of_a_command_is_a_new_moment_only_after_another(tmp_path,
     ],
 )  # fmt: skip
 def test_what_is_made_of_a_command(tmp_path, clock, body, timeout_s, found):
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     assert read(Command(script(tmp_path, body), timeout_s, clock)) == found
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() <= before
 
 
 # --- which provider --------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 from attempts_kit import eventually
+from leaks import open_files
 from structlog.testing import capture_logs
 
 from supervisor.adapters.process import notify_sockets as module
@@ -23,10 +24,6 @@ from workers.contract import ENV_TOKEN
 
 TOKEN, OTHER = "a" * 32, "b" * 32
 FULL = NotifyState(TOKEN, True, True, "going", 100, 2, 200, 10, 8, 90, 3)
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 # --- the format ---------------------------------------------------------------------------------------------------------
@@ -174,7 +171,7 @@ def test_a_path_of_107_bytes_is_bound_and_a_longer_one_is_refused(ears: Ears, sp
 def test_the_missing_are_named_and_restored_without_a_descriptor_more(ears: Ears) -> None:
     ears.listen("Qbert", "Pong", "Alien")
     assert ears.sockets.missing() == ""
-    before = descriptors()
+    before = open_files()
     os.unlink(ears.path("Qbert"))
     os.unlink(ears.path("Alien"))
     Path(ears.path("Alien")).write_text("a file in its place")
@@ -183,7 +180,7 @@ def test_the_missing_are_named_and_restored_without_a_descriptor_more(ears: Ears
     ears.sockets.restore()
     assert ears.sockets.missing() == ""
     assert os.stat(ears.path("Pong")).st_ino == inode, "the one that was in place stays"
-    assert descriptors() <= before
+    assert open_files() <= before
     assert [ears.say("STATUS=on", name).status for name in ("Pong", "Qbert", "Alien")] == ["on"] * 3  # type: ignore[union-attr]
 
 
@@ -202,15 +199,15 @@ def test_one_that_cannot_be_bound_leaves_no_descriptor(ears: Ears, monkeypatch: 
     monkeypatch.setattr(module, "_PATH_BYTES", 1000)
     with pytest.raises(OSError, match="AF_UNIX path too long"):
         ears.sockets.bind("x" * 200)
-    before = descriptors()
+    before = open_files()
     for _ in range(3):
         with pytest.raises(OSError, match="AF_UNIX path too long"):
             ears.sockets.bind("x" * 200)
-    assert descriptors() <= before
+    assert open_files() <= before
 
 
 def test_closing_ends_the_thread_and_leaves_the_paths(tmp_path: Path) -> None:
-    others, before = set(threading.enumerate()), descriptors()
+    others, before = set(threading.enumerate()), open_files()
     ears = Ears(tmp_path)
     ears.listen("Pong", "Qbert")
     (thread,) = set(threading.enumerate()) - others
@@ -218,7 +215,7 @@ def test_closing_ends_the_thread_and_leaves_the_paths(tmp_path: Path) -> None:
     for _ in range(2):
         ears.sockets.close()
     assert not thread.is_alive()
-    assert descriptors() <= before
+    assert open_files() <= before
     assert all(Path(ears.path(name)).is_socket() for name in ("Pong", "Qbert"))
 
 
@@ -332,10 +329,10 @@ def test_a_broken_message_is_logged_with_its_program(ears: Ears, monkeypatch: py
 
     ears.listen("Pong")
     monkeypatch.setattr(module, "parse", once)
-    before = descriptors()
+    before = open_files()
     with capture_logs() as logged, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.connect(ears.path("Pong"))
         socket.send_fds(sender, [b"READY=1"], [0])
         assert ears.say("STATUS=on") == NotifyState(TOKEN, status="on")
     assert logged == [{"event": "edge_failed", "program": "Pong", "exc_info": True, "log_level": "error"}]
-    assert descriptors() <= before, "what came along with it is closed"
+    assert open_files() <= before, "what came along with it is closed"

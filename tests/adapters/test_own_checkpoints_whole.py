@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from attempts_kit import BootClock, Inbox, eventually
+from leaks import open_files
 from test_health_checks_whole import stdin_is
 from test_own_checkpoints import check, plain, spec
 from test_whole_files import saved
@@ -58,10 +59,6 @@ def the_place(found: ProgramSpec) -> Place:
 
 def scan(found: ProgramSpec, scanner: Scanner | None = None, *, running: bool = False) -> Result:
     return (scanner or Scanner()).scan(the_place(found), Budget(), now_wall_s=WALL_S, running=running)
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 # --- the place ----------------------------------------------------------------------------------------------------------
@@ -277,11 +274,11 @@ def test_a_step_in_a_file_that_cannot_be_had_is_unknown_and_the_descriptor_is_cl
         if body is not None:
             (tmp_path / name / "state.json").write_text(body)
         os.utime(tmp_path / name, (WALL_S,) * 2)
-    place, before = the_place(spec(tmp_path, "*", "state.json:step")), descriptors()
+    place, before = the_place(spec(tmp_path, "*", "state.json:step")), open_files()
     assert newer_than(place, "c", Budget()) == ["d", "e", "a", "b"]
     assert newer_than(place, "b", Budget()) == []
     assert newer_than(place, "nothing", Budget()) == []
-    assert descriptors() <= before
+    assert open_files() <= before
 
 
 def test_the_programs_own_check_is_started_as_the_program_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,14 +319,14 @@ def test_the_programs_own_check_is_started_as_the_program_is(tmp_path: Path, mon
 )
 def test_the_answers_of_a_check(tmp_path: Path, code: str, verdict: str, why: str) -> None:
     plain(tmp_path / "step=1.pt")
-    asked, before = tmp_path / "asked", descriptors()
+    asked, before = tmp_path / "asked", open_files()
     command = check(f"open({str(asked)!r}, 'a').write('x')", code)
     scanner = Scanner()
     for _ in range(2):
         found = scan(spec(tmp_path, checkpoint_check=command), scanner).looked
         assert [(each.verdict, each.why, each.size_bytes) for each in found] == [(verdict, why, 10)]
     assert asked.read_text() == "x", "the same files are not asked for twice"
-    assert descriptors() <= before
+    assert open_files() <= before
 
 
 def test_a_torn_one_is_not_given_to_the_check(tmp_path: Path) -> None:
@@ -401,7 +398,7 @@ def test_a_torn_one_that_may_be_a_save_in_progress_is_not_told(written_s: float,
 
 
 def test_setting_aside_is_durable_and_says_the_new_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced, real, before = [], os.fsync, descriptors()
+    synced, real, before = [], os.fsync, open_files()
 
     def fsync(fd: int) -> None:
         synced.append((os.readlink(f"/proc/self/fd/{fd}"), sorted(path.name for path in (tmp_path / "a").iterdir())))
@@ -417,7 +414,7 @@ def test_setting_aside_is_durable_and_says_the_new_path(tmp_path: Path, monkeypa
     assert set_aside(str(tmp_path / "a"), str(plain(tmp_path / "a" / "x.pt").name)) == ".x.pt.bad"
     with pytest.raises(FileNotFoundError):
         set_aside(str(tmp_path), "a/step=1.pt")
-    assert descriptors() <= before
+    assert open_files() <= before
 
 
 def test_a_name_that_was_set_aside_ten_thousand_times_is_refused(tmp_path: Path) -> None:
@@ -431,7 +428,7 @@ def test_a_name_that_was_set_aside_ten_thousand_times_is_refused(tmp_path: Path)
 
 
 def test_missing_directories_on_the_way_are_made_only_if_asked_for(tmp_path: Path) -> None:
-    before = descriptors()
+    before = open_files()
     with pytest.raises(FileNotFoundError):
         parent_below(str(tmp_path), "a/b/c.pt")
     assert not (tmp_path / "a").exists()
@@ -447,7 +444,7 @@ def test_missing_directories_on_the_way_are_made_only_if_asked_for(tmp_path: Pat
     for path in ("file/c.pt", "a/gone/c.pt"):
         with pytest.raises((NotADirectoryError, FileNotFoundError)):
             parent_below(str(tmp_path), path)
-    assert descriptors() <= before
+    assert open_files() <= before
 
 
 # --- of the daemon ------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from descriptors_kit import open_files
+from leaks import open_files
 
 from supervisor.adapters import procfs
 from supervisor.adapters.host import boot

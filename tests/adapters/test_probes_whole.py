@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from attempts_kit import eventually
-from descriptors_kit import open_below
+from leaks import open_below
 from test_probes import TOKEN, Scene
 from test_trees_exactly import process, table
 

@@ -12,15 +12,12 @@ from pathlib import Path
 
 import pytest
 from attempts_kit import eventually, python
+from leaks import open_files
 
 from supervisor.adapters import procfs
 from supervisor.adapters.procfs import Process, ProcessTable, Stat
 
 NOBODY = 2**22 + 1  # no pid is so large
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 @contextlib.contextmanager
@@ -75,7 +72,7 @@ def test_what_is_no_stat_file_is_no_process(monkeypatch: pytest.MonkeyPatch, dat
 
 
 def test_all_that_is_known_of_a_child() -> None:
-    before = descriptors()
+    before = open_files()
     with child(WAITS, start_new_session=True) as process:
         assert eventually(lambda: procfs.read_stat(process.pid).state == "S")  # type: ignore[union-attr]
         stat = procfs.read_stat(process.pid)
@@ -107,7 +104,7 @@ def test_all_that_is_known_of_a_child() -> None:
     assert not procfs.send_verified(process.pid, stat.start_ticks, signal.SIGKILL)
     assert (procfs.threads(process.pid), procfs.open_files(process.pid), procfs.read_stat(process.pid)) == ([], None, None)
     assert procfs.open_verified(process.pid, stat.start_ticks) is None
-    assert descriptors() <= before
+    assert open_files() <= before
 
 
 def test_a_state_file_is_read_from_its_beginning_each_time() -> None:

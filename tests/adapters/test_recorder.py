@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 from fakes import FakeClock
+from leaks import nothing_stays_open
 from structlog.testing import capture_logs
 from tools import mounted
-from traces_kit import nothing_stays_open, thread_begun_by
+from traces_kit import thread_begun_by
 
 from supervisor.adapters.recorder import store
 from supervisor.adapters.recorder.store import NotUsable, Recording, RecordingReader, read

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from leaks import nothing_stays_open
 from tools import mounted
-from traces_kit import nothing_stays_open
 
 from supervisor.adapters.recorder import store
 from supervisor.adapters.recorder.store import NotUsable, Recording, RecordingReader, read

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from descriptors_kit import open_below
+from leaks import open_below
 
 from supervisor.adapters.process import results_reader
 from supervisor.reports.results_view import NewestResult

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from journald_kit import Journald, parsed
-from traces_kit import nothing_stays_open
+from leaks import nothing_stays_open
 
 from supervisor.adapters.host import sd_journal
 

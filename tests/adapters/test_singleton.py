@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from attempts_kit import REPO
-from descriptors_kit import open_files
+from leaks import open_files
 
 from supervisor.adapters.foundations import of_path
 from supervisor.adapters.singleton import Taken, _name, claim, hold

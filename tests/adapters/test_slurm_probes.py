@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from leaks import open_files
 from slurm_kit import NEXT, SPEC, TOKEN, World
 from structlog.testing import capture_logs
 
@@ -367,10 +368,10 @@ def test_evidence_has_the_lines_since_the_attempt_began(world):
 def test_a_control_record_is_written_for_its_node_and_held_open_by_nobody(world):
     controls = SlurmControls(world.paths, world.clock)
     controls.begin(TOKEN, 3)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     for interval_s in (10.0, 20.0):
         controls.write(SetControl("Pong", TOKEN, interval_s, 0.0, 0, leave_by_s=99.0))
-        assert len(os.listdir("/proc/self/fd")) <= before
+        assert open_files() <= before
     found = contract.ControlReader(world.paths.control("Pong", 3), TOKEN).read()
     assert (found.interval_ms, found.leave_by_ns) == (20_000, contract.UNKNOWN)
     controls.end("Pong", TOKEN)
@@ -561,11 +562,11 @@ def test_a_write_that_cannot_be_read_back_is_looked_at_five_times(tmp_path):
 def test_a_claim_of_other_kinds_is_unclear(tmp_path, fields):
     whole = {"host": "a", "boot_id": "b", "pid": 1, "token": "c", "count": 2}
     (tmp_path / "lease").write_text(json.dumps(whole))
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     assert leases.read(tmp_path / "lease") == DaemonClaim("a", "b", 1, "c", 2)
     (tmp_path / "lease").write_text(json.dumps(whole | fields))
     assert leases.read(tmp_path / "lease") is leases.UNCLEAR
-    assert len(os.listdir("/proc/self/fd")) <= before
+    assert open_files() <= before
 
 
 def test_a_lease_that_is_kept_is_renewed_until_it_is_released(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from descriptors_kit import open_files
+from leaks import open_files
 
 from supervisor.adapters import procfs
 from supervisor.adapters.process import stdin

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from leaks import nothing_stays_open
 from tools import PATIENCE, needs
-from traces_kit import nothing_stays_open
 
 from supervisor.adapters.host.systemd import Notifier, passed_fds, watchdog_period_s
 

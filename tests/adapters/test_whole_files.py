@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from leaks import open_files
 from safetensors.torch import save_file
 
 from supervisor.adapters.process import whole_files
@@ -319,9 +320,9 @@ def test_ten_thousand_files_are_not_too_many(tmp_path: Path) -> None:
 )
 def test_what_is_said_of_a_file_by_its_first_bytes(tmp_path: Path, name: str, body: bytes, why: str | None) -> None:
     (tmp_path / name).write_bytes(body)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     assert file_defect(str(tmp_path / name), name) == why
-    assert len(os.listdir("/proc/self/fd")) <= before
+    assert open_files() <= before
 
 
 @pytest.mark.parametrize(
@@ -367,9 +368,9 @@ def test_json_up_to_the_limit_is_read(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000])
 def test_what_is_no_json_is_read_as_nothing(tmp_path: Path, body: bytes) -> None:
     (tmp_path / "a.json").write_bytes(body)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     assert read_json(str(tmp_path / "a.json")) is None
-    assert len(os.listdir("/proc/self/fd")) <= before
+    assert open_files() <= before
 
 
 FULL = 0xFFFFFFFF  # "the value is in the extra field"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import http.client
 import json
-import os
 import select
 import socket
 import time
@@ -92,12 +90,3 @@ def until(look: Callable[[], Any], what: str, timeout_s: float = 20) -> Any:
         assert time.monotonic() < deadline, f"waited in vain for {what}; last answer: {found!r}"
         time.sleep(0.01)
     return found
-
-
-@contextlib.contextmanager
-def nothing_left_open() -> Iterator[None]:
-    """No descriptor stays open that was opened here. What others have left behind may be closed meanwhile."""
-    gc.collect()
-    before = len(os.listdir("/proc/self/fd"))
-    yield
-    until(lambda: len(os.listdir("/proc/self/fd")) <= before, "every descriptor to be closed", 5)

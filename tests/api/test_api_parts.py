@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from fake_backend import FakeBackend, program
-from serving import nothing_left_open
+from leaks import nothing_stays_open
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -37,7 +37,7 @@ from supervisor.reports.exposition import OPENMETRICS, TEXT
 def log(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "log"
     path.write_bytes(b"0123456789")
-    with nothing_left_open():
+    with nothing_stays_open():
         yield path
 
 
@@ -103,7 +103,7 @@ def test_a_log_that_cannot_be_read_leaves_no_descriptor_open(tmp_path: Path) -> 
         lambda path: logfiles.read_part(path, lambda _: (0, 1)),
         lambda path: logfiles.read_from(path, "", 0, 1),
     ]
-    with nothing_left_open():
+    with nothing_stays_open():
         for read in readers:
             with pytest.raises(FileNotFoundError):
                 read(str(tmp_path / "none"))

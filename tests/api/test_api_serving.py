@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 from fake_backend import FakeBackend, program
-from serving import nothing_left_open, raw, served, until
+from leaks import nothing_stays_open
+from serving import raw, served, until
 from starlette.requests import Request
 from structlog.testing import capture_logs
 from tools import PATIENCE
@@ -116,7 +117,7 @@ def test_uvicorn_logs_to_one_place_however_often_a_server_starts(backend: FakeBa
 
 def test_a_server_that_has_ended_has_closed_all_but_the_listener(backend: FakeBackend, socket_path: Path) -> None:
     listener = listen(str(socket_path))
-    with nothing_left_open():
+    with nothing_stays_open():
         made = Server(backend, listener, lambda: 1000.0)
         made.start()
         assert raw(socket_path, HEALTH).startswith(b"HTTP/1.1 200")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-import os
 import re
 import select
 import selectors
@@ -18,6 +17,7 @@ from typing import Any
 
 import pytest
 from fake_backend import FakeBackend
+from leaks import open_files
 from malformed import malformed, request
 from serving import call, hung_up, raw, served, until
 from structlog.testing import capture_logs
@@ -37,10 +37,6 @@ def path(backend: FakeBackend, socket_path: Path) -> Iterator[Path]:
     with served(backend, socket_path):
         yield socket_path
     until(lambda: gc.collect() is not None and open_files() <= before, "every descriptor to be closed")
-
-
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def connect(path: Path) -> socket.socket:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from fake_backend import FakeBackend
-from serving import call, nothing_left_open, served
+from leaks import nothing_stays_open
+from serving import call, served
 
 from supervisor.adapters import foundations
 from supervisor.api.listener import SocketTaken, listen, take_over
@@ -34,7 +35,7 @@ def answers(path: Path) -> bool:
 
 
 def test_a_listener_holds_its_socket_and_knows_its_file_until_it_is_closed(socket_path: Path) -> None:
-    with nothing_left_open():
+    with nothing_stays_open():
         listener = listen(str(socket_path))
         assert (listener.path, listener.trouble, listener.renewed) == (str(socket_path), "", [])
         assert listener.sock.getsockname() == str(socket_path.with_name(f".s{os.getpid()}"))
@@ -51,7 +52,7 @@ def test_a_path_of_107_bytes_is_the_longest(socket_path: Path) -> None:
     directory = socket_path.parent / ("x" * (106 - len(os.fsencode(socket_path.parent)) - len("/supervisor.sock")))
     directory.mkdir()
     for path, fits in ((directory / "supervisor.sock", True), (directory / "supervisor.sock2", False)):
-        with nothing_left_open(), contextlib.ExitStack() as stack:
+        with nothing_stays_open(), contextlib.ExitStack() as stack:
             if not fits:
                 stack.enter_context(pytest.raises(OSError, match="choose a shorter runtime directory than"))
             listen(str(path)).close()
@@ -69,7 +70,7 @@ def test_a_socket_that_cannot_be_made_leaves_nothing(socket_path: Path, name: st
     (socket_path.parent / "file").touch()
     (socket_path.parent / "directory").mkdir()
     path = str(socket_path.parent / name)
-    with nothing_left_open(), pytest.raises(OSError, match=f"^{re.escape(f'[Errno {number}] {says.format(path)}')}$"):
+    with nothing_stays_open(), pytest.raises(OSError, match=f"^{re.escape(f'[Errno {number}] {says.format(path)}')}$"):
         listen(path)
     assert sorted(each.name for each in socket_path.parent.iterdir()) == ["directory", "file"]
 
@@ -84,7 +85,7 @@ def test_what_is_left_of_an_earlier_bind_is_no_obstacle(socket_path: Path) -> No
 def test_a_second_daemon_is_told_what_to_do_and_takes_nothing(socket_path: Path) -> None:
     first = listen(str(socket_path))
     says = f"socket taken: another daemon answers on {socket_path}; stop that one first, or choose another state_dir"
-    with nothing_left_open(), pytest.raises(SocketTaken, match=f"^{re.escape(says)}$"):
+    with nothing_stays_open(), pytest.raises(SocketTaken, match=f"^{re.escape(says)}$"):
         listen(str(socket_path))
     assert answers(socket_path)
     first.close()
@@ -168,7 +169,7 @@ def replaced(path: Path) -> list[Path]:
 
 @pytest.mark.parametrize("foreign", [True, False])
 def test_a_lost_file_is_made_again_and_what_lies_in_its_place_is_kept(socket_path: Path, foreign: bool) -> None:
-    with nothing_left_open():
+    with nothing_stays_open():
         listener = listen(str(socket_path))
         told: list[socket.socket] = []
         before = listener.identity()
@@ -211,7 +212,7 @@ def test_a_daemon_that_answers_in_its_place_is_left_alone(socket_path: Path) -> 
     told: list[socket.socket] = []
     listener.renewed.append(told.append)
     sock = listener.sock
-    with nothing_left_open(), pytest.raises(SocketTaken):
+    with nothing_stays_open(), pytest.raises(SocketTaken):
         listener.restore("")
     assert (listener.sock is sock, told, replaced(socket_path)) == (True, [], [])
     assert sock.fileno() != -1

@@ -3,7 +3,11 @@
 import os
 import shutil
 import subprocess
+import sys
 
+import pytest
+
+from supervisor.adapters import singleton
 from supervisor.ctl import starting_daemon
 
 
@@ -32,3 +36,18 @@ def test_a_process_in_the_middle_of_its_exec_may_be_a_daemon():
             daemon.kill()
             os.waitid(os.P_PID, daemon.pid, os.WEXITED | os.WNOWAIT)
             assert not starting_daemon._is_daemon(str(daemon.pid)), "a zombie has no command line either"
+
+
+def test_a_daemon_that_is_the_only_one_but_does_not_serve_yet_is_waited_for(tmp_path):
+    """It holds its name in the kernel, which listens, while it still opens its journal."""
+    code = f"from supervisor.adapters import singleton; held = singleton.claim({str(tmp_path)!r}); print('held', flush=True); input()"
+    with subprocess.Popen(
+        ["/somewhere/supervisord", "-c", code], executable=sys.executable, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as daemon:  # fmt: skip
+        assert daemon.stdout is not None
+        assert daemon.stdout.readline() == b"held\n"
+        with pytest.raises(singleton.Taken):
+            singleton.claim(str(tmp_path))
+        assert daemon.pid in starting_daemon._young_daemons("/somewhere/socket")
+        daemon.kill()

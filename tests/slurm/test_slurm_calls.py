@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from leaks import open_files
 
 from supervisor.adapters.slurm import reading
 from supervisor.adapters.slurm.client import Done, Jobs, Slurm, SlurmRefused, Submitted, Unknown, environment
@@ -275,7 +276,7 @@ def test_a_command_runs_in_a_session_of_its_own_and_its_odd_bytes_are_replaced(t
 def test_a_command_that_hangs_is_killed_with_its_children_and_leaves_no_descriptor(tmp_path: Path) -> None:
     (tmp_path / "scancel").write_text(f"#!/bin/sh\nsleep 600 &\necho $! >{tmp_path}/child\nwait\n")
     (tmp_path / "scancel").chmod(0o755)
-    before = os.listdir("/proc/self/fd")
+    before = open_files()
     ends_s = time.monotonic() + 60.0
     for timeout_s in (0.25, 1.0, 4.0, 16.0):  # a busy machine may need so long to begin it
         assert Slurm(timeout_s=timeout_s, directory=str(tmp_path)).cancel(["1"]) == Unknown(
@@ -287,7 +288,7 @@ def test_a_command_that_hangs_is_killed_with_its_children_and_leaves_no_descript
     while not ended(child):
         assert time.monotonic() < ends_s, "its child lives on"
         time.sleep(0.01)
-    assert len(os.listdir("/proc/self/fd")) <= len(before)
+    assert open_files() <= before
 
 
 def ended(pid: int) -> bool:
