@@ -511,7 +511,7 @@ def test_a_killed_shim_takes_its_tree_with_it(world):
 DAEMON = """
 import json, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], str(Path(sys.argv[1]).parent)]
 from test_checkpoints import commit
 from attempts_kit import World, spec
 root, orders = Path(sys.argv[2]), json.loads(sys.argv[3])
@@ -527,7 +527,7 @@ sys.stdin.read()
 HOME = """
 import json, os, signal, subprocess, sys, time
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], str(Path(sys.argv[1]).parent)]
 from test_checkpoints import commit
 from attempts_kit import World, eventually, gone, kill
 from supervisor.adapters import procfs
