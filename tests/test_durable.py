@@ -13,7 +13,7 @@ import recorded
 CHECKPOINTS = """
 import sys
 sys.path.insert(0, str(Path('tests/adapters').resolve()))
-from test_checkpoints import commit
+from checkpoints_kit import commit
 for step in (100, 200):
     commit(here / 'programs' / 'Pong', step)
 (here / 'programs' / 'Pong' / 'results.csv').write_text('titles')

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cheap_restic import make_cheap
-from test_checkpoints import commit
+from checkpoints_kit import commit
 from tools import PATIENCE
 
 from supervisor.adapters.journal.sqlite import open_or_salvage

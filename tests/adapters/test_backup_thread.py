@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from checkpoints_kit import TOKEN, commit
 from structlog.testing import capture_logs
-from test_checkpoints import TOKEN, commit
 from test_own_checkpoints import plain, spec
 from tools import PATIENCE
 

@@ -10,8 +10,8 @@ import threading
 from pathlib import Path
 
 import pytest
+from checkpoints_kit import OTHER, TOKEN, commit
 from killing import killed
-from test_checkpoints import OTHER, TOKEN, commit
 from tools import MEMORY_DIR
 
 from supervisor.adapters.backups import store as backups

@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from checkpoints_kit import OTHER, TOKEN, commit
 from leaks import open_files
-from test_checkpoints import OTHER, TOKEN, commit
 from test_own_checkpoints import plain, spec
 from test_whole_files import saved, trainer
 

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from test_checkpoints import commit
+from checkpoints_kit import commit
 from test_own_checkpoints import plain, spec
 from test_whole_files import saved, trainer
 

@@ -5,7 +5,6 @@ import errno
 import hashlib
 import json
 import os
-import random
 import shutil
 import stat
 import subprocess
@@ -15,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from checkpoints_kit import OTHER, TOKEN, commit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from leaks import open_files
@@ -35,22 +35,6 @@ from supervisor.adapters.process.checkpoints import (
 from workers.contract import Manifest, checkpoint_name, parse_checkpoint_name
 
 REPO = Path(__file__).parents[2]
-TOKEN, OTHER = "1" * 32, "2" * 32
-
-
-def commit(run_dir: Path, step: int, token: str = TOKEN, created_wall_s: float = 1e9, size: int = 1000) -> Path:
-    path = run_dir / "checkpoints" / checkpoint_name(step, token)
-    path.mkdir(parents=True)
-    contents = {"tensors.safetensors": random.Random(step).randbytes(size), "state.json": b'{"step": 1}'}
-    for name, data in contents.items():
-        (path / name).write_bytes(data)
-    manifest = Manifest(
-        program="Pong", token=token, attempt=1, boot_id="b" * 32, env_steps=step, created_wall_s=created_wall_s,
-        identity={"game": "Pong"}, mean_return=1.0,
-        files={name: (len(data), hashlib.blake2b(data, digest_size=32).hexdigest()) for name, data in contents.items()},
-    )  # fmt: skip
-    (path / "manifest.json").write_text(manifest.to_json())
-    return path
 
 
 def test_survey_lists_newest_first(tmp_path: Path) -> None:

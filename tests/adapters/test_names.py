@@ -11,10 +11,10 @@ import os
 from pathlib import Path
 
 import pytest
+from checkpoints_kit import TOKEN, commit
 from hypothesis import example, given
 from hypothesis import strategies as st
 from test_backups import make, restore, run_dirs, steps
-from test_checkpoints import TOKEN, commit
 
 from supervisor.adapters.backups import store as backups
 from supervisor.adapters.process import checkpoints, results_reader

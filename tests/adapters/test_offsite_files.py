@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from checkpoints_kit import TOKEN, commit
 from leaks import open_files
 from structlog.testing import capture_logs
-from test_checkpoints import TOKEN, commit
 from test_offsite_leases import Repository, of_lease
 from test_own_checkpoints import plain, spec
 

@@ -14,10 +14,10 @@ from types import SimpleNamespace
 
 import pytest
 from attempts_kit import eventually
+from checkpoints_kit import commit
 from fakes import OneClock
 from leaks import open_files
 from structlog.testing import capture_logs
-from test_checkpoints import commit
 from test_offsite_leases import Repository, of_lease
 from test_own_checkpoints import plain, spec
 from tools import PATIENCE

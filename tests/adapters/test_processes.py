@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 from attempts_kit import BOOT, REPO, BootClock, World, eventually, gone, kill, python, spec
+from checkpoints_kit import commit
 from structlog.testing import capture_logs
-from test_checkpoints import commit
 
 from supervisor.adapters import procfs
 from supervisor.adapters.process import endings, limits, processes, shim_code
@@ -511,8 +511,7 @@ def test_a_killed_shim_takes_its_tree_with_it(world):
 DAEMON = """
 import json, sys
 from pathlib import Path
-sys.path[:0] = [sys.argv[1], str(Path(sys.argv[1]).parent)]
-from test_checkpoints import commit
+sys.path.insert(0, sys.argv[1])
 from attempts_kit import World, spec
 root, orders = Path(sys.argv[2]), json.loads(sys.argv[3])
 world = World(root)
@@ -527,8 +526,7 @@ sys.stdin.read()
 HOME = """
 import json, os, signal, subprocess, sys, time
 from pathlib import Path
-sys.path[:0] = [sys.argv[1], str(Path(sys.argv[1]).parent)]
-from test_checkpoints import commit
+sys.path.insert(0, sys.argv[1])
 from attempts_kit import World, eventually, gone, kill
 from supervisor.adapters import procfs
 from supervisor.adapters.process import orphans, processes

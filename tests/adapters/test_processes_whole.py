@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 from attempts_kit import BOOT, BootClock, World, eventually, gone, kill, spec
+from checkpoints_kit import commit
 from leaks import open_below, open_files
 from structlog.testing import capture_logs
-from test_checkpoints import commit
 
 from supervisor import users
 from supervisor.adapters import procfs

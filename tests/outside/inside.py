@@ -22,8 +22,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "sim"))
 sys.path.append(str(Path(__file__).resolve().parents[1] / "core"))
 sys.path.append(str(Path(__file__).resolve().parents[1] / "adapters"))
 
+from checkpoints_kit import commit
 from daemon import Box
-from test_checkpoints import commit
 from tools import MEMORY_DIR
 from world import CALM, Ending, Verb, World
 
