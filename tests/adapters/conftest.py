@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,14 @@ from supervisor.model.settings import Paths
 def _slow_shims(monkeypatch):
     """On a busy machine a shim may stand still for longer than a daemon waits before it ends the tree itself."""
     monkeypatch.setattr(processes, "_KILL_PATIENCE_S", 60.0)
+
+
+@pytest.fixture
+def no_umask():
+    """What is made has the modes that are asked for."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
 
 
 @pytest.fixture

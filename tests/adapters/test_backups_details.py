@@ -7,14 +7,15 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from checkpoints_kit import OTHER, TOKEN, commit
 from leaks import open_files
-from test_own_checkpoints import plain, spec
+from scripts_kit import ScriptsBox
+from test_own_checkpoints import plain
 from test_whole_files import saved, trainer
 
 from supervisor.adapters.backups import own, store
@@ -29,7 +30,6 @@ from supervisor.adapters.backups.store import (
     Task,
 )
 from supervisor.adapters.process import checkpoints
-from supervisor.adapters.process.own_checkpoints import Place, place_of
 
 CKPT_100, CKPT_200, CKPT_300 = (f"ckpt-{step}.{TOKEN}" for step in (100, 200, 300))
 BYTES = 1011  # of a checkpoint of `commit`
@@ -39,12 +39,8 @@ def digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
-class Box:
+class Box(ScriptsBox):
     """Programs with checkpoints, and scripts with checkpoints of their own."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory, self.root = directory, directory / "state" / "backups"
-        self.places: dict[str, Place] = {}
 
     def run_dirs(self, *names: str) -> dict[str, Path]:
         return {name: self.directory / "state" / "programs" / name for name in names}
@@ -54,14 +50,6 @@ class Box:
         for step in steps:
             commit(run_dir, step, **more)
         return run_dir
-
-    def script(self, name: str, glob: str = "*.pt", step: str = r"(\d+)") -> Path:
-        work = self.directory / name
-        work.mkdir()
-        place = place_of(spec(work, glob, step), "/nowhere")
-        assert place is not None
-        self.places[name] = place
-        return work
 
     def make(self, *names: str, name: str = "b1", task: Task | None = None, every: bool = False) -> BackupInfo:
         return store.make(
@@ -77,11 +65,8 @@ class Box:
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> Iterator[Box]:
-    """All that it writes has the modes that it asks for."""
-    before = os.umask(0)
-    yield Box(tmp_path)
-    os.umask(before)
+def box(tmp_path: Path, no_umask: None) -> Box:
+    return Box(tmp_path)
 
 
 @pytest.fixture

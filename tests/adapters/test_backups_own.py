@@ -9,30 +9,18 @@ from pathlib import Path
 
 import pytest
 from checkpoints_kit import commit
-from test_own_checkpoints import plain, spec
+from scripts_kit import ScriptsBox
+from test_own_checkpoints import plain
 from test_whole_files import saved, trainer
 
 from supervisor.adapters.backups import own, store
 from supervisor.adapters.backups.store import BackupError, BackupInfo, NothingToBackUp, Task
 from supervisor.adapters.process import own_checkpoints
-from supervisor.adapters.process.own_checkpoints import Place, place_of
+from supervisor.adapters.process.own_checkpoints import Place
 
 
-class Box:
+class Box(ScriptsBox):
     """One state directory, and scripts with directories of their own."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.root = directory / "state" / "backups"
-        self.places: dict[str, Place] = {}
-
-    def script(self, name: str, glob: str = "*.pt", step: str = r"(\d+)") -> Path:
-        work = self.directory / name
-        work.mkdir()
-        place = place_of(spec(work, glob, step), "/nowhere")
-        assert place is not None
-        self.places[name] = place
-        return work
 
     def run_dirs(self, *names: str) -> dict[str, Path]:
         return {name: self.directory / "state" / "programs" / name for name in names or self.places}

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -84,11 +84,8 @@ class Box:
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> Iterator[Box]:
-    """What is made has the modes that are asked for."""
-    before = os.umask(0)
-    yield Box(tmp_path)
-    os.umask(before)
+def box(tmp_path: Path, no_umask: None) -> Box:
+    return Box(tmp_path)
 
 
 ALL = {

@@ -10,7 +10,7 @@ Time in which this host itself could not read the file system does not count: af
 `FRESH_S` again to write.
 
 A job that waits in the queue has no reading at all: nothing is judged before it begins. While Slurm suspends a job, its
-phase is `suspended`, and that time does not age any stamp: its processes and its reports stood still.
+phase is `suspended`. That time counts for none of its time stamps, because its processes and its reports stood still.
 
 The files that a script writes (logs, event files, its own checkpoints) lie on the shared file system. The same readers as on
 one machine read them here.
