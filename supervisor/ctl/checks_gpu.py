@@ -250,7 +250,7 @@ def _need(settings: Settings, rung: Rung, spec: ProgramSpec, learned: Learned) -
 def _learned(settings: Settings) -> Learned:
     """GPU memory that programs have held, by (program, level); empty if no journal can be read."""
     from supervisor.adapters.journal.sqlite import JournalReader
-    from supervisor.model.state import replay
+    from supervisor.model.fold import replay
 
     try:
         with JournalReader(settings.paths.journal) as journal:

@@ -268,7 +268,7 @@ def _read(journal: str, *_: object) -> list[Stamped]:
 
 @lru_cache(maxsize=1)
 def _folded(journal: str, *versions: object) -> State:
-    from supervisor.model.state import replay
+    from supervisor.model.fold import replay
 
     return replay(_read(journal, *versions))[0]
 

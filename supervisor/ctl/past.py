@@ -13,8 +13,9 @@ from dataclasses import field, replace
 from supervisor.model import facts
 from supervisor.model.codec import MalformedFact
 from supervisor.model.facts import Stamped
+from supervisor.model.fold import fold
 from supervisor.model.snapshot import decoded
-from supervisor.model.state import State, fold
+from supervisor.model.state import State
 from supervisor.policy.level import speeds as pace
 from supervisor.policy.level.load import LoadState
 from supervisor.policy.level.speeds import Speeds

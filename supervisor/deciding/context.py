@@ -7,10 +7,11 @@ import hashlib
 from supervisor.model.codes import SUCCESS
 from supervisor.model.commands import Command, Reply
 from supervisor.model.facts import Fact, Stamped
+from supervisor.model.fold import fold
 from supervisor.model.inputs import Sample
 from supervisor.model.memory import Memory, Observation, Pending
 from supervisor.model.settings import SILENT, ProgramSpec, Settings
-from supervisor.model.state import Attempt, Program, State, Stop, fold
+from supervisor.model.state import Attempt, Program, State, Stop
 from supervisor.policy.worker import ending
 from supervisor.printable import printable
 from supervisor.records import dataclass, replace

@@ -1,4 +1,4 @@
-"""Facts: durable records of events. The daemon's state is a fold over them (`model/state.py`).
+"""Facts: durable records of events. The daemon's state is a fold over them (`model/fold.py`).
 
 Rules that keep a journal readable for years:
 

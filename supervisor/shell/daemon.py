@@ -53,9 +53,10 @@ from supervisor.adapters.process.share import Share
 from supervisor.adapters.recorder.thread import Recorder
 from supervisor.api.listener import Listener, listen, take_over
 from supervisor.model.commands import AlertClock, AlertReboot
+from supervisor.model.fold import replay
 from supervisor.model.inputs import Began, BootEvidence, ConfigFaulty, OwnCheckpoint, Terminated, Verb
 from supervisor.model.settings import Paths, Settings
-from supervisor.model.state import State, replay
+from supervisor.model.state import State
 from supervisor.policy.box import reboot_cause
 from supervisor.policy.worker import confinement
 from supervisor.policy.worker.loss import furthest

@@ -24,11 +24,12 @@ from supervisor.deciding.alerting import damaged, unwritable
 from supervisor.deciding.context import Decision
 from supervisor.deciding.decide import AnyInput, decide
 from supervisor.model.facts import Fact, Snapshot, Stamped
+from supervisor.model.fold import fold
 from supervisor.model.inputs import Asked, ConfigLoaded, FoundationsLooked, Sampled, Terminated, Woke
 from supervisor.model.memory import Memory, Trouble
 from supervisor.model.settings import Settings
 from supervisor.model.snapshot import encoded
-from supervisor.model.state import State, fold
+from supervisor.model.state import State
 from supervisor.policy.box.foundations import JOURNAL, Finding, Look
 from supervisor.policy.upkeep.alerting import Notice
 from supervisor.policy.worker import absence

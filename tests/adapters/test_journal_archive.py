@@ -24,10 +24,10 @@ from supervisor.adapters.journal.archive import compact, folder, read_archive, r
 from supervisor.adapters.journal.sqlite import Journal, JournalReader, open_or_salvage
 from supervisor.model.codec import MalformedFact, encode
 from supervisor.model.facts import Finished, HostRebooted, Snapshot, Stamped
+from supervisor.model.fold import fold_all, replay
 from supervisor.model.inputs import SnapshotDue
 from supervisor.model.settings import JournalSettings, Paths, Settings
 from supervisor.model.snapshot import encoded
-from supervisor.model.state import fold_all, replay
 from supervisor.reports.accounts import faults
 from supervisor.reports.ledger import Ledger
 from supervisor.shell.inbox import Inbox

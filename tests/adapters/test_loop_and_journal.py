@@ -9,9 +9,10 @@ from fakes import FakeClock
 
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
 from supervisor.model import commands, facts
+from supervisor.model.fold import replay
 from supervisor.model.inputs import Asked, Began, BootEvidence, ConfigFaulty, ConfigLoaded, FoundationsLooked, Verb
 from supervisor.model.settings import Paths, ProgramSpec, Settings
-from supervisor.model.state import State, replay
+from supervisor.model.state import State
 from supervisor.policy.box.foundations import JOURNAL, Finding, Look
 from supervisor.shell.inbox import Inbox
 from supervisor.shell.loop import Loop

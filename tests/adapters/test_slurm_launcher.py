@@ -15,7 +15,8 @@ from supervisor.adapters import procfs
 from supervisor.adapters.process import limits
 from supervisor.adapters.slurm import launcher as launchers
 from supervisor.adapters.slurm.client import Done, SlurmRefused, Unknown
-from supervisor.adapters.slurm.launcher import SlurmLauncher, mark_of, node_order, remote_paths
+from supervisor.adapters.slurm.job_files import node_order
+from supervisor.adapters.slurm.launcher import SlurmLauncher, mark_of, remote_paths
 from supervisor.adapters.slurm.script import Tag
 from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.model.settings import LOG_NONE, Paths, Progress

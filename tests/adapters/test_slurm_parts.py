@@ -16,7 +16,7 @@ from supervisor.adapters.process.processes import KEPT_ATTEMPTS
 from supervisor.adapters.slurm import node, report
 from supervisor.adapters.slurm.client import SlurmRefused, Unknown
 from supervisor.adapters.slurm.controls import SlurmControls
-from supervisor.adapters.slurm.launcher import node_order
+from supervisor.adapters.slurm.job_files import node_order
 from supervisor.adapters.slurm.probes import FRESH_S, SlurmEvidence, SlurmProbes
 from supervisor.adapters.slurm.script import ArrayTag, Tag, Terms, array_of, batch_script, tag_of
 from supervisor.model.commands import SetControl

@@ -12,11 +12,12 @@ from fakes import FakeSources
 from supervisor.api.port import Json, Result, StatusPage
 from supervisor.model.codes import ALREADY_STARTED, BAD_NAME, FAILED, NO_FILE, NOT_RUNNING, SUCCESS
 from supervisor.model.facts import Stamped
+from supervisor.model.fold import fold_all
 from supervisor.model.inputs import Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
 from supervisor.model.recording import FIGURES_OF_ITS_OWN, Row, Sheet, Track, tracks_of
-from supervisor.model.state import Program, State, fold_all
+from supervisor.model.state import Program, State
 from supervisor.policy.upkeep.resolution import TIERS, Held, Tier
 from supervisor.reports import pages
 from supervisor.reports.accounts import summary

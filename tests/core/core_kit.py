@@ -8,6 +8,7 @@ from supervisor.deciding.decide import decide
 from supervisor.model import commands, facts
 from supervisor.model.codec import decode, encode
 from supervisor.model.facts import Stamped
+from supervisor.model.fold import fold
 from supervisor.model.inputs import (
     Asked,
     Began,
@@ -29,7 +30,7 @@ from supervisor.model.inputs import (
 from supervisor.model.lifecycle import HAS_PROCESS, Phase
 from supervisor.model.memory import Memory
 from supervisor.model.settings import Level, Paths, ProgramSpec, Settings
-from supervisor.model.state import State, fold
+from supervisor.model.state import State
 from supervisor.policy.box.gate import MB, GateSettings
 from supervisor.policy.box.readings import Gpu, Gpus
 

@@ -8,11 +8,12 @@ from test_accounts import WALL_S, Story
 from supervisor.ctl.cost import page as cost_page
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
+from supervisor.model.fold import fold_all
 from supervisor.model.inputs import Sample
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Level, Paths, ProgramSpec, Rung, Settings
 from supervisor.model.snapshot import encoded
-from supervisor.model.state import State, fold_all
+from supervisor.model.state import State
 from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.policy.upkeep.accounting import Account
 from supervisor.policy.upkeep.cost import spread_of

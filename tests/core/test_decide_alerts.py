@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from supervisor.deciding.alerting import damage_text, damaged, unwritable
 from supervisor.model.alert_record import AlertRecord, alerted
 from supervisor.model.facts import Stamped
+from supervisor.model.fold import fold, fold_all
 from supervisor.model.inputs import AlertTried, ReportDue, Survival
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
 from supervisor.model.settings import Level, LoadSettings, Rung
-from supervisor.model.state import State, fold, fold_all
+from supervisor.model.state import State
 from supervisor.policy.box.prechecks import PrecheckSettings
 from supervisor.policy.box.readings import Host
 from supervisor.policy.upkeep.alerting import AlertSettings, Notice

@@ -6,9 +6,10 @@ import pytest
 from core_kit import Core, commands, facts, kinds, of, settings, spec
 
 from supervisor.model.facts import Stamped
+from supervisor.model.fold import fold, fold_all, replay
 from supervisor.model.inputs import Survival
 from supervisor.model.lifecycle import Phase
-from supervisor.model.state import State, fold, fold_all, replay
+from supervisor.model.state import State
 from supervisor.policy.worker.loss import ABOUT, AT_LEAST, UNKNOWN, Loss
 from supervisor.reports.status_view import box_view
 

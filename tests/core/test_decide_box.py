@@ -3,7 +3,7 @@
 from core_kit import Core, commands, facts, kinds, of, settings
 from test_decide_levels import climbed
 
-from supervisor.model.state import fold_all
+from supervisor.model.fold import fold_all
 from supervisor.policy.box.readings import Gpu, Gpus
 from supervisor.reports.status_view import box_view
 

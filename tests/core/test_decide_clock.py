@@ -4,9 +4,10 @@ import pytest
 from core_kit import Core, commands, facts, kinds, of, settings
 
 from supervisor.model.clock_times import with_times
+from supervisor.model.fold import fold_all
 from supervisor.model.inputs import ClockMoved
 from supervisor.model.snapshot import decoded, encoded
-from supervisor.model.state import State, fold_all
+from supervisor.model.state import State
 from supervisor.reports.ledger import fold_accounts
 from supervisor.reports.status_view import box_view
 

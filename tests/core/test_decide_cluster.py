@@ -6,6 +6,7 @@ from core_kit import Core, commands, facts, of, settings, spec
 
 from supervisor.model import level_memory
 from supervisor.model.cluster_record import recorded
+from supervisor.model.fold import fold
 from supervisor.model.inputs import (
     Asked,
     Ended,
@@ -20,7 +21,6 @@ from supervisor.model.inputs import (
 )
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import CLIMB, DaemonSettings, Level, LoadSettings, Progress, Rung
-from supervisor.model.state import fold
 from supervisor.policy.box.readings import Gpus
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.cluster.launcher import JobResources, LauncherSettings

@@ -5,10 +5,11 @@ from dataclasses import replace
 from core_kit import Core, facts, kinds, of, settings
 
 from supervisor.model.facts import Stamped
+from supervisor.model.fold import fold
 from supervisor.model.inputs import Sample
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory, Observation, Trouble
-from supervisor.model.state import State, fold
+from supervisor.model.state import State
 from supervisor.reports.status_view import journal_view
 
 

@@ -10,11 +10,11 @@ from supervisor.deciding import levels
 from supervisor.deciding.context import DecisionContext
 from supervisor.model import level_memory
 from supervisor.model.facts import Stamped
+from supervisor.model.fold import fold, fold_all
 from supervisor.model.inputs import Asked, BackupMade, Sampled, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import CLIMB, FIXED, DaemonSettings, Level, LoadSettings, Progress, Rung
 from supervisor.model.snapshot import encoded
-from supervisor.model.state import fold, fold_all
 from supervisor.reports.climb_view import climb_view
 
 LEVELS = (Level("light", 2, 8, 64), Level("wide", 3, 8, 64), Level("heavy", 4, 16, 128))

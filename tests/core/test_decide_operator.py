@@ -11,10 +11,10 @@ from supervisor import config
 from supervisor.deciding.context import DecisionContext
 from supervisor.model.codes import SUCCESS
 from supervisor.model.facts import Stamped
+from supervisor.model.fold import fold
 from supervisor.model.inputs import ClockMoved, ConfigFaulty, ConfigLoaded, Survival, Verb
 from supervisor.model.lifecycle import HAS_PROCESS, Phase
 from supervisor.model.settings import SECTIONS
-from supervisor.model.state import fold
 from supervisor.policy.worker.stall import StallSettings
 
 OK, BAD_NAME, SHUTDOWN_STATE, ALREADY_STARTED, NOT_RUNNING = 80, 10, 6, 60, 70

@@ -6,9 +6,9 @@ import pytest
 from core_kit import Core, Phase, commands, facts, of, settings, signals, spec
 
 from supervisor.model.facts import Stamped
+from supervisor.model.fold import fold
 from supervisor.model.inputs import Report, Survival
 from supervisor.model.settings import Level
-from supervisor.model.state import fold
 
 
 def trained(core, ckpt, steps):

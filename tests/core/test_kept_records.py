@@ -5,7 +5,7 @@ from core_kit import WALL_S
 
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
-from supervisor.model.state import fold_all
+from supervisor.model.fold import fold_all
 
 
 def alert(number, program="Pong"):

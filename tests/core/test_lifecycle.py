@@ -7,8 +7,8 @@ from core_kit import Core, settings
 
 from supervisor.model import facts
 from supervisor.model.facts import Fact, Stamped
+from supervisor.model.fold import fold, replay
 from supervisor.model.lifecycle import EDGE_OF, HAS_PROCESS, TABLE, Edge, IllegalTransition, Phase, mermaid, step
-from supervisor.model.state import fold, replay
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -6,9 +6,10 @@ import pytest
 from core_kit import Core, facts, kinds, of, settings
 
 from supervisor.model import commands
+from supervisor.model.fold import fold, replay
 from supervisor.model.inputs import Survival, Survivor
 from supervisor.model.lifecycle import Phase
-from supervisor.model.state import State, fold, replay
+from supervisor.model.state import State
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "2"))
 

@@ -14,9 +14,10 @@ from core_kit import Core, facts, kinds, settings
 from supervisor.model import codec, snapshot
 from supervisor.model.codec import MalformedFact, UnknownFact, decode, encode
 from supervisor.model.facts import Stamped
+from supervisor.model.fold import fold, fold_all, replay
 from supervisor.model.inputs import SnapshotDue
 from supervisor.model.snapshot import decoded, encoded
-from supervisor.model.state import State, fold, fold_all, replay
+from supervisor.model.state import State
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "2"))
 

@@ -27,12 +27,12 @@ from fakes import FakeSources
 from test_whole_stories import CORES, check, game, settled
 
 from supervisor.model import facts
+from supervisor.model.fold import fold_all
 from supervisor.model.inputs import Sampled
 from supervisor.model.memory import Memory
 from supervisor.model.recording import FIGURES_OF_ITS_OWN, by_subject, folded
 from supervisor.model.settings import Progress
 from supervisor.model.snapshot import encoded
-from supervisor.model.state import fold_all
 from supervisor.policy.box.gate import MB
 from supervisor.policy.box.readings import Host, InPhase, Spread
 from supervisor.policy.upkeep.cost import CostSettings

@@ -33,7 +33,7 @@ import sys
 from supervisor.adapters.journal.sqlite import open_or_salvage
 from supervisor.model.facts import ClockStepped, Snapshot
 from supervisor.model.snapshot import encoded
-from supervisor.model.state import fold_all
+from supervisor.model.fold import fold_all
 from pathlib import Path
 journal, stamped, _ = open_or_salvage(Path("/var/lib/extralife/journal.sqlite"), wall_s=0.0)
 last = stamped[-1]

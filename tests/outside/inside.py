@@ -36,6 +36,7 @@ from supervisor.api.server import Server
 from supervisor.model import commands, facts
 from supervisor.model.codec import decode, encode
 from supervisor.model.facts import Stamped
+from supervisor.model.fold import fold_all, replay
 from supervisor.model.inputs import (
     AlertTried,
     Asked,
@@ -50,7 +51,6 @@ from supervisor.model.inputs import (
     Terminated,
 )
 from supervisor.model.snapshot import encoded
-from supervisor.model.state import fold_all, replay
 from supervisor.policy.box.foundations import Finding, Look
 from supervisor.policy.box.gate import MB
 from supervisor.policy.box.readings import Gpu, Gpus, Spread, Xid

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from world import CALM, World, hold
 
 from supervisor.model import commands
+from supervisor.model.fold import fold_all
 from supervisor.model.inputs import LeaseFound, OffsiteDone
-from supervisor.model.state import fold_all
 from supervisor.policy.upkeep.offsite import Claim, Lease, OffsiteSettings, judge, newest
 
 RULES = OffsiteSettings(repository="/srv/copies", every_s=300.0, timeout_s=600.0)

@@ -13,7 +13,8 @@ from core_kit import Core
 
 from supervisor.model.codec import decode, encode
 from supervisor.model.facts import Snapshot, Stamped
-from supervisor.model.state import State, fold
+from supervisor.model.fold import fold
+from supervisor.model.state import State
 from supervisor.policy.worker import absence
 from supervisor.ports import Restored
 from supervisor.shell import loop as loop_module

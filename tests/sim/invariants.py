@@ -13,8 +13,8 @@ from core_kit import check_program, facts
 from supervisor.deciding.context import Decision, kill_due_s
 from supervisor.deciding.decide import decide
 from supervisor.model import commands
+from supervisor.model.fold import fold_all
 from supervisor.model.lifecycle import HAS_PROCESS, Phase
-from supervisor.model.state import fold_all
 from supervisor.policy.worker.absence import SETTLE_S
 from supervisor.reports import accounts
 

@@ -23,6 +23,7 @@ from fakes import FakeSources
 
 from supervisor.deciding.decide import AnyInput
 from supervisor.model.facts import JournalStalled
+from supervisor.model.fold import fold_all
 from supervisor.model.inputs import (
     AlertTried,
     Asked,
@@ -62,7 +63,6 @@ from supervisor.model.inputs import (
 )
 from supervisor.model.lifecycle import HAS_PROCESS
 from supervisor.model.memory import Memory, Trouble
-from supervisor.model.state import fold_all
 from supervisor.policy.box.foundations import Finding, Look
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.notices import END, RISK, EndNotice

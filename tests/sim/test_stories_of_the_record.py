@@ -7,8 +7,8 @@ from test_stories import quiet_world, told, worker
 from world import Ending, Odds, Verb, World
 
 from supervisor.model.facts import Snapshot
+from supervisor.model.fold import fold_all, replay
 from supervisor.model.inputs import FoundationsLooked, SnapshotDue
-from supervisor.model.state import fold_all, replay
 from supervisor.policy.box.foundations import Finding, Look
 from supervisor.ports import JournalMoved
 

@@ -10,9 +10,10 @@ from dataclasses import replace
 from invariants import hold
 
 from supervisor.adapters.journal.archive import SNAPSHOT_FACTS
+from supervisor.model.fold import fold
 from supervisor.model.inputs import AlertTried, BackupDue, ReportDue, SnapshotDue, Verb
 from supervisor.model.lifecycle import Phase
-from supervisor.model.state import State, fold
+from supervisor.model.state import State
 from supervisor.policy.upkeep.backups import Kept, last_due, superfluous
 
 DAY_S = 86400.0

@@ -41,8 +41,9 @@ from supervisor.adapters.journal.schema import COLUMNS, Row, beside, crc_of, tra
 from supervisor.adapters.journal.sqlite import as_os_error, connect, fact_of
 from supervisor.model.codec import MalformedFact
 from supervisor.model.facts import Snapshot, Stamped
+from supervisor.model.fold import fold
 from supervisor.model.lifecycle import IllegalTransition
-from supervisor.model.state import State, fold
+from supervisor.model.state import State
 from supervisor.records import dataclass
 
 SNAPSHOT_FACTS: Final = 2000  # the next start folds about this many, in a fifth of a second

@@ -25,14 +25,11 @@ The next attempt is the same job with the next token (`workers.contract.next_tok
 from __future__ import annotations
 
 import contextlib
-import json
 import re
-import shutil
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -40,27 +37,27 @@ from typing import Final, Protocol
 
 import structlog
 
-from supervisor.adapters import durable, procfs
-from supervisor.adapters.files import read_bounded
-from supervisor.adapters.process import endings, limits, log_places
-from supervisor.adapters.process.processes import RunningAttempt, filled_in, make_dir, prune, signal_number
+from supervisor.adapters.process import endings
+from supervisor.adapters.process.processes import RunningAttempt, make_dir, prune, signal_number
 from supervisor.adapters.slurm import report
-from supervisor.adapters.slurm.arrays import MOST_TASKS, OUTPUT_FILE, SCRIPT_FILE, Arrays
+from supervisor.adapters.slurm.arrays import MOST_TASKS, SCRIPT_FILE, Arrays
 from supervisor.adapters.slurm.client import NODE_SUSPECT_STATES, Done, Jobs, SlurmRefused, Submitted, Unknown
-from supervisor.adapters.slurm.script import Tag, Terms, array_of, array_script, batch_script
-from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen, SpawnBroke, SpawnSucceeded, Survival, Survivor
-from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
+from supervisor.adapters.slurm.job_attempt import JobAttempt, RequeuedJob, SubmitRequest, job_sight, token_after
+from supervisor.adapters.slurm.job_endings import JobEndings
+from supervisor.adapters.slurm.job_files import JobFiles
+from supervisor.adapters.slurm.queue_state import QueueState, queue_state, row_of
+from supervisor.adapters.slurm.script import Tag, Terms, array_of
+from supervisor.model.inputs import Ended, JobSight, JobsSeen, SpawnBroke, SpawnSucceeded, Survival, Survivor
+from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.cluster.jobs import Job, Node
 from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.policy.worker import placeholders
-from supervisor.ports import Clock, Inbox, ahead_s
-from supervisor.records import dataclass
-from workers import contract, exit_record
+from supervisor.ports import Clock, Inbox
+from workers import contract
 
 log = structlog.get_logger()
 
-ORDER_FILE: Final = "order.json"
 GATHER_S: Final = 1.0
 """The launcher submits programs of one group together if they are requested within this time of each other."""
 _GATHER_MOST_S: Final = 5.0
@@ -77,8 +74,6 @@ _NEVER_WORKS: Final = re.compile(
 )
 _NO_ARRAYS: Final = re.compile(r"\barrays?\b", re.IGNORECASE)  # "Invalid job array specification"
 _TARGET: Final = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?", re.ASCII)
-_OUTPUT_BYTES: Final = 16_384
-_OUT_OF_MEMORY: Final = re.compile(rb"(?im)^slurmstepd.* exceeded (job )?memory limit|^slurmstepd.* oom[-_ ]kill")
 _HELD_BY_SYSTEM: Final = re.compile(r"launch.?fail|jobholdmaxrequeue|prolog", re.IGNORECASE)
 
 
@@ -100,72 +95,6 @@ class Cluster(Protocol):
     def nodes(self) -> list[Node] | Unknown: ...
 
 
-@dataclass(slots=True)
-class _JobAttempt:
-    """One attempt that has been submitted as a job, or is about to be."""
-
-    program: str
-    number: int
-    token: str
-    submit_token: str  # the token in the job's comment: it names the attempt for which the job was submitted
-    restart: int = 0  # number of times that Slurm had restarted the job when this attempt began
-    job: str | None = None  # `17`, or `17_3` of an array
-    array: str = ""  # the token of its array; empty: a single job
-    task: int = 0  # number of its task in that array
-    unanswered_s: float | None = None  # since then it is unknown whether the job was submitted
-    submitting: bool = True
-    row: Job | None = None
-    began_s: float | None = None  # when the job was first seen on a node
-    spawned: bool = False  # a report of the node shows that its worker has run
-    over_s: float | None = None  # when Slurm first showed its end
-    missing_s: float | None = None  # since then Slurm does not list its job, and nobody can say whether it has ended
-    unread: str = ""  # why nobody can say it
-    leaving: bool = False
-    leave_sent: bool = False  # Slurm has answered the signal that asks the job to leave
-    killed: bool = False
-    given_up: bool = False  # we deleted the job because its node never started the program
-
-
-@dataclass(frozen=True, slots=True)
-class _RequeuedJob:
-    """A job that Slurm has put back into its queue, and the next attempt, which continues in that job."""
-
-    job: str
-    array: str
-    submit_token: str
-    restart: int
-    token: str
-    since_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class _SubmitRequest:
-    """A request to submit one attempt."""
-
-    attempt: _JobAttempt
-    spec: ProgramSpec
-    terms: Terms
-    at_s: float
-
-    @property
-    def common(self) -> tuple[str, Terms]:
-        """The values that all attempts of one array share."""
-        return self.spec.group, self.terms
-
-
-@dataclass(slots=True)
-class _QueueState:
-    """The newest answer from Slurm, with its indexes."""
-
-    absent: frozenset[str] = frozenset()
-    unread: str = ""  # why the state of other missing targets is unknown (`client.Jobs`)
-    by_target: dict[str, Job] = field(default_factory=dict)
-    tags: dict[str, Tag] = field(default_factory=dict)  # by target
-    unknown: list[tuple[Job, bool]] = field(default_factory=list)  # our array tasks whose attempt is unknown (`Arrays.tags`)
-    by_submit_token: dict[str, list[Job]] = field(default_factory=dict)
-    arrays: dict[str, set[int]] = field(default_factory=dict)  # job ids of the rows in the answer, by the array's token
-
-
 def mark_of(state_dir: str) -> str:
     """A short hash that identifies a state directory in the comments of its jobs."""
     return blake2b(str(Path(state_dir).resolve()).encode(), digest_size=4).hexdigest()
@@ -179,12 +108,6 @@ def remote_paths(paths: Paths) -> Paths:
     return replace(paths, runtime_dir=f"{paths.state_dir}/slurm")
 
 
-def _token_after(token: str, restarts: int) -> str:
-    for _ in range(restarts):
-        token = contract.next_token(token)
-    return token
-
-
 class SlurmLauncher:
     """`ports.Launcher` of a Slurm cluster. Calls return at once, and the launcher posts their outcomes to the inbox."""
 
@@ -194,22 +117,23 @@ class SlurmLauncher:
     ) -> None:  # fmt: skip
         """`paths` is the result of `remote_paths`. `last_step` returns the newest step in an attempt's own output."""
         self._paths, self._settings, self._cluster = paths, settings, cluster
-        self._inbox, self._clock, self._last_step = inbox, clock, last_step
+        self._inbox, self._clock = inbox, clock
         self.mark = mark_of(paths.state_dir)
         self._guard = threading.Lock()  # protects the four below; never held during a call to Slurm or to a file system
-        self._attempts: dict[str, _JobAttempt] = {}  # by token
-        self._requeued: dict[str, _RequeuedJob] = {}  # by program
-        self._found: dict[str, _JobAttempt] = {}  # by token: found by `survey` or `unrecorded_workers`, waits for `adopt`
-        self._requests: list[_SubmitRequest] = []
+        self._attempts: dict[str, JobAttempt] = {}  # by token
+        self._requeued: dict[str, RequeuedJob] = {}  # by program
+        self._found: dict[str, JobAttempt] = {}  # by token: found by `survey` or `unrecorded_workers`, waits for `adopt`
+        self._requests: list[SubmitRequest] = []
         self._tasks: deque[Callable[[], None]] = deque()
         self._arrays = Arrays(paths, self.mark)
+        self._files = JobFiles(paths, self.mark, self._arrays)
+        self._endings = JobEndings(paths, self._arrays, clock, last_step)
         self._takes_arrays = True
         self._unknown_since: dict[str, float] = {}  # by target
         self._due_s = 0.0
         self._errors, self._heard_s = 0, clock.now_s()
         self._last: dict[str, JobSight] = {}
         self._nodes: dict[str, Node] | None = None  # the nodes as queried in this poll; None: not queried
-        self._code: str | None = None
         self._wake = threading.Event()
         self._over = False
         self._thread: threading.Thread | None = None
@@ -233,7 +157,7 @@ class SlurmLauncher:
 
     def spawn(self, spec: ProgramSpec, attempt: int, token: str, avoid: Sequence[str] = ()) -> None:
         """Submit one attempt, or continue it in the job that Slurm has put back into its queue."""
-        new = _JobAttempt(spec.name, attempt, token, token)
+        new = JobAttempt(spec.name, attempt, token, token)
         with self._guard:
             # If the token differs, no attempt continues the requeued job, and `_end_strays` deletes it.
             requeued = self._requeued.pop(spec.name, None)
@@ -245,7 +169,7 @@ class SlurmLauncher:
             self._attempts[token] = new
             if new.job is None:
                 terms = Terms(spec.job.over(self._settings()), tuple(avoid), requeue=not _takes_checkpoint(spec))
-                self._requests.append(_SubmitRequest(new, spec, terms, self._clock.now_s()))
+                self._requests.append(SubmitRequest(new, spec, terms, self._clock.now_s()))
         if new.job is None:
             self._wake.set()
         else:
@@ -296,7 +220,7 @@ class SlurmLauncher:
         if attempt is not None:
             make_dir(self._paths.attempt_dir(program, attempt.number, token))
             if not Path(self._paths.run_dir(program), contract.FENCE_FILE).exists():
-                self._fence(program, token)
+                self._files.fence(program, token)
 
     def attempt(self, token: str) -> RunningAttempt | None:  # noqa: ARG002
         """Always None: no process of a job is on this host."""
@@ -338,12 +262,12 @@ class SlurmLauncher:
         An attempt whose state is unknown counts as alive until `poll` learns more. May block.
         """
         answer = self._cluster.jobs() if expected else None
-        queue = self._queue_state(answer) if isinstance(answer, Jobs) else None
+        queue = queue_state(self._arrays, answer) if isinstance(answer, Jobs) else None
         return {name: self._survey(queue, name, *attempt) for name, attempt in sorted(expected.items())}
 
-    def _survey(self, queue: _QueueState | None, program: str, number: int, token: str) -> Survivor:
-        attempt = _JobAttempt(program, number, token, token, submitting=False, unanswered_s=self._clock.now_s())
-        if queue is not None and (found := _row_of(queue, self.mark, program, number, token)) is not None:
+    def _survey(self, queue: QueueState | None, program: str, number: int, token: str) -> Survivor:
+        attempt = JobAttempt(program, number, token, token, submitting=False, unanswered_s=self._clock.now_s())
+        if queue is not None and (found := row_of(queue, self.mark, program, number, token)) is not None:
             row, tag = found
             self._is_job(attempt, row)
             attempt.submit_token, attempt.restart = tag.token, number - tag.attempt
@@ -368,7 +292,7 @@ class SlurmLauncher:
         """
         if Path(self._paths.attempt_dir(program, number, token), SCRIPT_FILE).exists():
             return True
-        return self._fence_of(program) != "" and not Path(self._paths.attempt_dir(program, number, token)).is_dir()
+        return self._files.fence_of(program) != "" and not Path(self._paths.attempt_dir(program, number, token)).is_dir()
 
     def unrecorded_workers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:
         """Our jobs that are missing in the journal, because it was damaged or is older than the jobs. May block."""
@@ -376,23 +300,23 @@ class SlurmLauncher:
         if not isinstance(answer, Jobs):
             return {}
         wanted, found = set(programs), {}
-        queue = self._queue_state(answer)
+        queue = queue_state(self._arrays, answer)
         for target, tag in queue.tags.items():
             row = queue.by_target[target]
             if tag.mark != self.mark or tag.program not in wanted or row.ended:
                 continue
             restart = row.restarts or 0
-            token, number = _token_after(tag.token, restart), tag.attempt + restart
-            if token in self._found or self._fence_of(tag.program) not in {token, tag.token}:
+            token, number = token_after(tag.token, restart), tag.attempt + restart
+            if token in self._found or self._files.fence_of(tag.program) not in {token, tag.token}:
                 continue
-            attempt = _JobAttempt(tag.program, number, token, tag.token, restart, submitting=False)
+            attempt = JobAttempt(tag.program, number, token, tag.token, restart, submitting=False)
             self._is_job(attempt, row)
             self._adopt_begin(attempt, row)
             self._found[token] = attempt
             found[tag.program] = number, Survivor(token, Survival.ALIVE)
         return found
 
-    def _adopt_begin(self, attempt: _JobAttempt, row: Job) -> None:
+    def _adopt_begin(self, attempt: JobAttempt, row: Job) -> None:
         """Note that the job has a node. A request to leave may come before the next poll, and deletes a job that waits."""
         if not (row.waiting or row.ended):
             attempt.began_s = self._clock.now_s()
@@ -433,13 +357,13 @@ class SlurmLauncher:
         except Exception:  # one attempt's broken directory must not end the only thread that handles the others
             log.exception("slurm_task_failed")
 
-    def _of(self, token: str) -> _JobAttempt | None:
+    def _of(self, token: str) -> JobAttempt | None:
         with self._guard:
             return self._attempts.get(token)
 
     # --- submitting ----------------------------------------------------------------------------------------------------
 
-    def _take_due(self) -> list[list[_SubmitRequest]]:
+    def _take_due(self) -> list[list[SubmitRequest]]:
         """Take the attempts that are due for submission: single attempts, and groups that become one array each.
 
         A group is due when none of its attempts was requested in the last `GATHER_S`, or `_GATHER_MOST_S` after the first
@@ -447,7 +371,7 @@ class SlurmLauncher:
         11.4 s.
         """
         now_s, gathers = self._clock.now_s(), self._settings().arrays and self._takes_arrays
-        found: dict[tuple[str, Terms] | str, list[_SubmitRequest]] = {}
+        found: dict[tuple[str, Terms] | str, list[SubmitRequest]] = {}
         with self._guard:
             for each in self._requests:
                 found.setdefault(each.common if gathers and each.spec.group else each.attempt.token, []).append(each)
@@ -459,18 +383,22 @@ class SlurmLauncher:
             self._requests = [each for each in self._requests if each.attempt.token not in taken]
         return [together[first : first + MOST_TASKS] for together in ready for first in range(0, len(together), MOST_TASKS)]
 
-    def _submit(self, together: list[_SubmitRequest]) -> SlurmRefused | None:
+    def _submit(self, together: list[SubmitRequest]) -> SlurmRefused | None:
         """Submit one attempt as a job, or several as the tasks of an array. Returns Slurm's refusal, if any."""
-        together = self._run_step(together, self._prepare)
+        together = self._run_step(together, self._files.prepare)
         if not together:
             return None
         try:
-            script = self._write_script(together) if len(together) == 1 else self._write_array(together)
+            if len(together) == 1:
+                script = self._files.write_script(together[0])
+            else:
+                script = self._files.write_array(together)
+                self._prune_arrays()
         except (OSError, ValueError) as error:
             for each in together:
                 self._not_submitted(each, error)
             return None
-        together = self._run_step(together, lambda each: self._fence(each.spec.name, each.attempt.token))
+        together = self._run_step(together, lambda each: self._files.fence(each.spec.name, each.attempt.token))
         if not together:
             return None
         answer = self._cluster.submit(script, cwd=self._paths.run_dir(together[0].spec.name))
@@ -484,7 +412,7 @@ class SlurmLauncher:
             self._poll_now()
         return answer if isinstance(answer, SlurmRefused) else None
 
-    def _run_step(self, together: list[_SubmitRequest], step: Callable[[_SubmitRequest], None]) -> list[_SubmitRequest]:
+    def _run_step(self, together: list[SubmitRequest], step: Callable[[SubmitRequest], None]) -> list[SubmitRequest]:
         """Run the step for each attempt and return those for which it succeeded.
 
         Post for the others that they were not submitted.
@@ -500,7 +428,7 @@ class SlurmLauncher:
                 self._not_submitted(each, error)
         return done
 
-    def _not_submitted(self, request: _SubmitRequest, error: OSError | ValueError) -> None:
+    def _not_submitted(self, request: SubmitRequest, error: OSError | ValueError) -> None:
         name = request.spec.name
         self._drop(request.attempt)
         where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
@@ -509,7 +437,7 @@ class SlurmLauncher:
             name, request.attempt.token, message if isinstance(error, _Stopped) else f"cannot submit {name}: {message}"
         )
 
-    def _submit_singly(self, together: list[_SubmitRequest], answer: SlurmRefused) -> None:
+    def _submit_singly(self, together: list[SubmitRequest], answer: SlurmRefused) -> None:
         """Slurm refuses the array, so submit each attempt as a job of its own.
 
         The cluster allows no arrays, or fewer jobs per user.
@@ -528,7 +456,7 @@ class SlurmLauncher:
             else:
                 self._answered(each, refused)
 
-    def _answered(self, request: _SubmitRequest, answer: Submitted | SlurmRefused | Unknown) -> None:
+    def _answered(self, request: SubmitRequest, answer: Submitted | SlurmRefused | Unknown) -> None:
         attempt, name = request.attempt, request.spec.name
         attempt.submitting = False
         match answer:
@@ -542,85 +470,9 @@ class SlurmLauncher:
                 never = isinstance(answer, SlurmRefused) and _is_final(answer.words)
                 self._broke(name, attempt.token, f"Slurm refuses the job of {name}: {answer.words}", permanent=never)
 
-    def _prepare(self, request: _SubmitRequest) -> None:
-        """Write all files that the job needs, except its script and its fence.
-
-        `_submit` writes the fence last: from then on no older attempt may commit.
-        """
-        attempt, spec = request.attempt, request.spec
-        directory = self._paths.attempt_dir(spec.name, attempt.number, attempt.token)
-        make_dir(directory)
-        if Path(directory, contract.EXIT_FILE).exists() or Path(directory, "claim").exists():
-            raise ValueError(
-                "its last job was deleted while Slurm had it back in its queue; it is submitted as another attempt"
-            )
-        make_dir(f"{self._paths.runtime_dir}/beats")
-        log_places.note(self._paths, spec, attempt.number, attempt.token)
-        order = node_order(self._paths, spec, attempt.number, attempt.token, request.terms.settings)
-        _write(f"{directory}/{ORDER_FILE}", json.dumps(order, indent=1))
-
-    def _write_script(self, together: list[_SubmitRequest]) -> str:
-        (request,) = together
-        tag = self._tag(request)
-        directory = self._paths.attempt_dir(tag.program, tag.attempt, tag.token)
-        command = (*self._command(), f"{directory}/{ORDER_FILE}")
-        script = batch_script(request.terms, tag, command=command, output=_output(directory, "%j"))
-        _write(f"{directory}/{SCRIPT_FILE}", script)
-        return script
-
-    def _write_array(self, together: list[_SubmitRequest]) -> str:
-        """Write the table and the script of an array, and return the script.
-
-        Each attempt's directory gets a link to the script.
-        """
-        tag, table = self._arrays.write(together[0].spec.group, [self._tag(each) for each in together])
-        directory = str(self._arrays.directory(tag.token))
-        places = {}
-        for task, of in table.items():
-            run_dir = self._paths.run_dir(of.program)
-            places[task] = (
-                run_dir,
-                f"{Path(self._paths.attempt_dir(of.program, of.attempt, of.token)).relative_to(run_dir)}/{ORDER_FILE}",
-            )
-        script = array_script(together[0].terms, tag, places, command=self._command(), output=_output(directory, "%A_%a"))
-        _write(f"{directory}/{SCRIPT_FILE}", script)
-        for (task, of), each in zip(table.items(), together, strict=True):
-            each.attempt.array, each.attempt.task = tag.token, task
-            own = Path(self._paths.attempt_dir(of.program, of.attempt, of.token), SCRIPT_FILE)
-            own.unlink(missing_ok=True)
-            own.symlink_to(f"{directory}/{SCRIPT_FILE}")
-            durable.sync_directory(own.parent)
-        with self._guard:
-            live = (*self._attempts.values(), *self._found.values())
-            in_use = {token for each in live for token in (each.token, each.submit_token)}
-            in_use |= {requeued.submit_token for requeued in self._requeued.values()}
-        with contextlib.suppress(OSError):
-            self._arrays.prune(in_use)
-        return script
-
-    def _tag(self, request: _SubmitRequest) -> Tag:
-        return Tag(self.mark, request.spec.name, request.attempt.number, request.attempt.token)
-
-    def _command(self) -> tuple[str, ...]:
-        return sys.executable, "-S", "-E", f"{self._code_dir()}/node.py"
-
-    def _code_dir(self) -> str:
-        """A copy of the code that runs on nodes. So a job that waits for days never runs partly upgraded code."""
-        if self._code is None or not Path(self._code).is_dir():
-            self._code = _copy_code(f"{self._paths.runtime_dir}")
-        return self._code
-
-    def _fence(self, program: str, token: str) -> None:
-        path = Path(self._paths.run_dir(program), contract.FENCE_FILE)
-        durable.replace(path, f"{token}\n".encode("ascii"), aside=path.with_name(f"{contract.FENCE_FILE}.new"))
-
-    def _fence_of(self, program: str) -> str:
-        path = f"{self._paths.run_dir(program)}/{contract.FENCE_FILE}"
-        return read_bounded(path, 256).decode("ascii", "replace").strip()
-
     # --- ending --------------------------------------------------------------------------------------------------------
 
-    def _ask(self, attempt: _JobAttempt) -> None:
+    def _ask(self, attempt: JobAttempt) -> None:
         """Send USR1 to the batch script, as Slurm does before the time limit.
 
         If Slurm does not answer, the next poll sends it again. An adopted attempt may run although no poll has seen its job
@@ -636,14 +488,14 @@ class SlurmLauncher:
         if not isinstance(answer, Done):
             log.info("job_not_signalled", program=attempt.program, job=attempt.job, said=answer.words)
 
-    def _continue(self, attempt: _JobAttempt) -> None:
+    def _continue(self, attempt: JobAttempt) -> None:
         if attempt.job is None:
             return
         answer = self._cluster.signal(attempt.job, "CONT")
         if not isinstance(answer, Done):
             log.info("job_not_continued", program=attempt.program, job=attempt.job, said=answer.words)
 
-    def _cancel(self, attempt: _JobAttempt) -> None:
+    def _cancel(self, attempt: JobAttempt) -> None:
         if attempt.job is None:
             return
         answer = self._cluster.cancel([attempt.job])
@@ -666,13 +518,13 @@ class SlurmLauncher:
                 self._inbox.post(JobsSeen(self._clock.now_s(), dict(self._last), answer.words))
             return
         self._errors, self._heard_s = 0, self._clock.now_s()
-        queue = self._queue_state(answer)
+        queue = queue_state(self._arrays, answer)
         for each in attempts:
             self._update(each, queue)
         self._end_strays(queue)
         self._post_sights(always=True)
 
-    def _update(self, attempt: _JobAttempt, queue: _QueueState) -> None:
+    def _update(self, attempt: JobAttempt, queue: QueueState) -> None:
         row = self._find(attempt, queue)
         if row is None:
             self._handle_missing(attempt, queue)
@@ -689,13 +541,13 @@ class SlurmLauncher:
             self._while_running(attempt)
 
     @staticmethod
-    def _is_job(attempt: _JobAttempt, row: Job) -> None:
+    def _is_job(attempt: JobAttempt, row: Job) -> None:
         array = array_of(row.comment)
         attempt.job, attempt.row, attempt.unanswered_s = row.target, row, None
         attempt.missing_s, attempt.unread = None, ""
         attempt.array = attempt.array if array is None else array.token
 
-    def _find(self, attempt: _JobAttempt, queue: _QueueState) -> Job | None:
+    def _find(self, attempt: JobAttempt, queue: QueueState) -> Job | None:
         """The row of the attempt's job. If the attempt was submitted twice, one job is kept and the others are deleted.
 
         A running job is kept rather than a pending one, then the job with the lowest id.
@@ -710,7 +562,7 @@ class SlurmLauncher:
         row = queue.by_target.get(attempt.job or "")
         return row if row is not None and self._is_of(row, attempt, queue.tags.get(row.target)) else None
 
-    def _is_of(self, row: Job, attempt: _JobAttempt, tag: Tag | None) -> bool:
+    def _is_of(self, row: Job, attempt: JobAttempt, tag: Tag | None) -> bool:
         """Whether this row is the attempt's job. Its job id alone is not enough.
 
         A controller that was killed forgets the newest jobs and gives their ids to new jobs, even to unrelated ones. The
@@ -724,7 +576,7 @@ class SlurmLauncher:
         own = Tag(self.mark, attempt.program, attempt.number, attempt.submit_token).name
         return row.name.startswith(f"extralife-{self.mark}-") if row.array_task is not None else row.name == own
 
-    def _handle_missing(self, attempt: _JobAttempt, queue: _QueueState) -> None:
+    def _handle_missing(self, attempt: JobAttempt, queue: QueueState) -> None:
         """Handle an answer from Slurm that does not show the attempt's job."""
         now_s = self._clock.now_s()
         if self._was_deleted(attempt, queue):
@@ -746,11 +598,11 @@ class SlurmLauncher:
             error = f"sbatch gave no answer, and Slurm has not shown such a job for {waited_s:.0f} s"
             self._broke(attempt.program, attempt.token, f"cannot submit {attempt.program}: {error}")
 
-    def _has_exit_record(self, attempt: _JobAttempt) -> bool:
+    def _has_exit_record(self, attempt: JobAttempt) -> bool:
         """Whether its node has recorded the end of the worker. That proves the end if the accounting gives no answer."""
         return endings.read_exit(self._paths, attempt.program, attempt.number, attempt.token) is not None
 
-    def _was_deleted(self, attempt: _JobAttempt, queue: _QueueState) -> bool:
+    def _was_deleted(self, attempt: JobAttempt, queue: QueueState) -> bool:
         """Whether the attempt's task was deleted before it began. Slurm then shows the array, but no row for the task."""
         found = self._arrays.task_of(attempt.submit_token)
         if found is None or attempt.submitting or attempt.spawned or attempt.began_s is not None:
@@ -762,14 +614,14 @@ class SlurmLauncher:
         # A task that began, ended and was then forgotten by Slurm has left an output file.
         return not any(self._arrays.output(array, f"{each}_{task}").exists() for each in ids)
 
-    def _while_waiting(self, attempt: _JobAttempt, row: Job) -> None:
+    def _while_waiting(self, attempt: JobAttempt, row: Job) -> None:
         if attempt.leaving or attempt.killed:
             self._cancel(attempt)
         elif row.state in {"REQUEUE_HOLD", "SPECIAL_EXIT"} or _HELD_BY_SYSTEM.search(row.reason):
             self._cancel(attempt)
             self._end(attempt, "LAUNCH_FAILED")
 
-    def _while_running(self, attempt: _JobAttempt) -> None:
+    def _while_running(self, attempt: JobAttempt) -> None:
         now_s = self._clock.now_s()
         if attempt.began_s is None or (attempt.row is not None and attempt.row.suspended):
             attempt.began_s = now_s
@@ -786,7 +638,7 @@ class SlurmLauncher:
             attempt.killed = attempt.given_up = True
             self._cancel(attempt)
 
-    def _spawned(self, attempt: _JobAttempt, node_report: report.NodeReport) -> None:
+    def _spawned(self, attempt: JobAttempt, node_report: report.NodeReport) -> None:
         attempt.spawned = True
         self._inbox.post(
             SpawnSucceeded(
@@ -795,7 +647,7 @@ class SlurmLauncher:
             )
         )  # fmt: skip
 
-    def _handle_requeue(self, attempt: _JobAttempt, row: Job) -> None:
+    def _handle_requeue(self, attempt: JobAttempt, row: Job) -> None:
         """Slurm has restarted the job, or will. This attempt has ended, and the next attempt is the same job."""
         if attempt.leaving:
             self._cancel(attempt)
@@ -803,7 +655,7 @@ class SlurmLauncher:
             return
         self._end(attempt, row.state, requeued=True, next_token=contract.next_token(attempt.token))
 
-    def _end_strays(self, queue: _QueueState) -> None:
+    def _end_strays(self, queue: QueueState) -> None:
         """Delete jobs with our mark that belong to no attempt. They could not train and would only wait in the queue."""
         with self._guard:
             submit_tokens = {each.submit_token for each in (*self._attempts.values(), *self._found.values())}
@@ -819,7 +671,7 @@ class SlurmLauncher:
             log.warning("stray_jobs_deleted", jobs=strays)
             self._cluster.cancel(strays)
 
-    def _without_table(self, queue: _QueueState) -> list[str]:
+    def _without_table(self, queue: QueueState) -> list[str]:
         """Tasks whose table has been missing for `settle_s`, so no attempt can continue them.
 
         The wait covers a slow shared file system.
@@ -832,7 +684,7 @@ class SlurmLauncher:
     def _claim_s(self) -> float:
         return max(30.0, 2 * self._settings().poll_s)
 
-    def _end(self, attempt: _JobAttempt, state: str, *, requeued: bool = False, next_token: str = "") -> None:
+    def _end(self, attempt: JobAttempt, state: str, *, requeued: bool = False, next_token: str = "") -> None:
         """Post how the attempt ended, once no process of its job runs and its files are visible on this host."""
         now_s = self._clock.now_s()
         if attempt.over_s is None:
@@ -852,39 +704,14 @@ class SlurmLauncher:
             self._spawned(attempt, latest)
         if next_token and attempt.job is not None:
             with self._guard:
-                self._requeued[attempt.program] = _RequeuedJob(
+                self._requeued[attempt.program] = RequeuedJob(
                     attempt.job, attempt.array, attempt.submit_token, attempt.restart + 1, next_token, now_s
                 )
         self._drop(attempt)
-        ending = self._ending(attempt, state, latest, requeued, next_token)
+        ending = self._endings.read(attempt, state, latest, requeued, next_token)
+        if state in NODE_SUSPECT_STATES and not attempt.leaving and ending.job is not None:
+            ending = replace(ending, job=self._with_node(ending.job))
         self._inbox.post(Ended(now_s, attempt.program, attempt.token, ending))
-
-    def _ending(
-        self, attempt: _JobAttempt, state: str, node_report: report.NodeReport | None, requeued: bool, next_token: str
-    ) -> Ending:  # fmt: skip
-        args = self._paths, attempt.program, attempt.number, attempt.token
-        journal_s = self._journal_of(node_report)
-        logs_from = node_report.logs_from if node_report is not None else (0, 0)
-        try:
-            ending = endings.read_ending(*args, logs_from, journal_s)
-            if ending is None:
-                ending = endings.without_record(
-                    *args, fate=_fate(attempt, state), from_bytes=logs_from, journal_s=journal_s
-                )  # fmt: skip
-            if ending.steps is None:
-                ending = replace(ending, shown_steps=self._last_step(attempt.program, attempt.token))
-        except Exception as error:  # noqa: BLE001  an end that is never posted would block the program for ever
-            ending = Ending(fate=f"its end could not be read: {type(error).__name__}: {error}")
-        row = attempt.row
-        node = node_report.node if node_report is not None else (row.nodes[0] if row is not None and row.nodes else "")
-        job = JobEnd(
-            str(attempt.job or "?"), "LAUNCH_FAILED" if attempt.given_up else self._by_output(attempt, state),
-            "" if row is None else row.reason, node, requeued, "" if node_report is None else node_report.asked,
-            attempt.spawned, next_token,
-        )  # fmt: skip
-        if state in NODE_SUSPECT_STATES and not attempt.leaving:
-            job = self._with_node(job)
-        return replace(ending, oom_line="", oom_kills=None, job=job)
 
     def _with_node(self, job: JobEnd) -> JobEnd:
         """Add the node's state, as the cluster reports it, to a failed job.
@@ -897,33 +724,7 @@ class SlurmLauncher:
         node = self._nodes.get(job.node)
         return job if node is None else replace(job, node_states=node.states, node_reason=node.reason)
 
-    def _by_output(self, attempt: _JobAttempt, state: str) -> str:
-        """The job's state, corrected to OUT_OF_MEMORY if its output shows that.
-
-        Where memory is limited without cgroups, Slurm kills a job and reports FAILED. Only the output contains the reason.
-        """
-        if state != "FAILED":
-            return state
-        if attempt.array:
-            output = str(self._arrays.output(attempt.array, str(attempt.job)))
-        else:
-            first = attempt.number - attempt.restart  # the number of the job's first attempt
-            directory = self._paths.attempt_dir(attempt.program, first, attempt.submit_token)
-            output = f"{directory}/{OUTPUT_FILE.format(attempt.job)}"
-        text = read_bounded(output, _OUTPUT_BYTES)
-        return "OUT_OF_MEMORY" if _OUT_OF_MEMORY.search(text) else state
-
-    def _journal_of(self, node_report: report.NodeReport | None) -> Callable[[int], float] | None:
-        """A function that converts a stamp of the node's clock to journal time, by the wall clocks of both hosts.
-
-        None: there is no report, so the clocks were never compared.
-        """
-        if node_report is None:
-            return None
-        offset_s = node_report.wall_s - ahead_s(self._clock) - node_report.at_ns / 1e9
-        return lambda at_ns: at_ns / 1e9 + offset_s
-
-    def _drop(self, attempt: _JobAttempt) -> None:
+    def _drop(self, attempt: JobAttempt) -> None:
         with self._guard:
             self._attempts.pop(attempt.token, None)
         self._prune(attempt.program, attempt.number)
@@ -939,64 +740,26 @@ class SlurmLauncher:
         with contextlib.suppress(OSError):
             prune(self._paths, program, number, kept)
 
+    def _prune_arrays(self) -> None:
+        """Remove the tables of arrays whose attempts are all gone."""
+        with self._guard:
+            live = (*self._attempts.values(), *self._found.values())
+            in_use = {token for each in live for token in (each.token, each.submit_token)}
+            in_use |= {requeued.submit_token for requeued in self._requeued.values()}
+        with contextlib.suppress(OSError):
+            self._arrays.prune(in_use)
+
     def _broke(self, program: str, token: str, error: str, *, permanent: bool = False) -> None:
         self._inbox.post(SpawnBroke(self._clock.now_s(), program, token, error, permanent=permanent))
-
-    def _queue_state(self, answer: Jobs) -> _QueueState:
-        tagged, unknown = self._arrays.tags(answer.found)
-        by_submit_token: dict[str, list[Job]] = {}
-        for row, tag in tagged:
-            by_submit_token.setdefault(tag.token, []).append(row)
-        arrays: dict[str, set[int]] = {}
-        for row in answer.found:
-            if (array := array_of(row.comment)) is not None:
-                arrays.setdefault(array.token, set()).add(row.id)
-        return _QueueState(
-            answer.absent, answer.unread, {row.target: row for row in answer.found},
-            {row.target: tag for row, tag in tagged},
-            [each for each in unknown if not each[0].ended], by_submit_token, arrays,
-        )  # fmt: skip
 
     # --- reporting -----------------------------------------------------------------------------------------------------
 
     def _post_sights(self, *, always: bool = False) -> None:
         with self._guard:
-            sights = {each.program: _job_sight(each) for each in self._attempts.values() if each.job is not None}
+            sights = {each.program: job_sight(each) for each in self._attempts.values() if each.job is not None}
         if always or sights != self._last:
             self._last = sights
             self._inbox.post(JobsSeen(self._clock.now_s(), dict(sights)))
-
-
-def _row_of(queue: _QueueState, mark: str, program: str, number: int, token: str) -> tuple[Job, Tag] | None:
-    """The row and tag of an attempt's job.
-
-    It was submitted for this attempt, or for an earlier one that Slurm has restarted since.
-    """
-    for target, tag in queue.tags.items():
-        if (tag.mark, tag.program) != (mark, program) or tag.attempt > number:
-            continue
-        if _token_after(tag.token, min(number - tag.attempt, 1000)) == token:
-            return queue.by_target[target], tag
-    return None
-
-
-def _job_sight(attempt: _JobAttempt) -> JobSight:
-    row = attempt.row
-    if row is None:
-        state = "UNKNOWN" if attempt.unread else "PENDING"
-        return JobSight(attempt.token, str(attempt.job), state, attempt.unread)
-    state, reason = ("UNKNOWN", attempt.unread) if attempt.unread else (row.state, row.reason)
-    return JobSight(
-        attempt.token, row.target, state, reason, row.nodes[0] if row.nodes else "", row.partition, row.account,
-        row.gpus, row.start_expected_at_wall_s, attempt.began_s is not None,
-    )  # fmt: skip
-
-
-def _fate(attempt: _JobAttempt, state: str) -> str:
-    job = f"its job {attempt.job}"
-    if not attempt.spawned:
-        return f"{job} ended before its program began ({state or 'Slurm no longer lists the job'})"
-    return f"{job} left no exit record ({state or 'Slurm no longer lists the job'})"
 
 
 def _takes_checkpoint(spec: ProgramSpec) -> bool:
@@ -1008,51 +771,6 @@ def _takes_checkpoint(spec: ProgramSpec) -> bool:
     return bool(spec.checkpoint_glob) or placeholders.RESUME in used
 
 
-def node_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, settings: LauncherSettings) -> dict[str, object]:
-    """The order that `node.py` reads. Raises ValueError for settings that a job cannot have."""
-    if spec.user or spec.stdin:
-        raise ValueError("a job runs as the user who submits it, and has no standard input: remove `user` and `stdin`")
-    name, stdout = spec.name, paths.log_of(spec, "stdout") or ""
-    spec = filled_in(spec, paths.run_dir(name))
-    return {
-        "program": name, "attempt": attempt, "token": token, "argv": list(spec.argv), "env": dict(spec.env),
-        "builtin": spec.builtin, "cwd": spec.directory or paths.run_dir(name), "run_dir": paths.run_dir(name),
-        "stdout": stdout, "stderr": stdout if spec.redirect_stderr else paths.log_of(spec, "stderr") or "",
-        "beats": f"{paths.runtime_dir}/beats", "umask": int(spec.umask, 8) if spec.umask else procfs.umask(),
-        "files": limits.GIVEN_FILES, "grace_s": spec.stop_grace_s,
-        "signal_to": spec.stop_signal_to, "stop_signal": signal_number(spec.stop_signal),
-        "lead_s": settings.signal_lead_s, "time_limit_s": settings.time_limit_s,
-        "witness": spec.progress is Progress.AUTO or spec.progress in SILENT,
-    }  # fmt: skip
-
-
 def _is_final(message: str) -> bool:
     """Whether Slurm would refuse the same request tomorrow, too, and also as a single job."""
     return _NEVER_WORKS.search(message) is not None and not _NO_ARRAYS.search(message)
-
-
-def _output(directory: str, job: str) -> str:
-    """Path of the script's own output, as a file name pattern for sbatch."""
-    return f"{directory}/".replace("%", "%%") + OUTPUT_FILE.format(job)
-
-
-def _write(path: str, text: str) -> None:
-    durable.replace(Path(path), text.encode(), aside=Path(f"{path}.new"))
-
-
-def _copy_code(parent: str) -> str:
-    here = Path(__file__).parent
-    sources = {"node.py": here / "node.py", "shim.py": here.parents[1] / "shim.py"}
-    sources |= {f"{each.__name__.replace('.', '/')}.py": Path(str(each.__file__)) for each in (contract, exit_record)}
-    texts = {name: path.read_bytes() for name, path in sources.items()}
-    digest = blake2b(b"\0".join(texts.values()), digest_size=8).hexdigest()
-    directory = Path(parent, f"code-{digest}")
-    if directory.is_dir():
-        return str(directory)
-    aside = directory.with_suffix(".new")
-    shutil.rmtree(aside, ignore_errors=True)
-    for name, text in texts.items():
-        make_dir((aside / name).parent)
-        (aside / name).write_bytes(text)
-    aside.rename(directory)
-    return str(directory)

@@ -1,0 +1,297 @@
+"""`fold`, the only function that changes the state. What a fact changes in its program is in `program_fold.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from supervisor.model import cluster_record, facts, program_fold, snapshot
+from supervisor.model.alert_record import alerted
+from supervisor.model.backup_record import recorded
+from supervisor.model.clock_times import with_times
+from supervisor.model.counts import advanced
+from supervisor.model.facts import Stamped
+from supervisor.model.lifecycle import IllegalTransition
+from supervisor.model.notice_record import recorded as notice_recorded
+from supervisor.model.offsite_record import recorded as offsite_recorded
+from supervisor.model.offsite_record import wanting
+from supervisor.model.state import (
+    Box,
+    Climb,
+    ConfigFault,
+    Damage,
+    FormerBox,
+    GpuRecord,
+    LevelRecord,
+    Pin,
+    Program,
+    Reboot,
+    State,
+    Veto,
+)
+from supervisor.policy.box import wall_clock
+from supervisor.policy.box.box_identity import MACHINE
+from supervisor.policy.upkeep import offsite
+from supervisor.policy.worker.loss import furthest
+from supervisor.records import replace
+
+_UPTIMES_KEPT: Final = 50
+_REBOOTS_KEPT: Final = 200
+_COSTS_KEPT: Final = 20
+_BOXES_KEPT: Final = 10
+_CLOCKS_KEPT: Final = 50
+
+
+def fold_all(stamped: Iterable[Stamped], state: State | None = None) -> State:
+    """The state after all of these facts."""
+    state = State() if state is None else state
+    for item in stamped:
+        state = fold(state, item)
+    return state
+
+
+def replay(stamped: Iterable[Stamped]) -> tuple[State, int]:
+    """The state from a journal, and the number of facts that did not fit. Facts before the newest snapshot are not folded.
+
+    In a complete journal every fact fits. If a damaged disk lost rows, an edge may lack the edge before it. That fact is
+    skipped, because a daemon that refuses to start helps nobody.
+    """
+    items = list(stamped)
+    first = next((n for n in reversed(range(len(items))) if isinstance(items[n].fact, facts.Snapshot)), 0)
+    state, misfits = State(), 0
+    for item in items[first:]:
+        try:
+            state = fold(state, item)
+        except IllegalTransition:
+            misfits += 1
+    return state, misfits
+
+
+def fold(state: State, stamped: Stamped) -> State:
+    """The state after one more fact. Raises IllegalTransition for an edge that its phase does not allow."""
+    fact = stamped.fact
+    if isinstance(fact, facts.Snapshot):
+        state = snapshot.decoded(State, fact.state)
+    boots = state.boots + 1 if stamped.boot_id != state.boot_id else state.boots
+    state = replace(state, at_s=stamped.at_s, wall_s=stamped.wall_s, boot_id=stamped.boot_id, boots=boots)
+    if isinstance(fact, facts.Exited) and fact.oom_kills is not None:
+        state = replace(state, oom_kills=fact.oom_kills)
+    cluster = cluster_record.recorded(state.cluster, stamped)
+    if cluster is not state.cluster:
+        state = replace(state, cluster=cluster)
+    if isinstance(fact, facts.ProgramFact):
+        return program_fold.with_program(state, stamped, fact)
+    return _box(state, stamped, fact)
+
+
+def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
+    match fact:
+        case facts.DaemonStarted(pid=pid, salt=salt):
+            return replace(
+                state, daemon_pid=pid, salt=salt, daemon_since_s=stamped.at_s, daemon_since_wall_s=stamped.wall_s,
+                stopping=False, clean=False, config=None,
+            )  # fmt: skip
+        case facts.DaemonStopping(keep_workers=keep):
+            return replace(state, stopping=not keep, clean=True if keep else state.clean)
+        case facts.DaemonStopped():
+            return replace(state, clean=True, daemon_pid=None, stopping=False)
+        case facts.HostRebooted() | facts.BoxIdentified() | facts.ClockSet():
+            return _new_boot(state, stamped, fact)
+        case facts.LevelChosen():
+            return _level_chosen(state, stamped, fact)
+        case facts.LadderLaid() | facts.Reviewed() | facts.RebootJudged() | facts.NodeFaultJudged() | facts.LevelSettled():
+            # A new ladder may have other levels with the same names: each has a first trial again.
+            backups = replace(state.backups, tried=()) if isinstance(fact, facts.LadderLaid) else state.backups
+            return replace(state, climb=_climbed(state.climb, stamped, fact), backups=backups)
+        case facts.LevelPinned() | facts.LevelUnpinned():
+            return replace(state, climb=_pinned(state.climb, stamped, fact))
+        case facts.BackupFact() | facts.OffsiteFact() | facts.AlertFact():
+            return _upkeep(state, stamped, fact)
+        case facts.EndAnnounced() | facts.EndCalledOff():
+            return replace(state, notices=notice_recorded(state.notices, stamped, fact))
+        case facts.Vetoed() | facts.VetoLifted():
+            return _vetoed(state, stamped, fact)
+        case facts.ConfigRefused() | facts.ConfigMended() | facts.JournalSalvaged():
+            return _trouble(state, stamped, fact)
+        case _:
+            return replace(state, gpus=_gpus(state.gpus, stamped.at_s, fact))
+
+
+def _upkeep(state: State, stamped: Stamped, fact: facts.BackupFact | facts.OffsiteFact | facts.AlertFact) -> State:
+    match fact:
+        case facts.BackupFact():
+            return _backups(state, stamped, fact)
+        case facts.OffsiteFact():
+            return replace(state, offsite=offsite_recorded(state.offsite, stamped, fact))
+        case _:
+            return replace(state, alerts=alerted(state.alerts, stamped, fact))
+
+
+def _trouble(
+    state: State, stamped: Stamped, fact: facts.ConfigRefused | facts.ConfigMended | facts.JournalSalvaged
+) -> State:
+    """Faults of extralife's own files: its configuration, its journal."""
+    match fact:
+        case facts.ConfigRefused(errors=errors, in_use=in_use, by=by):
+            return replace(state, config=ConfigFault(stamped.wall_s, errors, in_use, by))
+        case facts.ConfigMended():
+            return replace(state, config=None)
+    damage = Damage(stamped.wall_s, fact.error, fact.kept_as, fact.kept, fact.lost)
+    return replace(state, damage=damage, gaps=state.gaps + (fact.lost != 0))
+
+
+def _gpus(gpus: GpuRecord, at_s: float, fact: facts.Fact) -> GpuRecord:
+    match fact:
+        case facts.GpusFound(count=count):
+            return replace(gpus, count=count, most=max(gpus.most, count), lost=())
+        case facts.GpusUnknown():
+            return replace(gpus, unknown_since_s=at_s)
+        case facts.GpusKnown():
+            return replace(gpus, unknown_since_s=None)
+        case facts.GpuLost(gpu=gpu):
+            return replace(gpus, lost=tuple(sorted({*gpus.lost, gpu})))
+        case facts.GpuBack(gpu=gpu):
+            return replace(gpus, lost=tuple(each for each in gpus.lost if each != gpu))
+        case _:
+            return gpus
+
+
+def _vetoed(state: State, stamped: Stamped, fact: facts.Vetoed | facts.VetoLifted) -> State:
+    vetoes = {rule: veto for rule, veto in state.vetoes.items() if rule != fact.rule}
+    if isinstance(fact, facts.Vetoed):
+        vetoes[fact.rule] = Veto(fact.rule, fact.cap, fact.why, stamped.at_s, stamped.wall_s)
+    return replace(state, vetoes=vetoes)
+
+
+def _backups(state: State, stamped: Stamped, fact: facts.BackupFact) -> State:
+    """The record of backups. A program that was rolled back to one continues from its step."""
+    state = replace(state, backups=recorded(state.backups, fact))
+    if isinstance(fact, facts.RolledBackTo):
+        state = replace(state, offsite=wanting(state.offsite, offsite.ROLLBACK, stamped.at_s))
+    steps = fact.steps if isinstance(fact, facts.RolledBackTo | facts.RollbackFailed) else {}
+    programs = {
+        name: replace(
+            program_fold.fresh(state.programs[name]), ckpt_step=step_, ckpt_at_s=None, quarantined_step=None,
+            quarantined_since_ckpt=False, roll_from=None,
+        )
+        for name, step_ in steps.items() if name in state.programs
+    }  # fmt: skip
+    return replace(state, programs={**state.programs, **programs})
+
+
+def _level_chosen(state: State, stamped: Stamped, fact: facts.LevelChosen) -> State:
+    """A change of level: the previous level's time in this boot is recorded, and the new level's time begins."""
+    climb = replace(state.climb, trial=fact.trial, why=fact.why)
+    if fact.level == state.level:
+        return replace(state, slots=fact.slots, climb=climb)
+    levels = state.levels
+    if climb.level_since_s is not None:
+        record = levels.get(state.level, LevelRecord())
+        levels = {**levels, state.level: replace(record, up_s=record.up_s + stamped.at_s - climb.level_since_s)}
+    climb = replace(
+        climb, before=state.level, level_since_s=stamped.at_s, changed_at_s=stamped.at_s,
+        changed_wall_s=stamped.wall_s,
+    )  # fmt: skip
+    copies = wanting(state.offsite, offsite.LEVEL, stamped.at_s) if state.level else state.offsite
+    return replace(state, level=fact.level, slots=fact.slots, levels=levels, climb=climb, offsite=copies)
+
+
+def _climbed(
+    climb: Climb,
+    stamped: Stamped,
+    fact: facts.LadderLaid | facts.Reviewed | facts.RebootJudged | facts.NodeFaultJudged | facts.LevelSettled,
+) -> Climb:
+    match fact:
+        case facts.LadderLaid():
+            return replace(climb, load=fact.load, ladder=tuple(zip(fact.levels, fact.shapes, strict=False)))
+        case facts.LevelSettled(cost_s=cost_s):
+            return replace(climb, costs_s=(*climb.costs_s, cost_s)[-_COSTS_KEPT:])
+        case _:
+            return replace(climb, load=fact.load, said=fact.why, reviewed_at_s=stamped.at_s)
+
+
+def _pinned(climb: Climb, stamped: Stamped, fact: facts.LevelPinned | facts.LevelUnpinned) -> Climb:
+    if isinstance(fact, facts.LevelUnpinned):
+        return replace(climb, pin=None)
+    climb = replace(climb, pin=Pin(fact.level, fact.by, stamped.wall_s, fact.until_s))
+    return replace(climb, load=fact.load, reviewed_at_s=stamped.at_s) if fact.load else climb
+
+
+def _new_boot(
+    state: State, stamped: Stamped, fact: facts.HostRebooted | facts.BoxIdentified | facts.ClockSet
+) -> State:  # fmt: skip
+    if isinstance(fact, facts.HostRebooted):
+        return _rebooted(state, stamped, fact)
+    if isinstance(fact, facts.BoxIdentified):
+        return _identified(state, stamped, fact)
+    return _clock_set(state, stamped, fact)
+
+
+def _clock_set(state: State, stamped: Stamped, fact: facts.ClockSet) -> State:
+    """Correct every wall-clock time of this boot, everywhere in the state."""
+    steps = dict([*state.clock_steps.items(), (stamped.boot_id, fact.step_s)][-_CLOCKS_KEPT:])
+    state = replace(with_times(state, lambda wall_s: wall_clock.mended(wall_s, fact.step_s)), clock_steps=steps)
+    if fact.reboot_wall_s is None or not state.reboots:
+        return state
+    return replace(state, reboots=(*state.reboots[:-1], replace(state.reboots[-1], down_s=fact.down_s)))
+
+
+def _rebooted(state: State, stamped: Stamped, fact: facts.HostRebooted) -> State:
+    """Count the reboot against the level that it happened at, unless it was an orderly one."""
+    since_s, last_s = state.climb.level_since_s, fact.last_sign_s
+    if fact.up_s is not None and since_s is not None and last_s is not None:  # the level may have begun within that boot
+        fact = replace(fact, up_s=min(fact.up_s, max(0.0, last_s - since_s)))
+    climb = replace(state.climb, level_since_s=stamped.at_s)
+    reboot = Reboot(stamped.at_s, stamped.wall_s, fact.cause, fact.down_s, fact.up_s, fact.level, fact.last_sign_wall_s)
+    record = state.levels.get(fact.level, LevelRecord())
+    unclean = fact.cause == "unclean"
+    uptimes = record.uptimes_s + ((fact.up_s,) if unclean and fact.up_s is not None else ())
+    record = LevelRecord(
+        up_s=record.up_s + (fact.up_s or 0.0),
+        reboots=record.reboots + (1 if unclean else 0),
+        uptimes_s=uptimes[-_UPTIMES_KEPT:],
+    )
+    by_cause = state.reboots_by_cause
+    if fact.cause != "moved":
+        by_cause = {**by_cause, fact.cause: by_cause.get(fact.cause, 0) + 1}
+    programs = {name: _seen_at(program, fact.steps.get(name)) for name, program in state.programs.items()}
+    return replace(
+        state,
+        levels={**state.levels, fact.level: record},
+        climb=climb,
+        reboots=(*state.reboots, reboot)[-_REBOOTS_KEPT:],
+        reboots_total=state.reboots_total + (fact.cause != "moved"),
+        reboots_by_cause=by_cause,
+        box=state.box and replace(state.box, outlived=state.box.outlived + 1),
+        programs=programs,
+        notices=notice_recorded(state.notices, stamped, fact),
+    )
+
+
+def _seen_at(program: Program, step_: int | None) -> Program:
+    """The program with its step at the last sign of life before a reboot."""
+    steps = furthest(program.steps, step_)
+    return replace(program, steps=steps, counts=advanced(program.counts, program.steps, steps))
+
+
+def _identified(state: State, stamped: Stamped, fact: facts.BoxIdentified) -> State:
+    """The same box with other witnesses, or another box: then the record of levels, reboots and hardware begins anew.
+
+    The measured memory of programs and their lowered batches belong to the other hardware, so they go. The pin goes too.
+    """
+    before = state.box
+    same_machine = before is not None and before.witnesses.get(MACHINE) == fact.witnesses.get(MACHINE)
+    box = Box(fact.hostname, fact.witnesses, stamped.at_s, stamped.wall_s, before.outlived if before and same_machine else 0)
+    if not fact.another:
+        if before is not None:
+            box = replace(box, since_s=before.since_s, since_wall_s=before.since_wall_s)
+        return replace(state, box=box)
+    former = FormerBox(
+        before.hostname if before else "", before.since_wall_s if before else stamped.wall_s, stamped.wall_s,
+        state.reboots_total, state.levels,
+    )  # fmt: skip
+    programs = {name: replace(program, needs=(), batches=()) for name, program in state.programs.items()}
+    return replace(
+        state, box=box, former_boxes=(*state.former_boxes, former)[-_BOXES_KEPT:], levels={}, reboots=(), reboots_total=0,
+        climb=Climb(level_since_s=stamped.at_s), gpus=GpuRecord(), vetoes={}, programs=programs, oom_kills=None,
+    )  # fmt: skip

@@ -1,0 +1,353 @@
+"""What a fact about a program changes in the state: its part of `fold`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from supervisor.model import facts
+from supervisor.model.counts import counted
+from supervisor.model.facts import Stamped
+from supervisor.model.lifecycle import EDGE_OF, HAS_PROCESS, Phase, step
+from supervisor.model.state import Attempt, MemoryPeak, Program, State, Stop
+from supervisor.policy.worker.restart import MOST_DEATHS
+from supervisor.policy.worker.stall import SILENT
+from supervisor.records import replace
+
+_BAD_KEPT: Final = 20
+
+
+def with_program(state: State, stamped: Stamped, fact: facts.ProgramFact) -> State:
+    """The state after a fact about a program. Raises IllegalTransition for an edge that its phase does not allow."""
+    name = fact.program
+    if isinstance(fact, facts.ProgramRemoved):
+        return _without(state, name)
+    program = state.programs.get(name)
+    if program is None:
+        if not isinstance(fact, facts.ProgramConfigured):
+            return state  # a late fact about a program that has left the config
+        phase = Phase.QUEUED if fact.autostart else Phase.STOPPED
+        program = Program(
+            name, phase, stamped.at_s, stamped.wall_s, fact.digest, wanted=fact.autostart, why=fact.why,
+            attempts=state.former.get(name, 0), own_digest=fact.own_digest, service=fact.service,
+        )  # fmt: skip
+        return replace(state, programs={**state.programs, name: program})
+    before, edge = program.steps, EDGE_OF.get(type(fact))
+    if edge is not None:
+        program = _moved(program, step(program.phase, edge), stamped, fact)
+    if isinstance(fact, facts.AttemptFact) and not isinstance(fact, facts.SpawnIntended):
+        if program.attempt is None or program.attempt.token != fact.token:
+            return state  # a fact about an attempt that is over
+        program = _attempt(program, program.attempt, stamped, fact)
+    else:
+        program = _program(program, stamped, fact)
+    counts = counted(program.counts, before, program.steps, fact)
+    if counts is not program.counts:
+        program = replace(program, counts=counts)
+    return replace(state, programs={**state.programs, name: program})
+
+
+def _without(state: State, name: str) -> State:
+    """The state without a program. Its number of attempts stays: if it comes back, there must be no second attempt 1.
+
+    That attempt would have the token and directory of the first one, find the exit record there and give up.
+    """
+    gone = state.programs.get(name)
+    if gone is None:
+        return state
+    programs = {k: v for k, v in state.programs.items() if k != name}
+    return replace(state, programs=programs, former={**state.former, name: gone.attempts})
+
+
+def _moved(program: Program, phase: Phase, stamped: Stamped, fact: facts.ProgramFact) -> Program:
+    if phase is program.phase:
+        return program
+    attempt = program.attempt if phase in HAS_PROCESS else None
+    rotated = isinstance(fact, facts.Requeued) and fact.handed_on
+    interrupted = phase is Phase.QUEUED and program.phase in HAS_PROCESS and not rotated
+    keeps_slot = interrupted or phase is Phase.BACKOFF or phase in HAS_PROCESS
+    return replace(
+        program, phase=phase, since_s=stamped.at_s, since_wall_s=stamped.wall_s, why=fact.why, attempt=attempt,
+        retry_at_s=program.retry_at_s if phase is Phase.BACKOFF else None,
+        slow=program.slow if phase is Phase.BACKOFF else False,
+        interrupted=interrupted, slot_since_s=program.slot_since_s if keeps_slot else None,
+    )  # fmt: skip
+
+
+# `wanted` follows from the operator's request (`Wanted`), and also from the facts that the request caused. In a complete
+# journal that changes nothing. In a journal that has lost `Wanted`, it keeps a stopped program from starting again.
+
+
+def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Program:
+    match fact:
+        case facts.ProgramConfigured():
+            return _configured(program, fact)
+        case facts.Wanted(run=True):
+            # The operator's request is a fresh start: earlier failures do not count any more.
+            return replace(fresh(program), wanted=True)
+        case facts.Wanted(run=False) | facts.StayedDown():
+            return replace(program, wanted=False)
+        case facts.Requeued():
+            return replace(program, wanted=True)
+        case facts.SpawnIntended(attempt=number, token=token, digest=digest):
+            attempt = Attempt(number, token, stamped.at_s, digest)
+            since_s = stamped.at_s if program.slot_since_s is None else program.slot_since_s
+            return replace(
+                program, attempt=attempt, attempts=number, started_wall_s=stamped.wall_s, spawn_error="", wanted=True,
+                slot_since_s=since_s,
+            )  # fmt: skip
+        case facts.BackedOff(until_s=until_s, slow=slow):
+            openings = program.openings + (1 if slow else 0)
+            return replace(program, retry_at_s=until_s, slow=slow, openings=openings, why=fact.why)
+        case facts.IntervalChosen(interval_s=interval_s):
+            return replace(program, interval_s=interval_s)
+        case facts.GapLearned(phase=phase, gap_s=gap_s):
+            return replace(program, gaps_s=tuple(sorted({**dict(program.gaps_s), phase: gap_s}.items())))
+        case facts.CheckpointQuarantined(step=step_):
+            older = None if step_ is not None and program.ckpt_step == step_ else program.ckpt_step
+            own = (fact.path,) if fact.path else ()
+            return replace(
+                program, quarantined_since_ckpt=True, quarantined_step=step_, ckpt_step=older, death_resumes=(),
+                condemned=(*program.condemned, *own), torn_deaths=0,
+            )  # fmt: skip
+        case facts.RolledBack():
+            return _rolled_back(program, fact)
+        case _:
+            return _learned(program, fact)
+
+
+def _learned(program: Program, fact: facts.ProgramFact) -> Program:
+    """Facts about its memory."""
+    match fact:
+        case facts.NeedLearned(level=level, gpu_bytes=gpu_bytes, host_bytes=host_bytes):
+            others = (held for held in program.needs if held.level != level)
+            needs = (*others, MemoryPeak(level, gpu_bytes, host_bytes))
+            return replace(program, needs=tuple(sorted(needs, key=lambda held: held.level)))
+        case facts.BatchLowered(level=level, batch_size=batch_size):
+            return replace(program, batches=tuple(sorted({**dict(program.batches), level: batch_size}.items())))
+        case _:
+            return program
+
+
+def _forgiven(program: Program) -> Program:
+    return replace(
+        program,
+        streak=0,
+        openings=0,
+        silences=0,
+        died_after_s=None,
+        deaths_s=(),
+        death_resumes=(),
+        early_ends=0,
+        torn_deaths=0,
+    )
+
+
+def fresh(program: Program) -> Program:
+    """The program after an operator's request, in the config or by a command: its earlier failures have no effect."""
+    return replace(_forgiven(program), divergences=0, diverged_step=None, batches=(), slow_restart_at_s=None)
+
+
+def _configured(program: Program, fact: facts.ProgramConfigured) -> Program:
+    program = replace(program, own_digest=fact.own_digest, service=fact.service)
+    if fact.digest == program.digest:
+        return program
+    if fact.moved:
+        return replace(program, digest=fact.digest)
+    batches, needs = (program.batches, program.needs) if fact.level_only else ((), ())
+    has_run = program.has_run and fact.level_only
+    return replace(fresh(program), digest=fact.digest, batches=batches, needs=needs, has_run=has_run)
+
+
+def _rolled_back(program: Program, fact: facts.RolledBack) -> Program:
+    """The newest checkpoint is unknown until the next attempt reports it."""
+    known = [step for step in (program.diverged_step, fact.step) if step is not None]
+    aside = fact.from_step is not None
+    return replace(
+        program, rollbacks=fact.total, divergences=fact.number, diverged_step=max(known, default=None), death_resumes=(),
+        ckpt_step=None if aside else program.ckpt_step, quarantined_since_ckpt=aside or program.quarantined_since_ckpt,
+        roll_from=fact.from_step,
+    )  # fmt: skip
+
+
+def _rolled_to_older(program: Program) -> Program:
+    """An attempt ran, so the checkpoints were set aside before: a rollback comes before its start, and newer ones are good.
+
+    A program's own checkpoints are set aside by its next start itself (`facts.StartsFrom`).
+    """
+    return program if program.ckpt_path else replace(program, roll_from=None)
+
+
+def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.AttemptFact) -> Program:
+    """Apply a fact about an attempt. Some of these facts also change the program; the others change only the attempt."""
+    match fact:
+        case facts.Resumption(step=resumed):
+            program = _resumed(program, resumed) if isinstance(fact, facts.Resumed) else replace(program, steps=resumed)
+        case facts.Spawned():
+            program = replace(_rolled_to_older(program), spawn_failures=0, has_run=True)
+        case facts.Recovered():
+            program = _forgiven(program)
+        case facts.StopIntended(reason="slow"):
+            program = replace(program, slow_restart_at_s=stamped.at_s)
+        case facts.StopIntended(reason="stall") if attempt.stall == SILENT:
+            program = replace(program, silences=program.silences + 1)
+        case facts.Checkpointed() | facts.StartsFrom() | facts.CheckpointSeen():
+            return _with_checkpoint(program, attempt, stamped, fact)
+        case facts.Tallied(steps=steps, rate=rate):
+            return replace(
+                program, rate=program.rate if rate is None else rate,
+                # Until its `Resumed`, the position of the previous attempt counts: lost steps are measured from it.
+                steps=program.steps if steps is None or attempt.resumed_step is None else steps,
+            )  # fmt: skip
+        case facts.CheckpointBad(path=path):
+            return replace(program, bad_checkpoints=(*program.bad_checkpoints, path)[-_BAD_KEPT:])
+        case facts.SpawnFailed(error=error):
+            failures = program.spawn_failures + 1
+            return replace(program, attempt=None, spawn_error=error, spawn_failures=failures, why=fact.why)
+        case facts.Exited():
+            return _exited(_rolled_to_older(program), attempt, stamped, fact)
+        case facts.StopIntended(reason="operator"):
+            program = replace(program, wanted=False)
+        case _:
+            pass
+    return replace(program, attempt=_changed(attempt, stamped.at_s, fact))
+
+
+def _resumed(program: Program, step_: int) -> Program:
+    """The worker resumed from the newest whole checkpoint: if the state had a newer one, that is gone."""
+    newest = None if step_ == program.quarantined_step else step_ or None
+    if newest == program.ckpt_step:
+        return replace(program, steps=step_)
+    return replace(program, steps=step_, ckpt_step=newest, ckpt_at_s=None)
+
+
+def _with_checkpoint(
+    program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Checkpointed | facts.StartsFrom | facts.CheckpointSeen
+) -> Program:
+    match fact:
+        case facts.Checkpointed(step=step_, stall_s=stall_s, well=well):
+            beyond = well and program.diverged_step is not None and step_ > program.diverged_step
+            program = replace(program, divergences=0, diverged_step=None) if beyond else program
+            return replace(
+                program, attempt=_saved(attempt, step_), ckpt_step=step_, ckpt_at_s=stamped.at_s,
+                ckpt_stall_s=stall_s, quarantined_since_ckpt=False,
+                quarantined_step=None, steps=max(program.steps or 0, step_),
+            )  # fmt: skip
+        case facts.StartsFrom():
+            return program if fact.error else _starts_from(program, attempt, fact)
+    return _saved_itself(program, attempt, stamped, fact)
+
+
+def _starts_from(program: Program, attempt: Attempt, fact: facts.StartsFrom) -> Program:
+    """The program with the checkpoints on the disk, which replace those of the previous look."""
+    attempt = replace(
+        attempt, from_path=fact.path, from_step=fact.step, from_sure=fact.sure, from_torn=fact.torn != ""
+    )  # fmt: skip
+    return replace(
+        program, attempt=attempt, ckpt_path=fact.path, ckpt_step=fact.step, ckpt_at_s=fact.saved_at_s,
+        ckpt_bytes=fact.size_bytes, condemned=fact.left, roll_from=None,
+        torn_path=fact.torn, torn_deaths=program.torn_deaths if fact.torn == program.torn_path else 0,
+    )  # fmt: skip
+
+
+def _saved_itself(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.CheckpointSeen) -> Program:
+    at_s = stamped.at_s if fact.saved_at_s is None else min(stamped.at_s, fact.saved_at_s)
+    return replace(
+        program, attempt=replace(attempt, save_error="", save_failed_step=None), ckpt_path=fact.path, ckpt_step=fact.step,
+        ckpt_at_s=at_s, ckpt_bytes=fact.size_bytes, quarantined_since_ckpt=False, quarantined_step=None,
+        steps=program.steps if fact.step is None else max(program.steps or 0, fact.step),
+    )  # fmt: skip
+
+
+def _changed(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
+    match fact:
+        case facts.Spawned(pid=pid, start_ticks=ticks, shim_pid=shim_pid, shim_start_ticks=shim_ticks):
+            return replace(attempt, pid=pid, start_ticks=ticks, shim_pid=shim_pid, shim_start_ticks=shim_ticks)
+        case facts.BecameReady():
+            return replace(attempt, ready_at_s=at_s)
+        case facts.Resumption(step=resumed):
+            return replace(attempt, resumed_step=resumed, resumed_at_s=at_s)
+        case facts.ResumeUnknown():
+            return replace(attempt, resume_unknown=True)
+        case facts.Stalled(stall=stall):
+            return replace(attempt, stall=stall, stalled_at_s=at_s, examined=False)
+        case facts.Examined():
+            return replace(attempt, examined=True)
+        case facts.Revived():
+            return replace(attempt, stall=None, stalled_at_s=None, examined=False)
+        case facts.StopIntended(reason=reason, grace_s=grace_s):
+            return replace(attempt, stop=Stop(reason, at_s, grace_s))
+        case facts.KillIntended() if attempt.stop is not None:
+            return replace(attempt, stop=replace(attempt.stop, killed_at_s=at_s))
+        case facts.Reported(key=key):
+            return replace(attempt, reports=(*attempt.reports, key))
+        case _:
+            return _ailing(attempt, at_s, fact)
+
+
+def _saved(attempt: Attempt, step: int) -> Attempt:
+    """The attempt after a save. A checkpoint at an earlier step than the failed one does not show that saves succeed."""
+    return replace(attempt, save_error="", save_failed_step=None) if attempt.saves_again(step) else attempt
+
+
+def _ailing(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
+    """Faults of a worker that continues to train."""
+    match fact:
+        case facts.Slowed():
+            return replace(attempt, slow_at_s=at_s, examined=False)
+        case facts.Diverged(fine_step=fine_step, key=key):
+            return replace(attempt, fine_step=fine_step, reports=(*attempt.reports, key))
+        case facts.Sickened(illness=illness, action="tell"):
+            return replace(attempt, illnesses=(*attempt.illnesses, illness))
+        case facts.Sickened(illness=illness, action=action, fine_step=fine_step):
+            illnesses = (*attempt.illnesses, illness)
+            return replace(attempt, illnesses=illnesses, ill=illness, illness_action=action, fine_step=fine_step)
+        case facts.Healed(illness=illness):
+            return replace(attempt, illnesses=tuple(ill for ill in attempt.illnesses if ill != illness))
+        case facts.PaceRegained():
+            return replace(attempt, slow_at_s=None)
+        case facts.Quiet():
+            return replace(attempt, quiet_at_s=at_s)
+        case facts.CheckpointFailed(error=error, step=step, key=key):
+            return replace(attempt, save_error=error, save_failed_step=step, reports=(*attempt.reports, key))
+        case _:
+            return attempt
+
+
+def _exact(program: Program, attempt: Attempt, fact: facts.Exited) -> bool:
+    """Whether the position after this end is exact. An attempt that restored nothing does not change it."""
+    if fact.steps is None:
+        return program.steps_exact and attempt.resumed_step is None
+    return fact.cause != "reboot" and not fact.at_least
+
+
+def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Exited) -> Program:
+    """The attempt is over: its running time is added to the exposure, and a death that counts is recorded."""
+    ended_at_s = stamped.at_s if fact.ended_at_s is None else fact.ended_at_s
+    ran_s = 0.0 if attempt.ready_at_s is None else max(0.0, ended_at_s - attempt.ready_at_s)
+    program = replace(
+        program, attempt=None, exit_cause=fact.cause, exit_code=fact.code, exit_wall_s=stamped.wall_s, why=fact.why,
+        exposure_s=program.exposure_s + ran_s, ended_at_s=ended_at_s,
+        asked_at_s=None if attempt.stop is None else attempt.stop.asked_at_s,
+        steps=program.steps if fact.steps is None else fact.steps, steps_exact=_exact(program, attempt, fact),
+        began_step=program.began_step if attempt.resumed_step is None else attempt.resumed_step,
+        early_ends=program.early_ends + 1 if fact.early else 0,
+    )  # fmt: skip
+    if fact.checkpoint_step is not None and fact.checkpoint_step > (program.ckpt_step or -1):
+        program = replace(  # None: its age is unknown. The time of the previous checkpoint would be wrong.
+            program, ckpt_step=fact.checkpoint_step, ckpt_at_s=fact.checkpoint_at_s, quarantined_since_ckpt=False,
+            quarantined_step=None,
+        )  # fmt: skip
+    elif fact.checkpoint_step is not None and fact.checkpoint_step == program.ckpt_step and fact.checkpoint_at_s is not None:
+        program = replace(program, ckpt_at_s=fact.checkpoint_at_s)  # it was recorded some time after it was durable
+    if not fact.counted:
+        return program
+    return replace(
+        program,
+        died_after_s=ended_at_s - attempt.intended_at_s if attempt.stop is None else None,
+        deaths_s=(*program.deaths_s, stamped.at_s)[-MOST_DEATHS:],
+        death_resumes=(*program.death_resumes, attempt.resumed_step)[-MOST_DEATHS:],
+        streak=program.streak + 1,
+        torn_deaths=program.torn_deaths + attempt.from_torn,
+        failures=program.failures + 1,
+        restarts=program.restarts + 1,
+    )
