@@ -151,7 +151,9 @@ def test_a_shim_that_starts_no_worker_is_told_by_what_it_said_or_how_it_ended(
     world, monkeypatch, tmp_path, script, error, permanent
 ):
     own = tmp_path / "shim.py"
-    own.write_text(f"import subprocess, sys, time\nchild = subprocess.Popen(['sleep', '60'], stdout=2)\n{script}\n")
+    # In a session of its own, like the real shim: right after exec(2) the kernel does not show the child's environment yet.
+    begin = "import os, subprocess, sys, time\nos.setsid()\nchild = subprocess.Popen(['sleep', '60'], stdout=2)\n"
+    own.write_text(f"{begin}{script}\n")
     if permanent or "hung" in error:
         own.write_text(f"{script}\n")
     monkeypatch.setattr(shim_code, "_SOURCE", own)

@@ -1,6 +1,7 @@
 """What the launcher asks of Slurm and what it posts, each as a whole, and every time limit from both sides."""
 
 import json
+import shlex
 import shutil
 import sys
 import threading
@@ -152,7 +153,7 @@ def test_a_job_is_submitted_in_its_run_directory_with_all_its_files(world):
     here = Path(launchers.__file__).parent
     assert (code / "node.py").read_bytes() == (here / "node.py").read_bytes()
     assert (code / "shim.py").read_bytes() == (here.parents[1] / "shim.py").read_bytes()
-    command = f"exec {sys.executable} -S -E '{code}/node.py' '{world.directory()}/order.json'"
+    command = f"exec {shlex.quote(sys.executable)} -S -E '{code}/node.py' '{world.directory()}/order.json'"
     assert world.cluster.scripts[0].splitlines()[-1] == command
     assert Path(f"{world.paths.runtime_dir}/beats").is_dir()
     sights = {"Pong": JobSight(TOKEN, "17", "PENDING")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -262,7 +263,7 @@ def test_a_controller_that_is_away_is_not_asked_in_another_form(said: Commands) 
 def test_a_command_runs_in_a_session_of_its_own_and_its_odd_bytes_are_replaced(tmp_path: Path) -> None:
     sinfo = tmp_path / "sinfo"
     sinfo.write_text(
-        f"#!/bin/sh\nexec {sys.executable} -S -c 'import os; print(os.getpid() == os.getsid(0), end=chr(10))'\n"
+        f"#!/bin/sh\nexec {shlex.quote(sys.executable)} -S -c 'import os; print(os.getpid() == os.getsid(0), end=chr(10))'\n"
     )
     sinfo.chmod(0o755)
     slurm = Slurm(directory=str(tmp_path))
