@@ -31,7 +31,7 @@ def lines(found: dict[str, Any]) -> list[str]:
     needs = [printable(each)[:_WHY_CHARS] for each in found["needs"]]
     return [
         headline(found), *_first(trained, _PROGRAMS, "programs"), *(_first(broke, _CAUSES, "causes") or ["nothing broke"]),
-        f"next: {coming(found['next'])}", *would_have(found["levels"]),
+        f"next: {until_done(found['next'])}", *other_levels(found["levels"]),
         f"needs you: {'; '.join(_first(needs, _NEEDS, '')) or 'nothing'}",
     ]  # fmt: skip
 
@@ -78,7 +78,7 @@ def _count(many: int, noun: str) -> str:
     return f"{many or 'no'} {noun}{'' if many == 1 else 's'}"
 
 
-def coming(found: dict[str, Any]) -> str:
+def until_done(found: dict[str, Any]) -> str:
     """The time until all programs are done at the level in force, or why it is unknown; then the state of the level."""
     if found["days"] is None:
         end = f"when all is done is not known: {printable(found['why'])}"
@@ -94,7 +94,7 @@ def days(found: dict[str, Any]) -> str:
     return f"{found['days']:.1f}{'' if more is None else f' +-{more:.1f}'} days"
 
 
-def would_have(levels: list[dict[str, Any]]) -> list[str]:
+def other_levels(levels: list[dict[str, Any]]) -> list[str]:
     """Steps that the best other level would have kept in the same time, if over 5 % more; and levels never measured."""
     here = next((level["kept_steps"] for level in levels if level["in_force"]), None) or 0.0
     others = [level for level in levels if level["kept_steps"] is not None and not level["in_force"]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from supervisor.api.night import coming, headline, returns, would_have
+from supervisor.api.night import headline, other_levels, returns, until_done
 from supervisor.ctl import files, text
 from supervisor.ctl.accounts import since_query, until_query
 from supervisor.ctl.outcome import OK, USAGE, Failed
@@ -58,7 +58,7 @@ def _as(form: str, session: Session, found: dict[str, Any], window: dict[str, st
 def page(found: dict[str, Any]) -> list[str]:
     return [
         headline(found), "", *_trained(found), "", *_broke(found), "",
-        f"next: {coming(found['next'])}", *would_have(found["levels"]), *_needs(found["needs"]),
+        f"next: {until_done(found['next'])}", *other_levels(found["levels"]), *_needs(found["needs"]),
     ]  # fmt: skip
 
 
@@ -109,7 +109,7 @@ def markdown(found: dict[str, Any]) -> list[str]:
         *("| " + " | ".join(row) + " |" for row in [_TITLES, ("---",) * len(_TITLES)]),
         *("| " + " | ".join(map(_md, _cells(row))) + " |" for row in found["programs"]),
         "", "## What broke", "", *(broke or ["Nothing."]),
-        "", "## Next", "", f"- {_md(coming(found['next']))}", *(f"- {_md(line)}" for line in would_have(found["levels"])),
+        "", "## Next", "", *(f"- {_md(line)}" for line in (until_done(found["next"]), *other_levels(found["levels"]))),
         "", "## Needs you", "", *([f"- {_md(each)}" for each in found["needs"]] or ["Nothing."]),
     ]  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html as markup
 
-from supervisor.api.night import coming, headline, would_have
+from supervisor.api.night import headline, other_levels, until_done
 from supervisor.ctl import text
 
 TYPE_CHECKING = False
@@ -54,8 +54,8 @@ def html(
         "<h2>Levels and states</h2>", *_picture(found, timeline, lanes),
         *_returns(found, drawn, timeline, _GAP_PERIODS * curves["period_s"]),
         "<h2>What broke</h2>", *_list(broke),
-        "<h2>What comes next</h2>", f"<p>{_safe(coming(found['next']))}</p>",
-        *(f"<p>{_safe(line)}</p>" for line in would_have(found["levels"])),
+        "<h2>What comes next</h2>", f"<p>{_safe(until_done(found['next']))}</p>",
+        *(f"<p>{_safe(line)}</p>" for line in other_levels(found["levels"])),
         "<h2>What needs you</h2>",
         *_list([_safe(each) for each in found["needs"]]),
         "</body></html>",

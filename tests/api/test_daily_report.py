@@ -149,7 +149,7 @@ def test_a_window_of_more_than_half_a_day_is_told_with_its_date() -> None:
     ],
 )  # fmt: skip
 def test_what_comes_next(coming: dict[str, Any], line: str) -> None:
-    assert night.coming(coming) == line
+    assert night.until_done(coming) == line
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_what_comes_next(coming: dict[str, Any], line: str) -> None:
     ],
 )  # fmt: skip
 def test_what_another_level_would_have_kept(levels: list[dict[str, Any]], told: str | None) -> None:
-    assert night.would_have(levels) == ([] if told is None else [f"levels: {told}"])
+    assert night.other_levels(levels) == ([] if told is None else [f"levels: {told}"])
 
 
 @pytest.mark.parametrize(
