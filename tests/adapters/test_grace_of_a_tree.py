@@ -13,6 +13,8 @@ from attempts_kit import eventually, gone, kill, python
 from shim_kit import Shim
 from tools import PYTHON
 
+from supervisor.adapters import procfs
+
 # One SIGTERM begins the save; a second one would break it off, and so would a pipe that nobody reads any more.
 SAVER = """
 import os, signal, sys, time
@@ -103,7 +105,9 @@ def test_what_is_asked_to_leave_saves_first(start, box, argv, names):
 
 def test_a_program_without_a_handler_leaves_at_once(start):
     shim = start(["bash", "-c", "sleep 60 | cat; echo more"], grace_s=3600.0)
-    shim.answer()
+    bash = shim.answer()["pid"]
+    # Between fork(2) and exec(2), a child of bash blocks SIGTERM, which looks like a program that waits for it (`handles`).
+    assert eventually(lambda: {stat.name for stat in procfs.descendants([bash])} == {"sleep", "cat"})
     ask(shim)
     assert shim.exit().signal == signal.SIGTERM
 
