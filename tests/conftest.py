@@ -24,7 +24,6 @@ settings.register_profile("mutants", settings.get_profile("untimed"), phases=(Ph
 settings.load_profile("untimed")
 
 LONGEST_TEMPORARY = 24  # characters
-LONG_S = 300  # the limit of a test that takes long
 _WORST = ("failed", "skipped", "passed")  # a test's outcome is the worst of its setup, call and teardown
 
 
@@ -48,9 +47,8 @@ def shorten_temporary_directory():
 
 def pytest_collection_finish():
     gc.freeze()
-    gc.set_threshold(
-        50_000, 20, 100
-    )  # a test that needs a collection asks for it; by default they take a tenth of all CPU time
+    # A test that needs a collection asks for it. With the default, collections take a tenth of all CPU time.
+    gc.set_threshold(50_000, 20, 100)
     gc.enable()
 
 
@@ -71,7 +69,7 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
-    items[:] = spread(items)
+    items[:] = spread(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
     if config.getoption("--fault-table") is None:
         return
     chosen = [item for item in items if item.get_closest_marker("fault")]
@@ -81,14 +79,33 @@ def pytest_collection_modifyitems(config, items):
         item.user_properties += [("fault", mark.args[0]) for mark in item.iter_markers("fault")]
 
 
-def spread(items):
-    """End-to-end tests evenly among the others, file by file: they mostly wait, the others mostly compute.
+def spread(items, processes):
+    """The order of the tests: long ones at once, and end-to-end tests evenly among the others, file by file.
 
-    Processes that share the tests get neighbours of both kinds, and no core is idle while all of them wait. Tests that share a
-    browser stay together. Files with a test that was given minutes come first: none of these may be the one that all others
-    have to wait for at the end.
+    End-to-end tests mostly wait, the others mostly compute. Processes that share the tests get neighbours of both kinds, and no
+    core is idle while all of them wait. Tests that share a browser stay together.
+
+    xdist gives each process one part of the list to begin with, of the sizes below. Files with long tests are dealt to the
+    beginnings of the parts: none of these may be the one that all others have to wait for at the end.
     """
-    places = {item.path: -1.0 for item in items if (mark := item.get_closest_marker("timeout")) and mark.args[0] >= LONG_S}
+    long = {}
+    for item in items:
+        if item.get_closest_marker("long"):
+            long.setdefault(item.path, []).append(item)
+    others = mixed([item for item in items if not item.get_closest_marker("long")])
+    ordered, left = [], len(items)
+    for number in range(processes):
+        size = left // (processes - number)
+        left -= size
+        own = [item for file in list(long.values())[number::processes] for item in file]
+        rest = max(0, size - len(own))
+        ordered += own + others[:rest]
+        del others[:rest]
+    return ordered + others
+
+
+def mixed(items):
+    places = {}
     for waits in (True, False):
         kind = [item for item in items if (item.path.parent.name == "e2e") == waits]
         for number, item in enumerate(kind):

@@ -89,7 +89,13 @@ def ask(shim: Shim) -> None:
     shim.process.send_signal(signal.SIGUSR1)
 
 
-@pytest.mark.parametrize(("argv", "names"), WRAPPED.values(), ids=WRAPPED)
+@pytest.mark.parametrize(
+    ("argv", "names"),
+    [
+        pytest.param(*case, marks=[pytest.mark.long] if name == "trap that waits" else [], id=name)
+        for name, case in WRAPPED.items()
+    ],
+)
 def test_what_is_asked_to_leave_saves_first(start, box, argv, names):
     shim = start(argv, cwd=str(box), grace_s=60.0)
     shim.answer()
@@ -192,6 +198,7 @@ def test_who_is_asked_first_is_a_setting(start, box, to, asked):
     assert (box / "told").read_text() == "x"
 
 
+@pytest.mark.long
 def test_a_program_is_asked_by_the_signal_that_it_handles(start, box):
     by_int = f"{PY} -c \"import re; exec(open('saver.py').read().replace('SIGTERM', 'SIGINT'))\" a"
     shim = start(["bash", "-c", f"{by_int}; :"], cwd=str(box), stop_signal=int(signal.SIGINT), grace_s=60.0)

@@ -84,8 +84,9 @@ class Box:
         (self.boot_files / "pid1_stat").write_text(f"1 (init) S {'0 ' * 18}{ticks} 0\n")
 
     def config(
-        self, programs: str, *, slots: int = 4, extra: str = "", floor_s: float = LONG_S, continue_s: float = 0.5
-    ) -> None:
+        self, programs: str, *, slots: int = 4, extra: str = "", floor_s: float = LONG_S, start_s: float = LONG_S,
+        continue_s: float = 0.5,
+    ) -> None:  # fmt: skip
         """`floor_s`: FLOOR_S in a test of stalls. In the others no worker stalls that is only kept from its processor."""
         self.config_file.write_text(
             f"""
@@ -100,7 +101,7 @@ num_envs = 4
 batch_size = 32
 [stall]
 floor_s = {floor_s}
-start_s = {LONG_S}
+start_s = {start_s}
 live_s = {0.75 * floor_s}
 continue_s = {continue_s}
 grace_s = 0.5

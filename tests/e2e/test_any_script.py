@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from box import Box, until
+from box import FLOOR_S, Box, until
 
 COMPUTES = "while True: sum(range(100_000))"
 # 20 ms of CPU time in every 0.2 s, however fast the machine is: well above the share that counts as work.
@@ -73,6 +73,7 @@ def test_none_of_twelve_silent_programs_is_ended_while_it_works(box: Box) -> Non
     assert not [name for name in SILENT if box.facts("Stalled", name) or box.facts("Exited", name)]
 
 
+@pytest.mark.long
 @pytest.mark.fault("silent-works")
 @pytest.mark.fault("silent-hangs")
 def test_a_silent_script_that_computes_is_quiet_and_one_that_does_nothing_is_ended(box: Box) -> None:
@@ -82,8 +83,8 @@ def test_a_silent_script_that_computes_is_quiet_and_one_that_does_nothing_is_end
         + program("told", SILENT["computes-rarely"], box.directory, "start_timeout_s = 3.0")
         + program("board", "bash -c 'sleep 1000'", box.directory, 'kind = "service"\nrestart = "always"')
         + box.trainer("beats").replace('progress = "beat"\n', ""),
-        extra="coarse_floor_s = 7.0",
-    )
+        extra="coarse_floor_s = 7.0", start_s=4 * FLOOR_S,
+    )  # fmt: skip
     box.start()
     stalled = box.wait_fact("Stalled", "told")
     assert (stalled["stall"], stalled["limit_s"]) == ("silent", 3.0), "the operator's word is enough"

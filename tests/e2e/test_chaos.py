@@ -31,6 +31,7 @@ def chaos(found: Path, *more: str, timeout_s: float) -> dict[str, Any]:
     return json.loads(found.read_text())
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_minute_of_random_faults_breaks_nothing(tmp_path: Path) -> None:
     # Six take a minute. A busy machine gets three: there a worker alone may take half a minute until it trains again.

@@ -105,6 +105,7 @@ def undisturbed(box: Box, before: dict[str, Any]) -> None:
     assert get(box, "/healthz")["worst_gap_s"] < max(LATE_S * PATIENCE, before["worst_gap_s"] + 0.01)
 
 
+@pytest.mark.long
 def test_a_thousand_broken_requests_while_workers_train(training: Box) -> None:
     daemon, before = Daemon(training), training.status()
     with ThreadPoolExecutor(40) as pool:  # a request that lacks its end is waited for, and then the client goes

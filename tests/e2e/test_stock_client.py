@@ -22,6 +22,7 @@ def stock() -> Path:
         pytest.skip(f"supervisor 4.3.0 cannot be installed here to compare with: {error}")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_every_command_gives_what_the_document_says(stock: Path, tmp_path: Path) -> None:
     story = stock_story.record(tmp_path)

@@ -21,6 +21,7 @@ def pages():
         made.close()
 
 
+@pytest.mark.long
 def test_every_page_is_as_recorded(pages):
     """One test, so that the night is told once however tests are spread over processes."""
     said = differences(pages.found, recorded())

@@ -25,7 +25,7 @@ MOST_STEPS = {"ppo": 24_576, "pqn": 16_384, "dqn": 20_480}
 OTHER_SEEDS = {"ppo": (2, 3), "pqn": (2, 3, 4, 5), "dqn": (2, 3)}
 BROKEN_SEEDS = {"ppo": (1, 2), "pqn": (1, 2, 3), "dqn": (1, 2)}
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 def steps_to_goal(algo, seed, broken="none"):
