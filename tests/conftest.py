@@ -80,10 +80,10 @@ def pytest_collection_modifyitems(config, items):
 
 
 def spread(items, processes):
-    """The order of the tests: long ones at once, and end-to-end tests evenly among the others, file by file.
+    """The order of the tests: long ones first, then `mixed` ones.
 
     End-to-end tests mostly wait, the others mostly compute. Processes that share the tests get neighbours of both kinds, and no
-    core is idle while all of them wait. Tests that share a browser stay together.
+    core is idle while all of them wait.
 
     xdist gives each process one part of the list to begin with, of the sizes below. Files with long tests are dealt to the
     beginnings of the parts: none of these may be the one that all others have to wait for at the end.
@@ -105,6 +105,7 @@ def spread(items, processes):
 
 
 def mixed(items):
+    """End-to-end tests evenly among the others, file by file; tests that share a browser stay together."""
     places = {}
     for waits in (True, False):
         kind = [item for item in items if (item.path.parent.name == "e2e") == waits]

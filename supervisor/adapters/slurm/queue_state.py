@@ -1,4 +1,4 @@
-"""The newest answer from Slurm about the queue, with its indexes."""
+"""The state of Slurm's queue, and the row of an attempt's job in it."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class QueueState:
 
 
 def queue_state(arrays: Arrays, answer: Jobs) -> QueueState:
+    """An answer with its indexes. The tables of `arrays` map the tasks of arrays to attempts."""
     tagged, unknown = arrays.tags(answer.found)
     by_submit_token: dict[str, list[Job]] = {}
     for row, tag in tagged:
