@@ -658,12 +658,11 @@ class SlurmLauncher:
     def _end_strays(self, queue: QueueState) -> None:
         """Delete jobs with our mark that belong to no attempt. They could not train and would only wait in the queue."""
         with self._guard:
-            submit_tokens = {each.submit_token for each in (*self._attempts.values(), *self._found.values())}
             now_s, claim_s = self._clock.now_s(), self._claim_s()
             late = [name for name, requeued in self._requeued.items() if now_s - requeued.since_s > claim_s]
             for name in late:  # no attempt continues it: its program was stopped, or lost its slot
                 del self._requeued[name]
-            submit_tokens |= {requeued.submit_token for requeued in self._requeued.values()}
+            submit_tokens = self._submit_tokens()
         ours = [target for target, tag in queue.tags.items() if tag.mark == self.mark and tag.token not in submit_tokens]
         strays = [target for target in ours if not queue.by_target[target].ended]
         strays += self._without_table(queue)
@@ -735,17 +734,21 @@ class SlurmLauncher:
         Each restart reads the order there, and writes its output there.
         """
         with self._guard:
-            kept = {each.submit_token for each in (*self._attempts.values(), *self._found.values())}
-            kept.update(each.submit_token for each in self._requeued.values())
+            kept = self._submit_tokens()
         with contextlib.suppress(OSError):
             prune(self._paths, program, number, kept)
+
+    def _submit_tokens(self) -> set[str]:
+        """The tokens under which our live jobs were submitted. The caller holds the guard."""
+        live: tuple[JobAttempt | RequeuedJob, ...] = (
+            *self._attempts.values(), *self._found.values(), *self._requeued.values(),
+        )  # fmt: skip
+        return {each.submit_token for each in live}
 
     def _prune_arrays(self) -> None:
         """Remove the tables of arrays whose attempts are all gone."""
         with self._guard:
-            live = (*self._attempts.values(), *self._found.values())
-            in_use = {token for each in live for token in (each.token, each.submit_token)}
-            in_use |= {requeued.submit_token for requeued in self._requeued.values()}
+            in_use = self._submit_tokens() | self._attempts.keys() | self._found.keys()
         with contextlib.suppress(OSError):
             self._arrays.prune(in_use)
 
