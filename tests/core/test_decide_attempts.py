@@ -239,7 +239,7 @@ def test_backoff_then_the_clock_then_the_next_start():
     core.to_wake()
     assert core.phase("Pong") is Phase.STARTING
     assert core.program("Pong").attempts == 3
-    assert "death 2 since it was healthy" in core.told(facts.SpawnIntended)[-1].why
+    assert "; death 2 " in core.told(facts.SpawnIntended)[-1].why
 
 
 def die(core, name="Pong", **ending):

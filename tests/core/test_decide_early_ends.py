@@ -72,7 +72,7 @@ def test_a_stop_and_a_configuration_that_cannot_work_are_no_failed_starts():
 
 def test_without_start_retries_an_early_end_is_a_death_as_any_other():
     core = begun(start_retries=None)
-    assert "first death since it was healthy" in of(starts_and_dies(core), facts.BackedOff)[0].why
+    assert "; first death " in of(starts_and_dies(core), facts.BackedOff)[0].why
 
 
 def test_the_setting_may_have_gone_when_it_ends():

@@ -1,7 +1,6 @@
 """A busy night on one box, told by hand: nothing in it is random, and its last state has something for every page.
 
-The journal of this night is a fixture (`recorded/journal.jsonl`). A change to this story changes that fixture, so leave it
-as it is unless a new page needs a new event.
+A change to this story changes many recorded pages, so leave it as it is unless a new page needs a new event.
 """
 
 from __future__ import annotations

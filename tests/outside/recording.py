@@ -23,9 +23,12 @@ from serving import Connection
 
 TESTS = Path(__file__).resolve().parents[1]
 RECORDED = Path(__file__).parent / "recorded"
-JOURNAL = "journal.jsonl.xz"
+OLD_NIGHT = Path(__file__).parent / "old_night"  # never recorded again: later code has to read it
 ANEW = ".venv/bin/python tests/outside/record.py"
 _LINES = 40  # of one difference
+_SHORT = 200  # characters: shorter answers are recorded again
+_KNOWN = 16  # characters of a reason that is known again in a page
+_WIDTH = 180  # of the recorded JSON
 _NIGHT = "/dev/shm/xl-night000"  # as long as the real one
 _DEAD_FOR_S = 600.0
 _EDITED = (
@@ -98,11 +101,14 @@ class Client:
 
 
 class Pages:
-    """All pages of one night, by file name."""
+    """All pages of one night: by the name of their file, the page or verb that they belong to."""
 
     def __init__(self):
         self.where = inside.directory()
         self.found = {}
+        self.answers = {}  # of the API: the target by its JSON
+        self.known = {}  # of supervisorctl: the first command that gave this
+        self.reasons = []
         self.application = inside.Application(lambda: busy_night(self.where))
         self.host = self.application.host
         self.client = Client(self.host)
@@ -113,18 +119,26 @@ class Pages:
         self.application.close()
 
     def keep(self, name, text):
-        assert name not in self.found, f"two pages are called {name}"
-        self.found[name] = normalised(text, self.where)
+        """One more part of a file. An answer that was recorded before is replaced by the question that it answered."""
+        text = _without_defaults(named(normalised(text, self.where), self.reasons))
+        asked, _, rest = text.partition("\n")
+        if len(rest) > _SHORT and asked.startswith("$ "):
+            first = self.known.setdefault(rest, asked[2:])
+            text = text if first == asked[2:] else f"{asked}\nas {first}\n"
+        self.found[name] = self.found.get(name, "") + text.rstrip("\n") + "\n\n"
 
     def ask_all(self):
-        self.night()
+        self.found["facts.txt"] = normalised("".join(f"{_line_of(row)}\n" for row in self.host.rows()), self.where)
+        self.reasons = _reasons(self.host.rows())
         self.application.serve()
         self.reads()
-        for line in VERBS:
-            self.keep(f"live/{_slug(line)}.txt", self.client.page(line, options=self.options))
+        live = {line: self.client.page(line, options=self.options) for line in VERBS}
+        for line, text in live.items():
+            self.keep(f"verbs/{_verb(line)}.txt", self.shortened(text))
         self.application.stop()
-        for line in VERBS:
-            self.keep(f"dead/{_slug(line)}.txt", self.client.page(line, options=self.options, later_s=_DEAD_FOR_S))
+        for line, text in live.items():
+            self.dead(line, text)
+        self.keep("dead/status.txt", self.client.page("status", options=self.options, later_s=_DEAD_FOR_S))
         self.alone()
         self.application.serve()
         self.calls()
@@ -134,70 +148,78 @@ class Pages:
 
     # --- parts
 
-    def night(self):
-        rows = self.host.rows()
-        self.keep(JOURNAL, "".join(f"{json.dumps(row)}\n" for row in rows))
-        self.keep("facts.txt", "".join(f"{_told(row)}\n" for row in rows))
-        self.keep("state.json", state_of(self.found[JOURNAL]))
-
     def reads(self):
         for name, target in READS:
-            self.keep(f"api/{name}.json", self.answer("GET", target))
+            text = self.answer("GET", target)
+            self.answers[_data(json.loads(text)["answer"])] = target
+            self.keep(f"api/{name.partition('-')[0]}.json", text)
+
+    def shortened(self, text):
+        """The page of a verb. JSON and metrics that the API has answered already are replaced by its address."""
+        head, mark, rest = text.partition("--- stdout\n")
+        out, other, errors = rest.partition("\n--- stderr\n")
+        try:
+            content = json.loads(out)
+        except ValueError:
+            content = out.splitlines()
+        if target := self.answers.get(_data(content)):
+            return f"{head}{mark}as GET {target}\n{other}{errors}"
+        return f"{head}{mark}{_json(content)}{other}{errors}" if isinstance(content, dict) else text
+
+    def dead(self, line, live):
+        """The lines that the journal of the dead daemon gives otherwise than the daemon did, at the same moment."""
+        if "@" in line or "--json" in line:
+            return  # the same page in another form
+        dead, live = (_unbannered(each).splitlines() for each in (self.client.page(line, options=self.options), live))
+        if new := [each[1:] for each in difflib.ndiff(live, dead) if each[0] == "+"]:
+            self.keep(f"dead/{_verb(line)}.txt", "\n".join([f"$ supervisorctl {line}", *new]))
 
     def calls(self):
         self.host.configure(_EDITED)
-        for number, (method, params) in enumerate(CALLS, 1):
-            self.keep(f"rpc/{number:02}-{method}.json", self.with_facts(lambda: self.call(method, params)))  # noqa: B023
+        self.methods = json.loads(self.call("system.listMethods", ()))["answer"]
+        for method, params in CALLS:
+            self.keep("rpc.txt", self.with_facts(lambda: self.call(method, params)))  # noqa: B023
 
     def changes(self):
-        for number, (name, target, data) in enumerate(ACTS, 1):
-            self.keep(f"acts/{number:02}-{name}.json", self.with_facts(lambda: self.answer("POST", target, body(data))))  # noqa: B023
+        for name, target, data in ACTS:
+            self.keep("acts.txt", self.with_facts(lambda: self.answer("POST", target, body(data))))  # noqa: B023
             if name == "update":
                 self.host.configure(CONFIG)
-        for number, line in enumerate(CHANGES, 1):
-            self.change(f"{number:02}-{_slug(line)}", line)
         newest = max(self.host.backups)
-        self.change("90-backup-check", f"backups {newest} --check", of=newest)
-        self.change("91-rollback", f"rollback {newest} Pong-s4", of=newest)
-        self.change("92-rollback", f"rollback {newest} --no-wait", of=newest)
+        for line in (*CHANGES, f"backups {newest} --check", f"rollback {newest} Pong-s4", f"rollback {newest} --no-wait"):
+            self.change(line)
         self.host.configure(CONFIG.replace("slots = 3", "slots = 0").replace("replay_size", "replay_sise"))
-        for number, line in enumerate(("reread", "update", "reload", "config", "avail"), 93):
-            self.change(f"{number}-mistaken-{_slug(line)}", line)
+        for line in ("reread", "update", "reload", "config", "avail"):
+            self.change(line, "mistaken")
         self.host.configure(CONFIG)
 
-    def change(self, name, line, of=""):
-        self.keep(f"changes/{name}.txt", self.with_facts(lambda: self.client.page(line, options=self.options)))
+    def change(self, line, file="changes"):
+        self.keep(f"{file}.txt", self.with_facts(lambda: self.client.page(line, options=self.options)))
 
     def trouble(self):
         """The journal's disk is full; then the daemon ends in order."""
         self.application.within(self.host.break_journal)
         self.application.within(self.host.ends, self.host.alive()[0].name)
         self.application.run(30.0)
-        self.keep("trouble/healthz.json", self.answer("GET", "/healthz"))
+        self.keep("trouble.txt", self.answer("GET", "/healthz"))
         for line in ("status", "stop Breakout", "backup", "level unpin", "history -n 3", "update"):
-            self.keep(f"trouble/{_slug(line)}.txt", self.client.page(line, options=self.options))
+            self.keep("trouble.txt", self.client.page(line, options=self.options))
         self.application.within(self.host.mend_journal)
         self.application.run(60.0)
-        self.keep("trouble/shell.txt", self.client.page("@100", options=self.options, stdin=SHELL))
-        self.keep("trouble/shutdown.json", self.with_facts(lambda: self.call(*LAST_CALL)))
+        self.keep("shell.txt", self.client.page("@100", options=self.options, stdin=SHELL))
+        self.keep("trouble.txt", self.with_facts(lambda: self.call(*LAST_CALL)))
         self.application.stop()
-        self.keep("trouble/status-after-shutdown.txt", self.client.page("status", options=self.options))
+        self.keep("trouble.txt", self.client.page("status", options=self.options))
 
     def alone(self):
         for line in ALONE:
             text = self.client.page(line).replace(version("extralife"), "VERSION")  # another one in every release
-            self.keep(f"alone/{_slug(line)}.txt", text)
-        for verb in self.verbs():
-            self.keep(f"alone/help_{verb}.txt", self.client.page(f"help {verb}"))
+            self.keep(f"alone/{_verb(line)}.txt", text)
 
     def verbs(self):
         """Every verb that `--help` names."""
         _, _, listed = self.client.page("--help").partition("explains one):\n\n")
         return [line.split()[0] for line in listed.splitlines() if line.startswith("  ")]
-
-    def methods(self):
-        found = json.loads(self.found[next(name for name in self.found if name.endswith("system.listMethods.json"))])
-        return found["answer"]
 
     # --- one question
 
@@ -233,28 +255,91 @@ class Pages:
         """The answer, and the facts that came with it."""
         before = len(self.host.core.journal)
         text = ask()
-        new = [_told(row) for row in self.host.rows()[before:] if row["kind"] not in {"Checkpointed", "Tallied"}]
-        if text.startswith("{"):
-            return _json({**json.loads(text), "facts": new})
+        new = [_line_of(row) for row in self.host.rows()[before:] if row["kind"] not in {"Checkpointed", "Tallied"}]
         return text + "".join(f"--- fact {line}\n" for line in new)
 
 
+def named(text, reasons):
+    """A fact's reason stands in `facts.txt` alone: elsewhere it is `<Exited Pong-s4>`. So a changed word changes one page."""
+    for why, name in reasons:
+        text = text.replace(why, name).replace(json.dumps(why, ensure_ascii=False)[1:-1], name)
+    return re.sub(r"[^\n\">]{12,}…", lambda cut: _cut_reason(cut[0], reasons), text)
+
+
+def _cut_reason(text, reasons):
+    """A line of a narrow terminal that ends within a reason."""
+    for why, name in reasons:
+        for begin in range(12, len(text)):
+            end = text[-begin - 1 : -1]
+            if end and why.startswith(end) and text[-begin - 2 : -begin - 1] in {" ", ""}:
+                return f"{text[: -begin - 1]}{name}…"
+    return text
+
+
+def _reasons(rows):
+    """The name of each reason that is long enough to be known again: the kind of its fact, and the program if it is one."""
+    found = {}
+    for row in rows:
+        found.setdefault(row["body"]["why"], (row["kind"], set()))[1].add(row["body"].get("program", ""))
+    names = {why: " ".join([kind, *programs] if len(programs) == 1 else [kind]) for why, (kind, programs) in found.items()}
+    known = sorted((why for why in names if len(why) >= _KNOWN), key=len, reverse=True)  # the longest one first
+    return [(why, f"<{names[why].rstrip()}>") for why in known]
+
+
+_BANNERS = re.compile(r"(?m)^(?:daemon is not running \(.*|the log directory /.* was replaced; .*)\n")
+
+
+def _unbannered(text):
+    return re.sub(r"\n--- (?:stdout|stderr|terminal)\n(?=\n|\Z)", "\n", _BANNERS.sub("", text) + "\n")
+
+
+def _without_defaults(text):
+    """`config` shows some hundred settings; docs/config.md has their defaults."""
+    return re.sub(r'(?m)^(?: *\{"key".*"origin": "default"\},?|[\w.-]+ += .*  \(default\))\n', "", text)
+
+
+def _data(content):
+    if isinstance(content, dict):
+        content = {key: value for key, value in content.items() if key != "version"}
+    return json.dumps(content, sort_keys=True)
+
+
 def state_of(journal):
-    """The state that the lines of a recorded journal come to."""
-    return rounded(_json(inside.folded([json.loads(line) for line in journal.splitlines()])))
+    """The state that the lines of a recorded journal come to, without fields that are empty."""
+    return rounded(_json(_filled(inside.folded([json.loads(line) for line in journal.splitlines()]))))
+
+
+def _filled(value):
+    """A new field of a record, empty for an old night, is no difference."""
+    if isinstance(value, dict):
+        return {key: _filled(each) for key, each in value.items() if each not in (None, "", 0, False, [], {})}
+    return [_filled(each) for each in value] if isinstance(value, list) else value
 
 
 def _json(value):
-    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+    return f"{_lines(value)}\n"
 
 
-def _told(row):
+def _lines(value, indent=0):
+    """JSON in lines: what fits into one line stands in one line."""
+    flat = json.dumps(value, ensure_ascii=False)
+    if len(flat) + indent <= _WIDTH or not isinstance(value, dict | list) or not value:
+        return flat
+    pad = " " * (indent + 1)
+    if isinstance(value, dict):
+        rows = [f"{pad}{json.dumps(key, ensure_ascii=False)}: {_lines(each, indent + 1)}" for key, each in value.items()]
+        return "{\n" + ",\n".join(rows) + f"\n{' ' * indent}}}"
+    return "[\n" + ",\n".join(f"{pad}{_lines(each, indent + 1)}" for each in value) + f"\n{' ' * indent}]"
+
+
+def _line_of(row):
     about = row["body"].get("program", "")
     return f"{row['seq']:>5} {row['at_s']:>10.1f} {row['boot_id']} {row['kind']} {about}: {row['body']['why']}"
 
 
-def _slug(line):
-    return re.sub(r"[^A-Za-z0-9.@-]+", "_", line) or "nothing"
+def _verb(line):
+    word = next((word for word in line.split() if word[0] not in "@-"), line.split()[0] if line else "nothing")
+    return re.sub(r"[^A-Za-z0-9-]+", "_", word)
 
 
 # --- what was recorded
@@ -262,12 +347,12 @@ def _slug(line):
 
 def recorded():
     """By file name."""
-    found = {}
-    for path in sorted(RECORDED.rglob("*")):
-        if path.is_file():
-            data = lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
-            found[str(path.relative_to(RECORDED))] = data.decode()
-    return found
+    return {str(path.relative_to(RECORDED)): path.read_text() for path in sorted(RECORDED.rglob("*")) if path.is_file()}
+
+
+def old_night():
+    """The rows of a journal that a daemon wrote once, as lines, and the state that they come to."""
+    return lzma.decompress((OLD_NIGHT / "journal.jsonl.xz").read_bytes()).decode(), (OLD_NIGHT / "state.json").read_text()
 
 
 def record(pages):
@@ -280,8 +365,7 @@ def record(pages):
             path.unlink()
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
-        data = pages[name].encode()
-        path.write_bytes(lzma.compress(data, preset=9) if path.suffix == ".xz" else data)
+        path.write_text(pages[name])
     return changed
 
 

@@ -1,4 +1,4 @@
-"""The outside of a busy night is what was recorded: journal, API, XML-RPC, every verb of supervisorctl.
+"""The outside of a busy night is what was recorded: facts, API, XML-RPC, every verb of supervisorctl.
 
 A change of structure must not change a byte of it. Where a change is meant, record.py records it anew, and the diff of git
 shows what users will see.
@@ -8,7 +8,7 @@ import json
 
 import pytest
 from outside_pages import ACTS, ALONE, CALLS, CHANGES, ELSEWHERE, FILES, LAST_CALL, READS, STREAMS, VERBS
-from recording import JOURNAL, Pages, differences, recorded, state_of
+from recording import Pages, differences, old_night, recorded, state_of
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def test_every_page_is_as_recorded(pages):
     said = differences(pages.found, recorded())
     if said:
         pytest.fail(said, pytrace=False)
-    assert set(pages.methods()) <= {method for method, _ in (*CALLS, LAST_CALL)}, "a method without a page"
+    assert set(pages.methods) <= {method for method, _ in (*CALLS, LAST_CALL)}, "a method without a page"
     verbs = {line.split()[0] for line in (*VERBS, *CHANGES, *ALONE)} | ELSEWHERE
     assert set(pages.verbs()) <= verbs, "a verb without a page"
     asked = {target.partition("?")[0] for _, target in READS} | {target for _, target, _ in ACTS}
@@ -40,13 +40,13 @@ def _fits(path, target):
     return len(parts) == len(given) and all(one == other or one[:1] == "{" for one, other in zip(parts, given, strict=True))
 
 
-def test_the_journal_of_that_night_gives_its_state_for_ever():
+def test_an_old_journal_gives_its_state_for_ever():
     """Whatever later code does with new nights: this journal is read, and comes to the state that it came to."""
-    found = recorded()
-    rows = [json.loads(line) for line in found[JOURNAL].splitlines()]
+    journal, state = old_night()
+    rows = [json.loads(line) for line in journal.splitlines()]
     assert len(rows) > 900
     assert len({row["kind"] for row in rows}) > 60
-    assert differences({"state.json": state_of(found[JOURNAL])}, {"state.json": found["state.json"]}) == ""
+    assert differences({"state.json": state_of(journal)}, {"state.json": state}) == ""
 
 
 def test_a_difference_names_the_page_the_line_and_the_command():

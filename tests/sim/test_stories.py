@@ -32,7 +32,7 @@ def test_a_worker_is_killed():
     world.end(worker(world).token, Ending(signal=9))
     world.run(700.0)
     assert told(world) == [
-        "0:10:00  P0   killed by SIGKILL, which extralife did not send; first death since it was healthy: restarts at once",
+        "0:10:00  P0   killed by SIGKILL, which extralife did not send; +0 s",
         "0:10:06  P0   resumed at step 59,175 (last exit: killed), 294 steps lost (3 s, 0.5 % of the attempt)",
         "0:10:06  P0   training began 5.9 s after its start",
     ]
@@ -61,7 +61,7 @@ def test_an_environment_never_returns():
         "0:10:32  P0   evidence taken before healing: stacks",
         "0:10:33  P0   stops the stalled worker (hang)",
         "0:10:36  P0   did not exit within 3.0 s: SIGKILL to its whole process tree",
-        "0:10:36  P0   ended after a stall (hang), killed by SIGKILL; first death since it was healthy: restarts at once",
+        "0:10:36  P0   ended after a stall (hang), killed by SIGKILL; +0 s",
         "0:10:42  P0   resumed at step 59,175 (last exit: stalled), 294 steps lost (3 s, 0.5 % of the attempt)",
         "0:10:42  P0   training began 5.9 s after its start",
     ]
@@ -76,17 +76,17 @@ def test_the_disk_fills_up_and_is_freed_at_dawn():
     world.odds.bad_start = 0.0
     world.run(5 * 3600.0)
     assert told(world) == [
-        "0:10:00  P0   exit code 1: OSError: disk full; first death since it was healthy: restarts at once",
-        "0:10:03  P0   exit code 1: OSError: disk full; death 2 since it was healthy: restarts in 1 s",
-        "0:10:07  P0   exit code 1: OSError: disk full; death 3 since it was healthy: restarts in 2 s",
-        "0:10:13  P0   exit code 1: OSError: disk full; death 4 since it was healthy: restarts in 4 s",
-        "0:10:22  P0   exit code 1: OSError: disk full; death 5 since it was healthy: restarts in 8 s",
-        "0:10:41  P0   exit code 1: OSError: disk full; death 6 since it was healthy: restarts in 16 s",
-        "0:11:17  P0   exit code 1: OSError: disk full; death 7 since it was healthy: restarts in 32 s",
-        "0:41:20  P0   exit code 1: OSError: disk full; 8 deaths in the last 60 min: one trial start in 30 min",
-        "1:41:23  P0   exit code 1: OSError: disk full; the trial start died too (slow retry 2): one trial start in 60 min",
-        "3:41:25  P0   exit code 1: OSError: disk full; the trial start died too (slow retry 3): one trial start in 2 h",
-        "7:41:26  P0   exit code 1: OSError: disk full; the trial start died too (slow retry 4): one trial start in 4 h",
+        "0:10:00  P0   exit code 1: OSError: disk full; +0 s",
+        "0:10:03  P0   exit code 1: OSError: disk full; +1 s",
+        "0:10:07  P0   exit code 1: OSError: disk full; +2 s",
+        "0:10:13  P0   exit code 1: OSError: disk full; +4 s",
+        "0:10:22  P0   exit code 1: OSError: disk full; +8 s",
+        "0:10:41  P0   exit code 1: OSError: disk full; +16 s",
+        "0:11:17  P0   exit code 1: OSError: disk full; +32 s",
+        "0:41:20  P0   exit code 1: OSError: disk full; +1800 s",
+        "1:41:23  P0   exit code 1: OSError: disk full; +3600 s",
+        "3:41:25  P0   exit code 1: OSError: disk full; +7200 s",
+        "7:41:26  P0   exit code 1: OSError: disk full; +14400 s",
         "7:41:32  P0   resumed at step 59,175 (last exit: crash), 294 steps lost (3 s, 0.5 % of the attempt)",
         "7:41:32  P0   training began 5.7 s after its start",
     ]
@@ -124,7 +124,7 @@ def test_the_daemon_dies_between_its_word_and_its_deed():
     world.end(worker(world).token, Ending(signal=11))
     world.run(60.0)
     assert told(world) == [
-        "0:10:00  P0   killed by SIGSEGV; first death since it was healthy: restarts at once",
+        "0:10:00  P0   killed by SIGSEGV; +0 s",
         "0:10:01  box  started after the previous daemon ended unexpectedly",
         "0:10:01  P0   the previous daemon ended before it could start the process",
         "0:10:01  P0   starts now: the previous daemon ended before the start",
@@ -141,7 +141,7 @@ def test_the_daemon_dies_after_its_deed():
     world.end(worker(world).token, Ending(signal=11))
     world.run(60.0)
     assert told(world) == [
-        "0:10:00  P0   killed by SIGSEGV; first death since it was healthy: restarts at once",
+        "0:10:00  P0   killed by SIGSEGV; +0 s",
         "0:10:01  box  started after the previous daemon ended unexpectedly, 1 running worker adopted",
         "0:10:05  P0   resumed at step 59,175 (last exit: crash), 294 steps lost (3 s, 0.5 % of the attempt)",
         "0:10:05  P0   training began 5.6 s after its start",

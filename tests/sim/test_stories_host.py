@@ -28,16 +28,16 @@ def test_a_worker_dies_at_once_every_time():
     dies(world, 0.0, Ending(code=1, last_lines=("ImportError: libcuda.so.1",)))
     world.run(2 * HOUR_S)
     assert told(world) == [
-        "0:10:00  P0   exit code 1: ImportError: libcuda.so.1; first death since it was healthy: restarts at once",
-        "0:10:01  P0   exit code 1: ImportError: libcuda.so.1; death 2 since it was healthy: restarts in 1 s",
-        "0:10:03  P0   exit code 1: ImportError: libcuda.so.1; death 3 since it was healthy: restarts in 2 s",
-        "0:10:07  P0   exit code 1: ImportError: libcuda.so.1; death 4 since it was healthy: restarts in 4 s",
-        "0:10:15  P0   exit code 1: ImportError: libcuda.so.1; death 5 since it was healthy: restarts in 8 s",
-        "0:10:31  P0   exit code 1: ImportError: libcuda.so.1; death 6 since it was healthy: restarts in 16 s",
-        "0:11:03  P0   exit code 1: ImportError: libcuda.so.1; death 7 since it was healthy: restarts in 32 s",
-        "0:41:04  P0   exit code 1: ImportError: libcuda.so.1; 8 deaths in the last 60 min: one trial start in 30 min",
-        "1:41:04  P0   exit code 1: ImportError: libcuda.so.1; the trial start died too (slow retry 2): one trial start in 60 min",
-        "1:41:04  P0   exit code 1: ImportError: libcuda.so.1; the trial start died too (slow retry 3): one trial start in 2 h",
+        "0:10:00  P0   exit code 1: ImportError: libcuda.so.1; +0 s",
+        "0:10:01  P0   exit code 1: ImportError: libcuda.so.1; +1 s",
+        "0:10:03  P0   exit code 1: ImportError: libcuda.so.1; +2 s",
+        "0:10:07  P0   exit code 1: ImportError: libcuda.so.1; +4 s",
+        "0:10:15  P0   exit code 1: ImportError: libcuda.so.1; +8 s",
+        "0:10:31  P0   exit code 1: ImportError: libcuda.so.1; +16 s",
+        "0:11:03  P0   exit code 1: ImportError: libcuda.so.1; +32 s",
+        "0:41:04  P0   exit code 1: ImportError: libcuda.so.1; +1800 s",
+        "1:41:04  P0   exit code 1: ImportError: libcuda.so.1; +3600 s",
+        "1:41:04  P0   exit code 1: ImportError: libcuda.so.1; +7200 s",
     ]
 
 
@@ -48,14 +48,14 @@ def test_a_worker_dies_every_two_seconds():
     dies(world, 2.0, Ending(code=1, last_lines=("RuntimeError: flaky",)))
     world.run(1000.0)
     assert told(world) == [
-        "0:10:00  P0   exit code 1: RuntimeError: flaky; first death since it was healthy: restarts at once",
-        "0:10:03  P0   exit code 1: RuntimeError: flaky; death 2 since it was healthy: restarts in 1 s",
-        "0:10:07  P0   exit code 1: RuntimeError: flaky; death 3 since it was healthy: restarts in 2 s",
-        "0:10:13  P0   exit code 1: RuntimeError: flaky; death 4 since it was healthy: restarts in 4 s",
-        "0:10:23  P0   exit code 1: RuntimeError: flaky; death 5 since it was healthy: restarts in 8 s",
-        "0:10:41  P0   exit code 1: RuntimeError: flaky; death 6 since it was healthy: restarts in 16 s",
-        "0:11:15  P0   exit code 1: RuntimeError: flaky; death 7 since it was healthy: restarts in 32 s",
-        "0:11:18  P0   exit code 1: RuntimeError: flaky; 8 deaths in the last 60 min: one trial start in 30 min",
+        "0:10:00  P0   exit code 1: RuntimeError: flaky; +0 s",
+        "0:10:03  P0   exit code 1: RuntimeError: flaky; +1 s",
+        "0:10:07  P0   exit code 1: RuntimeError: flaky; +2 s",
+        "0:10:13  P0   exit code 1: RuntimeError: flaky; +4 s",
+        "0:10:23  P0   exit code 1: RuntimeError: flaky; +8 s",
+        "0:10:41  P0   exit code 1: RuntimeError: flaky; +16 s",
+        "0:11:15  P0   exit code 1: RuntimeError: flaky; +32 s",
+        "0:11:18  P0   exit code 1: RuntimeError: flaky; +1800 s",
     ]
     program = world.core.state.programs["P0"]
     assert (program.phase, program.slow) == (Phase.BACKOFF, True)
@@ -69,7 +69,7 @@ def test_a_worker_leaves_children_behind():
     world.run(60.0)
     assert told(world) == [
         "0:10:00  P0   killed by SIGSEGV; 2 leftover processes ended",
-        "0:10:00  P0   killed by SIGSEGV; first death since it was healthy: restarts at once",
+        "0:10:00  P0   killed by SIGSEGV; +0 s",
         "0:10:06  P0   resumed at step 59,175 (last exit: crash), 294 steps lost (3 s, 0.5 % of the attempt)",
         "0:10:06  P0   training began 5.9 s after its start",
     ]
@@ -156,7 +156,7 @@ def test_a_worker_comes_back_after_its_successor_started():
     world.post(Ended(0.0, "P0", late.token, ghost))
     world.run(60.0)
     assert told(world) == [
-        "0:10:00  P0   its shim was killed by signal 9; first death since it was healthy: restarts at once",
+        "0:10:00  P0   its shim was killed by signal 9; +0 s",
         "0:10:06  P0   resumed at step 59,175 (last exit: lost), 294 steps lost (3 s, 0.5 % of the attempt)",
         "0:10:06  P0   training began 5.9 s after its start",
     ]
@@ -176,7 +176,7 @@ def test_the_daemon_stands_still_for_a_minute():
         "0:11:31  P1   evidence taken before healing: stacks",
         "0:11:32  P1   stops the stalled worker (hang)",
         "0:11:35  P1   did not exit within 3.0 s: SIGKILL to its whole process tree",
-        "0:11:35  P1   ended after a stall (hang), killed by SIGKILL; first death since it was healthy: restarts at once",
+        "0:11:35  P1   ended after a stall (hang), killed by SIGKILL; +0 s",
         "0:11:41  P1   resumed at step 59,175 (last exit: stalled), 294 steps lost (3 s, 0.5 % of the attempt)",
         "0:11:41  P1   training began 6.0 s after its start",
     ]
@@ -215,12 +215,12 @@ def test_the_wall_clock_jumps_by_an_hour(step_s):
     story = told(world)
     at = story.index("0:11:11  box  started after the previous daemon ended unexpectedly, 2 running workers adopted")
     assert story[: at + 1] == [
-        "0:10:00  P1   killed by SIGSEGV; first death since it was healthy: restarts at once",
+        "0:10:00  P1   killed by SIGSEGV; +0 s",
         "0:10:06  P1   resumed at step 59,175 (last exit: crash), 294 steps lost (3 s, 0.5 % of the attempt)",
         "0:10:06  P1   training began 6.0 s after its start",
-        "0:10:10  P1   killed by SIGSEGV; death 2 since it was healthy: restarts in 1 s",
+        "0:10:10  P1   killed by SIGSEGV; +1 s",
         f"0:10:11  box  the wall clock moved by {step_s:+.1f} s; only displayed times change",
-        "0:10:11  P1   killed by SIGSEGV; death 2 since it was healthy: restarts in 1 s",
+        "0:10:11  P1   killed by SIGSEGV; +1 s",
         "0:10:17  P1   resumed at step 59,175 (last exit: crash), 497 steps lost (5 s, 100.0 % of the attempt)",
         "0:10:17  P1   training began 5.9 s after its start",
         "0:11:11  box  started after the previous daemon ended unexpectedly, 2 running workers adopted",
@@ -241,7 +241,7 @@ def test_a_dead_workers_pid_belongs_to_somebody_else():
     world.run(60.0)
     assert told(world) == [
         "0:10:01  box  started after the previous daemon ended unexpectedly",
-        "0:10:01  P0   its shim was killed; first death since it was healthy: restarts at once",
+        "0:10:01  P0   its shim was killed; +0 s",
         "0:10:06  P0   resumed at step 59,175 (last exit: lost), 294 steps lost (3 s, 0.5 % of the attempt)",
         "0:10:06  P0   training began 5.0 s after its start",
     ]
@@ -263,19 +263,19 @@ def test_nothing_can_be_forked():
     program = world.core.state.programs["P0"]
     assert len(program.deaths_s) == 1, "that nothing could be forked is held against no program"
     assert told(world) == [
-        "0:10:00  P0   killed by SIGKILL, which extralife did not send; first death since it was healthy: restarts at once",
+        "0:10:00  P0   killed by SIGKILL, which extralife did not send; +0 s",
         "0:10:00  P0   cannot start it: Resource temporarily unavailable",
-        "0:10:01  P0   its process could not be started: cannot start it: Resource temporarily unavailable; next try in 1 s",
+        "0:10:01  P0   its process could not be started: cannot start it: Resource temporarily unavailable; +1 s",
         "0:10:01  P0   cannot start it: Resource temporarily unavailable",
-        "0:10:03  P0   its process could not be started: cannot start it: Resource temporarily unavailable; next try in 2 s",
+        "0:10:03  P0   its process could not be started: cannot start it: Resource temporarily unavailable; +2 s",
         "0:10:03  P0   cannot start it: Resource temporarily unavailable",
-        "0:10:07  P0   its process could not be started: cannot start it: Resource temporarily unavailable; next try in 4 s",
+        "0:10:07  P0   its process could not be started: cannot start it: Resource temporarily unavailable; +4 s",
         "0:10:07  P0   cannot start it: Resource temporarily unavailable",
-        "0:10:15  P0   its process could not be started: cannot start it: Resource temporarily unavailable; next try in 8 s",
+        "0:10:15  P0   its process could not be started: cannot start it: Resource temporarily unavailable; +8 s",
         "0:10:15  P0   cannot start it: Resource temporarily unavailable",
-        "0:10:31  P0   its process could not be started: cannot start it: Resource temporarily unavailable; next try in 16 s",
+        "0:10:31  P0   its process could not be started: cannot start it: Resource temporarily unavailable; +16 s",
         "0:10:31  P0   cannot start it: Resource temporarily unavailable",
-        "0:11:03  P0   its process could not be started: cannot start it: Resource temporarily unavailable; next try in 32 s",
+        "0:11:03  P0   its process could not be started: cannot start it: Resource temporarily unavailable; +32 s",
         "0:11:09  P0   resumed at step 59,175 (last exit: killed), 294 steps lost (3 s, 0.5 % of the attempt)",
         "0:11:09  P0   training began 5.9 s after its start",
     ]

@@ -33,7 +33,7 @@ def test_a_script_hangs_and_hangs_again():
         "0:20:02  P0   evidence taken before healing: stacks",
         "0:20:03  P0   stops the stalled worker (silent)",
         "0:20:06  P0   did not exit within 3.0 s: SIGKILL to its whole process tree",
-        "0:20:06  P0   ended after a stall (silent), killed by SIGKILL; first death since it was healthy: restarts at once",
+        "0:20:06  P0   ended after a stall (silent), killed by SIGKILL; +0 s",
         "0:20:17  P0   training began 10.9 s after its start",
         "0:20:27  P0   trains again (last exit: stalled), but did not report from which step: how much work was lost is unknown",
         "0:40:07  P0   no sign of progress for 1201 s since it was started, but it uses CPU time: it is quiet, not stalled",
@@ -41,7 +41,7 @@ def test_a_script_hangs_and_hangs_again():
         "0:40:43  P0   evidence taken before healing: stacks",
         "0:40:44  P0   stops the stalled worker (silent)",
         "0:40:47  P0   did not exit within 3.0 s: SIGKILL to its whole process tree",
-        "0:40:48  P0   ended after a stall (silent), killed by SIGKILL; death 2 since it was healthy: restarts in 1 s",
+        "0:40:48  P0   ended after a stall (silent), killed by SIGKILL; +1 s",
         "0:40:59  P0   training began 10.8 s after its start",
         "0:41:09  P0   trains again (last exit: stalled), but did not report from which step: how much work was lost is unknown",
     ]
@@ -70,15 +70,15 @@ def test_a_script_is_killed_while_it_saves_and_dies_of_the_torn_one():
     world.run(100.0)
     torn = "starts with checkpoint /w/158936.pt (step 158,936, 1.0 MB); 158986.pt is torn: its end is missing"
     assert told(world)[1:] == [
-        "0:26:40  P0   killed by SIGKILL, which extralife did not send; first death since it was healthy: restarts at once",
+        "0:26:40  P0   killed by SIGKILL, which extralife did not send; +0 s",
         f"0:26:40  P0   {torn}",
-        "0:26:44  P0   exit code 1: RuntimeError: unexpected EOF; death 2 since it was healthy: restarts in 1 s",
+        "0:26:44  P0   exit code 1: RuntimeError: unexpected EOF; +1 s",
         f"0:26:44  P0   {torn}",
-        "0:26:49  P0   exit code 1: RuntimeError: unexpected EOF; death 3 since it was healthy: restarts in 2 s",
+        "0:26:49  P0   exit code 1: RuntimeError: unexpected EOF; +2 s",
         f"0:26:49  P0   {torn}",
         "0:26:52  P0   exit code 1: RuntimeError: unexpected EOF",
         "0:26:52  P0   3 deaths in a row with checkpoint /w/158986.pt, which is torn: it is set aside",
-        "0:26:56  P0   exit code 1: RuntimeError: unexpected EOF; death 4 since it was healthy: restarts in 4 s",
+        "0:26:56  P0   exit code 1: RuntimeError: unexpected EOF; +4 s",
         "0:26:56  P0   starts with checkpoint /w/158936.pt (step 158,936, 1.0 MB)",
         "0:27:07  P0   training began 10.5 s after its start",
         "0:27:17  P0   resumed at step 158,936 (last exit: crash), lost steps unknown",
@@ -96,7 +96,7 @@ def test_a_script_that_prints_its_steps_is_killed():
     world.end(worker(world).token, Ending(signal=9))
     world.run(700.0)
     assert told(world) == [
-        "0:10:00  P0   killed by SIGKILL, which extralife did not send; first death since it was healthy: restarts at once",
+        "0:10:00  P0   killed by SIGKILL, which extralife did not send; +0 s",
         "0:10:11  P0   training began 10.9 s after its start",
         "0:10:26  P0   shows step 41,000 first (last exit: killed): it has resumed there or before, at least 18,000 steps lost (180 s, 31.0 % of the attempt)",
     ]
@@ -121,7 +121,7 @@ def test_a_script_that_prints_its_steps_hangs():
         "0:20:02  P0   evidence taken before healing: stacks",
         "0:20:03  P0   stops the stalled worker (silent)",
         "0:20:06  P0   did not exit within 3.0 s: SIGKILL to its whole process tree",
-        "0:20:06  P0   ended after a stall (silent), killed by SIGKILL; first death since it was healthy: restarts at once",
+        "0:20:06  P0   ended after a stall (silent), killed by SIGKILL; +0 s",
         "0:20:17  P0   training began 10.9 s after its start",
         "0:20:22  P0   shows step 59,000 first (last exit: stalled): it has resumed there or before, lost steps unknown",
     ]
@@ -135,7 +135,7 @@ def test_a_script_prints_a_loss_that_is_not_a_number():
         "0:11:06  P0   its losses were not finite in every sample for 60 s (7 bad updates so far)",
         "0:11:09  P0   ended because its losses were no longer finite, exit code 75",
         "0:11:09  P0   diverged at step 66,000: rollback 1 of 3: there is no checkpoint yet; restarts with another random seed",
-        "0:11:09  P0   ended because its losses were no longer finite, exit code 75; first death since it was healthy: restarts at once",
+        "0:11:09  P0   ended because its losses were no longer finite, exit code 75; +0 s",
         "0:11:20  P0   training began 10.2 s after its start",
         "0:11:31  P0   shows step 67,000 first (last exit: diverged): it has resumed there or before, lost steps unknown",
     ]

@@ -27,7 +27,7 @@ def test_the_disk_under_the_journal_is_full_for_ten_minutes():
     assert not world.waiting, "the operator was not left waiting"
     assert told(world) == [
         "0:20:00  box  the journal could not be written for 600 s (No space left on device): extralife started nothing meanwhile",
-        "0:20:00  P0   killed by SIGKILL, which extralife did not send; first death since it was healthy: restarts at once",
+        "0:20:00  P0   killed by SIGKILL, which extralife did not send; +0 s",
         "0:20:06  P0   resumed at step 59,175 (last exit: killed), 294 steps lost (3 s, 0.5 % of the attempt)",
         "0:20:06  P0   training began 5.9 s after its start",
     ]
@@ -61,7 +61,7 @@ def test_the_journals_file_is_removed_while_a_worker_dies():
     world.run(60.0)
     assert told(world)[:2] == [
         "0:10:00  box  journal.sqlite was removed while extralife ran: all 11 facts were written to a new journal",
-        "0:10:00  P0   killed by SIGKILL, which extralife did not send; first death since it was healthy: restarts at once",
+        "0:10:00  P0   killed by SIGKILL, which extralife did not send; +0 s",
     ]
 
 
@@ -93,7 +93,7 @@ def test_a_second_daemon_on_the_same_state_decides_nothing():
     world.run(60.0)
     assert world.daemon == daemon
     assert told(world) == [
-        "0:10:00  P0   killed by SIGKILL, which extralife did not send; first death since it was healthy: restarts at once",
+        "0:10:00  P0   killed by SIGKILL, which extralife did not send; +0 s",
         "0:10:06  P0   resumed at step 59,175 (last exit: killed), 294 steps lost (3 s, 0.5 % of the attempt)",
         "0:10:06  P0   training began 5.9 s after its start",
     ]

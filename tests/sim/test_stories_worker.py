@@ -17,7 +17,7 @@ def test_a_loop_holds_the_gil():
         "0:10:32  P0   evidence taken before healing: stacks",
         "0:10:33  P0   stops the stalled worker (gil)",
         "0:10:36  P0   did not exit within 3.0 s: SIGKILL to its whole process tree",
-        "0:10:36  P0   ended after a stall (gil), killed by SIGKILL; first death since it was healthy: restarts at once",
+        "0:10:36  P0   ended after a stall (gil), killed by SIGKILL; +0 s",
         "0:10:42  P0   resumed at step 59,175 (last exit: stalled), 294 steps lost (3 s, 0.5 % of the attempt)",
         "0:10:42  P0   training began 5.9 s after its start",
     ]
@@ -33,7 +33,7 @@ def test_a_worker_beats_without_getting_on():
         "0:10:32  P0   evidence taken before healing: stacks",
         "0:10:33  P0   stops the stalled worker (hang)",
         "0:10:36  P0   did not exit within 3.0 s: SIGKILL to its whole process tree",
-        "0:10:36  P0   ended after a stall (hang), killed by SIGKILL; first death since it was healthy: restarts at once",
+        "0:10:36  P0   ended after a stall (hang), killed by SIGKILL; +0 s",
         "0:10:42  P0   resumed at step 59,175 (last exit: stalled), 294 steps lost (3 s, 0.5 % of the attempt)",
         "0:10:42  P0   training began 5.9 s after its start",
     ]
@@ -56,7 +56,7 @@ def test_a_worker_segfaults():
     world.end(worker(world).token, Ending(signal=11, last_lines=("Fatal Python error: Segmentation fault",)))
     world.run(30.0)
     assert told(world) == [
-        "0:10:00  P0   killed by SIGSEGV: Fatal Python error: Segmentation fault; first death since it was healthy: restarts at once",
+        "0:10:00  P0   killed by SIGSEGV: Fatal Python error: Segmentation fault; +0 s",
         "0:10:06  P0   resumed at step 59,175 (last exit: crash), 294 steps lost (3 s, 0.5 % of the attempt)",
         "0:10:06  P0   training began 5.9 s after its start",
     ]
@@ -122,17 +122,17 @@ def test_the_loss_becomes_nan_until_it_is_given_up():
     assert told(world) == [
         "0:10:00  P0   its losses were no longer finite: workers: diverged",
         "0:10:00  P0   diverged at step 59,469: rollback 1 of 3: checkpoints from step 59,175 on are set aside; restarts with another random seed",
-        "0:10:00  P0   its losses were no longer finite: workers: diverged; first death since it was healthy: restarts at once",
+        "0:10:00  P0   its losses were no longer finite: workers: diverged; +0 s",
         "0:10:06  P0   resumed at step 58,416 (last exit: diverged), 1,053 steps lost (11 s, 1.8 % of the attempt)",
         "0:10:06  P0   training began 5.9 s after its start",
         "0:10:40  P0   its losses were no longer finite: workers: diverged",
         "0:10:40  P0   diverged at step 61,899: rollback 2 of 3: checkpoints from step 58,416 on are set aside; restarts with another random seed",
-        "0:10:41  P0   its losses were no longer finite: workers: diverged; death 2 since it was healthy: restarts in 1 s",
+        "0:10:41  P0   its losses were no longer finite: workers: diverged; +1 s",
         "0:10:47  P0   resumed at step 57,656 (last exit: diverged), 4,243 steps lost (42 s, 100.0 % of the attempt)",
         "0:10:47  P0   training began 5.8 s after its start",
         "0:11:20  P0   its losses were no longer finite: workers: diverged",
         "0:11:20  P0   diverged at step 61,035: rollback 3 of 3: checkpoints from step 57,656 on are set aside; restarts with another random seed",
-        "0:11:22  P0   its losses were no longer finite: workers: diverged; death 3 since it was healthy: restarts in 2 s",
+        "0:11:22  P0   its losses were no longer finite: workers: diverged; +2 s",
         "0:11:28  P0   resumed at step 56,897 (last exit: diverged), 4,138 steps lost (41 s, 100.0 % of the attempt)",
         "0:11:28  P0   training began 5.9 s after its start",
         "0:12:00  P0   its losses were no longer finite: workers: diverged; diverged again after 3 rollbacks; it starts again after a change of its config or `supervisorctl start`",
@@ -148,7 +148,7 @@ def test_a_worker_beats_on_with_nan():
         "0:11:01  P0   its losses were not finite in every sample for 60 s (610 bad updates so far)",
         "0:11:04  P0   ended because its losses were no longer finite, exit code 75",
         "0:11:04  P0   diverged at step 65,927: rollback 1 of 3: checkpoints from step 59,469 on are set aside; restarts with another random seed",
-        "0:11:04  P0   ended because its losses were no longer finite, exit code 75; first death since it was healthy: restarts at once",
+        "0:11:04  P0   ended because its losses were no longer finite, exit code 75; +0 s",
         "0:11:10  P0   resumed at step 59,175 (last exit: diverged), 6,752 steps lost (68 s, 10.2 % of the attempt)",
         "0:11:10  P0   training began 5.2 s after its start",
     ]
@@ -167,7 +167,7 @@ def test_q_explodes():
         "0:11:11  P0   SIGKILL to its whole process tree at once, without time to save",
         "0:11:11  P0   ended because its training went wrong, killed by SIGKILL",
         "0:11:11  P0   its Q exploded at step 66,565: rollback 1 of 3: checkpoints from step 60,468 on are set aside; restarts with another random seed",
-        "0:11:11  P0   ended because its training went wrong, killed by SIGKILL; first death since it was healthy: restarts at once",
+        "0:11:11  P0   ended because its training went wrong, killed by SIGKILL; +0 s",
         "0:11:17  P0   resumed at step 59,934 (last exit: sick), 6,631 steps lost (66 s, 10.0 % of the attempt)",
         "0:11:17  P0   training began 5.9 s after its start",
     ]
@@ -209,12 +209,12 @@ def test_a_worker_runs_out_of_memory_until_its_batch_fits():
     assert told(world) == [
         "0:10:00  P0   ran out of the host's memory, exit code 1: MemoryError",
         "0:10:00  P0   ran out of memory with batch 512 at level light: 256 from now on",
-        "0:10:00  P0   ran out of the host's memory, exit code 1: MemoryError; first death since it was healthy: restarts at once",
+        "0:10:00  P0   ran out of the host's memory, exit code 1: MemoryError; +0 s",
         "0:10:06  P0   resumed at step 59,175 (last exit: out_of_memory), 294 steps lost (3 s, 0.5 % of the attempt)",
         "0:10:06  P0   training began 5.9 s after its start",
         "0:10:30  P0   ran out of the host's memory, exit code 1: MemoryError",
         "0:10:30  P0   ran out of memory with batch 256 at level light: 128 from now on",
-        "0:10:31  P0   ran out of the host's memory, exit code 1: MemoryError; death 2 since it was healthy: restarts in 1 s",
+        "0:10:31  P0   ran out of the host's memory, exit code 1: MemoryError; +1 s",
         "0:10:37  P0   resumed at step 61,452 (last exit: out_of_memory), 207 steps lost (2 s, 8.3 % of the attempt)",
         "0:10:37  P0   training began 5.8 s after its start",
     ]
@@ -231,10 +231,10 @@ def test_the_kernels_oom_killer_takes_one_worker_and_somebody_kills_the_other():
     assert told(world) == [
         "0:10:00  P0   killed by the kernel's OOM killer: it acted in a cgroup that the worker shares, while it ran",
         "0:10:00  P0   ran out of memory with batch 512 at level light: 256 from now on",
-        "0:10:00  P0   killed by the kernel's OOM killer: it acted in a cgroup that the worker shares, while it ran; first death since it was healthy: restarts at once",
+        "0:10:00  P0   killed by the kernel's OOM killer: it acted in a cgroup that the worker shares, while it ran; +0 s",
         "0:10:06  P0   resumed at step 59,175 (last exit: oom_killed), 294 steps lost (3 s, 0.5 % of the attempt)",
         "0:10:06  P0   training began 5.9 s after its start",
-        "0:10:20  P1   killed by SIGKILL, which extralife did not send; first death since it was healthy: restarts at once",
+        "0:10:20  P1   killed by SIGKILL, which extralife did not send; +0 s",
         "0:10:26  P1   resumed at step 61,452 (last exit: killed), 15 steps lost (0 s, 0.0 % of the attempt)",
         "0:10:26  P1   training began 6.0 s after its start",
     ]
@@ -252,7 +252,7 @@ def test_the_disk_is_full_when_it_saves_and_a_death_costs_what_was_not_saved():
     world.run(200.0)
     assert told(world) == [
         "0:10:05  P0   checkpoint at step 59934 was not written: No space left on device (0.0 MB free); it trains on",
-        "0:15:00  P0   killed by SIGKILL, which extralife did not send; first death since it was healthy: restarts at once",
+        "0:15:00  P0   killed by SIGKILL, which extralife did not send; +0 s",
         "0:15:06  P0   resumed at step 59,175 (last exit: killed), 30,278 steps lost (303 s, 33.8 % of the attempt)",
         "0:15:06  P0   training began 5.9 s after its start",
         "0:15:13  P0   checkpoint at step 59934 was not written: No space left on device (0.0 MB free); it trains on",
@@ -284,7 +284,7 @@ def test_the_newest_checkpoint_is_damaged(kind):
     world.end(worker(world).token, Ending(signal=9))
     world.run(30.0)
     assert told(world) == [
-        "0:10:00  P0   killed by SIGKILL, which extralife did not send; first death since it was healthy: restarts at once",
+        "0:10:00  P0   killed by SIGKILL, which extralife did not send; +0 s",
         f"0:10:06  P0   ckpt-59175.bad was set aside: {DEFECTS[kind]}",
         "0:10:06  P0   resumed at step 58,416 (last exit: killed), 1,053 steps lost (11 s, 1.8 % of the attempt)",
         "0:10:06  P0   training began 5.9 s after its start",
@@ -299,7 +299,7 @@ def test_no_checkpoint_is_whole():
     world.end(worker(world).token, Ending(signal=9))
     world.run(30.0)
     assert told(world) == [
-        "0:10:00  P0   killed by SIGKILL, which extralife did not send; first death since it was healthy: restarts at once",
+        "0:10:00  P0   killed by SIGKILL, which extralife did not send; +0 s",
         "0:10:06  P0   ckpt-59175.bad was set aside: tensors.safetensors has 0 bytes, expected 1,700",
         "0:10:06  P0   ckpt-58416.bad was set aside: tensors.safetensors has 0 bytes, expected 1,700",
         (
@@ -326,18 +326,18 @@ def test_a_checkpoint_kills_whoever_loads_it():
     world.end(worker(world).token, Ending(signal=11))
     world.run(60.0)
     assert told(world) == [
-        "0:10:00  P0   killed by SIGSEGV; first death since it was healthy: restarts at once",
+        "0:10:00  P0   killed by SIGSEGV; +0 s",
         "0:10:06  P0   resumed at step 59,175 (last exit: crash), 294 steps lost (3 s, 0.5 % of the attempt)",
         "0:10:06  P0   training began 5.9 s after its start",
-        "0:10:07  P0   killed by SIGSEGV; death 2 since it was healthy: restarts in 1 s",
+        "0:10:07  P0   killed by SIGSEGV; +1 s",
         "0:10:13  P0   resumed at step 59,175 (last exit: crash), 100 steps lost (1 s, 100.0 % of the attempt)",
         "0:10:13  P0   training began 5.7 s after its start",
-        "0:10:15  P0   killed by SIGSEGV; death 3 since it was healthy: restarts in 2 s",
+        "0:10:15  P0   killed by SIGSEGV; +2 s",
         "0:10:21  P0   resumed at step 59,175 (last exit: crash), 100 steps lost (1 s, 100.0 % of the attempt)",
         "0:10:21  P0   training began 5.6 s after its start",
         "0:10:21  P0   killed by SIGSEGV",
         "0:10:21  P0   3 deaths in a row after resuming from step 59175: the checkpoint before it is used",
-        "0:10:25  P0   killed by SIGSEGV; death 4 since it was healthy: restarts in 4 s",
+        "0:10:25  P0   killed by SIGSEGV; +4 s",
         "0:10:31  P0   resumed at step 58,416 (last exit: crash), 859 steps lost (9 s, 100.0 % of the attempt)",
         "0:10:31  P0   training began 5.5 s after its start",
     ]

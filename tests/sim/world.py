@@ -406,11 +406,16 @@ class World(Misfortunes, Looks, Upkeep, Deeds):
     def tale(self, since_s=0.0):
         """What the journal says, as one line a fact: for a story that is compared with what it should be."""
         quiet = QUIET | facts.Spawned | facts.LevelChosen | facts.ProgramConfigured
-        return [
+        lines = [
             f"{_clock(item.at_s)}  {getattr(item.fact, 'program', 'box'):5}{item.fact.why}"
             for item in self.core.journal
             if item.at_s >= since_s and not isinstance(item.fact, quiet)
         ]
+        for item in self.core.journal:  # the words of the restart rule are its own tests' matter
+            if isinstance(item.fact, facts.BackedOff):
+                verdict = f"; {item.fact.why.rpartition('; ')[2]}"
+                lines = [line.replace(verdict, f"; +{item.fact.delay_s:g} s") for line in lines]
+        return lines
 
 
 def _clock(at_s):
