@@ -45,6 +45,7 @@ _SETTLED_MOST_S = 5.0  # the other deadlines, such as checkpoint intervals, are 
 _HALT_FACT_S = 600.0  # one process that is stopped again and again must not fill the journal
 _RESUME_REPORT_S = 10.0  # such a program may report or not, and its reports are read every five seconds
 _FIRST_STEP_S = 600.0  # limit for the first step in the output of a program whose output shows its steps
+_MOST_REASONS = 16  # why figures of one program are not known: a reason may name a file, and there may be many
 _EVIDENCE_WAIT_S = 10.0  # the adapter takes at most 5 s for the evidence; after twice that, heal without it
 _FAILED = 30  # Supervisor's fault code
 _GONE = (None, "Z", "X")  # process states: unknown, zombie, dead
@@ -257,9 +258,10 @@ def _note_first_step(context: DecisionContext, program: Program, attempt: Attemp
 
 
 def _note_unread(context: DecisionContext, name: str, sample: Sample) -> None:
-    """Record once why figures that the configuration names are not known; again if the reason changes."""
-    if sample.unread and context.memory.unread.get(name) != sample.unread:
-        context.memory = replace(context.memory, unread={**context.memory.unread, name: sample.unread})
+    """Record each reason once why figures that the configuration names are not known, however often reasons alternate."""
+    recorded = context.memory.unread.get(name, frozenset())
+    if sample.unread and sample.unread not in recorded and len(recorded) < _MOST_REASONS:
+        context.memory = replace(context.memory, unread={**context.memory.unread, name: recorded | {sample.unread}})
         context.record(facts.FiguresUnread(sample.unread, name, sample.token))
 
 

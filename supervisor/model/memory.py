@@ -181,7 +181,7 @@ class Memory:
     settled: dict[str, Settled] = field(default_factory=dict)  # by program
     gpus: Gpus | None = None  # at the newest look
     host: Host | None = None
-    unread: dict[str, str] = field(default_factory=dict)  # by program: recorded reason why its own output is not read
+    unread: dict[str, frozenset[str]] = field(default_factory=dict)  # by program: recorded reasons for unknown figures
     xids_recorded: int = 0  # number of the newest recorded Xid
     xids_at_s: dict[tuple[int, int], float] = field(default_factory=dict)  # when each (GPU, code) was last recorded
     needs_at_s: dict[str, float] = field(default_factory=dict)  # when a program's need was last recorded

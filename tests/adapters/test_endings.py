@@ -12,7 +12,9 @@ import pytest
 from supervisor.adapters.process import cgroups, endings
 from supervisor.model.inputs import Ending, Report
 from supervisor.model.settings import Paths
+from supervisor.policy.worker import reason_line
 from supervisor.policy.worker.confinement import Limits
+from supervisor.policy.worker.diagnosis import diagnose
 from workers import contract
 from workers.contract import WorkerPhase
 from workers.exit_record import ExitRecord
@@ -156,7 +158,6 @@ def test_last_lines_are_whole_and_as_they_were_shown(left: Left) -> None:
     ):
         left.log("stdout", text)
         assert endings.last_lines(path) == lines
-    assert endings.last_lines(path, limit=2) == ("19", "20")
     Path(path).write_bytes(b"a\xffb\n")
     assert endings.last_lines(path) == ("a\ufffdb",)
 
@@ -178,6 +179,26 @@ def test_both_logs_share_twenty_lines_and_errors_go_first(left: Left, errors: in
     ]
     logs = left.paths.log("Pong", "stdout"), left.paths.log("Pong", "stderr")
     assert endings.last_log_lines(logs, (0, 0)) == tuple(wanted)
+
+
+OUTPUTS = Path(__file__).with_name("outputs")  # what real programs have written
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        ("hf_trainer_died", "ValueError: bad shape of a batch"),
+        ("torchrun_in_step", "ValueError: bad shape of a batch"),
+        ("torchrun_at_start", "KeyError: 'lr'"),
+    ],
+)
+def test_the_line_of_the_exception_is_kept_and_is_the_reason(left: Left, output: str, reason: str) -> None:
+    left.log("stderr", (OUTPUTS / f"{output}.stderr").read_text())
+    lines = endings.last_log_lines((left.paths.log("Pong", "stdout"), left.paths.log("Pong", "stderr")), (0, 0))
+    assert len(lines) == 20
+    assert reason_line.find(lines) == reason
+    found = diagnose(code=1, signal=None, stop_reason=None, stall=None, done_codes=(0,), contract=False, last_lines=lines)
+    assert found.why == f"exit code 1: {reason}"
 
 
 # --- reports --------------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from supervisor.policy.worker.figures import CSV, LOG, Figures, Sources
 TOKEN = "ab" * 16
 STEP = r"step=(?P<step>\d+)"
 NOTHING: dict[str, Any] = {
-    "cursors": {}, "behind": False, "files": {}, "slow": [], "lines": 0, "hits": 0, "rows": [], "notes": [],
+    "cursors": {}, "behind": False, "files": {}, "slow": [], "lines": 0, "matched": [], "odd": {}, "rows": [], "notes": [],
 }  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def test_a_change_of_the_sources_begins_anew_with_all_that_was_counted(desk: Des
     desk.watch(Sources((STEP,), "*.jsonl"))
     cursors = {desk.logs[0]: [1, 2, 3]}
     told = desk.look({"slow": [0], "lines": 300, "files": {"json": ["/a"]}, "cursors": cursors})
-    assert told.fault == "log_regex has matched none of the first 300 lines of its log"
+    assert told.fault == f"log_regex {STEP!r} matches no line of its log"
     for _ in range(2):
         desk.look({"slow": [0], "files": {"json": ["/a"]}, "cursors": cursors})
     desk.specs["mine"] = replace(desk.specs["mine"], figures=Sources(("other",), "*.jsonl"))
@@ -170,7 +170,7 @@ def test_rows_are_booked_at_their_own_time_but_never_later_than_now(desk: Desk) 
         [LOG, ahead_s + 900.0, True, {"step": 5, "kl": "0.5"}], [CSV, ahead_s + 950.0, False, {"step": 99, "loss": "nan"}],
         [LOG, ahead_s + 960.0, False, {"step": "7"}],
     ]  # fmt: skip
-    told = desk.look({"rows": rows, "lines": 1, "hits": 1})
+    told = desk.look({"rows": rows, "lines": 1})
     figures = Figures(
         steps=7, first_step=5, nan_count=1, moved_at_s=960.0, moves=2, values={"kl": 0.5},
         bad=True, rank=LOG, marks=((900.0, 5), (960.0, 7)),
@@ -207,6 +207,8 @@ def test_a_look_that_fails_is_a_fault_beside_what_was_known(desk: Desk, error: A
     assert desk.look(error) == FigureReading(known.figures, 1_000.0, fault), "with its old time"
 
 
+NO_LINE = f"log_regex {STEP!r} matches no line of its log"
+NO_NUMBER = f"log_regex {STEP!r} finds 'five' as step, which is no number"
 FILES = Sources((STEP,), "*.jsonl", "", "runs/*")
 
 
@@ -215,16 +217,22 @@ FILES = Sources((STEP,), "*.jsonl", "", "runs/*")
     [
         (FILES, 0.0, [{"notes": ["one", "two"]}], "one"),
         (FILES, 0.0, [{"lines": 199, "notes": ["one"]}], "one"),
-        (FILES, 0.0, [{"lines": 200, "notes": ["one"]}], "log_regex has matched none of the first 200 lines of its log"),
-        (FILES, 0.0, [{"lines": 150}, {"lines": 51}], "log_regex has matched none of the first 201 lines of its log"),
-        (FILES, 0.0, [{"lines": 1, "hits": 1}, {"lines": 500}], ""),
+        (FILES, 0.0, [{"lines": 200, "notes": ["one"]}], NO_LINE),
+        (FILES, 0.0, [{"lines": 150}, {"lines": 51}], NO_LINE),
+        (FILES, 0.0, [{"lines": 1, "matched": [0]}, {"lines": 500}], ""),
+        (Sources((STEP,)), 299.0, [{"lines": 5}], ""),
+        (Sources((STEP,)), 300.0, [{"lines": 1}], NO_LINE),
+        (Sources((STEP,)), 3000.0, [{}], ""),
+        (Sources((STEP, "b")), 1799.0, [{"lines": 500, "matched": [0]}], ""),
+        (Sources((STEP, "b")), 1800.0, [{"lines": 1, "matched": [0]}], "log_regex 'b' matches no line of its log"),
+        (Sources((STEP,)), 0.0, [{"odd": {"step": [STEP, "five"]}}, {"odd": {"step": [STEP, "six"]}}], NO_NUMBER),
+        (Sources((STEP,)), 0.0, [{"odd": {"step": [STEP, "five"]}}, {"rows": [[LOG, None, True, {"step": 6}]]}], ""),
         (Sources((), "*.jsonl"), 0.0, [{"lines": 500}], ""),
         (FILES, 299.0, [{}], ""),
         (FILES, 300.0, [{}], "no file below {base} matches *.jsonl, or none was written since its start"),
         (FILES, 300.0, [{"files": {"json": ["/a"]}}], "no file below {base} matches runs/*, or none was written since its start"),
         (FILES, 300.0, [{"files": {"json": ["/a"], "events": ["/b"]}}], ""),
-        (FILES, 300.0, [{"hits": 1}], ""),
-        (FILES, 300.0, [{"lines": 200}], "log_regex has matched none of the first 200 lines of its log"),
+        (FILES, 300.0, [{"rows": [[LOG, None, True, {"step": 6}]]}], ""),
         (FILES, 300.0, [{"slow": [0]}] * 2, "no file below {base} matches *.jsonl, or none was written since its start"),
         (
             FILES, 300.0, [{"slow": [0], "lines": 200}] * 3,

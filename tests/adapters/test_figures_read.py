@@ -18,10 +18,11 @@ from supervisor.adapters.figures.reading import read_once
 from supervisor.adapters.figures.thread import FigureReader
 from supervisor.adapters.process.logs import rotate
 from supervisor.model.settings import Paths, ProgramSpec
-from supervisor.policy.worker.figures import CSV, EVENTS, JSON_LINES, LOG, Sources
+from supervisor.policy.worker.figures import CSV, EVENTS, JSON_LINES, LOG, FigureRow, Figures, Sources, after
 
 CLEANRL = r"global_step=(?P<step>\d+), episodic_return=(?P<episode_return>\S+)"
 TOKEN = "ab" * 16
+OUTPUTS = Path(__file__).with_name("outputs")  # what real programs have written
 
 
 class Place:
@@ -88,6 +89,17 @@ def test_lines_of_a_log_as_they_are_written(place):
     assert place.rows() == [(LOG, True, {"step": 12.0, "episode_return": "nan"})]
 
 
+def test_numbers_in_colours_with_units_and_texts_that_are_no_number(place):
+    place.regex = [r"step=(?P<step>\d+)", r"^at (?P<target>\w+), loss (?P<loss>\S+)"]
+    place.log.write_text(
+        "\x1b[32mstep\x1b[0m=\x1b[1m1.5k\x1b[0m\nstep=2,500, x\nstep=1_000\nstep=5,100,7\nat full, loss low\n"
+    )
+    said = place.look()
+    assert [values["step"] for *_, values in said["rows"]] == [1500.0, 2500.0, 1000.0, 5.0]
+    assert (said["lines"], said["matched"]) == (5, [0, 1])
+    assert said["odd"] == {"target": [place.regex[1], "full"], "loss": [place.regex[1], "low"]}
+
+
 def test_a_progress_bar_is_redrawn_without_line_ends(place):
     place.regex = [r"(?P<step>\d+)/(?P<total>\d+) \[", r"'loss': (?P<loss>[^,}]+)"]
     place.log.write_text("  2%|x  | 10/500 [00:01\r  4%|xx | 20/500 [00:02\r{'loss': inf, 'epoch': 1.0}\r  6%|xx | 30/5")
@@ -96,6 +108,18 @@ def test_a_progress_bar_is_redrawn_without_line_ends(place):
         {"step": 20.0, "target": 500.0},
         {"loss": "inf"},
     ]
+
+
+HF_SHORT = r"(?P<step>\d+)/(?P<target>\d+) \["
+
+
+@pytest.mark.parametrize("expression", [r"^ *\d+%[|][^|]*[|] (?P<step>\d+)/(?P<target>\d+) \[", HF_SHORT])
+def test_of_the_bars_that_transformers_draws_only_that_of_the_training_counts(place, expression):
+    """60 steps, three evaluations of 32, four times "Writing model shards: 1/1", an evaluation at the end."""
+    place.regex = [expression]
+    place.log.write_bytes((OUTPUTS / "hf_trainer.stderr").read_bytes())
+    known = after(Figures(), [FigureRow(rank, 0.0, values, whole) for rank, whole, values in place.rows()])
+    assert (known.steps, known.target, known.first_step) == (60, 60, 0)
 
 
 def test_what_lies_before_the_attempt_is_of_earlier_ones(place):
@@ -446,7 +470,7 @@ def test_the_thread_reads_what_is_written_and_the_last_line_when_all_is_over(sce
 def test_other_sources_are_read_without_a_restart(scene):
     scene.watch(log_regex=("nothing=(?P<step>.)",))
     scene.log.write_text("global_step=40, episodic_return=[10.]\n" * 300)
-    scene.until(lambda told: "has matched none of the first 300 lines" in told.fault)
+    scene.until(lambda told: "matches no line" in told.fault)
     scene.specs["mine"] = ProgramSpec("mine", ("x",), "d", figures=Sources(log_regex=(CLEANRL,)))
     scene.until(lambda told: not told.fault)  # a look that had begun before still goes by the old ones
     with scene.log.open("a") as file:

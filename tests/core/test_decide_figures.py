@@ -122,13 +122,16 @@ def test_nobody_waits_for_a_first_step_that_will_not_come(seen):
 
 def test_what_is_not_read_is_told_once_for_each_reason():
     core = script().running("Pong")
-    for why in ("matches nothing", "matches nothing", "", "takes too long", "takes too long"):
+    for why in ("matches nothing", "matches nothing", "", "takes too long", "matches nothing", "takes too long"):
         shows(core, None, unread=why)
         core.later(10)
     assert [fact.why for fact in core.told(facts.FiguresUnread)] == ["matches nothing", "takes too long"]
     again(core)
     shows(core, None, unread="takes too long")
     assert len(core.told(facts.FiguresUnread)) == 2, "a program that is restarted all the time would fill the journal"
+    for number in range(30):
+        shows(core, None, unread=f"runs/{number} is damaged")
+    assert len(core.told(facts.FiguresUnread)) == 16, "nor does one with many files"
 
 
 def test_a_beat_knows_better():

@@ -1,6 +1,7 @@
 """What a script's own output says: rows of numbers, and what is known after them."""
 
 import math
+import re
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,9 @@ from supervisor.policy.worker.figures import (
     Sources,
     after,
     figure_of,
+    matched,
     number,
+    plain_text,
 )
 
 NAN, INF = math.nan, math.inf
@@ -37,12 +40,35 @@ def steps(*found, **more):
     ("text", "value"),
     [
         ("4", 4.0), ("-3.5", -3.5), ("1e6", 1e6), ("[21.]", 21.0), (" 21. ", 21.0), ("(0.5)", 0.5), ("50%", 50.0),
-        ("1,024", 1024.0), ("12,345,678.5", 12_345_678.5), ("1_024", 1024.0), ("inf", INF), ("-Infinity", -INF),
-        ("1,5", None), ("12,34", None), ("", None), ("twelve", None), ("1 2", None), ("0x10", None),
+        ("1,024", 1024.0), ("12,345,678.5", 12_345_678.5), ("1_024", 1024.0), ("1.5k", 1500.0), ("-2M,", -2e6), ("3B", 3e9), ("1,000K", 1e6), ("inf", INF), ("-Infinity", -INF),
+        ("1,5", None), ("12,34", None), ("", None), ("k", None), ("1.5kk", None), ("5m", None), ("twelve", None), ("1 2", None), ("0x10", None),
     ],
 )  # fmt: skip
 def test_numbers_as_scripts_print_them(text, value):
     assert number(text) == value
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("step=1500 x", "1500"), ("step=1.5k", "1.5k"), ("step=1,500, loss", "1,500"), ("step=1_500_000:", "1_500_000"),
+        ("step=1e6", "1e6"), ("step=2.5M|", "2.5M"), ("step=15.", "15"), ("step=5,100,7", "5"), ("step=7,1234", "7"),
+        ("step=100kB/s", "100"), ("step=10.3.2", "10"), ("step=12345,678", "12345"), ("step=12/500 [", "12"),
+    ],
+)  # fmt: skip
+def test_a_number_goes_on_where_the_expression_ends_within_it(line, text):
+    assert matched(re.search(r"step=(?P<step>\d+)", line), "step") == text
+
+
+def test_a_group_with_text_behind_it_or_without_a_number_is_as_it_is_matched():
+    assert matched(re.search(r"(?P<step>\d+),(?P<loss>\w+)", "1,500"), "step") == "1"
+    assert matched(re.search(r"(?P<step>\w+)", "warm.5"), "step") == "warm"
+    assert matched(re.search(r"a(?P<step>\d)?", "ab"), "step") is None
+
+
+@pytest.mark.parametrize("line", ["\x1b[1;32mstep=4\x1b[0m", "step=\x1b[A4", "\x1b]0;a title\x07step=4\x1b(B", "step=4"])
+def test_codes_of_the_terminal_are_no_text(line):
+    assert plain_text(line) == "step=4"
 
 
 def test_a_printed_nan_is_a_number():
@@ -178,6 +204,41 @@ def test_at_most_so_many_other_figures():
     assert seen.values["another"] == 1.0, "one that is gone makes room"
 
 
+def drawn(*bars, before=None):
+    """Rows of bars: (time, step, target)."""
+    return after(
+        before or Figures(), [FigureRow(LOG, at_s, {"step": float(n), "target": float(of)}) for at_s, n, of in bars]
+    )
+
+
+def test_a_bar_beside_that_of_the_training_is_progress_but_gives_no_step():
+    seen = drawn((0.0, 10, 500), (5.0, 20, 500))
+    seen = drawn(*((5.0 + number, number, 40) for number in range(1, 41)), before=seen)
+    assert (seen.steps, seen.target, seen.moved_at_s, seen.other_bar) == (20, 500, 45.0, None)
+    seen = drawn((46.0, 1, 1), (50.0, 30, 500), before=seen)
+    assert (seen.steps, seen.target, seen.first_step, seen.rate) == (30, 500, 10, 20 / 50)
+    beside = FigureRow(LOG, 51.0, {"step": 1.0, "target": 40.0, "loss": 0.5})
+    assert after(seen, [beside]).values["loss"] == 0.5
+    assert steps(31, before=seen, from_s=52.0).steps == 31, "a line without a target is no bar"
+
+
+def test_a_bar_that_is_drawn_for_longer_than_a_full_one_takes_its_place():
+    data = drawn((0.0, 0, 25_000), (4.0, 25_000, 25_000))
+    training = drawn((5.0, 0, 500), (8.0, 30, 500), (9.0, 40, 500), before=data)
+    assert (training.steps, training.target) == (25_000, 25_000)
+    training = drawn((10.0, 50, 500), before=training)
+    assert (training.steps, training.target, training.first_step, training.rate) == (50, 500, 0, None)
+    over = drawn((50.0, 500, 500), (50.0, 0, 1), (52.0, 1, 1), (52.0, 500, 500), before=training)
+    assert (over.steps, over.target) == (500, 500)
+
+
+def test_an_abandoned_bar_is_left_after_half_an_hour():
+    seen = drawn((0.0, 7, 25_000), (1800.0, 8, 500))
+    assert seen.steps == 7
+    late = after(seen, [FigureRow(LOG, 1800.5, {"step": 9.0, "target": 500.0}, whole=False)])
+    assert (late.steps, late.target, late.first_step) == (9, 500, 8)
+
+
 def test_sources_that_are_read():
     assert not Sources().read
     assert not Sources(target_steps=5).read
@@ -215,5 +276,5 @@ def test_whatever_is_said_what_is_known_is_finite_and_the_past_is_not_changed(fi
 @given(rows, st.integers(0, 12))
 def test_a_look_more_or_less_changes_no_step_and_no_return(said, cut):
     whole, parts = after(Figures(), said), after(after(Figures(), said[:cut]), said[cut:])
-    for name in ("steps", "first_step", "episodes", "returns", "moves", "moved_at_s", "values", "target", "marks"):
+    for name in ("steps", "first_step", "episodes", "returns", "moves", "moved_at_s", "values", "target", "marks", "bar"):
         assert getattr(whole, name) == getattr(parts, name)

@@ -28,7 +28,19 @@ from typing import Any, Final
 
 from supervisor.adapters.files import open_regular
 from supervisor.adapters.tfrecord import event, is_whole, recovered
-from supervisor.policy.worker.figures import CSV, EVENTS, JSON_LINES, LOG, OTHER_NAMES, RESUMED, STEP, figure_of, number
+from supervisor.policy.worker.figures import (
+    CSV,
+    EVENTS,
+    JSON_LINES,
+    LOG,
+    OTHER_NAMES,
+    RESUMED,
+    STEP,
+    figure_of,
+    matched,
+    number,
+    plain_text,
+)
 from supervisor.records import dataclass
 
 PIECE_BYTES: Final = 256 * 1024  # per file and look
@@ -44,6 +56,7 @@ LOOK_TICKS: Final = 10
 REGEX_TICKS: Final = 3  # for one regular expression on one line
 GLOB_TICKS: Final = 20
 MARK_BYTES: Final = 64
+_LONGEST_SHOWN: Final = 40
 _LARGEST_EVENT: Final = 64 * 1024  # a larger record holds an image
 _LONGEST_RECORD: Final = 1 << 30
 _LINE_ENDS: Final = re.compile(rb"[\r\n]+")
@@ -74,8 +87,9 @@ class Answer:
     rows: list[tuple[int, float | None, bool, dict[str, float]]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     slow: list[int] = field(default_factory=list)  # regular expressions that took too long
-    lines: int = 0
-    hits: int = 0
+    matched: set[int] = field(default_factory=set)  # regular expressions that matched a line
+    odd: dict[str, tuple[str, str]] = field(default_factory=dict)  # by figure: expression, and text that is no number
+    lines: int = 0  # of its logs
     files: dict[str, list[str]] = field(default_factory=dict)
     behind: bool = False  # there is more to read
 
@@ -156,7 +170,7 @@ class _Reader:
                         self._match(patterns, line, whole=whole)
 
     def _match(self, patterns: list[tuple[int, re.Pattern[str]]], line: bytes, *, whole: bool) -> None:
-        text = line[: 4 * LONGEST_MATCHED].decode("utf-8", "replace")[:LONGEST_MATCHED]
+        text = plain_text(line[: 4 * LONGEST_MATCHED].decode("utf-8", "replace"))[:LONGEST_MATCHED]
         self._answer.lines += 1
         found: dict[str, float] = {}
         for place, pattern in patterns:
@@ -169,12 +183,24 @@ class _Reader:
                 self._answer.slow.append(place)
                 continue
             self._watchdog.left = 0
-            for name, value in match.groupdict().items() if match else ():
-                if value is not None and (known := number(value)) is not None:
-                    found[OTHER_NAMES.get(name, name)] = known
+            if match:
+                self._answer.matched.add(place)
+                found |= self._numbers_of(match)
         if found:
-            self._answer.hits += 1
             self._answer.rows.append((LOG, None, whole, found))
+
+    def _numbers_of(self, match: re.Match[str]) -> dict[str, float]:
+        found = {}
+        for name in match.re.groupindex:
+            text, figure = matched(match, name), OTHER_NAMES.get(name, name)
+            if text is None:
+                continue
+            value = number(text)
+            if value is not None:
+                found[figure] = value
+            else:
+                self._answer.odd.setdefault(figure, (match.re.pattern, text[:_LONGEST_SHOWN]))
+        return found
 
     def files(self, rank: int, kind: str) -> None:
         """Read the files that match the pattern of a kind. The pattern is searched again when the daemon asks for it."""
@@ -290,10 +316,8 @@ class _Reader:
             body = None if self._watchdog.over else _object(line)
             if body is None:
                 continue
-            self._answer.lines += 1
             found, at_s = self._figures(dict(islice(_numbers(body), MOST_KEYS)))
             if found:
-                self._answer.hits += 1
                 self._answer.rows.append((JSON_LINES, at_s, whole, found))
 
     def _csv(self, path: str, data: bytes, *, whole: bool) -> None:
@@ -315,10 +339,8 @@ class _Reader:
             given = {name: each for name, each in zip(names, numbers, strict=False) if each is not None}
             if not given or len(cells) != len(names):
                 continue
-            self._answer.lines += 1
             found, at_s = self._figures(dict(islice(given.items(), MOST_KEYS)))
             if found:
-                self._answer.hits += 1
                 self._answer.rows.append((CSV, at_s, whole, found))
 
     def _figures(self, given: Mapping[str, float]) -> tuple[dict[str, float], float | None]:
@@ -367,9 +389,7 @@ class _Reader:
         found = {str(figure): value for figure, value in figures.items()}
         if named or not self._step_curve:
             found[STEP] = float(step)
-        self._answer.lines += 1
         if found:
-            self._answer.hits += 1
             at_s = wall_s if _CLOCK[0] < wall_s < _CLOCK[1] else None
             self._answer.rows.append((EVENTS, at_s, whole and named, found))
 
@@ -450,6 +470,6 @@ def as_json(answer: Answer) -> dict[str, Any]:
         "cursors": {path: as_list(cursor) for path, cursor in answer.cursors.items()},
         "rows": [[rank, at_s, whole, {k: v if math.isfinite(v) else str(v) for k, v in found.items()}]
                  for rank, at_s, whole, found in answer.rows],
-        "notes": answer.notes[:8], "slow": answer.slow, "lines": answer.lines, "hits": answer.hits, "files": answer.files,
-        "behind": answer.behind,
+        "notes": answer.notes[:8], "slow": answer.slow, "matched": sorted(answer.matched), "odd": answer.odd,
+        "lines": answer.lines, "files": answer.files, "behind": answer.behind,
     }  # fmt: skip

@@ -29,7 +29,7 @@ import structlog
 from supervisor.adapters import leftovers
 from supervisor.adapters.procfs import read_stat
 from supervisor.model.settings import Paths, ProgramSpec
-from supervisor.policy.worker.figures import FigureRow, Figures, Sources, after
+from supervisor.policy.worker.figures import LOG, FigureRow, Figures, Sources, after
 from supervisor.ports import Clock, ahead_s
 from supervisor.records import dataclass
 from workers import contract
@@ -46,6 +46,7 @@ _STALE_S: Final = 60.0  # figures from an older look no longer count as progress
 _MOST_STRIKES: Final = 3  # a regular expression is disabled after it took too long this often
 _UNMATCHED_LINES: Final = 200
 _MISSING_S: Final = 300.0
+_ONE_UNMATCHED_S: Final = 1800.0  # where another expression matches: a loss may be logged rarely
 _MOST_CURSORS: Final = 64
 _LAST_LOOK_S: Final = 3.0
 _LAST_STEP_S: Final = 9.0  # over all looks: files that hang, on a network disk, must not hold up a restart for half a minute
@@ -83,8 +84,10 @@ class _Watched:
     figures: Figures = field(default_factory=Figures)
     reading: FigureReading | None = None
     strikes: dict[int, int] = field(default_factory=dict)  # by regular expression
-    lines: int = 0
-    hits: int = 0
+    lines: int = 0  # of its logs
+    matched: set[int] = field(default_factory=set)  # regular expressions that have matched a line
+    known: set[str] = field(default_factory=set)  # figures that its log has given
+    odd: dict[str, list[str]] = field(default_factory=dict)  # by figure: expression, and text that is no number
     searched: bool = False
     search_due_s: float = 0.0
     due_s: float = 0.0
@@ -198,7 +201,8 @@ class FigureReader:
         spec = self._spec_of(item.name)
         if spec is not None and spec.figures != item.sources:
             item.sources, item.files, item.searched, item.search_due_s = spec.figures, {}, False, 0.0
-            item.strikes, item.lines, item.hits = {}, 0, 0
+            item.strikes, item.lines, item.matched, item.known, item.odd = {}, 0, set(), set(), {}
+            item.watched_s = self._clock.now_s()
         return item.sources
 
     # --- one look --------------------------------------------------------------------------------------------------------
@@ -227,11 +231,14 @@ class FigureReader:
             item.files = answer["files"]
         for place in answer["slow"]:
             item.strikes[place] = item.strikes.get(place, 0) + 1
-        item.lines, item.hits = item.lines + answer["lines"], item.hits + answer["hits"]
+        item.lines += answer["lines"]
+        item.matched.update(answer["matched"])
+        item.odd = answer["odd"] | item.odd
         ahead = ahead_s(self._clock)
         rows = [_row(given, now_s, ahead) for given in answer["rows"]]
         if rows:
             item.figures = after(item.figures, rows)
+            item.known.update(name for row in rows if row.rank == LOG for name in row.values)
         item.reading = FigureReading(item.figures, now_s, _fault(item, answer["notes"], now_s))
 
 
@@ -271,10 +278,17 @@ def _fault(item: _Watched, notes: list[str], now_s: float) -> str:
     off = [patterns[place] for place, strikes in item.strikes.items() if strikes >= _MOST_STRIKES and place < len(patterns)]
     if off:
         return f"log_regex {off[0]!r} takes too long for a line of its log: it is not used any more"
-    if patterns and item.hits == 0 and item.lines >= _UNMATCHED_LINES:
-        return f"log_regex has matched none of the first {item.lines} lines of its log"
+    for_s = now_s - item.watched_s
+    if item.lines >= (_UNMATCHED_LINES if for_s < _MISSING_S else 1):
+        limit_s = _ONE_UNMATCHED_S if item.matched else 0.0
+        unmatched = [pattern for place, pattern in enumerate(patterns) if place not in item.matched and for_s >= limit_s]
+        if unmatched:
+            return f"log_regex {unmatched[0]!r} matches no line of its log"
+    for figure, (pattern, text) in item.odd.items():
+        if figure not in item.known:
+            return f"log_regex {pattern!r} finds {text!r} as {figure}, which is no number"
     missing = [pattern for kind, pattern in item.sources.globs.items() if item.searched and not item.files.get(kind)]
-    if missing and item.hits == 0 and now_s - item.watched_s >= _MISSING_S:
+    if missing and item.figures == Figures() and for_s >= _MISSING_S:
         return f"no file below {item.base} matches {missing[0]}, or none was written since its start"
     return next(iter(notes), "")
 

@@ -14,6 +14,8 @@ from supervisor.adapters.files import read_bounded
 from supervisor.adapters.host import kernel_log
 from supervisor.adapters.process import cgroups, log_places
 from supervisor.model.inputs import Ending, Report
+from supervisor.policy.worker import reason_line
+from supervisor.policy.worker.figures import plain_text
 from supervisor.records import dataclass
 from workers import contract, daemon_side
 from workers.exit_record import ExitRecord
@@ -33,19 +35,27 @@ _MAX_LEFTOVERS: Final = 200
 _NAME_CHARS: Final = 60
 
 
-def last_lines(path: str, from_byte: int = 0, limit: int = MAX_LINES) -> tuple[str, ...]:
+def last_lines(path: str, from_byte: int = 0) -> tuple[str, ...]:
     """The last lines of a log, unchanged. A line redrawn with carriage returns (a progress bar) has its final form."""
-    text = read_bounded(path, _TAIL_BYTES, from_byte).decode("utf-8", "replace")
-    lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-    return tuple(line[:_LINE_CHARS] for line in [line for line in lines if line.strip()][-limit:])
+    return _tail(path, from_byte)[-MAX_LINES:]
 
 
 def last_log_lines(logs: tuple[str, str], from_bytes: tuple[int, int]) -> tuple[str, ...]:
-    """The end of both logs, at most `MAX_LINES` lines. The lines of stderr come last and are cut last."""
-    stderr_lines = last_lines(logs[1], from_bytes[1])
-    room = MAX_LINES - len(stderr_lines)
-    stdout_lines = last_lines(logs[0], from_bytes[0], room) if room else ()
-    return stdout_lines + stderr_lines
+    """The end of both logs, at most `MAX_LINES` lines. The lines of stderr come last and are cut last.
+
+    The line with the reason of the end comes first if it is further up: torchrun writes 40 lines behind it.
+    """
+    lines = _tail(logs[0], from_bytes[0]) + _tail(logs[1], from_bytes[1])
+    reason = reason_line.find(lines)
+    at = next((at for at in range(len(lines) - 1, -1, -1) if plain_text(lines[at]).strip().endswith(reason)), len(lines))
+    end = lines[-MAX_LINES:]
+    return end if at >= len(lines) - MAX_LINES else (lines[at], *end[1:])
+
+
+def _tail(path: str, from_byte: int) -> tuple[str, ...]:
+    text = read_bounded(path, _TAIL_BYTES, from_byte).decode("utf-8", "replace")
+    lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    return tuple(line[:_LINE_CHARS] for line in lines if line.strip())
 
 
 def read_exit(paths: Paths, program: str, attempt: int, token: str) -> ExitRecord | None:

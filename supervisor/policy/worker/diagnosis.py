@@ -19,7 +19,8 @@ The rule, first match wins:
 | no code, no signal | `lost` | yes |
 
 Worked example: signal 9 that extralife did not send -> `killed`, "killed by SIGKILL, which extralife did not send". Code
-1 with a last line "ValueError: bad shape" -> `crash`, "exit code 1: ValueError: bad shape".
+1 with a last exception "ValueError: bad shape" -> `crash`, "exit code 1: ValueError: bad shape" ([the
+line](reason_line.py)).
 
 Why an unasked exit counts: the first restart is immediate anyway, and a program that exits right after each start would
 otherwise be restarted at full speed for ever. Why this order: a worker that was asked to exit and then died of our
@@ -31,7 +32,7 @@ from __future__ import annotations
 import signal as signals
 from typing import Final
 
-from supervisor.policy.worker import out_of_memory
+from supervisor.policy.worker import out_of_memory, reason_line
 from supervisor.records import dataclass
 from workers.contract import EXIT_CONFIG, EXIT_DIVERGED, EXIT_FENCED, EXIT_LEFT, EXIT_NO_MEMORY
 
@@ -100,7 +101,8 @@ def _out_of_memory(
     """The verdict of the rule in `out_of_memory.py`; None when memory was not the cause."""
     if signal == signals.SIGKILL and oom_kill:
         return Diagnosis(out_of_memory.OOM_KILLED, counted=True, why=f"killed by the kernel's OOM killer: {oom_kill}")
-    cause = out_of_memory.of_last_lines(last_lines) if signal == signals.SIGABRT or code is not None else None
+    lines = (*last_lines, reason_line.find(last_lines))
+    cause = out_of_memory.of_last_lines(lines) if signal == signals.SIGABRT or code is not None else None
     if cause is None and contract and code == EXIT_NO_MEMORY:
         cause = out_of_memory.OUT_OF_MEMORY
     if cause is None:
@@ -126,5 +128,5 @@ def _how(code: int | None, signal: int | None, fate: str) -> str:
 
 
 def _with_last(text: str, last_lines: tuple[str, ...]) -> str:
-    last = next((line.strip() for line in reversed(last_lines) if line.strip()), "")
-    return f"{text}: {last[:200]}" if last else text
+    line = reason_line.find(last_lines)
+    return f"{text}: {line[:200]}" if line else text

@@ -21,6 +21,15 @@ A row is a *sign of progress* if it has another step than the row before, or if 
 `step=500` is one, `step=500` again is none, `step=480` is one (the run was rewound), `loss=0.3` is one in a log without
 steps.
 
+A row of the log with a step and a target is a *progress bar*, known by its target. Scripts draw several: they prepare
+data, evaluate and write models. The steps of one bar count, at first those of the first one. Another takes its place
+
+* after it has reached its target, once the other has been drawn for longer than it;
+* before that, if it has not been drawn for half an hour.
+
+Example: `Map` runs to 25,000/25,000 in 4 s, then the training to 500/500 in an hour: its steps count from its fifth
+second on. An evaluation to 40/40 in between changes nothing, nor does `Writing model shards` to 1/1 at the end.
+
 `first_step` is the first step of this attempt: the attempt resumed there or before. It is known only if the output was
 read from its beginning and the source reports steps. Unknown is never zero: a figure that no row reports is None.
 Impossible values (a negative step, a step beyond 2**63) are ignored.
@@ -70,8 +79,13 @@ LONGEST_NAME: Final = 64
 MOST_OTHERS: Final = 32
 _AROUND: Final = " \t[](){},;%'\""
 _THOUSANDS: Final = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
+_PLAIN: Final = re.compile(r"[+-]?\d[\d_]*(\.\d*)?")
+_REST: Final = re.compile(r"(,\d{3})*(?!,?\d)[\d_]*(\.\d+)?([eE][+-]?\d+)?[kKMGBT]?(?![\w.])")
+_UNITS: Final = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
+_TERMINAL: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])")
 _GAMES: Final = 100
 _PACE_S: Final = 60.0
+_ABANDONED_S: Final = 1800.0
 _MOST: Final = 2.0**63
 _TRIALS: Final = frozenset({"eval", "test", "val", "valid", "validation"})
 
@@ -114,6 +128,21 @@ class FigureRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Bar:
+    """A progress bar. `drawn_s`: the time between rows of this bar without a row of another bar between them."""
+
+    target: int
+    first_step: int | None
+    step: int
+    at_s: float
+    drawn_s: float = 0.0
+
+    @property
+    def is_full(self) -> bool:
+        return self.step >= self.target
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """The figures from an attempt's own output so far. None is "not known"."""
 
@@ -130,6 +159,9 @@ class Figures:
     given_rate: float | None = None  # steps a second, as the script reports
     returns: tuple[float, ...] = ()  # of the newest episodes
     marks: tuple[tuple[float, int], ...] = ()  # (time, step) of the newest minute
+    bar: Bar | None = None  # the one whose steps count
+    other_bar: Bar | None = None  # the newest other one
+    drawn: int | None = None  # target of the bar that was drawn last
 
     @property
     def rate(self) -> float | None:
@@ -159,14 +191,34 @@ def figure_of(key: str) -> str | None:
 
 
 def number(text: str) -> float | None:
-    """A number as scripts print it; None: no number. Example: `1,024` and `1_024` are 1024, `[21.]` is 21, `nan` is NaN."""
+    """A number as scripts print it; None: no number. Example: `1,024` is 1024, `1.5k` 1500, `[21.]` 21, `nan` NaN."""
     plain = text.strip(_AROUND)
+    unit = _UNITS.get(plain[-1:], 1.0)
+    if unit != 1.0:
+        plain = plain[:-1]
     if _THOUSANDS.fullmatch(plain):
         plain = plain.replace(",", "")
     try:
-        return float(plain)
+        return float(plain) * unit
     except ValueError:
         return None
+
+
+def plain_text(line: str) -> str:
+    """The line without the codes that give a terminal its colours."""
+    return _TERMINAL.sub("", line) if "\x1b" in line else line
+
+
+def matched(match: re.Match[str], name: str) -> str | None:
+    r"""The text of a group, with the rest of its number where the expression ends within it; None: the group is not in it.
+
+    Example: `step=(?P<step>\d+)` finds `1` in `step=1,500` and in `step=1.5k`, and the number is 1,500.
+    """
+    text = match[name]
+    if text is None or match.end(name) != match.end() or not _PLAIN.fullmatch(text):
+        return text
+    rest = _REST.match(match.string, match.end())
+    return text + rest[0] if rest and number(text + rest[0]) is not None else text
 
 
 def after(before: Figures, rows: Iterable[FigureRow]) -> Figures:
@@ -193,7 +245,11 @@ class _Making:
 
     def take(self, row: FigureRow) -> None:
         moved = bool(row.values) and self._now.rank is None
-        for name, value in row.values.items():
+        values = row.values
+        is_bar = row.rank == LOG and all(_fits(name, values.get(name, -1.0)) for name in (STEP, TARGET))
+        if is_bar and not self._draw(row):
+            values, moved = {name: value for name, value in values.items() if name not in (STEP, TARGET)}, True
+        for name, value in values.items():
             if name == STEP:
                 moved = _fits(STEP, value) and self._step(row, int(value))
             else:
@@ -201,6 +257,24 @@ class _Making:
         if moved:
             self._moves += 1
             self._moved_at_s = row.at_s
+
+    def _draw(self, row: FigureRow) -> bool:
+        """Take a row of a progress bar; returns whether its steps count."""
+        step, target = int(row.values[STEP]), int(row.values[TARGET])
+        bar, other, new = self._now.bar, self._now.other_bar, Bar(target, step if row.whole else None, step, row.at_s)
+        known = next((each for each in (bar, other) if each is not None and each.target == target), new)
+        added_s = max(0.0, row.at_s - known.at_s) if self._now.drawn == target else 0.0
+        seen = replace(known, step=step, at_s=row.at_s, drawn_s=known.drawn_s + added_s)
+        if bar is None or target == bar.target:
+            self._now = replace(self._now, bar=seen, drawn=target)
+            return True
+        takes_over = seen.drawn_s > bar.drawn_s if bar.is_full else row.at_s - bar.at_s > _ABANDONED_S
+        if not takes_over:
+            self._now = replace(self._now, other_bar=None if seen.is_full else seen, drawn=target)
+            return False
+        self._marks.clear()
+        self._now = replace(self._now, bar=seen, other_bar=None, drawn=target, first_step=seen.first_step)
+        return True
 
     def _step(self, row: FigureRow, step: int) -> bool:
         """Take a step; returns whether it is a sign of progress."""

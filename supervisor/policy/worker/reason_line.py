@@ -1,0 +1,72 @@
+"""The line of a program's last output that says why it died.
+
+The rule, first match wins:
+
+1. the newest exception of the rank that failed first, where torchrun's report names that rank, else its signal;
+2. the newest exception that is not a launcher's report of its child's end (`ChildFailedError`, `CalledProcessError`);
+3. the newest exception;
+4. the newest line with a word in it that is no progress bar.
+
+An exception is the first line after the frames of a traceback, a line such as `package.SomeError: text`, or that of C++.
+Torch begins each line of a rank with `[rank1]: `.
+
+Worked example, torchrun with two ranks: rank 1 dies of `[rank1]: ValueError: bad shape`, then rank 0 of `[rank0]:
+RuntimeError: ... Connection closed by peer`. Then torchrun reports both, and its last line is `=====`. It names rank 1 as
+the root cause, so the reason is `ValueError: bad shape`.
+
+Why not the last line: launchers write a report behind the exception, and progress bars are drawn once more at the exit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from supervisor.policy.worker.figures import plain_text
+
+_RANK: Final = re.compile(r"\[rank(\d+)\]: ?")
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_EXCEPTION: Final = re.compile(
+    r"workers: out of memory|terminate called|(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt)(?:: |:?\s*$)"
+)
+_OF_A_LAUNCHER: Final = re.compile(r"(?:\w+\.)*(?:ChildFailedError|CalledProcessError)\b")
+_ROOT_CAUSE: Final = "Root Cause"
+_ITS_RANK: Final = re.compile(r"\s*rank\s*:\s*(\d+)")
+_ITS_SIGNAL: Final = re.compile(r"\s*traceback\s*:\s*(Signal .*)")
+_BAR: Final = re.compile(r"\d+%\|.*\| *\d")
+_WORD: Final = re.compile(r"\w")
+
+
+def find(lines: Sequence[str]) -> str:
+    """The line, from lines with the oldest first; empty: no line says anything."""
+    lines = [plain_text(line) for line in lines]
+    found = exceptions(lines)
+    at = next((place for place, line in enumerate(lines) if line.startswith(_ROOT_CAUSE)), len(lines))
+    first_rank, signal = (_first_match(pattern, lines[at:]) for pattern in (_ITS_RANK, _ITS_SIGNAL))
+    own = [line for rank, line in found if rank == first_rank is not None] or [
+        each for each in (signal,) if each is not None
+    ]
+    others = [line for _, line in found if not _OF_A_LAUNCHER.match(line)]
+    plain = [line.strip() for line in lines if line.strip()]
+    spoken = [line for line in plain if _WORD.search(line) and not _BAR.search(line)]
+    return next((kind[-1] for kind in (own, others, [line for _, line in found], spoken, plain) if kind), "")
+
+
+def exceptions(lines: Sequence[str]) -> list[tuple[str | None, str]]:
+    """The exceptions, as (rank, line) with the rank None where the line names none."""
+    found: list[tuple[str | None, str]] = []
+    within: set[str | None] = set()  # ranks whose traceback goes on
+    for line in lines:
+        head = _RANK.match(line)
+        rank, text = (head[1], line[head.end() :]) if head else (None, line)
+        if text.rstrip().endswith(_TRACEBACK):
+            within.add(rank)
+        elif text.strip() and not text.startswith(" ") and (rank in within or _EXCEPTION.match(text)):
+            within.discard(rank)
+            found.append((rank, text.strip()))
+    return found
+
+
+def _first_match(pattern: re.Pattern[str], lines: Sequence[str]) -> str | None:
+    return next((match[1] for line in lines if (match := pattern.match(line))), None)

@@ -1,0 +1,58 @@
+"""The line that says why a program died, among the last lines of its output."""
+
+import pytest
+
+from supervisor.policy.worker.diagnosis import diagnose
+from supervisor.policy.worker.out_of_memory import CUDA_OUT_OF_MEMORY
+from supervisor.policy.worker.reason_line import find
+
+TORCHRUN = (
+    "E1127 failed (exitcode: 1) local_rank: 1",
+    "Traceback (most recent call last):",
+    "  File x",
+    "a.ChildFailedError: ",
+    "=====",
+)
+REPORT = (
+    "Root Cause (first observed failure):",
+    "[0]:",
+    "  rank      : 1 (local_rank: 1)",
+    "  exitcode  : 1 (pid: 7)",
+    "=====",
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ((), ""),
+        (("", " "), ""),
+        (("cannot open x",), "cannot open x"),
+        (("cannot open x", " 53%|##  | 32/60 [00:01<00:00, 28.95it/s]", "====="), "cannot open x"),
+        (("=====",), "====="),
+        (("\x1b[31mcannot open x\x1b[0m", "\x1b[A"), "cannot open x"),
+        (("ValueError: bad", "wandb: View run at"), "ValueError: bad"),
+        ((" 45%|#  | 27/60 [00:01]Traceback (most recent call last):", "  File x", "queue.Empty", "bye"), "queue.Empty"),
+        (("KeyError: 1", "Traceback (most recent call last):", "  File x", "KeyError: 2"), "KeyError: 2"),
+        (("an Error: in a sentence", "the end"), "the end"),
+        (("ValueError: bad", *TORCHRUN), "ValueError: bad"),
+        (TORCHRUN, "a.ChildFailedError:"),
+        (("subprocess.CalledProcessError: Command died",), "subprocess.CalledProcessError: Command died"),
+        (("[rank1]: ValueError: bad", "[rank0]: RuntimeError: closed by peer", *TORCHRUN, *REPORT), "ValueError: bad"),
+        (("[rank0]: RuntimeError: closed by peer", *TORCHRUN, *REPORT), "RuntimeError: closed by peer"),
+        ((*TORCHRUN, *REPORT[:3], "  traceback : Signal 6 (SIGABRT) received by PID 7"), "Signal 6 (SIGABRT) received by PID 7"),
+    ],
+)  # fmt: skip
+def test_the_line_is_that_of_the_exception(lines, reason):
+    assert find(lines) == reason
+
+
+def test_a_rank_that_runs_out_of_memory_is_no_crash():
+    lines = (
+        "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried",
+        "[rank0]: RuntimeError: closed",
+        *TORCHRUN,
+        *REPORT,
+    )
+    found = diagnose(code=1, signal=None, stop_reason=None, stall=None, done_codes=(0,), contract=False, last_lines=lines)
+    assert found.cause == CUDA_OUT_OF_MEMORY
