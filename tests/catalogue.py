@@ -189,6 +189,13 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "slow",
         ),
         Row(
+            "a script spins and makes no step, as a rank whose peer has died",
+            "after five of its usual gaps steps/s and the time to the target are unknown; an alert; it is asked to save and "
+            "restarted after `slow_restart_s`, and again if that brought it further",
+            "supervisor/policy/worker/slowness.py",
+            "e2e/test_figures_live.py::test_steps_that_stand_still_are_unknown_everywhere_and_the_worker_is_restarted",
+        ),
+        Row(
             "a worker's beat file is removed or overwritten",
             "the worker makes it again within a second; until then its log and CPU time stand in: unknown is not stalled",
             "supervisor/adapters/process/probes.py",

@@ -162,6 +162,8 @@ def _of_program(fact: facts.ProgramFact) -> Iterator[Alert]:
             yield Alert("breaker", CRITICAL, fact.program, text)
         case facts.Stalled(stall=service_health.UNHEALTHY):
             yield Alert("unhealthy", WARNING, fact.program, text)
+        case facts.Slowed(step=step) if step is not None:
+            yield Alert("still", WARNING, fact.program, text)
         case facts.ResumeUnknown():
             yield Alert("unproven", INFO, fact.program, text)
         case facts.CheckpointQuarantined():

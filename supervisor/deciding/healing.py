@@ -33,6 +33,7 @@ from supervisor.policy.worker import (
 )
 from supervisor.policy.worker.readiness import ready_after_s
 from supervisor.policy.worker.service_health import UNHEALTHY
+from supervisor.policy.worker.slowness import Pace
 from supervisor.policy.worker.witness import GPU, GpuUse, works_on_gpu
 from supervisor.records import replace
 
@@ -73,21 +74,37 @@ def _observe(context: DecisionContext, samples: dict[str, Sample]) -> list[tuple
     """
     rates: dict[str, float] = {}
     looks: list[tuple[str, Sample, Observation | None]] = []
-    for name, sample in sorted(samples.items()):
-        found = context.live(name, sample.token)
+    for name, read in sorted(samples.items()):
+        sample, found = read, context.live(name, read.token)
         if found is None:
             continue
         before = context.memory.watch(name, sample.token)
+        pace, silent = _pace(context, found[0], before, sample)
+        sample = _without_rate(sample) if silent else sample
         if before is not None and _is_settled(context, found[0], sample):
             continue
         watch = Observation(sample.token, sample, sample.progress_at_s) if before is None else _watch(before, sample)
-        context.keep_observation(name, watch)
+        context.keep_observation(name, replace(watch, pace=pace, silent=silent))
         if sample.steps_per_s is not None and sample.steps_per_s > 0:
             rates[name] = sample.steps_per_s
         looks.append((name, sample, before))
     if rates:
         context.memory = replace(context.memory, rates={**context.memory.rates, **rates})
     return looks
+
+
+def _pace(context: DecisionContext, program: Program, before: Observation | None, sample: Sample) -> tuple[Pace, bool]:
+    """The pace of its steps after this sample, and whether they are silent: their rate is no longer known."""
+    pace, absences = Pace() if before is None else before.pace, context.memory.absences
+    pace = pace.after(sample.steps, now_s=context.looked_s, awake_at_s=absence.moved_on(pace.at_s, absences))
+    limit_s = pace.limit_s(context.settings.stall, program.gap_s("training"))
+    return pace, pace.step is not None and context.looked_s - absence.moved_on(pace.at_s, absences) > limit_s
+
+
+def _without_rate(sample: Sample) -> Sample:
+    """The sample of a training whose steps are silent: neither its rate nor the seconds that it has left are known."""
+    left = sample.target_kind == "seconds_left"
+    return replace(sample, steps_per_s=None, target=None if left else sample.target)
 
 
 def _is_settled(context: DecisionContext, program: Program, sample: Sample) -> bool:
@@ -583,9 +600,13 @@ def history(context: DecisionContext, program: Program, attempt: Attempt) -> che
 
 def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:
     """Record slowness once until it is over; `policy/worker/slowness.py` decides what follows."""
-    watch, (_, attempt) = context.memory.watches[name], context.present(name)
-    rate, settings = sample.steps_per_s, context.settings.stall
+    watch, (program, attempt) = context.memory.watches[name], context.present(name)
+    rate, settings = 0.0 if watch.silent else sample.steps_per_s, context.settings.stall
     usual = slowness.usual(watch.rates)
+    if watch.silent or attempt.slow_step is not None:
+        spec = context.spec(name)
+        told = spec is None or spec.stall_timeout_s is not None  # the operator has set the longest healthy silence
+        usual = None if told else slowness.usual(watch.rates, slowness.STEPS_NEEDED) or program.rate
     if rate is None or usual is None or sample.phase != "training" or attempt.stall is not None or attempt.stop is not None:
         return
     since_s = watch.slow_since_s
@@ -599,7 +620,10 @@ def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:
         since_s = context.now_s
     elif attempt.slow_at_s is None and context.now_s - since_s >= settings.slow_for_s:
         why = f"{rate:.0f} steps/s for {context.now_s - since_s:.0f} s, usually {usual:.0f}"
-        context.record(facts.Slowed(why, name, sample.token, rate, usual))
+        if watch.silent:
+            still_s = context.now_s - watch.pace.at_s
+            why = f"no step beyond {watch.pace.step:,} for {still_s:.0f} s, usually {usual:.3g} steps/s: it stands still"
+        context.record(facts.Slowed(why, name, sample.token, rate, usual, watch.pace.step if watch.silent else None))
         context.command(commands.TakeEvidence(name, sample.token))
     recorded = context.present(name)[1].slow_at_s is not None
     if (since_s, recorded) != (watch.slow_since_s, watch.slow_recorded):
@@ -608,20 +632,25 @@ def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:
 
 
 def _end_slowness(context: DecisionContext, name: str) -> None:
-    program, attempt = context.present(name)
-    if attempt.slow_at_s is None or not _beats(context, name, context.memory.watches[name].sample):
-        return  # a rate from printed lines is not reliable: an evaluation may take an hour
+    (program, attempt), watch = context.present(name), context.memory.watches[name]
+    if attempt.slow_at_s is None or not (watch.silent or _beats(context, name, watch.sample)):
+        return  # a low rate of printed lines is not reliable
     others = sum(1 for other in context.state.live.values() if other.name != name and _is_slow(other))
-    since_s, settings = attempt.slow_at_s, context.settings.stall
+    since_s, settings, before = attempt.slow_at_s, context.settings.stall, program.slow_restart_step
     if slowness.restart_due(
-        settings, now_s=context.now_s, since_s=since_s, others_slow=others, restarted_at_s=program.slow_restart_at_s
-    ):
+        settings, now_s=context.now_s, since_s=since_s, others_slow=0 if watch.silent else others,
+        restarted_at_s=program.slow_restart_at_s,
+        helped=watch.silent and before is not None and (watch.pace.step or 0) > before,
+    ):  # fmt: skip
         why = f"slow for {restart.span(context.now_s - since_s)} while no other program is: saves and restarts"
+        if watch.silent:
+            why = f"no step for {restart.span(context.now_s - watch.pace.at_s)}: it is asked to save, and restarts"
         stop(context, program, attempt, reason="slow", by="extralife", why=why)
 
 
 def _is_slow(program: Program) -> bool:
-    return program.attempt is not None and program.attempt.slow_at_s is not None
+    """Whether it makes steps, but slowly: the box may be the cause."""
+    return program.attempt is not None and program.attempt.slow_at_s is not None and program.attempt.slow_step is None
 
 
 def _note_divergence(context: DecisionContext, name: str, before: Observation, sample: Sample) -> None:

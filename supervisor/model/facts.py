@@ -980,10 +980,11 @@ class Revived(AttemptFact):
 
 @dataclass(frozen=True, slots=True)
 class Slowed(AttemptFact):
-    """The program's rate is below half of its own p90: an incident, not a reason to end it."""
+    """The program's rate is below half of its own p90, or it stands still: an incident, not a reason to end it."""
 
     rate: float
     usual: float
+    step: int | None = None  # the step at which it stands still; None: it makes steps
 
 
 @dataclass(frozen=True, slots=True)

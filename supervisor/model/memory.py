@@ -18,6 +18,7 @@ from supervisor.policy.box.foundations import Finding
 from supervisor.policy.box.prechecks import StandingObjection
 from supervisor.policy.box.readings import Gpus, Host
 from supervisor.policy.worker.absence import Absence
+from supervisor.policy.worker.slowness import Pace
 from supervisor.records import dataclass, replace
 
 
@@ -79,6 +80,8 @@ class Observation:
     continued_at_s: float | None = None  # when it was sent SIGCONT for the present stall
     asked_at_s: float | None = None  # when evidence of the present stall was requested
     rates: tuple[float, ...] = ()
+    pace: Pace = Pace()
+    silent: bool = False  # no step came for so long that its rate is not known
     slow_since_s: float | None = None
     slow_recorded: bool = False  # the slowness is recorded
     fine_step: int | None = None  # the step at the last look before `nan_since_s`

@@ -187,7 +187,7 @@ def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.A
         case facts.Recovered():
             program = _forgiven(program)
         case facts.StopIntended(reason="slow"):
-            program = replace(program, slow_restart_at_s=stamped.at_s)
+            program = replace(program, slow_restart_at_s=stamped.at_s, slow_restart_step=attempt.slow_step)
         case facts.StopIntended(reason="stall") if attempt.stall == SILENT:
             program = replace(program, silences=program.silences + 1)
         case facts.Checkpointed() | facts.StartsFrom() | facts.CheckpointSeen():
@@ -292,8 +292,8 @@ def _saved(attempt: Attempt, step: int) -> Attempt:
 def _ailing(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
     """Faults of a worker that continues to train."""
     match fact:
-        case facts.Slowed():
-            return replace(attempt, slow_at_s=at_s, examined=False)
+        case facts.Slowed(step=step_):
+            return replace(attempt, slow_at_s=at_s, slow_step=step_, examined=False)
         case facts.Diverged(fine_step=fine_step, key=key):
             return replace(attempt, fine_step=fine_step, reports=(*attempt.reports, key))
         case facts.Sickened(illness=illness, action="tell"):
@@ -304,7 +304,7 @@ def _ailing(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
         case facts.Healed(illness=illness):
             return replace(attempt, illnesses=tuple(ill for ill in attempt.illnesses if ill != illness))
         case facts.PaceRegained():
-            return replace(attempt, slow_at_s=None)
+            return replace(attempt, slow_at_s=None, slow_step=None)
         case facts.Quiet():
             return replace(attempt, quiet_at_s=at_s)
         case facts.CheckpointFailed(error=error, step=step, key=key):

@@ -59,6 +59,7 @@ class Attempt:
     ill: str = ""  # the illness because of which it is ended ...
     illness_action: str = ""  # ... and the action afterwards
     slow_at_s: float | None = None  # when it became slow; None: it is not slow
+    slow_step: int | None = None  # the step at which it stands still
     save_error: str = ""  # why its last checkpoint could not be written ...
     save_failed_step: int | None = None  # ... and at which step
     stop: Stop | None = None
@@ -125,6 +126,7 @@ class Program:
     service: bool = False  # it uses no slot and is no training
     own_digest: str = ""  # digest of its settings without those of the level; empty: unknown
     slow_restart_at_s: float | None = None
+    slow_restart_step: int | None = None  # the step at which it stood still then
     interval_s: float | None = None
     gaps_s: tuple[tuple[str, float], ...] = ()
     exposure_s: float = 0.0

@@ -226,6 +226,8 @@ def _why(program: Program, sample: Sample | None, now_s: float) -> str:
         return f"training, but cannot save: {attempt.save_error}"
     if attempt is not None and attempt.illnesses:
         return f"training, but {' and '.join(WORDS.get(ill, ill) for ill in attempt.illnesses)}: see explain"
+    if attempt is not None and attempt.slow_step is not None:
+        return f"no step beyond {attempt.slow_step:,} for long, although it works: see explain"
     if attempt is not None and attempt.slow_at_s is not None:
         return "training, but at less than half of its usual rate"
     if sample is not None and sample.halted:

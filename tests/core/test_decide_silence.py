@@ -7,7 +7,10 @@ from supervisor.model.inputs import Halted, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
 from supervisor.policy.box.readings import Spread
+from supervisor.policy.worker.figures import Sources
 from supervisor.policy.worker.stall import StallSettings
+from supervisor.reports.recorded import readings
+from supervisor.reports.view import program_view
 
 HOUR_S = 3600.0
 
@@ -228,3 +231,85 @@ def test_who_beats_or_reports_says_it():
     core.look(core.report("Pong", "resumed", step=70), Pong=None)
     core.watch(40, Pong={"progress_at_s": lambda now_s: now_s, "live_at_s": None})
     assert not core.told(facts.ResumeUnknown)
+
+
+# --- steps that stand still -----------------------------------------------------------------------------------------------
+
+READS = {"source": "figures", "live_at_s": None, "first_step": 4, "witness_at_s": works, "witness": "cpu"}
+STEPS = {"steps": lambda now_s: int(5 * now_s), "progress_at_s": lambda now_s: now_s, "steps_per_s": 5.0, "target": 10**6}
+
+
+def stands(core, step):
+    """It uses a core and prints no step after this one, as a rank whose peer has died."""
+    at_s = core.now_s
+    return {**READS, "steps": step, "progress_at_s": at_s, "steps_per_s": 5.0, "target": 10**6, "target_kind": "env_steps"}
+
+
+def printing(**more):
+    figures = Sources(log_regex=("step=(?P<step>.*)",))
+    core = Core(settings(spec("Pong", progress=Progress.AUTO, figures=figures, **more)), checks=1000).running("Pong")
+    core.watch(30, Pong={**READS, **STEPS})
+    return core
+
+
+def shown(core):
+    """Steps/s and time to the target of the page, and the program's metrics and curve."""
+    watch = core.memory.watches["Pong"]
+    view = program_view(core.program("Pong"), watch.sample, core.settings, core.state, now_s=core.now_s)
+    row = readings(core.state, core.memory, now_s=core.now_s, wall_s=core.now_s)["programs"][0]
+    return view["steps_per_s"], view["eta_s"], row.values["steps_per_s"]
+
+
+def test_steps_that_stand_still_have_no_pace_and_the_worker_is_restarted_although_it_works():
+    core = printing()
+    same = stands(core, 5 * int(core.now_s))
+    core.watch(29, Pong=same)
+    assert shown(core) == (5.0, (10**6 - same["steps"]) / 5.0, 5.0)
+    core.watch(3, Pong=same)
+    assert shown(core) == (None, None, None)
+    core.watch(65, Pong=same)
+    (slowed,) = core.told(facts.Slowed)
+    assert slowed.why == "no step beyond 255 for 94 s, usually 5 steps/s: it stands still"
+    core.watch(1790, Pong=same)
+    assert not core.told(facts.StopIntended)
+    core.watch(20, Pong=same)
+    (asked,) = core.told(facts.StopIntended)
+    assert (asked.reason, asked.why) == ("slow", "no step for 31.6 min: it is asked to save, and restarts")
+
+
+def again(core, step):
+    """It is restarted, prints up to this step, and stands still for an hour."""
+    core.ended("Pong", signal=15)
+    core.spawned("Pong")
+    core.watch(30, Pong={**READS, **STEPS})
+    core.watch(3600, period_s=5.0, Pong=stands(core, step))
+
+
+def test_it_is_restarted_again_only_where_the_restart_brought_it_further():
+    core = printing()
+    core.watch(3600, period_s=5.0, Pong=stands(core, 155))
+    again(core, 20_000)
+    assert len(core.told(facts.StopIntended)) == 2, "it came further"
+    again(core, 20_000)
+    assert len(core.told(facts.StopIntended)) == 2, "the restart did not help: it may be a long evaluation"
+    core.watch(3, Pong={**READS, "steps": 20_001, "progress_at_s": lambda now_s: now_s, "steps_per_s": None})
+    assert core.attempt("Pong").slow_step is not None, "its rate is not known yet"
+    core.watch(3, Pong={**READS, "steps": 20_002, "progress_at_s": lambda now_s: now_s, "steps_per_s": 5.0})
+    assert core.attempt("Pong").slow_at_s is None
+    assert core.program("Pong").gap_s("training") > 3000.0, "it was one: such a time is usual from now on"
+
+
+def test_its_own_longest_silence_takes_the_place_of_what_is_usual():
+    core = printing(stall_timeout_s=7200.0)
+    core.watch(7000, period_s=5.0, Pong=stands(core, 155))
+    assert not core.told(facts.Slowed)
+    assert shown(core) == (None, None, None)
+
+
+def test_a_worker_that_trains_for_a_time_has_no_time_left_that_is_known():
+    core = Core(settings("Pong"), checks=1000).running("Pong")
+    left = {"target": 100, "target_kind": "seconds_left", "progress_at_s": lambda now_s: now_s}
+    core.watch(10, Pong={**left, "steps": int})
+    assert core.memory.watches["Pong"].sample.target == 100
+    core.watch(40, Pong={**left, "steps": 10})
+    assert core.memory.watches["Pong"].sample.target is None

@@ -116,6 +116,7 @@ def test_a_stalled_worker_says_so(state, says):
     [
         ({"save_error": "No space left on device"}, "training, but cannot save: No space left on device"),
         ({"slow_at_s": 3.0}, "training, but at less than half of its usual rate"),
+        ({"slow_at_s": 3.0, "slow_step": 1500}, "no step beyond 1,500 for long, although it works: see explain"),
     ],
 )
 def test_a_worker_that_trains_on_but_ails_says_so(ails, says):

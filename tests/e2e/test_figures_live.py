@@ -55,3 +55,30 @@ def test_a_script_that_prints_and_one_that_draws_have_steps_returns_and_lost_ste
     assert drawn["progress_source"] == "figures"
     assert drawn["figures"] == {"losses/value_loss": 0.5}
     assert not box.facts("FiguresUnread")
+
+
+SPINS = """
+import time
+for step in range(1, 60):
+    print("step=%d" % step, flush=True)
+    time.sleep(0.1)
+while True:
+    pass
+"""
+
+
+def test_steps_that_stand_still_are_unknown_everywhere_and_the_worker_is_restarted(box: Box) -> None:
+    command = json.dumps([sys.executable, "-c", SPINS])
+    keys = "log_regex = 'step=(?P<step>\\d+)'\ntarget_steps = 1_000_000"
+    times = "slow_for_s = 3.0\nslow_restart_s = 3.0"
+    box.config(f"[program.spins]\ncommand = {command}\nstop_grace_s = 1.0\n{keys}\n", floor_s=3.0, extra=times)
+    box.ctl("update", check=True)
+    until(lambda: (p := box.program("spins"))["steps_per_s"] and p["eta_s"], 60, "its pace")
+    still = until(lambda: (p := box.program("spins"))["steps"] == 59 and p["steps_per_s"] is None and p, 60, "no pace")
+    assert (still["eta_s"], still["target"], still["phase"]) == (None, 1_000_000, "RUNNING")
+    metrics = box.ctl("metrics").stdout
+    assert 'extralife_program_steps_per_second{program="spins"}' not in metrics
+    assert 'extralife_program_remaining_seconds{program="spins"}' not in metrics
+    assert box.wait_fact("Slowed", "spins")["why"].startswith("no step beyond 59 for ")
+    assert box.wait_fact("StopIntended", "spins")["reason"] == "slow"
+    box.wait_fact("Spawned", "spins", count=2)

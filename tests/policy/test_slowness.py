@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.policy.worker.slowness import is_slow, restart_due, usual
+from supervisor.policy.worker.slowness import Pace, is_slow, restart_due, usual
 from supervisor.policy.worker.stall import StallSettings
 
 DEFAULT = StallSettings()
@@ -33,3 +33,36 @@ def test_a_restart_must_be_likely_to_help(for_s, others, restarted_ago_s, due):
     restarted_at_s = None if restarted_ago_s is None else now_s - restarted_ago_s
     found = restart_due(DEFAULT, now_s=now_s, since_s=now_s - for_s, others_slow=others, restarted_at_s=restarted_at_s)
     assert found is due
+
+
+def pace_of(*at_s, first=0):
+    """The pace of a program whose steps came at these times."""
+    pace = Pace()
+    for step, now_s in enumerate(at_s, first):
+        pace = pace.after(step, now_s=now_s, awake_at_s=pace.at_s)
+    return pace
+
+
+@pytest.mark.parametrize(
+    ("at_s", "limit_s"),
+    [
+        ((), 600.0), ((0,), 600.0), ((0, 1, 2), 600.0), ((0, 1, 2, 3), 30.0), ((0, 300, 600), 1500.0),
+        ((0, 200, 201, 202), 1000.0), ((0, 200, 201, 202, 203, 204, 205), 30.0),
+    ],
+)  # fmt: skip
+def test_steps_are_silent_after_five_times_their_largest_gap(at_s, limit_s):
+    assert pace_of(*at_s).limit_s(DEFAULT, None) == limit_s
+
+
+def test_the_largest_gap_of_earlier_attempts_counts_and_the_daemons_absence_does_not():
+    assert pace_of(0, 1, 2, 3).limit_s(DEFAULT, 100.0) == 500.0
+    pace = pace_of(0, 1, 2, 3)
+    assert pace.after(3, now_s=9.0, awake_at_s=3.0) is pace
+    assert pace.after(None, now_s=9.0, awake_at_s=3.0) is pace
+    assert pace.after(4, now_s=103.0, awake_at_s=102.0).limit_s(DEFAULT, None) == 30.0
+
+
+def test_a_restart_that_has_helped_is_worth_another_one():
+    due = {"now_s": 1e5, "since_s": 1e5 - 1800.0, "others_slow": 0, "restarted_at_s": 1e5 - 3600.0}
+    assert not restart_due(DEFAULT, **due)
+    assert restart_due(DEFAULT, **due, helped=True)

@@ -55,6 +55,7 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
         "5f0d1c9a7b7e4f0e9c1d3a4ce2b86d17",
         "a program was restarted and did not report from which step it goes on",
     ),
+    "still": ("b7c21b0f4d1c4f5e8a3d6f0e92c47a58", "a program makes no steps, although it works"),
     "unhealthy": ("96d83786af3846719fba188c03ee1ead", "a service does not answer its health checks and is restarted"),
     "disk": ("a31eadf44b6947899cfcb620fea4e3e9", "a disk is full, or nearly"),
     "gpu": ("6ddc2545566941c48fe43765f53460f1", "a GPU is lost or in error, or NVML does not answer"),
