@@ -1,6 +1,6 @@
 """The load policy compared with an oracle: `python bench/load.py [--seeds 200] [--fresh 100] [--days 30] [--jobs 2]`.
 
-It plays `policy/level/load.py` and its rivals on the ten archetypes of `supervisor/simulation/hosts.py` (and, with
+It plays `policy/level/load.py` and its rivals on the ten archetypes of `bench/simulation/hosts.py` (and, with
 --fresh N, on N random boxes, one seed each, that were not used for tuning). It prints the kept work, minus five minutes of
 training per reboot, as a share of an oracle's. The oracle knows every speed and rate and changes the level at once. Then it
 prints the sensitivities and the time of a decision. All random numbers are seeded. Writes bench/results/load.json.
@@ -20,13 +20,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from load_learner import Learner
 from load_rivals import Bandit, ManualLadder, ProbeCycle, RetryLadder
+from simulation.hosts import ARCHETYPES, BoxModel, drawn
+from simulation.play import DAY_S, Fixed, Play, World, oracle
+from simulation.policy_player import PolicyPlayer
+from simulation.sensors import Sensors
+from simulation.watched import VetoedPlayer, WatchedPlay
 
 from supervisor.policy.level.load import LoadSettings
-from supervisor.simulation.hosts import ARCHETYPES, BoxModel, drawn
-from supervisor.simulation.play import DAY_S, Fixed, Play, World, oracle
-from supervisor.simulation.policy_player import PolicyPlayer
-from supervisor.simulation.sensors import Sensors
-from supervisor.simulation.watched import VetoedPlayer, WatchedPlay
 
 DAYS = (1, 7, 30)
 POLICIES = {
@@ -58,7 +58,7 @@ WORLDS = {
     "GPU readings: missing for hours": World(),
     "GPU readings: missing for ever": World(),
 }
-SENSORS = {  # in these worlds the policy uses its pre-checks (`supervisor/simulation/watched.py`)
+SENSORS = {  # in these worlds the policy uses its pre-checks (`bench/simulation/watched.py`)
     "GPU readings: all there, vetoes where it is hot": Sensors(),
     "GPU readings: a third missing": Sensors(missing=1 / 3),
     "GPU readings: missing for hours": Sensors(gap_h=6.0, between_h=6.0),

@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from supervisor.simulation.hosts import ARCHETYPES, LEVELS, NEVER, BoxModel
-from supervisor.simulation.play import World, rates
+from simulation.hosts import ARCHETYPES, LEVELS, NEVER, BoxModel
+from simulation.play import World, rates
 
 _LEAST = 1e-6  # minimum probability of a box: none is excluded, because the wear of a warm box is only approximate here
 _DRIFTS = 0.3  # weight of each reading: readings share a drift, so ten of them have less than ten times the information

@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass, field
 from random import Random
 
+from simulation.hosts import LEVELS
+
 from supervisor.policy.level.worth import Costs, kept
-from supervisor.simulation.hosts import LEVELS
 
 TOP = LEVELS - 1
 

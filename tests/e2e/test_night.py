@@ -93,9 +93,6 @@ def test_the_night_climbs_falls_and_tries_again(box: Box) -> None:
     heavy = shown["levels"][2]
     assert (heavy["reboots"], heavy["failed_trials"]) == (1.0, 1)
     box.start()
-    replayed = box.ctl("simulate", "--journal", str(box.state))  # of a daemon that goes on writing it
-    assert "boxes drawn from the journal" in replayed.stdout, replayed.stdout + replayed.stderr
-    assert "as it was:" in replayed.stdout
     wait_chosen(box, "heavy", count=2)  # after its rest
     assert all(program["restarts"] == 0 for program in box.status()["programs"]), "the box's fault, nobody else's"
 

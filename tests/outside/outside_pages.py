@@ -195,7 +195,6 @@ CHANGES = (
 ALONE = (
     "--help", "--version", "--frobnicate", "-s", "-s ftp://localhost status", "import /nonexistent", "listen TICK_6 -- true", "open", "completion bash", "completion zsh", "completion fish", "completion", "manual", "manual x",
     "-c /nonexistent.toml status",
-    "simulate --days 2 --seed 3", "simulate --days 2 --seed 3 --json", "simulate --host nothing", "simulate --why --days 1",
     "wait-gpu", "wait-gpu --min-free-mb x -- true", "wait-gpu --min-free-mb 1",
     "doctor x", "run", "run sleep 9", "remove",
 )  # fmt: skip

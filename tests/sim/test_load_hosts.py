@@ -3,14 +3,13 @@
 import itertools
 
 import pytest
+from simulation.hosts import ARCHETYPES, NEVER, drawn
+from simulation.play import DAY_S, Fixed, Play, World, oracle, rates
+from simulation.policy_player import PolicyPlayer
+from simulation.sensors import Sensors, Shown
+from simulation.watched import VetoedPlayer, WatchedPlay
 
 from supervisor.policy.level import load
-from supervisor.simulation.compare import compare, drawing
-from supervisor.simulation.hosts import ARCHETYPES, NEVER, BoxModel, Regime, drawn
-from supervisor.simulation.play import DAY_S, Fixed, Play, World, oracle, rates
-from supervisor.simulation.policy_player import PolicyPlayer
-from supervisor.simulation.sensors import Sensors, Shown
-from supervisor.simulation.watched import VetoedPlayer, WatchedPlay
 
 WEEK = (DAY_S, 7 * DAY_S)
 
@@ -47,7 +46,7 @@ def test_reboots_that_are_mislabelled_cost_little():
 
 
 def test_the_same_seed_gives_the_same_week():
-    one, two = (compare(drawn(7), days=2, seed=3) for _ in range(2))
+    one, two = (Play(drawn(7), PolicyPlayer(), 3, World()).run((2 * DAY_S,)) for _ in range(2))
     assert one == two
 
 
@@ -107,15 +106,6 @@ def test_fresh_boxes_differ_and_come_back():
     assert {len(box.regimes) for box in boxes} == {1, 2}
     assert any(box.daily for box in boxes)
     assert all(hours > 0 for box in boxes for regime in box.regimes for hours in (*regime.mtbf_h, *regime.wear_min))
-
-
-def test_the_drawing_shows_levels_and_reboots():
-    host = BoxModel("worn", (1.0,) * 6, (Regime((NEVER,) * 6, (10.0,) * 6),))
-    lines = drawing(compare(host, days=1, seed=1), columns=24)
-    assert len(lines) == 8
-    assert all(len(line) <= 32 for line in lines)
-    assert "x" in lines[5]
-    assert lines[-1].endswith("1 days")
 
 
 # --- bad hours, and readings of the GPU -------------------------------------------------------------------------------------

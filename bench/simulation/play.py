@@ -8,13 +8,12 @@ one seed differ only by the decisions of their choosers.
 from __future__ import annotations
 
 import math
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from random import Random
 from typing import Final, Protocol
 
-from supervisor.records import dataclass
-from supervisor.simulation.hosts import NEVER, BoxModel
+from simulation.hosts import NEVER, BoxModel
 
 DAY_S: Final = 86400.0
 _COOLS_S: Final = 600.0
@@ -62,15 +61,15 @@ class Play:
 
     def __init__(self, host: BoxModel, chooser: Chooser, seed: int, world: World) -> None:
         self.host, self.chooser, self.world = host, chooser, world
-        self.deaths_chance = Random(f"deaths {seed}")  # noqa: S311  a simulation
-        self.readings_chance = Random(f"readings {seed}")  # noqa: S311
+        self.deaths_chance = Random(f"deaths {seed}")
+        self.readings_chance = Random(f"readings {seed}")
         self.now_s = self.work = self.heat = self.drift = 0.0
         self.reboots = 0
         self.since_s = 0.0  # training since the last review or reboot
         self.unsaved_s = 0.0  # training since the last checkpoint
         self.fuse = self.deaths_chance.expovariate(1.0)
         self.melts_at = self.deaths_chance.uniform(0.86, 1.14)
-        self.pull_chance = Random(f"plug {seed}")  # noqa: S311
+        self.pull_chance = Random(f"plug {seed}")
         self.pulled_s = self._next_pull_s()
         number, self.change_s = host.regime(0.0)
         self.regime = host.regimes[number]

@@ -12,12 +12,12 @@ time, and then the GPUs are unknown.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from simulation.hosts import NEVER
 from supervisor.policy.box.readings import Gpu, Gpus
-from supervisor.records import dataclass
-from supervisor.simulation.hosts import NEVER
 
 _GIB: Final = 2**30
 TOTAL_BYTES: Final = 80 * _GIB
@@ -42,7 +42,7 @@ class Shown:
 
     def __init__(self, sensors: Sensors, seed: int) -> None:
         self.sensors = sensors
-        self._chance = Random(f"sensors {seed}")  # noqa: S311  a simulation
+        self._chance = Random(f"sensors {seed}")
         self._away = False
         self._turns_s = self._next_s()
 

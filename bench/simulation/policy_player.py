@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from supervisor.policy.level import load
 from supervisor.policy.level.load import Cap, LoadSettings, LoadState
 from supervisor.policy.level.worth import Costs
-from supervisor.records import dataclass
 
 
 @dataclass(slots=True)

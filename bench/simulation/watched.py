@@ -7,18 +7,17 @@ review. A level that is vetoed is left at once, and a veto survives reboots, as 
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
+from simulation.hosts import LEVELS, BoxModel
+from simulation.play import Play, World
+from simulation.policy_player import PolicyPlayer
+from simulation.sensors import PROGRAM_BYTES, Sensors, Shown
 from supervisor.policy.box import prechecks
 from supervisor.policy.box.prechecks import BoxReadings, Need, PrecheckSettings, Rung
 from supervisor.policy.level import load
 from supervisor.policy.level.load import Cap
-from supervisor.records import dataclass
-from supervisor.simulation.hosts import LEVELS, BoxModel
-from supervisor.simulation.play import Play, World
-from supervisor.simulation.policy_player import PolicyPlayer
-from supervisor.simulation.sensors import PROGRAM_BYTES, Sensors, Shown
 
 _SLOTS: Final = (2, 3, 4, 5, 6, 8)
 _COOL: Final = 0.6  # share of the mean wear at which the box reboots: below it no rule objects, so a look changes nothing

@@ -11,10 +11,9 @@ Levels are light 2x32, 3x48, medium 4x64, 5x96, 6x128, heavy 8x256; speeds are r
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from random import Random
 from typing import Final
-
-from supervisor.records import dataclass
 
 LEVELS: Final = 6
 NEVER: Final = math.inf
@@ -79,7 +78,7 @@ ARCHETYPES: Final = {
 
 def drawn(seed: int) -> BoxModel:
     """A box drawn at random: a speed curve that may dip, a breaking level, and for half of them a change of regime."""
-    chance = Random(f"host {seed}")  # noqa: S311  a simulation
+    chance = Random(f"host {seed}")
     speeds = _curve(chance)
     first = _regime(chance)
     kind = chance.random()

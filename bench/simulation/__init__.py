@@ -1,0 +1,1 @@
+"""Simulated hosts for the load policy: `bench/load.py` and tests play on them."""

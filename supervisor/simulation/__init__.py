@@ -1,1 +1,0 @@
-"""What-if: simulated hosts for the load policy. No module of the daemon imports this."""
