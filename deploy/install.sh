@@ -148,7 +148,7 @@ switch() {
     fi
 }
 
-# The release in use makes completion and man pages, so that they always describe this release.
+# The release in use makes the completion of shells, so that it always describes this release.
 write_shell_help() {
     local ctl="$prefix/current/.venv/bin/supervisorctl" each link
     for each in "${SHELL_HELP[@]}"; do
@@ -156,8 +156,6 @@ write_shell_help() {
             bash*) put_text "/usr/local/share/$each" "$("$ctl" completion bash)" ;;
             zsh*) put_text "/usr/local/share/$each" "$("$ctl" completion zsh)" ;;
             fish*) put_text "/usr/local/share/$each" "$("$ctl" completion fish)" ;;
-            *.1) put_text "/usr/local/share/$each" "$("$ctl" manual supervisorctl)" ;;
-            *.8) put_text "/usr/local/share/$each" "$("$ctl" manual supervisord)" ;;
         esac
     done
     for each in "${LINKS[@]}"; do

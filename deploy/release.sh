@@ -19,7 +19,6 @@ readonly LINKS=(extralife extralifectl)
 readonly SHELL_HELP=( # below /usr/local/share
     bash-completion/completions/extralifectl bash-completion/completions/supervisorctl
     zsh/site-functions/_extralifectl fish/vendor_completions.d/extralifectl.fish
-    man/man1/supervisorctl.1 man/man1/extralifectl.1 man/man8/supervisord.8 man/man8/extralife.8
 )
 # Every path that installations, upgrades and units create on this machine, besides the prefix and the account. uninstall.sh
 # always removes the first list, and the second list with --delete-data. Add each new path here.

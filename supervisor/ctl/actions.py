@@ -55,7 +55,7 @@ _MODULES = {  # action -> module with a function of that name, for actions that 
     **dict.fromkeys(("history", "explain", "reboots", "journal"), "history"),
     **dict.fromkeys(("backup", "backups", "rollback"), "backup"),
     **dict.fromkeys(("tail", "maintail"), "tail"),
-    **{name: name for name in ("completion", "dashboard", "doctor", "export", "manual", "metrics", "plot")},
+    **{name: name for name in ("completion", "dashboard", "doctor", "export", "metrics", "plot")},
     "import": "imported", "fg": "fg", "listen": "listen", "top": "top", "wait-gpu": "wait_gpu",
     **dict.fromkeys(("run", "remove"), "run"),
 }  # fmt: skip

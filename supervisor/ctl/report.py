@@ -16,15 +16,14 @@ if TYPE_CHECKING:
 
 _NIGHT = "12h"
 _TITLES = ("PROGRAM", "STATE", "TRAINED", "KEPT STEPS", "LOST", "FAILURES", "RETURN", "BEST", "DONE IN")
-_FORMATS = ("text", "json", "md", "html")
+_FORMATS = ("text", "json", "md")
 _WHY_WIDE = 90
 
 
 def report(session: Session, args: list[str]) -> int:
-    """`report [--since 12h|2d|TIME|boot|all] [--until 1h|TIME] [--format text|json|md|html] [--out FILE]`.
+    """`report [--since 12h|2d|TIME|boot|all] [--until 1h|TIME] [--format text|json|md] [--out FILE]`.
 
-    The last 12 hours in one screen: what trained, how well, what broke, what it cost, what comes next. `html` is one
-    file without scripts.
+    The last 12 hours in one screen: what trained, how well, what broke, what it cost, what comes next.
     """
     names, options = parse_options(args, "--json", valued=("--since", "--until", "--format", "--out"))
     if names:
@@ -38,21 +37,14 @@ def report(session: Session, args: list[str]) -> int:
     if form == "json" and out == "-":
         session.say_json(found)
         return OK
-    files.write(out, [f"{line}\n" for line in _as(form, session, found, window)])
+    files.write(out, [f"{line}\n" for line in _as(form, found)])
     return OK
 
 
-def _as(form: str, session: Session, found: dict[str, Any], window: dict[str, str | None]) -> list[str]:
+def _as(form: str, found: dict[str, Any]) -> list[str]:
     if form == "json":
         return [json.dumps({"version": JSON_VERSION, **found}, indent=2)]
-    if form == "md":
-        return markdown(found)
-    if form == "text":
-        return page(found)
-    from supervisor.ctl.report_html import html
-
-    drawn = session.page("curves", series="mean_return", points=200, **window)
-    return html(found, [_cells(row) for row in found["programs"]], session.page("timeline", **window), drawn)
+    return markdown(found) if form == "md" else page(found)
 
 
 def page(found: dict[str, Any]) -> list[str]:

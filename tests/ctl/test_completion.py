@@ -107,17 +107,3 @@ def test_fish_completes(api: Path, backend: FakeBackend, shells: Path) -> None:
         env=environment(PATH=f"{shells}:/usr/bin:/bin", HOME=str(shells)),
     )  # fmt: skip
     assert (done.stdout, done.stderr) == ("Pong\tRUNNING\nPong-s4\tFATAL\n", "")
-
-
-@pytest.mark.parametrize("name", ["supervisorctl", "supervisord"])
-def test_the_man_pages_are_whole(name: str) -> None:
-    page = ctl("manual", name).stdout
-    for heading in ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "FILES", "SEE ALSO"):
-        assert f".SH {heading}" in page
-    if name == "supervisorctl":
-        assert all(f".B {action}" in page.replace("\\-", "-") for action in set(actions.names()) - {"help"})
-    if shutil.which("groff") is not None:
-        done = subprocess.run(
-            ["groff", "-man", "-ww", "-Tascii"], input=page, text=True, capture_output=True, check=True, timeout=60
-        )
-        assert done.stderr == ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from running import ctl
 
 from supervisor.api import night
 from supervisor.ctl import report as page
-from supervisor.ctl.report_html import html
 
 WALL_S = 1_763_700_000.0
 
@@ -137,83 +135,6 @@ def hostile() -> dict[str, Any]:
     )
 
 
-def spans(*phases: str) -> list[dict[str, Any]]:
-    return [{"from_s": 100.0 * n - 50, "to_s": 100.0 * n + 50, "phase": phase} for n, phase in enumerate(phases)]
-
-
-def drawn(*means: float | None, kept: bool = True) -> dict[str, Any]:
-    return {
-        "program": HOSTILE, "at_s": [10.0 * n for n in range(len(means))], "kept": [kept] * len(means),
-        "series": {"mean_return": {"mean": [*means]}},
-    }  # fmt: skip
-
-
-TIMELINE = {
-    "since_s": 0.0, "until_s": 400.0, "programs": [{"name": HOSTILE, "spans": spans("RUNNING", "BACKOFF", "QUEUED", "OFF")}],
-    "levels": [
-        {"from_s": -9.0, "to_s": 200.0, "level": "a", "trial": False, "why": HOSTILE},
-        {"from_s": 200.0, "to_s": 400.0, "level": HOSTILE, "trial": True, "why": HOSTILE},
-    ],
-    "box": [{"from_s": 300.0, "to_s": 301.0, "kind": "reboot", "why": HOSTILE}],
-}  # fmt: skip
-
-
-class Strict(HTMLParser):
-    """Every tag that was opened is closed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: set[str] = set()
-        self.attributes: set[str] = set()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.add(tag)
-        self.attributes |= {name for name, _ in attrs}
-        if tag not in {"meta", "rect", "polyline"} or tag == "rect":
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.add(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
-def test_the_html_is_one_file_in_which_strangers_texts_are_text() -> None:
-    told = "\n".join(
-        html(hostile(), [(HOSTILE, "1")], TIMELINE, {"period_s": 100.0, "subjects": [drawn(1.0, 2.0, None, 5.0)]})
-    )
-    parsed = Strict()
-    parsed.feed(told)
-    parsed.close()
-    assert parsed.open == []
-    assert not parsed.seen & {"script", "img", "link", "iframe", "a"}
-    assert not {name for name in parsed.attributes if name.startswith("on") or name in {"src", "href"}}
-    assert "&lt;script&gt;alert(1)" in told
-    assert not {"\x1b", "\u202e"} & {*told}
-    assert told.count("<polyline") == 2, "a gap stays a gap"
-    assert "1.0 to 5.0" in told
-    assert 'class="l0"' in told
-    assert "<p>Nothing.</p>" not in told
-
-
-def test_the_html_draws_no_line_over_a_time_without_points() -> None:
-    """A box that was off for hours has no points of that time: a straight line led over them."""
-    off = drawn(1.0, 2.0, 3.0, 4.0)
-    off["at_s"][2:] = [at_s + 1000.0 for at_s in off["at_s"][2:]]
-    told = "\n".join(html(hostile(), [], TIMELINE, {"period_s": 100.0, "subjects": [off]}))
-    assert told.count("<polyline") == 2
-
-
-def test_the_html_of_a_quiet_night() -> None:
-    quiet = {**TIMELINE, "levels": [], "box": [], "programs": []}
-    for subjects in ([], [drawn(None)], [drawn(3.0, kept=False)]):
-        told = "\n".join(html(found(), [], quiet, {"period_s": 100.0, "subjects": subjects}))
-        assert told.count("<p>Nothing.</p>") == 2
-        assert "Mean return" not in told
-
-
 def test_markdown_in_which_strangers_texts_are_text() -> None:
     lines = page.markdown(hostile())
     assert lines[4] == lines[4].replace("<script>", "")
@@ -242,12 +163,10 @@ def test_the_ten_lines_of_the_daily_report() -> None:
 def test_formats_and_files(api: Path, backend: FakeBackend, tmp_path: Path) -> None:
     backend.reported = found()
     assert ctl("report", "--format", "md", socket=api).stdout.startswith("# Since ")
-    file = tmp_path / "night.html"
-    assert ctl("report", "--format=html", "--out", str(file), socket=api).returncode == 0
-    assert file.read_text().startswith("<!doctype html>")
+    file = tmp_path / "night"
     assert ctl("report", "--format", "json", "--out", str(file), socket=api).returncode == 0
     assert json.loads(file.read_text()) == {"version": 1, **found()}
     assert ctl("report", "--out", str(file), socket=api).returncode == 0
     assert file.read_text().startswith("Since ")
     refused = ctl("report", "--format", "pdf", socket=api)
-    assert (refused.returncode, refused.stdout) == (2, "Error: --format takes text, json, md, html, not 'pdf'\n")
+    assert (refused.returncode, refused.stdout) == (2, "Error: --format takes text, json, md, not 'pdf'\n")

@@ -193,7 +193,7 @@ CHANGES = (
 )  # fmt: skip
 # With the same answers, daemon or not.
 ALONE = (
-    "--help", "--version", "--frobnicate", "-s", "-s ftp://localhost status", "import /nonexistent", "listen TICK_6 -- true", "open", "completion bash", "completion zsh", "completion fish", "completion", "manual", "manual x",
+    "--help", "--version", "--frobnicate", "-s", "-s ftp://localhost status", "import /nonexistent", "listen TICK_6 -- true", "open", "completion bash", "completion zsh", "completion fish", "completion",
     "-c /nonexistent.toml status",
     "wait-gpu", "wait-gpu --min-free-mb x -- true", "wait-gpu --min-free-mb 1",
     "doctor x", "run", "run sleep 9", "remove",
