@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
-from supervisor import collision, config, image
+from supervisor import collision, config, files, image
 from supervisor.adapters.host import sd_journal
 from supervisor.shell import exit_codes
 
@@ -180,9 +180,9 @@ def detach(args: list[str], loaded: config.Loaded) -> int:
     except (singleton.Taken, OSError) as error:
         return _refused(error)
     output = Path(paths.state_dir) / "supervisord.out"
-    with output.open("wb") as out:
+    with os.fdopen(files.open_own(output, os.O_WRONLY | os.O_TRUNC, 0o666), "wb") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "supervisor", *args],
+            image.again(sys.executable, tuple(args)),
             stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
         )  # fmt: skip
     deadline_s = time.monotonic() + _DETACH_S  # noqa: TID251  a short wait inside one boot

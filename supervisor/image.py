@@ -40,5 +40,5 @@ def moved(path: str, old: str, new: str) -> str:
 
 
 def again(started_as: str, args: tuple[str, ...]) -> list[str]:
-    """The command line of the next image. It keeps -P: no imports from the current directory."""
-    return [started_as, *(["-P"] if sys.flags.safe_path else []), "-m", "supervisor", *args]
+    """The command line of another image. -P: it imports nothing from the current directory, which may be another user's."""
+    return [started_as, "-P", "-m", "supervisor", *args]

@@ -5,11 +5,13 @@ it has no dataclasses and no pathlib: together they take longer to import than t
 """
 
 # pathlib takes 10 ms to import:
-# ruff: noqa: PTH100, PTH113, PTH123
+# ruff: noqa: PTH100, PTH110, PTH123
 
 from __future__ import annotations
 
 import os
+
+from supervisor import files
 
 TYPE_CHECKING = False  # importing typing takes 5 ms
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ def find_config(environ: Mapping[str, str]) -> str | None:
     """The config file if none was named: $EXTRALIFE_CONFIG, ./extralife.toml, the user's, the system's; else None."""
     if environ.get(ENV_CONFIG):
         return environ[ENV_CONFIG]
-    return next((place for place in config_places(environ) if os.path.isfile(place)), None)
+    return next((place for place in config_places(environ) if os.path.exists(place)), None)
 
 
 def config_places(environ: Mapping[str, str]) -> list[str]:
@@ -39,8 +41,7 @@ def daemon_table(path: str) -> dict[str, str]:
     """state_dir and runtime_dir of a config file, even if the rest of it is invalid. Raises OSError."""
     import tomllib
 
-    with open(path, "rb") as file:
-        text = file.read(_LARGEST_BYTES).decode("utf-8", "replace")
+    text = files.read(path, _LARGEST_BYTES).decode("utf-8", "replace")
     try:
         table: object = tomllib.loads(text).get("daemon", {})
     except (ValueError, RecursionError):
@@ -80,7 +81,8 @@ def pointed(config: str | None, environ: Mapping[str, str]) -> dict[str, str]:
     for default_dir in dict.fromkeys((state_dir_for(environ), SYSTEM_STATE)):
         for place in config_places(environ) if config is None else [config]:
             try:
-                with open(pointer(default_dir, place), encoding="utf-8") as file:
+                fd = files.open_regular(pointer(default_dir, place), follow=True)
+                with open(fd, encoding="utf-8") as file:
                     lines = file.read(_LARGEST_BYTES).splitlines()
                     owner = os.fstat(file.fileno()).st_uid
             except (OSError, ValueError):

@@ -147,7 +147,7 @@ def _write_aside(path: str, text: str, *, sync: bool, sync_dir: bool = False) ->
 
     `sync`: also after a power cut. `sync_dir`: then it is certainly the new content.
     """
-    fd = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fd = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     try:
         data = text.encode()
         while data:
@@ -374,7 +374,8 @@ def _oom_kills(root: str = "", cgroup: str = "") -> "int | None":
 
 
 def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
+    # A FIFO in place of the fence reads as empty: without O_NONBLOCK, the shim would wait for its other end.
+    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
         return file.read()
 
 

@@ -619,6 +619,13 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "runtime-removed",
         ),
         Row(
+            "a file of extralife's is replaced by a FIFO, a directory or a socket, while it runs or before its start",
+            "nothing waits for it; it becomes NAME.found, the file is made again, and an alert names both; a "
+            "`journal.sqlite.rebuilt` that is not the newest whole journal replaces none",
+            "supervisor/policy/box/foundations.py",
+            "e2e/test_runtime_lost.py::test_another_kind_of_file_under_a_name_of_the_daemon_stops_neither_it_nor_the_next",
+        ),
+        Row(
             "another user may write to the runtime directory, or to a directory above it",
             "a start is refused, also by `--check` and `doctor`; the daemon executes no file in it",
             "supervisor/trust.py",

@@ -12,6 +12,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from supervisor import files
+
 REFLINK = "reflink"
 _FICLONE = 0x40049409  # ioctl_ficlone(2)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -57,10 +59,12 @@ def replace(path: Path, data: bytes, *, aside: Path, before_rename: Callable[[],
     `aside` is the temporary file, in the same directory; a leftover of that name is removed. `before_rename` runs once the
     new content is on the disk.
     """
+    files.make_room(aside)
     aside.unlink(missing_ok=True)
     try:
         create(aside, data)
         before_rename()
+        files.make_room(path, follow=True)  # a link to a file is replaced by the rename
         aside.rename(path)
     except BaseException:
         with contextlib.suppress(OSError):

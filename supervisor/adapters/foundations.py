@@ -17,15 +17,15 @@ The rules:
 from __future__ import annotations
 
 import os
-import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import structlog
 
+from supervisor import files
 from supervisor.model.inputs import FoundationsLooked
 from supervisor.policy.box.foundations import Finding, Look
 from supervisor.ports import Clock, Inbox
@@ -35,9 +35,6 @@ log = structlog.get_logger()
 
 _PERIOD_S: Final = 2.0
 _HANG_S: Final = 5.0
-_KINDS: Final = {
-    stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFSOCK: "socket", stat.S_IFLNK: "link", stat.S_IFIFO: "FIFO",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +64,7 @@ def of_path(path: str | os.PathLike[str]) -> Identity | None:
 
 
 def _of(found: os.stat_result) -> Identity:
-    return Identity(found.st_dev, found.st_ino, _KINDS.get(stat.S_IFMT(found.st_mode), "special file"), found.st_nlink)
+    return Identity(found.st_dev, found.st_ino, files.kind_of(found.st_mode), found.st_nlink)
 
 
 class Remembered:
@@ -213,7 +210,7 @@ class Foundations:
             self._newest[hung] = _unanswered(rows[hung], self._hang_s)
         with self._guard:  # a request is done once the file is in place, even if somebody removes it again
             self._ordered -= {name for name, found in now.found.items() if found is None and name in ordered}
-        findings = tuple(found for found in self._newest.values() if found is not None)
+        findings = (*(found for found in self._newest.values() if found is not None), *_put_aside(rows))
         if findings != self._posted:
             self._posted = findings
             self._inbox.post(FoundationsLooked(self._clock.now_s(), findings))
@@ -226,6 +223,16 @@ class Foundations:
                 log.exception("foundations_not_looked_at")
             self._wake.wait(self._period_s)
             self._wake.clear()
+
+
+def _put_aside(rows: dict[str, Watched]) -> Iterator[Finding]:
+    """One finding, in this round alone, for each thing that was put aside for a file or directory of the daemon's."""
+    names = {row.path: row.name for row in rows.values()}
+    while files.put_aside:
+        path, kind, kept = files.put_aside.pop(0)
+        log.error("put_aside", path=path, kind=kind, kept=kept)
+        name = names.get(path, f"file {Path(path).name}")
+        yield Finding(name, path, Look.REPLACED, f"by a {kind}, which is now {Path(kept).name}", restorable=True)
 
 
 def _unanswered(row: Watched, for_s: float) -> Finding:

@@ -25,8 +25,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from supervisor import config, places
-from supervisor.adapters import durable, files
+from supervisor import config, files, places
+from supervisor.adapters import durable
 from supervisor.adapters.host import boot
 from supervisor.config.whole_input import ConfigInput
 from supervisor.model.settings import Paths
@@ -182,7 +182,7 @@ def _record_directories(paths: Paths, given: ConfigInput, environ: Mapping[str, 
     if text.count("\n") != 3:  # a path contains a line break: the record could not be read back
         return
     with contextlib.suppress(OSError, ValueError):
-        if path.read_text() == text:
+        if files.read(path, _LARGEST_BYTES) == text.encode():
             return
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _write(path, text, keep_before=False)
@@ -193,6 +193,7 @@ def _write(path: Path, text: str, *, keep_before: bool) -> None:
 
     def keep() -> None:
         if keep_before and path.exists():
+            files.make_room(_before(path))
             path.rename(_before(path))
 
     durable.replace(path, text.encode(), aside=path.with_name(f"{path.name}.new"), before_rename=keep)

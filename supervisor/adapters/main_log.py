@@ -11,8 +11,11 @@ import contextlib
 import errno
 import logging
 import logging.handlers
+import os
 import sys
+from typing import Any
 
+from supervisor import files
 from supervisor.adapters.foundations import Identity, of_fd
 
 
@@ -23,6 +26,16 @@ class MainLog(logging.handlers.RotatingFileHandler):
         super().__init__(path, maxBytes=max_bytes, backupCount=backups, encoding="utf-8", delay=True)
         self._error = ""  # why the newest line failed; empty: it was written
         self._failed: str  # the same of the line that is being written
+
+    def _open(self) -> Any:
+        """`logging` calls this. Its own version would wait for the reader of a FIFO, and every thread that logs with it."""
+        fd = files.open_own(self.baseFilename, os.O_WRONLY | os.O_APPEND, 0o666, follow=True)
+        return open(fd, self.mode, encoding=self.encoding, errors=self.errors)  # noqa: PTH123  of a descriptor
+
+    def doRollover(self) -> None:  # noqa: N802  logging's own name
+        for number in range(1, self.backupCount + 1):
+            files.make_room(f"{self.baseFilename}.{number}")
+        super().doRollover()
 
     def emit(self, record: logging.LogRecord) -> None:
         self._failed = ""

@@ -24,6 +24,7 @@ import struct
 from pathlib import Path
 from typing import Final
 
+from supervisor import files
 from supervisor.adapters.foundations import Identity, directory, of_fd, of_path
 
 _QUEUE: Final = 4096  # connections are never accepted: each refused start leaves a closed one in the queue
@@ -160,7 +161,7 @@ def _locked(path: Path, flags: int = 0) -> int:
 
 
 def _opened(path: Path, flags: int = 0) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
+    return files.open_own(path, os.O_RDWR | flags)
 
 
 def _lock(fd: int) -> None:

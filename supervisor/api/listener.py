@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from supervisor import membership
+from supervisor import files, membership
 from supervisor.adapters.foundations import Identity, Remembered
 
 QUEUE: Final = 1024  # a client with a timeout of its own gets EAGAIN at once when the queue is full
@@ -96,6 +96,7 @@ def listen(path: str, group: str = "") -> Listener:
         sock.bind(ours)
         trouble = _set_access(Path(ours), group)
         sock.listen(QUEUE)
+        files.make_room(path, files.SOCKET)
         Path(ours).rename(path)
     except OSError as error:
         _drop(sock, ours)

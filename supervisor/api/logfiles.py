@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from supervisor.adapters.files import open_regular
+from supervisor.files import open_regular
 from supervisor.records import dataclass
 
 TAIL_BYTES: Final = 1600  # as Supervisor's

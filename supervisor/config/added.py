@@ -7,12 +7,12 @@ only its own program.
 
 from __future__ import annotations
 
-import os
 import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from supervisor import files
 from supervisor.config.validation import Source
 
 DIRECTORY: Final = "added"
@@ -57,9 +57,7 @@ def _files(state_dir: str) -> list[Path]:
 
 def _read(path: Path, name: str) -> str:
     """The section's text. Raises ValueError for anything but one section of this name, and OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with open(fd, "rb") as file:  # noqa: PTH123  of a descriptor
-        data = file.read(_LARGEST_BYTES + 1)
+    data = files.read(path, _LARGEST_BYTES + 1, follow=False)
     if len(data) > _LARGEST_BYTES:
         raise ValueError("it is too large for a section")
     text = data.decode()

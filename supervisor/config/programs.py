@@ -319,7 +319,7 @@ def _builtin_spec(
         if settings[key] is not None
         for word in (OPTIONS[key].flag, _word(settings[key]))
     ]
-    argv = (sys.executable, "-m", "workers", "--program", name, "--game", settings["game"], *flags)
+    argv = (sys.executable, "-P", "-m", "workers", "--program", name, "--game", settings["game"], *flags)
     moved = {
         key: value
         for key, value in settings.items()

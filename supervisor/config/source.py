@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Final
 
+from supervisor import files
 from supervisor.config.default import DEFAULT_TOML
 from supervisor.config.validation import ConfigError, Source
 
@@ -50,8 +51,7 @@ def parsed(where: str, path: str | None, text: str, *, is_kept: bool = False) ->
 
 def _text(path: str) -> str:
     try:
-        with Path(path).open("rb") as file:
-            data = file.read(_LARGEST_BYTES + 1)
+        data = files.read(path, _LARGEST_BYTES + 1)
     except OSError as error:
         raise ConfigError([f"{path}: cannot be read: {error.strerror}; name another file with -c"]) from None
     except ValueError as error:  # a NUL in the name

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from supervisor import files
 from supervisor.ctl.checks import Finding, Installation
 from supervisor.model.settings import ProgramSpec, Rung, Settings
 from supervisor.policy.box.gate import MB
@@ -270,7 +271,7 @@ def _ours(settings: Settings) -> set[int]:
     ours: set[int] = set()
     for record in Path(settings.paths.runtime_dir, "shims").glob("*.json"):
         try:
-            shim = psutil.Process(int(json.loads(record.read_text())["shim_pid"]))
+            shim = psutil.Process(int(json.loads(files.read(record, 1 << 16))["shim_pid"]))
             ours |= {shim.pid, *(child.pid for child in shim.children(recursive=True))}
         except (OSError, ValueError, KeyError, TypeError, psutil.Error):
             continue

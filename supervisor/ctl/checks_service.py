@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from supervisor import collision
+from supervisor import collision, files
 from supervisor.ctl.checks import Finding, Installation, output_of, unknown_finding
 from supervisor.places import SYSTEM_STATE
 from supervisor.records import dataclass
@@ -317,7 +317,7 @@ def _ours(installation: Installation) -> tuple[int | None, Finding | None]:
             "other supervisors", PermissionError(0, "", installation.unreadable)
         ) if installation.unreadable else None
     try:
-        return int(Path(installation.settings.paths.lock).read_text()), None
+        return int(files.read(installation.settings.paths.lock, 32)), None
     except PermissionError as error:
         main = output_of("systemctl", "show", "--property=MainPID", "--value", UNIT).strip()
         if installation.settings.paths.state_dir == SYSTEM_STATE and main.isdecimal() and int(main):

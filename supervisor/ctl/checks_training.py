@@ -50,7 +50,7 @@ def packages_and_games(installation: Installation) -> Iterator[Finding]:
         return
     found = probe(games)
     if found is None:
-        do = f"{sys.executable} -c 'import torch, envpool' says why; deploy/bootstrap or deploy/install.sh repairs it"
+        do = f"{sys.executable} -P -c 'import torch, envpool' says why; deploy/bootstrap or deploy/install.sh repairs it"
         yield Finding("packages", "bad", "torch and envpool cannot be loaded: the test process died or did not answer", do)
         return
     yield _python(found)
@@ -69,7 +69,12 @@ def probe(games: list[str], timeout_s: float = _PROBE_S) -> dict[str, Any] | Non
     """Versions and errors of the packages and games; None if the process crashes or hangs."""
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _PROBE, *games], capture_output=True, text=True, timeout=timeout_s, check=False, cwd="/"
+            [sys.executable, "-P", "-c", _PROBE, *games],
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            cwd="/",
         )
         found = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired):

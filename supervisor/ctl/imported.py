@@ -305,7 +305,7 @@ def _as_user(found: Imported, section: Section, name: str) -> list[str]:
 
 def _ourselves() -> list[str]:
     """The command of our client: by the name that only we use, or by its interpreter if PATH lacks that name."""
-    return ["extralifectl"] if shutil.which("extralifectl") else [sys.executable, "-m", "supervisor.ctl"]
+    return ["extralifectl"] if shutil.which("extralifectl") else [sys.executable, "-P", "-m", "supervisor.ctl"]
 
 
 def _list(words: list[str]) -> str:

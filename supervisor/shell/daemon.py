@@ -179,6 +179,7 @@ class Daemon:
         make_dir(self._paths.state_dir)
         foundations.make_trusted(self._paths.runtime_dir)
         lock = singleton.hold(self._paths.lock, witness)
+        foundations.make_room(self._paths)
         lease = self._lease()
         limits.raise_files()
         main_log = logs.configure(self._paths.main_log, self._settings.daemon, to_stdout=self._start.to_stdout)

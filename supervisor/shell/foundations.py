@@ -11,9 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
-from supervisor import trust
+from supervisor import files, trust
 from supervisor.adapters.foundations import Identity, Remembered, Watched, of_path
 from supervisor.adapters.host import boot
+from supervisor.adapters.journal import archive, schema
 from supervisor.adapters.journal.sqlite import Journal
 from supervisor.adapters.main_log import MainLog
 from supervisor.adapters.process.controls import Controls
@@ -64,6 +65,18 @@ def rows(paths: Paths, journal: Journal, lock: Singleton, main_log: MainLog) -> 
     )  # fmt: skip
 
 
+def make_room(paths: Paths) -> None:
+    """At the start: put aside what is in the way of the daemon's directories and of SQLite's files. Raises OSError.
+
+    Its other files make room for themselves when they are opened (`files.open_own`).
+    """
+    archived = str(archive.folder(Path(paths.journal)))
+    below = (f"{paths.runtime_dir}/{name}" for name in ("notify", "shims", "beats", "controls"))
+    for directory in (paths.programs, paths.backups, paths.offsite, archived, *below):
+        files.make_room(directory, files.DIRECTORY, follow=True)
+    schema.make_room(Path(paths.journal))
+
+
 def read_only(directory: str) -> str:
     """A clause that says that nothing can be written there; empty if writing works. Raises OSError if that is unknown.
 
@@ -89,6 +102,7 @@ def runtime_rows(
 
     def remake(remembered: Remembered, path: str, *more: Callable[[], None]) -> Callable[[], None]:
         def restore() -> None:
+            files.make_room(path, files.DIRECTORY, follow=True)
             make_trusted(path)
             for each in more:
                 each()

@@ -9,6 +9,7 @@ import pytest
 from attempts_kit import eventually, spec
 from shim_kit import TOKEN, Shim
 
+from supervisor import files
 from supervisor.adapters.process import processes
 from supervisor.model.settings import Paths
 
@@ -17,6 +18,12 @@ from supervisor.model.settings import Paths
 def _slow_shims(monkeypatch):
     """On a busy machine a shim may stand still for longer than a daemon waits before it ends the tree itself."""
     monkeypatch.setattr(processes, "_KILL_PATIENCE_S", 60.0)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_put_aside():
+    """What another test has put aside is not reported by this one."""
+    files.put_aside.clear()
 
 
 @pytest.fixture

@@ -385,7 +385,9 @@ def test_what_a_list_names_is_read_with_its_types(box: Box) -> None:
 
 def test_a_list_that_is_no_file_cannot_be_read(box: Box) -> None:
     (box.root / "b1" / "backup.json").mkdir(parents=True)
-    assert store.read(box.root / "b1") == BackupInfo(box.root / "b1", error="it cannot be read: not a regular file")
+    assert store.read(box.root / "b1") == BackupInfo(
+        box.root / "b1", error="it cannot be read: a directory, not a regular file"
+    )
     assert store.read(box.root / "b2") == BackupInfo(box.root / "b2", error="backup.json is missing")
 
 

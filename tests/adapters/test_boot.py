@@ -421,8 +421,8 @@ def test_a_link_in_the_marks_place_is_not_followed(tmp_path):
     (tmp_path / "alive").symlink_to(tmp_path / "elsewhere")
     told = CheckedWriter(tmp_path / "alive")
     told.writer.write()
-    assert told.errors == [f"cannot write the sign of life {tmp_path}/alive: {os.strerror(errno.ELOOP)}"]
-    assert not (tmp_path / "elsewhere").exists()
+    assert (told.errors, (tmp_path / "elsewhere").exists()) == ([], False)
+    assert boot.read_mark(tmp_path / "alive") is not None
 
 
 def test_a_mark_that_cannot_be_made_is_no_end_of_the_thread(tmp_path):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from pathlib import Path
 
 import pytest
 from leaks import open_files
 
-from supervisor.adapters import files
+from supervisor import files
 
 
 def test_a_regular_file_is_opened_as_asked_and_from_where_it_is_named(tmp_path: Path) -> None:
@@ -34,10 +35,13 @@ def test_what_is_no_regular_file_is_refused_and_closed(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "link").symlink_to("nothing")
     before = open_files()
-    for path in (str(tmp_path / "fifo"), str(tmp_path), "/dev/null"):
+    for path, number, kind in (
+        (str(tmp_path / "fifo"), errno.EINVAL, "FIFO"), (str(tmp_path), errno.EISDIR, "directory"),
+        ("/dev/null", errno.EINVAL, "special file"),
+    ):  # fmt: skip
         with pytest.raises(OSError) as refused:
             files.open_regular(path)
-        assert (refused.value.args, refused.value.filename) == ((errno.EINVAL, "not a regular file"), path)
+        assert (refused.value.args, refused.value.filename) == ((number, f"a {kind}, not a regular file"), path)
     with pytest.raises(OSError, match="symbolic links"):
         files.open_regular(tmp_path / "link")
     assert open_files() <= before
@@ -78,3 +82,40 @@ def test_a_new_file_takes_the_place_of_the_old_one_with_its_mode(tmp_path: Path)
     finally:
         os.umask(old)
     assert second.read_text() == "old"
+
+
+# --- the daemon's own ----------------------------------------------------------------------------------------------------
+
+
+def test_another_kind_of_file_is_put_aside_and_nothing_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "alive"
+    here = os.open(tmp_path, os.O_RDONLY)
+    before = open_files()
+    for number, make in enumerate((os.mkfifo, Path.mkdir, lambda at: os.mknod(at, stat.S_IFSOCK | 0o600), link_to_itself)):
+        make(path)
+        os.close(files.open_own(*((path, os.O_WRONLY) if number % 2 else ("alive", os.O_WRONLY)), dir_fd=here))
+        assert path.is_file()
+        path.unlink()
+    os.close(here)
+    assert open_files() <= before
+    kinds = {each.name: files.kind_of(each.lstat().st_mode) for each in sorted(tmp_path.iterdir())}
+    assert kinds == {"alive.found": "FIFO", "alive.found-1": "directory", "alive.found-2": "socket", "alive.found-3": "link"}
+    assert [(path, kind) for path, kind, _ in files.put_aside] == [(str(path), kind) for kind in kinds.values()]
+
+
+def link_to_itself(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def test_the_right_kind_stays_and_so_does_a_device(tmp_path: Path) -> None:
+    path = tmp_path / "extralife.log"
+    path.write_text("one")
+    for follow, mode in ((False, 0o600), (True, 0o640)):
+        os.close(files.open_own(path, os.O_WRONLY | os.O_APPEND, mode, follow=follow))
+    (tmp_path / "link").symlink_to(path)
+    os.close(files.open_own(tmp_path / "link", os.O_WRONLY, follow=True))
+    assert path.read_text() == "one"
+    files.make_room(tmp_path, files.DIRECTORY)
+    with pytest.raises(OSError, match="a special file, not a regular file"):
+        files.open_own("/dev/null", os.O_WRONLY)
+    assert not files.put_aside

@@ -14,6 +14,7 @@ from fakes import FakeClock
 from leaks import open_files
 from structlog.testing import capture_logs
 
+from supervisor import files
 from supervisor.adapters.foundations import (
     Foundations,
     Identity,
@@ -237,6 +238,19 @@ def test_only_changes_are_posted(tmp_path):
     made.forget("thing")
     made.check_all()
     assert [[found.look for found in item.findings] for item in posts.items] == [[Look.MISSING], [Look.REPLACED], []]
+
+
+def test_each_thing_that_was_put_aside_is_reported_in_one_round(tmp_path):
+    made, posts = watching(Watched("main log", str(tmp_path / "log"), lambda: None, minor=True))
+    for name in ("log", "alive"):
+        os.mkfifo(tmp_path / name)
+        files.make_room(tmp_path / name)
+    made.check_all()
+    made.check_all()
+    found = [[(each.name, each.look, each.detail, each.minor) for each in item.findings] for item in posts.items]
+    detail = "by a FIFO, which is now {}.found"
+    expected = [("main log", detail.format("log")), ("file alive", detail.format("alive"))]
+    assert found == [[(name, Look.REPLACED, detail, False) for name, detail in expected], []]
 
 
 def test_rows_are_known_by_their_names(tmp_path):

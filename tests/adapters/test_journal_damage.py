@@ -210,15 +210,17 @@ def test_a_killed_daemons_log_is_whole(dead, tmp_path):
     assert opened(path) == (list(range(1, 61)), None)
 
 
-def test_a_damaged_place_in_the_log_does_not_hide_what_lies_behind(dead, tmp_path):
+@pytest.mark.parametrize("seen_seq", [0, 60, 70])
+def test_a_damaged_place_in_the_log_does_not_hide_what_lies_behind(dead, tmp_path, seen_seq):
     """SQLite itself ends at the damage without a word: thirty acknowledged facts would be gone."""
     path = copied(dead, tmp_path)
     flip(path.with_name("journal.sqlite-wal"), 32 + 20 * FRAME + 24 + 4000)
     with JournalReader(path) as reader:
         assert len(list(reader.read())) < 60
-    kept, found = opened(path)
+    kept, found = opened(path, seen_seq=seen_seq)
     assert len(kept) >= 59
     assert found.why == "20 commits lie behind a damaged place of its write-ahead log"
+    assert found.lost == max(60, seen_seq) - len(kept), "counted to the newest known fact, not to where SQLite ends"
 
 
 def test_a_commit_that_a_power_cut_interrupted_is_no_damage(dead, tmp_path):

@@ -5,6 +5,7 @@ import errno
 import itertools
 import os
 import re
+import resource
 import shutil
 import sqlite3
 import subprocess
@@ -217,12 +218,16 @@ def test_a_failed_restore_leaves_everything_for_the_next_try(tmp_path):
     path = tmp_path / "journal.sqlite"
     journal = written(path)
     path.unlink()
-    beside(path, ".rebuilt.building").mkdir()  # no file can be made under this name
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))  # as on a full disk
     with pytest.raises(OSError):
         restore(journal)
     with pytest.raises(JournalMoved):
         append(journal, 3)
-    beside(path, ".rebuilt.building").rmdir()
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    for suffix in (".rebuilt", ".rebuilt.building", ".rebuilt.building-wal", ".replaced"):  # are put aside
+        beside(path, suffix).unlink(missing_ok=True)
+        beside(path, suffix).mkdir()
     restore(journal)
     append(journal, 3)
     assert whys(path) == ["fact 0", "fact 1", "fact 2", "fact 3"]

@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 from leaks import open_files
 
+from supervisor import files
 from supervisor.adapters.foundations import of_path
 from supervisor.adapters.journal import schema
 from supervisor.adapters.journal.open_files import OpenJournalFiles
 from supervisor.adapters.journal.schema import Row, beside, crc_of
-from supervisor.adapters.journal.sqlite import Journal, JournalReader
+from supervisor.adapters.journal.sqlite import Journal, JournalReader, open_or_salvage
 from supervisor.model.facts import Finished
 from supervisor.ports import JournalMoved
 
@@ -121,6 +122,41 @@ def test_an_empty_file_need_not_be_kept_and_a_directory_must_be(path: Path, suff
     beside(path, suffix).mkdir()
     assert schema.finish_swap(path) == beside(path, f".found{suffix}")
     assert beside(path, f".found{suffix}").is_dir()
+
+
+@pytest.mark.parametrize("rebuilt", ["foreign", "stale", "newest row damaged", "empty", "FIFO", "directory"])
+def test_a_rebuilt_file_that_is_not_the_newest_whole_journal_replaces_none(path: Path, rebuilt: str) -> None:
+    with contextlib.closing(Journal(path)) as journal:
+        journal.append([Finished("", "p")] * 3, at_s=1.5, wall_s=1.7e9, boot_id="boot")
+    aside = beside(path, ".rebuilt")
+    match rebuilt:
+        case "FIFO":
+            os.mkfifo(aside)
+        case "directory":
+            aside.mkdir()
+        case "stale":
+            schema.build(aside, [row(1), row(2)])
+        case "newest row damaged":
+            schema.build(aside, [row(1), row(2), row(3), (*row(4)[:7], 0)])
+        case _:
+            aside.write_text("foreign" if rebuilt == "foreign" else "")
+    journal, found, salvage = open_or_salvage(path, wall_s=1.7e9)
+    journal.close()
+    assert ([each.seq for each in found], salvage) == ([1, 2, 3], None)
+    assert names(path) == ["journal.sqlite", f"journal.sqlite{'.rebuilt' * (rebuilt in {'FIFO', 'directory'})}.found"]
+    assert [path for path, _, _ in files.put_aside] == [str(aside)]
+
+
+@pytest.mark.parametrize("journal", ["older", "damaged", "gone"])
+def test_an_interrupted_swap_is_finished_at_the_next_start(path: Path, journal: str) -> None:
+    if journal == "older":
+        schema.build(path, [row(1), row(2)])
+    elif journal == "damaged":
+        path.write_bytes(b"damaged")
+    schema.build(beside(path, ".rebuilt"), [row(1), row(2), row(3)])
+    opened, found, salvage = open_or_salvage(path, wall_s=1.7e9)
+    opened.close()
+    assert ([each.seq for each in found], salvage) == ([1, 2, 3], None)
 
 
 def test_second_names_that_a_swap_has_left_are_removed_at_the_next_start(path: Path) -> None:

@@ -3,10 +3,14 @@
 import contextlib
 import errno
 import logging
+import os
+import resource
+import stat
 import threading
 
 import pytest
 
+from supervisor import files
 from supervisor.adapters.foundations import of_path
 from supervisor.adapters.main_log import MainLog
 
@@ -53,17 +57,47 @@ def test_a_line_that_cannot_be_written_is_trouble_and_no_traceback(tmp_path, cap
     handler.close()
 
 
-def test_a_full_disk_stays_trouble_although_the_file_can_be_opened():
-    handler = log_at("/dev/full")
+def make_socket(path):
+    os.mknod(path, 0o600 | stat.S_IFSOCK)
+
+
+@pytest.fixture
+def full_disk():
+    """A limit in place of a full disk: files can be opened, and no byte can be written."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_stays_trouble_although_the_file_can_be_opened(tmp_path, full_disk):
+    handler = log_at(tmp_path / "extralife.log")
     write(handler, "one")
-    assert handler.trouble() == "it cannot be written: No space left on device"
-    with pytest.raises(OSError, match="No space left"):
+    assert handler.trouble() == "it cannot be written: File too large"
+    with pytest.raises(OSError) as failed:
         handler.reopen()
+    assert failed.value.args == (errno.EIO, "File too large")
     assert handler.trouble()
     with contextlib.suppress(OSError):  # what is still in the buffer
         handler.stream.close()
     handler.stream = None
     handler.close()
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, make_socket])
+def test_another_kind_of_file_under_its_name_or_a_rotated_one_is_put_aside(tmp_path, make):
+    path = tmp_path / "extralife.log"
+    handler = MainLog(str(path), max_bytes=15, backups=1)
+    make(path)
+    make(tmp_path / "extralife.log.1")
+    write(handler, "line one")
+    write(handler, "line two")
+    assert handler.trouble() == ""
+    handler.close()
+    kinds = {each.name: stat.S_IFMT(each.lstat().st_mode) for each in tmp_path.iterdir()}
+    assert (path.read_text(), (tmp_path / "extralife.log.1").read_text()) == ("line two\n", "line one\n")
+    assert kinds["extralife.log.found"] == kinds["extralife.log.1.found"] != stat.S_IFREG
+    assert [name for _, _, name in files.put_aside] == [f"{path}.found", f"{path}.1.found"]
 
 
 def test_nothing_is_opened_before_the_first_line_and_the_size_is_limited(tmp_path):
@@ -116,16 +150,5 @@ def test_what_opens_it_anew_is_an_ordinary_line_of_the_log(tmp_path):
     assert path.read_text().splitlines() == ["20 INFO log_opened_anew", "20 Level None of another thread"]
     handler.stream.close()
     assert handler.identity() is None, "as in the middle of a rotation by another thread"
-    handler.stream = None
-    handler.close()
-
-
-def test_a_log_that_cannot_be_written_anew_says_why():
-    handler = log_at("/dev/full")
-    with pytest.raises(OSError) as failed:
-        handler.reopen()
-    assert failed.value.args == (errno.EIO, "No space left on device")
-    with contextlib.suppress(OSError):  # what is still in the buffer
-        handler.stream.close()
     handler.stream = None
     handler.close()

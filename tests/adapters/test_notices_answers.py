@@ -381,7 +381,7 @@ def test_a_file_is_closed_and_only_its_first_line_and_four_kilobytes_count(tmp_p
     assert asked.read() == (EndNotice("file end", "file", END, "a"),)
     path.unlink()
     path.mkdir()
-    assert read(asked) == f"{path} cannot be read (not a regular file)"
+    assert read(asked) == f"{path} cannot be read (a directory, not a regular file)"
     path.rmdir()
     path.symlink_to("/etc/hostname")
     assert read(asked) == f"{path} cannot be read ({os.strerror(40)})"
@@ -548,7 +548,7 @@ def test_an_error_is_printable_and_is_logged_again_when_it_is_another(watched, t
     path.mkdir()
     with capture_logs() as logged:
         found = watched(NoticeSettings("off", file=str(path), every_s=0.05))
-        first = f"{tmp_path}/end\\x1b cannot be read (not a regular file)"
+        first = f"{tmp_path}/end\\x1b cannot be read (a directory, not a regular file)"
         assert found.takes() == EndNoticesRead(1000.0, (), {"file": first})
         aside = tmp_path / "aside"
         aside.symlink_to("/etc/hostname")

@@ -9,6 +9,7 @@ import re
 import socket
 import stat
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -63,16 +64,23 @@ def test_a_path_of_107_bytes_is_the_longest(socket_path: Path) -> None:
     [
         ("none/s", errno.ENOENT, "cannot make the control socket {}: No such file or directory"),
         ("file/s", errno.ENOTDIR, "cannot use {} as control socket: Not a directory"),
-        ("directory", errno.EISDIR, "cannot make the control socket {}: Is a directory"),
     ],
 )
 def test_a_socket_that_cannot_be_made_leaves_nothing(socket_path: Path, name: str, number: int, says: str) -> None:
     (socket_path.parent / "file").touch()
-    (socket_path.parent / "directory").mkdir()
     path = str(socket_path.parent / name)
     with nothing_stays_open(), pytest.raises(OSError, match=f"^{re.escape(f'[Errno {number}] {says.format(path)}')}$"):
         listen(path)
-    assert sorted(each.name for each in socket_path.parent.iterdir()) == ["directory", "file"]
+    assert sorted(each.name for each in socket_path.parent.iterdir()) == ["file"]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, Path.touch])
+def test_another_kind_of_file_is_put_aside(socket_path: Path, make: Callable[[Path], None]) -> None:
+    make(socket_path)
+    listener = listen(str(socket_path))
+    assert answers(socket_path)
+    listener.close()
+    assert [each.name for each in socket_path.parent.iterdir()] == [f"{socket_path.name}.found"]
 
 
 def test_what_is_left_of_an_earlier_bind_is_no_obstacle(socket_path: Path) -> None:

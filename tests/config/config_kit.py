@@ -58,5 +58,5 @@ class Place:
 
 def flags_of(spec: ProgramSpec) -> dict[str, str]:
     """The flags of a built-in program's command line."""
-    words = spec.argv[3:]
+    words = spec.argv[4:]
     return dict(zip(words[::2], words[1::2], strict=True))

@@ -101,7 +101,7 @@ def test_neither_a_link_nor_a_fifo_is_followed_or_waited_for(place):
     told = [warning.partition(": left out: ")[2].partition(";")[0] for warning in place.load(PONG).warnings]
     assert told == [
         f"[Errno 40] Too many levels of symbolic links: '{path}'",
-        "it is not the section [program.Breakout]",
+        f"[Errno 22] a FIFO, not a regular file: '{fifo}'",
         "it is not the section [program.Qbert]",
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -471,12 +472,20 @@ def test_files_that_are_none(place: Place) -> None:
     missing = str(place.directory / "none.toml")
     assert refused(missing) == [f"{missing}: cannot be read: No such file or directory; name another file with -c"]
     directory = str(place.directory)
-    assert refused(directory) == [f"{directory}: cannot be read: Is a directory; name another file with -c"]
+    assert refused(directory) == [f"{directory}: cannot be read: a directory, not a regular file; name another file with -c"]
     assert refused("a\0b") == ["'a\\x00b': cannot be read: embedded null byte; name another file with -c"]
     (place.directory / "large").write_text(f"[program.Pong]\n#{'x' * ((1 << 20) - 17)}\n")
     assert place.directory.joinpath("large").stat().st_size == 1 << 20
     assert config.load(str(place.directory / "large"), place.environ).settings.programs
-    assert refused("/dev/zero") == ["/dev/zero: is larger than 1 MiB and no configuration; name another file with -c"]
+    (place.directory / "larger").write_text("#" * ((1 << 20) + 1))
+    larger = str(place.directory / "larger")
+    assert refused(larger) == [f"{larger}: is larger than 1 MiB and no configuration; name another file with -c"]
+    fifo = str(place.directory / "fifo")
+    os.mkfifo(fifo)
+    assert refused(fifo) == [f"{fifo}: cannot be read: a FIFO, not a regular file; name another file with -c"]
+    assert refused("/dev/zero") == [
+        "/dev/zero: cannot be read: a special file, not a regular file; name another file with -c"
+    ]
 
 
 def test_a_file_that_is_no_text(place: Place) -> None:

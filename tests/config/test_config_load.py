@@ -169,8 +169,8 @@ def test_a_quota_counts_as_cores(tmp_path: Path, cpu_max: str, cores: int | None
 
 def test_the_worker_understands_its_command_line(place: Place) -> None:
     spec = place.program("mine", "[program.mine]\ngame = 'Pong'\nuse_double_dqn = false\ngamma = 0.5\nsteps = 9000\n")
-    assert spec.argv[:3] == (sys.executable, "-m", "workers")
-    parsed = args.parse(spec.argv[3:], {})
+    assert spec.argv[:4] == (sys.executable, "-P", "-m", "workers")
+    parsed = args.parse(spec.argv[4:], {})
     assert (parsed.program, parsed.game) == ("mine", "Pong")
     assert (parsed.use_double_dqn, parsed.gamma, parsed.steps) == (False, 0.5, 9000)
     assert (parsed.num_envs, parsed.batch_size, parsed.threads) == (32, 512, max(1, usable_cores() // 2))

@@ -41,7 +41,7 @@ def test_a_built_in_game(place: Place) -> None:
         builtin=True, game="Pong", progress=Progress.BEAT, num_envs=32, batch_size=512, fallback_batch=8,
         own_digest=spec.own_digest, visible="2",
     )  # fmt: skip
-    assert spec.argv[:7] == (sys.executable, "-m", "workers", "--program", "Pong", "--game", "Pong")
+    assert spec.argv[:8] == (sys.executable, "-P", "-m", "workers", "--program", "Pong", "--game", "Pong")
     flags = flags_of(spec)
     assert [flags[f"--{name}"] for name in ("steps", "use-double-dqn", "compile", "threads", "lr-scheduler")] == [
         "9", "false", "false", "2", "none",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -68,6 +69,33 @@ def test_a_daemon_started_after_the_removal_adopts_and_nobody_is_ended_as_silent
     steps = until(lambda: box.program("a")["steps"], 20, "its beats")
     until(lambda: box.program("a")["steps"] > steps, 20, "it to get on")
     assert not box.facts("Stalled")
+
+
+def test_another_kind_of_file_under_a_name_of_the_daemon_stops_neither_it_nor_the_next(box: Box) -> None:
+    box.config(box.trainer("a"), floor_s=FLOOR_S)
+    box.start()
+    worker = box.wait_phase("a", "RUNNING")["pid"]
+    running = {box.state / "extralife.log": os.mkfifo, box.state / "lock": os.mkfifo, box.runtime / "boot-marker": os.mkdir}
+    for path, make in running.items():
+        path.unlink()
+        make(path)
+    for path in running:
+        until(path.is_file, 20, str(path))
+        assert path.with_name(f"{path.name}.found").exists()
+    until(lambda: not box.status()["daemon"]["foundations"], 20, "nothing to be amiss any more")
+    assert "extralife.log was replaced (by a FIFO" in box.ctl("history").stdout
+    os.mkfifo(box.state / "journal.sqlite.rebuilt")
+    box.kill_daemon()
+    for name in ("extralife.log", "lock", "alive", "last-config", "reboot_alerts.log", "journal-archive", "backups"):
+        if (path := box.state / name).exists():
+            path.rename(path.with_name(f"{name}.before"))
+        os.mkfifo(path)
+    for name in ("boot-marker", "supervisor.sock"):
+        (box.runtime / name).unlink()
+        (box.runtime / name).mkdir()
+    box.start()
+    assert box.wait_phase("a", "RUNNING")["pid"] == worker
+    until(lambda: "file alive" in box.ctl("history").stdout, 20, "it to be reported")
 
 
 @pytest.mark.fault("beat-damaged")

@@ -19,6 +19,24 @@ def supervisord(box: Box, *more: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+def test_a_detached_daemon_imports_nothing_from_the_current_directory(box: Box) -> None:
+    """It may be /tmp, and another user's file there would run as root."""
+    here = box.directory / "here"
+    here.mkdir()
+    for name in ("html", "queue", "random"):
+        (here / f"{name}.py").write_text("raise SystemExit('run')\n")
+    box.config(box.trainer("a"))
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **box.home}
+    command = [sys.executable, "-P", "-m", "supervisor", "-c", str(box.config_file), "--detach"]  # as the installed script
+    done = subprocess.run(command, cwd=here, env=env, capture_output=True, text=True, check=False, timeout=60 * PATIENCE)
+    try:
+        assert done.returncode == 0, done.stderr
+        box.wait_phase("a", "RUNNING")
+    finally:
+        box.ctl("shutdown")
+        until(lambda: not box.shims(), 30, "its end")
+
+
 def refused(second: subprocess.Popen[str], first: int) -> None:
     _, said = second.communicate(timeout=60 * PATIENCE)
     assert second.returncode == 1, said

@@ -19,6 +19,7 @@ import errno
 import os
 from pathlib import Path
 
+from supervisor import files
 from supervisor.adapters.durable import sync_directory
 from supervisor.model.commands import AlertClock, AlertReboot
 from supervisor.model.facts import JournalSalvaged
@@ -112,7 +113,7 @@ def append(path: Path, line: str) -> str | None:
     is written first.
     """
     try:
-        fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
+        fd = files.open_own(path, os.O_RDWR | os.O_APPEND, 0o640)
         try:
             size = os.fstat(fd).st_size
             torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"

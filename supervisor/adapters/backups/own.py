@@ -21,9 +21,9 @@ from typing import Any, Final
 
 from supervisor.adapters import durable
 from supervisor.adapters.durable import sync_directory
-from supervisor.adapters.files import open_regular
 from supervisor.adapters.process import own_checkpoints, whole_files
 from supervisor.adapters.process.own_checkpoints import Budget, Place, Scanner, Unanswered
+from supervisor.files import open_regular
 from supervisor.records import dataclass
 from workers import contract
 

@@ -42,10 +42,10 @@ from supervisor.adapters import durable
 from supervisor.adapters.backups import own
 from supervisor.adapters.backups.own import OwnSaved
 from supervisor.adapters.durable import sync_directory
-from supervisor.adapters.files import open_regular
 from supervisor.adapters.process import checkpoints
 from supervisor.adapters.process.checkpoints import CheckpointInfo
 from supervisor.adapters.process.own_checkpoints import Place, Unanswered
+from supervisor.files import open_regular
 from supervisor.records import dataclass
 from workers.contract import CHECKPOINTS_DIR, MANIFEST_FILE, TMP_SUFFIX, checked_name, parse_checkpoint_name
 from workers.options import nearest

@@ -26,8 +26,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from supervisor.adapters.files import open_regular
 from supervisor.adapters.tfrecord import event, is_whole, recovered
+from supervisor.files import open_regular
 from supervisor.policy.worker.figures import (
     CSV,
     EVENTS,

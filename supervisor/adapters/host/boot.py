@@ -30,8 +30,9 @@ from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Final
 
+from supervisor import files
 from supervisor.adapters import procfs
-from supervisor.adapters.durable import sync_directory
+from supervisor.adapters.durable import sync_directory, write_all
 from supervisor.adapters.foundations import directory
 from supervisor.model.inputs import BootEvidence
 from supervisor.policy.box.wall_clock import is_set
@@ -177,7 +178,11 @@ def _pid1_at_s(ticks: int | None, boot_now_s: float) -> float:
 
 def leave_marker(marker: Path, boot: Boot) -> None:
     """Write a file on tmpfs, which a reboot removes."""
-    marker.write_text(f"{boot.boot_id}\n")
+    fd = files.open_own(marker, os.O_WRONLY | os.O_TRUNC)
+    try:
+        write_all(fd, f"{boot.boot_id}\n".encode())
+    finally:
+        os.close(fd)
 
 
 # --- the sign of life ----------------------------------------------------------------------------------------------------
@@ -219,7 +224,7 @@ def read_mark(path: Path) -> AliveMark | None:
 
 def _newest(path: Path) -> tuple[int, AliveMark] | None:
     try:
-        data = path.read_bytes()
+        data = files.read(path, 2 * _SLOT_BYTES)
     except OSError:
         return None
     slots = [unpack_mark(data[start : start + _SLOT_BYTES]) for start in (0, _SLOT_BYTES)]
@@ -284,12 +289,9 @@ class AliveWriter:
             # Stays open from the first mark on. With a path, a later mark could get into another journal's directory: one
             # that was mounted there later, or that becomes visible when this one is unmounted.
             self._directory_fd = directory(self._path.parent)
-        flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = files.open_own(self._path.name, os.O_WRONLY, dir_fd=self._directory_fd)
         try:
-            fd, new = os.open(self._path.name, flags, dir_fd=self._directory_fd), False
-        except FileNotFoundError:
-            fd, new = os.open(self._path.name, flags | os.O_CREAT, 0o600, dir_fd=self._directory_fd), True
-        try:
+            new = os.fstat(fd).st_size == 0
             # A short write must not count: the next mark would then overwrite the only complete slot.
             if os.pwrite(fd, data, _SLOT_BYTES * ((self._sequence + 1) % 2)) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

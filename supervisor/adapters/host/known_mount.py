@@ -15,6 +15,7 @@ for a service, do not count: outside of the service they do not exist, and no da
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -22,7 +23,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from supervisor import files
 from supervisor.adapters import durable
+
+_LARGEST_BYTES = 1 << 16
 
 
 def cache_dir(environ: Mapping[str, str]) -> Path | None:
@@ -58,7 +62,7 @@ def refuse_if_missing(state_dir: str, cache: Path | None) -> None:
         return
     record = record_of(state_dir, cache)
     try:
-        known = json.loads(record.read_text())["mount_point"]
+        known = json.loads(files.read(record, _LARGEST_BYTES))["mount_point"]
         there = Path(known)
         mounted = there.parent == there or there.lstat().st_dev != there.parent.lstat().st_dev
     except FileNotFoundError as error:
@@ -86,8 +90,9 @@ def remember(state_dir: str, cache: Path | None) -> str:
             record.unlink(missing_ok=True)
             return ""
         text = json.dumps({"state_dir": os.path.realpath(state_dir), "mount_point": point}) + "\n"
-        if record.exists() and record.read_text() == text:
-            return ""
+        with contextlib.suppress(OSError):
+            if files.read(record, _LARGEST_BYTES) == text.encode():
+                return ""
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         durable.replace(record, text.encode(), aside=record.with_suffix(f".{os.getpid()}"))
     except OSError as error:

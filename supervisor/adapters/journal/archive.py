@@ -35,6 +35,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Final
 
+from supervisor import files
 from supervisor.adapters.durable import sync
 from supervisor.adapters.journal import schema
 from supervisor.adapters.journal.schema import COLUMNS, Row, beside, crc_of, transaction
@@ -196,7 +197,7 @@ def _write(path: Path, db: sqlite3.Connection, floor: int, cut: int) -> tuple[Pa
     file = directory / f"facts-{first:012d}-{cut - 1:012d}.jsonl.gz"
     aside = beside(file, ".building")
     count = 0
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    fd = files.open_own(aside, os.O_WRONLY | os.O_TRUNC)
     with os.fdopen(fd, "wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as out:
         for row in _rows(db, floor, cut):
             out.write(json.dumps(row).encode() + b"\n")
@@ -214,7 +215,7 @@ def _lines(file: Path, marks: Sequence[str] = ()) -> Iterator[Row]:
     """The rows of one file, or only those whose line contains one of `marks`. Raises OSError or MalformedFact."""
     number = 0
     try:
-        with gzip.open(file, "rt", encoding="ascii") as lines:
+        with os.fdopen(files.open_regular(file, follow=True), "rb") as raw, gzip.open(raw, "rt", encoding="ascii") as lines:
             for number, line in enumerate(lines, 1):
                 if not marks or any(mark in line for mark in marks):
                     yield _row(file, number, line)

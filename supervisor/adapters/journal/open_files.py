@@ -32,6 +32,7 @@ from supervisor.adapters.foundations import directory, of_fd, of_path
 from supervisor.adapters.journal import schema
 from supervisor.adapters.journal.salvage import carve_bytes, readable_bytes
 from supervisor.adapters.journal.schema import COLUMNS, Row, beside, crc_of
+from supervisor.files import open_regular
 from supervisor.ports import JournalMoved
 
 _WAL_HEADER_BYTES: Final = 32
@@ -52,7 +53,7 @@ class OpenJournalFiles:
         self._directory_fd = directory(self._path.parent)
         self._wal_fd = -1
         try:
-            self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = open_regular(self._path)
         except BaseException:
             os.close(self._directory_fd)
             raise
@@ -118,7 +119,7 @@ class OpenJournalFiles:
             both = {**{seq: row for seq, row in carved.items() if floor <= seq <= last}, **{row[0]: row for row in rows}}
             rows = [row for _, row in sorted(both.items())]
         starts_whole = bool(rows) and rows[0][0] == floor and rows[0][4] == "Snapshot"
-        return floor if starts_whole else 0, rows, expected - len(rows)
+        return floor if starts_whole else 0, rows, max(0, expected - len(rows))
 
     def damaged_name(self, wall_s: float) -> Path | None:
         """The name that keeps the open file if not all of it can be read. None: the file has no name any more."""

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from supervisor.adapters.journal.schema import Row, beside, crc_of
+from supervisor.files import open_regular
 from supervisor.records import dataclass
 
 _PAGE_BYTES: Final = 4096  # SQLite's default, which every journal uses
@@ -46,7 +47,7 @@ def carve(path: Path) -> dict[int, Row]:
 
 def _bytes(path: Path) -> bytes:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_regular(path, follow=True)
     except FileNotFoundError:
         return b""
     try:

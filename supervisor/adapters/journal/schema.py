@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Final
 
+from supervisor import files
 from supervisor.adapters.durable import sync
 
 APPLICATION_ID: Final = 0x584C4A31  # "XLJ1": identifies this database, also for file(1)
@@ -122,6 +123,7 @@ def build(path: Path, rows: Sequence[Row], *, before_rename: Callable[[], None] 
         db.execute("PRAGMA journal_mode = WAL")
     sync(aside)
     before_rename()
+    files.make_room(path)
     aside.replace(path)
     sync(path.parent)
 
@@ -129,8 +131,13 @@ def build(path: Path, rows: Sequence[Row], *, before_rename: Callable[[], None] 
 def new_file(path: Path) -> None:
     """Create an empty file that only its owner can read; SQLite's own files follow suit. Removes an interrupted build."""
     for suffix in ("", "-wal", "-shm", "-journal"):
-        beside(path, suffix).unlink(missing_ok=True)
+        _remove(beside(path, suffix))
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
+def _remove(path: Path) -> None:
+    files.make_room(path)
+    path.unlink(missing_ok=True)
 
 
 def finish_swap(path: Path) -> Path | None:
@@ -152,10 +159,16 @@ def finish_swap(path: Path) -> Path | None:
     return next((name for name in found if name is not None), None)
 
 
+def make_room(path: Path) -> None:
+    """Put aside what is no file under the names that SQLite would open. Raises OSError."""
+    for suffix in ("", "-wal", "-shm", ".rebuilt"):
+        files.make_room(beside(path, suffix), follow=not suffix)
+
+
 def forget_replaced(path: Path) -> None:
     """Remove the second names of a journal whose facts are all in the new one (`OpenJournalFiles.add_second_names`)."""
     for suffix in ("", "-wal"):
-        beside(path, REPLACED + suffix).unlink(missing_ok=True)
+        _remove(beside(path, REPLACED + suffix))
 
 
 def _vacate(path: Path, kept: Path) -> Path | None:

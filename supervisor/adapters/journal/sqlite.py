@@ -42,6 +42,7 @@ from types import TracebackType
 from typing import Final, Self
 from urllib.parse import quote
 
+from supervisor import files
 from supervisor.adapters.foundations import Identity
 from supervisor.adapters.journal import schema
 from supervisor.adapters.journal.open_files import OpenJournalFiles
@@ -152,7 +153,7 @@ class Journal:
         self._path = Path(path)
         self._failures = 0  # consecutive failures of `append`
         self._refused = ""  # why the last `append` found the journal moved
-        schema.finish_swap(self._path)
+        _finish_swap(self._path)
         with as_os_error(self._path):
             if not self._path.exists():
                 if has_orphan(self._path):
@@ -298,7 +299,7 @@ def open_or_salvage(
     Raises JournalRefused (a newer or foreign journal) or another OSError (the disk); the file is then unchanged.
     """
     path = Path(path)
-    schema.finish_swap(path)
+    _finish_swap(path)
     found = None
     try:
         facts = _read_all(path)
@@ -325,6 +326,8 @@ def salvage(path: str | os.PathLike[str], *, wall_s: float, why: str, seen_seq: 
     floor, last = _extent(path)
     floor = floor if floor in found_rows and found_rows[floor][4] == _SNAPSHOT else 0
     rows = [row for seq, row in sorted(found_rows.items()) if seq >= floor and _is_a_fact(row)]
+    if last is not None:  # SQLite may see fewer than have been read here, and fewer than were written
+        last = max(last, seen_seq, rows[-1][0] if rows else 0)
     lost = None if last is None else last - max(floor, 1) + 1 - len(rows)
     damaged = schema.free_name(path, f".damaged-{int(wall_s)}")
     found = Salvage(str(damaged if path.exists() else beside(damaged, "-wal")), why, len(rows), lost)
@@ -351,6 +354,31 @@ def has_orphan(path: Path) -> bool:
     """Whether a WAL exists without its journal: a new journal would take it for its own, and replay it."""
     wal = beside(path, "-wal")
     return wal.exists() and wal.stat().st_size > 0
+
+
+def _finish_swap(path: Path) -> None:
+    """Finish an interrupted swap of an earlier daemon, or put the file aside: it may be stale, or no journal at all.
+
+    The end of a swap is a whole journal that lacks no fact of the file that it replaces: that one's newest is in it.
+    """
+    rebuilt = beside(path, ".rebuilt")
+    files.make_room(rebuilt)
+    if rebuilt.exists() and not _may_replace(rebuilt, path):
+        kept = schema.free_name(path, ".found")
+        rebuilt.rename(kept)
+        files.put_aside.append((str(rebuilt), "file that is not the journal's newest", str(kept)))
+    schema.finish_swap(path)
+
+
+def _may_replace(rebuilt: Path, path: Path) -> bool:
+    try:
+        db = sqlite3.connect(f"{_uri(rebuilt, 'ro')}&immutable=1", uri=True)
+        with contextlib.closing(db), as_os_error(rebuilt):
+            _check_database(db, rebuilt)
+            last = max((fact.seq for fact in _read(db, rebuilt, 0)), default=0)
+    except OSError:
+        return False
+    return last >= max(carve(path), default=0)
 
 
 def _read_all(path: Path) -> list[Stamped]:
@@ -414,6 +442,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def _connect_readonly(path: Path, *, named: Path | None = None) -> sqlite3.Connection:
+    files.require_regular(path)
     with as_os_error(named or path):
         db = sqlite3.connect(_uri(path, "ro"), uri=True, timeout=_BUSY_TIMEOUT_S, check_same_thread=False)
         try:

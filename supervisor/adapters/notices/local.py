@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Final
 
 from supervisor.adapters import leftovers
-from supervisor.adapters.files import open_regular
 from supervisor.adapters.notices.web import Unreadable
+from supervisor.files import open_regular
 from supervisor.policy.box import wall_clock
 from supervisor.policy.upkeep.notices import COMMAND, END, FILE, RISK, EndNotice
 from supervisor.ports import Clock

@@ -17,8 +17,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from supervisor.adapters import durable
-from supervisor.adapters.files import open_regular
 from supervisor.adapters.offsite.restic import COPY_TAG, Restic, ResticSnapshot
+from supervisor.files import open_regular
 from supervisor.policy.box.box_identity import Witnesses, compare
 from supervisor.policy.upkeep.offsite import Claim, Lease, judge, judge_moved, newest
 from supervisor.records import dataclass

@@ -31,6 +31,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from supervisor import files
 from supervisor.adapters import leftovers, procfs
 from supervisor.adapters.process.share import Share
 from supervisor.config.offsite import lines_in, masked
@@ -48,6 +49,7 @@ _INTERRUPTED: Final = "restic was interrupted by a more urgent task, or because 
 _LOCKED: Final = re.compile(r"already locked|unable to create lock")
 _HOLDER: Final = re.compile(r"by PID (\d+) on (\S+) by")
 _LOCK_AGE: Final = re.compile(r"\((?:(\d+)h)?(?:(\d+)m)?[\d.]+(?:[mµn]s|s) ago\)")
+_SECRETS_BYTES: Final = 1 << 16
 _OLD_LOCK_MINUTES: Final = 30  # restic's own limit
 _LOCK_WAIT_S: Final = 60.0  # another box's prune of an ordinary repository takes less
 _LOCK_LOOK_S: Final = 5.0  # each attempt derives restic's key again, which takes at least a second of CPU
@@ -315,7 +317,7 @@ def credentials(path: str) -> dict[str, str]:
     if not path:
         return {}
     try:
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
+        text = files.read(path, _SECRETS_BYTES).decode("utf-8", "replace")
     except OSError as error:
         raise ResticError(f"{path} cannot be read: {error.strerror or error}") from error
     pairs = (line.partition("=") for _, line in lines_in(text))
@@ -327,7 +329,7 @@ def _secrets(rules: OffsiteSettings) -> set[str]:
     with contextlib.suppress(ResticError):
         found |= {value for value in credentials(rules.env_file).values() if len(value) >= 6}
     with contextlib.suppress(OSError):
-        found |= {Path(rules.password_file).read_text(encoding="utf-8", errors="replace").strip()}
+        found |= {files.read(rules.password_file, _SECRETS_BYTES).decode("utf-8", "replace").strip()}
     return {each for each in found if len(each) >= 3}
 
 

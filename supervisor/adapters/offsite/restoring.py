@@ -27,10 +27,10 @@ import structlog
 from supervisor.adapters.backups import store as backups
 from supervisor.adapters.backups.store import BackupError, PartlyRolledBack, Task
 from supervisor.adapters.durable import sync, sync_directory
-from supervisor.adapters.files import open_regular
 from supervisor.adapters.offsite import hardware, staging
 from supervisor.adapters.offsite import lease as leases
 from supervisor.adapters.offsite.restic import COPY_TAG, Restic, ResticError, ResticSnapshot
+from supervisor.files import open_regular
 from supervisor.policy.upkeep.offsite import Claim, Lease
 from supervisor.records import dataclass
 from workers.contract import REPLAY_DIR, checked_name

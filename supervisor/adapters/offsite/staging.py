@@ -31,9 +31,9 @@ from typing import Any, Final
 from supervisor.adapters import durable
 from supervisor.adapters.backups import store as backups
 from supervisor.adapters.backups.store import NothingToBackUp, Task
-from supervisor.adapters.files import open_regular
 from supervisor.adapters.journal import archive
 from supervisor.adapters.process.own_checkpoints import Place
+from supervisor.files import open_regular
 from supervisor.model.settings import Paths
 from supervisor.records import dataclass
 from workers.contract import (

@@ -6,7 +6,7 @@ import os
 import threading
 from pathlib import Path
 
-from supervisor.adapters.files import create
+from supervisor.files import create
 from supervisor.model.commands import SetControl, TellEnd
 from supervisor.model.settings import Paths
 from supervisor.ports import Clock

@@ -10,9 +10,9 @@ import json
 import signal
 from typing import TYPE_CHECKING, Final
 
-from supervisor.adapters.files import read_bounded
 from supervisor.adapters.host import kernel_log
 from supervisor.adapters.process import cgroups, log_places
+from supervisor.files import read_bounded
 from supervisor.model.inputs import Ending, Report
 from supervisor.policy.worker import reason_line
 from supervisor.policy.worker.figures import plain_text

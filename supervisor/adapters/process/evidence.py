@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from supervisor.adapters import files, procfs
+from supervisor import files
+from supervisor.adapters import procfs
 from supervisor.adapters.process import endings, log_places, py_spy
 from supervisor.adapters.threads import Tasks
 from supervisor.model.inputs import EvidenceTaken

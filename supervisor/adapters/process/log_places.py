@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from supervisor.adapters.files import read_bounded
+from supervisor.files import read_bounded
 
 if TYPE_CHECKING:
     from supervisor.model.settings import Paths, ProgramSpec

@@ -27,7 +27,7 @@ from typing import Final
 
 import structlog
 
-from supervisor.adapters.files import create, open_regular
+from supervisor.files import create, open_regular
 from supervisor.model.settings import Settings
 
 log = structlog.get_logger()

@@ -30,13 +30,13 @@ import structlog
 
 from supervisor.adapters import procfs
 from supervisor.adapters.figures.thread import FigureReader, FigureReading, began_wall_s
-from supervisor.adapters.files import open_regular
 from supervisor.adapters.process import cgroups, growth
 from supervisor.adapters.process.health_checks import HealthChecks
 from supervisor.adapters.process.notify_sockets import NotifySockets, NotifyState
 from supervisor.adapters.process.processes import read_record
 from supervisor.adapters.process.trees import Scans, Tree, changed_roots, own_directory
 from supervisor.adapters.threads import Tasks
+from supervisor.files import open_regular
 from supervisor.model.inputs import OwnCheckpoint, Report, Sample
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
 from supervisor.policy.worker.figures import Figures

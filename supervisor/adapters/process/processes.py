@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from supervisor import users
-from supervisor.adapters import durable, files, procfs
+from supervisor import files, users
+from supervisor.adapters import durable, procfs
 from supervisor.adapters.process import cgroups, checkpoints, endings, limits, log_places, orphans
 from supervisor.adapters.process.shim_code import ShimCode
 from supervisor.adapters.threads import Tasks
@@ -348,6 +348,10 @@ class LocalLauncher:
 
     def _start_shim(self, spec: ProgramSpec, attempt: int, token: str) -> _Live:
         paths = self._paths
+        run_dir = paths.run_dir(spec.name)
+        files.make_room(run_dir, files.DIRECTORY, follow=True)
+        for name in (contract.LOCK_FILE, contract.FENCE_FILE, f"{contract.FENCE_FILE}.tmp"):
+            files.make_room(f"{run_dir}/{name}")
         make_dir(paths.attempt_dir(spec.name, attempt, token))
         log_places.note(paths, spec, attempt, token)
         for file in (paths.shim_record(spec.name), paths.beat(spec.name, attempt)):
@@ -366,7 +370,7 @@ class LocalLauncher:
                 whole.write(order)
             os.lseek(stdin, 0, os.SEEK_SET)
             shim = subprocess.Popen(
-                [sys.executable, "-S", "-I", "-Xutf8=1", self._code.path, spec.name, str(attempt), paths.run_dir(spec.name)],
+                [sys.executable, "-S", "-I", "-Xutf8=1", self._code.path, spec.name, str(attempt), run_dir],
                 stdin=stdin, stdout=subprocess.PIPE, env=env, cwd="/", pass_fds=(self._code.fd,),
             )  # fmt: skip
         finally:
@@ -484,15 +488,16 @@ class LocalLauncher:
 
     def unrecorded(self) -> str:
         """Which programs have lost their shim record, as a clause; empty: none."""
-        gone = sorted(each.program for each in self._running() if not Path(self._paths.shim_record(each.program)).exists())
+        gone = sorted(each.program for each in self._running() if not Path(self._paths.shim_record(each.program)).is_file())
         return f"the record of {', '.join(gone)} was removed" if gone else ""
 
     def restore_records(self) -> None:
         """Write missing shim records again: the next daemon finds its workers by them. Raises OSError."""
         for attempt in self._running():
             path = Path(self._paths.shim_record(attempt.program))
-            if not path.exists():
+            if not path.is_file():
                 make_dir(path.parent)
+                files.make_room(path)
                 with os.fdopen(files.create(f"{path}.tmp"), "w", encoding="utf-8") as aside:
                     aside.write(json.dumps(asdict(attempt)) + "\n")
                 Path(f"{path}.tmp").rename(path)
@@ -793,7 +798,7 @@ class LocalLauncher:
         path = f"{self._paths.run_dir(program)}/{contract.LOCK_FILE}"
         try:
             make_dir(Path(path).parent)
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            fd = files.open_own(path, os.O_RDWR)
         except OSError:
             return None
         try:

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from supervisor.adapters.files import open_regular
+from supervisor.files import open_regular
 from supervisor.reports.results_view import NewestResult
 from workers import results
 from workers.scores import human_normalised

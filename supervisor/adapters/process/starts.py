@@ -11,6 +11,7 @@ Example: with starts 100, 90 and 80 s ago, this one is the fourth within ten min
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -20,6 +21,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from supervisor import files
+from supervisor.adapters import durable
 from supervisor.adapters.alerts import reboot_log as alerts
 from supervisor.adapters.host import known_mount
 from supervisor.adapters.host.systemd import Notifier
@@ -30,6 +33,7 @@ _MOST_S: Final = 60.0
 _BEGIN_S: Final = 60.0  # time limit of the start itself after the wait
 _ALERT_AT: Final = 4
 _TELL_S: Final = 20.0
+_LARGEST_BYTES: Final = 1 << 16
 
 
 def delay_s(earlier: int) -> float:
@@ -95,19 +99,15 @@ def forget(environ: Mapping[str, str]) -> None:
 
 def _read(path: Path) -> list[float]:
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(files.read(path, _LARGEST_BYTES))
     except (OSError, ValueError):
         return []
     return [at_s for at_s in found if isinstance(at_s, float)] if isinstance(found, list) else []
 
 
 def _write(path: Path, starts: list[float]) -> None:
-    aside = path.with_suffix(f".{os.getpid()}")
-    try:
-        aside.write_text(json.dumps(starts))
-        aside.rename(path)
-    except OSError:
-        return  # the directory is missing or full: then no start waits
+    with contextlib.suppress(OSError):  # the directory is missing or full: then no start waits
+        durable.replace(path, json.dumps(starts).encode(), aside=path.with_suffix(f".{os.getpid()}"))
 
 
 def _alert(environ: Mapping[str, str], config: str | None, starts: int, within_s: float) -> threading.Thread:

@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from supervisor.adapters.files import open_regular
 from supervisor.adapters.process import checkpoints
+from supervisor.files import open_regular
 from supervisor.records import dataclass
 from workers.contract import MANIFEST_FILE, parse_checkpoint_name
 

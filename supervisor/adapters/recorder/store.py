@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import quote
 
+from supervisor import files
 from supervisor.adapters.durable import create
 from supervisor.adapters.journal.schema import pragma, transaction
 from supervisor.model.recording import FIGURES_OF_ITS_OWN, SHEETS, Row, Series, Sheet, Track, as_spread, by_subject, folded
@@ -51,6 +52,8 @@ class Recording:
         """Open the file, or create it. Raises NotUsable, or another OSError if the disk refuses it."""
         self._path = path
         with _as_os_error(path):
+            for end in ("", "-wal", "-shm", ".new"):
+                files.make_room(f"{path}{end}", follow=not end)
             if not path.exists():
                 _build(path)
             self._db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
@@ -293,6 +296,7 @@ def remove_leftovers(path: Path) -> None:
 def set_aside(path: Path) -> Path:
     """Rename a file that cannot be used. It replaces one that was set aside before. Raises OSError."""
     aside = path.with_name(f"{path.name}.old")
+    files.make_room(aside)
     for end in ("", "-wal", "-shm"):
         with contextlib.suppress(FileNotFoundError):
             path.with_name(path.name + end).replace(aside.with_name(aside.name + end))
@@ -545,6 +549,7 @@ def _connect_readonly(path: Path) -> sqlite3.Connection:
     That happens on a read-only disk or in another user's directory.
     """
     unreadable: sqlite3.OperationalError | None = None
+    files.require_regular(path)
     for how in ("mode=ro", "mode=ro&immutable=1"):
         db = sqlite3.connect(f"file:{quote(str(path))}?{how}", uri=True, timeout=_BUSY_TIMEOUT_S, check_same_thread=False)
         try:

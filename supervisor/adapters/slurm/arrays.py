@@ -20,6 +20,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
+from supervisor import files
 from supervisor.adapters import durable
 from supervisor.adapters.slurm.script import ArrayTag, Tag, array_of, tag_of
 from supervisor.model.settings import Paths
@@ -30,6 +31,7 @@ MOST_TASKS: Final = 1000
 SCRIPT_FILE: Final = "job.sh"
 OUTPUT_FILE: Final = "job-{}.out"  # filled with sbatch's pattern for the job id, or with the id itself
 _TABLE_FILE: Final = "tasks.json"
+_LARGEST_BYTES: Final = 64 << 20
 
 Table = dict[int, Tag]
 
@@ -108,7 +110,7 @@ class Arrays:
     def _read(self, token: str) -> Table:
         """Raises TableMissing, or OSError if the table may exist but cannot be read."""
         try:
-            body: Any = json.loads((self.directory(token) / _TABLE_FILE).read_bytes())
+            body: Any = json.loads(files.read(self.directory(token) / _TABLE_FILE, _LARGEST_BYTES))
         except (FileNotFoundError, ValueError) as error:
             raise TableMissing(token) from error
         rows = body.items() if isinstance(body, dict) else ()

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from supervisor.adapters.files import read_bounded
 from supervisor.adapters.process import endings
 from supervisor.adapters.slurm.arrays import OUTPUT_FILE, Arrays
 from supervisor.adapters.slurm.job_attempt import JobAttempt
 from supervisor.adapters.slurm.report import NodeReport
+from supervisor.files import read_bounded
 from supervisor.model.inputs import Ending
 from supervisor.model.settings import Paths
 from supervisor.policy.cluster.job_end import JobEnd

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Final
 
 from supervisor.adapters import durable, procfs
-from supervisor.adapters.files import read_bounded
 from supervisor.adapters.process import limits, log_places
 from supervisor.adapters.process.processes import filled_in, make_dir, signal_number
 from supervisor.adapters.slurm.arrays import OUTPUT_FILE, SCRIPT_FILE, Arrays
 from supervisor.adapters.slurm.job_attempt import SubmitRequest
 from supervisor.adapters.slurm.script import Tag, array_script, batch_script
+from supervisor.files import read_bounded
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
 from supervisor.policy.cluster.launcher import LauncherSettings
 from workers import contract, exit_record

@@ -33,7 +33,7 @@ from typing import Final
 
 import structlog
 
-from supervisor.adapters.files import open_regular
+from supervisor import files
 from supervisor.adapters.process.processes import make_dir
 from supervisor.adapters.singleton import Taken
 from supervisor.adapters.slurm.node import write_in_place
@@ -83,6 +83,7 @@ class DaemonLease:
     def take(self) -> None:
         """Take the lease. Raises Taken while a daemon on another host holds it, and OSError."""
         make_dir(self._path.parent)
+        files.make_room(self._path)
         found = read(self._path)
         if found is not None and not self._is_of_this_boot(found):
             self._watch(found)
@@ -167,7 +168,7 @@ class DaemonLease:
 def read(path: Path) -> DaemonClaim | Unclear | None:
     """The claim in the file. None if there is no file. UNCLEAR if it cannot be read, or is being written at the moment."""
     try:
-        fd = open_regular(str(path))
+        fd = files.open_regular(str(path))
     except FileNotFoundError:
         return None
     except (OSError, ValueError):

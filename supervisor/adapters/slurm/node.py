@@ -275,7 +275,7 @@ def write_in_place(path: Path, data: bytes) -> None:
     A rename would be atomic, but other hosts may keep the old name for a minute. The checksums in the data show a reader
     that a write is in progress.
     """
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     try:
         os.pwrite(fd, data, 0)
         os.ftruncate(fd, len(data))

@@ -7,7 +7,7 @@ import os
 import zlib
 from typing import Any, Final
 
-from supervisor.adapters.files import read_bounded
+from supervisor.files import read_bounded
 from supervisor.model.settings import Paths
 from supervisor.records import dataclass
 from workers import contract

@@ -1,0 +1,134 @@
+"""Opens files, and makes room for the daemon's own: opening never hangs, and what is no file is put aside.
+
+A worker runs as the daemon's own user, so it can put anything in its run directory: a log that links to another user's file,
+an exit record that is a FIFO, a report file of gigabytes. A person or a script can do the same to `extralife.log` or `lock`.
+So files are opened here: regular ones only, without waiting for the other end of a FIFO, without following a link in the
+last part of a path (unless `follow`), and with a limit for what is read.
+
+A reader refuses what is no regular file. The writer of one of the daemon's own files gives it another name and goes on
+(`open_own`, `make_room`): a FIFO called `extralife.log` becomes `extralife.log.found`, and nothing is removed.
+`adapters/foundations.py` reports each of them.
+"""
+
+# `supervisorctl` reads with it, and pathlib takes 10 ms to import:
+# ruff: noqa: PTH108, PTH115, PTH116, PTH118
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+FILE, DIRECTORY, SOCKET = stat.S_IFREG, stat.S_IFDIR, stat.S_IFSOCK
+
+put_aside: list[tuple[str, str, str]] = []  # (path, kind, its new name), until they are reported
+_KINDS = {
+    stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFSOCK: "socket", stat.S_IFLNK: "link", stat.S_IFIFO: "FIFO",
+}  # fmt: skip
+
+
+def kind_of(mode: int) -> str:
+    """The kind of file, as people say it."""
+    return _KINDS.get(stat.S_IFMT(mode), "special file")
+
+
+def open_regular(
+    path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o600, *, dir_fd: int | None = None,
+    follow: bool = False,
+) -> int:  # fmt: skip
+    """Open a regular file and return its descriptor. Raises OSError, also for a link, a FIFO or a device."""
+    # Without O_NONBLOCK, opening a FIFO waits for its other end. The flag has no effect on a regular file.
+    flags |= os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
+    fd = os.open(path, flags, mode, dir_fd=dir_fd)
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode):
+        return fd
+    os.close(fd)
+    raise _refused(mode, path)
+
+
+def read(path: str | os.PathLike[str], limit_bytes: int, *, follow: bool = True) -> bytes:
+    """The first `limit_bytes` of a regular file. Raises OSError."""
+    with open(open_regular(path, follow=follow), "rb") as file:
+        return file.read(limit_bytes)
+
+
+def read_bounded(path: str, limit_bytes: int, from_byte: int = 0) -> bytes:
+    """The last `limit_bytes` of the file's content after `from_byte`; empty when the file can't be read.
+
+    A file that is now shorter than `from_byte` was truncated by a rotation: then all of it is new.
+    """
+    try:
+        fd = open_regular(path)
+    except (OSError, ValueError):
+        return b""
+    try:
+        size = os.fstat(fd).st_size
+        begin = from_byte if from_byte <= size else 0
+        return os.pread(fd, limit_bytes, max(begin, size - limit_bytes))
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def create(path: str | os.PathLike[str], mode: int = 0o600) -> int:
+    """Create an empty file at `path` and return its descriptor. An existing file or link there is removed, not followed."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    except IsADirectoryError:
+        make_room(path)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+
+
+# --- the daemon's own ----------------------------------------------------------------------------------------------------
+
+
+def open_own(
+    path: str | os.PathLike[str], flags: int, mode: int = 0o600, *, dir_fd: int | None = None, follow: bool = False
+) -> int:
+    """Open one of the daemon's own files for writing, and create it if it is missing. Raises OSError."""
+    make_room(path, dir_fd=dir_fd, follow=follow)
+    return open_regular(path, flags | os.O_CREAT, mode, dir_fd=dir_fd, follow=follow)
+
+
+def make_room(path: str | os.PathLike[str], kind: int = FILE, *, dir_fd: int | None = None, follow: bool = False) -> None:
+    """Give whatever has this path another name, unless it is of this kind. Raises OSError.
+
+    A device stays: only root can make one, and it may be the system's own.
+    """
+    try:
+        mode = os.stat(path, dir_fd=dir_fd, follow_symlinks=follow).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if stat.S_IFMT(mode) == kind or stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        return
+    kept = _free_name(os.fspath(path), dir_fd)
+    os.rename(path, kept, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+    directory = "" if dir_fd is None else os.readlink(f"/proc/self/fd/{dir_fd}")
+    put_aside.append((os.path.join(directory, path), kind_of(mode), kept))
+
+
+def _free_name(path: str, dir_fd: int | None) -> str:
+    number = 0
+    while True:
+        name = f"{path}.found-{number}" if number else f"{path}.found"
+        try:
+            os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return name
+        number += 1
+
+
+def require_regular(path: str | os.PathLike[str]) -> None:
+    """Raises OSError if a link or this path itself leads to anything but a regular file. Opens nothing."""
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode):
+        raise _refused(mode, path)
+
+
+def _refused(mode: int, path: str | os.PathLike[str]) -> OSError:
+    number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+    return OSError(number, f"a {kind_of(mode)}, not a regular file", os.fspath(path))
