@@ -423,6 +423,25 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             OFFSITE + "test_a_lock_in_use_is_left_alone_and_one_left_by_a_kill_is_removed",
         ),
         Row(
+            "a box dies while it prunes or checks the repository",
+            "another box restores without waiting; its take-over removes the lock of the dead box",
+            "supervisor/policy/upkeep/offsite.py",
+            OFFSITE + "test_a_box_that_died_within_prune_does_not_keep_its_successor_waiting",
+        ),
+        Row(
+            "a file of one program cannot be read, or its disk fails there",
+            "the copy has everything else, of this program and of the others; `status` and `offsite` name the file",
+            "supervisor/adapters/offsite/staging.py",
+            "adapters/test_offsite_files.py::"
+            "test_files_that_may_not_be_read_cost_their_program_nothing_else_and_the_others_nothing",
+        ),
+        Row(
+            "the clock of a box was ahead while it made copies",
+            "the newest copy is the one that was made last, also for a restore and for the removal of old copies",
+            "supervisor/policy/upkeep/offsite.py",
+            "adapters/test_offsite_answers.py::test_what_is_forgotten",
+        ),
+        Row(
             "the daemon is killed in the middle of a copy",
             "restic ends with it, or the next daemon ends it; the next copy is complete and the repository is sound",
             "supervisor/adapters/offsite/staging.py",

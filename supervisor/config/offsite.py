@@ -8,7 +8,7 @@ a disk that is not mounted must not keep the trainings from starting.
 from __future__ import annotations
 
 import re
-import shutil
+import subprocess
 from dataclasses import replace
 from typing import Final
 
@@ -19,7 +19,8 @@ from supervisor.policy.upkeep.offsite import OffsiteSettings
 from workers.options import nearest
 
 BACKENDS: Final = ("local", "sftp", "rest", "s3", "swift", "b2", "azure", "gs", "rclone")
-MISSING: Final = "restic is not installed: apt-get install restic; until then nothing is copied off this box"
+LEAST: Final = (0, 14)  # of restic: the oldest version with which the tests run
+_VERSION_S: Final = 5.0
 _SECRET: Final = re.compile(r"(//[^/@\s:]*:)[^/@\s]*(@)")
 _LINE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*")
 _OURS: Final = re.compile(r"RESTIC_(PASSWORD|REPOSITORY|CACHE).*|LD_.*|PATH|HOME")
@@ -28,6 +29,23 @@ _OURS: Final = re.compile(r"RESTIC_(PASSWORD|REPOSITORY|CACHE).*|LD_.*|PATH|HOME
 def masked(repository: str) -> str:
     """A repository without the password in its URL: `rest:https://me:***@host/`."""
     return _SECRET.sub(r"\1***\2", repository)
+
+
+def unfit() -> str:
+    """Why the restic of this box makes no copies, with the remedy; empty if it does, or if it does not say its version."""
+    try:
+        answer = subprocess.run(
+            ("restic", "version"), capture_output=True, text=True, timeout=_VERSION_S, check=False
+        ).stdout
+    except FileNotFoundError:
+        return "restic is not installed: apt-get install restic"
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    found = re.match(r"restic (\d+)\.(\d+)", answer)
+    if found is None or (int(found[1]), int(found[2])) >= LEAST:
+        return ""
+    least = ".".join(map(str, LEAST))
+    return f"restic {found[1]}.{found[2]} is too old: install {least} or newer (`restic self-update`, or restic.net)"
 
 
 def complete(
@@ -49,8 +67,8 @@ def complete(
         validation.error(
             validation.at("offsite"), "offsite.keep_* are all 0, so no copy would stay; set one of them to 1 or more"
         )
-    if shutil.which("restic") is None:
-        validation.warn(validation.at("offsite"), MISSING)
+    if why := unfit():
+        validation.warn(validation.at("offsite"), f"{why}; until then nothing is copied off this box")
     files = {
         key: secrets.beside(validation, getattr(made, key)) for key in ("password_file", "env_file") if getattr(made, key)
     }

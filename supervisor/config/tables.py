@@ -245,7 +245,7 @@ MEANINGS: Final[dict[str, str]] = {
     "offsite.every_s": "time between two copies while something trains",
     "offsite.late_s": "age of the newest copy from which it is reported as too old",
     "offsite.timeout_s": "longest time of one copy",
-    "offsite.reboot_s": "longest time for which an orderly reboot waits for a last copy; 0: it does not wait",
+    "offsite.reboot_s": "longest time for which an orderly reboot, or SIGTERM, waits for a last copy; 0: it does not wait",
     "offsite.upload_kib_s": "KiB a second that a copy may send; 0: no limit",
     "offsite.with_replay": "whether the replay buffers, which have gigabytes, are copied too",
     "offsite.forget": "when old copies are removed, local time; written as backup.calendar",

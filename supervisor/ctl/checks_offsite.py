@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Final
 
 from supervisor.adapters.offsite import restoring
 from supervisor.adapters.offsite.restic import COPY_TAG, Restic, ResticError
+from supervisor.config.offsite import unfit
 from supervisor.ctl import text
 from supervisor.ctl.checks import Finding, Installation
 from supervisor.policy.upkeep.offsite import OffsiteSettings
@@ -28,8 +28,9 @@ def copies(installation: Installation) -> Iterator[Finding]:
     if not rules.on:
         what = "nothing is copied off this box: its trainings are lost with it"
         yield Finding("copies", "warn", what, "set [offsite] repository (docs/offsite.md)")
-    elif shutil.which("restic") is None:
-        yield Finding("copies", "bad", "restic is not installed: nothing is copied off this box", "apt-get install restic")
+    elif why := unfit():
+        what, _, remedy = why.partition(": ")
+        yield Finding("copies", "bad", f"{what}: nothing is copied off this box", remedy)
     elif _is_hidden(rules.password_file):
         yield Finding("copies", "unknown", f"{rules.password_file} cannot be read by this user", "run doctor as root")
     else:

@@ -62,6 +62,8 @@ def _status(session: Session, options: dict[str, str]) -> int:
 
 def page(found: dict[str, Any]) -> list[str]:
     """The newest copy, the current activity, the errors, and the box that holds the repository."""
+    from supervisor.policy.upkeep.offsite import verified
+
     if not found["on"]:
         return ["nothing is copied off this box: set [offsite] repository (docs/offsite.md)"]
     lines = [line(found)]
@@ -77,7 +79,7 @@ def page(found: dict[str, Any]) -> list[str]:
     if found["doing"]:
         lines.append(f"  now: {found['doing']}")
     for what, each in found["tended"].items():
-        told = f"ERROR ({text.printable(each['error'])})" if each["error"] else "no errors"
+        told = f"ERROR ({text.printable(each['error'])})" if each["error"] else verified(each["read_percent"])
         lines.append(f"  {what}, {text.when(each['wall_s'], text.wall_s())}: {told}")
     if found["generation"]:
         lines.append(f"  this box holds the repository (generation {found['generation']})" * (found["fence"] is None))
@@ -94,6 +96,8 @@ def line(found: dict[str, Any]) -> str:
     if copied is None:
         return f"NOTHING IS COPIED off the box{error}" if found["late"] or error else "no copy off the box yet"
     told = f"copied off the box {text.duration(found['age_s'])} ago ({text.size(copied['size_bytes'])})"
+    if copied["missed"]:
+        told += f", INCOMPLETE for {', '.join(map(text.printable, sorted(copied['missed'])))} (see `supervisorctl offsite`)"
     return f"{told}, TOO OLD{error}" if found["late"] else f"{told}{f'; the newest try failed{error}' if error else ''}"
 
 
@@ -132,13 +136,15 @@ def _asked(session: Session, options: dict[str, str], do: str) -> int:
 
 def _outcome(before: dict[str, Any], found: dict[str, Any], do: str) -> tuple[str, bool] | None:
     """(text, whether it succeeded) once the action has ended; None before."""
+    from supervisor.policy.upkeep.offsite import verified
+
     if do != "check":
         over = found["ends"] > before["ends"] and found["asked"] != "operator"
         return (found["ended"], found["ended_well"]) if over else None
     newest = found["tended"].get("check")
     if newest is None or newest == before["tended"].get("check"):
         return None
-    return newest["error"] or "the repository has no errors", not newest["error"]
+    return newest["error"] or f"the repository has {verified(newest['read_percent'])}", not newest["error"]
 
 
 # --- with restic, from this process -------------------------------------------------------------------------------------
@@ -178,9 +184,10 @@ def _check(session: Session, options: dict[str, str]) -> int:
             return _asked(session, options, "check")
     except Unreachable as gone:
         session.require_dead(gone)
+    from supervisor.policy.upkeep.offsite import verified
+
     restic, _ = _opened(session, options)
-    _run_restic(restic.check)
-    return _print_outcome(session, options, "the repository has no errors")
+    return _print_outcome(session, options, f"the repository has {verified(_run_restic(restic.check))}")
 
 
 def _init(session: Session, options: dict[str, str]) -> int:

@@ -36,7 +36,7 @@ def on_asked(context: DecisionContext, item: Asked) -> None:
     elif not context.settings.offsite.on:
         answer = (FAILED, "no repository is configured: set [offsite] repository (docs/offsite.md)")
     elif item.text == NOW and context.state.offsite.fence is not None:
-        answer = (FAILED, _fenced(context))
+        answer = (FAILED, fenced(context))
     elif item.text == NOW:
         context.record(facts.OffsiteAsked(f"{item.by} requested a copy", rule.OPERATOR))
         answer = (SUCCESS, "started")
@@ -103,19 +103,20 @@ def on_done(context: DecisionContext, item: OffsiteDone) -> None:
     elif item.what == COPY:
         context.record(_copied(item))
     elif item.what in {FORGET, CHECK}:
-        context.record(facts.OffsiteTended(_TENDED[item.what], item.what, item.due_wall_s))
+        checked = f"the repository was checked: {rule.verified(item.read_percent)}"
+        why = checked if item.what == CHECK else "old copies were removed from the repository"
+        context.record(facts.OffsiteTended(why, item.what, item.due_wall_s, item.read_percent))
 
 
 _IN_WORDS: Final = {
     COPY: "the copy off the box", FORGET: "the removal of old copies", CHECK: "the check of the repository",
     TAKE_OVER: "the take-over of the repository",
 }  # fmt: skip
-_TENDED: Final = {FORGET: "old copies were removed from the repository", CHECK: "the repository was checked: no errors"}
 
 
 def _copied(item: OffsiteDone) -> facts.OffsiteCopied:
     count = f"checkpoints of {len(item.steps)} program{'' if len(item.steps) == 1 else 's'}"
-    missed = "".join(f"; {name} could not be copied: {why}" for name, why in sorted(item.missed.items()))
+    missed = "".join(f"; not copied: {name}: {why}" for name, why in sorted(item.missed.items()))
     size = f"{item.size_bytes / 1e6:,.1f} MB, {item.sent_bytes / 1e6:,.1f} MB new"
     why = f"copied off the box as {item.snapshot}: {count}, {size}, in {item.took_s:.0f} s{missed}"
     return facts.OffsiteCopied(
@@ -207,12 +208,14 @@ def _limit_s(context: DecisionContext) -> float:
 
 
 def _copy_before_the_end(context: DecisionContext) -> None:
-    """At an orderly shutdown of the host, make one last copy within `reboot_s`, once all programs have exited."""
-    limit_s = context.settings.offsite.reboot_s
-    waits = context.memory.offsite_until_s is None and context.memory.host_ends and not context.state.live
+    """At an orderly shutdown of the host and at SIGTERM, make one last copy, once all programs have exited."""
+    end, cause = context.state.notices.end(), context.memory.last_copy
+    left_s = None if end is None or end.notice.until_s is None else end.notice.until_s - context.now_s
+    limit_s = rule.last_copy_s(context.settings.offsite, left_s)
+    waits = cause and context.memory.offsite_until_s is None and not context.state.live
     if waits and limit_s > 0 and context.state.offsite.fence is None and _copies(context).trained:
         context.memory = replace(context.memory, offsite_until_s=context.now_s + limit_s)
-        _start_work(context, COPY, _copy(context, rule.REBOOT, limit_s, urgent=True))
+        _start_work(context, COPY, _copy(context, cause, limit_s, urgent=True))
     if holds_end(context) and context.memory.offsite_until_s is not None:
         context.wake_for_upkeep(context.memory.offsite_until_s)
 
@@ -271,11 +274,11 @@ def _hold_down(context: DecisionContext) -> None:
         program = context.state.programs[name]
         if program.attempt is not None:
             if program.attempt.stop is None:
-                stop(context, program, program.attempt, reason="offsite", by="extralife", why=_fenced(context))
+                stop(context, program, program.attempt, reason="offsite", by="extralife", why=fenced(context))
         elif program.phase in {Phase.BACKOFF, Phase.GATED}:
-            context.record(facts.Requeued(_fenced(context), name))
+            context.record(facts.Requeued(fenced(context), name))
 
 
-def _fenced(context: DecisionContext) -> str:
+def fenced(context: DecisionContext) -> str:
     fence = context.state.offsite.fence
     return f"box {fence.box if fence else '?'} has taken over; `supervisorctl offsite take-over` brings the programs back"

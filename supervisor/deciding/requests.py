@@ -11,12 +11,13 @@ from supervisor.deciding.attempts import fill_slots, stop
 from supervisor.deciding.context import DecisionContext
 from supervisor.deciding.reconcile import reconcile
 from supervisor.model import commands, facts
-from supervisor.model.codes import ALREADY_STARTED, BAD_NAME, NOT_RUNNING, SHUTDOWN_STATE, SUCCESS
+from supervisor.model.codes import ALREADY_STARTED, BAD_NAME, FAILED, NOT_RUNNING, SHUTDOWN_STATE, SUCCESS
 from supervisor.model.inputs import Asked, ConfigFaulty, ConfigLoaded, Terminated, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Pending
 from supervisor.model.settings import SECTIONS, ProgramSpec, Settings
 from supervisor.model.state import Program
+from supervisor.policy.upkeep import offsite as rule
 from supervisor.records import replace
 
 Result = tuple[str, int, str]
@@ -72,6 +73,8 @@ def on_asked(context: DecisionContext, item: Asked) -> None:
 
 
 def _one(context: DecisionContext, program: Program, item: Asked) -> Result | None:
+    if item.verb in {Verb.START, Verb.RESTART} and context.state.offsite.keeps_down(on=context.settings.offsite.on):
+        return (program.name, FAILED, f"cannot start here: {offsite.fenced(context)}")
     match item.verb:
         case Verb.START:
             return _start(context, program, item.by)
@@ -141,7 +144,8 @@ def on_terminated(context: DecisionContext, item: Terminated) -> None:
     if context.settings.launcher.remote:
         _end(context, by=item.by, keep_workers=True, why=f"{item.by}: the jobs go on", reexec=False)
         return
-    context.memory = replace(context.memory, host_ends=context.memory.host_ends or item.host)
+    cause = rule.REBOOT if item.host or context.memory.last_copy == rule.REBOOT else rule.STOP
+    context.memory = replace(context.memory, last_copy=cause)
     _end(context, by=item.by, keep_workers=False, why=f"{item.by}: orderly shutdown")
 
 

@@ -543,6 +543,7 @@ class OffsiteTended(OffsiteFact):
 
     what: str
     due_wall_s: float | None = None
+    read_percent: int | None = None  # of the data, by a check
 
 
 @dataclass(frozen=True, slots=True)

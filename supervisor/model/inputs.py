@@ -395,6 +395,7 @@ class OffsiteDone(Input):
     took_s: float = 0.0
     missed: dict[str, str] = field(default_factory=dict)
     due_wall_s: float | None = None
+    read_percent: int | None = None  # of the repository's data, by a check
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,7 +208,7 @@ class Memory:
     saves_asked: dict[str, int] = field(default_factory=dict)  # by token: how often it was asked to save at once
     notice_errors: dict[str, str] = field(default_factory=dict)  # sources of notices that cannot be read
     jobs: dict[str, JobSight] = field(default_factory=dict)  # by program, at the newest look at the cluster's queue
-    host_ends: bool = False  # the host is shutting down in order
+    last_copy: str = ""  # why the end waits for a last copy off the box: the host's shutdown, or SIGTERM
     ended: bool = False  # EndDaemon was issued
 
     @property

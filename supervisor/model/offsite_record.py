@@ -32,6 +32,7 @@ class Tended:
     wall_s: float
     error: str = ""
     due_wall_s: float | None = None
+    read_percent: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,8 @@ def recorded(record: OffsiteRecord, stamped: Stamped, fact: facts.OffsiteFact) -
             asked = "" if fact.cause == rule.OPERATOR == record.asked else record.asked
             failed = replace(record, failures=record.failures + 1, failed_s=stamped.at_s, error=error, asked=asked)
             return _ended(failed, fact.why, well=False)
-        case facts.OffsiteTended(what=what, due_wall_s=due_wall_s):
-            return _tended(record, what, Tended(stamped.wall_s, "", due_wall_s))
+        case facts.OffsiteTended(what=what, due_wall_s=due_wall_s, read_percent=read_percent):
+            return _tended(record, what, Tended(stamped.wall_s, "", due_wall_s, read_percent))
         case facts.OffsiteLate():
             return replace(record, late=True)
         case facts.OffsiteFenced(box=box, since_wall_s=since_wall_s, token=token, place=place):

@@ -37,7 +37,8 @@ def offsite_view(state: State, settings: Settings | None, memory: Memory, *, now
         "generation": record.generation or None,
         "fence": None if record.fence is None else {"box": record.fence.box, "since_wall_s": record.fence.since_wall_s},
         "tended": {
-            task: {"wall_s": each.wall_s, "error": each.error} for task, each in sorted(record.tended.items())
+            task: {"wall_s": each.wall_s, "error": each.error, "read_percent": each.read_percent}
+            for task, each in sorted(record.tended.items())
         },
         "ends": record.ends,
         "ended": record.ended,

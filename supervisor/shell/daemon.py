@@ -352,7 +352,7 @@ class Daemon:
         if self._tcp is not None:
             self._tcp.want(loop.settings.http)
         backend.publish(loop)
-        self._service.after_turn(loop.state, loop.clock.now_s())
+        self._service.after_turn(loop.state, loop.clock.now_s(), loop.memory.offsite_until_s)
 
     @staticmethod
     def _mark(

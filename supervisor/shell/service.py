@@ -31,11 +31,15 @@ class Service:
     last_status: str = ""
     leave_by_s: float | None = None
 
-    def after_turn(self, state: State, now_s: float) -> None:
-        """Called by the deciding thread. Sends nothing while nothing changes."""
+    def after_turn(self, state: State, now_s: float, last_copy_until_s: float | None = None) -> None:
+        """Called by the deciding thread. Sends nothing while nothing changes.
+
+        `last_copy_until_s`: until when the end waits for a last copy off the box.
+        """
         status = status_line(state)
         if state.stopping and not self.awaits_stop():
-            leave_by_s = max(_leave_by_s(state), default=None)
+            copied_by_s = [] if last_copy_until_s is None else [last_copy_until_s]
+            leave_by_s = max([*_leave_by_s(state), *copied_by_s], default=None)
             if leave_by_s is not None and (self.leave_by_s is None or leave_by_s > self.leave_by_s):
                 self.leave_by_s = leave_by_s
                 self.notifier.stopping(max(0.0, leave_by_s - now_s) + _KILLED_AND_CLOSED_S)

@@ -37,6 +37,9 @@ class Asked(Restic):
         return self.output
 
 
+LIST = ("snapshots", "--json", "--no-lock", "--tag", "extralife", "--tag", "extralife-lease")
+
+
 def snapshot(id_: str, wall_s: float, *tags: str) -> ResticSnapshot:
     return ResticSnapshot(id_, wall_s, "ada", tags)
 
@@ -47,12 +50,13 @@ def snapshot(id_: str, wall_s: float, *tags: str) -> ResticSnapshot:
 def test_each_request_as_restic_gets_it():
     restic = Asked(json.dumps(SUMMARY), upload_kib_s=50, keep_hourly=0, keep_weekly=0)
     restic.init()
-    assert restic.copy(Path("/files"), host="ada", tags=("extralife", "generation=1")) == SUMMARY
+    assert restic.copy(Path("/files"), host="ada", tags=("extralife", "generation=1")) == (SUMMARY, {})
     restic.write_lease(Lease("t0k3n", 4, "ada"))
     restic.restore("abc", Path("/target"))
     restic.restore("abc", Path("/target"), "alive")
     restic.remove("abc")
-    restic.forget()
+    restic.output = "[]"
+    restic.forget(["Pong"])
     restic.check()
     lease = '{"token": "t0k3n", "generation": 4, "box": "ada"}'
     assert restic.calls == [
@@ -65,16 +69,45 @@ def test_each_request_as_restic_gets_it():
             ("backup", "--json", "--stdin", "--stdin-filename", "lease.json", "--host", "ada", "--tag", "extralife-lease",
              "--tag", "token=t0k3n", "--tag", "generation=4"), None, lease,
         ),
-        (("restore", "abc", "--target", "/target"), None, ""),
-        (("restore", "abc", "--target", "/target", "--include", "alive"), None, ""),
+        (("restore", "--no-lock", "abc", "--target", "/target"), None, ""),
+        (("restore", "--no-lock", "abc", "--target", "/target", "--include", "alive"), None, ""),
         (("forget", "abc"), None, ""),
-        (("forget", "--tag", "extralife-lease", "--group-by", "", "--keep-last", "5"), None, ""),
+        (LIST, None, ""),
         (
-            ("forget", "--tag", "extralife", "--group-by", "", "--keep-last", "8", "--keep-daily", "14",
-             "--keep-monthly", "12", "--prune"), None, "",
+            ("forget", "--dry-run", "--no-lock", "--json", "--tag", "extralife", "--group-by", "", "--keep-last", "8",
+             "--keep-daily", "14", "--keep-monthly", "12"), None, "",
         ),
         (("check", "--read-data-subset=5%"), None, ""),
     ]  # fmt: skip
+
+
+def test_what_is_forgotten():
+    """Copies 2 and 3 are of a box whose clock was ahead, copy 4 is the true newest one; leases are ordered in the same way."""
+    rows = [
+        {"short_id": id_, "time": f"20{year}-01-01T00:00:00Z", "hostname": "ada", "tags": tags}
+        for id_, year, tags in [
+            ("c1", 20, ["extralife", "number=1", "step=Pong:900"]), ("c2", 50, ["extralife", "number=2", "step=Qbert:"]),
+            ("c3", 50, ["extralife", "number=3"]), ("c4", 26, ["extralife", "number=4", "step=Pong:7"]),
+            *[(f"l{n}", 50 - n, ["extralife-lease", "token=t", f"generation={n}"]) for n in range(7)],
+        ]
+    ]  # fmt: skip
+    restic = Asked()
+    surplus = [{"remove": [{"short_id": f"c{n}"} for n in range(1, 5)]}, {"remove": None}]
+    answers = {"snapshots": json.dumps(rows), "--dry-run": json.dumps(surplus)}
+    calls = []
+
+    def run(*args: str, **_: object) -> str:
+        calls.append(args)
+        return next((answer for word, answer in answers.items() if word in args), "")
+
+    restic._run = run
+    restic.forget(["Pong", "Never"])
+    assert calls[-1] == ("forget", "c2", "c3", "l0", "l1", "--prune")
+    restic.forget(["Qbert"])
+    assert calls[-1] == ("forget", "c1", "c3", "l0", "l1", "--prune")
+    answers["--dry-run"] = "{"
+    with pytest.raises(ResticError, match=r"^restic forget: the answer cannot be parsed \(JSONDecodeError\)$"):
+        restic.forget([])
 
 
 def test_without_a_limit_or_a_share_neither_is_named():
@@ -125,7 +158,7 @@ def test_snapshots_are_in_the_order_of_their_time():
         ResticSnapshot("b", 1_795_411_677.428391, "ada", ("extralife",)),
     ]
     assert restic.calls == [
-        (("snapshots", "--json", "--no-lock", "--tag", "extralife", "--tag", "extralife-lease"), None, ""),
+        (LIST, None, ""),
     ]  # fmt: skip
     assert Asked("null").snapshots() == []
 
@@ -157,7 +190,7 @@ def test_a_copy_without_a_summary_is_not_believed(output):
 
 def test_the_summary_is_the_last_of_the_lines():
     lines = [json.dumps({**SUMMARY, "snapshot_id": "first"}), json.dumps(SUMMARY), '{"message_type": "status"}', "bye"]
-    assert Asked("\n".join(lines)).copy(Path("/files"), host="ada", tags=()) == SUMMARY
+    assert Asked("\n".join(lines)).copy(Path("/files"), host="ada", tags=()) == (SUMMARY, {})
 
 
 @pytest.mark.parametrize(
@@ -258,7 +291,7 @@ def test_each_failure_is_an_outcome_and_in_the_log(tmp_path, monkeypatch, error,
 
 
 def test_what_is_ended_for_something_else_has_no_outcome(tmp_path, monkeypatch):
-    def ended(_restic: Restic) -> None:
+    def ended(_restic: Restic, _programs: object) -> None:
         raise module.ResticInterrupted("x")
 
     monkeypatch.setattr(Restic, "forget", ended)
@@ -287,10 +320,12 @@ def test_the_newest_copy_of_the_newest_generation_or_the_one_that_is_named():
     first = snapshot("aa1", 9.0, "extralife", "generation=1")
     taken = snapshot("ab2", 5.0, "extralife", "generation=2")
     older = snapshot("ab3", 4.0, "extralife", "generation=2")
+    counted = snapshot("ae6", 1.0, "extralife", "generation=2", "number=1")
     lease = snapshot("ac4", 99.0, "extralife-lease", "generation=9")
     odd = snapshot("ad5", 99.0, "extralife", "generation=x")
     known = [first, taken, older, lease, odd]
     assert restoring.choose(known) == taken
+    assert restoring.choose([counted, *known]) == counted, "its box's clock was behind, or those of the others ahead"
     assert restoring.choose(known, "aa") == first
     for wanted, count in (("ab", 2), ("ac4", 0)):
         with pytest.raises(NotRestored) as told:
@@ -340,12 +375,12 @@ class Probed:
     def __init__(self, back: str | None = None, error: Exception | None = None) -> None:
         self.back, self.error, self.calls = back, error, []
 
-    def copy(self, directory: Path, *, host: str, tags: tuple[str, ...]) -> dict[str, str]:
+    def copy(self, directory: Path, *, host: str, tags: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
         if self.error is not None:
             raise self.error
         self.text = (directory / "probe").read_text()
         self.calls.append((host, tags))
-        return {"snapshot_id": "s7"}
+        return {"snapshot_id": "s7"}, {}
 
     def restore(self, snapshot: str, target: Path) -> None:
         self.calls.append(snapshot)

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -225,6 +225,35 @@ def test_what_cannot_be_linked_is_copied(box: Box, monkeypatch: pytest.MonkeyPat
     assert files(directory) == ALL | {"replay/Pong/rows"}
     assert (directory / "files/Pong/events.1").read_text() == "events.1"
     assert not (directory / "files/Pong/events.1").samefile(box.pong / "events.1")
+
+
+def test_files_that_may_not_be_read_cost_their_program_nothing_else_and_the_others_nothing(
+    box: Box, unprivileged: None
+) -> None:
+    (box.pong / "mine" / "deep").chmod(0)
+    (box.pong / "events.1").chmod(0)
+    found = box.collect()
+    (box.pong / "mine" / "deep").chmod(0o700)
+    assert found.missed == {"Pong": "events.1: Permission denied (and 1 more)"}
+    assert files(found.directory) == ALL - {"files/Pong/events.1", "files/Pong/mine/deep/model.pt"}
+    assert json.loads((found.directory / "copy.json").read_text())["missed"] == found.missed
+
+
+@pytest.fixture
+def unprivileged(box: Box, tmp_path: Path) -> Iterator[None]:
+    """Root may read all files, so the files and this process become another user's."""
+    if os.geteuid() != 0:
+        yield
+        return
+    for path in (*tmp_path.parents[:2], tmp_path):
+        path.chmod(0o755)
+    for path in tmp_path.rglob("*"):
+        os.chown(path, 65534, 65534, follow_symlinks=False)
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
 
 
 def test_what_is_rotated_away_meanwhile_is_left_out(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +24,7 @@ from tools import PATIENCE
 
 from supervisor.adapters.backups.store import Interrupted, Task
 from supervisor.adapters.offsite import hardware, staging, thread
-from supervisor.adapters.offsite.restic import Restic, ResticError, ResticInterrupted
+from supervisor.adapters.offsite.restic import Restic, ResticError, ResticInterrupted, ResticSnapshot
 from supervisor.adapters.offsite.thread import Offsite
 from supervisor.adapters.process.share import Share
 from supervisor.model.commands import OffsiteCopy, OffsiteTakeOver, OffsiteTend
@@ -50,6 +50,7 @@ class Asked(Repository):
         self.calls: list[object] = []
         self.about: dict[str, object] = {}
         self.summary: dict[str, object] = dict(SUMMARY)
+        self.unread: dict[str, str] = {}
         self.doing: Callable[[], object] = lambda: None
         self.nice = 0
 
@@ -58,15 +59,17 @@ class Asked(Repository):
         self.aside_until_s = 0.0
         return self
 
-    def copy(self, directory: Path, *, host: str, tags: tuple[str, ...]) -> dict[str, object]:  # type: ignore[override]
+    def copy(  # type: ignore[override]
+        self, directory: Path, *, host: str, tags: tuple[str, ...]
+    ) -> tuple[dict[str, object], dict[str, str]]:  # fmt: skip
         self.about = json.loads((directory / "copy.json").read_text())
         self.calls.append((str(directory), host, tags, sorted(path.name for path in directory.iterdir())))
         self.nice = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
         self.doing()
-        return self.summary
+        return self.summary, self.unread
 
-    def forget(self) -> None:
-        self.calls.append("forget")
+    def forget(self, programs: Iterable[str]) -> None:
+        self.calls.append(("forget", *programs))
         self.doing()
 
     def check(self) -> None:
@@ -133,7 +136,9 @@ def test_all_of_a_copy_and_of_its_outcome(box: Box) -> None:
     )
     directory = f"{box.paths.offsite}/work/copy"
     names = ["backup.json", "config", "copy.json", "journal.sqlite", "programs"]
-    assert box.repository.calls == [(directory, "ada", ("extralife", "generation=1", "cause=period"), names)]
+    assert box.repository.calls == [
+        (directory, "ada", ("extralife", "generation=1", "number=1", "cause=period", "step=Pong:100"), names)
+    ]
     assert box.repository.about == {
         "version": 1, "wall_s": WALL_S, "programs": {"Pong": 100}, "missed": {}, "box": "ada", "generation": 1,
         "token": lease.token, "extralife": "9.9", "state_dir": box.paths.state_dir, "config_file": box.paths.config_file,
@@ -176,6 +181,21 @@ def test_what_is_missed_is_in_the_outcome(box: Box) -> None:
     assert isinstance(done, OffsiteDone)
     assert done.steps == {}
     assert list(done.missed) == ["every program"]
+    box.repository.unread = {"files/Pong/a/b": "Permission denied", "files/Pong/c": "x", "replay/mine/d": "lost"}
+    done = box.does(copy())[-1]
+    assert isinstance(done, OffsiteDone)
+    assert done.missed["Pong"] == "a/b: Permission denied (and 1 more)"
+    assert done.missed["mine"] == "d: lost"
+    box.repository.unread = {"journal.sqlite": "Input/output error"}
+    done = box.does(copy())[-1]
+    assert isinstance(done, OffsiteDone)
+    assert done.error == "journal.sqlite cannot be copied: Input/output error", "without it a copy is of no use"
+
+
+def test_each_copy_counts_on_from_the_newest_one_whatever_the_clocks_say(box: Box) -> None:
+    box.repository.kept = [of_lease("t", 2), ResticSnapshot("ahead", 9e9, "bob", ("extralife", "generation=1", "number=7"))]
+    box.does(copy(token="t", generation=2, place=box.repository.place))
+    assert "number=8" in box.repository.calls[0][2]  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
@@ -266,7 +286,7 @@ def test_the_outcome_of_each_other_task(box: Box) -> None:
     assert (found, done) == (LeaseFound(NOW_S, Claim.HELD, lease), OffsiteDone(NOW_S, "take-over"))
     assert box.does(OffsiteTend("forget", 5.0)) == [OffsiteDone(NOW_S, "forget", due_wall_s=5.0)]
     assert box.does(OffsiteTend("check")) == [OffsiteDone(NOW_S, "check")]
-    assert box.repository.calls == ["forget", "check"]
+    assert box.repository.calls == [("forget",), "check"]
 
 
 # --- what ends a task --------------------------------------------------------------------------------------------------------

@@ -199,3 +199,5 @@ def test_a_box_without_restic_is_told_the_package(place, monkeypatch):
     assert loaded.warnings == (
         f"{place.file}, line 2: restic is not installed: apt-get install restic; until then nothing is copied off this box",
     )
+    write(place, "restic", "#!/bin/sh\necho restic 0.9.6 compiled with go1.13\n", mode=0o700)
+    assert place.load(text).warnings[0].startswith(f"{place.file}, line 2: restic 0.9 is too old: install 0.14 or newer")

@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, commands, facts, kinds, of, settings
 
-from supervisor.model.inputs import Asked, LeaseFound, OffsiteDone, OffsiteDue, Survival, Terminated, Verb
+from supervisor.model.inputs import Asked, EndNoticesRead, LeaseFound, OffsiteDone, OffsiteDue, Survival, Terminated, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
 from supervisor.model.offsite_record import OffsiteRecord, recorded
 from supervisor.model.settings import Level
 from supervisor.policy.upkeep.backups import BackupSettings
+from supervisor.policy.upkeep.notices import END, EndNotice
 from supervisor.policy.upkeep.offsite import Claim, Lease, OffsiteSettings
 from supervisor.reports.offsite_view import offsite_view, trouble
 
@@ -158,7 +159,7 @@ def test_a_program_that_could_not_be_copied_is_named():
     core = running()
     core.later(60.0).woke()
     ended = done(core, missed={"Qbert": "x is damaged"})
-    assert of(ended, facts.OffsiteCopied)[0].why.endswith("; Qbert could not be copied: x is damaged")
+    assert of(ended, facts.OffsiteCopied)[0].why.endswith("; not copied: Qbert: x is damaged")
 
 
 @pytest.mark.parametrize(
@@ -233,8 +234,11 @@ def test_the_calendars_are_answered_once_and_their_ends_are_on_record():
     assert [each.notice.kind for each in of(failed, commands.WriteAlert)] == ["offsite"]
     assert kinds(core.give(OffsiteDue(core.now_s, "check", wall_s + 0.5))) == []
     ask(core, "check")
-    mended = done(core, "check")
-    assert of(mended, facts.OffsiteTended)[0].why == "the repository was checked: no errors"
+    mended = done(core, "check", read_percent=5)
+    assert of(mended, facts.OffsiteTended)[0].why == (
+        "the repository was checked: no errors in its structure and in 5 % of its data; the other data was not read"
+    )
+    assert core.state.offsite.tended["check"].read_percent == 5
     tended = core.state.offsite.tended["check"]
     assert (tended.error, tended.due_wall_s) == ("", wall_s + 0.5), "a check by hand answers no calendar"
 
@@ -275,6 +279,16 @@ def test_a_box_on_which_another_has_taken_over_stops_its_programs_and_starts_non
     assert trouble(offsite_view(core.state, core.settings, core.memory, now_s=core.now_s)) == (
         "box bob has taken over these trainings, so no program runs here"
     )
+
+
+@pytest.mark.parametrize("verb", [Verb.START, Verb.RESTART])
+def test_a_start_on_a_fenced_box_is_refused_with_the_remedy(verb):
+    core = fenced()
+    for name in ("Pong", "Qbert"):
+        core.ended(name, code=75)
+    (answer,) = of(core.ask(verb, "Pong"), commands.Reply)
+    said = "cannot start here: box bob has taken over; `supervisorctl offsite take-over` brings the programs back"
+    assert answer.results == (("Pong", 30, said),)
 
 
 def test_a_program_that_waits_is_kept_down_too():
@@ -363,8 +377,11 @@ def test_a_box_that_never_held_the_repository_trains_on():
 # --- the end -------------------------------------------------------------------------------------------------------------
 
 
-def leave(core, *, host=True):
-    core.give(Terminated(core.now_s, "the host's shutdown", host))
+def leave(core, *, by="the host's shutdown"):
+    if by == "shutdown":
+        core.ask(Verb.SHUTDOWN)
+    else:
+        core.give(Terminated(core.now_s, by, host=by != "SIGTERM"))
     core.ended("Pong", code=75)
     return core.ended("Qbert", code=75)
 
@@ -386,12 +403,25 @@ def test_and_no_longer_than_it_may():
     assert of(core.later(20.0).woke(), commands.EndDaemon) == [commands.EndDaemon(reexec=False)]
 
 
-@pytest.mark.parametrize("case", ["no host", "no time", "fenced"])
+def test_after_sigterm_the_last_copy_ends_before_the_box():
+    core = copied(running())
+    end = EndNotice("aws terminate", "aws", END, "spot terminate", core.now_s + 38.0)
+    core.give(EndNoticesRead(core.now_s, (end,), {}))
+    ending = leave(core.later(30.0), by="SIGTERM")
+    assert [(each.cause, each.limit_s) for each in of(ending, commands.OffsiteCopy)] == [("stop", 8.0)]
+    core.give(Terminated(core.now_s, "the host's shutdown", host=True))
+    assert core.memory.last_copy == "reboot"
+    core.give(Terminated(core.now_s, "SIGTERM"))
+    assert core.memory.last_copy == "reboot"
+    assert of(core.later(8.0).woke(), commands.EndDaemon) == [commands.EndDaemon(reexec=False)]
+
+
+@pytest.mark.parametrize("case", ["shutdown", "no time", "fenced"])
 def test_other_ends_do_not_wait(case):
     core = copied(running(replace(RULES, reboot_s=0.0) if case == "no time" else RULES)).later(30.0)
     if case == "fenced":
         core.give(LeaseFound(core.now_s, Claim.LOST, B2))
-    ended = leave(core, host=case != "no host")
+    ended = leave(core, by="shutdown" if case == "shutdown" else "the host's shutdown")
     assert of(ended, commands.OffsiteCopy) == []
     assert of(ended, commands.EndDaemon)
 
@@ -407,6 +437,8 @@ def test_while_the_daemon_ends_nothing_is_begun():
 
 def test_the_page_tells_age_size_and_error():
     core = copied(running())
+    done(core, "check", read_percent=5)
+    checked = {"check": {"wall_s": core.now_s + core.wall_offset_s, "error": "", "read_percent": 5}}
     core.later(100.0).woke()
     found = offsite_view(core.state, core.settings, core.memory, now_s=core.now_s)
     assert found == {
@@ -415,7 +447,7 @@ def test_the_page_tells_age_size_and_error():
             "snapshot": "abc", "cause": "period", "wall_s": 0.0, "steps": {"Pong": 5}, "size_bytes": 2_000_000,
             "sent_bytes": 0, "took_s": 0.0, "missed": {},
         },
-        "doing": "", "asked": "", "error": "", "failures": 0, "generation": 1, "fence": None, "tended": {}, "ends": 2,
+        "doing": "", "asked": "", "error": "", "failures": 0, "generation": 1, "fence": None, "tended": checked, "ends": 2,
         "ended": "copied off the box as abc: checkpoints of 1 program, 2.0 MB, 0.0 MB new, in 0 s", "ended_well": True,
     }  # fmt: skip
     lost = fenced()

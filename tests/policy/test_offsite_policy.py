@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from supervisor.policy.upkeep.offsite import (
@@ -12,16 +14,22 @@ from supervisor.policy.upkeep.offsite import (
     REBOOT,
     Claim,
     Copies,
+    Kept,
     Lease,
+    Lock,
     OffsiteSettings,
     aside_s,
     due_s,
     first_look_until_s,
+    indispensable,
+    is_abandoned,
     judge,
     judge_moved,
+    last_copy_s,
     late_at_s,
     newest,
     retry_s,
+    verified,
 )
 
 RULES = OffsiteSettings(repository="/srv/copies", every_s=900.0, late_s=3600.0)
@@ -128,3 +136,41 @@ def test_a_repository_has_a_name_without_its_secrets():
     assert OffsiteSettings().place == ""
     assert OffsiteSettings(repository="/a").place == OffsiteSettings(repository="/a", every_s=5.0).place
     assert OffsiteSettings(repository="/a").place != OffsiteSettings(repository="/b").place
+
+
+@pytest.mark.parametrize(
+    ("host", "runs", "gone", "age_s", "abandoned"),
+    [
+        ("here", True, None, 5.0, False), ("here", False, set(), 5.0, True), ("here", True, set(), 1800.0, True),
+        ("ada", False, set(), 1799.0, False), ("ada", False, {"ada"}, 5.0, True), ("ada", True, {"bob"}, 5.0, False),
+        ("ada", True, None, 5.0, True), ("ada", True, set(), 1800.0, True), ("ada", True, set(), -1e6, False),
+    ],
+)  # fmt: skip
+def test_a_lock_that_nobody_holds(host, runs, gone, age_s, abandoned):
+    assert is_abandoned(Lock(host, 7, 1e9 - age_s), here="here", runs=runs, gone=gone, wall_s=1e9) is abandoned
+
+
+@pytest.mark.parametrize(
+    ("programs", "spared"),
+    [((), {"c", "d"}), (("a",), {"b", "c", "d"}), (("b",), {"a", "c", "d"}), (("a", "b", "x"), {"a", "b", "c", "d"})],
+)
+def test_copies_that_stay_whatever_is_kept(programs, spared):
+    copies = [
+        Kept("z", 1, {"a": 5}), Kept("a", 1, {"a": 8, "b": None}), Kept("b", 2, {"a": 9}), Kept("c", 2, {"a": 4}), Kept("d", 3, {}),
+    ]  # fmt: skip
+    assert indispensable(copies, programs) == spared
+    assert indispensable([], programs) == set()
+
+
+@pytest.mark.parametrize(
+    ("reboot_s", "left_s", "limit_s"),
+    [(20.0, None, 20.0), (20.0, 8.0, 8.0), (20.0, 1.9, 0.0), (20.0, -5.0, 0.0), (1.0, None, 1.0), (0.0, 60.0, 0.0)],
+)
+def test_how_long_an_end_waits_for_a_last_copy(reboot_s, left_s, limit_s):
+    assert last_copy_s(replace(RULES, reboot_s=reboot_s), left_s) == limit_s
+
+
+def test_what_a_check_has_shown():
+    assert [verified(percent) for percent in (None, 0, 100)] == [
+        "no errors", "no errors in its structure; its data was not read", "no errors in its structure and in 100 % of its data",
+    ]  # fmt: skip

@@ -59,7 +59,7 @@ _MOST_LIST_BYTES: Final = 16 << 20
 _CHUNK_BYTES: Final = 1 << 20
 _TRIES: Final = 3  # a worker may prune a checkpoint during its copy; the third-newest still stays for minutes
 REFLINK, LINK, COPY = durable.REFLINK, "link", "copy"
-_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # the disk of the backups fails: no program can be saved
+DISK_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # the disk of the backups fails: no program can be saved
 _OPEN_AT_ONCE: Final = 64
 _METHODS: Final = (REFLINK, LINK, COPY)  # a backup records the last of these that it needed
 
@@ -219,7 +219,7 @@ def _save_or_miss(
             return saved if place is None else _with_own(program, saved, place, target, methods, task)
         except OSError as error:
             shutil.rmtree(target, ignore_errors=True)
-            if error.errno in _DISK:
+            if error.errno in DISK_ERRNOS:
                 raise
             return _error_text(error)
     except ValueError as error:
@@ -265,7 +265,7 @@ def _save(program: str, run_dir: Path, target: Path, methods: set[str], task: Ta
             try:
                 methods.add(_copy_checkpoint(info.path, target / info.path.name, task))
             except (checkpoints.Damaged, OSError) as error:
-                if isinstance(error, OSError) and error.errno in _DISK:
+                if isinstance(error, OSError) and error.errno in DISK_ERRNOS:
                     raise
                 wrong.append(f"{info.path.name}: {_error_text(error)}")
                 shutil.rmtree(target / info.path.name, ignore_errors=True)

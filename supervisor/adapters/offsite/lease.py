@@ -81,12 +81,15 @@ class ThisBox:
     copied: str = ""
 
 
-def claim(restic: Restic, offsite_dir: Path, known: Lease | None, here: ThisBox) -> tuple[Claim, Lease]:
+def claim(
+    restic: Restic, offsite_dir: Path, known: Lease | None, here: ThisBox, snapshots: list[ResticSnapshot] | None = None
+) -> tuple[Claim, Lease]:  # fmt: skip
     """Returns this box's claim and the lease that counts. If the repository has no lease yet, this writes one first.
 
-    `known` is the lease in the journal, for a box whose own file is missing. Raises ResticError, OSError.
+    `known` is the lease in the journal, for a box whose own file is missing. `snapshots`: the repository's, if the caller
+    has just listed them. Raises ResticError, OSError.
     """
-    snapshots = restic.snapshots()
+    snapshots = restic.snapshots() if snapshots is None else snapshots
     mine, current = read(offsite_dir) or known, _newest(restic, snapshots)
     ours = mine if mine is not None and mine.place == restic.place else None
     verdict = judge(ours, current)
@@ -98,6 +101,8 @@ def claim(restic: Restic, offsite_dir: Path, known: Lease | None, here: ThisBox)
         return _written(restic, offsite_dir, ours, here.hardware)
     if current is None:
         raise AssertionError("a claim on nothing is one to write")
+    if verdict is Claim.HELD:
+        restic.gone = frozenset(each.host for each in snapshots if each.generation == current.generation)
     return verdict, current
 
 
@@ -123,6 +128,7 @@ def take_over(
     `known`: the repository's snapshots, as listed some time ago. Reading our lease back also finds a lease that was written
     since then.
     """
+    restic.gone = None
     ours, current = read(offsite_dir), _newest(restic, restic.snapshots() if known is None else known)
     generation = 1 + max(0 if each is None else each.generation for each in (ours, current))
     lease = Lease(uuid.uuid4().hex, generation, here.box, here.wall_s, place=restic.place)

@@ -5,10 +5,10 @@ none of them. The child has its own process group and is ended together with tha
 sends the child SIGINT (setpriv's --pdeathsig). restic then removes its lock and ends. If that takes a while or fails, the
 next daemon ends it (`adapters/leftovers.py`).
 
-`restic unlock` removes a lock that a killed restic has left. If the process that holds the lock is alive, here or on another
-box, this module waits. `restic unlock` sends SIGHUP to the process that a lock of this host names, to learn whether it is
-alive. By now another process may have that process id, and a training would die of the signal. So `restic unlock` does not
-run while such a process is alive and the lock is young; restic removes an older lock without this signal.
+Locks that a killed restic or a lost box has left are removed by a rule (`policy/upkeep/offsite.py`); others are waited for.
+Plain `restic unlock` sends SIGHUP to the process that a lock of this host names, to learn whether it is alive. By
+now another process may have that process id, and a training would die of the signal. So this module judges the locks
+itself, and then runs `unlock --remove-all`, which sends no signal.
 
 Written for restic 0.14 (Debian 12). Later versions give the same answers, and errors also as JSON.
 """
@@ -27,30 +27,31 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from supervisor import files
 from supervisor.adapters import leftovers, procfs
 from supervisor.adapters.process.share import Share
-from supervisor.config.offsite import lines_in, masked
-from supervisor.policy.upkeep.offsite import Lease, OffsiteSettings
+from supervisor.config.offsite import lines_in, masked, unfit
+from supervisor.policy.upkeep.offsite import Kept, Lease, Lock, OffsiteSettings, indispensable, is_abandoned
 from supervisor.printable import printable
 from supervisor.records import dataclass
 from workers import contract
 
 COPY_TAG: Final = "extralife"
 LEASE_TAG: Final = "extralife-lease"
+_LEASES_KEPT: Final = 5
 _LEAVE_S: Final = 3.0
 _MOST_SAID: Final = 600
 _MOST_BYTES: Final = 64 << 20
 _INTERRUPTED: Final = "restic was interrupted by a more urgent task, or because the daemon shuts down"
 _LOCKED: Final = re.compile(r"already locked|unable to create lock")
-_HOLDER: Final = re.compile(r"by PID (\d+) on (\S+) by")
-_LOCK_AGE: Final = re.compile(r"\((?:(\d+)h)?(?:(\d+)m)?[\d.]+(?:[mµn]s|s) ago\)")
 _SECRETS_BYTES: Final = 1 << 16
-_OLD_LOCK_MINUTES: Final = 30  # restic's own limit
+_NO_REPOSITORY: Final = re.compile(r"unable to open config file|Is there a repository at")
+_OF_RESTIC_ALONE: Final = re.compile(r"the `unlock` command")  # advice that names a command of restic, not one of ours
+_PARTLY: Final = 3  # restic's exit code of a backup without some files
 _LOCK_WAIT_S: Final = 60.0  # another box's prune of an ordinary repository takes less
 _LOCK_LOOK_S: Final = 5.0  # each attempt derives restic's key again, which takes at least a second of CPU
 _NOISE: Final = re.compile(r"^(Fatal: |Warning: |error: )+", re.IGNORECASE)
@@ -75,6 +76,32 @@ class ResticSnapshot:
     wall_s: float
     host: str
     tags: tuple[str, ...]
+
+    @property
+    def generation(self) -> int:
+        return self._number_in("generation=")
+
+    @property
+    def number(self) -> int:
+        return self._number_in("number=")
+
+    @property
+    def age_order(self) -> tuple[int, int, float, str]:
+        """The sort key; the newest has the largest. Each copy counts on from the newest one in the repository.
+
+        So a box whose clock was ahead makes no copy that stays the newest. Copies of earlier versions have no number.
+        """
+        return self.generation, self.number, self.wall_s, self.id
+
+    @property
+    def steps(self) -> dict[str, int | None]:
+        """The step of each program's checkpoint in this copy; None: not known."""
+        pairs = (tag.removeprefix("step=").rpartition(":") for tag in self.tags if tag.startswith("step="))
+        return {name: int(step) if step.isdecimal() else None for name, _, step in pairs}
+
+    def _number_in(self, prefix: str) -> int:
+        found = [tag.removeprefix(prefix) for tag in self.tags if tag.startswith(prefix)]
+        return int(found[0]) if found and found[0].isdecimal() else 0
 
     @property
     def lease(self) -> Lease | None:
@@ -104,6 +131,7 @@ class Restic:
         """
         self._rules, self._cache, self._interrupt_fd, self._user, self._share = rules, cache, interrupt_fd, user, share
         self.aside_until_s = 0.0
+        self.gone: frozenset[str] | None = frozenset()  # hosts whose locks are abandoned; None: those of every other host
         self.deadline_s = time.monotonic() + (rules.timeout_s if limit_s is None else limit_s)
 
     @property
@@ -117,10 +145,12 @@ class Restic:
     def snapshots(self) -> list[ResticSnapshot]:
         """Copies and leases, the oldest first. Needs no lock, so it works while another box prunes."""
         output = self._run("snapshots", "--json", "--no-lock", "--tag", COPY_TAG, "--tag", LEASE_TAG)
-        return sorted(_parsed(output), key=lambda each: (each.wall_s, each.id))
+        return sorted(_parsed(output), key=lambda each: each.age_order)
 
-    def copy(self, directory: Path, *, host: str, tags: Sequence[str]) -> dict[str, Any]:
-        """Back up a directory as one snapshot, and return restic's summary. Unchanged files are not read.
+    def copy(self, directory: Path, *, host: str, tags: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
+        """Back up a directory as one snapshot. Unchanged files are not read.
+
+        Returns restic's summary, and the reason for each path in the directory that could not be read.
 
         A hard link changes a file's ctime, so a new ctime does not count as a change. Checkpoints are never changed in
         place.
@@ -128,7 +158,7 @@ class Restic:
         limit = ["--limit-upload", str(self._rules.upload_kib_s)] if self._rules.upload_kib_s else []
         marks = [word for tag in tags for word in ("--tag", tag)]
         output = self._run("backup", "--json", "--host", host, "--ignore-ctime", *limit, *marks, ".", cwd=directory)
-        return _summary(output)
+        return _summary(output), _unread(output, directory)
 
     def write_lease(self, lease: Lease) -> None:
         """Write a lease: a snapshot of one small file, whose tags hold all values."""
@@ -139,50 +169,70 @@ class Restic:
         )  # fmt: skip
 
     def restore(self, snapshot: str, target: Path, include: str = "") -> None:
-        self._run("restore", snapshot, "--target", str(target), *(["--include", include] if include else []))
+        """Needs no lock: a box that died with one must not keep its successor waiting."""
+        only = ["--include", include] if include else []
+        self._run("restore", "--no-lock", snapshot, "--target", str(target), *only)
 
     def remove(self, snapshot: str) -> None:
         self._run("forget", snapshot)
 
-    def forget(self) -> None:
-        """Remove the copies that `keep_*` does not keep, all leases but the last five, and unreferenced data."""
-        rules = self._rules
+    def forget(self, programs: Iterable[str]) -> None:
+        """Remove the old copies, except those that the programs need, and the old leases; then remove unused data."""
+        rules, snapshots = self._rules, self.snapshots()
         keep = [
             word
             for name in ("last", "hourly", "daily", "weekly", "monthly")
             if (count := getattr(rules, f"keep_{name}"))
             for word in (f"--keep-{name}", str(count))
         ]
-        self._run("forget", "--tag", LEASE_TAG, "--group-by", "", "--keep-last", "5")
-        self._run("forget", "--tag", COPY_TAG, "--group-by", "", *keep, "--prune")
+        answer = self._run("forget", "--dry-run", "--no-lock", "--json", "--tag", COPY_TAG, "--group-by", "", *keep)
+        copies = [Kept(each.id, each.generation, each.steps) for each in snapshots if COPY_TAG in each.tags]
+        surplus = _surplus(answer) - indispensable(copies, programs)
+        surplus |= {each.id for each in [each for each in snapshots if each.lease is not None][:-_LEASES_KEPT]}
+        if surplus:
+            self._run("forget", *sorted(surplus), "--prune")
 
-    def check(self) -> None:
+    def check(self) -> int:
+        """Verify the repository. Returns the percentage of its data that was read back."""
         share = self._rules.check_percent
         self._run("check", *([f"--read-data-subset={share}%"] if share else []))
+        return share
 
     def _run(self, *args: str, cwd: Path | None = None, given: str = "") -> str:
-        """Run restic and return its output.
-
-        A lock without a living holder is removed; for any other lock this waits up to a minute.
-        """
+        """Run restic and return its output. Abandoned locks are removed; for any other lock this waits up to a minute."""
         began_s, unlocked = time.monotonic(), False
         until_s = min(began_s + _LOCK_WAIT_S, self.deadline_s - _LOCK_LOOK_S)
         while True:
             try:
                 return self._once(args, cwd, given)
             except ResticError as error:
-                message = str(error)
-                if isinstance(error, ResticInterrupted) or not _LOCKED.search(message):
+                if isinstance(error, ResticInterrupted) or not _LOCKED.search(str(error)):
                     raise
-            holder_lives = _holder_lives(message)
-            if holder_lives or unlocked:
-                waited_s = time.monotonic() - began_s
-                if began_s + waited_s >= until_s:
-                    raise ResticError(f"{message}; waited {waited_s:.0f} s for it")
-                self._pause(_LOCK_LOOK_S)
-            if not holder_lives:
-                self._once(("unlock",), None, "")
+                message = str(error)
+            locks = self._locks()
+            kept = [each for each in locks if not self._is_abandoned(each)]
+            waited_s = time.monotonic() - began_s
+            if locks and not kept and not unlocked:
+                self._once(("unlock", "--remove-all"), None, "")
                 unlocked = True
+            elif began_s + waited_s < until_s:
+                self._pause(_LOCK_LOOK_S)
+            else:
+                why = f"restic {args[0]}: {_held_by(kept[0])}" if kept else message
+                raise ResticError(f"{why}; waited {waited_s:.0f} s for it")
+
+    def _locks(self) -> list[Lock]:
+        found = []
+        for id_ in self._once(("list", "locks", "--no-lock"), None, "").split():
+            with contextlib.suppress(ResticError, ValueError, KeyError, TypeError):  # it was removed meanwhile
+                body = json.loads(self._once(("cat", "lock", id_, "--no-lock"), None, ""))
+                found.append(Lock(str(body["hostname"]), int(body["pid"]), _wall_s(str(body["time"]))))
+        return found
+
+    def _is_abandoned(self, lock: Lock) -> bool:
+        stat = procfs.read_stat(lock.pid)
+        runs = stat is not None and stat.alive and stat.name.startswith("restic")
+        return is_abandoned(lock, here=socket.gethostname(), runs=runs, gone=self.gone, wall_s=time.time())
 
     def _pause(self, length_s: float) -> None:
         poller = select.poll()
@@ -215,10 +265,10 @@ class Restic:
             if why:
                 raise ResticInterrupted(why) if why == _INTERRUPTED else ResticError(why)
             output = _text(out)
-            if code == 127 or (code and "No such file" in _text(err) and shutil.which("restic") is None):
-                raise ResticError("restic is not installed: apt-get install restic")
+            if code == _PARTLY and args[0] == "backup":
+                return f"{_text(err)}\n{output}"
             if code:
-                raise ResticError(self._error_message(args[0], code, _text(err), output))
+                raise ResticError(unfit() or self._error_message(args[0], code, _text(err), output))
             return output
 
     def _as_user(self) -> dict[str, Any]:
@@ -279,29 +329,23 @@ class Restic:
     def _error_message(self, operation: str, code: int, err: str, out: str) -> str:
         """Restic's own message, without secrets and without its progress reports."""
         lines = [_plain(line) for line in (err.splitlines() or out.splitlines())]
-        lines = [line for line in dict.fromkeys(lines) if line]
+        lines = [line for line in dict.fromkeys(lines) if line and not _OF_RESTIC_ALONE.search(line)]
         message = "; ".join(_NOISE.sub("", line) for line in lines)
+        hint = "; if it was never made, `supervisorctl offsite init` makes it" if _NO_REPOSITORY.search(message) else ""
         for secret in sorted(_secrets(self._rules), key=len, reverse=True):
             message = message.replace(secret, "***")
         shown = printable(masked(message))[-_MOST_SAID:]
-        return f"restic {operation}: {shown or f'ended with status {code} and printed nothing'}"
+        return f"restic {operation}: {shown or f'ended with status {code} and printed nothing'}{hint}"
 
 
 def _ready(poller: select.poll, until_s: float) -> set[int]:
     return {fd for fd, _ in poller.poll(max(0.0, until_s - time.monotonic()) * 1000.0)}
 
 
-def _holder_lives(message: str) -> bool:
-    """Whether a young lock names a process of this host that is alive.
-
-    Processes of other hosts are unknown and count as not alive.
-    """
-    holder, age = _HOLDER.search(message), _LOCK_AGE.search(message)
-    if holder is None or holder[2] != socket.gethostname():
-        return False
-    old = age is not None and (int(age[1] or 0) > 0 or int(age[2] or 0) >= _OLD_LOCK_MINUTES)
-    stat = procfs.read_stat(int(holder[1]))
-    return not old and stat is not None and stat.alive
+def _held_by(lock: Lock) -> str:
+    who = f"the repository is locked by process {lock.pid} of box {lock.host}"
+    here = lock.host == socket.gethostname()
+    return who if here else f"{who}; if nothing runs there any more, `supervisorctl offsite take-over` removes the lock"
 
 
 def low_priority_prefix() -> list[str]:
@@ -365,6 +409,14 @@ def _parsed(output: str) -> list[ResticSnapshot]:
         raise ResticError(f"restic snapshots: the answer cannot be parsed ({type(error).__name__})") from error
 
 
+def _surplus(output: str) -> set[str]:
+    """The ids of the copies that `forget` would remove."""
+    try:
+        return {str(each["short_id"]) for group in json.loads(output) or () for each in group["remove"] or ()}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ResticError(f"restic forget: the answer cannot be parsed ({type(error).__name__})") from error
+
+
 def _summary(output: str) -> dict[str, Any]:
     for line in reversed(output.splitlines()):
         with contextlib.suppress(ValueError):
@@ -372,6 +424,21 @@ def _summary(output: str) -> dict[str, Any]:
             if isinstance(found, dict) and found.get("message_type") == "summary" and found.get("snapshot_id"):
                 return found
     raise ResticError("restic backup: it ended without a summary, so nothing is known of the copy")
+
+
+def _unread(output: str, directory: Path) -> dict[str, str]:
+    """The files that restic could not read, below `directory`, each with its reason."""
+    found: dict[str, str] = {}
+    for line in output.splitlines():
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+            body = json.loads(line)
+            if body["message_type"] == "error":
+                path = os.path.relpath(os.path.join(directory, body["item"]), directory)  # noqa: PTH118
+                error = body["error"]
+                code = error.get("Err")  # only in older versions
+                reason = os.strerror(code) if isinstance(code, int) else str(error.get("message") or "cannot be read")
+                found.setdefault(path, reason)
+    return found
 
 
 def _wall_s(text: str) -> float:

@@ -72,16 +72,11 @@ def choose(snapshots: list[ResticSnapshot], wanted: str = "latest") -> ResticSna
     if not copies:
         raise NotRestored("the repository has no copy of extralife yet")
     if wanted == "latest":
-        return max(copies, key=lambda each: (_generation(each), each.wall_s))
+        return max(copies, key=lambda each: each.age_order)
     found = [each for each in copies if each.id.startswith(wanted)]
     if len(found) != 1:
         raise NotRestored(f"the repository has {len(found)} copies with the id {wanted!r:.40}; `offsite list` shows them")
     return found[0]
-
-
-def _generation(snapshot: ResticSnapshot) -> int:
-    generations = [tag.partition("=")[2] for tag in snapshot.tags if tag.startswith("generation=")]
-    return int(generations[0]) if generations and generations[0].isdecimal() else 0
 
 
 def restore(
@@ -262,7 +257,7 @@ def try_out(restic: Restic, directory: Path, *, box: str) -> str:
     text = uuid.uuid4().hex
     (source / "probe").write_text(text)
     try:
-        summary = restic.copy(source, host=box, tags=("extralife-probe",))
+        summary, _ = restic.copy(source, host=box, tags=("extralife-probe",))
         restic.restore(str(summary["snapshot_id"]), target)
         restic.remove(str(summary["snapshot_id"]))
         return "" if (target / "probe").read_text() == text else "the file read back differs from the file written"

@@ -19,18 +19,19 @@ Every copy uses the same directory, because restic recognizes an unchanged file 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
 from supervisor.adapters import durable
 from supervisor.adapters.backups import store as backups
-from supervisor.adapters.backups.store import NothingToBackUp, Task
+from supervisor.adapters.backups.store import BackupError, NothingToBackUp, Task
 from supervisor.adapters.journal import archive
 from supervisor.adapters.process.own_checkpoints import Place
 from supervisor.files import open_regular
@@ -91,12 +92,14 @@ def collect(
     for each in (journal, recording):
         if each.exists():
             each.rename(directory / each.name)
-    _link_all(archive.folder(Path(paths.journal)), directory / ARCHIVE, task)
+    links = _Links(directory, task)
+    links.add(archive.folder(Path(paths.journal)), ARCHIVE)
     for name in programs:
         run_dir = Path(paths.run_dir(name))
-        _link_files(run_dir, directory / FILES / name, task)
+        links.add(run_dir, f"{FILES}/{name}", is_left_out=_is_left_out, most_deep=_MOST_DEEP, mode=0o755)
         if with_replay:
-            _link_all(run_dir / REPLAY_DIR, directory / REPLAY / name, task)
+            links.add(run_dir / REPLAY_DIR, f"{REPLAY}/{name}")
+    missed |= lacking(links.unread)
     for name in SMALL:
         _copy_small(Path(paths.state_dir) / name, directory / name)
     if paths.config_file is not None:
@@ -138,47 +141,77 @@ def _checkpoints(
     return info.steps, info.missed
 
 
-def _link_all(source: Path, target: Path, task: Task) -> None:
-    """Link the regular files of a directory, or copy them if linking fails. Does nothing if there is no such directory."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        names = sorted(os.listdir(source))  # noqa: PTH208
-        for name in names:
-            task.went_on(0)
-            if (source / name).is_file() and not (source / name).is_symlink():
-                target.mkdir(mode=0o700, parents=True, exist_ok=True)
-                _link(source / name, target / name)
-
-
-def _link_files(source: Path, target: Path, task: Task, depth: int = 0) -> None:
-    """Link a run directory's other files, at every depth. Symbolic links are not followed.
+@dataclass(slots=True)
+class _Links:
+    """Links regular files into the copy, or copies them if linking fails. Symbolic links are not followed.
 
     Writers rename a finished file into place, so a linked file is complete.
     """
-    task.went_on(0)
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        for item in sorted(os.scandir(source), key=lambda each: each.name):
-            if _is_left_out(item.name, top=depth == 0) or item.is_symlink():
-                continue
-            if item.is_dir(follow_symlinks=False) and depth < _MOST_DEEP:
-                _link_files(Path(item.path), target / item.name, task, depth + 1)
-            elif item.is_file(follow_symlinks=False):
-                target.mkdir(mode=0o755, parents=True, exist_ok=True)
-                _link(Path(item.path), target / item.name)
 
+    copy: Path
+    task: Task
+    unread: dict[str, str] = field(default_factory=dict)  # path in the copy -> why it is missing there
 
-def _is_left_out(name: str, *, top: bool) -> bool:
-    own = name in _LEFT_OUT or name.startswith(_LOGS)
-    return (top and own) or name.endswith((TMP_SUFFIX, BAD_SUFFIX)) or parse_checkpoint_name(name) is not None
+    def add(
+        self, source: Path, target: str, *, is_left_out: Callable[[str, bool], bool] = lambda _, __: False,
+        most_deep: int = 0, depth: int = 0, mode: int = 0o700,
+    ) -> None:  # fmt: skip
+        """Link the files of a directory, down to `most_deep` levels below it. Raises OSError if the copy's disk fails."""
+        self.task.went_on(0)
+        with self._noting(target):
+            for item in sorted(os.scandir(source), key=lambda each: each.name):
+                if item.is_symlink() or is_left_out(item.name, depth == 0):
+                    continue
+                path = f"{target}/{item.name}"
+                if item.is_dir(follow_symlinks=False) and depth < most_deep:
+                    self.add(Path(item.path), path, is_left_out=is_left_out, most_deep=most_deep, depth=depth + 1, mode=mode)
+                elif item.is_file(follow_symlinks=False):
+                    with self._noting(path):
+                        (self.copy / target).mkdir(mode=mode, parents=True, exist_ok=True)
+                        self._link(Path(item.path), self.copy / path)
 
-
-def _link(source: Path, target: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):  # rotated away meanwhile
+    @staticmethod
+    def _link(source: Path, target: Path) -> None:
         try:
             os.link(source, target, follow_symlinks=False)
         except FileNotFoundError:
             raise
         except OSError:
             shutil.copyfile(source, target, follow_symlinks=False)
+        if not os.access(target, os.R_OK, effective_ids=True):
+            target.unlink()
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    @contextlib.contextmanager
+    def _noting(self, path: str) -> Iterator[None]:
+        """Note an error of one file or directory, so that the others are copied."""
+        try:
+            yield
+        except (FileNotFoundError, NotADirectoryError):  # rotated away meanwhile
+            pass
+        except OSError as error:
+            if error.errno in backups.DISK_ERRNOS:
+                raise
+            self.unread[path] = error.strerror or str(error)
+
+
+def lacking(unread: Mapping[str, str]) -> dict[str, str]:
+    """The files that a copy lacks, by program. Raises BackupError for a file without which a copy is of no use.
+
+    Example: {"files/Pong/logs/a": "Permission denied"} becomes {"Pong": "logs/a: Permission denied"}.
+    """
+    found: dict[str, list[str]] = {}
+    for path, why in sorted(unread.items()):
+        folder, name, *rest = (*path.split("/", 2), "")
+        if folder not in {FILES, REPLAY}:
+            raise BackupError(f"{path} cannot be copied: {why}")
+        found.setdefault(name, []).append(f"{'/'.join(rest).strip('/') or 'its directory'}: {why}")
+    return {name: each[0] + (f" (and {len(each) - 1} more)" if each[1:] else "") for name, each in found.items()}
+
+
+def _is_left_out(name: str, top: bool) -> bool:
+    own = name in _LEFT_OUT or name.startswith(_LOGS)
+    return (top and own) or name.endswith((TMP_SUFFIX, BAD_SUFFIX)) or parse_checkpoint_name(name) is not None
 
 
 def _copy_small(source: Path, target: Path) -> None:

@@ -109,7 +109,7 @@ class Offsite:
 
         None: the task was ended for a more urgent one, or because the daemon shuts down. Nothing is recorded then.
         """
-        began_s, operation = time.monotonic(), _operation_of(command)
+        began_s, operation, read_percent = time.monotonic(), _operation_of(command), None
         restic = Restic(self._settings().offsite, self._dir / "cache", interrupt_fd=work.interrupt_fd, share=self._share)
         cause = command.cause if isinstance(command, commands.OffsiteCopy) else ""
         if not isinstance(command, commands.OffsiteTakeOver):
@@ -124,10 +124,10 @@ class Offsite:
                 case commands.OffsiteTakeOver():
                     self._post_lease(*leases.take_over(restic, self._dir, self._here()))
                 case commands.OffsiteTend(what="forget"):
-                    restic.forget()
+                    restic.forget(spec.name for spec in self._settings().programs)
                 case _:
-                    restic.check()
-            return OffsiteDone(self._clock.now_s(), operation, due_wall_s=due_wall_s)
+                    read_percent = restic.check()
+            return OffsiteDone(self._clock.now_s(), operation, due_wall_s=due_wall_s, read_percent=read_percent)
         except (Interrupted, ResticInterrupted):
             return None
         except (ResticError, BackupError) as error:
@@ -151,7 +151,8 @@ class Offsite:
         began_s, now_s, wall_s = time.monotonic(), self._clock.now_s(), self._clock.wall_s()
         operation = _operation_of(command)
         known = Lease(command.token, command.generation, self._box(), place=command.place) if command.token else None
-        claim, lease = leases.claim(restic, self._dir, known, self._here(command.copied))
+        snapshots = restic.snapshots()
+        claim, lease = leases.claim(restic, self._dir, known, self._here(command.copied), snapshots)
         self._post_lease(claim, lease)
         if claim is not Claim.HELD or command.look_only:
             message = "" if claim is Claim.HELD else foreign(lease)
@@ -167,14 +168,17 @@ class Offsite:
                 with_replay=self._settings().offsite.with_replay, task=task,
                 places=places_of(self._settings(), self._paths, command.programs),
             )  # fmt: skip
-            tags = (COPY_TAG, f"generation={lease.generation}", f"cause={command.cause}")
-            summary = restic.copy(found.directory, host=self._box(), tags=tags)
+            number = 1 + max((each.number for each in snapshots), default=0)
+            steps = (f"step={name}:{'' if step is None else step}" for name, step in sorted(found.steps.items()))
+            tags = (COPY_TAG, f"generation={lease.generation}", f"number={number}", f"cause={command.cause}", *steps)
+            summary, unread = restic.copy(found.directory, host=self._box(), tags=tags)
+            missed = {**found.missed, **staging.lacking(unread)}
         finally:
             staging.clear(self._paths)
         return OffsiteDone(
             self._clock.now_s(), operation, command.cause, "", str(summary["snapshot_id"])[:8], now_s, wall_s, found.steps,
             int(summary.get("total_bytes_processed", 0)), int(summary.get("data_added", 0)), time.monotonic() - began_s,
-            found.missed,
+            missed,
         )  # fmt: skip
 
 

@@ -44,6 +44,19 @@ takes over, and A stops at 2:15.
 Another repository proves nothing about these trainings, unless the very box that has taken over holds it: a fenced box
 that is given another repository stays fenced until that repository can be read.
 
+The rule of retention. `keep_*` says which copies stay; restic judges by their time. Three kinds stay whatever it says: the
+newest copy; the newest one before the last take-over; and for each configured program the newest copy with a checkpoint of
+it, and the one with its furthest checkpoint. So a program that begins from scratch, or whose files can no longer be copied,
+loses no checkpoint by that. "Newest" counts the copies, not the time: copies of a box whose clock was ahead stay the last
+in time, so `keep_last` alone would drop the true newest one. Example: Pong is at step 9,000 in copy 7 and, after a loss, at
+50 in copy 8: copy 7 stays until a copy has Pong at 9,000 again.
+
+The rule of locks. restic locks the repository while it copies, prunes or checks. A lock whose process is gone would keep all
+others out for 30 minutes, restic's own limit. A lock of this host is abandoned if that process runs no restic. A lock of
+another host is abandoned if the lease says that nobody is there: this box takes over, or that host had this box's own lease
+(a container with a new name). Example: box A dies in `prune`. B restores without a lock, and its take-over removes A's. The
+lock of a check on the owner's laptop is waited for.
+
 Why not by the age of a lease (a holder that is silent for an hour has lost it): if a provider's network failed for two
 hours, a training would stop that no other box continues.
 """
@@ -52,20 +65,22 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from supervisor.records import dataclass
 
 LEVEL, ROLLBACK, OPERATOR, PERIOD = "level", "rollback", "operator", "period"
-REBOOT, NOTICE, START = "reboot", "notice", "start"
-URGENT: Final = frozenset({OPERATOR, REBOOT, NOTICE})  # these do not wait after a failure
+REBOOT, NOTICE, START, STOP = "reboot", "notice", "start", "stop"
+URGENT: Final = frozenset({OPERATOR, REBOOT, NOTICE, STOP})  # these do not wait after a failure
 _FIRST_S: Final = 60.0
 _FIRST_RETRY_S: Final = 60.0
 _URGENT_RETRY_S: Final = 2.0
 _ASIDE_S: Final = 30.0
 _FIRST_LOOK_S: Final = 10.0
-_NO_TIME: Final = frozenset({REBOOT, NOTICE, START})
+_OLD_LOCK_S: Final = 1800.0  # restic's own limit
+_NO_TIME: Final = frozenset({REBOOT, NOTICE, START, STOP})
+_LAST_COPY_S: Final = 2.0  # with less time, no last copy begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +151,16 @@ def retry_s(rules: OffsiteSettings, failures: int) -> float:
     return float(min(rules.every_s, _FIRST_RETRY_S * 2.0 ** min(failures - 1, 20)))
 
 
+def last_copy_s(rules: OffsiteSettings, left_s: float | None) -> float:
+    """The longest time for a copy after all programs have left; 0: none. `left_s`: until the announced end of the box.
+
+    The box may end at any moment after an unannounced SIGTERM (`docker stop` waits 10 s). A copy that is cut off then costs
+    nothing. Examples, reboot_s = 20: 20 s; 8 s before the announced end: 8 s.
+    """
+    limit_s = rules.reboot_s if left_s is None else min(rules.reboot_s, left_s)
+    return limit_s if limit_s >= min(_LAST_COPY_S, rules.reboot_s) else 0.0
+
+
 def aside_s(cause: str, limit_s: float) -> float:
     """How long a copy leaves the processors to the programs."""
     return 0.0 if cause in _NO_TIME else min(_ASIDE_S, limit_s / 4.0)
@@ -152,6 +177,19 @@ def late_at_s(rules: OffsiteSettings, copies: Copies) -> float | None:
 def first_look_until_s(rules: OffsiteSettings, *, rebooted: bool, held: bool, now_s: float) -> float | None:
     """Until when a starting daemon waits for the lease before it starts a program; None: it does not wait."""
     return now_s + _FIRST_LOOK_S if rules.on and rebooted and held else None
+
+
+def verified(read_percent: int | None) -> str:
+    """What a check without an error has shown. None: an earlier version did not record how much it read.
+
+    Example, 5: `no errors in its structure and in 5 % of its data; the other data was not read`.
+    """
+    if read_percent is None:
+        return "no errors"
+    if not read_percent:
+        return "no errors in its structure; its data was not read"
+    rest = "; the other data was not read" if read_percent < 100 else ""
+    return f"no errors in its structure and in {read_percent} % of its data{rest}"
 
 
 # --- the lease ---------------------------------------------------------------------------------------------------------
@@ -200,3 +238,49 @@ def judge_moved(*, known_copy: str, newest_copy: str) -> Claim:
     `known_copy` is the newest copy on its own record, `newest_copy` the newest in the repository; empty: there is none.
     """
     return Claim.WRITE if newest_copy in {"", known_copy} else Claim.LOST
+
+
+# --- locks -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A lock of a repository. restic renews it every five minutes."""
+
+    host: str
+    pid: int
+    renewed_wall_s: float
+
+
+def is_abandoned(lock: Lock, *, here: str, runs: bool, gone: frozenset[str] | None, wall_s: float) -> bool:
+    """Whether nobody holds the lock any more. `runs`: this host has a restic with its process id.
+
+    `gone`: hosts of which the lease says that nobody is there; None: every other host.
+    """
+    if wall_s - lock.renewed_wall_s >= _OLD_LOCK_S:
+        return True
+    if lock.host == here:
+        return not runs
+    return gone is None or lock.host in gone
+
+
+# --- retention -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A copy in the repository, and the step of each program's checkpoint in it (None: not known)."""
+
+    id: str
+    generation: int
+    steps: Mapping[str, int | None]
+
+
+def indispensable(copies: Sequence[Kept], programs: Iterable[str]) -> set[str]:
+    """The ids of the copies that stay whatever `keep_*` says. `copies`: the oldest first."""
+    spared = [*copies[-1:], *[each for each in copies if each.generation < copies[-1].generation][-1:]]
+    for name in programs:
+        having = [each for each in copies if name in each.steps]
+        furthest = max(having, key=lambda each: -1 if (step := each.steps[name]) is None else step, default=None)
+        spared += [*having[-1:], *([] if furthest is None else [furthest])]
+    return {each.id for each in spared}
