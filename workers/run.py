@@ -443,7 +443,8 @@ class Session:
             full = len(self.learner.recent) == GAMES_AVERAGED  # a mean of few games is not comparable
             score = self.learner.mean_return if full else None
             self.saver.save(self.learner.env_steps, tensors, state, mean_return=score, stall_s=stall_s)
-            self.learner.commit()
+            if self.client.fence_holds():  # otherwise another attempt uses the same files
+                self.learner.commit()
         self.pending.save = False
         self.learner.watch.to(REST)
 

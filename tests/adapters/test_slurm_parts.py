@@ -1,6 +1,7 @@
 """What lies between the daemon and a job: the batch script, the claim and the fence on the node, reports, readings."""
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -438,6 +439,16 @@ def test_a_job_that_starts_after_a_newer_attempt_does_nothing(world):
     fence(world, "cd" * 16)
     with pytest.raises(node.NotOurs, match="is not the newest"):
         run(world).claim()
+
+
+def test_the_fence_is_on_the_disk_before_it_counts(world, monkeypatch):
+    """Otherwise a power cut leaves an empty fence, which no attempt may pass."""
+    fence(world, TOKEN)
+    late, done, fsync, rename = run(world, restart="1"), [], os.fsync, Path.rename
+    monkeypatch.setattr(node.os, "fsync", lambda fd: done.append(os.readlink(f"/proc/self/fd/{fd}")) or fsync(fd))
+    monkeypatch.setattr(Path, "rename", lambda path, to: done.append("rename") or rename(path, to))
+    late.claim()
+    assert done == [f"{late.fence}.17.1", "rename", str(late.run_dir)]
 
 
 def test_a_restarted_job_takes_the_fence_from_its_earlier_run_and_that_one_cannot_take_it_back(world):

@@ -185,22 +185,33 @@ def test_a_worker_that_lost_its_fence_commits_nothing_and_says_so(attempt):
     worker.process.send_signal(signal.SIGUSR2)
     until(lambda: worker.beat().ckpt_count == 1, "a checkpoint")
     before = worker.checkpoints()
+    known = until(lambda: committed(worker.run_dir), "its experience on the disk")
     (worker.run_dir / contract.FENCE_FILE).write_text("f" * 32)
     worker.process.send_signal(signal.SIGTERM)
     code, _, err = worker.end()
     assert code == contract.EXIT_FENCED
     assert "another attempt owns" in err
     assert worker.checkpoints() == before
+    assert committed(worker.run_dir) == known, "the replay is the other attempt's too"
+
+
+def test_a_fence_that_is_lost_right_after_the_last_checkpoint_ends_it(monkeypatch, tmp_path, capfd):
+    class Overtaken(Client):
+        def fence_holds(self):
+            return not list(Path("runs/Catch").glob("checkpoints/ckpt-*[0-9a-f]"))
+
+    assert alone(monkeypatch, tmp_path, client=Overtaken({}), steps=400) == contract.EXIT_FENCED
+    assert "the replay was not committed" in capfd.readouterr().err
 
 
 # --- without a process of its own ------------------------------------------------------------------------------------------
 
 
-def alone(monkeypatch, tmp_path, program="Catch", **values):
+def alone(monkeypatch, tmp_path, program="Catch", client=None, **values):
     """The exit code of a run without a supervisor, in this process."""
     monkeypatch.chdir(tmp_path)
     base = {"num_envs": 8, "batch_size": 8, "replay_size": 2_000, "learning_starts": 100, "threads": 1}
-    return run.run(make(program, **{**base, **values}), Client({}), PendingRequests())
+    return run.run(make(program, **{**base, **values}), client or Client({}), PendingRequests())
 
 
 def test_alone_it_works_in_a_directory_of_its_own_and_resumes(monkeypatch, tmp_path, capfd):

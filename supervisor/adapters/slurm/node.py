@@ -116,6 +116,11 @@ class Run:
             file.flush()
             os.fsync(file.fileno())
         aside.rename(self.fence)
+        fd = os.open(self.run_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
     def note(self, number: int) -> None:
         """Record why the job is to leave. Only the first reason counts."""
