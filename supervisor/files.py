@@ -19,6 +19,8 @@ import errno
 import os
 import stat
 
+from supervisor import lack
+
 FILE, DIRECTORY, SOCKET = stat.S_IFREG, stat.S_IFDIR, stat.S_IFSOCK
 
 put_aside: list[tuple[str, str, str]] = []  # (path, kind, its new name), until they are reported
@@ -56,11 +58,15 @@ def read(path: str | os.PathLike[str], limit_bytes: int, *, follow: bool = True)
 def read_bounded(path: str, limit_bytes: int, from_byte: int = 0) -> bytes:
     """The last `limit_bytes` of the file's content after `from_byte`; empty when the file can't be read.
 
+    Raises OSError for a lack of descriptors or memory.
     A file that is now shorter than `from_byte` was truncated by a rotation: then all of it is new.
     """
     try:
         fd = open_regular(path)
-    except (OSError, ValueError):
+    except ValueError:
+        return b""
+    except OSError as error:
+        lack.check(error)
         return b""
     try:
         size = os.fstat(fd).st_size

@@ -166,6 +166,14 @@ class Launcher(Protocol):
 
     def restore_run_dir(self, program: str, token: str) -> None: ...
 
+    def gone(self, tokens: Iterable[str]) -> frozenset[str]:
+        """Which of these attempts have no process, while no thread reports their end. Needs no descriptor and no thread."""
+        ...
+
+    def report_end(self, program: str, number: int, token: str) -> None:
+        """Report the end of an attempt that `gone` has named. Outcome: Ended."""
+        ...
+
     def adopt(self, program: str, survivor: Survivor) -> None:
         """Watch an attempt that an earlier daemon started."""
         ...

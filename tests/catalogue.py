@@ -510,6 +510,14 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             HOST_WORLD + "test_while_nothing_can_be_forked_starts_are_tried_again_and_held_against_nobody",
             "fork-fails",
         ),
+        Row(
+            "descriptors, memory or threads are short for a while (EMFILE, ENFILE, ENOMEM, EAGAIN)",
+            "no thread of the daemon ends: its work is tried again, a second failure is shown in `status`, an alert and a 503 of "
+            "`/healthz`, and every end is read when the lack is over; after two minutes the daemon starts anew and adopts its "
+            "workers",
+            "supervisor/policy/box/supervision.py",
+            "e2e/test_cost.py::test_after_a_lack_of_descriptors_every_end_is_noticed_and_healthz_is_not_200_meanwhile",
+        ),
     ),
     "The daemon and its configuration": (
         Row(

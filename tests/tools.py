@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,17 @@ def mounted(options: str, at: Path) -> tuple[str, ...]:
         if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0:
             return prefix
     pytest.skip("this machine lets nobody mount a tmpfs in a namespace")
+
+
+@contextlib.contextmanager
+def no_descriptors(pid: int = 0) -> Iterator[None]:
+    """No file can be opened in this process, or in another one, as with EMFILE."""
+    used = {int(name) for name in os.listdir(f"/proc/{pid or 'self'}/fd") if pid or os.path.lexists(f"/proc/self/fd/{name}")}
+    least = next(number for number in range(len(used) + 1) if number not in used)
+    soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (least, hard))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))

@@ -7,6 +7,7 @@ file and `contract.py`.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import struct
 from typing import TYPE_CHECKING
@@ -37,6 +38,8 @@ from workers.contract import (
     WorkerPhase,
     read_record,
 )
+
+_LACK = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,11 +111,16 @@ def beat_defect(path: str | os.PathLike[str], token: str) -> str:
 def _read_mapped(path: str | os.PathLike[str], *, follow: bool = False) -> bytes:
     """One record's bytes, or none. No file that a worker puts in its place costs the reader time or memory.
 
-    It follows no link, waits for no FIFO (`O_NONBLOCK`) and reads no more than a record of a file of gigabytes.
+    It follows no link, waits for no FIFO (`O_NONBLOCK`) and reads no more than a record of a file of gigabytes. Raises
+    OSError for a lack of descriptors or memory.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
-    except (OSError, ValueError):
+    except ValueError:
+        return b""
+    except OSError as error:
+        if error.errno in _LACK:
+            raise
         return b""
     try:
         return os.read(fd, RECORD_BYTES)

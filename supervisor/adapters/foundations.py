@@ -26,6 +26,7 @@ from typing import Final
 import structlog
 
 from supervisor import files
+from supervisor.adapters.threads import Lasting
 from supervisor.model.inputs import FoundationsLooked
 from supervisor.policy.box.foundations import Finding, Look
 from supervisor.ports import Clock, Inbox
@@ -165,7 +166,7 @@ class Foundations:
         self._posted: tuple[Finding, ...] = ()
         self._newest: dict[str, Finding | None] = {}
         self._over, self._wake = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="foundations", daemon=True)
+        self._thread = Lasting("foundations", self._turn, self._over.is_set)
 
     def watch(self, *rows: Watched) -> None:
         """Watch these rows too, from now on. A row replaces another one of the same name. Any thread may call this."""
@@ -198,10 +199,7 @@ class Foundations:
             rows, ordered = dict(self._rows), self._ordered
         self._stuck = {name: each for name, each in self._stuck.items() if each.at == name}
         now = _Round([row for name, row in rows.items() if name not in self._stuck], ordered)
-        try:
-            now.start()
-        except RuntimeError:  # no thread can be started: the last findings stay valid until the next round
-            return
+        now.start()
         now.over.wait(self._hang_s)
         self._newest = {name: found for name, found in {**self._newest, **now.found}.items() if name in rows}
         hung = now.at if not now.over.is_set() else None
@@ -215,14 +213,10 @@ class Foundations:
             self._posted = findings
             self._inbox.post(FoundationsLooked(self._clock.now_s(), findings))
 
-    def _run(self) -> None:
-        while not self._over.is_set():
-            try:
-                self.check_all()
-            except Exception:  # the next round may succeed; without this thread the daemon would notice no loss
-                log.exception("foundations_not_looked_at")
-            self._wake.wait(self._period_s)
-            self._wake.clear()
+    def _turn(self) -> None:
+        self.check_all()
+        self._wake.wait(self._period_s)
+        self._wake.clear()
 
 
 def _put_aside(rows: dict[str, Watched]) -> Iterator[Finding]:
@@ -253,14 +247,16 @@ class _Round(threading.Thread):
         self._rows, self._ordered = rows, ordered
 
     def run(self) -> None:
-        for row in self._rows:
-            self.at = row.name
-            found = check_row(row)
-            if found is not None and row.name in self._ordered and found.look is not Look.UNKNOWN:
-                found = _restored(row, found)
-            self.found[row.name] = found
-        self.at = None
-        self.over.set()
+        try:
+            for row in self._rows:
+                self.at = row.name
+                found = check_row(row)
+                if found is not None and row.name in self._ordered and found.look is not Look.UNKNOWN:
+                    found = _restored(row, found)
+                self.found[row.name] = found
+        finally:  # a row without a finding keeps its last one
+            self.at = None
+            self.over.set()
 
 
 def _restored(row: Watched, found: Finding) -> Finding | None:

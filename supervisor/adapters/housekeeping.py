@@ -50,6 +50,13 @@ class _Every(BaseTrigger):  # type: ignore[misc]  # APScheduler is untyped
         return now + (self._first if previous is None else self._period)
 
 
+class _Scheduler(BackgroundScheduler):  # type: ignore[misc]  # APScheduler is untyped
+    """One whose thread goes on after any error."""
+
+    def _main_loop(self) -> None:
+        threads.repeat("calendar", super()._main_loop, lambda: not self.running)
+
+
 class _Pool(BasePoolExecutor):  # type: ignore[misc]  # APScheduler is untyped
     """One thread per job, so that no job waits for another."""
 
@@ -70,7 +77,7 @@ class Housekeeping:
         self._backup_posted_s: float | None = None
         self._offsite_posted_s: dict[str, float] = {}
         self._logs = LogGuard(settings)
-        self._scheduler = BackgroundScheduler(executors={"default": _Pool()}, timezone="UTC")
+        self._scheduler = _Scheduler(executors={"default": _Pool()}, timezone="UTC")
 
     def start(self) -> None:
         # Explicit: the default grace of one second silently drops a job that a busy box ran late.

@@ -65,12 +65,8 @@ def _is_left_over(stat: procfs.Stat, value: str) -> bool:
 
 
 def _mark_of(pid: int) -> str | None:
-    try:
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:  # it has ended, or belongs to another user
-        return None
     start = f"{ENV}=".encode()
-    found = next((each for each in variables if each.startswith(start)), None)
+    found = next((each for each in procfs.environment(pid) if each.startswith(start)), None)
     return None if found is None else found[len(start) :].decode("ascii", "replace")
 
 

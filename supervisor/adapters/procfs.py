@@ -10,6 +10,8 @@ editor, started at tick 90,000. So Pong is gone, no process is adopted, and pid 
 
 A zombie (state Z) is a dead process that has not been reaped; PID 1 of some containers reaps late. This module treats a
 zombie as dead.
+
+A process that cannot be read for lack of a descriptor or of memory is not gone: that error is raised (`lack.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from supervisor import lack
 from supervisor.records import dataclass
 
 if TYPE_CHECKING:
@@ -68,9 +71,10 @@ def parse_stat(data: bytes) -> Stat:
 
 def read_stat(pid: int | str) -> Stat | None:
     """None when there is no such process."""
+    data = _read(f"/proc/{pid}/stat")
     try:
-        return parse_stat(_read(f"/proc/{pid}/stat"))
-    except (OSError, ValueError, IndexError):
+        return None if data is None else parse_stat(data)
+    except (ValueError, IndexError):
         return None
 
 
@@ -101,22 +105,32 @@ class StateFile:
             os.close(self._fd)
 
 
-def _read(path: str) -> bytes:
-    """Read a small file. A file object or a path object would take as long again as the kernel does."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _read(path: str) -> bytes | None:
+    """Read a small file; None when it cannot be read. A file object or a path object would take twice as long.
+
+    Raises OSError for a lack.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        lack.check(error)
+        return None
     try:
         return os.read(fd, _STAT_BYTES)
+    except OSError as error:  # it has ended meanwhile
+        lack.check(error)
+        return None
     finally:
         os.close(fd)
 
 
 def cpu_ticks(pid: int) -> int | None:
     """The CPU time that a process and its threads have used, in clock ticks; None when it cannot be read."""
+    stat = _read(f"/proc/{pid}/stat") or b""
     try:
-        stat = _read(f"/proc/{pid}/stat")
         used = stat[stat.rindex(b")") + 2 :].split()[11:13]
         return int(used[0]) + int(used[1])
-    except (OSError, ValueError, IndexError):
+    except (ValueError, IndexError):
         return None
 
 
@@ -209,24 +223,25 @@ def scan(before: ProcessTable | None = None, again: Container[int] = ()) -> Proc
 
 def _process(pid: int) -> Process | None:
     """None when the process is gone or a zombie."""
+    data = _read(f"/proc/{pid}/stat") or b""
     try:
-        data = _read(f"/proc/{pid}/stat")
         closed = data.rindex(b")")
         f = data[closed + 2 :].split(None, 20)
         name = data[data.index(b"(") + 1 : closed].decode("utf-8", "replace")
         state, ticks, ended_ticks = f[0].decode("ascii"), int(f[11]) + int(f[12]), int(f[13]) + int(f[14])
         found = Process(pid, int(f[1]), name, state, int(f[19]), ticks, ended_ticks)
-    except (OSError, ValueError, IndexError):
+    except (ValueError, IndexError):
         return None
     return None if state in _DEAD else found
 
 
 def io_bytes(pid: int) -> int | None:
     """The bytes that a process and its ended children have read and written; None when they cannot be read."""
+    data = _read(f"/proc/{pid}/io") or b""
     try:
-        counts = dict(line.split(b":") for line in _read(f"/proc/{pid}/io").splitlines())
+        counts = dict(line.split(b":") for line in data.splitlines())
         return int(counts[b"rchar"]) + int(counts[b"wchar"])
-    except (OSError, ValueError, KeyError):
+    except (ValueError, KeyError):
         return None
 
 
@@ -242,16 +257,21 @@ def marked(name: str, values: Iterable[str]) -> dict[str, list[Stat]]:
     wanted = {f"{name}={value}".encode(): value for value in values}
     found: dict[str, list[Stat]] = {value: [] for value in wanted.values()}
     for pid in pids() if wanted else ():
-        try:
-            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
         stat = None
-        for variable in wanted.keys() & set(variables):
+        for variable in wanted.keys() & set(environment(pid)):
             stat = stat or read_stat(pid)
             if stat is not None and stat.alive:
                 found[wanted[variable]].append(stat)
     return found
+
+
+def environment(pid: int) -> list[bytes]:
+    """The variables of a process as `name=value`; empty when they cannot be read: it has ended, or is another user's."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError as error:
+        lack.check(error)
+        return []
 
 
 def descendants(roots: Iterable[int]) -> list[Stat]:
@@ -277,12 +297,16 @@ def open_verified(pid: int, start_ticks: int) -> int | None:
     """A pidfd of exactly the process with these start ticks, or None when that process is gone."""
     try:
         fd = os.pidfd_open(pid)
-    except OSError:
+    except OSError as error:
+        lack.check(error)
         return None
-    if is_alive(pid, start_ticks):
-        return fd
-    os.close(fd)
-    return None
+    alive = False
+    try:
+        alive = is_alive(pid, start_ticks)
+    finally:
+        if not alive:
+            os.close(fd)
+    return fd if alive else None
 
 
 def wait_gone(fd: int, timeout_s: float) -> bool:
@@ -319,7 +343,8 @@ def read_text(pid: int, name: str) -> str | None:
     try:
         with Path(f"/proc/{pid}/{name}").open("rb") as file:
             return file.read(_TEXT_BYTES).decode("utf-8", "replace").strip("\0\n ")
-    except OSError:
+    except OSError as error:
+        lack.check(error)
         return None
 
 

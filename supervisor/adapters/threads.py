@@ -1,4 +1,9 @@
-"""Keeps the daemon's work going on a box where no new thread can be started (EAGAIN).
+"""Guards the daemon's threads: work that fails is tried again, and a repeated failure is reported.
+
+An ordinary thread ends with the first exception, and nobody notices: workers whose ends it reported stay RUNNING for ever.
+So every lasting thread repeats its turn whatever it raises (`Lasting`), and every task is repeated while the machine lacks
+descriptors, memory or threads (`Tasks`). `failing` lists the work that failed at least twice in a row: the deciding thread
+reads it (`policy/box/supervision.py`).
 
 An ordinary pool starts a thread at its first task. While no thread can be started, that raises: APScheduler logs a traceback
 and skips the job, and a task that was already queued waits until the next one comes. A thread per task raises too. Then its
@@ -7,15 +12,28 @@ work (ending a hung worker, for example) is not done until somebody requests it 
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
+import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Final
 
 import structlog
 
+from supervisor.lack import is_lack
+from supervisor.policy.box.supervision import Failing
+
 log = structlog.get_logger()
+
+_PAUSES_S: Final = (0.1, 0.5, 1.0, 2.0)  # before each next try; the last one from then on
+
+_guard = threading.Lock()
+_failures: dict[str, tuple[int, float, str, bool]] = {}  # by thread: failures in a row, since when, the newest error, vital
+_lasting: weakref.WeakSet[Lasting] = weakref.WeakSet()
 
 
 def begun(threads: int, name: str) -> ThreadPoolExecutor:
@@ -26,30 +44,117 @@ def begun(threads: int, name: str) -> ThreadPoolExecutor:
     return pool
 
 
+def failing() -> tuple[Failing, ...]:
+    """The present failures: at least two in a row, or a thread that has ended although its work is not over."""
+    now_s = time.monotonic()
+    with _guard:
+        found = {
+            name: Failing(name, error, now_s - since_s, vital=vital)
+            for name, (count, since_s, error, vital) in _failures.items() if count > 1
+        }  # fmt: skip
+    for thread in tuple(_lasting):
+        if thread.has_died():
+            found[thread.name] = Failing(thread.name, "it has ended", None, vital=thread.vital)
+    return tuple(found[name] for name in sorted(found))
+
+
+class Lasting(threading.Thread):
+    """A thread that repeats its turn until `over` returns True. A turn that raises is repeated after a pause."""
+
+    def __init__(self, name: str, turn: Callable[[], object], over: Callable[[], bool], *, vital: bool = False) -> None:
+        """`vital`: without this thread supervision cannot be trusted."""
+        super().__init__(name=name, daemon=True)
+        self._turn, self._over, self.vital = turn, over, vital
+
+    def start(self) -> None:
+        """Start it. Raises RuntimeError while no thread can be started."""
+        super().start()
+        _lasting.add(self)
+
+    def run(self) -> None:
+        while not self._over():
+            with contextlib.suppress(BaseException):  # of the guard itself, for lack of memory
+                repeat(self.name, self._turn, self._over, vital=self.vital)
+
+    def has_died(self) -> bool:
+        """Whether it has ended although its work is not over."""
+        return self.ident is not None and not self.is_alive() and not self._over()
+
+
+def repeat(name: str, turn: Callable[[], object], over: Callable[[], bool], *, vital: bool = False) -> None:
+    """Repeat a turn in this thread until `over`, whatever it raises. A success ends the row of failures."""
+    while not over():
+        try:
+            turn()
+        except BaseException as error:  # noqa: BLE001  the next turn may succeed; a thread that ends helps nobody
+            time.sleep(_failed(name, error, vital=vital))
+        else:
+            _succeeded(name)
+    with _guard:
+        _failures.pop(name, None)
+
+
 class Tasks:
     """Runs each task in its own thread, or in one spare thread (running since the start) if no thread can be started.
 
-    Tasks in the spare thread run one after the other: slower, but none is lost.
+    Tasks in the spare thread run one after the other: slower, but none is lost. A task that fails for lack of descriptors,
+    memory or threads is tried again until the lack is over, so it must be repeatable.
     """
 
-    def __init__(self, name: str) -> None:
-        self._waiting: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._run, name=name, daemon=True).start()
+    def __init__(self, name: str, *, vital: bool = False) -> None:
+        self._waiting: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._vital, self._closed = vital, False
+        Lasting(name, self._run_next, lambda: self._closed, vital=vital).start()
 
-    def begin(self, name: str, target: Callable[..., None], *args: object) -> None:
+    def begin(self, name: str, target: Callable[..., object], *args: object) -> None:
         """Run a task. Returns at once; never raises."""
+        task = partial(_until_done, name, partial(target, *args), vital=self._vital)
         try:
-            threading.Thread(target=target, args=args, name=name, daemon=True).start()
-        except RuntimeError:  # no thread can be started
-            self._waiting.put(partial(target, *args))
+            threading.Thread(target=task, name=name, daemon=True).start()
+        except (RuntimeError, MemoryError):  # no thread can be started
+            self._waiting.put(task)
 
     def close(self) -> None:
         """End the spare thread after its queued tasks."""
-        self._waiting.put(None)
+        self._waiting.put(self._close)
 
-    def _run(self) -> None:
-        while (task := self._waiting.get()) is not None:
-            try:
-                task()
-            except Exception:  # as in its own thread: a failed task must not affect the next one
-                log.exception("task_failed")
+    def _run_next(self) -> None:
+        self._waiting.get()()
+
+    def _close(self) -> None:
+        self._closed = True
+
+
+def _until_done(name: str, target: Callable[[], object], *, vital: bool) -> None:
+    while True:
+        try:
+            target()
+        except Exception as error:  # as in its own thread: a failed task must not affect the next one
+            if not is_lack(error):
+                log.exception("task_failed", task=name)
+                break
+            time.sleep(_failed(name, error, vital=vital))
+        else:
+            break
+    _succeeded(name)
+
+
+def _failed(name: str, error: BaseException, *, vital: bool) -> float:
+    """Note a failure; return the pause before the next try. Never raises."""
+    with contextlib.suppress(BaseException):
+        with _guard:
+            count, since_s, _, _ = _failures.get(name, (0, time.monotonic(), "", vital))
+            _failures[name] = count + 1, since_s, str(error) or type(error).__name__, vital
+        if count == 0 and is_lack(error):
+            log.warning("thread_failed", thread=name, error=str(error) or type(error).__name__)
+        elif count == 0:
+            log.error("thread_failed", thread=name, exc_info=error)
+        return _PAUSES_S[min(count, len(_PAUSES_S) - 1)]
+    return _PAUSES_S[-1]
+
+
+def _succeeded(name: str) -> None:
+    if name in _failures:
+        with _guard:
+            count = _failures.pop(name)[0]
+        log.info("thread_works_again", thread=name, failures=count)

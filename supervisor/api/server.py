@@ -18,6 +18,7 @@ from typing import Final
 import structlog
 import uvicorn
 
+from supervisor.adapters.threads import Lasting
 from supervisor.api.app import Api
 from supervisor.api.door import PasswordCheck
 from supervisor.api.limits import ACCEPTED_AT_ONCE, MOST_HEAD_BYTES, BoundedProtocol
@@ -53,7 +54,8 @@ class Server:
         )  # fmt: skip
         self.tcp = TcpPort(passwords, self._uvicorn.accept, self._uvicorn.close_listener)
         self._uvicorn.then = self.tcp.start
-        self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
+        self._ending = False
+        self._thread = Lasting("api", self._serve, lambda: self._ending, vital=True)
 
     def start(self) -> None:
         """Start the thread; return once requests are served. Raises RuntimeError when the server could not start."""
@@ -68,6 +70,7 @@ class Server:
 
     def stop(self) -> None:
         """Finish the running requests within a time limit, close the connections and end the thread."""
+        self._ending = True
         self._api.end()
         self._uvicorn.end()
         self._thread.join(_STOP_S)
@@ -77,10 +80,10 @@ class Server:
         try:
             # uvicorn closes the sockets that it serves, but the listener must stay open.
             self._uvicorn.run(sockets=[_LongQueueSocket(fileno=os.dup(self._listener.sock.fileno()))])
-        except Exception:
-            log.exception("api_died")
         finally:
             self._uvicorn.ready.set()
+        if not self._ending:
+            raise RuntimeError("uvicorn has ended")
 
 
 class _LongQueueSocket(socket.socket):

@@ -18,6 +18,7 @@ from supervisor.deciding import (
     notices,
     offsite,
     own_checkpoints,
+    supervision,
 )
 from supervisor.deciding.attempts import fill_slots, on_ended, on_spawn_broke, on_spawned
 from supervisor.deciding.context import Decision, DecisionContext
@@ -50,6 +51,7 @@ from supervisor.model.inputs import (  # fmt: skip
     SnapshotDue,
     SpawnBroke,
     SpawnSucceeded,
+    SupervisionLooked,
     Terminated,
     Woke,
 )
@@ -62,7 +64,8 @@ from supervisor.records import replace
 AnyInput = (
     AlertTried | Asked | BackupChecked | BackupDue | BackupMade | BackupRestored | Began | CheckpointsFound | ClockMoved
     | ConfigFaulty | ConfigLoaded | Ended | EndNoticesRead | EvidenceTaken | FoundationsLooked | JobsSeen | LeaseFound
-    | OffsiteDone | OffsiteDue | Sampled | SpawnBroke | SpawnSucceeded | ReportDue | SnapshotDue | Terminated | Woke
+    | OffsiteDone | OffsiteDue | Sampled | SpawnBroke | SpawnSucceeded | ReportDue | SnapshotDue | SupervisionLooked
+    | Terminated | Woke
 )  # fmt: skip
 
 
@@ -120,7 +123,7 @@ def _on_start(context: DecisionContext, item: CheckpointsFound | SpawnSucceeded 
 CopiesInput = BackupChecked | BackupDue | BackupMade | BackupRestored | LeaseFound | OffsiteDone | OffsiteDue
 HousekeepingInput = (
     AlertTried | ClockMoved | ConfigFaulty | EndNoticesRead | FoundationsLooked | JobsSeen | ReportDue | SnapshotDue
-    | CopiesInput
+    | SupervisionLooked | CopiesInput
 )  # fmt: skip
 
 
@@ -136,11 +139,13 @@ def _on_housekeeping(context: DecisionContext, item: HousekeepingInput) -> None:
         case EndNoticesRead():
             notices.on_read(context, item)
         case FoundationsLooked():
-            foundations.on_looked(context, item)
+            foundations.on_looked(context, item.findings)
         case JobsSeen():
             cluster.on_jobs(context, item)
         case ReportDue():
             alerting.on_report(context, item)
+        case SupervisionLooked():
+            supervision.on_looked(context, item)
         case SnapshotDue():
             why = f"state after {item.facts:,} more facts"
             context.record(facts.Snapshot(why, encoded(context.state)))

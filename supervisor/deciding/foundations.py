@@ -10,19 +10,21 @@ from supervisor.model import commands, facts
 from supervisor.model.inputs import FoundationsLooked
 from supervisor.model.memory import Memory, Standing
 from supervisor.policy.box import foundations as rule
-from supervisor.policy.box.foundations import Answer, Finding, Verdict
+from supervisor.policy.box.foundations import Answer, Finding, Look, Verdict
 from supervisor.records import replace
 
 
-def on_looked(context: DecisionContext, item: FoundationsLooked) -> None:
-    """Process all findings of one check. A known finding that is not among them is over."""
-    before = context.memory.foundations
-    below = rule.explained(item.findings)
+def on_looked(context: DecisionContext, findings: tuple[Finding, ...], *, of_threads: bool = False) -> None:
+    """Process all findings of one check, of files or of threads. A known finding that is not among them is over."""
+    known = context.memory.foundations
+    before = {name: each for name, each in known.items() if (each.finding.look is Look.FAILING) == of_threads}
+    below = rule.explained(findings)
     standing = {name: before[name] for name in below if name in before}
-    for finding in item.findings:
+    for finding in findings:
         if finding.name not in below:
             standing[finding.name] = _note(context, before.get(finding.name), finding)
-    context.memory = replace(context.memory, foundations=standing)
+    others = {name: each for name, each in known.items() if name not in before}
+    context.memory = replace(context.memory, foundations={**others, **standing})
     for name, old in before.items():
         if name not in standing and old.recorded:
             for_s = context.now_s - old.since_s

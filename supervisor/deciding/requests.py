@@ -45,7 +45,7 @@ def on_asked(context: DecisionContext, item: Asked) -> None:
         return
     if item.verb in {Verb.SHUTDOWN, Verb.RELOAD}:
         context.command(commands.Reply(item.request_id, ()))
-        _end(context, by=item.by, keep_workers=item.verb is Verb.RELOAD, why=f"{item.by} requested {item.verb.value}")
+        end(context, by=item.by, keep_workers=item.verb is Verb.RELOAD, why=f"{item.by} requested {item.verb.value}")
         return
     if context.state.stopping:
         results = tuple((name, SHUTDOWN_STATE, "extralife is shutting down") for name in item.names)
@@ -142,14 +142,14 @@ def on_terminated(context: DecisionContext, item: Terminated) -> None:
     Jobs of a cluster stay: they do not run on this host, and the next daemon adopts them. `shutdown` ends them too.
     """
     if context.settings.launcher.remote:
-        _end(context, by=item.by, keep_workers=True, why=f"{item.by}: the jobs go on", reexec=False)
+        end(context, by=item.by, keep_workers=True, why=f"{item.by}: the jobs go on", reexec=False)
         return
     cause = rule.REBOOT if item.host or context.memory.last_copy == rule.REBOOT else rule.STOP
     context.memory = replace(context.memory, last_copy=cause)
-    _end(context, by=item.by, keep_workers=False, why=f"{item.by}: orderly shutdown")
+    end(context, by=item.by, keep_workers=False, why=f"{item.by}: orderly shutdown")
 
 
-def _end(context: DecisionContext, *, by: str, keep_workers: bool, why: str, reexec: bool = True) -> None:
+def end(context: DecisionContext, *, by: str, keep_workers: bool, why: str, reexec: bool = True) -> None:
     if context.state.stopping or context.memory.ended:
         return
     context.record(facts.DaemonStopping(why, keep_workers, by))

@@ -101,6 +101,15 @@ class KillTree(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class ReportEnd(Command):
+    """Report the end of an attempt whose process is gone, although no thread has reported it. Outcome: Ended."""
+
+    program: str
+    attempt: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
 class TakeEvidence(Command):
     """Examine a stalled worker before any other action. Outcome: EvidenceTaken (bounded time)."""
 

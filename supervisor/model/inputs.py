@@ -14,6 +14,7 @@ from dataclasses import field
 from supervisor.model.settings import Settings
 from supervisor.policy.box.foundations import Finding
 from supervisor.policy.box.readings import Gpus, Host
+from supervisor.policy.box.supervision import Failing
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.upkeep.notices import EndNotice
 from supervisor.policy.upkeep.offsite import Claim, Lease
@@ -293,6 +294,14 @@ class JobsSeen(Input):
 
     jobs: dict[str, JobSight] = field(default_factory=dict)
     error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisionLooked(Input):
+    """The deciding thread's own look at the other threads: `gone` are tokens of attempts that have no process any more."""
+
+    failing: tuple[Failing, ...] = ()
+    gone: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,6 +196,7 @@ class Memory:
     foundations_at_s: dict[str, float] = field(default_factory=dict)  # when each was last recorded
     backups_begun: frozenset[str] = frozenset()  # names of the backups that the backup thread has been given
     reaching: dict[str, DeliveryState] = field(default_factory=dict)  # by target of alerts
+    gone: frozenset[str] = frozenset()  # tokens of live attempts that had no process at the last look
     offsite: str = ""  # the present task of the thread for copies off the box; empty: none
     offsite_looked: str = ""  # the repository (`OffsiteSettings.place`) whose lease this daemon has requested ...
     offsite_looked_s: float = 0.0  # ... and when

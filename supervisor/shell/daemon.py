@@ -54,7 +54,7 @@ from supervisor.adapters.recorder.thread import Recorder
 from supervisor.api.listener import Listener, listen, take_over
 from supervisor.model.commands import AlertClock, AlertReboot
 from supervisor.model.fold import replay
-from supervisor.model.inputs import Began, BootEvidence, ConfigFaulty, OwnCheckpoint, Terminated, Verb
+from supervisor.model.inputs import Began, BootEvidence, ConfigFaulty, OwnCheckpoint, SupervisionLooked, Terminated, Verb
 from supervisor.model.settings import Paths, Settings
 from supervisor.model.state import State
 from supervisor.policy.box import reboot_cause
@@ -164,6 +164,7 @@ class Daemon:
         self._service = Service(self._notifier, self._awaits_stop)
         self._signalled = False  # a signal or the host's shutdown ends it, not `supervisorctl shutdown`
         self._terminated = False  # SIGTERM or SIGINT was received
+        self._tasks = threads.Tasks("signals")
         self._host_watch: HostWatch | None = None
         self._housekeeping: Housekeeping | None = None
         self._tcp: TcpPort | None = None
@@ -186,7 +187,7 @@ class Daemon:
         # Like Supervisor: SIGUSR2 reopens the log after another program has rotated it. Without a handler, SIGUSR1 sent by
         # mistake would end the daemon. SIG_IGN does not do, because every worker would inherit it.
         signal.signal(signal.SIGUSR1, lambda *_: None)
-        signal.signal(signal.SIGUSR2, lambda *_: threading.Thread(target=_reopen, args=(main_log,), daemon=True).start())
+        signal.signal(signal.SIGUSR2, lambda *_: self._tasks.begin("reopen", _reopen, main_log))
         if ended := leftovers.end():
             log.warning("leftovers_ended", processes=ended, why="the daemon that started them has ended")
         listener = self._listener()
@@ -328,7 +329,8 @@ class Daemon:
         loop = Loop(
             settings=settings, state=state, clock=system_clock, boot_id=this_boot.boot_id, journal=journal, inbox=inbox,
             performer=performer, publish=lambda loop: self._publish(backend, loop), watchdog=self._notifier.watchdog,
-            pause=_pause, longest_wait_s=_longest_wait_s(self._notifier),
+            pause=_pause, look=lambda state: _look_at_threads(state, launcher),
+            longest_wait_s=_longest_wait_s(self._notifier),
         )  # fmt: skip
         reported = _reported_before(mark, state) if mark is not None and mark.boot_id == this_boot.boot_id else Reported()
         alive = AliveWriter(
@@ -489,9 +491,7 @@ class Daemon:
         name = signal.Signals(number).name
         if number == signal.SIGHUP:
             # Not here: the check of the next image takes a second, and this thread decides.
-            threading.Thread(
-                target=parts.backend.ask, args=(Verb.RELOAD, (), "", name, None, _RELOAD_S), daemon=True
-            ).start()
+            self._tasks.begin("reload", parts.backend.ask, Verb.RELOAD, (), "", name, None, _RELOAD_S)
         else:
             self._signalled = True
             self._terminated = True
@@ -666,6 +666,11 @@ def _reopen(main_log: MainLog) -> None:
 
 def _box_name(state: State) -> str:
     return (state.box.hostname if state.box is not None else "") or socket.gethostname()
+
+
+def _look_at_threads(state: State, launcher: LocalLauncher | SlurmLauncher) -> SupervisionLooked:
+    tokens = [program.attempt.token for program in state.live.values() if program.attempt is not None]
+    return SupervisionLooked(0.0, threads.failing(), launcher.gone(tokens))
 
 
 def _pause(seconds: float) -> None:

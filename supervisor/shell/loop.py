@@ -15,6 +15,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from dataclasses import field, replace
+from math import inf
 from typing import Final, Protocol
 
 import structlog
@@ -23,9 +24,10 @@ from supervisor.deciding import foundations
 from supervisor.deciding.alerting import damaged, unwritable
 from supervisor.deciding.context import Decision
 from supervisor.deciding.decide import AnyInput, decide
+from supervisor.lack import is_lack
 from supervisor.model.facts import Fact, Snapshot, Stamped
 from supervisor.model.fold import fold
-from supervisor.model.inputs import Asked, ConfigLoaded, FoundationsLooked, Sampled, Terminated, Woke
+from supervisor.model.inputs import Asked, ConfigLoaded, FoundationsLooked, Sampled, SupervisionLooked, Terminated, Woke
 from supervisor.model.memory import Memory, Trouble
 from supervisor.model.settings import Settings
 from supervisor.model.snapshot import encoded
@@ -40,6 +42,7 @@ from supervisor.shell.inbox import Inbox
 log = structlog.get_logger()
 
 _JOURNAL_RETRY_S: Final = 1.0
+_LOOK_S: Final = 1.0
 _LEAVE_S: Final = 5.0  # how long an orderly end waits for a journal that cannot be written
 _FAILED: Final = "extralife failed at this request; see its main log"
 
@@ -83,6 +86,7 @@ class Loop:
     publish: Callable[[Loop], None]
     watchdog: Callable[[], None]
     pause: Callable[[float], object]
+    look: Callable[[State], SupervisionLooked] = lambda _: SupervisionLooked(0.0)
     longest_wait_s: float = 2.0
     memory: Memory = field(default_factory=Memory)
     wake_at_s: float | None = None
@@ -90,16 +94,42 @@ class Loop:
     leave_at_s: float | None = None  # when the daemon exits although its end cannot be recorded
     alarmed_at_s: float | None = None  # when the last alarm about a journal that cannot be written was sent
     alarm_due: bool = False  # the present trouble has no alarm yet
+    pending: AnyInput | None = None  # the input that is being handled: a lack of memory must not lose it
+    looked_at_s: float = -inf  # when this thread last looked at the others
+    looked_wrong: bool = False  # that look found something
 
     def run(self) -> None:
         """Take inputs and handle them until `decide` has ended the daemon."""
         while not self.memory.ended:
-            item = self._take()
-            now_s = max(self.clock.now_s(), self.state.at_s)
-            self.turn(Woke(now_s) if item is None else replace(item, now_s=now_s))
+            try:
+                self._next()
+            except Exception as error:
+                log.exception("turn_failed", input=type(self.pending).__name__)
+                if not is_lack(error):
+                    self.pending = None
+                self.pause(_JOURNAL_RETRY_S)
             self.watchdog()
             if self.memory.trouble is not None:  # the same input comes again: give the disk time to recover
                 self.pause(_JOURNAL_RETRY_S)
+
+    def _next(self) -> None:
+        """Look at the threads if that is due, then handle one input."""
+        if self.pending is None:
+            self.pending = self._take()
+        now_s = max(self.clock.now_s(), self.state.at_s)
+        self._look(now_s)
+        self.turn(Woke(now_s) if self.pending is None else replace(self.pending, now_s=now_s))
+        self.pending = None
+
+    def _look(self, now_s: float) -> None:
+        """Look at the other threads and at the live attempts: a dead thread reports nothing."""
+        if now_s - self.looked_at_s < _LOOK_S:
+            return
+        self.looked_at_s = now_s
+        found = self.look(self.state)
+        if found.failing or found.gone or self.looked_wrong:
+            self.looked_wrong = bool(found.failing or found.gone)
+            self.turn(replace(found, now_s=now_s))
 
     def turn(self, item: AnyInput) -> None:
         """Handle one input completely, or not at all for now if the journal cannot be written."""
@@ -119,7 +149,9 @@ class Loop:
         wall_s = item.now_s + ahead_s(self.clock)
         try:
             decision = decide(self.settings, self.state, self.memory, item, wall_s=wall_s, boot_id=self.boot_id)
-        except Exception:
+        except Exception as error:
+            if is_lack(error):  # the same decision succeeds later
+                raise
             # A bug in a rule must not end every training on the box. So this input is dropped and logged, and no fact of it
             # was committed. If the process ended instead, it would meet the same input again after the restart.
             log.exception("decide_failed", input=type(item).__name__)
@@ -138,7 +170,14 @@ class Loop:
             return
         self.settings, self.state, self.memory = decision.settings, decision.state, decision.memory
         self.wake_at_s = decision.wake_at_s
-        self.publish(self)  # before any reply, so that the caller's next request sees the result
+        if not isinstance(item, SupervisionLooked):
+            self.pending = None
+        try:
+            for fact in decision.facts:
+                log.info(type(fact).__name__, program=getattr(fact, "program", None), why=fact.why)
+            self.publish(self)  # before any reply, so that the caller's next request sees the result
+        except Exception:  # the facts are recorded: their commands follow in any case
+            log.exception("turn_not_published")
         self.performer.perform(decision)
 
     def _commit(self, decision: Decision, item: AnyInput, wall_s: float) -> bool:
@@ -158,8 +197,6 @@ class Loop:
             self._on_journal_failure(item, wall_s, _error_text(error))
             return False
         self.leave_at_s = None
-        for fact in decision.facts:
-            log.info(type(fact).__name__, program=getattr(fact, "program", None), why=fact.why)
         return True
 
     def _restore(self, item: AnyInput) -> bool:
@@ -212,7 +249,9 @@ class Loop:
         requests: list[Asked | ConfigLoaded] = [*self.inbox.withdraw(Asked), *self.inbox.withdraw(ConfigLoaded)]
         if isinstance(item, Asked | ConfigLoaded):
             requests.append(item)
-        elif not isinstance(item, Woke | FoundationsLooked) and not (isinstance(item, Sampled) and not item.reports):
+        elif not isinstance(item, Woke | FoundationsLooked | SupervisionLooked) and not (
+            isinstance(item, Sampled) and not item.reports
+        ):
             self.inbox.put_back(item)
         for request in requests:
             self.performer.refuse(request, f"refused, because the journal cannot be written ({error})")

@@ -22,6 +22,7 @@ from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.own_checkpoints import BeforeStart, OwnCheckpoints
 from supervisor.deciding.context import Decision
 from supervisor.deciding.decide import AnyInput
+from supervisor.lack import is_lack
 from supervisor.model import commands
 from supervisor.model.codes import FAILED, SUCCESS
 from supervisor.model.commands import Command
@@ -57,14 +58,20 @@ class Performer:
     foundations: Foundations
     own: OwnCheckpoints
     reexec: bool = field(default=False)
+    again: tuple[Command, ...] = ()  # commands that a lack of descriptors, memory or threads has stopped
 
     def perform(self, decision: Decision) -> None:
-        """Perform all commands of one decision, in order."""
-        for command in decision.commands:
+        """Perform all commands of one decision, in order, after those that could not be performed before."""
+        waiting, self.again = (*self.again, *decision.commands), ()
+        for command in waiting:
             try:
                 self._one(command)
-            except Exception:
-                log.exception("command_failed", command=type(command).__name__)
+            except Exception as error:
+                if is_lack(error):
+                    log.warning("command_waits", command=type(command).__name__, error=str(error))
+                    self.again = (*self.again, command)
+                else:
+                    log.exception("command_failed", command=type(command).__name__)
 
     def refuse(self, item: AnyInput, text: str) -> None:
         """Answer the request of a dropped input with the reason."""
@@ -105,6 +112,8 @@ class Performer:
                 self.launcher.ask_to_leave(program, token)
             case commands.KillTree(program=program, token=token):
                 self.launcher.kill_tree(program, token)
+            case commands.ReportEnd(program=program, attempt=attempt, token=token):
+                self.launcher.report_end(program, attempt, token)
             case commands.TakeEvidence(program=program, token=token):
                 self.take_evidence(program, token)
             case commands.QuarantineCheckpoint(program=program, step=step):
@@ -145,8 +154,8 @@ class Performer:
                 self.notify_sockets.bind(name)
                 self.notify_sockets.expect(name, token)
                 self._begin(command)
-        except (OSError, RuntimeError) as error:  # RuntimeError: no thread could be started
-            why = str(error)
+        except (OSError, RuntimeError, MemoryError) as error:  # RuntimeError: no thread could be started
+            why = str(error) or type(error).__name__
         if why is not None:
             self.launcher.refuse(name, token, why)
 
@@ -164,8 +173,8 @@ class Performer:
         spec = _of_this_attempt(command, checkpoint)
         try:
             self.launcher.spawn(spec, command.attempt, command.token, command.avoid)
-        except (OSError, RuntimeError) as error:
-            self.launcher.refuse(spec.name, command.token, str(error))
+        except (OSError, RuntimeError, MemoryError) as error:
+            self.launcher.refuse(spec.name, command.token, str(error) or type(error).__name__)
 
     def _watch_places(self, spec: ProgramSpec, attempt: int, token: str) -> None:
         """Watch the files and directories that a running attempt relies on (`foundations.py`)."""

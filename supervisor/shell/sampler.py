@@ -10,12 +10,9 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-import structlog
-
+from supervisor.adapters.threads import Lasting
 from supervisor.model.inputs import ClockMoved, Report, Sampled
 from supervisor.ports import Clock, GpuReader, HostReader, Inbox, Probes, ahead_s
-
-log = structlog.get_logger()
 
 _LEAST_S: Final = 0.05  # between two samples after notifications: 20 a second are enough for people and decisions
 _STEP_S: Final = 2.0  # a smaller change is a gradual correction of the wall clock, not a step
@@ -48,7 +45,7 @@ class Sampler:
         self._gpu, self._host = gpu, host
         self._over = threading.Event()
         self._offset_s: float | None = None
-        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
+        self._thread = Lasting("sampler", self._turn, self._over.is_set, vital=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -75,12 +72,8 @@ class Sampler:
         elif self._offset_s is None:
             self._offset_s = offset_s
 
-    def _run(self) -> None:
-        while not self._over.is_set():
-            try:
-                self.look()
-            except Exception:  # a failed reading is unknown; the next one may succeed
-                log.exception("look_failed")
-            self._over.wait(_LEAST_S)
-            self._wake.wait(self._period_s - _LEAST_S)
-            self._wake.clear()
+    def _turn(self) -> None:
+        self.look()
+        self._over.wait(_LEAST_S)
+        self._wake.wait(self._period_s - _LEAST_S)
+        self._wake.clear()

@@ -307,7 +307,7 @@ def test_a_task_that_fails_in_the_spare_thread_ends_no_other(monkeypatch):
         tasks.begin("first", lambda number: number / 0, 1)
         tasks.begin("second", done.set)
         assert done.wait(30.0)
-    assert logged == [{"event": "task_failed", "exc_info": True, "log_level": "error"}]
+    assert logged == [{"event": "task_failed", "task": "first", "exc_info": True, "log_level": "error"}]
     tasks.close()
 
 

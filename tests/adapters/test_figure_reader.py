@@ -311,7 +311,8 @@ def turns(desk: Desk, count: int, *, each_s: float) -> list[float]:
     desk.child.ask = noted  # type: ignore[method-assign]
     desk.reader._wake = SimpleNamespace(wait=wait, clear=lambda: None, set=lambda: None)  # type: ignore[assignment]
     desk.reader._over.clear()
-    desk.reader._run()
+    while not desk.reader._over.is_set():
+        desk.reader._turn()
     return looks
 
 
@@ -355,7 +356,8 @@ def test_between_two_programs_it_can_be_ended(desk: Desk) -> None:
 
     desk.child.ask = ended  # type: ignore[method-assign]
     desk.reader._over.clear()
-    desk.reader._run()
+    while not desk.reader._over.is_set():
+        desk.reader._turn()
     assert len(desk.child.asked) == 1
 
 

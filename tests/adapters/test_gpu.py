@@ -393,7 +393,8 @@ def test_five_looks_a_second_of_which_one_is_whole(one, monkeypatch):
     libraries = []
     monkeypatch.setattr(gpu_nvml.ctypes, "CDLL", libraries.append)
     one.gpu._over = turns = Turns(one, 9, 0.25)
-    one.gpu._run()
+    while not turns.is_set():
+        one.gpu._turn()
     assert libraries == ["libnvidia-ml.so.1"]
     assert turns.waits == [0.2] * 9 + [30.0]
     assert [len(found.gpus[0].free_by_second) for found in turns.found] == [1] * 4 + [2] * 4 + [3] * 2
@@ -407,7 +408,8 @@ def test_a_library_that_breaks_is_tried_again_after_a_while(one, monkeypatch):
     monkeypatch.setattr(gpu_nvml.ctypes, "CDLL", lambda _: None)
     one.gpu._over = turns = Turns(one, 3, 1.0)
     one.nvml.fails["nvmlInit"] = 18
-    one.gpu._run()
+    while not turns.is_set():
+        one.gpu._turn()
     assert one.gpu.newest() == Gpus(None, "NVML: 18")
     assert turns.waits == [30.0] * 3
 

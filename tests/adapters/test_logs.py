@@ -6,7 +6,6 @@ import resource
 import signal
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -274,25 +273,6 @@ def test_the_guard_looks_when_the_disk_has_lost_room_and_every_five_seconds(guar
     assert not guard._is_due()
     monkeypatch.setattr(logs, "_LOOK_ANYWAY_S", 0.0)
     assert guard._is_due()
-
-
-def test_a_bug_in_one_look_of_the_guard_ends_no_other(guarded, monkeypatch):
-    _, settings = guarded
-    guard, looks, twice = LogGuard(lambda: settings), [], threading.Event()
-
-    def broken():
-        looks.append(1)
-        if len(looks) == 2:
-            guard._over.set()
-            twice.set()
-        return 1 / 0
-
-    monkeypatch.setattr(logs, "GUARD_S", 0.01)
-    monkeypatch.setattr(guard, "_is_due", broken)
-    with capture_logs() as logged:
-        guard._run()
-    assert twice.is_set()
-    assert logged == [{"event": "log_guard_failed", "exc_info": True, "log_level": "error"}] * 2
 
 
 def test_links_in_the_copies_places_are_replaced_not_followed(guarded, tmp_path):

@@ -10,7 +10,16 @@ from fakes import FakeClock
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
 from supervisor.model import commands, facts
 from supervisor.model.fold import replay
-from supervisor.model.inputs import Asked, Began, BootEvidence, ConfigFaulty, ConfigLoaded, FoundationsLooked, Verb
+from supervisor.model.inputs import (
+    Asked,
+    Began,
+    BootEvidence,
+    ConfigFaulty,
+    ConfigLoaded,
+    FoundationsLooked,
+    SupervisionLooked,
+    Verb,
+)
 from supervisor.model.settings import Paths, ProgramSpec, Settings
 from supervisor.model.state import State
 from supervisor.policy.box.foundations import JOURNAL, Finding, Look
@@ -62,6 +71,24 @@ def next_daemon(path):
         state, misfits = replay(stamped)
     assert misfits == 0
     return state, [type(each.fact).__name__ for each in stamped]
+
+
+def test_a_lack_of_memory_loses_neither_an_input_nor_its_commands(loop):
+    rest = iter([MemoryError(), MemoryError()])
+
+    def short_once(*_args):
+        for error in rest:
+            raise error
+
+    loop.look = lambda state: short_once() or SupervisionLooked(0.0)
+    loop.publish = short_once
+    loop.inbox.post(Asked(loop.clock.now_s(), Verb.STOP, 1, ("Pong",)))
+    loop.inbox.post(Asked(loop.clock.now_s(), Verb.RELOAD, 2))  # ends the loop
+    loop.run()
+    replies = [each for each in loop.performer.done if isinstance(each, commands.Reply)]
+    assert [each.request_id for each in replies] == [2]
+    assert not loop.state.programs["Pong"].wanted
+    assert not loop.performer.refused
 
 
 def test_a_request_is_done_on_a_journal_that_was_removed_a_moment_ago(loop, tmp_path):

@@ -20,8 +20,9 @@ import pytest
 from attempts_kit import BOOT, REPO, BootClock, World, eventually, gone, kill, python, spec
 from checkpoints_kit import commit
 from structlog.testing import capture_logs
+from tools import no_descriptors
 
-from supervisor.adapters import procfs
+from supervisor.adapters import procfs, threads
 from supervisor.adapters.process import endings, limits, processes, shim_code
 from supervisor.model.inputs import Ended, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.model.settings import Paths, ProgramSpec
@@ -49,6 +50,51 @@ def test_an_attempt_starts_runs_and_ends(world):
     assert ending.max_rss_bytes > 0
     assert (ending.steps, ending.ckpt_step) == (None, None)
     assert 0 < started.now_s <= ended.now_s
+
+
+def test_an_end_that_cannot_be_read_for_lack_of_descriptors_is_read_after_it(world):
+    started = world.run(["sh", "-c", "sleep 0.5; exit 3"])
+    shim = os.pidfd_open(started.shim_pid)
+    with no_descriptors():
+        assert procfs.wait_gone(shim, 60.0)
+        assert eventually(lambda: "end-Pong" in [each.name for each in threads.failing()])
+        assert world.inbox.empty(), "an exit record that cannot be opened is not missing"
+    assert world.inbox.expect(Ended).ending.code == 3
+    assert "end-Pong" not in [each.name for each in threads.failing()]
+    os.close(shim)
+
+
+def test_an_end_that_the_watcher_has_missed_is_found_and_reported(world):
+    started = world.run(["sleep", "60"])
+    launcher, token = world.launcher, started.token
+    with launcher._guard:
+        launcher._watched.pop(next(iter(launcher._watched)))
+        launcher._epoll.unregister(launcher._live[token].shim_fd)
+    assert launcher.gone([token]) == frozenset()
+    kill(started.pid)
+    assert eventually(lambda: launcher.gone([token]) == {token})
+    launcher.report_end("Pong", 1, token)
+    assert world.inbox.expect(Ended).ending.signal == signal.SIGKILL
+
+
+def test_an_attempt_whose_report_was_lost_is_watched_again_or_reported(world):
+    started = world.run(["sleep", "60"])
+    launcher, token = world.launcher, started.token
+    shim = launcher._live[token].shim
+
+    def forget() -> None:
+        launcher._live.pop(token)
+        launcher._taken.discard(token)
+        assert launcher.gone([token]) == {token}
+
+    forget()
+    launcher.report_end("Pong", 1, token)
+    assert eventually(lambda: launcher.gone([token]) == frozenset()), "it runs, and is adopted"
+    forget()
+    kill(started.pid)
+    shim.wait()
+    launcher.report_end("Pong", 1, token)
+    assert world.inbox.expect(Ended).ending.signal == signal.SIGKILL
 
 
 def test_no_zombie_stays_behind(world):
@@ -528,7 +574,7 @@ import json, os, signal, subprocess, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from attempts_kit import World, eventually, gone, kill
-from supervisor.adapters import procfs
+from supervisor.adapters import procfs, threads
 from supervisor.adapters.process import orphans, processes
 from supervisor.model.inputs import Ended
 processes._REAP_PERIOD_S = 0.05

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import threading
+from collections.abc import Iterator
 
 import pytest
+from structlog.testing import capture_logs
 
-from supervisor.adapters.threads import Tasks, begun
+from supervisor.adapters.threads import Lasting, Tasks, begun, failing
+from supervisor.policy.box.supervision import Failing
 
 
 @pytest.fixture
@@ -62,3 +66,79 @@ def test_without_new_threads_one_spare_thread_does_all_in_order_and_ends(request
     assert not spare.is_alive()
     assert told == [("spare", (0, "x")), ("spare", (1, "x")), ("spare", (2, "x"))]
     assert refused == ["task 0", "task 1", "task 2"]
+
+
+def lacking(failures: int, then: threading.Event) -> Iterator[OSError]:
+    """Errors of so many turns, after which `then` is set."""
+    for _ in range(failures):
+        yield OSError(errno.EMFILE, "Too many open files", "/proc")
+    then.set()
+
+
+def raising(errors: Iterator[OSError]) -> None:
+    for error in errors:
+        raise error
+
+
+def mine(name: str) -> list[Failing]:
+    return [each for each in failing() if each.name == name]
+
+
+def test_a_turn_that_fails_is_repeated_and_its_second_failure_is_reported_until_it_succeeds() -> None:
+    done, over, reported = threading.Event(), threading.Event(), []
+    errors = lacking(2, done)
+
+    def turn() -> None:
+        reported.append(mine("looker"))
+        raising(errors)
+        over.wait(60)
+
+    thread = Lasting("looker", turn, over.is_set, vital=True)
+    thread.start()
+    assert done.wait(60)
+    (standing,) = reported[2]
+    assert reported[:2] == [[], []], "one failure is no trouble"
+    assert (standing.error, standing.vital) == ("[Errno 24] Too many open files: '/proc'", True)
+    assert standing.for_s is not None
+    assert 0.0 < standing.for_s < 60.0
+    over.set()
+    thread.join(60)
+    assert mine("looker") == []
+
+
+def test_no_error_ends_a_thread_and_one_that_has_ended_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    over, turns = threading.Event(), []
+
+    def turn() -> None:
+        turns.append(1)
+        if len(turns) == 2:
+            over.set()
+        raise SystemExit
+
+    thread = Lasting("stubborn", turn, over.is_set, vital=True)
+    thread.start()
+    thread.join(60)
+    assert (len(turns), mine("stubborn")) == (2, [])
+    monkeypatch.setattr(Lasting, "run", lambda _: None)  # killed as no exception can kill it
+    dead = Lasting("dead", turn, lambda: False, vital=True)
+    dead.start()
+    dead.join(60)
+    assert mine("dead") == [Failing("dead", "it has ended", None, vital=True)]
+
+
+def test_a_task_is_tried_again_for_a_lack_and_for_no_other_error() -> None:
+    tasks, done, tried = Tasks("patient"), threading.Event(), []
+    errors = lacking(1, done)
+    tasks.begin("short of files", raising, errors)
+    assert done.wait(60)
+
+    def broken() -> None:
+        tried.append(1)
+        raise ValueError
+
+    with capture_logs() as logged:
+        tasks.begin("broken", broken)
+        while not logged:
+            done.wait(0.01)
+    assert (len(tried), logged[0]["event"], logged[0]["task"]) == (1, "task_failed", "broken")
+    tasks.close()

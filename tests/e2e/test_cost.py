@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import resource
+import signal
+import socket
 from pathlib import Path
 
 import pytest
 from box import Box, until
+from tools import no_descriptors
 
 PROGRAMS = 30
 GIVEN = 64  # open files, fewer than so many programs need
@@ -64,3 +68,32 @@ def test_programs_that_too_few_files_are_left_for_wait_and_say_so(box: Box) -> N
     box.ctl("stop", "first", check=True)
     until(lambda: phases().count("RUNNING") == 10, 40, "the next of them to start once there is room")
     assert daemon.poll() is None
+
+
+def health(box: Box) -> bytes:
+    """The status of /healthz; empty if nothing answers."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(2.0)
+        probe.connect(str(box.runtime / "supervisor.sock"))
+        probe.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        return probe.recv(64).split()[1]
+    return b""
+
+
+def test_after_a_lack_of_descriptors_every_end_is_noticed_and_healthz_is_not_200_meanwhile(box: Box) -> None:
+    """A worker ends while the daemon can open no file, not even /proc; another one after that."""
+    box.config(sleeper("during") + sleeper("after"), slots=2)
+    daemon = box.start()
+    pids = {name: box.wait_phase(name, "RUNNING")["pid"] for name in ("during", "after")}
+    with no_descriptors(daemon.pid):
+        until(lambda: "the thread sampler fails" in box.log.read_text(), 20, "the lack to be noticed")
+        os.kill(pids["during"], signal.SIGKILL)
+        until(lambda: "thread=end-during" in box.log.read_text(), 20, "its end to be read in vain")
+        assert health(box) != b"200"
+    until(lambda: box.program("during")["pid"] not in {None, pids["during"]}, 10, "the end during the lack to be noticed")
+    assert box.facts("Exited", "during")[0]["signal"] == signal.SIGKILL
+    os.kill(pids["after"], signal.SIGKILL)
+    until(lambda: box.program("after")["pid"] not in {None, pids["after"]}, 10, "the end after the lack to be noticed")
+    until(lambda: health(box) == b"200", 10, "the trouble to be over")
+    assert box.facts("FoundationRestored"), "the trouble of the threads is on record"
+    assert len(box.facts("DaemonStarted")) == 1

@@ -26,6 +26,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ import structlog
 
 from supervisor.adapters import leftovers
 from supervisor.adapters.host import clock, sd_journal
+from supervisor.adapters.threads import Lasting
 from supervisor.model.inputs import AlertTried
 from supervisor.policy.upkeep.alerting import COMMAND, KINDS, AlertSettings, Notice, body, target_name, title, wanted
 from supervisor.ports import Clock, Inbox
@@ -208,7 +210,7 @@ class AlertCourier:
         self._threads: dict[str, queue.Queue[Callable[[], None]]] = {}
         self._over = threading.Event()
         self._stop_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # the same signal for code that polls a process
-        self._workers: list[threading.Thread] = []
+        self._workers: list[Lasting] = []
 
     def deliver(self, target: str, notice: Notice) -> None:
         error = self._put(target, lambda: self._to(target, notice))
@@ -240,7 +242,7 @@ class AlertCourier:
             waiting = self._threads.get(target)
             if waiting is None:
                 waiting = queue.Queue(_MOST_WAITING)
-                worker = threading.Thread(target=self._work, args=(waiting,), name=f"alert-{target}", daemon=True)
+                worker = Lasting(f"alert-{target}", partial(self._turn, waiting), self._over.is_set)
                 worker.start()
                 self._threads[target] = waiting
                 self._workers.append(worker)
@@ -251,11 +253,10 @@ class AlertCourier:
             return str(error)
         return ""
 
-    def _work(self, waiting: queue.Queue[Callable[[], None]]) -> None:
-        while not self._over.is_set():
-            task = waiting.get()
-            if not self._over.is_set():
-                task()
+    def _turn(self, waiting: queue.Queue[Callable[[], None]]) -> None:
+        task = waiting.get()
+        if not self._over.is_set():
+            task()
 
     def _to(self, target: str, notice: Notice) -> None:
         self._inbox.post(AlertTried(self._clock.now_s(), target, notice.id, self._try(target, notice)))

@@ -28,6 +28,7 @@ import structlog
 
 from supervisor.adapters import leftovers
 from supervisor.adapters.procfs import read_stat
+from supervisor.adapters.threads import Lasting
 from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.worker.figures import LOG, FigureRow, Figures, Sources, after
 from supervisor.ports import Clock, ahead_s
@@ -106,7 +107,7 @@ class FigureReader:
         self._past: dict[str, dict[str, list[Any]]] = {}  # by program: the previous attempt's last position in each file
         self._wake, self._over = threading.Event(), threading.Event()
         self._child = _Child()
-        self._thread: threading.Thread | None = None
+        self._thread: Lasting | None = None
 
     def watch(self, spec: ProgramSpec, token: str, since_wall_s: float, logs_from: tuple[int, int] | None) -> None:
         """Start to read an attempt that began at `since_wall_s`.
@@ -130,7 +131,7 @@ class FigureReader:
         self._wake.set()
 
     def _begin(self) -> None:
-        thread = threading.Thread(target=self._run, name="figures", daemon=True)
+        thread = Lasting("figures", self._turn, self._over.is_set)
         with contextlib.suppress(RuntimeError):  # no thread can be started now; the next attempt tries again
             thread.start()
             self._thread = thread
@@ -180,21 +181,20 @@ class FigureReader:
             self._thread.join(5.0)
         self._child.end()
 
-    def _run(self) -> None:
-        while not self._over.is_set():
-            with self._guard:
-                items = list(self._watched.values())
-            for item in items:
-                if self._over.is_set():
-                    return
-                now_s = time.monotonic()
-                if now_s >= item.due_s and self._sources(item).read:
-                    with self._looking:
-                        self._look(item, HANGS_S)
-                    took_s = time.monotonic() - now_s
-                    item.due_s = max(item.due_s, now_s + max(LOOK_S, took_s / LOOK_SHARE))
-            self._wake.wait(LOOK_S / 4)
-            self._wake.clear()
+    def _turn(self) -> None:
+        with self._guard:
+            items = list(self._watched.values())
+        for item in items:
+            if self._over.is_set():
+                return
+            now_s = time.monotonic()
+            if now_s >= item.due_s and self._sources(item).read:
+                with self._looking:
+                    self._look(item, HANGS_S)
+                took_s = time.monotonic() - now_s
+                item.due_s = max(item.due_s, now_s + max(LOOK_S, took_s / LOOK_SHARE))
+        self._wake.wait(LOOK_S / 4)
+        self._wake.clear()
 
     def _sources(self, item: _Watched) -> Sources:
         """The current sources. After a change, each file is read from its position at that moment."""

@@ -34,6 +34,7 @@ from supervisor import files
 from supervisor.adapters import procfs
 from supervisor.adapters.durable import sync_directory, write_all
 from supervisor.adapters.foundations import directory
+from supervisor.adapters.threads import Lasting
 from supervisor.model.inputs import BootEvidence
 from supervisor.policy.box.wall_clock import is_set
 from supervisor.records import dataclass
@@ -247,7 +248,7 @@ class AliveWriter:
         self._failed = False
         self._begun = False
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="alive", daemon=True)
+        self._thread = Lasting("alive", self._turn, self._over.is_set)
 
     def start(self) -> None:
         self._begun = True
@@ -301,6 +302,6 @@ class AliveWriter:
         if new:
             sync_directory(".", dir_fd=self._directory_fd)
 
-    def _run(self) -> None:
-        while not self._over.wait(self._period_s):
+    def _turn(self) -> None:
+        if not self._over.wait(self._period_s):
             self.write()

@@ -24,6 +24,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, Final, NamedTuple
 
+from supervisor.adapters.threads import Lasting
+from supervisor.lack import is_lack
 from supervisor.policy.box.readings import Gpu, Gpus, InPhase, Spread, Xid
 from supervisor.records import dataclass
 
@@ -107,7 +109,7 @@ class NvmlGpu:
         self._xids: deque[Xid] = deque(maxlen=_XIDS_KEPT)
         self._xid_count = 0
         self._nvml: Any = None
-        self._thread = threading.Thread(target=self._run, name="gpu", daemon=True)
+        self._thread = Lasting("gpu", self._turn, self._over.is_set)
 
     def start(self) -> None:
         self._thread.start()
@@ -133,13 +135,14 @@ class NvmlGpu:
 
     # --- the thread ------------------------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        while not self._over.is_set():
-            try:
-                self._serve()
-            except Exception as error:  # noqa: BLE001  NVML as a whole fails, or a bug here: unknown until the next attempt
-                self._newest = self._trouble(error)
-            self._over.wait(self._retry_s)
+    def _turn(self) -> None:
+        try:
+            self._serve()
+        except Exception as error:  # NVML as a whole fails, or a bug here: unknown until the next attempt
+            self._newest = self._trouble(error)
+            if is_lack(error):
+                raise
+        self._over.wait(self._retry_s)
 
     def _serve(self) -> None:
         try:

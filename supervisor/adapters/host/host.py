@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+from supervisor.adapters.threads import Lasting
 from supervisor.config.cores import usable_cores
 from supervisor.policy.box.readings import Host
 
@@ -28,7 +29,7 @@ class LocalHost:
         self._state_dir, self._period_s, self._root = state_dir, period_s, root
         self._over = threading.Event()
         self._newest: tuple[float, Host] | None = None
-        self._thread = threading.Thread(target=self._run, name="host", daemon=True)
+        self._thread = Lasting("host", self._turn, self._over.is_set)
 
     def start(self) -> None:
         self._thread.start()
@@ -56,10 +57,9 @@ class LocalHost:
             _full(pressure / "io"), usable_cores(self._root / "sys/fs/cgroup/cpu.max"), disk_free_bytes,
         )  # fmt: skip
 
-    def _run(self) -> None:
-        while not self._over.is_set():
-            self._newest = (time.monotonic(), self.look())
-            self._over.wait(self._period_s)
+    def _turn(self) -> None:
+        self._newest = (time.monotonic(), self.look())
+        self._over.wait(self._period_s)
 
 
 def _table(path: Path) -> dict[str, int]:

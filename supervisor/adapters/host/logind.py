@@ -20,6 +20,9 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from supervisor.adapters.threads import Lasting
+from supervisor.lack import is_lack
+
 if TYPE_CHECKING:
     from jeepney import Message
     from jeepney.io.blocking import DBusConnection
@@ -42,20 +45,22 @@ class HostWatch:
         self._connection: DBusConnection | None = None
         self._lock_fd: int | None = None
         self._guard = threading.Lock()
+        self._ended = False  # no announcement will arrive any more
         self.announced = False  # a shutdown was announced
         self.cancelled = threading.Event()  # the announced shutdown was cancelled
 
     def start(self) -> None:
         """Begin to listen. Without a bus or logind no announcement ever arrives."""
-        threading.Thread(target=self._run, name="logind", daemon=True).start()
+        Lasting("logind", self._watch, lambda: self._ended).start()
 
-    def _run(self) -> None:
+    def _watch(self) -> None:
         try:
             from jeepney import MatchRule
             from jeepney.bus_messages import message_bus
             from jeepney.io.blocking import Proxy, open_dbus_connection
         except ImportError:
             log.info("host_shutdown_not_announced", why=_MISSING)
+            self._ended = True
             return
         try:
             with open_dbus_connection(self._bus, enable_fds=True, auth_timeout=_TIMEOUT_S) as connection:
@@ -65,7 +70,10 @@ class HostWatch:
                 self._take_lock(connection)
                 while True:
                     self._on_message(connection.receive())
-        except Exception as error:  # noqa: BLE001  jeepney trusts its bus: bad data can raise any exception
+        except Exception as error:  # jeepney trusts its bus: bad data can raise any exception
+            if is_lack(error):
+                raise
+            self._ended = True
             event = "host_shutdown_not_announced" if self._connection is None else "host_shutdown_no_longer_announced"
             log.info(event, why=f"{type(error).__name__}: {error}")
 

@@ -192,6 +192,7 @@ class Journal:
             return []
         first = self.last_seq + 1
         rows = [_row(first + n, at_s, wall_s, boot_id, *each) for n, each in enumerate(encoded)]
+        stamped = [Stamped(row[0], at_s, wall_s, boot_id, fact) for row, fact in zip(rows, facts, strict=True)]
         try:
             self._commit(rows)
         except JournalMoved as error:
@@ -201,7 +202,7 @@ class Journal:
             self._failures += error.errno in _DEAD
             raise
         self._failures, self.last_seq = 0, rows[-1][0]
-        return [Stamped(row[0], at_s, wall_s, boot_id, fact) for row, fact in zip(rows, facts, strict=True)]
+        return stamped
 
     def _commit(self, rows: list[Row]) -> None:
         if self._failures and self._failures % _REOPEN_AFTER == 0:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import structlog
@@ -15,6 +16,7 @@ import structlog
 from supervisor.adapters.notices.local import Command, File
 from supervisor.adapters.notices.metadata import PROVIDERS, Source
 from supervisor.adapters.notices.web import Unreadable, Web
+from supervisor.adapters.threads import Lasting
 from supervisor.model.inputs import EndNoticesRead
 from supervisor.model.settings import Settings
 from supervisor.policy.upkeep.notices import AUTO, COMMAND, FILE, OFF, EndNotice, NoticeSettings, is_same
@@ -41,26 +43,25 @@ class NoticeWatch:
         """`settings` returns the current settings. `detect` returns the provider of this box, or an empty string."""
         self._settings, self._inbox, self._clock, self._detect = settings, inbox, clock, detect
         self._over, self._guard = threading.Event(), threading.Lock()
+        self._made: dict[str, tuple[NoticeSettings, str, Source | None]] = {}  # by part
         self._results: dict[str, _SourceResult] = {}
         self._posted: tuple[tuple[EndNotice, ...], dict[str, str]] | None = None
         self._detected: str | None = None
 
     def start(self) -> None:
         for part in (PROVIDER, COMMAND, FILE):
-            threading.Thread(target=self._run, args=(part,), name=f"notices-{part}", daemon=True).start()
+            Lasting(f"notices-{part}", partial(self._turn, part), self._over.is_set).start()
 
     def stop(self) -> None:
         self._over.set()
 
-    def _run(self, part: str) -> None:
-        made: tuple[NoticeSettings, str, Source | None] | None = None
-        while not self._over.is_set():
-            rules = self._settings().notice
-            if made is None or made[0] != rules:
-                name = self._name(part, rules)
-                made = rules, name, self._source(name, rules)
-            self._take(part, self._read(made[1], made[2]))
-            self._over.wait(rules.every_s)
+    def _turn(self, part: str) -> None:
+        rules, made = self._settings().notice, self._made.get(part)
+        if made is None or made[0] != rules:
+            name = self._name(part, rules)
+            made = self._made[part] = rules, name, self._source(name, rules)
+        self._take(part, self._read(made[1], made[2]))
+        self._over.wait(rules.every_s)
 
     def _name(self, part: str, rules: NoticeSettings) -> str:
         """The name of the part's source; empty: there is none."""

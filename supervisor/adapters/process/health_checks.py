@@ -15,11 +15,13 @@ import subprocess
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from supervisor import users
 from supervisor.adapters import leftovers
+from supervisor.adapters.threads import Lasting
 from supervisor.policy.worker.service_health import Checked, HealthCheck
 
 if TYPE_CHECKING:
@@ -53,7 +55,8 @@ class HealthChecks:
                 return
             over = self._over[token] = threading.Event()
             self._found[token] = Checked()
-        threading.Thread(target=self._run, args=(spec, token, over), name=f"health-{spec.name}", daemon=True).start()
+        turn = partial(self._turn, spec, spec.health, token, over)
+        Lasting(f"health-{spec.name}", turn, over.is_set).start()
 
     def forget(self, token: str) -> None:
         with self._guard:
@@ -66,15 +69,14 @@ class HealthChecks:
         """The last result for an attempt; None: its program has no check."""
         return self._found.get(token)
 
-    def _run(self, spec: ProgramSpec, token: str, over: threading.Event) -> None:
-        assert spec.health is not None  # noqa: S101  for the type checker
-        wait_s = min(_FIRST_S, spec.health.every_s)
-        while not over.wait(wait_s):
-            found = self._after(self._found.get(token, Checked()), spec, spec.health)
-            with self._guard:
-                if token in self._over:
-                    self._found[token] = found
-            wait_s = spec.health.every_s
+    def _turn(self, spec: ProgramSpec, check: HealthCheck, token: str, over: threading.Event) -> None:
+        before = self._found.get(token, Checked())
+        if over.wait(min(_FIRST_S, check.every_s) if before == Checked() else check.every_s):
+            return
+        found = self._after(before, spec, check)
+        with self._guard:
+            if token in self._over:
+                self._found[token] = found
 
     def _after(self, found: Checked, spec: ProgramSpec, check: HealthCheck) -> Checked:
         try:

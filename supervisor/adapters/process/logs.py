@@ -27,6 +27,7 @@ from typing import Final
 
 import structlog
 
+from supervisor.adapters.threads import Lasting
 from supervisor.files import create, open_regular
 from supervisor.model.settings import Settings
 
@@ -110,7 +111,7 @@ class LogGuard:
         self._failing: set[Path] = set()
         self._looked = -_LOOK_ANYWAY_S, 0  # when all were last checked, and the free bytes of their disk then
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="log-guard", daemon=True)
+        self._thread = Lasting("log-guard", self._turn, self._over.is_set)
 
     def start(self) -> None:
         self._thread.start()
@@ -166,13 +167,9 @@ class LogGuard:
         self._looked = now_s, free_bytes
         return True
 
-    def _run(self) -> None:
-        while not self._over.wait(GUARD_S):
-            try:
-                if self._is_due():
-                    self.look(_GUARD_FACTOR)
-            except Exception:  # whatever this was, the next check must still run
-                log.exception("log_guard_failed")
+    def _turn(self) -> None:
+        if not self._over.wait(GUARD_S) and self._is_due():
+            self.look(_GUARD_FACTOR)
 
 
 def _is_small(path: str, max_bytes: int) -> bool:

@@ -23,6 +23,7 @@ from typing import Final
 
 import structlog
 
+from supervisor.adapters.threads import Lasting
 from supervisor.records import dataclass
 from workers.contract import ENV_TOKEN, now_ns
 
@@ -127,7 +128,8 @@ class NotifySockets:
         self._poke_out.setblocking(False)
         self._selector.register(self._poke_out, selectors.EVENT_READ, None)
         self._over = False
-        self._thread = threading.Thread(target=self._run, name="edges", daemon=True)
+        self._window = now_ns(), 0  # its begin, and the messages in it
+        self._thread = Lasting("edges", self._turn, lambda: self._over)
         self._thread.start()
 
     def bind(self, program: str) -> None:
@@ -208,23 +210,23 @@ class NotifySockets:
         with contextlib.suppress(OSError):
             self._poke_in.send(b".")
 
-    def _run(self) -> None:
-        window_ns, count = now_ns(), 0
-        while not self._over:
-            for key, _ in self._selector.select():
-                sock = key.fileobj
-                if key.data is None:
-                    with contextlib.suppress(OSError):
-                        self._poke_out.recv(4096)
-                elif isinstance(sock, socket.socket):
-                    try:
-                        count += self._drain(key.data, sock)
-                    except Exception:  # one bad message must not end the reception of all others
-                        log.exception("edge_failed", program=key.data)
-            if (at_ns := now_ns()) - window_ns > _WINDOW_S * 1e9:
-                window_ns, count = at_ns, 0
-            elif count >= _MOST_IN_WINDOW:  # an endless sender would keep a core, and the interpreter's lock, busy
-                time.sleep(_WINDOW_S)
+    def _turn(self) -> None:
+        window_ns, count = self._window
+        for key, _ in self._selector.select():
+            sock = key.fileobj
+            if key.data is None:
+                with contextlib.suppress(OSError):
+                    self._poke_out.recv(4096)
+            elif isinstance(sock, socket.socket):
+                try:
+                    count += self._drain(key.data, sock)
+                except Exception:  # one bad message must not end the reception of all others
+                    log.exception("edge_failed", program=key.data)
+        if (at_ns := now_ns()) - window_ns > _WINDOW_S * 1e9:
+            window_ns, count = at_ns, 0
+        elif count >= _MOST_IN_WINDOW:  # an endless sender would keep a core, and the interpreter's lock, busy
+            time.sleep(_WINDOW_S)
+        self._window = window_ns, count
 
     def _drain(self, program: str, sock: socket.socket) -> int:
         """Receive the waiting messages, up to a limit, so that no chatty program delays the others; return their number."""

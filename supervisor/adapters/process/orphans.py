@@ -24,6 +24,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from supervisor import lack
 from supervisor.adapters import leftovers, procfs
 from workers import contract
 
@@ -79,14 +80,11 @@ def _pids_of_children() -> list[int]:
     try:
         tasks = os.listdir("/proc/self/task")  # noqa: PTH208  a path object each is waste
         lists = [Path(f"/proc/self/task/{task}/children").read_text(encoding="ascii") for task in tasks]
-    except OSError:  # built without CONFIG_PROC_CHILDREN, or a thread has just ended
+    except OSError as error:  # built without CONFIG_PROC_CHILDREN, or a thread has just ended
+        lack.check(error)
         return [stat.pid for stat in procfs.all_stats().values() if stat.parent == os.getpid()]
     return [int(word) for text in lists for word in text.split()]
 
 
 def _is_marked(pid: int) -> bool:
-    try:
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return False  # it has ended, or now belongs to another user: sending the signal shows which
-    return any(variable.startswith(_MARKS) for variable in variables)
+    return any(variable.startswith(_MARKS) for variable in procfs.environment(pid))

@@ -28,6 +28,7 @@ from typing import Any, Final
 
 import structlog
 
+from supervisor import lack
 from supervisor.adapters import procfs
 from supervisor.adapters.figures.thread import FigureReader, FigureReading, began_wall_s
 from supervisor.adapters.process import cgroups, growth
@@ -160,8 +161,9 @@ class LocalProbes:
         before = self._table
         try:
             table = self._table = self._scans.newest(now_s, again)
-        except OSError:
-            return  # no /proc, no descriptor left: the last readings stay valid
+        except OSError as error:
+            lack.check(error)
+            return  # no /proc: the last readings stay valid
         roots = {pid for item in watched for pid in (item.tree.root, item.tree.worker) if pid is not None}
         changed = set() if table is before else changed_roots(before, table, roots)
         self._look_closely(watched, table, now_s, changed)
@@ -205,7 +207,9 @@ class LocalProbes:
     def _read_safely(self, item: _Watched) -> Sample:
         try:
             return self._with_load(item, self._read(item))
-        except Exception:  # one program's odd directory must not stop the readings of the others
+        except Exception as error:  # one program's odd directory must not stop the readings of the others
+            if lack.is_lack(error):  # no reading at all: a worker that cannot be looked at is not in trouble
+                raise
             if not item.failed:
                 log.exception("reading_failed", program=item.spec.name)
             item.failed = True

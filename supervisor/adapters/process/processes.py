@@ -37,7 +37,8 @@ from supervisor import files, users
 from supervisor.adapters import durable, procfs
 from supervisor.adapters.process import cgroups, checkpoints, endings, limits, log_places, orphans
 from supervisor.adapters.process.shim_code import ShimCode
-from supervisor.adapters.threads import Tasks
+from supervisor.adapters.threads import Lasting, Tasks
+from supervisor.lack import is_lack
 from supervisor.model.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.policy.worker import placeholders
 from supervisor.policy.worker.placeholders import RESUME
@@ -62,6 +63,7 @@ _POLL_S: Final = 0.02
 _REAP_PERIOD_S: Final = 10.0
 _STARTS_AT_ONCE: Final = 16
 _HUNG_START_S: Final = 5.0
+_CLOSE_S: Final = 5.0
 _ATTEMPT_DIR: Final = re.compile(r"([0-9]{1,18})-", re.ASCII)
 _HOLDER: Final = re.compile(r"attempt (\d+), token ([0-9a-f]+), shim pid (\d+)")
 # For workers that are Python, unless the program's own environment says otherwise: a printed line is in the log at
@@ -100,6 +102,7 @@ class _Live:
     shim_fd: int
     shim: subprocess.Popen[bytes] | None = None  # None: started by an earlier daemon
     attempt: RunningAttempt | None = None
+    ending: bool = False  # a task reports its end
     lock_fd: int = -1  # for a run directory that was created again: the shim's lock is on the old one
 
 
@@ -276,12 +279,13 @@ class LocalLauncher:
         self._taken: set[str] = set()  # tokens of all attempts that start or run: each uses open files
         self._few = threading.BoundedSemaphore(_STARTS_AT_ONCE)
         self._code = ShimCode()
-        self._tasks = Tasks("processes")
+        self._tasks = Tasks("processes", vital=True)
         self._epoll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wake, select.EPOLLIN)
         self._watched: dict[int, str] = {}
-        self._watcher = threading.Thread(target=self._watch, name="shim-watcher", daemon=True)
+        self._over = False
+        self._watcher = Lasting("shim-watcher", self._watch, lambda: self._over, vital=True)
         self._watcher.start()
 
     def start(self) -> None:
@@ -328,23 +332,31 @@ class LocalLauncher:
         except Exception as error:  # noqa: BLE001  a start without an outcome would block the program for ever
             self._post_broke(spec.name, token, f"cannot start {spec.name}: {type(error).__name__}: {error}")
             return
-        answer = self._read_answer(live)
-        record = _as_attempt(answer)
+        answer: dict[str, Any] = {}
+        try:
+            answer = self._read_answer(live)
+            record = _as_attempt(answer)
+            if record is not None:
+                self._note_started(live, record)
+        except Exception as error:  # noqa: BLE001  whatever this was, its process must not run unwatched
+            record, answer = None, {"problem": str(error) or type(error).__name__}
         if record is None:
-            self._fail_start(live, answer)
+            self._tasks.begin(f"spawn-{spec.name}", self._fail_start, live, answer)
             return
+        self._watch_shim(live)
+        prune(self._paths, spec.name, attempt)
+
+    def _note_started(self, live: _Live, record: RunningAttempt) -> None:
         if not record.cgroup:  # the shim got no cgroup, or could not enter it
-            cgroups.forget_note(self._paths.attempt_dir(spec.name, attempt, token))
+            cgroups.forget_note(self._paths.attempt_dir(live.program, live.number, live.token))
         with self._guard:
             live.attempt = record
         self._inbox.post(
             SpawnSucceeded(
-                self._clock.now_s(), spec.name, token,
+                self._clock.now_s(), live.program, live.token,
                 record.pid, record.start_ticks, record.shim_pid, record.shim_start_ticks,
             )
         )  # fmt: skip
-        self._watch_shim(live)
-        prune(self._paths, spec.name, attempt)
 
     def _start_shim(self, spec: ProgramSpec, attempt: int, token: str) -> _Live:
         paths = self._paths
@@ -375,7 +387,12 @@ class LocalLauncher:
             )  # fmt: skip
         finally:
             os.close(stdin)
-        live = _Live(spec.name, attempt, token, os.pidfd_open(shim.pid), shim)
+        try:
+            live = _Live(spec.name, attempt, token, os.pidfd_open(shim.pid), shim)
+        except BaseException:  # it must not run unwatched
+            shim.terminate()
+            shim.wait()
+            raise
         with self._guard:
             self._live[token] = live
         return live
@@ -405,7 +422,8 @@ class LocalLauncher:
         self._forget(live)
         self._groups.end(live.token)
         how = f"signal {-status}" if status < 0 else f"exit code {status}"
-        error = answer.get("spawn_error") or f"the shim of {live.program} ended before the worker ran ({how})"
+        error = answer.get("spawn_error") or answer.get("problem")
+        error = error or f"the shim of {live.program} ended before the worker ran ({how})"
         self._post_broke(live.program, live.token, str(error), permanent=bool(answer.get("permanent")))
 
     def _post_broke(self, program: str, token: str, error: str, *, permanent: bool = False) -> None:
@@ -550,16 +568,53 @@ class LocalLauncher:
                 self._epoll.register(live.shim_fd, select.EPOLLIN)
 
     def _watch(self) -> None:
-        while True:
-            self._orphans.reap(self._shims)
-            for fd, _events in self._epoll.poll(_REAP_PERIOD_S):
-                if fd == self._wake:
-                    return
-                with self._guard:
-                    self._epoll.unregister(fd)
-                    live = self._live.get(self._watched.pop(fd))
+        """One wait for ends. The ends come first: reaping needs descriptors, and may fail for lack of one."""
+        for fd, _events in self._epoll.poll(_REAP_PERIOD_S):
+            if fd == self._wake:
+                return
+            with self._guard:
+                live = self._live.get(self._watched.get(fd, ""))
                 if live is not None:
-                    self._tasks.begin(f"end-{live.program}", self._finish, live)
+                    self._begin_end(live)
+                self._epoll.unregister(fd)
+                self._watched.pop(fd, None)
+        self._orphans.reap(self._shims)
+
+    def _begin_end(self, live: _Live) -> None:
+        if not live.ending:
+            self._tasks.begin(f"end-{live.program}", self._finish, live)
+            live.ending = True
+
+    def gone(self, tokens: Iterable[str]) -> frozenset[str]:
+        """Which of these attempts have no process, while no thread reports their end. Needs no descriptor and no thread.
+
+        Also those that this launcher does not know: their report was lost, or is being decided on.
+        """
+        poller = select.poll()
+        with self._guard:
+            known = {token: self._live.get(token) for token in tokens}
+            fds = {live.shim_fd: token for token, live in known.items() if live is not None and not live.ending}
+            for fd in fds:
+                poller.register(fd, select.POLLIN)
+            ended = {fds[fd] for fd, _ in poller.poll(0)}
+        return frozenset(ended | {token for token, live in known.items() if live is None and token not in self._taken})
+
+    def report_end(self, program: str, number: int, token: str) -> None:
+        """Report the end of an attempt that `gone` has named. Outcome: Ended. A live one is watched again."""
+        with self._guard:
+            live = self._live.get(token)
+            if live is not None:
+                self._begin_end(live)
+        if live is None:
+            self._tasks.begin(f"end-{program}", self._report_lost, program, number, token)
+
+    def _report_lost(self, program: str, number: int, token: str) -> None:
+        found = self._survey(program, number, token)
+        if found.survival is Survival.ALIVE:
+            self.adopt(program, found)
+        else:
+            ending = found.ending or Ending(fate="it has ended, and the cause is unknown")
+            self._inbox.post(Ended(self._clock.now_s(), program, token, ending))
 
     def _finish(self, live: _Live) -> None:
         """The shim is gone: report how the attempt ended, once no process of it is left."""
@@ -581,7 +636,9 @@ class LocalLauncher:
                 )
             if ending.steps is None:
                 ending = replace(ending, shown_steps=self._last_step(live.program, live.token))
-        except Exception as error:  # noqa: BLE001  an end without a report would block the program for ever
+        except Exception as error:  # an end without a report would block the program for ever
+            if is_lack(error):  # the same reading succeeds once that has passed
+                raise
             ending = Ending(fate=f"its end could not be read: {type(error).__name__}: {error}")
         self._forget(live)
         self._inbox.post(Ended(self._clock.now_s(), live.program, live.token, ending))
@@ -621,6 +678,7 @@ class LocalLauncher:
         with self._guard:
             if self._live.pop(live.token, None) is not None:
                 os.close(live.shim_fd)
+                live.shim_fd = -1
                 if live.lock_fd >= 0:
                     os.close(live.lock_fd)
         self._taken.discard(live.token)
@@ -812,8 +870,9 @@ class LocalLauncher:
 
     def close(self) -> None:
         """Stop watching. The attempts continue without this daemon."""
+        self._over = True
         os.eventfd_write(self._wake, 1)
-        self._watcher.join()
+        self._watcher.join(_CLOSE_S)
         self._tasks.close()
         with self._guard:
             for live in self._live.values():

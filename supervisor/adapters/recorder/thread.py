@@ -17,6 +17,7 @@ import structlog
 
 from supervisor.adapters.foundations import Remembered, of_path
 from supervisor.adapters.recorder.store import NotUsable, Recording, remove_leftovers, set_aside
+from supervisor.adapters.threads import Lasting
 from supervisor.model.recording import Row
 from supervisor.policy.upkeep.resolution import TIERS, bucket_of
 from supervisor.ports import Clock
@@ -42,7 +43,8 @@ class Recorder:
         self._maintained_s = 0.0
         self._failed_s = -inf
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+        self._ended = False
+        self._thread = Lasting("recorder", self._turn, lambda: self._ended)
 
     def start(self) -> None:
         self._thread.start()
@@ -102,9 +104,10 @@ class Recorder:
             self._recording.close()
             self._recording = None
 
-    def _run(self) -> None:
-        while not self._over.wait(TIERS[0].period_s):
-            self.record()
+    def _turn(self) -> None:
+        over = self._over.wait(TIERS[0].period_s)
         self.record()
-        self._close()
-        self._directory.close()
+        if over:
+            self._close()
+            self._directory.close()
+            self._ended = True

@@ -47,6 +47,7 @@ from supervisor.adapters.slurm.job_endings import JobEndings
 from supervisor.adapters.slurm.job_files import JobFiles
 from supervisor.adapters.slurm.queue_state import QueueState, queue_state, row_of
 from supervisor.adapters.slurm.script import Tag, Terms, array_of
+from supervisor.adapters.threads import Lasting
 from supervisor.model.inputs import Ended, JobSight, JobsSeen, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.cluster.job_end import JobEnd
@@ -136,13 +137,13 @@ class SlurmLauncher:
         self._nodes: dict[str, Node] | None = None  # the nodes as queried in this poll; None: not queried
         self._wake = threading.Event()
         self._over = False
-        self._thread: threading.Thread | None = None
+        self._thread: Lasting | None = None
 
     # --- calls from the deciding thread --------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start to talk to Slurm. Nothing is submitted before this call."""
-        self._thread = threading.Thread(target=self._run, name="slurm", daemon=True)
+        self._thread = Lasting("slurm", self._turn, lambda: self._over, vital=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -174,6 +175,13 @@ class SlurmLauncher:
             self._wake.set()
         else:
             self._put(self._poll_now)
+
+    def gone(self, tokens: Iterable[str]) -> frozenset[str]:  # noqa: ARG002
+        """None: each poll of the queue compares all attempts with the jobs."""
+        return frozenset()
+
+    def report_end(self, program: str, number: int, token: str) -> None:
+        """Does nothing: `gone` never names an attempt."""
 
     def no_room(self) -> str | None:
         """Always None: a job needs no open file on this host."""
@@ -326,11 +334,10 @@ class SlurmLauncher:
 
     # --- the thread ----------------------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        while not self._over:
-            self.step()
-            self._wake.wait(_IDLE_S if self._tasks or self._requests else min(_IDLE_S * 5, self._settings().poll_s))
-            self._wake.clear()
+    def _turn(self) -> None:
+        self.step()
+        self._wake.wait(_IDLE_S if self._tasks or self._requests else min(_IDLE_S * 5, self._settings().poll_s))
+        self._wake.clear()
 
     def step(self) -> None:
         """Do everything that is due now: requested tasks first, then submissions, then a poll of the queue."""

@@ -28,6 +28,7 @@ import socket
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +38,7 @@ from supervisor import files
 from supervisor.adapters.process.processes import make_dir
 from supervisor.adapters.singleton import Taken
 from supervisor.adapters.slurm.node import write_in_place
+from supervisor.adapters.threads import Lasting
 from supervisor.records import dataclass
 
 log = structlog.get_logger()
@@ -95,7 +97,7 @@ class DaemonLease:
 
     def keep(self, lost: Callable[[], None]) -> None:
         """Renew the lease in a separate thread, which calls `lost` when another daemon has taken it."""
-        threading.Thread(target=self._keep, args=(lost,), name="lease", daemon=True).start()
+        Lasting("lease", partial(self._keep, lost), self._over.is_set, vital=True).start()
 
     def renew(self) -> bool:
         """Renew the lease. False: another daemon owns it.
@@ -123,10 +125,9 @@ class DaemonLease:
                 self._path.unlink()
 
     def _keep(self, lost: Callable[[], None]) -> None:
-        while not self._over.wait(RENEW_S):
-            if not self.renew():
-                lost()
-                return
+        if not self._over.wait(RENEW_S) and not self.renew():
+            self._over.set()
+            lost()
 
     def _watch(self, found: DaemonClaim | Unclear) -> None:
         """Wait until the owner has not renewed its lease for `DEAD_S`. Raises Taken as soon as it does."""

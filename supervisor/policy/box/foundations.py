@@ -40,6 +40,7 @@ class Look(enum.StrEnum):
     REPLACED = "replaced"  # another file, directory or file system has its path
     DAMAGED = "damaged"  # it is the expected file, but damaged: the detail says how
     UNKNOWN = "unknown"  # it could not be looked at
+    FAILING = "failing"  # it is no file but a thread of the daemon: what it does has failed
 
 
 class Answer(enum.StrEnum):
@@ -75,7 +76,7 @@ class Verdict:
 
 def judge(finding: Finding) -> Verdict:
     """Restore or trouble, with the reason."""
-    what = f"the {finding.name} {finding.path} {_state(finding)}"
+    what = f"the {_what(finding.name, finding.path)} {_state(finding)}"
     if finding.restorable and not finding.error and finding.look is not Look.UNKNOWN:
         return Verdict(Answer.RESTORE, f"{what}: it is restored")
     parts = [what]
@@ -95,6 +96,10 @@ def explained(findings: Iterable[Finding]) -> frozenset[str]:
     return frozenset(each.name for each in found if any(each.path.startswith(path) for path in gone))
 
 
+def _what(name: str, path: str) -> str:
+    return f"{name} {path}".rstrip()  # a thread has no path
+
+
 def _state(finding: Finding) -> str:
     detail = f" ({finding.detail})" if finding.detail else ""
     match finding.look:
@@ -104,13 +109,15 @@ def _state(finding: Finding) -> str:
             return f"was replaced{detail}"
         case Look.DAMAGED:
             return f"is damaged{detail}"
+        case Look.FAILING:
+            return f"fails{detail} and is tried again"
         case _:
             return f"cannot be checked{detail}"
 
 
 def over(name: str, path: str, for_s: float) -> str:
     """The sentence for a finding that is over. Example: `the control socket /run/x/s is in place again, after 2 s`."""
-    return f"the {name} {path} is in place again, after {for_s:.0f} s"
+    return f"the {_what(name, path)} is {'in place' if path else 'at work'} again, after {for_s:.0f} s"
 
 
 def record_again(recorded_at_s: float | None, now_s: float) -> bool:
