@@ -146,6 +146,13 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "core/test_accounts.py::test_what_was_trained_before_a_restart_of_unknown_resume_is_unproven",
         ),
         Row(
+            "a script shows step 0 after it has loaded its checkpoint",
+            "its first three steps are judged: a bar that jumps has resumed; a count that begins anew is added to the "
+            "checkpoint's step, if its command has `{resume}` or `steps_begin_anew = true`; else the loss is unknown",
+            "supervisor/policy/worker/resume_step.py",
+            "e2e/test_own_checkpoints_live.py::test_scripts_that_show_zero_after_a_resume_have_lost_only_what_they_lost",
+        ),
+        Row(
             "TensorBoard or another service dies, or is idle for days",
             "restarted as its `restart` says; it takes no slot and is never judged by progress",
             "supervisor/policy/worker/restart.py",

@@ -35,7 +35,7 @@ _FOREIGN_TYPES: Final = {
     "checkpoint_glob": "string", "checkpoint_step": "string", "checkpoint_check": "string or list of strings",
     "checkpoint_check_timeout_s": "number > 0",
     "log_regex": "string or list of strings", "json_lines": "string", "csv_glob": "string", "events_glob": "string",
-    "figures": "table of strings", "target_steps": "whole number >= 1",
+    "figures": "table of strings", "target_steps": "whole number >= 1", "steps_begin_anew": "true or false",
     "done_codes": "list of 0 to 255", "kind": "`training`, `service`", "restart": "`failed`, `always`, `never`",
     "health": "table",
 }  # fmt: skip

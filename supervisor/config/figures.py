@@ -33,6 +33,7 @@ def sources(
         events_glob=_glob(validation, name, "events_glob", table, is_glob),
         names=_names(validation, name, table.get("figures", {})),
         target_steps=_target(validation, name, table.get("target_steps")),
+        begin_anew=_flag(validation, name, table.get("steps_begin_anew")),
     )
     if made.names and not made.globs:
         validation.refuse(
@@ -128,6 +129,13 @@ def _target(validation: Validation, name: str, value: object) -> int | None:
     if value is None or (type(value) is int and 1 <= value <= _MOST_STEPS):
         return value
     validation.refuse(name, "target_steps", f"must be a whole number of steps, at least 1, not {shown(value)}", ":")
+    return None
+
+
+def _flag(validation: Validation, name: str, value: object) -> bool | None:
+    if value is None or isinstance(value, bool):
+        return value
+    validation.refuse(name, "steps_begin_anew", f"must be true or false, not {shown(value)}", ":")
     return None
 
 

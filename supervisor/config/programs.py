@@ -396,7 +396,7 @@ def _command_program(validation: Validation, name: str, table: Mapping[str, Any]
         "command": [*command.words], "directory": directory, "progress": progress.value, "progress_glob": glob,
         "log_regex": list(figures.log_regex), "json_lines": figures.json_lines,
         "csv_glob": figures.csv_glob, "events_glob": figures.events_glob,
-        "figures": dict(figures.names), "target_steps": figures.target_steps,
+        "figures": dict(figures.names), "target_steps": figures.target_steps, "steps_begin_anew": figures.begin_anew,
         "done_codes": list(codes), "kind": KINDS[service], "restart": again, "shell": command.shell,
         "level_values": sorted(reads),
     }  # fmt: skip

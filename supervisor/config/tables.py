@@ -342,6 +342,7 @@ MEANINGS: Final[dict[str, str]] = {
     "program.events_glob": 'TensorBoard event files with its figures, such as `"runs/**/events.out.tfevents.*"`',
     "program.figures": 'what keys and tags mean, where their names do not say it: `{ return = "eval/score" }`',
     "program.target_steps": "the step at which it is done, for STEPS, ETA and cost; the script ends itself",
+    "program.steps_begin_anew": "whether it counts its steps from 0 again after it has loaded a checkpoint",
     "program.kind": "`service`: TensorBoard, a notebook: takes no slot, waits for no GPU memory, is not judged by progress",
     "program.restart": "which ends cause a new start: any failure, any end at all, or none",
     "program.done_codes": "exit codes that mean that it has finished",
@@ -401,6 +402,7 @@ _UNSET: Final = {
     "program.events_glob": "none",
     "program.figures": "by their names",
     "program.target_steps": "not known",
+    "program.steps_begin_anew": "learned",
     "program.kind": '"training"',
     "program.restart": '"failed"',
     "program.health": "none",
@@ -423,7 +425,7 @@ PROCESS_KEYS: Final = (
     "start_s", "start_retries", "user", "umask", "stdin", "redirect_stderr", "stdout_log", "stderr_log", "log_max_bytes",
     "log_backups",
 )  # fmt: skip
-FIGURE_KEYS: Final = ("log_regex", "json_lines", "csv_glob", "events_glob", "figures", "target_steps")
+FIGURE_KEYS: Final = ("log_regex", "json_lines", "csv_glob", "events_glob", "figures", "target_steps", "steps_begin_anew")
 FOREIGN_KEYS: Final = (
     "command", "shell", "directory", "level_values", "progress", "progress_glob", "checkpoint_glob", "checkpoint_step",
     "checkpoint_check", "checkpoint_check_timeout_s", *FIGURE_KEYS, "done_codes", "kind", "restart", "health",

@@ -14,7 +14,7 @@ from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.model.state import Attempt, Program, Stop
 from supervisor.policy.box.gate import Answer, Verdict
 from supervisor.policy.cluster import job_end
-from supervisor.policy.worker import newest_whole, out_of_memory, restart, starting
+from supervisor.policy.worker import newest_whole, out_of_memory, restart, resume_step, starting
 from supervisor.policy.worker.diagnosis import Diagnosis, diagnose
 from supervisor.policy.worker.loss import IN_WORDS, Loss, furthest, loss
 from supervisor.records import replace
@@ -184,8 +184,10 @@ def _with_own_checkpoints(context: DecisionContext, program: Program, order: com
         program.exit_cause, by_itself=program.exit_code is not None, ended_wall_s=ended_wall_s,
         last_sign_wall_s=context.state.reboots[-1].sign_wall_s if context.state.reboots else None,
     )  # fmt: skip
-    from_step = program.roll_from if program.ckpt_path else None
-    return replace(order, aside=program.condemned, from_step=from_step, doubt_from_wall_s=doubt_s)
+    from_step, aside = program.roll_from if program.ckpt_path else None, program.condemned
+    if from_step is not None and program.steps_before:  # the steps in the names are those of single attempts
+        from_step, aside = None, (*aside, program.ckpt_path)
+    return replace(order, aside=aside, from_step=from_step, doubt_from_wall_s=doubt_s)
 
 
 def set_control(context: DecisionContext, name: str, token: str, *, leave_by_s: float | None = None) -> None:
@@ -354,8 +356,8 @@ def _last_position(context: DecisionContext, program: Program, attempt: Attempt,
         return ending.steps, False
     watch = context.memory.watch(program.name, attempt.token)
     seen = None if watch is None else watch.sample.steps
-    seen = seen if ending.shown_steps is None else ending.shown_steps
-    if attempt.resumed_step is not None:
+    seen = seen if ending.shown_steps is None else ending.shown_steps + attempt.steps_before
+    if attempt.resumed_step is not None or (seen is not None and not attempt.resume_unknown):
         seen = furthest(seen, program.steps)
     return seen, seen is not None
 
@@ -481,14 +483,14 @@ def on_report(context: DecisionContext, name: str, token: str, report: Report) -
     _other_report(context, name, attempt, report)
 
 
-def resumed(context: DecisionContext, program: Program, token: str, step: int) -> None:
-    """Record the step from which an attempt resumes, and the lost work."""
+def resumed(context: DecisionContext, program: Program, token: str, step: int, *, anew: bool = False) -> None:
+    """Record the step from which an attempt resumes, and the lost work. `anew`: it counts its own steps from 0."""
     rate = context.memory.rates.get(program.name) or program.rate
     made = None if program.steps is None else furthest(program.steps, program.ckpt_step)
     saved = program.exit_cause in _SAVED and program.exit_code is not None
     cost = loss(
         made, step, exact=program.steps_exact, saved=saved, began_step=program.began_step, rate=rate,
-        saved_late=_saved_late(program, step),
+        saved_late=_saved_late(program, step), computed=program.counts.kept_steps,
     )  # fmt: skip
     after = f" (last exit: {program.exit_cause})" if program.exit_cause else ""
     why = f"resumed at step {step:,}{after}"
@@ -503,30 +505,53 @@ def resumed(context: DecisionContext, program: Program, token: str, step: int) -
         why += "; that checkpoint should have been set aside before; it is set aside now"
         if not program.ckpt_path:  # the program's own checkpoints are set aside at its next start
             context.command(commands.QuarantineCheckpoint(program.name, step))
+    if anew:
+        why += "; it counts its steps anew, and they are added (if it has begun from scratch, set steps_begin_anew = false)"
     context.record(
         facts.Resumed(
-            why, program.name, token, step, cost.steps, cost.seconds, program.exit_cause, cost.share, cost.bound != ""
+            why, program.name, token, step, cost.steps, cost.seconds, program.exit_cause, cost.share, cost.bound != "",
+            step if anew else 0,
         )
     )  # fmt: skip
 
 
-def note_resume(context: DecisionContext, name: str, sample: Sample) -> None:
-    """Record the first step of an attempt that has not reported it: its checkpoint's step, or that the step is unknown."""
-    program, attempt = context.present(name)
-    step = own_checkpoints.begins_at(attempt, sample)
-    if step is not None:
-        resumed(context, program, attempt.token, step)
-        return
+def note_resume(context: DecisionContext, name: str, sample: Sample, *, final: bool) -> None:
+    """Record the resume of an attempt that has not reported it, once it can be judged (`policy/worker/resume_step.py`)."""
+    (program, attempt), spec = context.present(name), context.spec(name) or commands.orphan_spec(name)
+    firsts = sample.first_steps or (() if sample.steps is None else (sample.steps,))
+    target = sample.target if sample.target_kind == "env_steps" and spec.figures.target_steps is None else None
+    how, step = resume_step.judge(_evidence(program, attempt, spec, firsts, target), final=final)
+    if how == resume_step.SHOWN and sample.first_steps:
+        _record_first_step(context, program, sample.token, step)
+    elif how in {resume_step.RESUMED, resume_step.ANEW}:
+        resumed(context, program, attempt.token, step, anew=how == resume_step.ANEW)
+    elif how:
+        _record_unknown(context, program, attempt, firsts if how == resume_step.UNKNOWN else ())
+
+
+def _evidence(
+    program: Program, attempt: Attempt, spec: ProgramSpec, firsts: tuple[int, ...], target: int | None
+) -> resume_step.Evidence:  # fmt: skip
+    sure = attempt.from_sure if attempt.from_path else None
+    return resume_step.Evidence(
+        firsts, False if attempt.from_path == "" else sure, attempt.from_step, program.steps,
+        given=program.steps_before > 0 or spec.takes_resume, anew=spec.figures.begin_anew, target=target,
+    )  # fmt: skip
+
+
+def _record_unknown(context: DecisionContext, program: Program, attempt: Attempt, firsts: tuple[int, ...]) -> None:
     after = f" (last exit: {program.exit_cause})" if program.exit_cause else ""
     reason = "did not report from which step"
-    if attempt.from_step is not None and attempt.from_sure:
-        reason = f"counts its steps from below {attempt.from_step:,}, the step of its newest checkpoint"
-    elif attempt.from_path and not attempt.from_sure:
+    if attempt.from_path and not attempt.from_sure:
         reason = f"may have begun with a checkpoint that is newer than {attempt.from_path}"
-    elif attempt.from_path:
+    elif attempt.from_path and attempt.from_step is None:
         reason = f"the step of checkpoint {attempt.from_path} is not known: set checkpoint_step"
+    elif firsts:
+        saved = "" if attempt.from_step is None else f", its newest checkpoint is of step {attempt.from_step:,}"
+        key = "set steps_begin_anew = true if it goes on from its checkpoint, false if it begins from scratch"
+        reason = f"counts its steps from {firsts[0]:,}{saved} ({key})"
     why = f"trains again{after}, but {reason}: how much work was lost is unknown"
-    context.record(facts.ResumeUnknown(why, name, attempt.token))
+    context.record(facts.ResumeUnknown(why, program.name, attempt.token))
 
 
 _SAVED = frozenset({"stopped", "left", "done", "time_limit"})  # causes of exits before which the worker saves a checkpoint
@@ -549,14 +574,17 @@ def _cost(cost: Loss) -> str:
     return f"{IN_WORDS[cost.bound]}{cost.steps:,} steps lost" + (f" ({', '.join(details)})" if details else "")
 
 
-def record_first_step(context: DecisionContext, program: Program, token: str, step: int) -> None:
+def _record_first_step(context: DecisionContext, program: Program, token: str, step: int) -> None:
     """Record the first step in an attempt's own output. It resumed at this step or before, which gives the least loss.
 
     Example: the newest step of the previous attempt is 50,000. If this attempt shows 48,100 first, at least 1,900 steps are
     lost. If it shows 50,200 first, it may have resumed at any step up to that one: the loss is unknown.
     """
     rate = context.memory.rates.get(program.name) or program.rate
-    cost = loss(program.steps, step, exact=False, saved=False, began_step=program.began_step, rate=rate)
+    cost = loss(
+        program.steps, step, exact=False, saved=False, began_step=program.began_step, rate=rate,
+        computed=program.counts.kept_steps,
+    )  # fmt: skip
     after = f" (last exit: {program.exit_cause})" if program.exit_cause else ""
     why = f"shows step {step:,} first{after}"
     if program.steps is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from supervisor.deciding import health, own_checkpoints, time_spent
-from supervisor.deciding.attempts import note_resume, on_report, record_first_step, resumed, set_control, stop
+from supervisor.deciding.attempts import note_resume, on_report, resumed, set_control, stop
 from supervisor.deciding.context import DecisionContext, kill_due_s
 from supervisor.deciding.hardware import on_hardware
 from supervisor.model import commands, facts
@@ -45,7 +45,8 @@ _EXEMPT_MOVES = 5
 _SETTLED_MOST_S = 5.0  # the other deadlines, such as checkpoint intervals, are half minutes
 _HALT_FACT_S = 600.0  # one process that is stopped again and again must not fill the journal
 _RESUME_REPORT_S = 10.0  # such a program may report or not, and its reports are read every five seconds
-_FIRST_STEP_S = 600.0  # limit for the first step in the output of a program whose output shows its steps
+_FIRST_STEP_S = 600.0  # limit for the first step in the output of a program whose output shows its steps ...
+_FIRST_STEPS_S = 60.0  # ... and for its first steps, which event files do not show, once there is a step
 _MOST_REASONS = 16  # why figures of one program are not known: a reason may name a file, and there may be many
 _EVIDENCE_WAIT_S = 10.0  # the adapter takes at most 5 s for the evidence; after twice that, heal without it
 _FAILED = 30  # Supervisor's fault code
@@ -78,13 +79,18 @@ def _observe(context: DecisionContext, samples: dict[str, Sample]) -> list[tuple
         sample, found = read, context.live(name, read.token)
         if found is None:
             continue
-        before = context.memory.watch(name, sample.token)
-        pace, silent = _pace(context, found[0], before, sample)
-        sample = _without_rate(sample) if silent else sample
-        if before is not None and _is_settled(context, found[0], sample):
+        before, (program, attempt) = context.memory.watch(name, sample.token), found
+        if attempt.steps_before:
+            spec = context.spec(name)
+            sample = sample.in_total(attempt.steps_before, own_target=spec is not None and spec.figures.target_steps is None)
+        if program.steps_before and sample.own is not None:
+            sample = replace(sample, own=own_checkpoints.in_total(program, sample.own))
+        pace, silent = _pace(context, program, before, sample)
+        sample = sample.without_rate() if silent else sample
+        if before is not None and _is_settled(context, program, sample):
             continue
         watch = Observation(sample.token, sample, sample.progress_at_s) if before is None else _watch(before, sample)
-        context.keep_observation(name, replace(watch, pace=pace, silent=silent))
+        context.keep_observation(name, replace(watch, pace=pace, silent=silent, steps_before=attempt.steps_before))
         if sample.steps_per_s is not None and sample.steps_per_s > 0:
             rates[name] = sample.steps_per_s
         looks.append((name, sample, before))
@@ -99,12 +105,6 @@ def _pace(context: DecisionContext, program: Program, before: Observation | None
     pace = pace.after(sample.steps, now_s=context.looked_s, awake_at_s=absence.moved_on(pace.at_s, absences))
     limit_s = pace.limit_s(context.settings.stall, program.gap_s("training"))
     return pace, pace.step is not None and context.looked_s - absence.moved_on(pace.at_s, absences) > limit_s
-
-
-def _without_rate(sample: Sample) -> Sample:
-    """The sample of a training whose steps are silent: neither its rate nor the seconds that it has left are known."""
-    left = sample.target_kind == "seconds_left"
-    return replace(sample, steps_per_s=None, target=None if left else sample.target)
 
 
 def _is_settled(context: DecisionContext, program: Program, sample: Sample) -> bool:
@@ -167,6 +167,8 @@ def _look(
     if before is not None:
         health.note(context, name, before)
     _note_resume(context, name, sample)
+    if context.present(name)[1].steps_before != context.memory.watches[name].steps_before:
+        return  # its steps are understood from the next look on
     _note_unread(context, name, sample)
     if sample.ckpt_count == 0:
         own_checkpoints.note_saved(context, name, sample)
@@ -238,12 +240,16 @@ def _resume_due_s(context: DecisionContext, program: Program, attempt: Attempt, 
     """
     spec = context.spec(program.name)
     known = attempt.resumed_step is not None or attempt.resume_unknown or attempt.ready_at_s is None or program.service
-    begins = own_checkpoints.begins_at(attempt, sample) is not None
+    begins = own_checkpoints.begins_at(attempt) is not None
     known = known or (program.exposure_s <= 0.0 and not begins)
     if known or spec is None or spec.builtin or (spec.source(sample.source) is Progress.BEAT and not begins):
         return math.inf
-    shown = spec.figures.read and not sample.unread and sample.steps is None
-    return (attempt.ready_at_s or 0.0) + (_FIRST_STEP_S if shown else _RESUME_REPORT_S)
+    if sample.first_steps and sample.source != Progress.BEAT:
+        return math.inf  # the next steps come with the training
+    wait_s = _RESUME_REPORT_S
+    if spec.figures.read and not sample.unread and sample.source != Progress.BEAT:
+        wait_s = _FIRST_STEP_S if sample.steps is None else _FIRST_STEPS_S
+    return (attempt.ready_at_s or 0.0) + wait_s
 
 
 def _beats(context: DecisionContext, name: str, sample: Sample) -> bool:
@@ -254,24 +260,16 @@ def _beats(context: DecisionContext, name: str, sample: Sample) -> bool:
 def _note_resume(context: DecisionContext, name: str, sample: Sample) -> None:
     """Record the step from which an attempt resumes, by its own output, or that this step is unknown."""
     program, attempt = context.present(name)
-    if attempt.resumed_step is None and not attempt.resume_unknown and not _beats(context, name, sample):
-        resumed_step = sample.figures.get("resumed_step")
-        if resumed_step is not None:
-            resumed(context, program, sample.token, int(resumed_step))
-        elif sample.first_step is not None:
-            _note_first_step(context, program, attempt, sample, sample.first_step)
-        program, attempt = context.present(name)
-    if context.now_s >= _resume_due_s(context, program, attempt, sample):
-        note_resume(context, name, sample)
-
-
-def _note_first_step(context: DecisionContext, program: Program, attempt: Attempt, sample: Sample, step: int) -> None:
-    """Record a resume at the newest checkpoint if that is known and not beyond the first step shown, else only that step."""
-    begins = own_checkpoints.begins_at(attempt, sample)
-    if begins is None or step < begins:
-        record_first_step(context, program, sample.token, step)
-    else:
-        resumed(context, program, sample.token, begins)
+    if attempt.resumed_step is not None or attempt.resume_unknown:
+        return
+    by_beats = _beats(context, name, sample)
+    resumed_step = None if by_beats else sample.figures.get("resumed_step")
+    if resumed_step is not None:
+        resumed(context, program, sample.token, int(resumed_step))
+        return
+    final = context.now_s >= _resume_due_s(context, program, attempt, sample)
+    if final or (sample.first_steps and not by_beats):
+        note_resume(context, name, sample, final=final)
 
 
 def _note_unread(context: DecisionContext, name: str, sample: Sample) -> None:

@@ -143,7 +143,8 @@ def _marks(context: DecisionContext, training: list[str]) -> dict[str, Mark]:
     watches = context.memory.watches
     found = {name: watches[name] for name in training if name in watches and context.state.programs[name].takes_level}
     return {
-        name: Mark(watch.sample.steps, watch.token) for name, watch in found.items() if watch.sample.steps is not None
+        name: Mark(watch.sample.steps, f"{watch.token} {watch.steps_before}")
+        for name, watch in found.items() if watch.sample.steps is not None
     }  # fmt: skip
 
 

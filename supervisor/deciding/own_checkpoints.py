@@ -7,6 +7,7 @@ from supervisor.model import facts
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint, Sample
 from supervisor.model.state import Attempt, Program
 from supervisor.policy.worker import absence, unsaved
+from supervisor.records import replace
 
 _SEEN_FACT_S = 600.0  # the same period as for checkpoints that a worker reports
 
@@ -16,7 +17,7 @@ def on_found(context: DecisionContext, item: CheckpointsFound) -> None:
     found = context.live(item.program, item.token)
     if found is None:
         return
-    own = item.found
+    own = in_total(found[0], item.found)
     torn = f"; {own.note}" if own.torn else ""
     if own.error:
         why = f"its checkpoints could not be looked at: {own.error}"
@@ -44,14 +45,21 @@ def _past(context: DecisionContext, at_s: float | None) -> float | None:
     return None if at_s is None else min(context.now_s, at_s)
 
 
-def begins_at(attempt: Attempt, sample: Sample) -> int | None:
-    """The step from which an attempt resumes, if it has not reported that step; None: unknown.
+def begins_at(attempt: Attempt) -> int | None:
+    """The step of the checkpoint with which an attempt surely starts; None: unknown, or there is none."""
+    return attempt.from_step if attempt.from_path and attempt.from_sure else None
 
-    This is the step of its newest whole checkpoint, if that is sure and the attempt's own step count is not lower.
+
+def in_total(program: Program, own: OwnCheckpoint) -> OwnCheckpoint:
+    """The checkpoint with its step in the whole training, if its name counts anew after a resume.
+
+    Such a checkpoint of an earlier attempt has the step on record, or an unknown one.
     """
-    if not attempt.from_path or attempt.from_step is None or not attempt.from_sure:
-        return None
-    return None if sample.steps is not None and sample.steps < attempt.from_step else attempt.from_step
+    if not program.steps_before or own.step is None:
+        return own
+    if own.saved_at_s is not None and own.saved_at_s >= program.counts_since_s:
+        return replace(own, step=own.step + program.steps_before)
+    return replace(own, step=program.ckpt_step if own.path == program.ckpt_path else None)
 
 
 def note_saved(context: DecisionContext, name: str, sample: Sample) -> None:

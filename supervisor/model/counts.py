@@ -21,6 +21,11 @@ class Counts:
     lost_steps: int = 0
     lost_unknown: int = 0  # number of resumes whose lost steps are unknown
 
+    @property
+    def kept_steps(self) -> int:
+        """The computed steps that are not lost: no loss is larger."""
+        return max(0, self.computed_steps - self.lost_steps)
+
 
 def counted(counts: Counts, before: int | None, after: int | None, fact: facts.ProgramFact) -> Counts:
     """The counts after one more fact, which moved the program's position from step `before` to `after`; None: unknown."""

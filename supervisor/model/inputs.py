@@ -19,7 +19,7 @@ from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.upkeep.notices import EndNotice
 from supervisor.policy.upkeep.offsite import Claim, Lease
 from supervisor.policy.worker.service_health import Checked
-from supervisor.records import dataclass
+from supervisor.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Sample:
     cuda_bytes: int | None = None
     # Other reported figures, by name in `workers.contract.FIGURES`; figures from its own output may have other names too.
     figures: Mapping[str, float] = field(default_factory=dict)
-    first_step: int | None = None  # the first step in this attempt's own output: it has resumed there or before
+    first_steps: tuple[int, ...] = ()  # the first different steps in this attempt's own output, at most three
     unread: str = ""  # why a part of its own output could not be read, as a clause
     status: str = ""  # the last STATUS= of sd_notify
     pressure: tuple[tuple[str, float], ...] = ()  # of its cgroup: per cent of the newest minute, by `cpu some` and so on
@@ -101,6 +101,18 @@ class Sample:
     witness: str = ""  # ... and which one
     own: OwnCheckpoint | None = None  # set if the config says where the program writes its own checkpoints
     health: Checked | None = None  # of a service with health checks
+
+    def in_total(self, steps_before: int, *, own_target: bool) -> Sample:
+        """The sample of an attempt whose own count of steps began anew after so many steps; `own_target`: its target too."""
+        steps, ckpt_step, target = (
+            None if value is None else value + steps_before for value in (self.steps, self.ckpt_step, self.target)
+        )
+        return replace(self, steps=steps, ckpt_step=ckpt_step, target=target if own_target else self.target)
+
+    def without_rate(self) -> Sample:
+        """The sample of a training that makes no steps: neither its rate nor the seconds that it has left are known."""
+        left = self.target_kind == "seconds_left"
+        return replace(self, steps_per_s=None, target=None if left else self.target)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,7 @@ class Observation:
     asked_at_s: float | None = None  # when evidence of the present stall was requested
     rates: tuple[float, ...] = ()
     pace: Pace = Pace()
+    steps_before: int = 0  # the steps that were added to its own count at the newest look
     silent: bool = False  # no step came for so long that its rate is not known
     slow_since_s: float | None = None
     slow_recorded: bool = False  # the slowness is recorded
@@ -227,9 +228,15 @@ class Memory:
         return found if found is not None and found.token == token else None
 
     def showing(self, samples: Mapping[str, Sample]) -> Memory:
-        """The memory with new readings for display only: no verdict uses them while the journal cannot be written."""
+        """The memory with new readings for display only: no verdict uses them while the journal cannot be written.
+
+        A reading that needs the rules of `deciding/healing.py` to be understood is left out.
+        """
+        fresh = {name for name, watch in self.watches.items() if not watch.silent and not watch.steps_before}
         watches = {
-            name: replace(watch, sample=samples[name]) if name in samples and samples[name].token == watch.token else watch
+            name: replace(watch, sample=samples[name])
+            if name in fresh and name in samples and samples[name].token == watch.token
+            else watch
             for name, watch in self.watches.items()
         }
         return replace(self, watches=watches)

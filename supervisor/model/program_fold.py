@@ -180,8 +180,8 @@ def _rolled_to_older(program: Program) -> Program:
 def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.AttemptFact) -> Program:
     """Apply a fact about an attempt. Some of these facts also change the program; the others change only the attempt."""
     match fact:
-        case facts.Resumption(step=resumed):
-            program = _resumed(program, resumed) if isinstance(fact, facts.Resumed) else replace(program, steps=resumed)
+        case facts.Resumption() | facts.ResumeUnknown():
+            program = _resumed(program, attempt, fact)
         case facts.Spawned():
             program = replace(_rolled_to_older(program), spawn_failures=0, has_run=True)
         case facts.Recovered():
@@ -212,12 +212,15 @@ def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.A
     return replace(program, attempt=_changed(attempt, stamped.at_s, fact))
 
 
-def _resumed(program: Program, step_: int) -> Program:
-    """The worker resumed from the newest whole checkpoint: if the state had a newer one, that is gone."""
-    newest = None if step_ == program.quarantined_step else step_ or None
-    if newest == program.ckpt_step:
-        return replace(program, steps=step_)
-    return replace(program, steps=step_, ckpt_step=newest, ckpt_at_s=None)
+def _resumed(program: Program, attempt: Attempt, fact: facts.Resumption | facts.ResumeUnknown) -> Program:
+    """A worker that resumed did so from the newest whole checkpoint: if the state had a newer one, that is gone."""
+    if isinstance(fact, facts.ResumeUnknown):
+        return replace(program, steps_before=0)
+    program = replace(program, steps=fact.step, steps_before=fact.steps_before, counts_since_s=attempt.intended_at_s)
+    newest = None if fact.step == program.quarantined_step else fact.step or None
+    if newest == program.ckpt_step or not isinstance(fact, facts.Resumed):
+        return program
+    return replace(program, ckpt_step=newest, ckpt_at_s=None)
 
 
 def _with_checkpoint(
@@ -264,8 +267,8 @@ def _changed(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
             return replace(attempt, pid=pid, start_ticks=ticks, shim_pid=shim_pid, shim_start_ticks=shim_ticks)
         case facts.BecameReady():
             return replace(attempt, ready_at_s=at_s)
-        case facts.Resumption(step=resumed):
-            return replace(attempt, resumed_step=resumed, resumed_at_s=at_s)
+        case facts.Resumption(step=resumed, steps_before=before):
+            return replace(attempt, resumed_step=resumed, resumed_at_s=at_s, steps_before=before)
         case facts.ResumeUnknown():
             return replace(attempt, resume_unknown=True)
         case facts.Stalled(stall=stall):

@@ -26,7 +26,7 @@ from supervisor.policy.worker.divergence import DivergenceSettings
 from supervisor.policy.worker.ending import STOP_SIGNAL_TO, STOP_SIGNALS
 from supervisor.policy.worker.figures import Sources
 from supervisor.policy.worker.health import HealthSettings
-from supervisor.policy.worker.placeholders import Template
+from supervisor.policy.worker.placeholders import RESUME, Template, uses, variable
 from supervisor.policy.worker.restart import RESTARTS, RestartSettings
 from supervisor.policy.worker.service_health import HealthCheck
 from supervisor.policy.worker.stall import StallSettings
@@ -157,6 +157,12 @@ class ProgramSpec:
     gate_timeout_s: float | None = None
     cpu_weight: int | None = None  # in place of [cgroups]'s; takes effect at its next start
     job: JobResources = field(default_factory=JobResources)  # resources that its jobs request at this level
+
+    @property
+    def takes_resume(self) -> bool:
+        """Whether its command or its environment names the checkpoint to resume from."""
+        words = (*self.argv, *(text for _, text in self.env))
+        return any(variable(RESUME) in word for word in words) or (self.template is not None and RESUME in uses(words))
 
     def log_place(self, channel: str) -> str:
         """LOG_AUTO, LOG_NONE or a path: the configured log of one channel of its output."""

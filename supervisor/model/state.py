@@ -44,6 +44,7 @@ class Attempt:
     ready_at_s: float | None = None
     resumed_step: int | None = None
     resumed_at_s: float | None = None
+    steps_before: int = 0  # its own count of steps begins anew after so many
     resume_unknown: bool = False  # a fact says that the step at which it resumed is unknown
     from_path: str | None = None  # its own newest whole checkpoint at its start, empty for none; None: not looked at
     from_step: int | None = None  # the step of that checkpoint
@@ -106,6 +107,8 @@ class Program:
     rate: float | None = None  # steps a second, as last reported
     steps_exact: bool = False  # `steps` was read after the newest attempt had ended, so it is exact
     began_step: int | None = None  # the step at which the attempt that computed `steps` had begun
+    steps_before: int = 0  # the own count of the newest attempt with a known resume began anew after so many ...
+    counts_since_s: float = 0.0  # ... and that attempt was started then
     ckpt_step: int | None = None
     ckpt_at_s: float | None = None
     ckpt_stall_s: float | None = None

@@ -172,7 +172,7 @@ def test_rows_are_booked_at_their_own_time_but_never_later_than_now(desk: Desk) 
     ]  # fmt: skip
     told = desk.look({"rows": rows, "lines": 1})
     figures = Figures(
-        steps=7, first_step=5, nan_count=1, moved_at_s=960.0, moves=2, values={"kl": 0.5},
+        steps=7, first_steps=(5, 7), nan_count=1, moved_at_s=960.0, moves=2, values={"kl": 0.5},
         bad=True, rank=LOG, marks=((900.0, 5), (960.0, 7)),
     )  # fmt: skip
     assert told == FigureReading(figures, 1_000.0)

@@ -119,7 +119,7 @@ def test_of_the_bars_that_transformers_draws_only_that_of_the_training_counts(pl
     place.regex = [expression]
     place.log.write_bytes((OUTPUTS / "hf_trainer.stderr").read_bytes())
     known = after(Figures(), [FigureRow(rank, 0.0, values, whole) for rank, whole, values in place.rows()])
-    assert (known.steps, known.target, known.first_step) == (60, 60, 0)
+    assert (known.steps, known.target, known.bar.first_steps[0]) == (60, 60, 0)
 
 
 def test_what_lies_before_the_attempt_is_of_earlier_ones(place):
@@ -456,7 +456,7 @@ def test_the_thread_reads_what_is_written_and_the_last_line_when_all_is_over(sce
     with scene.log.open("a") as file:
         file.write("global_step=40, episodic_return=[10.]\nglobal_step=80, episodic_return=[20.]\n")
     told = scene.until(lambda told: told.figures.steps == 80)
-    assert (told.figures.first_step, told.figures.values["mean_return"], told.fault) == (40, 15.0, "")
+    assert (told.figures.first_steps[0], told.figures.values["mean_return"], told.fault) == (40, 15.0, "")
     assert told.shows_progress(1000.0)
     assert not told.shows_progress(1061.0), "nobody has looked for a minute"
     assert scene.reader.newest("mine", "cd" * 16) is None
@@ -495,7 +495,7 @@ def test_a_child_that_is_killed_is_started_again(scene):
     process.kill()
     process.wait()
     scene.log.write_text("global_step=7, episodic_return=[1.]\n")
-    assert scene.until(lambda told: told.figures.steps == 7).figures.first_step == 7
+    assert scene.until(lambda told: told.figures.steps == 7).figures.first_steps == (7,)
     assert scene.reader._child._process is not process
 
 
@@ -560,7 +560,7 @@ def test_an_appended_file_of_the_attempt_before_goes_on_where_that_one_has_left_
     with (directory / "m.jsonl").open("a") as file:
         file.write('{"step": 1}\n')
     told = scene.until(lambda told: told.figures.steps == 1, again)
-    assert told.figures.first_step == 1
+    assert told.figures.first_steps[0] == 1
 
 
 def test_the_curve_whose_step_counts_may_be_the_loss_too(place):

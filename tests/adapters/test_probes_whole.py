@@ -327,14 +327,14 @@ def test_the_best_source_that_reports_is_taken(scene):
     grown_s = scene.clock.at_s
     grows = replace(quiet, progress_at_s=grown_s, phase="training", ready=True)
     scene.sees(grows)
-    figures = Figures(steps=7, first_step=5, moved_at_s=grown_s + 1.0, moves=1)
+    figures = Figures(steps=7, first_steps=(5,), moved_at_s=grown_s + 1.0, moves=1)
     scene.reading = FigureReading(figures, grown_s)
-    scene.sees(replace(grows, steps=7, first_step=5))
+    scene.sees(replace(grows, steps=7, first_steps=(5,)))
     scene.reading = FigureReading(replace(figures, moves=2), grown_s)
-    by_figures = replace(grows, source="figures", progress_at_s=grown_s + 1.0, steps=7, first_step=5)
+    by_figures = replace(grows, source="figures", progress_at_s=grown_s + 1.0, steps=7, first_steps=(5,))
     scene.sees(by_figures)
     scene.clock.advance(60.0)
-    scene.sees(replace(grows, steps=7, first_step=5))
+    scene.sees(replace(grows, steps=7, first_steps=(5,)))
     scene.say("X_EXTRALIFE_STEPS=12")
     told_s = scene.notified().progress_ns / 1e9
     scene.sees(replace(grows, progress_at_s=max(told_s, grown_s), steps=12))
@@ -380,7 +380,7 @@ def test_files_are_looked_at_beside_the_log_where_a_pattern_names_them(scene):
 
 
 FOUND = Figures(
-    steps=10, first_step=3, target=100, episodes=4, nan_count=2, values={"frames": 40.0, "loss": 0.5, "mine": 7.0},
+    steps=10, first_steps=(3,), target=100, episodes=4, nan_count=2, values={"frames": 40.0, "loss": 0.5, "mine": 7.0},
     given_rate=9.0,
 )  # fmt: skip
 SPEC = ProgramSpec("Pong", ("x",), "d")
@@ -388,7 +388,7 @@ SPEC = ProgramSpec("Pong", ("x",), "d")
 
 def test_figures_fill_what_a_sample_lacks():
     whole = Sample(
-        TOKEN, steps=10, first_step=3, target=100, target_kind="env_steps", episodes=4, nan_count=2, frames=40,
+        TOKEN, steps=10, first_steps=(3,), target=100, target_kind="env_steps", episodes=4, nan_count=2, frames=40,
         steps_per_s=9.0, figures={"loss": 0.5, "mine": 7.0}, unread="a file is torn",
     )  # fmt: skip
     reading = FigureReading(FOUND, 1.0, "a file is torn")

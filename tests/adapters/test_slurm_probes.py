@@ -281,11 +281,11 @@ def test_figures_are_read_from_the_moment_at_which_the_worker_began(world):
 
 
 def test_steps_in_its_output_are_progress(world):
-    figures = FigureThread(FigureReading(Figures(steps=70, first_step=10, moved_at_s=900.0, moves=2), world.clock.at_s))
+    figures = FigureThread(FigureReading(Figures(steps=70, first_steps=(10,), moved_at_s=900.0, moves=2), world.clock.at_s))
     probes = probes_of(world, replace(SPEC, progress=Progress.AUTO), figures=figures)
     world.report()
     told = Sample(
-        TOKEN, "S", progress_at_s=900.0, phase="training", ready=True, source="figures", steps=70, first_step=10
+        TOKEN, "S", progress_at_s=900.0, phase="training", ready=True, source="figures", steps=70, first_steps=(10,)
     )  # fmt: skip
     assert look(world, probes) == told
     figures.reading = FigureReading(Figures(steps=70, moves=1), world.clock.at_s, "it is odd")

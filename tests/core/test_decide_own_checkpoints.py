@@ -182,7 +182,14 @@ def test_its_own_report_comes_first():
     [
         ({"sure": False}, {}, "may have begun with a checkpoint that is newer than /w/900.pt"),
         ({"step": None}, {}, "the step of checkpoint /w/900.pt is not known: set checkpoint_step"),
-        ({}, {"steps": 30}, "counts its steps from below 900, the step of its newest checkpoint"),
+        (
+            {},
+            {"steps": 30},
+            (
+                "counts its steps from 30, its newest checkpoint is of step 900 (set steps_begin_anew = true if it goes on "
+                "from its checkpoint, false if it begins from scratch)"
+            ),
+        ),
         ({"path": "", "step": None}, {}, "did not report from which step"),
         ({"path": "", "step": None, "error": "no answer"}, {}, "did not report from which step"),
     ],

@@ -235,7 +235,7 @@ def test_who_beats_or_reports_says_it():
 
 # --- steps that stand still -----------------------------------------------------------------------------------------------
 
-READS = {"source": "figures", "live_at_s": None, "first_step": 4, "witness_at_s": works, "witness": "cpu"}
+READS = {"source": "figures", "live_at_s": None, "first_steps": (4,), "witness_at_s": works, "witness": "cpu"}
 STEPS = {"steps": lambda now_s: int(5 * now_s), "progress_at_s": lambda now_s: now_s, "steps_per_s": 5.0, "target": 10**6}
 
 

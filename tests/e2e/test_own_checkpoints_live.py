@@ -76,3 +76,71 @@ def test_it_is_killed_while_it_saves_and_goes_on_from_the_whole_one(box: Box) ->
     assert [fact["path"] for fact in box.facts("StartsFrom", "it")] == ["", path, path]
     told = [line.strip() for line in box.ctl("tail", "it").stdout.splitlines()]
     assert [line for line in told if line.startswith("told")] == ["told", f"told {path}", f"told {path}"]
+
+
+# It draws a bar as Hugging Face's Trainer does: at 0 while it loads, then at the step of its checkpoint.
+BAR = """
+import os, sys, time
+from pathlib import Path
+def bar(step): print("\\r  %d%%|#| %d/90000 [00:01<09:59, 9.9it/s]" % (step // 900, step), end="", file=sys.stderr, flush=True)
+step = max([int(path.stem) for path in Path("out").glob("*.ckpt")], default=0)
+bar(0)
+time.sleep(1.0)
+while True:
+    step += 1
+    bar(step)
+    if step % 50 == 0:
+        Path("out/aside").write_text("weights")
+        os.rename("out/aside", "out/%d.ckpt" % step)
+    time.sleep(0.02)
+"""
+
+# It loads its checkpoint and counts from 0 again, as Stable-Baselines3's learn() does, also in the names of its checkpoints.
+ANEW = """
+import os, sys, time
+from pathlib import Path
+for count in range(20, 10**6, 20):
+    print("|    total_timesteps      | %d       |" % count, flush=True)
+    if count % 200 == 0:
+        Path("out/aside").write_text("weights")
+        os.rename("out/aside", "out/rl_model_%d_steps.ckpt" % count)
+    time.sleep(0.1)
+"""
+
+
+def killed_once_more(box: Box, name: str, resumes: int) -> tuple[int, int]:
+    """(The step at which it was killed, that from which it goes on)."""
+    saved = until(
+        lambda: (seen := box.program(name))["ckpt_step"] and seen["steps"] > seen["ckpt_step"] and seen, 120, "a save"
+    )
+    os.kill(saved["pid"], signal.SIGKILL)
+    resumed = box.wait_fact("Resumed", name, count=resumes, timeout_s=120)
+    made = box.facts("Exited", name)[-1]["steps"]
+    assert (resumed["lost_steps"], resumed["at_least"]) == (made - resumed["step"], True)
+    assert saved["ckpt_step"] <= resumed["step"] < made
+    return made, resumed["step"]
+
+
+def test_scripts_that_show_zero_after_a_resume_have_lost_only_what_they_lost(box: Box) -> None:
+    scripts = {
+        "bar": (BAR, r"(?P<step>\d+)/(?P<target>\d+) \[", r"(\d+)\.ckpt"),
+        "anew": (ANEW, r"total_timesteps +\| (?P<step>\d+)", r"_(\d+)_"),
+    }
+    programs = ""
+    for name, (script, figures, step) in scripts.items():
+        (box.directory / name / "out").mkdir(parents=True)
+        (box.directory / name / "train.py").write_text(script)
+        command = json.dumps([sys.executable, "train.py", *(["-i={resume}"] if name == "anew" else [])])
+        programs += f"[program.{name}]\ncommand = {command}\ndirectory = '{box.directory / name}'\nlog_regex = '{figures}'\n"
+        programs += f"checkpoint_glob = 'out/*.ckpt'\ncheckpoint_step = '{step}'\ncheckpoint_check = 'true'\n"
+    box.config(programs)
+    box.start()
+    killed_once_more(box, "bar", 1)
+    made, began = killed_once_more(box, "anew", 1)
+    going = until(lambda: (seen := box.program("anew"))["steps"] > made and seen, 60, "its steps to go on")
+    assert going["ckpt_step"] is None or going["ckpt_step"] >= began
+    box.kill_daemon()
+    box.start()
+    again, _ = killed_once_more(box, "anew", 2)
+    assert again > made, "the second count goes on from the first one"
+    assert not box.facts("ResumeUnknown")

@@ -93,11 +93,11 @@ def test_which_figure_a_key_means(key, figure):
 
 def test_steps_their_first_one_their_pace_and_a_rewind():
     seen = steps(0, 500, 1000)
-    assert (seen.steps, seen.first_step, seen.rate, seen.moves, seen.moved_at_s) == (1000, 0, 500.0, 3, 102.0)
+    assert (seen.steps, seen.first_steps, seen.rate, seen.moves, seen.moved_at_s) == (1000, (0, 500, 1000), 500.0, 3, 102.0)
     again = steps(1000, before=seen, from_s=110.0)
     assert (again.moves, again.moved_at_s) == (3, 102.0), "a step that does not grow is no progress"
     back = steps(480, before=again, from_s=120.0)
-    assert (back.steps, back.first_step, back.rate, back.moves) == (480, 0, None, 4), "the pace begins anew"
+    assert (back.steps, back.first_steps, back.rate, back.moves) == (480, (0, 500, 1000), None, 4), "the pace begins anew"
     assert steps(580, before=back, from_s=140.0).rate == 5.0
 
 
@@ -121,16 +121,16 @@ def test_a_rate_that_the_script_says_itself_counts_before_ours():
 
 def test_the_first_step_is_known_only_from_the_beginning():
     missed = after(Figures(), [FigureRow(LOG, 1.0, {"step": 50.0}, whole=False), FigureRow(LOG, 2.0, {"step": 60.0})])
-    assert (missed.steps, missed.first_step) == (60, None)
+    assert (missed.steps, missed.first_steps) == (60, ())
 
 
 def test_the_steps_of_the_better_source_count():
     seen = told({"step": 9.0, "loss": 1.0}, rank=EVENTS)
-    assert (seen.steps, seen.first_step) == (9, 9)
+    assert (seen.steps, seen.first_steps) == (9, (9,))
     seen = told({"step": 4.0}, rank=JSON_LINES, before=seen)
-    assert (seen.steps, seen.first_step, seen.moves) == (4, 4, 2)
+    assert (seen.steps, seen.first_steps, seen.moves) == (4, (4,), 2)
     seen = after(seen, [FigureRow(LOG, 200.0, {"step": 2.0}, whole=False), FigureRow(LOG, 201.0, {"step": 3.0})])
-    assert (seen.steps, seen.first_step, seen.moves) == (3, None, 4)
+    assert (seen.steps, seen.first_steps, seen.moves) == (3, (), 4)
     seen = told({"step": 99.0, "loss": 2.0}, rank=EVENTS, before=seen)
     assert (seen.steps, seen.moves, seen.values["loss"]) == (3, 4, 2.0)
 
@@ -216,7 +216,8 @@ def test_a_bar_beside_that_of_the_training_is_progress_but_gives_no_step():
     seen = drawn(*((5.0 + number, number, 40) for number in range(1, 41)), before=seen)
     assert (seen.steps, seen.target, seen.moved_at_s, seen.other_bar) == (20, 500, 45.0, None)
     seen = drawn((46.0, 1, 1), (50.0, 30, 500), before=seen)
-    assert (seen.steps, seen.target, seen.first_step, seen.rate) == (30, 500, 10, 20 / 50)
+    assert (seen.steps, seen.target, seen.first_steps, seen.rate) == (30, 500, (), 20 / 50), "drawn for five seconds"
+    assert drawn((60.0, 30, 500), (66.0, 40, 500), (69.0, 50, 500), before=seen).first_steps == (10, 20, 30)
     beside = FigureRow(LOG, 51.0, {"step": 1.0, "target": 40.0, "loss": 0.5})
     assert after(seen, [beside]).values["loss"] == 0.5
     assert steps(31, before=seen, from_s=52.0).steps == 31, "a line without a target is no bar"
@@ -227,7 +228,7 @@ def test_a_bar_that_is_drawn_for_longer_than_a_full_one_takes_its_place():
     training = drawn((5.0, 0, 500), (8.0, 30, 500), (9.0, 40, 500), before=data)
     assert (training.steps, training.target) == (25_000, 25_000)
     training = drawn((10.0, 50, 500), before=training)
-    assert (training.steps, training.target, training.first_step, training.rate) == (50, 500, 0, None)
+    assert (training.steps, training.target, training.bar.first_steps, training.rate) == (50, 500, (0, 30, 40), None)
     over = drawn((50.0, 500, 500), (50.0, 0, 1), (52.0, 1, 1), (52.0, 500, 500), before=training)
     assert (over.steps, over.target) == (500, 500)
 
@@ -236,7 +237,7 @@ def test_an_abandoned_bar_is_left_after_half_an_hour():
     seen = drawn((0.0, 7, 25_000), (1800.0, 8, 500))
     assert seen.steps == 7
     late = after(seen, [FigureRow(LOG, 1800.5, {"step": 9.0, "target": 500.0}, whole=False)])
-    assert (late.steps, late.target, late.first_step) == (9, 500, 8)
+    assert (late.steps, late.target, late.bar.first_steps) == (9, 500, (8, 9))
 
 
 def test_sources_that_are_read():
@@ -276,5 +277,5 @@ def test_whatever_is_said_what_is_known_is_finite_and_the_past_is_not_changed(fi
 @given(rows, st.integers(0, 12))
 def test_a_look_more_or_less_changes_no_step_and_no_return(said, cut):
     whole, parts = after(Figures(), said), after(after(Figures(), said[:cut]), said[cut:])
-    for name in ("steps", "first_step", "episodes", "returns", "moves", "moved_at_s", "values", "target", "marks", "bar"):
+    for name in ("steps", "first_steps", "episodes", "returns", "moves", "moved_at_s", "values", "target", "marks", "bar"):
         assert getattr(whole, name) == getattr(parts, name)

@@ -220,7 +220,7 @@ class Worker:
             return found
         return replace(
             found, source="figures", progress_at_s=said.moved_at_s, phase="training", ready=True, steps=said.steps,
-            first_step=said.first_step, steps_per_s=said.rate, nan_count=said.nan_count, figures=dict(said.values),
+            first_steps=said.first_steps, steps_per_s=said.rate, nan_count=said.nan_count, figures=dict(said.values),
         )  # fmt: skip
 
     def reports(self):

@@ -464,7 +464,7 @@ def test_figures_and_checkpoints_of_a_script_that_knows_nothing_are_read(launche
         lambda now: (now.steps or 0) > 30 and now.figures.get("loss") == 0.5 and now.figures.get("mean_return") is not None,
         "its figures",
     )
-    assert (sample.first_step, sample.target, sample.target_kind, sample.source) == (10, 5000, "env_steps", "figures")
+    assert (sample.first_steps[0], sample.target, sample.target_kind, sample.source) == (10, 5000, "env_steps", "figures")
     assert (sample.phase, sample.ready, sample.unread) == ("training", True, "")
     saved = launched.until(lambda now: now.own is not None and now.own.path, "its checkpoint").own
     assert (saved.path, saved.step, saved.torn) == (f"{launched.root}/runs/step=30.ckpt", 30, "")

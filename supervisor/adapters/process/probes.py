@@ -501,7 +501,7 @@ def completed(sample: Sample, spec: ProgramSpec, reading: FigureReading | None) 
     if "target" in gaps:
         gaps["target_kind"] = "env_steps"
     if sample.steps is None:
-        gaps["first_step"] = found.first_step
+        gaps["first_steps"] = found.first_steps
     own = {name: value for name, value in found.values.items() if name not in _OWN}
     return replace(sample, **gaps, figures={**own, **sample.figures}, unread=reading.fault)
 

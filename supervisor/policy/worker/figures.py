@@ -30,9 +30,10 @@ data, evaluate and write models. The steps of one bar count, at first those of t
 Example: `Map` runs to 25,000/25,000 in 4 s, then the training to 500/500 in an hour: its steps count from its fifth
 second on. An evaluation to 40/40 in between changes nothing, nor does `Writing model shards` to 1/1 at the end.
 
-`first_step` is the first step of this attempt: the attempt resumed there or before. It is known only if the output was
-read from its beginning and the source reports steps. Unknown is never zero: a figure that no row reports is None.
-Impossible values (a negative step, a step beyond 2**63) are ignored.
+`first_steps` are the first three different steps of this attempt (`resume_step.py` judges them). They are known only if the
+output was read from its beginning and the source reports steps; those of a bar once it has been drawn for ten seconds.
+Unknown is never zero: a figure that no row reports is None. Impossible values (a negative step, a step beyond 2**63) are
+ignored.
 
 Why not the mean of all episodes: a return of an hour ago does not describe the present policy. Why not count the bad
 losses alone: a script that prints its loss once a minute would look healthy in between.
@@ -47,6 +48,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from typing import Final
 
+from supervisor.policy.worker.resume_step import FIRSTS
 from supervisor.records import dataclass
 
 STEP: Final = "step"
@@ -86,6 +88,7 @@ _TERMINAL: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07
 _GAMES: Final = 100
 _PACE_S: Final = 60.0
 _ABANDONED_S: Final = 1800.0
+_DRAWN_S: Final = 10.0
 _MOST: Final = 2.0**63
 _TRIALS: Final = frozenset({"eval", "test", "val", "valid", "validation"})
 
@@ -100,6 +103,7 @@ class Sources:
     events_glob: str = ""
     names: tuple[tuple[str, str], ...] = ()  # (figure, key of a JSON line, column, or tag of an event file)
     target_steps: int | None = None
+    begin_anew: bool | None = None  # whether its own count of steps begins anew after a resume; None: not configured
 
     @property
     def globs(self) -> dict[str, str]:
@@ -132,7 +136,7 @@ class Bar:
     """A progress bar. `drawn_s`: the time between rows of this bar without a row of another bar between them."""
 
     target: int
-    first_step: int | None
+    first_steps: tuple[int, ...]
     step: int
     at_s: float
     drawn_s: float = 0.0
@@ -147,7 +151,7 @@ class Figures:
     """The figures from an attempt's own output so far. None is "not known"."""
 
     steps: int | None = None
-    first_step: int | None = None
+    first_steps: tuple[int, ...] = ()
     target: int | None = None
     episodes: int | None = None
     nan_count: int | None = None
@@ -229,6 +233,11 @@ def after(before: Figures, rows: Iterable[FigureRow]) -> Figures:
     return made.done()
 
 
+def _with_first(first_steps: tuple[int, ...], step: int) -> tuple[int, ...]:
+    """The first different steps, with one more if it belongs to them. Without the first one, none is known."""
+    return (*first_steps, step) if 0 < len(first_steps) < FIRSTS and step != first_steps[-1] else first_steps
+
+
 class _Making:
     """The mutable state of `after`: one look may bring two thousand rows."""
 
@@ -254,6 +263,9 @@ class _Making:
                 moved = _fits(STEP, value) and self._step(row, int(value))
             else:
                 self._figure(name, value)
+        if self._now.bar is not None and self._now.rank == LOG:
+            known = self._now.bar.first_steps if self._now.bar.drawn_s >= _DRAWN_S else ()
+            self._now = replace(self._now, first_steps=known)
         if moved:
             self._moves += 1
             self._moved_at_s = row.at_s
@@ -261,10 +273,11 @@ class _Making:
     def _draw(self, row: FigureRow) -> bool:
         """Take a row of a progress bar; returns whether its steps count."""
         step, target = int(row.values[STEP]), int(row.values[TARGET])
-        bar, other, new = self._now.bar, self._now.other_bar, Bar(target, step if row.whole else None, step, row.at_s)
+        bar, other, new = self._now.bar, self._now.other_bar, Bar(target, (step,) if row.whole else (), step, row.at_s)
         known = next((each for each in (bar, other) if each is not None and each.target == target), new)
         added_s = max(0.0, row.at_s - known.at_s) if self._now.drawn == target else 0.0
-        seen = replace(known, step=step, at_s=row.at_s, drawn_s=known.drawn_s + added_s)
+        firsts = _with_first(known.first_steps, step)
+        seen = replace(known, first_steps=firsts, step=step, at_s=row.at_s, drawn_s=known.drawn_s + added_s)
         if bar is None or target == bar.target:
             self._now = replace(self._now, bar=seen, drawn=target)
             return True
@@ -273,19 +286,19 @@ class _Making:
             self._now = replace(self._now, other_bar=None if seen.is_full else seen, drawn=target)
             return False
         self._marks.clear()
-        self._now = replace(self._now, bar=seen, other_bar=None, drawn=target, first_step=seen.first_step)
+        self._now = replace(self._now, bar=seen, other_bar=None, drawn=target)
         return True
 
     def _step(self, row: FigureRow, step: int) -> bool:
         """Take a step; returns whether it is a sign of progress."""
         rank = self._now.rank
         if rank is None or row.rank < rank:
-            self._now = replace(self._now, steps=step, rank=row.rank, first_step=step if row.whole else None)
+            self._now = replace(self._now, steps=step, rank=row.rank, first_steps=(step,) if row.whole else ())
             self._marks.clear()
         elif row.rank > rank or step == self._now.steps:
             return False
         elif row.rank != EVENTS or step > (self._now.steps or 0):
-            self._now = replace(self._now, steps=step)
+            self._now = replace(self._now, steps=step, first_steps=_with_first(self._now.first_steps, step))
         else:  # a curve over another axis: it does not move the step
             return True
         self._mark(row.at_s, step)

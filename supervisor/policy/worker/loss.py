@@ -53,11 +53,12 @@ def furthest(*steps: int | None) -> int | None:
 
 def loss(
     made: int | None, resumed: int | None, *, exact: bool, saved: bool, began_step: int | None, rate: float | None,
-    saved_late: bool = False,
+    saved_late: bool = False, computed: int | None = None,
 ) -> Loss:  # fmt: skip
     """The loss. `saved`: the attempt left in order, so the last thing it did was to save. `rate`: steps a second.
 
-    `saved_late`: the file of that checkpoint was written after the attempt had been asked to leave.
+    `saved_late`: the file of that checkpoint was written after the attempt had been asked to leave. `computed`: the steps
+    that were computed and not lost so far; a program that began with a checkpoint from elsewhere loses at most these.
     """
     if made is None or resumed is None:
         return UNKNOWN
@@ -66,6 +67,7 @@ def loss(
         if not (saved and saved_late) and (not exact or (steps < 0 and not saved)):
             return UNKNOWN
         steps, exact = 0, True
+    steps = steps if computed is None else min(steps, computed)
     seconds = steps / rate if rate else None
     if steps == 0:
         seconds = 0.0

@@ -1,0 +1,88 @@
+"""From which step a script goes on that does not report it: judged by the first steps that its own output shows.
+
+The first step alone proves little. A progress bar shows 0, and jumps to the step of the checkpoint once that is loaded.
+Many scripts load their checkpoint and count from 0 again. So the first three different steps are awaited, and
+
+* a bar that ends before the steps that were made already is not that of the training: another one is awaited;
+* if the second is further from the first than ten times the third from the second, the counter was set: it begins at the
+  second;
+* a counter *begins near 0* if its first step is at most two reports, or a tenth of the checkpoint's step (without a known
+  one, of the steps made before).
+
+The verdict, first match wins:
+
+1. `steps_begin_anew = true`, and it started with a checkpoint of a known step: its own count is added to that step.
+2. A first step at or beyond the checkpoint's: it has resumed from that checkpoint.
+3. A first step that is not near 0, or `steps_begin_anew = false`, or no checkpoint lay there: it has resumed there or
+   before. Counted from 0, all is lost.
+4. It was given its checkpoint (`{resume}` in its command), or began anew before: as 1. It loads it, and only counts anew.
+5. Else unknown: a script that loads its checkpoint and one that begins from scratch look the same.
+
+Worked examples, checkpoint at 16,600, steps made 16,640. Shown 0, 16,601, 16,602: resumed at 16,600, 40 steps lost. Shown
+2,048, 4,096, 6,144 by `train.py -i {resume}`: resumed at 16,600, and 2,048 is step 18,648 of the training. The same by
+`train.py`: unknown. Shown 12,001, 12,002, 12,003: an older checkpoint, at least 4,639 steps lost.
+
+Why 5 is no loss: "373,248 steps lost" about a training that lost none is worse than "unknown". Why not ask whether it has
+read the file: access times are off or coarse on most mounts, and the daemon reads checkpoints itself.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from supervisor.records import dataclass
+
+FIRSTS: Final = 3  # so many first steps are looked at
+_JUMP: Final = 10
+_REPORTS: Final = 2
+
+RESUMED: Final = "resumed"  # at the checkpoint
+ANEW: Final = "anew"  # at the checkpoint, with a count of its own
+SHOWN: Final = "shown"  # at the first step or before
+UNKNOWN: Final = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The evidence about one attempt. `firsts`: the first different steps of its output, at most three.
+
+    `found`: whether a whole checkpoint lay there at its start; None: not known. `saved` is its step, and `made` the furthest
+    step before this attempt. `given`: its command names the checkpoint, or it began anew before. `anew`: the configuration.
+    `target`: of the script's own count, such as the end of a progress bar.
+    """
+
+    firsts: tuple[int, ...] = ()
+    found: bool | None = None
+    saved: int | None = None
+    made: int | None = None
+    given: bool = False
+    anew: bool | None = None
+    target: int | None = None
+
+
+def judge(evidence: Evidence, *, final: bool) -> tuple[str, int]:
+    """(How, step) of the resume; ("", 0): wait for more steps. `final`: none is shown, and none is awaited any more."""
+    saved, (first, gap) = evidence.saved if evidence.found else None, beginning(evidence.firsts)
+    if evidence.anew and saved is not None and (final or first is not None):
+        return ANEW, saved
+    if first is None:
+        return ("", 0) if not final else (UNKNOWN, 0) if saved is None else (RESUMED, saved)
+    before = evidence.made if saved is None else saved
+    if before is None or first >= before:
+        return (SHOWN, first) if saved is None else (RESUMED, saved)
+    if not final and (len(evidence.firsts) < FIRSTS or (evidence.target or before) < before):
+        return "", 0
+    near_zero = first <= max(_REPORTS * gap, before // _JUMP)
+    if not near_zero or evidence.anew is False or evidence.found is False:
+        return SHOWN, first
+    if evidence.given and saved is not None:
+        return ANEW, saved
+    return (SHOWN, first) if evidence.made is None else (UNKNOWN, 0)
+
+
+def beginning(firsts: tuple[int, ...]) -> tuple[int | None, int]:
+    """(The step at which the counter begins, steps between its first two reports). A counter that is set begins there."""
+    first, *later = firsts or (None,)
+    if len(later) == FIRSTS - 1 and later[0] - firsts[0] > _JUMP * abs(later[1] - later[0]):
+        return later[0], abs(later[1] - later[0])
+    return first, abs(later[0] - firsts[0]) if later else 0
