@@ -1,4 +1,4 @@
-"""Finds directories that another user could change. The configuration's check, the daemon and `doctor` use it.
+"""Finds directories and files that another user could change. The configuration's check, the daemon and `doctor` use it.
 
 The daemon trusts the files in its runtime directory: control records, beats, records of shims, sockets. So no other user
 may be able to write there, or to put another directory in its place. This depends on the directory and on every directory
@@ -25,10 +25,10 @@ _ALL_USERS: Final = "4294967295"  # length of the user map outside of any user n
 
 
 def why_untrusted(path: str | os.PathLike[str], uid: int | None = None) -> str:
-    """Why another user could change the files in the directory `path`, as a sentence without its full stop.
+    """Why another user could change the files in the directory `path`, or the file `path`, as a clause.
 
-    Empty if no other user can. `uid` is the user of the directory, by default the user of this process. If the directory
-    does not exist yet, the nearest directory above it is checked. Raises OSError if a directory on the way is unreadable.
+    Empty if no other user can. `uid` is the user who relies on it, by default the user of this process. If it does not exist
+    yet, the nearest directory above it is checked. Raises OSError if a directory on the way is unreadable.
     """
     uid = os.geteuid() if uid is None else uid
     trusted = _trusted(uid)
@@ -36,7 +36,8 @@ def why_untrusted(path: str | os.PathLike[str], uid: int | None = None) -> str:
     for directory, found in _way(target):
         own = directory == Path(os.path.realpath(target))
         if found.st_uid not in trusted:
-            return f"{directory} belongs to {_user(found.st_uid)}, who can change its files"
+            what = "its files" if stat.S_ISDIR(found.st_mode) else "it"
+            return f"{directory} belongs to {_user(found.st_uid)}, who can change {what}"
         if stat.S_ISLNK(found.st_mode):
             continue  # the directory that holds the link decides who may change it
         if own or not found.st_mode & stat.S_ISVTX:
@@ -75,7 +76,7 @@ def _planted(target: Path, uid: int) -> str:
     """Files of other users that are already in it: the directory was open to others before."""
     try:
         entries = [(each.name, each.stat(follow_symlinks=False)) for each in os.scandir(target)]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return ""
     trusted = _trusted(uid)
     for name, found in sorted(entries, key=lambda entry: entry[0]):

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from supervisor.adapters.journal.sqlite import Journal
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -101,3 +104,41 @@ def test_an_installation_from_copies_refuses_a_box_with_trainings(
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert said in done.stderr
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_an_upgrade_switches_only_after_the_journal_is_copied(tmp_path: Path, readable: bool) -> None:
+    """Without the copy, no earlier release could be gone back to. Only what needs a system is replaced here."""
+    deploy, state, new = tmp_path / "deploy", tmp_path / "state", tmp_path / "releases" / "new"
+    shutil.copytree(ROOT / "deploy", deploy)
+    new.mkdir(parents=True)
+    state.mkdir()
+    journal = state / "journal.sqlite"
+    Journal(journal).close()
+    if not readable:
+        journal.write_bytes(b"damaged" * 1000)
+    for name, old, changed in (
+        ("release.sh", "STATE=/var/lib/extralife", f"STATE={state}"),
+        ("upgrade.sh", 'main "$@"', ""),
+    ):
+        text = (deploy / name).read_text()
+        assert text.count(old) == 1
+        (deploy / name).write_text(text.replace(old, changed))
+    code = f"""
+source {deploy}/upgrade.sh
+as_account() {{ "$@"; }}
+find_python() {{ echo {sys.executable}; }}
+health() {{ :; }}
+is_active() {{ :; }}
+check_release() {{ :; }}; check_config() {{ :; }}; change_image() {{ :; }}; judge() {{ :; }}; finish() {{ :; }}
+replace_by_force() {{ :; }}; begin() {{ :; }}
+use() {{ echo "uses $1 beside $(cd {state} && echo journal.sqlite.of-*)"; }}
+change_over {new.with_name("old")} {new}
+"""
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    switched = f"uses {new} beside journal.sqlite.of-old" in done.stdout
+    assert (done.returncode, switched, "could not be copied" in done.stderr) == (
+        0 if readable else 1,
+        readable,
+        not readable,
+    )

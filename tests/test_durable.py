@@ -82,6 +82,14 @@ WRITERS = {
             "for info in checkpoints.survey(here / 'programs' / 'Pong'): checkpoints.set_aside(info.path)\n"
         ),
     ),
+    "journal put back": (
+        "from supervisor.adapters.journal.sqlite import Journal\nJournal(here / 'journal.sqlite').close()\nos.sync()\n",
+        (
+            "import sys\nsys.path.insert(0, 'deploy')\nimport health\n"
+            "health.keep_journal(here / 'journal.sqlite', here / 'copy')\n"
+            "health.put_back(here / 'journal.sqlite', here / 'copy')\n"
+        ),
+    ),
     "journal archived": (
         (
             "from supervisor.adapters.journal.sqlite import Journal\n"

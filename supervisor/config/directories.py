@@ -74,6 +74,19 @@ def check(
         )
 
 
+def check_file(validation: Validation, uid: int | None = None) -> None:
+    """Warn if another user than `uid` could change the configuration: it names the commands that run as `uid`."""
+    path = validation.source.path
+    if path is not None and (why := unsafe_file(path, os.geteuid() if uid is None else uid)):
+        validation.warn(validation.at(), f"{why}; chmod go-w")
+
+
+def unsafe_file(path: str, uid: int) -> str:
+    """Why another user decides what a daemon of `uid` with this configuration runs; empty: nobody else does."""
+    why = _unsafe_permissions(Path(path), uid)
+    return f"{why}, and so decides which commands run as {_user(uid)}" if why else ""
+
+
 def _place(kind: str, *, cluster: bool) -> str:
     """Why a file system of this kind is unsuitable, and what to choose; empty if it is suitable or unknown."""
     if cluster and kind and not shared(kind):

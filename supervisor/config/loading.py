@@ -134,6 +134,7 @@ def _checked(
         uid = directories.user_of(paths) if as_owner else None
         names, cluster = [spec.name for spec in specs], made["launcher"].remote
         directories.check(validation, paths, state, runtime, names, uid, cluster=cluster)
+        directories.check_file(validation, uid)
     if paths is not None:
         _check_group(
             validation, made["daemon"].socket_group, paths.state_dir, check_environment=check_environment, starting=starting

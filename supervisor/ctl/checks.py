@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from supervisor import config, membership, trust
+from supervisor.config.directories import unsafe_file
 from supervisor.ctl.outcome import Options
 from supervisor.filesystems import MEMORY, kind_of, layered, unsafe
 from supervisor.model.settings import Settings
@@ -111,6 +112,9 @@ def directories(installation: Installation) -> Iterator[Finding]:
     else:
         owner = os.geteuid()  # a daemon that this user starts
         yield Finding("state", "warn", f"{state} does not exist yet", "the first start creates it")
+    file = installation.settings.paths.config_file
+    if file and (why := unsafe_file(file, owner)):
+        yield Finding("settings", "warn", why, "chmod go-w")
     yield from _runtime(runtime, owner, installation.root)
     yield from _lingering(runtime, owner, installation.root)
     group = installation.settings.daemon.socket_group

@@ -496,6 +496,27 @@ def test_after_three_failures_of_its_files_they_are_opened_again(
     assert read(path) == told
 
 
+@pytest.mark.parametrize(("count", "why"), [(3, "another one is its fact 3"), (5, "it ends at fact 5")])
+def test_another_journal_at_the_path_is_not_taken_when_the_files_are_opened_again(path: Path, count: int, why: str) -> None:
+    """The disk failed, and another one is mounted in its place: what was acknowledged holds, and the other journal is kept."""
+    with contextlib.closing(Journal(path)) as journal:
+        append(journal, *[Finished("ours", "p")] * 3)
+        (path.parent / "away").mkdir()
+        for each in ("", "-wal", "-shm"):
+            path.with_name(f"{path.name}{each}").rename(path.parent / "away" / f"{path.name}{each}")
+        with contextlib.closing(Journal(path)) as other:
+            other.append([Finished("another's", "p")] * count, at_s=0.0, wall_s=0.0, boot_id="other")
+        journal._failures = 3  # as after three errors of the disk
+        with pytest.raises(JournalMoved, match=f"{why}, and 3 were acknowledged"):
+            append(journal)
+        restored = journal.restore(lambda _: [Finished("the state", "p")], at_s=0.0, wall_s=0.0, boot_id="b")
+        assert restored.salvage is not None
+        assert restored.salvage.lost == 3
+        append(journal)
+    assert [each.seq for each in read(path)] == [4, 5]
+    assert [each.fact for each in read(Path(restored.salvage.damaged_path))] == [Finished("another's", "p")] * count
+
+
 def test_failures_that_do_not_follow_each_other_open_nothing_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with contextlib.closing(Journal(path)) as journal:
         told, files, check = [], journal._files, journal._files.check

@@ -334,6 +334,12 @@ def test_a_worker_whose_run_directory_was_removed_is_found_by_every_later_daemon
     with pytest.raises(FileExistsError) as refused:
         world.launcher.restore_run_dir("Pong", started.token)
     assert refused.value.args == (errno.EEXIST, "a run directory with another attempt's fence was put there")
+    fence.unlink()
+    with (fence.parent / contract.LOCK_FILE).open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(BlockingIOError):
+            world.launcher.restore_run_dir("Pong", started.token)
+        assert not fence.exists(), "the attempt that holds the lock may be about to write its own"
     shutil.rmtree(fence.parent)
     world.launcher.restore_run_dir("Pong", started.token)
     assert fence.read_text() == f"{started.token}\n"

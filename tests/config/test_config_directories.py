@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import grp
 import os
+import pwd
 import subprocess
 import sys
 import tempfile
@@ -168,6 +169,17 @@ def test_a_runtime_directory_that_others_may_change_is_refused(place: Place) -> 
         "or choose another place with --runtime-dir"
     )
     assert place.load(PONG, look=False, runtime_dir=str(runtime)).warnings == (), "a client does not judge it"
+
+
+@pytest.mark.parametrize("part", ["file", "directory"])
+def test_a_configuration_that_others_may_change_is_a_warning(place: Place, part: str) -> None:
+    assert place.load(PONG).warnings == ()
+    path = place.file if part == "file" else place.directory
+    path.chmod(0o666 if part == "file" else 0o777)
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    why = f"every user may write to {path} (mode {path.stat().st_mode & 0o7777:04o}), and so decides which commands run as {user}"
+    assert f"{place.file}: {why}; chmod go-w" in place.load(PONG).warnings
+    assert place.load(PONG, look=False).warnings == ()
 
 
 def test_a_state_directory_that_others_may_change_is_a_warning(place: Place) -> None:

@@ -168,6 +168,18 @@ def test_a_runtime_directory_that_others_may_write_to(installation: Installation
     assert "every user may write to" in runtime.what
 
 
+def test_a_configuration_that_others_may_write(installation: Installation, tmp_path: Path) -> None:
+    assert installation.settings is not None
+    file = tmp_path / "extralife.toml"
+    file.touch(mode=0o600)
+    installation = with_settings(installation, paths=replace(installation.settings.paths, config_file=str(file)))
+    assert levels(checks.directories(installation)) == ["ok", "warn"]
+    file.chmod(0o622)
+    _, found, _ = checks.directories(installation)
+    assert (found.name, found.level, found.do) == ("settings", "warn", "chmod go-w")
+    assert f"every user may write to {file} (mode 0622), and so decides which commands run as " in found.what
+
+
 def test_a_runtime_directory_that_a_logout_takes_away(installation: Installation) -> None:
     def lingering(owner: int) -> list[Finding]:
         return list(checks._lingering(Path("/run/user/65534/extralife-1"), owner, installation.root))

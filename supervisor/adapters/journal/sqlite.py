@@ -168,7 +168,7 @@ class Journal:
         try:
             db = connect(self._path)
             try:
-                last_seq = _last_seq(db)
+                last_seq, last_crc = _last(db)
                 files.complete(db)
             except BaseException:
                 db.close()
@@ -176,7 +176,7 @@ class Journal:
         except BaseException:
             files.close()
             raise
-        self._db, self._files, self.last_seq = db, files, last_seq
+        self._db, self._files, self.last_seq, self._last_crc = db, files, last_seq, last_crc
 
     def append(self, facts: Sequence[Fact], *, at_s: float, wall_s: float, boot_id: str) -> list[Stamped]:
         """Write all facts in one transaction. They are on the disk when it returns; at an OSError none of them is.
@@ -201,7 +201,7 @@ class Journal:
         except OSError as error:
             self._failures += error.errno in _DEAD
             raise
-        self._failures, self.last_seq = 0, rows[-1][0]
+        self._failures, self.last_seq, self._last_crc = 0, rows[-1][0], rows[-1][7]
         return stamped
 
     def _commit(self, rows: list[Row]) -> None:
@@ -209,32 +209,34 @@ class Journal:
             self._reopen()
         self._files.check()
         with as_os_error(self._path), transaction(self._db):
-            last = _last_seq(self._db)
-            if last != self.last_seq:  # a failed or unchecked earlier commit has reached the file
-                raise JournalMoved(str(self._path), f"it ends at fact {last}, and {self.last_seq} were acknowledged")
+            last, crc = _last(self._db)
+            if (last, crc) != (self.last_seq, self._last_crc):  # an unchecked earlier commit, or another file (`_reopen`)
+                what = "it ends at" if last != self.last_seq else "another one is its"
+                raise JournalMoved(str(self._path), f"{what} fact {last}, and {self.last_seq} were acknowledged")
             self._db.executemany(INSERT, rows)
         self._files.check()  # a commit into a file without a name would disappear with this process
 
     def _reopen(self) -> None:
         """Open the files again after several failures: their file system may have failed and been mounted again.
 
-        The file at the path is accepted only if it ends where this journal does (`_commit`). The old connection is closed
+        The file at the path is accepted only if its last fact is this journal's (`_commit`). The old connection is closed
         first: SQLite shares locks between connections by device and inode, and those may be the same.
         """
-        acknowledged = self.last_seq
+        acknowledged = self.last_seq, self._last_crc
         self._failures += 1  # so that some failures pass before the next attempt
         self.close()
         with as_os_error(self._path):
             self._open()
-        self.last_seq = acknowledged
+        self.last_seq, self._last_crc = acknowledged
 
     def append_salvaged(self, found: Salvage, stamp: tuple[float, str], *, wall_s: float, seq: int) -> Stamped:
         """Record that facts were lost, under the number after theirs: no number is ever used twice."""
         fact, (at_s, boot_id) = found.fact(), stamp
+        row = _row(seq, at_s, wall_s, boot_id, *encode(fact))
         with as_os_error(self._path), transaction(self._db):
-            self._db.execute(INSERT, _row(seq, at_s, wall_s, boot_id, *encode(fact)))
+            self._db.execute(INSERT, row)
         self._files.note_hole(self.last_seq + 1, seq - 1)
-        self.last_seq = seq
+        self.last_seq, self._last_crc = seq, row[7]
         return Stamped(seq, at_s, wall_s, boot_id, fact)
 
     def read(self, after_seq: int = 0) -> Iterator[Stamped]:
@@ -264,6 +266,8 @@ class Journal:
         self._files.check_directory()
         wall, seq = wall_s + 0.0, self.last_seq
         floor, rows, lost = self._files.rows(self._db, seq)
+        if rows and rows[-1][0] == seq and rows[-1][7] != self._last_crc:  # none of these facts is ours (`_reopen`)
+            floor, rows, lost = 0, [], seq
         found, damaged = None, self._files.damaged_name(wall_s) if lost else None
         if lost:
             found = Salvage("" if damaged is None else str(damaged), why, len(rows), lost)
@@ -360,7 +364,8 @@ def has_orphan(path: Path) -> bool:
 def _finish_swap(path: Path) -> None:
     """Finish an interrupted swap of an earlier daemon, or put the file aside: it may be stale, or no journal at all.
 
-    The end of a swap is a whole journal that lacks no fact of the file that it replaces: that one's newest is in it.
+    A swap leaves a whole journal. It lacks no fact of the file that it replaces, or that file has a second name by then, as
+    when `deploy/health.py` has put an older copy back.
     """
     rebuilt = beside(path, ".rebuilt")
     files.make_room(rebuilt)
@@ -379,7 +384,7 @@ def _may_replace(rebuilt: Path, path: Path) -> bool:
             last = max((fact.seq for fact in _read(db, rebuilt, 0)), default=0)
     except OSError:
         return False
-    return last >= max(carve(path), default=0)
+    return last >= max(carve(path), default=0) or (path.exists() and path.stat().st_nlink > 1)
 
 
 def _read_all(path: Path) -> list[Stamped]:
@@ -406,7 +411,7 @@ def _extent(path: Path) -> tuple[int, int | None]:
     db = sqlite3.connect(_uri(path, "ro"), uri=True)
     with contextlib.closing(db), contextlib.suppress(sqlite3.Error, UnicodeDecodeError):
         floor = schema.floor(db)
-        last = _last_seq(db)
+        last, _ = _last(db)
     return floor, last
 
 
@@ -512,8 +517,10 @@ def _read(db: sqlite3.Connection, path: Path, after_seq: int) -> Iterator[Stampe
         after_seq = rows[-1][0]
 
 
-def _last_seq(db: sqlite3.Connection) -> int:
-    return int(db.execute("SELECT coalesce(max(seq), 0) FROM fact").fetchone()[0])
+def _last(db: sqlite3.Connection) -> tuple[int, int]:
+    """Number and CRC of the newest fact; zeros if there is none."""
+    row: tuple[int, int] | None = db.execute("SELECT seq, crc FROM fact ORDER BY seq DESC LIMIT 1").fetchone()
+    return row or (0, 0)
 
 
 def _row(seq: int, at_s: float, wall_s: float, boot_id: str, kind: str, version: int, body: str) -> Row:

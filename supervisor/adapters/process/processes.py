@@ -538,6 +538,8 @@ class LocalLauncher:
             raise FileExistsError(errno.EEXIST, "a run directory with another attempt's fence was put there", str(run_dir))
         make_dir(self._paths.attempt_dir(program, live.number, token))
         self._hold_lock(live, live.attempt)
+        if live.lock_fd < 0 and token not in self._lock_text(program):
+            raise BlockingIOError(errno.EAGAIN, "another process holds the lock of the run directory", str(run_dir))
         if not fence:
             aside = run_dir / f"{contract.FENCE_FILE}.tmp"
             durable.replace(run_dir / contract.FENCE_FILE, f"{token}\n".encode("ascii"), aside=aside)
