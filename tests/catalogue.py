@@ -369,6 +369,12 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "e2e/test_offsite_live.py::test_a_vanished_box_is_regained_and_comes_back_fenced",
         ),
         Row(
+            "a rented box vanishes on which a script saved checkpoints by itself",
+            "on the new box its first start waits until the copied checkpoint is put back where `checkpoint_glob` looks",
+            "supervisor/adapters/backups/put_back.py",
+            "e2e/test_offsite_live.py::test_a_script_goes_on_from_its_copied_checkpoint_on_another_box",
+        ),
+        Row(
             "a box comes back after another one has taken over its trainings",
             "it stops its programs within one copy interval, with an alert; `supervisorctl offsite take-over` brings them back",
             "supervisor/policy/upkeep/offsite.py",

@@ -314,7 +314,9 @@ def restored_lines(made: Restored, *, taken: bool) -> list[str]:
     age = text.duration(text.wall_s() - made.wall_s)
     lines = [f"restored copy {made.snapshot} of box {text.printable(made.box)}, {age} old{f': {steps}' if steps else ''}"]
     if made.own:
-        lines.append(f"`supervisorctl rollback {made.own}` puts back what scripts had saved by themselves")
+        lines.append(
+            f"checkpoints that scripts saved by themselves are put back before their first start (backup {made.own})"
+        )
     if made.config is not None:
         lines.append(f"its configuration as it was is {made.config}")
     return [*lines, "this box goes on with these trainings; the other one stops its programs" if taken else

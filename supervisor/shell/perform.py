@@ -166,7 +166,10 @@ class Performer:
         order = BeforeStart(
             command.spec, command.token, command.aside, command.from_step, command.doubt_from_wall_s
         )  # fmt: skip
-        self.own.before_start(order, lambda path: self._begin_with(command, path))
+        self.own.before_start(
+            order, lambda path: self._begin_with(command, path),
+            lambda why: self.launcher.refuse(command.spec.name, command.token, why),
+        )  # fmt: skip
 
     def _begin_with(self, command: commands.Spawn, checkpoint: str | None) -> None:
         """Runs in a separate thread, after the check of the program's own checkpoints."""

@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 from test_offsite_leases import Repository, of_lease
 from test_own_checkpoints import plain, spec
 
+from supervisor.adapters.backups.put_back import put_back
 from supervisor.adapters.backups.store import Interrupted, Task
 from supervisor.adapters.offsite import hardware, restoring, staging
 from supervisor.adapters.offsite.restic import ResticSnapshot
@@ -327,7 +328,8 @@ def about_of(tree: Tree, **changes: object) -> dict[str, object]:
 RESTORED = {
     "journal.sqlite", "recording.sqlite", "journal-archive/1.gz", "alive", "reboot_alerts.log", "restored.toml",
     "offsite/copy.json", "offsite/lease.json", "backups/copy-1800000000/backup.json",
-    "backups/copy-1800000000/programs/mine/own/files/checkpoint", "programs/Pong/results.csv", "programs/Pong/replay/rows",
+    "backups/copy-1800000000/programs/mine/own/files/checkpoint", "offsite/put-back/mine", "programs/Pong/results.csv",
+    "programs/Pong/replay/rows",
     "programs/Pong/mine/deep/model.pt", "programs/Pong/mine/stdout.log", "programs/Pong/events.1",
     *(f"programs/Pong/checkpoints/{name}" for name in OF_CKPT),
 }  # fmt: skip
@@ -363,6 +365,75 @@ def test_each_file_of_a_restored_directory(tree: Tree, tmp_path: Path) -> None:
     with pytest.raises(NotRestored) as told:
         restore(tree, new)
     assert str(told.value) == f"{new} holds a journal already; restore into an empty directory"
+
+
+# --- checkpoints that scripts wrote themselves -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def regained(tree: Tree, tmp_path: Path) -> tuple[Paths, Place]:
+    """A box with a restored state directory, on which the script's directory is empty."""
+    new = tmp_path / "new"
+    restore(tree, new)
+    (tmp_path / "elsewhere").mkdir()
+    place = place_of(spec(tmp_path / "elsewhere", "deep/step=*.pt"), str(new / "programs" / "mine"))
+    assert place is not None
+    return Paths(str(new), str(tmp_path / "run")), place
+
+
+def test_a_script_s_checkpoint_is_put_back_once(regained: tuple[Paths, Place], tmp_path: Path) -> None:
+    paths, place = regained
+    put_back(paths, "mine", place)
+    path = tmp_path / "elsewhere" / "deep" / "step=5.pt"
+    was = tmp_path / "work" / "step=5.pt"
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == (was.read_bytes(), was.stat().st_mtime_ns)
+    path.unlink()
+    put_back(paths, "mine", place)
+    put_back(paths, "Pong", place)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("there", "age_s", "left"),
+    [
+        ("step=6.pt", 9, {"step=6.pt"}), ("step=4.pt", 0, {"step=4.pt", "step=5.pt"}),
+        ("step=5.pt", 9, {"step=5.pt", ".step=5.pt.bad"}), ("step=x.pt", 9, {"step=x.pt", "step=5.pt"}),
+        ("step=x.pt", -9, {"step=x.pt"}),
+    ],
+)  # fmt: skip
+def test_what_is_newer_stays_in_its_place(
+    regained: tuple[Paths, Place], tmp_path: Path, there: str, age_s: int, left: set[str]
+) -> None:
+    paths, place = regained
+    plain(tmp_path / "elsewhere" / "deep" / there)
+    at_s = (tmp_path / "work" / "step=5.pt").stat().st_mtime - age_s
+    (tmp_path / "elsewhere" / "deep" / there).write_bytes(b"another one")
+    os.utime(tmp_path / "elsewhere" / "deep" / there, (at_s, at_s))
+    put_back(paths, "mine", place)
+    assert files(tmp_path / "elsewhere" / "deep") == left
+
+
+def test_until_it_is_put_back_its_note_stays_and_each_copy_has_it(regained: tuple[Paths, Place], tmp_path: Path) -> None:
+    paths, place = regained
+    (tmp_path / "elsewhere").rmdir()
+    with pytest.raises(OSError, match=r"elsewhere does not exist$"):
+        put_back(paths, "mine", place)
+    about = {"box": "bob", "generation": 5}
+    for places in ({}, {"mine": place}):
+        copied = staging.collect(
+            paths, ("Pong", "mine"), about, wall_s=WALL_S, with_replay=False, task=Task(), places=places
+        )
+        assert copied.steps == {"Pong": 100, "mine": 5}
+        tree = Tree(copied.directory, of_lease("t", 5), CHOSEN)
+        assert restore(tree, tmp_path / f"third{len(places)}").own == "copy-1800000000", "each byte is verified"
+    (tmp_path / "elsewhere").mkdir()
+    (Path(paths.backups) / "copy-1800000000" / "backup.json").write_text("{}")
+    with pytest.raises(OSError, match=r"^its list is damaged$"):
+        put_back(paths, "mine", place)
+    shutil.rmtree(Path(paths.backups) / "copy-1800000000")
+    with pytest.raises(OSError, match=r"^there is no backup 'copy-1800000000'; `supervisorctl backups` lists them$"):
+        put_back(paths, "mine", place)
+    assert staging.collect(paths, ("mine",), about, wall_s=WALL_S, with_replay=False, task=Task()).steps == {}
 
 
 def test_what_an_interrupted_restore_left_is_replaced(tree: Tree, tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import queue
 import stat
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from supervisor.adapters.process.own_checkpoints import (
     BeforeStart,
     Budget,
     OwnCheckpoints,
+    Place,
     Scanner,
     Unanswered,
     newer_than,
@@ -323,12 +326,18 @@ class Daemon:
 
     def __init__(self, directory: Path) -> None:
         self.inbox, self.started = Inbox(), threading.Event()
-        self.own = OwnCheckpoints(Paths(str(directory / "state"), "/run"), BootClock(), self.inbox)
+        self.own = OwnCheckpoints(Paths(str(directory / "state"), "/run"), BootClock(), self.inbox, self._put_back)
         self.path: str | None = ""
+        self.put_back: Callable[[], object] = lambda: None
+        self.refused = queue.SimpleQueue[str]()
+
+    def _put_back(self, _paths: Paths, program: str, place: Place) -> None:
+        assert (program, bool(place.base)) == ("Pong", True)
+        self.put_back()
 
     def begins(self, order: BeforeStart) -> CheckpointsFound:
         self.started.clear()
-        self.own.before_start(order, self._start)
+        self.own.before_start(order, self._start, self.refused.put)
         assert self.started.wait(60.0)
         return self.inbox.expect(CheckpointsFound)
 
@@ -477,10 +486,25 @@ def test_the_same_files_are_the_same_news(tmp_path: Path, daemon: Daemon, monkey
         time.sleep(0.01)
 
 
+def test_a_start_waits_for_a_checkpoint_that_is_put_back(tmp_path: Path, daemon: Daemon) -> None:
+    daemon.put_back = lambda: saved(tmp_path / "step=300.pt")
+    assert daemon.begins(BeforeStart(spec(tmp_path), "t")).found.step == 300
+    daemon.started.clear()
+
+    def fails() -> None:
+        raise OSError(28, "No space left on device")
+
+    daemon.put_back = fails
+    daemon.own.before_start(BeforeStart(spec(tmp_path), "t"), daemon._start, daemon.refused.put)
+    why = "its checkpoint from the copy off the box cannot be put back: [Errno 28] No space left on device"
+    assert daemon.refused.get(timeout=30.0) == why
+    assert not daemon.started.is_set(), "it would begin from scratch"
+
+
 def test_a_program_without_the_setting_is_not_looked_at(tmp_path: Path, daemon: Daemon) -> None:
     bare = replace(spec(tmp_path), checkpoint_glob="")
     assert daemon.own.newest(bare) is None
-    daemon.own.before_start(BeforeStart(bare, "t"), daemon._start)
+    daemon.own.before_start(BeforeStart(bare, "t"), daemon._start, daemon.refused.put)
     assert daemon.started.wait(30.0)
     assert daemon.path is None
     assert daemon.inbox.empty()

@@ -466,7 +466,7 @@ def own(tmp_path: Path, inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> Iterat
 def begins(own: OwnCheckpoints, inbox: Inbox, order: BeforeStart) -> tuple[CheckpointsFound, str | None]:
     """What is posted for a start, and the path that it gets."""
     paths: list[str | None] = []
-    own.before_start(order, paths.append)
+    own.before_start(order, paths.append, paths.append)
     assert eventually(lambda: paths)
     return inbox.expect(CheckpointsFound), paths[0]
 
@@ -601,7 +601,7 @@ def test_threads_have_the_names_of_their_programs(
 
     monkeypatch.setattr(Scanner, "scan", noted)
     own.newest(spec(tmp_path))
-    own.before_start(BeforeStart(spec(tmp_path), "t"), noted)
+    own.before_start(BeforeStart(spec(tmp_path), "t"), noted, noted)
     assert eventually(lambda: len(names) == 3)
     assert names == {"checkpoints-Pong", "look-Pong", "start-Pong"}
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,14 +19,15 @@ pytestmark = pytest.mark.skipif(shutil.which("restic") is None, reason="restic i
 
 
 @pytest.fixture
-def boxes(tmp_path: Path) -> Iterator[tuple[Box, Box]]:
+def boxes(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[list[Box]]:
     """Neither's directory lies in the other's: processes are known by it."""
     made = []
     try:
-        for name in ("alpha", "beta"):
-            (tmp_path / name).mkdir()
-            made.append(Box(tmp_path / name))
-        yield made[0], made[1]
+        for number in range(getattr(request, "param", 2)):
+            directory = tmp_path / f"box{number}"
+            directory.mkdir()
+            made.append(Box(directory))
+        yield made
     finally:
         for each in made:
             each.close()
@@ -47,7 +50,7 @@ def section(box: Box, directory: Path, every_s: float = 2.0) -> str:
 
 
 @pytest.mark.timeout(300)
-def test_a_vanished_box_is_regained_and_comes_back_fenced(boxes: tuple[Box, Box], tmp_path: Path) -> None:
+def test_a_vanished_box_is_regained_and_comes_back_fenced(boxes: list[Box], tmp_path: Path) -> None:
     box, other = boxes
     off = tmp_path / "off"
     off.mkdir()
@@ -106,6 +109,64 @@ def test_a_vanished_box_is_regained_and_comes_back_fenced(boxes: tuple[Box, Box]
     assert box.ctl("offsite", "take-over", timeout_s=60).returncode == 0
     box.wait_phase("a", "RUNNING")
     other.wait_fact("OffsiteFenced", timeout_s=60)
+
+
+ROUNDS = int(os.environ.get("EXTRALIFE_TEST_LOST_BOXES", "1"))
+
+# It saves by itself in a directory of its own, takes its newest file without a look, and says where it begins.
+SCRIPT = """
+import os, time
+from pathlib import Path
+Path("out").mkdir(exist_ok=True)
+step = max((int(path.stem) for path in Path("out").glob("*.json")), default=0)
+print("begins at", step, flush=True)
+while True:
+    step += 1
+    print("step", step, flush=True)
+    if step % 20 == 0:
+        Path("aside").write_text(str(step))
+        os.rename("aside", f"out/{step}.json")
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.timeout(60 + 120 * ROUNDS)
+@pytest.mark.parametrize("boxes", [ROUNDS + 1], indirect=True)
+def test_a_script_goes_on_from_its_copied_checkpoint_on_another_box(boxes: list[Box], tmp_path: Path) -> None:
+    off, work = tmp_path / "off", tmp_path / "work"
+    off.mkdir()
+    work.mkdir()
+    (work / "train.py").write_text(SCRIPT)
+    program = (
+        f'[program.it]\ncommand = {json.dumps([sys.executable, "train.py"])}\ndirectory = "{work}"\n'
+        "log_regex = 'step (?P<step>\\d+)'\ncheckpoint_glob = 'out/*.json'\ncheckpoint_step = '(\\d+)[.]json'\n"
+    )
+    box = boxes[0]
+    named(box, "box0", "4c4c4544-0042-3510-8051-b4c04f595930")
+    box.config(program, extra=section(box, off))
+    assert box.ctl("offsite", "init", timeout_s=60).returncode == 0
+    make_cheap(off / "repo", "correct horse")
+    box.start()
+    for number, other in enumerate(boxes[1:], 1):
+        until(lambda box=box: box.facts("OffsiteCopied") and box.facts("OffsiteCopied")[-1]["steps"].get("it"), 90, "a copy")
+        box.power_cut()
+        copied = box.facts("OffsiteCopied")[-1]["steps"]["it"]
+        shutil.rmtree(work / "out")
+        named(other, f"box{number}", f"4c4c4544-0042-3510-8051-b4c04f59593{number}")
+        restored = other.ctl(
+            "offsite", "restore", "--to", str(other.state), "--take-over", "--repository", f"{off}/repo", "--password-file",
+            f"{off}/password", "--config-to", str(other.config_file), "--runtime-dir", str(other.runtime), timeout_s=60,
+        )  # fmt: skip
+        assert restored.returncode == 0, restored.stdout
+        assert "put back before their first start" in restored.stdout
+        other.start()
+        began = other.wait_fact("StartsFrom", "it", count=number + 1)
+        assert began["step"] >= copied
+        told = until(
+            lambda other=other: "begins at" in (said := other.ctl("tail", "it").stdout) and said, 60, "its first line"
+        )
+        assert f"begins at {began['step']}" in told
+        box = other
 
 
 def put_back(off: Path) -> bool:

@@ -83,11 +83,21 @@ class OwnSaved:
 # --- making a copy ----------------------------------------------------------------------------------------------------
 
 
-def save(place: Place, target: Path, on_progress: ProgressCallback) -> tuple[OwnSaved, set[str]] | str | None:
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A checkpoint in the directory of another backup, which is to be put back into its place (`put_back.py`)."""
+
+    directory: Path
+    saved: OwnSaved
+
+
+def save(place: Place | Waiting, target: Path, on_progress: ProgressCallback) -> tuple[OwnSaved, set[str]] | str | None:
     """Copy the newest complete checkpoint. Returns the copy and the methods used; None if there is no checkpoint yet.
 
     Returns a string with the reason if none can be copied. Raises OSError.
     """
+    if isinstance(place, Waiting):
+        return _link_again(place, target), {"link"}
     why = ""
     for _ in range(_TRIES):
         scanner, budget = Scanner(), Budget()
@@ -105,6 +115,19 @@ def save(place: Place, target: Path, on_progress: ProgressCallback) -> tuple[Own
             why = f"{newest.path} changed while it was copied ({error})"
             shutil.rmtree(target, ignore_errors=True)
     return why
+
+
+def _link_again(found: Waiting, target: Path) -> OwnSaved:
+    """Link the files of another backup, or copy them: nothing changes them."""
+    for each in found.saved.files:
+        name = each.path or _ALONE
+        copy = target / FILES / name
+        copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            os.link(found.directory / FILES / name, copy)
+        except OSError:
+            shutil.copy2(found.directory / FILES / name, copy)
+    return found.saved
 
 
 def _copy(
@@ -178,6 +201,16 @@ def _digest(fd: int, on_progress: ProgressCallback) -> tuple[int, str]:
 
 
 # --- going back -------------------------------------------------------------------------------------------------------
+
+
+def has_newer(place: Place, saved: OwnSaved) -> bool:
+    """Whether a newer whole checkpoint is in place: of a later step, or without steps written later. Raises Unanswered."""
+    newest = Scanner().scan(place, Budget(), now_wall_s=time.time(), running=False).choice.newest
+    if newest is None:
+        return False
+    if newest.step is not None and saved.step is not None:
+        return newest.step > saved.step
+    return newest.written_wall_s > max(each.written_ns for each in saved.files) / 1e9
 
 
 def stage(directory: Path, saved: OwnSaved, place: Place, on_progress: ProgressCallback) -> None:

@@ -40,7 +40,7 @@ from typing import Any, Final
 
 from supervisor.adapters import durable
 from supervisor.adapters.backups import own
-from supervisor.adapters.backups.own import OwnSaved
+from supervisor.adapters.backups.own import OwnSaved, Waiting
 from supervisor.adapters.durable import sync_directory
 from supervisor.adapters.process import checkpoints
 from supervisor.adapters.process.checkpoints import CheckpointInfo
@@ -153,7 +153,7 @@ def make(
     wall_s: float,
     task: Task,
     every: bool = False,
-    places: Mapping[str, Place] | None = None,
+    places: Mapping[str, Place | Waiting] | None = None,
 ) -> BackupInfo:
     """Make a verified copy of each program's newest complete checkpoint (`every`: of all complete ones), all or nothing.
 
@@ -209,7 +209,14 @@ def _candidates(run_dir: Path, *, every: bool) -> list[CheckpointInfo]:
 
 
 def _save_or_miss(
-    program: str, run_dir: Path, directory: Path, methods: set[str], task: Task, *, every: bool, place: Place | None = None
+    program: str,
+    run_dir: Path,
+    directory: Path,
+    methods: set[str],
+    task: Task,
+    *,
+    every: bool,
+    place: Place | Waiting | None = None,
 ) -> Saved | str | None:
     """Like `_save`, but errors of this program become a string. Raises OSError if no program can be saved at all."""
     try:
@@ -227,7 +234,7 @@ def _save_or_miss(
 
 
 def _with_own(
-    program: str, saved: Saved | str | None, place: Place, target: Path, methods: set[str], task: Task
+    program: str, saved: Saved | str | None, place: Place | Waiting, target: Path, methods: set[str], task: Task
 ) -> Saved | str | None:
     """`saved`, plus the newest complete checkpoint that the program wrote itself. An error of either part is returned."""
     found = own.save(place, target, task.went_on)

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import structlog
 
+from supervisor.adapters.backups import put_back
 from supervisor.adapters.backups import store as backups
 from supervisor.adapters.backups.store import BackupError, PartlyRolledBack, Task
 from supervisor.adapters.durable import sync, sync_directory
@@ -183,7 +184,9 @@ def _check_journal(path: Path) -> None:
 
 def _place(aside: Path, target: Path, info: backups.BackupInfo | None) -> None:
     if info is not None:
-        backups.only_own(info, _made(target / "backups"), _own_name(info))
+        kept = backups.only_own(info, _made(target / "backups"), _own_name(info))
+        if kept is not None:
+            put_back.note(_made(target / "offsite"), kept.name, kept.steps)
         info = replace(info, programs=tuple(replace(each, own=None) for each in info.programs if each.checkpoints))
         run_dirs = {each.program: target / "programs" / checked_name(each.program) for each in info.programs}
         for run_dir in run_dirs.values():

@@ -30,7 +30,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from supervisor.adapters import durable
+from supervisor.adapters.backups import put_back
 from supervisor.adapters.backups import store as backups
+from supervisor.adapters.backups.own import Waiting
 from supervisor.adapters.backups.store import BackupError, NothingToBackUp, Task
 from supervisor.adapters.journal import archive
 from supervisor.adapters.process.own_checkpoints import Place
@@ -131,9 +133,13 @@ def snapshot(source: Path, target: Path) -> None:
 def _checkpoints(
     root: Path, paths: Paths, programs: tuple[str, ...], wall_s: float, task: Task, places: Mapping[str, Place]
 ) -> tuple[dict[str, int | None], dict[str, str]]:
-    run_dirs = {name: Path(paths.run_dir(name)) for name in programs}
+    run_dirs, sources = {name: Path(paths.run_dir(name)) for name in programs}, dict[str, Place | Waiting](places)
+    for name in programs:
+        with contextlib.suppress(BackupError, OSError):  # then its start is refused, which says why
+            if (found := put_back.waiting(paths, name)) is not None:
+                sources[name] = found
     try:
-        info = backups.make(root, _NAME, run_dirs, label="", cause="offsite", wall_s=wall_s, task=task, places=places)
+        info = backups.make(root, _NAME, run_dirs, label="", cause="offsite", wall_s=wall_s, task=task, places=sources)
     except NothingToBackUp as nothing:
         (root / _NAME).mkdir(mode=0o700, exist_ok=True)
         message = str(nothing)

@@ -483,8 +483,11 @@ class _Watched:
 class OwnCheckpoints:
     """Scans every program's own checkpoints. `newest` never blocks, and a start waits for some seconds at most."""
 
-    def __init__(self, paths: Paths, clock: Clock, inbox: Inbox) -> None:
-        self._paths, self._clock, self._inbox = paths, clock, inbox
+    def __init__(
+        self, paths: Paths, clock: Clock, inbox: Inbox, put_back: Callable[[Paths, str, Place], None] = lambda *_: None
+    ) -> None:  # fmt: skip
+        """`put_back` puts a program's checkpoint from a copy off the box into place; OSError: it is not in place yet."""
+        self._paths, self._clock, self._inbox, self._put_back = paths, clock, inbox, put_back
         self._watched: dict[str, _Watched] = {}
         self._guard = threading.Lock()
         self._tasks = Tasks("checkpoints")
@@ -537,14 +540,26 @@ class OwnCheckpoints:
             log.exception("checkpoints_not_looked_at", base=watched.place.base)
             return OwnCheckpoint(sure=False, error=f"it stopped at a bug ({type(error).__name__}); see the daemon's log")
 
-    def before_start(self, order: BeforeStart, then: Callable[[str | None], None]) -> None:
-        """Set aside, scan, then call `then` with the path of the newest whole one; empty: there is none; None: unknown."""
-        self._tasks.begin(f"start-{order.spec.name}", self._before_start, order, then)
+    def before_start(
+        self, order: BeforeStart, then: Callable[[str | None], None], refuse: Callable[[str], None]
+    ) -> None:  # fmt: skip
+        """Set aside, scan, then call `then` with the path of the newest whole one; empty: there is none; None: unknown.
 
-    def _before_start(self, order: BeforeStart, then: Callable[[str | None], None]) -> None:
+        If a checkpoint cannot be put back, call `refuse` with the reason: the program would begin from scratch.
+        """
+        self._tasks.begin(f"start-{order.spec.name}", self._before_start, order, then, refuse)
+
+    def _before_start(
+        self, order: BeforeStart, then: Callable[[str | None], None], refuse: Callable[[str], None]
+    ) -> None:  # fmt: skip
         watched = self._of(order.spec)
         if watched is None:
             then(None)
+            return
+        try:
+            self._put_back(self._paths, order.spec.name, watched.place)
+        except OSError as error:
+            refuse(f"its checkpoint from the copy off the box cannot be put back: {error}")
             return
         answer: list[tuple[OwnCheckpoint, tuple[str, ...]]] = []
         over, late = threading.Event(), threading.Event()
