@@ -659,6 +659,13 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "runtime-removed",
         ),
         Row(
+            "state directory, runtime directory, journal, lock or several of them vanish while no daemon runs",
+            "the next daemon finds the living workers by their marks in /proc before it starts anything, and adopts them; a second "
+            "one of the same program is ended",
+            "supervisor/adapters/process/marks.py",
+            "adapters/test_processes.py::test_whatever_vanished_while_no_daemon_ran_a_living_worker_is_adopted",
+        ),
+        Row(
             "a file of extralife's is replaced by a FIFO, a directory or a socket, while it runs or before its start",
             "nothing waits for it; it becomes NAME.found, the file is made again, and an alert names both; a "
             "`journal.sqlite.rebuilt` that is not the newest whole journal replaces none",

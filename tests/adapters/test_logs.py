@@ -14,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from supervisor.adapters.process import logs
-from supervisor.adapters.process.logs import LogGuard, drop, rotate
+from supervisor.adapters.process.logs import LogGuard, rotate
 from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
 
 
@@ -93,7 +93,7 @@ def test_of_a_log_of_many_pieces_far_over_its_bound_the_newest_lines_are_kept(tm
     path = tmp_path / "out.log"
     most_bytes = 3 * 2**20
     path.write_bytes(b"".join(b"%07d\n" % number for number in range(2**20)))  # 8 MiB
-    assert rotate(path, most_bytes, 3)
+    assert rotate(path, most_bytes, 1)
     kept = (tmp_path / "out.log.1").read_bytes()
     assert len(kept) == most_bytes
     assert kept.splitlines() == [b"%07d" % number for number in range(2**20 - most_bytes // 8, 2**20)]
@@ -101,7 +101,7 @@ def test_of_a_log_of_many_pieces_far_over_its_bound_the_newest_lines_are_kept(tm
 
 def test_a_full_disk_costs_the_copy_not_the_older_ones(tmp_path):
     path = tmp_path / "out.log"
-    path.write_text("the oldest")
+    path.write_text("oldest")
     assert rotate(path, 5, 3)
     path.write_text("x" * 5_000)
     with pytest.MonkeyPatch.context() as patch:
@@ -111,7 +111,7 @@ def test_a_full_disk_costs_the_copy_not_the_older_ones(tmp_path):
 
         patch.setattr(os, "sendfile", full)
         assert rotate(path, 5, 3)
-    assert contents(path) == {"out.log": "", "out.log.1": "the oldest"}
+    assert contents(path) == {"out.log": "", "out.log.1": "oldest"}
 
 
 def test_other_trouble_leaves_everything_as_it_was(tmp_path):
@@ -172,17 +172,17 @@ def test_the_copy_is_whole_before_it_has_its_name(tmp_path, monkeypatch):
 def test_of_a_log_far_over_its_bound_the_newest_whole_lines_are_kept(tmp_path):
     path = tmp_path / "out.log"
     path.write_text("".join(f"{number:09d}\n" for number in range(1000)))
-    assert rotate(path, 1000, 3)
-    kept = (tmp_path / "out.log.1").read_text().splitlines()
-    assert len(kept) in {99, 100}
-    assert kept[-1] == "000000999"
-    assert all(len(line) == 9 for line in kept)
+    with capture_logs() as said:
+        assert rotate(path, 1000, 3)
+    kept = "".join((tmp_path / f"out.log.{number}").read_text() for number in (3, 2, 1)).splitlines()
+    assert kept == [f"{number:09d}" for number in range(700, 1000)]
+    assert said == [{"event": "log_flood", "path": str(path), "dropped_bytes": 7000, "log_level": "warning"}]
 
 
 def test_a_line_without_end_is_cut_to_the_bound(tmp_path):
     path = tmp_path / "out.log"
     path.write_bytes(b"x" * 10_000)
-    assert rotate(path, 1000, 3)
+    assert rotate(path, 1000, 1)
     assert (tmp_path / "out.log.1").stat().st_size == 1000
 
 
@@ -208,21 +208,39 @@ def test_the_guard_waits_for_a_state_directory_that_is_gone(guarded):
     assert guard._is_due()
 
 
-def test_a_flood_is_copied_once_and_then_dropped_with_a_line_that_says_so(guarded):
+@pytest.mark.parametrize("away", [False, True], ids=["in bursts", "while no daemon ran"])
+def test_of_nine_times_the_limit_ten_copies_lose_nothing_whatever_the_burst(guarded, away):
+    """A line of 100 bytes; a burst of 23, which is a rotation more than twice the limit of ten lines."""
     log, settings = guarded
-    guard = LogGuard(lambda: settings)
-    log.write_bytes(b"1" * 201)
-    guard.look(2)
-    log.write_bytes(b"2" * 201)
-    with capture_logs() as said:
-        guard.look(2)
-    assert log.read_text() == "extralife: 201 bytes dropped here, too much was written within a minute\n"
-    assert log.with_name("stdout.log.1").read_bytes() == b"1" * 100
-    assert not log.with_name("stdout.log.2").exists()
-    assert [(entry["event"], entry["dropped_bytes"]) for entry in said] == [("log_flood", 201)]
-    log.write_bytes(b"3" * 150)
+    settings = replace(settings, daemon=replace(settings.daemon, log_max_bytes=1_000, log_backups=10))
+    guard, written = LogGuard(lambda: settings), []
+    for number in range(90):
+        written.append(b"line %04d %s\n" % (number, b"x" * 89))
+        with log.open("ab") as writer:
+            writer.write(written[-1])
+        if not away and number % 23 == 22:
+            guard.look(2)
     guard.look()
-    assert log.stat().st_size == 150, "no copy so soon after the last one, and no need to drop it"
+    copies = [log.with_name(f"stdout.log.{number}") for number in range(10, 0, -1)]
+    kept = b"".join(copy.read_bytes() for copy in copies if copy.exists()) + log.read_bytes()
+    assert kept == b"".join(written)
+    assert all(copy.read_bytes().endswith(b"x\n") for copy in copies if copy.exists()), "no line is torn"
+
+
+def test_a_line_that_is_written_before_the_log_is_emptied_is_copied_too(guarded, monkeypatch):
+    log, settings = guarded
+    log.write_bytes(b"1" * 149 + b"\n")
+    real = logs._shift
+
+    def late(*args):
+        with log.open("ab") as writer:
+            writer.write(b"late\n")
+        real(*args)
+
+    monkeypatch.setattr(logs, "_shift", late)
+    LogGuard(lambda: settings).look()
+    assert log.with_name("stdout.log.1").read_bytes() == b"1" * 149 + b"\nlate\n"
+    assert log.stat().st_size == 0
 
 
 @pytest.fixture
@@ -248,9 +266,6 @@ def test_a_link_in_the_logs_place_is_not_followed_and_told_once(guarded, tmp_pat
     (entry,) = said
     assert entry.pop("error")
     assert entry == {"event": "log_rotation_failed", "path": str(log), "log_level": "warning"}
-    with pytest.raises(OSError, match="symbolic links"):
-        drop(log, 10)
-    assert (tmp_path / "precious").read_text() == "x" * 1000
 
 
 def test_the_guard_looks_when_the_disk_has_lost_room_and_every_five_seconds(guarded, monkeypatch):

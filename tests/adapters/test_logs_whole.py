@@ -17,7 +17,7 @@ from leaks import open_files
 from structlog.testing import capture_logs
 
 from supervisor.adapters.process import log_places, logs
-from supervisor.adapters.process.logs import LogGuard, clear, drop, rotate
+from supervisor.adapters.process.logs import LogGuard, rotate
 from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
 
 
@@ -82,7 +82,6 @@ def test_a_log_is_rotated_above_its_limit(tmp_path: Path, size: int, factor: int
     path.write_bytes(b"x" * size)
     assert rotate(path, 100, 1, factor) is rotated
     assert path.stat().st_size == (0 if rotated else size)
-    assert (drop(path, 100) > 0) is (size > 100 and not rotated)
     assert open_files() <= before
 
 
@@ -171,20 +170,6 @@ def test_no_more_is_copied_than_twice_the_limit(tmp_path: Path, monkeypatch: pyt
     assert (tmp_path / "out.log.1").read_bytes() == lines(11) + (b"y" * 25 + b"\n") * 3
 
 
-@pytest.mark.parametrize(("size", "dropped"), [(0, 0), (10, 0), (11, 11)])
-def test_a_dropped_log_says_how_much_it_held(tmp_path: Path, size: int, dropped: int) -> None:
-    path, before = tmp_path / "out.log", open_files()
-    path.write_bytes(b"x" * size)
-    with path.open("ab", buffering=0) as writer:
-        assert drop(path, 10) == dropped
-        writer.write(b"more\n")
-    said = b"extralife: 11 bytes dropped here, too much was written within a minute\n" if dropped else b"x" * size
-    assert path.read_bytes() == said + b"more\n"
-    assert drop(tmp_path / "none", 10) == 0
-    clear(path)
-    assert (path.read_bytes(), open_files() <= before) == (b"", True)
-
-
 # --- the guard ----------------------------------------------------------------------------------------------------------
 
 
@@ -230,20 +215,6 @@ def test_every_log_of_every_program_is_looked_at(settings: Settings) -> None:
     assert said == [{"event": "log_rotated", "path": str(path), "log_level": "info"} for path in files]
     for path in files:
         assert (path.read_bytes(), path.with_name(f"{path.name}.1").read_bytes()) == (b"", lines(11))
-
-
-def test_a_second_rotation_within_a_minute_is_a_flood(settings: Settings, clock: Time) -> None:
-    path = Path(settings.paths.log("Pong", "stdout"))
-    guard, said = LogGuard(lambda: settings), []
-    for seconds, size in ((0.0, 110), (30.0, 200), (59.9, 201), (60.0, 220), (119.0, 210)):
-        clock.at_s = 1_000.0 + seconds
-        path.write_bytes(lines(size // 10) + b"x" * (size % 10))
-        with capture_logs() as logged:
-            guard.look()
-        said += logged
-    rotated = {"event": "log_rotated", "path": str(path), "log_level": "info"}
-    flood = {"event": "log_flood", "path": str(path), "log_level": "warning"}
-    assert said == [rotated, {**flood, "dropped_bytes": 201}, rotated, {**flood, "dropped_bytes": 210}]
 
 
 def test_a_log_that_fails_is_told_once_and_again_after_it_went_well(settings: Settings) -> None:

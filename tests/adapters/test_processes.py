@@ -97,6 +97,68 @@ def test_an_attempt_whose_report_was_lost_is_watched_again_or_reported(world):
     assert world.inbox.expect(Ended).ending.signal == signal.SIGKILL
 
 
+VANISHED = {
+    "the state directory": ("state",),
+    "the runtime directory": ("runtime",),
+    "both": ("state", "runtime"),
+    "both, and the lock of another is there": ("runtime", "run_dir"),
+    "lock": ("runtime", "lock"),
+    "fence": ("runtime", "fence"),
+    "lock and fence": ("runtime", "lock", "fence"),
+    "attempts": ("runtime", "lock", "fence", "attempts"),
+    "record": ("record",),
+    "record and lock": ("record", "lock"),
+    "nothing": (),
+}
+
+
+@pytest.mark.parametrize("recorded", [True, False], ids=["journal", "no-journal"])
+@pytest.mark.parametrize("vanished", VANISHED.values(), ids=VANISHED)
+def test_whatever_vanished_while_no_daemon_ran_a_living_worker_is_adopted(world, vanished, recorded):
+    """Else a second worker of the same program would be started beside it."""
+    started = world.run(["sleep", "60"], attempt=3)
+    world.launcher.close()
+    world._launcher = None
+    paths, run_dir = world.paths, Path(world.paths.run_dir("Pong"))
+    places = {
+        "state": Path(paths.state_dir), "runtime": Path(paths.runtime_dir), "run_dir": run_dir,
+        "record": Path(paths.shim_record("Pong")), "lock": run_dir / contract.LOCK_FILE,
+        "fence": run_dir / contract.FENCE_FILE, "attempts": run_dir / contract.ATTEMPTS_DIR,
+    }  # fmt: skip
+    for name in vanished:
+        place = places[name]
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
+    launcher = world.new_launcher()
+    Path(paths.state_dir).mkdir(exist_ok=True)
+    Path(paths.journal).touch()
+    survivor = launcher.survey({"Pong": (3, started.token)})["Pong"] if recorded else None
+    number, found = launcher.unrecorded_workers(["Pong"])["Pong"]
+    assert survivor in (None, found)
+    assert (number, found.survival, found.token) == (3, Survival.ALIVE, started.token)
+    assert (found.pid, found.start_ticks, found.shim_pid) == (started.pid, started.start_ticks, started.shim_pid)
+    launcher.adopt("Pong", found)
+    fence = places["fence"]
+    assert eventually(lambda: fence.exists() and fence.read_text().strip() == started.token), "it may save again"
+    assert eventually(lambda: launcher._try_lock("Pong") is None)
+    launcher.kill_tree("Pong", started.token)
+    assert world.inbox.expect(Ended).token == started.token
+
+
+def test_of_two_workers_without_any_file_the_older_is_adopted_and_the_other_ended(world):
+    first = world.run(["sleep", "60"])
+    shutil.rmtree(world.paths.state_dir)
+    second = world.run(["sleep", "60"], attempt=2)
+    world.launcher.close()
+    world._launcher = None
+    shutil.rmtree(world.paths.state_dir)
+    shutil.rmtree(world.paths.runtime_dir)
+    launcher = world.new_launcher()
+    assert launcher.unrecorded_workers(["Qbert"]) == {}, "only those of the programs in question"
+    number, found = launcher.unrecorded_workers(["Pong"])["Pong"]
+    assert (number, found.token) == (1, first.token)
+    assert gone(second.pid)
+
+
 def test_no_zombie_stays_behind(world):
     started = world.run(["true"])
     world.inbox.expect(Ended)

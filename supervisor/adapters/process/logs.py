@@ -1,20 +1,25 @@
 """Rotates worker logs that cannot be reopened: the worker writes with O_APPEND and does not know the daemon.
 
-Copy, then truncate: the writer's next line lands at the new end. Lines written between the copy's last read and the
-truncation are lost (microseconds; at most a few lines of a very chatty worker). A pipe through the daemon would lose
-nothing, but would cost the worker its life, or its progress, whenever no daemon runs.
+Copy, then truncate: the writer's next line lands at the new end. The last check of the size and the truncation follow each
+other within two microseconds, in which no other thread of the daemon can run. A line that is written in between is lost. No
+call of the kernel truncates a file only if it has a given size. FALLOC_FL_COLLAPSE_RANGE removes copied bytes without a
+race, but only whole blocks, and on few file systems. A pipe through the daemon would lose nothing, but would cost the worker
+its life, or its progress, whenever no daemon runs.
+
+A log that has grown to several times its limit becomes several copies, each of one to two times the limit. So whatever the
+burst, and however long no daemon ran, nothing is lost that the log and its copies have room for. Of a larger log the newest
+lines are kept.
 
 Rotation once a minute is enough for a log of normal growth. A worker that writes 100 MB/s would fill 6 GB in between. So a
 guard checks the logs after every second in which the disk has lost room, and every five seconds in any case. It rotates a
-log of more than twice its limit at once. If that log was rotated less than a minute ago, the guard empties it instead, and
-a line in the log says how many bytes were dropped: a copy of the whole flood would double it, and push every older line out
-of the copies. So a log and its copies, including the copy in progress, take at most `2 x (backups + 2) x log_max_bytes`,
-plus `log_max_bytes`, plus what the writer can add in a second.
+log of more than twice its limit at once. So a log and its copies, including the copy in progress, take at most
+`2 x (backups + 2) x log_max_bytes`, plus what the writer can add in a second.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import mmap
 import os
@@ -35,57 +40,80 @@ log = structlog.get_logger()
 
 GUARD_S: Final = 1.0
 _LOOK_ANYWAY_S: Final = 5.0
-FLOOD_S: Final = 60.0  # two rotations of one log within this time: the second one is not copied
 _GUARD_FACTOR: Final = 2  # times log_max_bytes: below it, the rotation once a minute is soon enough
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _PIECE_BYTES: Final = 1 << 20
+_LIBC: Final = ctypes.PyDLL(None)  # its calls keep the interpreter's lock
+_LIBC.lseek.argtypes, _LIBC.lseek.restype = (ctypes.c_int, ctypes.c_int64, ctypes.c_int), ctypes.c_int64
+_LIBC.ftruncate.argtypes = (ctypes.c_int, ctypes.c_int64)
 _LINE_BYTES: Final = 64 * 1024  # a copy that would begin inside a longer line begins right there
 
 
 def rotate(path: Path, max_bytes: int, backups: int, factor: int = 1) -> bool:
     """Copy `path` to `path.1` (.1 to .2 ...) and empty it, if it is larger than `factor * max_bytes`. True if it was.
 
-    A copy holds at most twice the limit: of a larger log it holds the newest lines, and it does not follow a faster writer
-    for ever. On a full disk the log is emptied without a copy, because the log itself fills the disk; the older copies stay.
-    Any other error is raised as OSError, and the log and its copies stay as they were. This includes a link, or anything
-    else that is not a file, in place of the log: it is never followed.
+    A larger log becomes several copies. A copy holds at most twice the limit, and it does not follow a faster writer for
+    ever. On a full disk the log is emptied without a copy, because the log itself fills the disk; the older copies stay.
+    Any other error is raised as OSError, and the log stays as it was. This includes a link, or anything else that is not a
+    file, in place of the log: it is never followed.
     """
     fd = _open_larger(path, factor * max_bytes)
     if fd is None:
         return False
     try:
-        if backups > 0:
-            aside = path.with_name(f"{path.name}.tmp")
-            try:
-                _copy(fd, aside, max_bytes)
-            except OSError as error:
-                aside.unlink(missing_ok=True)
-                if error.errno not in _FULL:
-                    raise
-            else:
-                _shift(path, backups)
-                aside.replace(_copy_of(path, 1))
-        os.ftruncate(fd, 0)
+        if backups == 0 or not _move(fd, path, max_bytes, backups):
+            os.ftruncate(fd, 0)
     finally:
         os.close(fd)
     return True
 
 
-def drop(path: Path, max_bytes: int) -> int:
-    """Empty a log of more than `max_bytes` without a copy; return how many bytes it held, 0 if it was smaller.
+def _move(fd: int, path: Path, max_bytes: int, backups: int) -> bool:
+    """Move the log's content to copies; False on a full disk.
 
-    The first line of the emptied log says how many bytes were dropped. Raises OSError as `rotate` does.
+    Example: 9.3 MB, limit 1 MB, 10 copies: nine copies of 1.03 MB. With 3 copies: the newest 3 MB in three copies.
     """
-    fd = _open_larger(path, max_bytes)
-    if fd is None:
-        return 0
+    size = os.fstat(fd).st_size
+    at = 0 if size <= 2 * backups * max_bytes else _line_after(fd, size - backups * max_bytes)
+    if at:
+        log.warning("log_flood", path=str(path), dropped_bytes=at)
+    pieces = min(backups, max(1, (size - at) // max_bytes))
+    aside = path.with_name(f"{path.name}.tmp")
     try:
-        size = os.fstat(fd).st_size
-        os.ftruncate(fd, 0)
-        os.write(fd, f"extralife: {size} bytes dropped here, too much was written within a minute\n".encode())
+        for left in range(pieces, 1, -1):
+            end = _line_before(fd, at, at + (size - at) // left)
+            os.close(_copy(fd, aside, at, end))
+            _shift(path, backups)
+            aside.replace(_copy_of(path, 1))
+            at = end
+        _move_rest(fd, path, aside, at, at + 2 * max_bytes, backups)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        if error.errno not in _FULL:
+            raise
+        return False
+    return True
+
+
+def _move_rest(fd: int, path: Path, aside: Path, at: int, limit: int, backups: int) -> None:
+    """Copy all from `at`, and what is written meanwhile, up to `limit`; then empty the log."""
+    target = _copy(fd, aside, at, limit)
+    try:
+        _shift(path, backups)
+        aside.replace(_copy_of(path, 1))
+        end = at + os.fstat(target).st_size
+        while end < limit and not _empty_if(fd, end):
+            end += _send_all(target, fd, end, limit)
+        if end == limit:
+            os.ftruncate(target, _line_before(fd, at, limit) - at)
+            os.ftruncate(fd, 0)
     finally:
-        os.close(fd)
-    return size
+        os.close(target)
+
+
+def _empty_if(fd: int, size: int) -> bool:
+    """Empty the file if it has this size. Between the two calls no other thread of the daemon runs."""
+    return bool(_LIBC.lseek(fd, 0, os.SEEK_END) == size and _LIBC.ftruncate(fd, 0) == 0)
 
 
 def clear(path: Path) -> None:
@@ -106,7 +134,6 @@ class LogGuard:
     def __init__(self, settings: Callable[[], Settings]) -> None:
         """`settings` returns the settings in force, so a reread needs no restart."""
         self._settings = settings
-        self._rotated_s: dict[Path, float] = {}  # when each log was copied, CLOCK_BOOTTIME
         self._guard = threading.Lock()  # two rotations of one log at once would lose a copy
         self._failing: set[Path] = set()
         self._looked = -_LOOK_ANYWAY_S, 0  # when all were last checked, and the free bytes of their disk then
@@ -135,13 +162,8 @@ class LogGuard:
                         self._one(Path(name), max_bytes, settings.log_backups(spec), factor)
 
     def _one(self, path: Path, max_bytes: int, backups: int, factor: int) -> None:
-        now_s = time.clock_gettime(time.CLOCK_BOOTTIME)
         try:
-            if now_s - self._rotated_s.get(path, -FLOOD_S) < FLOOD_S:
-                if dropped := drop(path, _GUARD_FACTOR * max_bytes):
-                    log.warning("log_flood", path=str(path), dropped_bytes=dropped)
-            elif rotate(path, max_bytes, backups, factor):
-                self._rotated_s[path] = now_s
+            if rotate(path, max_bytes, backups, factor):
                 log.info("log_rotated", path=str(path))
             self._failing.discard(path)
         except OSError as error:
@@ -196,22 +218,34 @@ def _open_larger(path: Path, max_bytes: int) -> int | None:
     return fd
 
 
-def _copy(fd: int, to: Path, max_bytes: int) -> None:
-    """Copy whole lines, at most twice `max_bytes`: all of the log or its newest part, and lines written meanwhile."""
-    size = os.fstat(fd).st_size
-    at = 0 if size <= 2 * max_bytes else size - max_bytes
-    if at > 0:  # move to the next start of a line; inside an endless line, begin right there
-        at += max(0, os.pread(fd, _LINE_BYTES, at - 1).find(b"\n"))
-    begin, end = at, at + 2 * max_bytes
+def _line_after(fd: int, at: int) -> int:
+    """The next start of a line at or after `at`; inside an endless line, `at` itself."""
+    return at + max(0, os.pread(fd, _LINE_BYTES, at - 1).find(b"\n"))
+
+
+def _line_before(fd: int, begin: int, end: int) -> int:
+    """The end of the last whole line between `begin` and `end`; in an endless line, `end` itself."""
+    window = max(begin, end - _LINE_BYTES)
+    last = os.pread(fd, end - window, window).rfind(b"\n") + 1
+    return window + last if last else end
+
+
+def _copy(fd: int, to: Path, at: int, end: int) -> int:
+    """Copy the bytes from `at` to `end`, or to the end of the file; return the open copy."""
     target = create(to, 0o640)
     try:
-        while at < end and (sent := _send(target, fd, at, end)):
-            at += sent
-        if at == end:
-            last = os.pread(fd, min(_LINE_BYTES, end - begin), max(begin, end - _LINE_BYTES)).rfind(b"\n") + 1
-            os.ftruncate(target, max(0, end - begin - _LINE_BYTES) + last if last else end - begin)
-    finally:
+        _send_all(target, fd, at, end)
+    except BaseException:
         os.close(target)
+        raise
+    return target
+
+
+def _send_all(target: int, fd: int, at: int, end: int) -> int:
+    begin = at
+    while at < end and (sent := _send(target, fd, at, end)):
+        at += sent
+    return at - begin
 
 
 def _send(target: int, fd: int, at: int, end: int) -> int:

@@ -35,7 +35,7 @@ import structlog
 
 from supervisor import files, users
 from supervisor.adapters import durable, procfs
-from supervisor.adapters.process import cgroups, checkpoints, endings, limits, log_places, orphans
+from supervisor.adapters.process import cgroups, checkpoints, endings, limits, log_places, marks, orphans
 from supervisor.adapters.process.shim_code import ShimCode
 from supervisor.adapters.threads import Lasting, Tasks
 from supervisor.lack import is_lack
@@ -544,6 +544,18 @@ class LocalLauncher:
             aside = run_dir / f"{contract.FENCE_FILE}.tmp"
             durable.replace(run_dir / contract.FENCE_FILE, f"{token}\n".encode("ascii"), aside=aside)
 
+    def _settle(self, live: _Live, attempt: RunningAttempt) -> None:
+        """Take the lock for an adopted attempt, in a run directory that is created again if it has lost its fence."""
+        if Path(f"{self._paths.run_dir(live.program)}/{contract.FENCE_FILE}").exists():
+            self._hold_lock(live, attempt)
+            return
+        try:
+            self.restore_run_dir(live.program, live.token)
+        except OSError as error:
+            if is_lack(error):
+                raise
+            log.warning("run_directory_not_restored", program=live.program, error=str(error))
+
     def _hold_lock(self, live: _Live, attempt: RunningAttempt) -> None:
         """Take the lock of a run directory that was created again, for the shim; does nothing if the shim holds it."""
         if live.lock_fd >= 0 or not Path(self._paths.run_dir(live.program)).is_dir():
@@ -706,7 +718,7 @@ class LocalLauncher:
             self._taken.add(survivor.token)
         directory = self._paths.attempt_dir(program, number, survivor.token)
         self._tasks.begin(f"confine-{program}", self._groups.adopt, program, survivor.token, directory)
-        self._tasks.begin(f"lock-{program}", self._hold_lock, live, attempt)
+        self._tasks.begin(f"lock-{program}", self._settle, live, attempt)
         self._watch_shim(live)
 
     def _attempt_number(self, program: str, token: str) -> int:
@@ -719,20 +731,35 @@ class LocalLauncher:
 
     def survey(self, expected: dict[str, tuple[int, str]]) -> dict[str, Survivor]:
         """The fate of the attempts (program -> (attempt, token)) that the journal records as alive. May block."""
-        return {program: self._survey(program, *attempt) for program, attempt in sorted(expected.items())}
+        found = {each.token: each for each in marks.attempts(self._paths.programs)} if expected else {}
+        return {name: self._survey(name, *attempt, found.get(attempt[1])) for name, attempt in sorted(expected.items())}
 
     def unrecorded_workers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:
         """(attempt, Survivor) of each of these programs that runs although the journal does not record it.
 
         Usually its shim holds the lock. Or the lock is free: the run directory was removed together with the shim's lock,
         and the daemon that created it again, and held the new lock, is gone. Then the shim's record identifies the attempt.
+        If that is gone too, or the whole state directory, its processes are found by their marks. Of two attempts of a
+        program the older one can be adopted.
 
         A holder that cannot be adopted is ended: its record has another boot id, its worker is gone, or it hangs. A held
         lock proves that its holder lives in this kernel, whatever the boot id says, and no attempt could start beside it.
         """
         until_s = time.clock_gettime(time.CLOCK_BOOTTIME) + _HOLDER_PATIENCE_S
         found = {program: self._unrecorded(program, until_s) for program in programs}
+        kept = {each[1].token for each in found.values() if each is not None}
+        for marked in marks.attempts(self._paths.programs):
+            if marked.program not in found or marked.token in kept:
+                continue
+            survivor = self._adoptable(marked)
+            if survivor is not None and found[marked.program] is None:
+                found[marked.program] = marked.number, survivor
+            else:
+                self._end_unrecorded(marked.program, marked.number, marked.token)
         return {program: each for program, each in found.items() if each is not None}
+
+    def _adoptable(self, marked: marks.Marked | None) -> Survivor | None:
+        return None if marked is None or self._of_another_boot(marked.program, marked.token) else marked.survivor
 
     def _unrecorded(self, program: str, until_s: float) -> tuple[int, Survivor] | None:
         if Path(f"{self._paths.run_dir(program)}/{contract.LOCK_FILE}").exists():
@@ -773,10 +800,10 @@ class LocalLauncher:
         record = read_record(self._paths.shim_record(program))
         return record is not None and record.token == token and record.boot_id != self._boot_id
 
-    def _survey(self, program: str, number: int, token: str) -> Survivor:
+    def _survey(self, program: str, number: int, token: str, marked: marks.Marked | None = None) -> Survivor:
         until_s = time.clock_gettime(time.CLOCK_BOOTTIME) + _HOLDER_PATIENCE_S
         while True:
-            alive = self._find_alive(program, token)
+            alive = self._find_alive(program, token) or self._adoptable(marked)
             if alive is not None:
                 return alive
             lock = self._try_lock(program)

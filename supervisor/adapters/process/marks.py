@@ -1,0 +1,84 @@
+"""Finds the attempts of one state directory by the marks of their processes, whatever files are left of them.
+
+Each process of an attempt carries the attempt's token and program in its environment. The command line of a shim ends with
+the program, the number of the attempt and the run directory. The environment of a worker has the run directory too, unless
+it is another user's; such a worker is found below its shim.
+
+A process in another PID namespace is not ours: a container has a state directory of its own, even if that has the same path.
+
+Example: the state directory and the runtime directory of a killed daemon were removed. Shim 90 and its worker 91 of Pong
+still run. The next daemon adopts them. Without this search it would start a second Pong.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from supervisor.adapters import procfs
+from supervisor.model.inputs import Survival, Survivor
+from supervisor.records import dataclass
+from workers import contract
+
+_SHIM: Final = b"/proc/self/fd/"  # a shim runs its code from a descriptor
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """An attempt with living processes. `survivor` is None if it has no shim or no worker: then it cannot be adopted."""
+
+    program: str
+    number: int
+    token: str
+    since_ticks: int
+    survivor: Survivor | None
+
+
+def attempts(programs_dir: str) -> list[Marked]:
+    """The attempts with a run directory below `programs_dir`, the oldest first. One scan of /proc."""
+    members: dict[str, list[tuple[procfs.Stat, dict[bytes, bytes]]]] = {}
+    home, namespace = os.path.realpath(programs_dir), _namespace("self")
+    for pid in procfs.pids():
+        env = dict(each.partition(b"=")[::2] for each in procfs.environment(pid))
+        token = env.get(contract.ENV_TOKEN.encode(), b"").decode("ascii", "replace")
+        stat = procfs.read_stat(pid) if token else None
+        if stat is not None and stat.alive and _namespace(pid) == namespace:
+            members.setdefault(token, []).append((stat, env))
+    found = [_attempt(home, token, sorted(each, key=lambda one: one[0].start_ticks)) for token, each in members.items()]
+    return sorted((each for each in found if each is not None), key=lambda each: each.since_ticks)
+
+
+def _attempt(home: str, token: str, members: list[tuple[procfs.Stat, dict[bytes, bytes]]]) -> Marked | None:
+    for stat, _ in members:
+        program, number = _of_shim(stat.pid, home)
+        if program:
+            workers = [each for each, _ in members if each.parent == stat.pid and each.group == each.pid]
+            return Marked(program, number, token, stat.start_ticks, _survivor(token, stat, workers))
+    for stat, env in members:
+        run_dir = env.get(contract.ENV_RUN_DIR.encode(), b"").decode("utf-8", "surrogateescape")
+        if run_dir and os.path.realpath(run_dir).rpartition("/")[0] == home:
+            return Marked(run_dir.rpartition("/")[2], 0, token, stat.start_ticks, None)
+    return None
+
+
+def _survivor(token: str, shim: procfs.Stat, workers: list[procfs.Stat]) -> Survivor | None:
+    if not workers:
+        return None
+    return Survivor(token, Survival.ALIVE, workers[0].pid, workers[0].start_ticks, shim.pid, shim.start_ticks)
+
+
+def _of_shim(pid: int, home: str) -> tuple[str, int]:
+    """The program and the number of a shim's attempt; empty and 0 for a process that is no shim of this state directory."""
+    words = (procfs.read_text(pid, "cmdline") or "").split("\0")
+    if len(words) < 4 or not words[-4].startswith(_SHIM.decode()) or not words[-2].isdecimal():
+        return "", 0
+    program, number, run_dir = words[-3:]
+    return (program, int(number)) if os.path.realpath(run_dir) == f"{home}/{program}" else ("", 0)
+
+
+def _namespace(pid: int | str) -> int:
+    try:
+        return Path(f"/proc/{pid}/ns/pid").stat().st_ino
+    except OSError:  # it has ended
+        return 0
