@@ -283,7 +283,8 @@ MEANINGS: Final[dict[str, str]] = {
     "launcher.memory_mb": "memory of each job in MiB",
     "launcher.time_limit_s": "time limit of each job, rounded up to minutes; the next job continues where it ends",
     "launcher.signal_lead_s": "time before its time limit at which a job saves and exits; must be longer than a save takes",
-    "launcher.setup": "lines of shell that each job runs first, such as `module load conda` and `conda activate rl`",
+    "launcher.setup": "lines of shell that each job runs first, such as `module load conda` and `conda activate rl`; "
+    "a line that fails ends the job",
     "launcher.options": "more options of sbatch, one a line, such as `--reservation=night`",
     "launcher.arrays": "whether seeds of a game (or programs of one `group`) that start together are one job array",
     "launcher.poll_s": "time between two polls of the queue",

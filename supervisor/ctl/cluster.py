@@ -38,6 +38,22 @@ def lines(cluster: dict[str, Any] | None) -> list[str]:
     return [*found, *([f"used by account: {'; '.join(used)}"] if used else [])]
 
 
+def left_behind(status: dict[str, Any]) -> str:
+    """Which jobs a shutdown may leave, because their cluster does not answer. Empty: it has no jobs."""
+    found = status["daemon"].get("cluster")
+    jobs = [f"{text.printable(each['name'])} ({cell(each['job'])})" for each in status["programs"] if each.get("job")]
+    if found is None or not jobs:
+        return ""
+    if found["unreachable_s"] is None:
+        return (
+            "the daemon ends once every job has left; `history` names the jobs that are left if the cluster does not answer"
+        )
+    return (
+        f"the cluster does not answer: the daemon ends within seconds, and these jobs may run on: {', '.join(jobs)}; "
+        "`scancel` ends them, or the next supervisord asks them again to leave"
+    )
+
+
 def _used(name: str, each: dict[str, Any]) -> str:
     jobs = f"{text.printable(name)} {each['hours']:.1f} h in {each['jobs']} job{'' if each['jobs'] == 1 else 's'}"
     if each["gpu_hours"] is None:

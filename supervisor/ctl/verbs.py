@@ -284,13 +284,18 @@ def _say_changes(session: Session, changes: dict[str, list[str]], words: dict[st
 def shutdown(session: Session, args: list[str]) -> int:
     """`shutdown`.
 
-    Every worker saves and exits, then the daemon ends.
+    Every worker saves and exits, then the daemon ends. It does not wait for jobs of a cluster that does not answer.
     """
+    from supervisor.ctl import cluster
+
     _reject_arguments(args, "shutdown")
     if session.options.interactive and not _confirmed("shut the remote supervisord process down"):
         return OK
+    left = cluster.left_behind(session.page("status"))
     _request(session, "shutdown", [])
     session.say("Shut down")
+    if left:
+        session.warn(left)
     return OK
 
 

@@ -228,7 +228,7 @@ def on_spawn_broke(context: DecisionContext, item: SpawnBroke) -> None:
     context.command(commands.Forget(item.program, item.token))
     if attempt.stop is not None:
         _after_stop(context, item.program, attempt.stop)
-    elif item.permanent and (context.settings.launcher.remote or not program.has_run):
+    elif item.permanent and (item.refused or not program.has_run):
         context.record(
             facts.GaveUp(
                 f"{item.error}; it starts again after a change of its config or `supervisorctl start`", item.program

@@ -12,6 +12,7 @@ from supervisor.model.inputs import Sample
 from supervisor.model.memory import Memory, Observation, Pending
 from supervisor.model.settings import SILENT, ProgramSpec, Settings
 from supervisor.model.state import Attempt, Program, State, Stop
+from supervisor.policy.cluster import shut_down
 from supervisor.policy.worker import ending
 from supervisor.printable import printable
 from supervisor.records import dataclass, replace
@@ -121,6 +122,14 @@ def kill_due_s(stop: Stop) -> float:
     return ending.kill_due_s(asked_at_s=stop.asked_at_s, grace_s=stop.grace_s, killed_at_s=stop.killed_at_s)
 
 
+def leaves_jobs_at_s(context: DecisionContext) -> float | None:
+    """When a daemon that is shutting down ends without its jobs (`policy/cluster/shut_down.py`); None: not yet known."""
+    asked_s = [each.attempt.stop.asked_at_s for each in context.state.live.values() if each.attempt and each.attempt.stop]
+    if not context.state.stopping or not asked_s:
+        return None
+    return shut_down.ends_at_s(asked_at_s=max(asked_s), unreachable_since_s=context.state.cluster.unreachable_since_s)
+
+
 def next_wake_s(context: DecisionContext) -> float | None:
     """The earliest deadline without an input of its own: a restart, a kill, the end of a pin, an alert, a copy, a notice."""
     if context.memory.ended:
@@ -129,6 +138,8 @@ def next_wake_s(context: DecisionContext) -> float | None:
     lease_s = context.memory.lease_awaited_until_s(context.now_s)
     if lease_s is not None:
         due.append(lease_s)
+    if (leaves_s := leaves_jobs_at_s(context)) is not None:
+        due.append(leaves_s)
     waits = context.state.stopping or context.memory.holds_starts or lease_s is not None
     for program in context.state.programs.values():
         if program.retry_at_s is not None and not waits:

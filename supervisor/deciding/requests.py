@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from supervisor.deciding import backups, levels, offsite
 from supervisor.deciding.attempts import fill_slots, stop
-from supervisor.deciding.context import DecisionContext
+from supervisor.deciding.context import DecisionContext, leaves_jobs_at_s
 from supervisor.deciding.reconcile import reconcile
 from supervisor.model import commands, facts
 from supervisor.model.codes import ALREADY_STARTED, BAD_NAME, FAILED, NOT_RUNNING, SHUTDOWN_STATE, SUCCESS
@@ -139,9 +139,13 @@ def _clear(context: DecisionContext, item: Asked) -> None:
 def on_terminated(context: DecisionContext, item: Terminated) -> None:
     """SIGTERM: systemd stops the service, or the host shuts down. All workers save and exit, in parallel.
 
-    Jobs of a cluster stay: they do not run on this host, and the next daemon adopts them. `shutdown` ends them too.
+    Jobs of a cluster stay: they do not run on this host, and the next daemon adopts them. `shutdown` ends them too; a signal
+    after it ends the daemon without waiting for them.
     """
     if context.settings.launcher.remote:
+        if context.state.stopping:
+            _end_without_jobs(context, f"{item.by}: extralife does not wait for")
+            return
         end(context, by=item.by, keep_workers=True, why=f"{item.by}: the jobs go on", reexec=False)
         return
     cause = rule.REBOOT if item.host or context.memory.last_copy == rule.REBOOT else rule.STOP
@@ -162,13 +166,27 @@ def end(context: DecisionContext, *, by: str, keep_workers: bool, why: str, reex
 
 
 def end_if_empty(context: DecisionContext) -> None:
-    """When the last worker has exited, record it, then end the daemon."""
-    if context.state.stopping and not context.state.live and not context.memory.ended and not offsite.holds_end(context):
-        context.record(
-            facts.DaemonStopped("every worker has stopped in order" if context.state.programs else "no worker was running")
-        )
-        context.memory = replace(context.memory, ended=True)
-        context.command(commands.EndDaemon(reexec=False))
+    """When the last worker has exited, or cannot be reached any more, record it, then end the daemon."""
+    leaves_at_s = leaves_jobs_at_s(context)
+    if leaves_at_s is not None and context.now_s >= leaves_at_s:
+        _end_without_jobs(context, f"the cluster does not answer ({context.state.cluster.error}): extralife ends without")
+    elif context.state.stopping and not context.state.live and not offsite.holds_end(context):
+        _stopped(context, "every worker has stopped in order" if context.state.programs else "no worker was running")
+
+
+def _end_without_jobs(context: DecisionContext, why: str) -> None:
+    jobs = context.state.cluster.jobs
+    left = (
+        f"{name} (job {jobs[name].job})" if name in jobs else f"{name} (job not known)"
+        for name in sorted(context.state.live)
+    )
+    _stopped(context, f"{why} jobs that may still run: {', '.join(left)}; the next supervisord asks them again to leave")
+
+
+def _stopped(context: DecisionContext, why: str) -> None:
+    context.record(facts.DaemonStopped(why))
+    context.memory = replace(context.memory, ended=True)
+    context.command(commands.EndDaemon(reexec=False))
 
 
 # --- the config ------------------------------------------------------------------------------------------------------------

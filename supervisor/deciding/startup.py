@@ -291,4 +291,10 @@ def _adopt(context: DecisionContext, program: Program, attempt: Attempt, survivo
     if attempt.stop is None:
         set_control(context, name, attempt.token)
     else:  # the daemon may have died between the fact and the signal
+        if (
+            context.settings.launcher.remote
+        ):  # or it ended while the cluster gave no answer: the job has its whole grace again
+            asked = attempt.stop
+            why = f"asked to leave ({asked.reason}) by the daemon before, which ended first: asked again"
+            context.record(facts.StopIntended(why, name, attempt.token, asked.reason, "extralife", asked.grace_s))
         context.command(commands.AskToLeave(name, attempt.token))

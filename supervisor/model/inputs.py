@@ -266,6 +266,7 @@ class SpawnBroke(Input):
     token: str
     error: str
     permanent: bool = False
+    refused: bool = False  # a cluster refuses the job: also permanent for a program that has run before
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import json
 import shlex
 import shutil
+import subprocess
 import sys
 import threading
 from dataclasses import asdict, replace
@@ -18,7 +19,7 @@ from supervisor.adapters.slurm import launcher as launchers
 from supervisor.adapters.slurm.client import Done, SlurmRefused, Unknown
 from supervisor.adapters.slurm.job_files import node_order
 from supervisor.adapters.slurm.launcher import SlurmLauncher, mark_of, remote_paths
-from supervisor.adapters.slurm.script import Tag
+from supervisor.adapters.slurm.script import Tag, Terms, batch_script
 from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.model.settings import LOG_NONE, Paths, Progress
 from supervisor.policy.cluster.job_end import JobEnd
@@ -354,6 +355,56 @@ def test_the_record_of_an_end_is_waited_for_for_30_s_where_there_should_be_one(w
         assert ended.ending.fate == f"its job 17 left no exit record ({state})"
 
 
+FAULTY_SETUP = [
+    ("true\nconda activate rl", 127, "line 2 of launcher.setup ended with status 127: conda activate rl"),
+    ("source nope.sh && true\ntrue", 1, "line 1 of launcher.setup ended with status 1: source nope.sh && true"),
+    ("true\nexit 3", 3, "the lines of launcher.setup ended the script with status 3: see the output in job-17.out"),
+    ("echo 'a", 2, "the lines of launcher.setup ended the script with status 2: see the output in job-17.out"),
+]
+
+
+@pytest.mark.parametrize(("setup", "status", "words"), FAULTY_SETUP)
+def test_a_line_of_setup_that_fails_ends_the_job_and_is_named(world, setup, status, words):
+    world.settings = replace(SETTINGS, setup=setup)
+    world.spawn()
+    environ = {"SLURM_JOB_ID": "17", "PATH": "/usr/bin:/bin"}
+    script = subprocess.run(
+        ["bash", world.directory() / "job.sh"], env=environ, capture_output=True, check=False, timeout=30
+    )
+    assert script.returncode == contract.EXIT_CONFIG
+    assert world.look(world.row(state="FAILED", exit_code=contract.EXIT_CONFIG))[0] == SpawnBroke(
+        world.clock.now_s(), "Pong", TOKEN, f"{words}; correct it, or add `|| true` if it may fail", permanent=True
+    )
+
+
+HARMLESS_SETUP = """\
+source {}
+false || true
+if false; then true; fi
+[ -e nope.sh ] && source nope.sh
+first() {{ false; true; }}
+first"""
+
+
+def test_what_fails_within_a_line_of_setup_that_succeeds_is_no_fault(world, tmp_path):
+    sourced, job = tmp_path / "sourced.sh", tmp_path / "job.sh"
+    sourced.write_text("false\ntrue\n")
+    script = batch_script(
+        Terms(replace(SETTINGS, setup=HARMLESS_SETUP.format(sourced))), Tag("ab" * 4, "P", 1, TOKEN),
+        command=("echo", "runs"), output="/o",
+    )  # fmt: skip
+    job.write_text(script)
+    assert subprocess.run(["bash", job], capture_output=True, check=True, timeout=30).stdout == b"runs\n"
+
+
+def test_a_signal_during_setup_is_no_fault_of_a_line(world):
+    script = batch_script(
+        Terms(replace(SETTINGS, setup="kill $$\ntrue")), Tag("ab" * 4, "P", 1, TOKEN), command=("echo", "runs"), output="/o"
+    )
+    done = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=False, timeout=30)
+    assert (done.returncode, done.stdout) == (143, "")
+
+
 def test_an_end_that_cannot_be_read_is_told_all_the_same(world, monkeypatch):
     running(world)
 
@@ -607,7 +658,7 @@ def test_a_number_that_slurm_gave_again_is_not_the_job(world, fields, is_it):
     running(world)
     fields = {name: text.format(world.launcher.mark) for name, text in fields.items()}
     row = replace(world.row(state="TIMEOUT"), **fields)
-    told = [*ends(world, row), *ends(world, row, later_s=30.0)]
+    told = [*ends(world, row), *ends(world, row), *ends(world, row, later_s=30.0)]
     assert [each.ending.job.state for each in told] == ["TIMEOUT" if is_it else ""]
 
 
@@ -799,7 +850,26 @@ def test_which_refusals_are_for_good(world, words, permanent):
     world.cluster.answer = SlurmRefused(words)
     world.spawn()
     error = f"Slurm refuses the job of Pong: {words}"
-    assert world.inbox.items == [SpawnBroke(world.clock.now_s(), "Pong", TOKEN, error, permanent=permanent)]
+    assert world.inbox.items == [SpawnBroke(world.clock.now_s(), "Pong", TOKEN, error, permanent, refused=permanent)]
+
+
+def test_a_job_that_slurm_does_not_list_runs_as_long_as_its_node_reports(world):
+    running(world)
+    world.cluster.absent = frozenset({"17"})
+    for at_ns in range(91, 100):
+        world.report(at_ns=at_ns)
+        assert ends(world) == []
+    (seen,) = [item.jobs["Pong"] for item in world.inbox.items if isinstance(item, JobsSeen)]
+    assert (seen.state, seen.reason) == ("UNKNOWN", "Slurm does not list the job, and its node still reports")
+    assert [ends(world, later_s=15.0) for _ in range(2)] == [[], []]
+    assert len(ends(world, later_s=15.0)) == 1, "after half a minute without a report it has ended"
+
+
+def test_a_job_without_a_number_is_the_one_that_its_node_reports(world):
+    world.cluster.answer = Unknown("timeout", "timeout")
+    world.spawn()
+    world.report()
+    assert world.look(later_s=1000.0)[0].jobs["Pong"].job == "17"
 
 
 def test_a_job_that_slurm_has_forgotten_has_ended_once_its_files_had_time_to_appear(world):

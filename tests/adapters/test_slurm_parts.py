@@ -43,8 +43,9 @@ def test_a_batch_script_is_whole_and_readable(world):
     world.spawn()
     script = (world.directory() / "job.sh").read_text()
     assert world.cluster.scripts == [script]
+    start = script.splitlines()[-1]
     assert (
-        script[: script.index("exec ")]
+        script[: script.rindex("exec ")]
         == f"""\
 #!/bin/bash
 # extralife: attempt 3 of Pong. The daemon wrote this file; a change of it has no effect.
@@ -68,8 +69,18 @@ def test_a_batch_script_is_whole_and_readable(world):
 #SBATCH --nice=5
 #SBATCH --reservation=x
 trap '' USR1  # until the program runs, a signal must not end the script
+extralife_failed() {{  # its arguments: status, depth of sourced files, line (1: not known)
+    [ $2 -eq 1 ] || return 0  # the status of the sourced file itself counts
+    trap - ERR EXIT TERM
+    [ $1 -lt 128 ] || exit $1  # a signal, such as Slurm's own, is no fault of a line
+    {start} $1 $(($3 - 31)) "$(sed -n $3p "$0")"
+}}
+trap 'exit 143' TERM
+trap 'extralife_failed $? 1 1' EXIT
+trap 'extralife_failed $? ${{#BASH_SOURCE[@]}} $LINENO' ERR
 module load conda
 conda activate rl
+trap - ERR EXIT TERM
 """
     )
     assert subprocess.run(["bash", "-n"], input=script.encode(), check=False).returncode == 0
@@ -135,7 +146,7 @@ def test_what_slurm_refuses_is_told_in_its_own_words(world):
     assert told == SpawnBroke(
         world.clock.now_s(), "Pong", TOKEN,
         "Slurm refuses the job of Pong: Batch job submission failed: Invalid account or account/partition combination specified",
-        permanent=True,
+        permanent=True, refused=True,
     )  # fmt: skip
     world.cluster.answer = SlurmRefused(
         "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"

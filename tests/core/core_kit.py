@@ -156,8 +156,8 @@ class Core:
         number = self.attempt(name).number
         return self.give(SpawnSucceeded(self.now_s, name, token, pid or 1000 + number, 77, 2000 + number, 78))
 
-    def broke(self, name, error="fork: Resource temporarily unavailable", permanent=False):
-        return self.give(SpawnBroke(self.now_s, name, self.token(name), error, permanent))
+    def broke(self, name, error="fork: Resource temporarily unavailable", permanent=False, refused=False):
+        return self.give(SpawnBroke(self.now_s, name, self.token(name), error, permanent or refused, refused))
 
     def sample(self, name, **more):
         """One look at one worker: by default one that trains and has just moved. Figures may stand among the readings."""

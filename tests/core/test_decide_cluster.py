@@ -178,7 +178,7 @@ def test_a_start_that_failed_leaves_no_job_on_record():
     core.broke("Pong", "sbatch gave no answer")
     assert core.state.cluster.jobs == {}
     core.to_wake()
-    core.broke("Pong", "Slurm refuses the job: invalid account", permanent=True)
+    core.broke("Pong", "Slurm refuses the job: invalid account", refused=True)
     assert core.phase("Pong") is Phase.FATAL
 
 
@@ -314,6 +314,65 @@ def test_a_signal_ends_the_daemon_and_leaves_the_jobs_and_a_request_ends_both():
     asked = core.ask("shutdown")
     assert not of(asked, commands.EndDaemon)
     assert of(asked, commands.AskToLeave)
+
+
+def test_a_setup_that_failed_is_given_up_unless_the_program_has_run_with_it():
+    core = cluster()
+    core.broke("Pong", "line 1 of launcher.setup ended with status 127: conda activate rl", permanent=True)
+    assert core.phase("Pong") is Phase.FATAL
+    core = cluster()
+    runs(core)
+    ended(core, code=1)
+    core.broke("Pong", "line 1 of launcher.setup ended with status 127: conda activate rl", permanent=True)
+    assert core.phase("Pong") is Phase.BACKOFF
+
+
+def away(core):
+    return core.give(JobsSeen(core.now_s, dict(core.memory.jobs), "no controller"))
+
+
+def test_a_shutdown_ends_without_the_jobs_of_a_cluster_that_does_not_answer():
+    core = cluster(spec("Pong"), spec("mine"))
+    runs(core)
+    away(core)
+    core.later(100.0)
+    core.ask("shutdown")
+    core.later(14.0).woke()
+    assert core.told(facts.DaemonStopped) == []
+    assert core.wake_at_s == core.now_s + 1.0
+    assert len(of(core.to_wake(), commands.EndDaemon)) == 1
+    (stopped,) = core.told(facts.DaemonStopped)
+    assert stopped.why == (
+        "the cluster does not answer (no controller): extralife ends without jobs that may still run: Pong (job 17), "
+        "mine (job not known); the next supervisord asks them again to leave"
+    )
+    assert not of(core.woke(), commands.EndDaemon)
+
+
+def test_a_signal_after_a_shutdown_ends_the_daemon_at_once():
+    core = cluster()
+    runs(core)
+    core.ask("shutdown")
+    core.later(100.0).woke()
+    assert core.told(facts.DaemonStopped) == [], "the cluster answers, and the job still saves"
+    assert len(of(core.give(Terminated(core.now_s, by="SIGTERM")), commands.EndDaemon)) == 1
+    assert core.told(facts.DaemonStopped)[0].why.startswith(
+        "SIGTERM: extralife does not wait for jobs that may still run: Pong"
+    )
+
+
+def test_the_next_daemon_asks_a_job_that_was_left_again_and_gives_it_its_whole_grace():
+    core = cluster()
+    runs(core)
+    away(core)
+    core.ask("shutdown")
+    core.later(1000.0).woke()
+    core.begin(("Pong", Survivor(core.token("Pong"), Survival.ALIVE, 1001, 77, 2001, 78)))
+    assert of(core.last, commands.AskToLeave)
+    assert not of(core.last, commands.KillTree)
+    ended(core, code=75, asked="signal", ran_s=5.0)
+    assert core.phase("Pong") in {Phase.QUEUED, Phase.STARTING}
+    assert core.told(facts.Exited)[-1].cause == "stopped"
 
 
 # --- nodes and the level ----------------------------------------------------------------------------------------------------

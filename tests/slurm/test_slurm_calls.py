@@ -48,6 +48,9 @@ class Commands:
         for end, text in (("out", out), ("err", err), ("code", str(code))):
             (self.where / f"{name}.{end}").write_text(text)
 
+    def knows_no_job(self) -> None:
+        self.say("scontrol", err="slurm_load_jobs error: Invalid job id specified\n", code=1)
+
     def calls(self) -> list[list[str]]:
         """All calls since the last look, each with the directory in which it ran."""
         path = self.where / "calls"
@@ -203,15 +206,45 @@ ENDED = Job(18, None, "a", "c", "FAILED", "", ("n1",), "", "", "", None, 1.0, 2.
 
 
 def test_jobs_that_the_queue_lacks_are_looked_up_once_in_the_accounting(said: Commands) -> None:
+    said.knows_no_job()
     said.say("squeue", queue(RUNS))
     said.say("sacct", OVER + LASTS)
     (runs,) = said.slurm.jobs(["17"]).found  # type: ignore[union-attr]
     assert (runs, said.calls()) == (Job(17, state="RUNNING"), [[*SQUEUE, "cwd=/"]])
     assert said.slurm.jobs(["20", "19", "17", "18"]) == Jobs((runs, ENDED), frozenset({"19", "20"}))
-    assert said.calls() == [[*SQUEUE, "cwd=/"], [*sacct("18", "19", "20"), "cwd=/"]]
+    newest = ["scontrol", "-o", "show", "job", "20", "cwd=/"]
+    assert said.calls() == [[*SQUEUE, "cwd=/"], [*sacct("18", "19", "20"), "cwd=/"], newest]
+
+
+@pytest.mark.parametrize(
+    ("out", "err", "doubt"),
+    [
+        (
+            "JobId=17_10 UserId=me({me}) JobState=PENDING\n",
+            "",
+            "squeue does not list job 17_10, and scontrol does not say that it is unknown",
+        ),
+        ("", "", "squeue does not list job 17_10, and scontrol does not say that it is unknown"),
+        (
+            "",
+            "slurm_load_jobs error: Unable to contact slurm controller\n",
+            "slurm_load_jobs error: Unable to contact slurm controller",
+        ),
+        ("JobId=17_10 UserId=her(77777) JobState=RUNNING\n", "", ""),
+        ("", "slurm_load_jobs error: Invalid job id specified\n", ""),
+    ],
+)
+def test_an_empty_queue_needs_the_controllers_word_that_the_newest_job_is_unknown(
+    said: Commands, out: str, err: str, doubt: str
+) -> None:
+    said.say("sacct", err=NO_ACCOUNTING, code=1)
+    said.say("scontrol", out.format(me=os.getuid()), err, code=1 if err else 0)
+    gone = frozenset({"9", "17_9", "17_10"})
+    assert said.slurm.jobs(gone) == Jobs((), frozenset() if doubt else gone, doubt)
 
 
 def test_an_accounting_that_gives_no_answer_leaves_the_missing_ones_unknown(said: Commands) -> None:
+    said.knows_no_job()
     said.say("squeue", queue(RUNS))
     said.say("sacct", err="sacct: error: Connection refused\n", code=1)
     for _ in range(2):
@@ -220,11 +253,14 @@ def test_an_accounting_that_gives_no_answer_leaves_the_missing_ones_unknown(said
     said.say("sacct", err=NO_ACCOUNTING, code=1)
     for _ in range(2):
         assert said.slurm.jobs(["18"]) == Jobs((Job(17, state="RUNNING"),), frozenset({"18"}))
-    assert [call[0] for call in said.calls()] == ["squeue", "sacct", "squeue"], "a cluster without one is asked once"
+    assert [call[0] for call in said.calls()] == ["squeue", "sacct", "scontrol", "squeue", "scontrol"], (
+        "a cluster without one is asked once"
+    )
 
 
 @pytest.mark.parametrize("state", ["FAILED", "CANCELLED"])
 def test_a_wanted_job_that_failed_leaves_the_second_call_to_the_nodes(said: Commands, state: str) -> None:
+    said.knows_no_job()
     said.say("squeue", queue(RUNS | {"State": state}))
     said.say("sacct", err=NO_ACCOUNTING, code=1)
     unread = "a job failed, so sinfo is queried for its node; sacct is queried at the next poll"

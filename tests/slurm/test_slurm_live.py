@@ -366,6 +366,45 @@ def test_a_controller_that_is_down_is_unknown_and_nothing_is_submitted_again(box
 
 
 @pytest.mark.slow
+def test_empty_answers_of_squeue_replace_no_job_that_runs_or_waits(box: Box, slurm: Cluster):
+    wrapped, lies = box.directory / "bin", box.directory / "lies"
+    wrapped.mkdir()
+    (wrapped / "squeue").write_text(f'#!/bin/sh\n[ -e {lies} ] || exec {shutil.which("squeue")} "$@"\necho >> {lies}\n')
+    (wrapped / "squeue").chmod(0o755)
+    box.env["PATH"] = f"{wrapped}:{os.environ['PATH']}"
+    four = "".join(counting(name) for name in "abcde")
+    configure(box, four, "[level]\nslots = 5\nnum_envs = 2\nbatch_size = 32\n")
+    box.start()
+    until(lambda: len(box.facts("JobStarted")) == 4 and len(box.facts("JobSubmitted")) == 5, 60, "four jobs run, one waits")
+    before = running(slurm, box)
+    lies.touch()
+    until(lambda: lies.stat().st_size >= 45, 90, "three quarters of a minute of empty answers")
+    assert box.facts("Exited") == box.facts("SpawnFailed") == []
+    lies.unlink()
+    assert running(slurm, box) == before
+
+
+@pytest.mark.slow
+def test_a_shutdown_ends_although_the_controller_is_away(box: Box, slurm: Cluster):
+    first = training(box)
+    box.wait_fact("JobStarted", "a")
+    slurm.save()
+    slurm.kill_controller()
+    try:
+        assert "Shut down" in box.ctl("shutdown").stdout
+        assert box.daemon.wait(60) == 0
+        assert f"a (job {first['job']})" in box.facts("DaemonStopped")[0]["why"]
+        seen = step_of(box)
+        until(lambda: step_of(box) > seen, 30, "the job that was left to train on")
+    finally:
+        slurm.start_controller()
+    box.start()
+    box.wait_fact("Exited", "a")
+    assert box.facts("Exited")[0]["cause"] == "stopped"
+    until(lambda: len(trace(box, event="begins")) == 2, 60, "it goes on as another job")
+
+
+@pytest.mark.slow
 def test_a_job_deleted_by_hand_stays_down_until_somebody_starts_it(box: Box, slurm: Cluster):
     first = training(box)
     box.wait_phase("a", "RUNNING", 60)

@@ -6,6 +6,9 @@ caller must look for the job by its comment before it submits again.
 
 A poll runs one `squeue` for all jobs of this user, including those that ended in the last minutes. It runs at most one more
 command: `sinfo` if a wanted job has failed, otherwise `sacct` for wanted jobs that the controller has forgotten.
+
+An empty answer with status 0 proves nothing: wrappers and overloaded controllers give it for jobs that run. If `squeue`
+lacks wanted jobs and the accounting shows no end of them, one `scontrol show job` asks for the newest of them by its id.
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ _UNREACHABLE: Final = re.compile(
     re.IGNORECASE,
 )
 _SBATCH_SAYS: Final = re.compile(r"^sbatch: ", re.MULTILINE)
+_NO_SUCH_JOB: Final = re.compile(r"invalid job id", re.IGNORECASE)
 _NO_ACCOUNTING: Final = re.compile(r"accounting storage is disabled", re.IGNORECASE)
 
 
@@ -78,8 +82,8 @@ class Unknown:
 class Jobs:
     """All jobs of this user.
 
-    `absent`: wanted targets that neither the controller nor the accounting database knows. `unread`: why the state of the
-    other missing targets is unknown. If it is empty, every wanted job is in `found` or in `absent`.
+    `absent`: wanted targets that neither the controller, by two of its answers, nor the accounting database knows. `unread`:
+    why the state of the other missing targets is unknown. If it is empty, every wanted job is in `found` or in `absent`.
     """
 
     found: tuple[Job, ...]
@@ -151,7 +155,9 @@ class Slurm:
         # If the controller never reported a job's end, the accounting lists the job as running for ever. So only ended jobs
         # are used.
         ended = [job for job in past if job.ended]
-        return Jobs((*found, *ended), frozenset(missing) - {job.target for job in ended})
+        absent = frozenset(missing) - {job.target for job in ended}
+        doubt = self._doubt(absent) if absent else ""
+        return Jobs((*found, *ended), frozenset() if doubt else absent, doubt)
 
     def cancel(self, targets: Collection[str]) -> Done | SlurmRefused | Unknown:
         """Cancel jobs, given by `Job.target`.
@@ -207,6 +213,22 @@ class Slurm:
             return text
         self._by_json = True
         return answer
+
+    def _doubt(self, absent: Collection[str]) -> str:
+        """Why these jobs may exist although `squeue` lacks them; empty: they do not.
+
+        One answer of `squeue` is right or wrong for all of them, so the newest one is enough.
+        """
+        newest = max(absent, key=lambda target: [int(part) for part in target.split("_")])
+        output = self._run(["scontrol", "-o", "show", "job", newest])
+        if isinstance(output, Unknown):
+            return "" if output.why == "missing" else output.words
+        if output.code:
+            words = _refusal("scontrol", output).words
+            return "" if _NO_SUCH_JOB.search(words) else words
+        if "JobId=" in output.out and f"({os.getuid()})" not in output.out:
+            return ""  # the controller has lost our job and given its id to another user's
+        return f"squeue does not list job {newest}, and scontrol does not say that it is unknown"
 
     def _accounting_jobs(self, targets: Sequence[str]) -> list[Job] | Unknown:
         """Jobs from the accounting database, or none if the cluster has no accounting.

@@ -30,6 +30,7 @@ class JobAttempt:
     over_s: float | None = None  # when Slurm first showed its end
     missing_s: float | None = None  # since then Slurm does not list its job, and nobody can say whether it has ended
     unread: str = ""  # why nobody can say it
+    report_ns: int | None = None  # stamp of its node's last report, as long as Slurm does not list its job
     leaving: bool = False
     leave_sent: bool = False  # Slurm has answered the signal that asks the job to leave
     killed: bool = False

@@ -288,9 +288,13 @@ class SlurmLauncher:
         if latest is None:
             return Survivor(token, Survival.ALIVE)
         attempt.spawned = True
-        if attempt.job is None and _TARGET.fullmatch(latest.job):
-            attempt.job, attempt.restart = latest.job, latest.restart
+        self._take_job_of_report(attempt)
         return Survivor(token, Survival.ALIVE, latest.pid, latest.start_ticks, latest.shim_pid, latest.shim_start_ticks)
+
+    def _take_job_of_report(self, attempt: JobAttempt) -> None:
+        latest = report.read(self._paths, attempt.program, attempt.number, attempt.token)
+        if attempt.job is None and latest is not None and _TARGET.fullmatch(latest.job):
+            attempt.job, attempt.restart = latest.job, latest.restart
 
     def _may_be_submitted(self, program: str, number: int, token: str) -> bool:
         """Whether the attempt may have been submitted: its script is written before sbatch is called.
@@ -475,7 +479,7 @@ class SlurmLauncher:
             case _:
                 self._drop(attempt)
                 never = isinstance(answer, SlurmRefused) and _is_final(answer.words)
-                self._broke(name, attempt.token, f"Slurm refuses the job of {name}: {answer.words}", permanent=never)
+                self._broke(name, attempt.token, f"Slurm refuses the job of {name}: {answer.words}", refused=never)
 
     # --- ending --------------------------------------------------------------------------------------------------------
 
@@ -492,6 +496,7 @@ class SlurmLauncher:
             return
         answer = self._cluster.signal(attempt.job, "USR1")
         attempt.leave_sent = not isinstance(answer, Unknown)
+        self._note_answer(answer)
         if not isinstance(answer, Done):
             log.info("job_not_signalled", program=attempt.program, job=attempt.job, said=answer.words)
 
@@ -506,6 +511,7 @@ class SlurmLauncher:
         if attempt.job is None:
             return
         answer = self._cluster.cancel([attempt.job])
+        self._note_answer(answer)
         if isinstance(answer, Unknown):
             log.warning("job_not_deleted", program=attempt.program, job=attempt.job, said=answer.words)
         self._poll_now()
@@ -519,17 +525,23 @@ class SlurmLauncher:
             attempts, requeued = list(self._attempts.values()), list(self._requeued.values())
         targets = {each.job for each in attempts if each.job is not None} | {each.job for each in requeued}
         answer = self._cluster.jobs(sorted(targets))
+        self._note_answer(answer)
         if isinstance(answer, Unknown):
-            self._errors += 1
-            if self._errors >= _ERRORS or self._clock.now_s() - self._heard_s >= _AWAY_S:
-                self._inbox.post(JobsSeen(self._clock.now_s(), dict(self._last), answer.words))
             return
-        self._errors, self._heard_s = 0, self._clock.now_s()
         queue = queue_state(self._arrays, answer)
         for each in attempts:
             self._update(each, queue)
         self._end_strays(queue)
         self._post_sights(always=True)
+
+    def _note_answer(self, answer: object) -> None:
+        """Report an outage of the cluster, after a call that got this answer."""
+        if not isinstance(answer, Unknown):
+            self._errors, self._heard_s = 0, self._clock.now_s()
+            return
+        self._errors += 1
+        if self._errors >= _ERRORS or self._clock.now_s() - self._heard_s >= _AWAY_S:
+            self._inbox.post(JobsSeen(self._clock.now_s(), dict(self._last), answer.words))
 
     def _update(self, attempt: JobAttempt, queue: QueueState) -> None:
         row = self._find(attempt, queue)
@@ -586,14 +598,18 @@ class SlurmLauncher:
     def _handle_missing(self, attempt: JobAttempt, queue: QueueState) -> None:
         """Handle an answer from Slurm that does not show the attempt's job."""
         now_s = self._clock.now_s()
+        if attempt.job is None:
+            self._take_job_of_report(attempt)
         if self._was_deleted(attempt, queue):
             self._end(attempt, "CANCELLED")
         elif attempt.job is not None:
-            if attempt.job in queue.absent or attempt.job in queue.by_target or self._has_exit_record(attempt):
+            gone = attempt.job in queue.absent or attempt.job in queue.by_target
+            unread = "Slurm does not list the job, and its node still reports" if gone else queue.unread
+            if self._has_exit_record(attempt) or (gone and not self._still_reports(attempt)):
                 self._end(attempt, "")
             else:
                 attempt.missing_s = now_s if attempt.missing_s is None else attempt.missing_s
-                attempt.unread = queue.unread if now_s - attempt.missing_s >= _AWAY_S else ""
+                attempt.unread = unread if now_s - attempt.missing_s >= _AWAY_S else ""
         elif queue.unknown:
             return  # its job may be one of these tasks
         elif attempt.unanswered_s is not None and now_s - attempt.unanswered_s >= self._settings().settle_s:
@@ -604,6 +620,14 @@ class SlurmLauncher:
             self._drop(attempt)
             error = f"sbatch gave no answer, and Slurm has not shown such a job for {waited_s:.0f} s"
             self._broke(attempt.program, attempt.token, f"cannot submit {attempt.program}: {error}")
+
+    def _still_reports(self, attempt: JobAttempt) -> bool:
+        """Whether its node has written a report since the last call: the job runs, whatever Slurm's answer lacks."""
+        latest = report.read(self._paths, attempt.program, attempt.number, attempt.token)
+        if latest is None or latest.at_ns == attempt.report_ns:
+            return False
+        attempt.report_ns, attempt.over_s = latest.at_ns, None
+        return True
 
     def _has_exit_record(self, attempt: JobAttempt) -> bool:
         """Whether its node has recorded the end of the worker. That proves the end if the accounting gives no answer."""
@@ -704,7 +728,8 @@ class SlurmLauncher:
             return  # the next poll tries again
         if record is not None and record.spawn_error:
             self._drop(attempt)
-            self._broke(attempt.program, attempt.token, record.spawn_error)
+            by_setup = record.code == contract.EXIT_CONFIG
+            self._broke(attempt.program, attempt.token, record.spawn_error, permanent=by_setup)
             return
         if latest is not None and not attempt.spawned:  # it began and ended between two polls
             self._spawned(attempt, latest)
@@ -759,8 +784,10 @@ class SlurmLauncher:
         with contextlib.suppress(OSError):
             self._arrays.prune(in_use)
 
-    def _broke(self, program: str, token: str, error: str, *, permanent: bool = False) -> None:
-        self._inbox.post(SpawnBroke(self._clock.now_s(), program, token, error, permanent=permanent))
+    def _broke(
+        self, program: str, token: str, error: str, *, permanent: bool = False, refused: bool = False
+    ) -> None:  # fmt: skip
+        self._inbox.post(SpawnBroke(self._clock.now_s(), program, token, error, permanent or refused, refused))
 
     # --- reporting -----------------------------------------------------------------------------------------------------
 

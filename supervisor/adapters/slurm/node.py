@@ -34,6 +34,7 @@ import tempfile
 import threading
 import time
 import zlib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -387,7 +388,26 @@ def exit_code(run: Run) -> int:
     return record.code if record.code is not None else 128 + (record.signal or 1)
 
 
-def main(path: str) -> int:
+def record_failed_setup(run: Run, status: int, line: int, command: str) -> None:
+    """Record that a line of `setup` failed, so that its program was not started."""
+    text = f"line {line} of launcher.setup ended with status {status}: {command.removesuffix(' || false').strip()}"
+    if line < 1:
+        text = f"the lines of launcher.setup ended the script with status {status}: see the output in job-{run.job}.out"
+    _say(text)
+    record = ExitRecord(
+        run.token, 0, contract.EXIT_CONFIG, None, core_dumped=False, ended_ns=contract.now_ns(), ended_wall_s=time.time(),
+        user_s=0.0, system_s=0.0, max_rss_bytes=0,
+        spawn_error=f"{text}; correct it, or add `|| true` if it may fail",
+    )  # fmt: skip
+    aside = run.attempt_dir / f"{contract.EXIT_FILE}.new"
+    aside.write_text(json.dumps(asdict(record)))
+    with aside.open("rb") as file:
+        os.fsync(file.fileno())
+    aside.rename(run.attempt_dir / contract.EXIT_FILE)
+
+
+def main(path: str, *failed: str) -> int:
+    """Run the order in this file. `failed`: status, line and text of a command of `setup` that failed instead."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     for number in _REQUESTS:
         signal.signal(number, signal.SIG_DFL)
@@ -397,6 +417,10 @@ def main(path: str) -> int:
     except NotOurs as other:
         _say(f"this job does nothing: {other}")
         return 0
+    if failed:
+        status, line, command = failed
+        record_failed_setup(run, int(status), int(line), command)
+        return contract.EXIT_CONFIG
     memory = Path("/dev/shm")  # noqa: S108  mkdtemp makes a private directory of its own
     local = Path(tempfile.mkdtemp(prefix="extralife-", dir=memory if os.access(memory, os.W_OK) else None))
     try:
@@ -415,4 +439,4 @@ def main(path: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

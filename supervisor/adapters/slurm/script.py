@@ -14,7 +14,11 @@ Example, of Pong on an A100 partition::
     ...
     module load conda
     conda activate rl
+    ...
     exec /home/me/extralife/.venv/bin/python -S -E .../node.py .../order.json
+
+A line of `setup` that fails, or ends the script, ends the job: a program that goes on without its environment would run
+under another Python. Then `node.py` records that line instead of starting the program.
 
 `--dependency=singleton` is Slurm's own guard: of the jobs with the same name and user, only one runs at a time. So if a job
 is submitted twice by accident, the second one waits for the first, and ends at once when it starts (`node.py`).
@@ -30,8 +34,6 @@ the program of its task in a table::
     1) cd /home/me/state/programs/Pong-s4 && extralife_order=$PWD/attempts/3-0123...cdef/order.json ;;
     2) cd /home/me/state/programs/Pong-s6 && extralife_order=$PWD/attempts/1-4567...89ab/order.json ;;
     esac
-    module load conda
-    conda activate rl
     exec /home/me/extralife/.venv/bin/python -S -E .../node.py "$extralife_order"
 
 An array has no singleton: a later array of the group would wait for the last task of the earlier one. As everywhere, the
@@ -52,6 +54,11 @@ from supervisor.records import dataclass
 
 _COMMENT: Final = re.compile(r"extralife:([0-9a-f]{8}):(.{1,200}):([0-9]{1,9}):([0-9a-f]{32})", re.ASCII)
 _ARRAY: Final = re.compile(r"extralife:([0-9a-f]{8}):([^:]{1,200}):array:([0-9a-f]{32})", re.ASCII)
+_PART: Final = r"[^#`(){}<\\]*"
+_LIST: Final = re.compile(
+    r"(?!\s*(?:\[|(?:test|command|which|type|hash)\b))(?!.*\b(?:if|then|else|elif|for|while|until|do|case)\b)"
+    rf"{_PART}&&{_PART}[^#`(){{}}<\\&|;\s]\s*"
+)
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./:=@%+,-]+", re.ASCII)
 
 
@@ -126,7 +133,7 @@ def batch_script(terms: Terms, tag: Tag, *, command: tuple[str, ...], output: st
     own = {"job-name": tag.name, "comment": str(tag), "dependency": "singleton"}
     return _script(
         f"attempt {tag.attempt} of {tag.program}", _options(terms, own, output), terms.settings.setup,
-        start=f"exec {shlex.join(command)}",
+        command=shlex.join(command),
     )  # fmt: skip
 
 
@@ -149,7 +156,7 @@ def array_script(
     ]
     return _script(
         f"{len(places)} programs of {tag.group}, each a task of this array", _options(terms, own, output),
-        terms.settings.setup, table=table, start=f'exec {shlex.join(command)} "$extralife_order"',
+        terms.settings.setup, table=table, command=f'{shlex.join(command)} "$extralife_order"',
     )  # fmt: skip
 
 
@@ -170,17 +177,37 @@ def _options(terms: Terms, own: dict[str, str], output: str) -> list[str]:
     return options + [line.strip() for line in settings.options.splitlines() if line.strip()]
 
 
-def _script(what: str, options: Sequence[str], setup: str, *, table: Sequence[str] = (), start: str) -> str:
-    lines = [
+def _script(what: str, options: Sequence[str], setup: str, *, table: Sequence[str] = (), command: str) -> str:
+    script = [
         "#!/bin/bash",
         f"# extralife: {what}. The daemon wrote this file; a change of it has no effect.",
         *(f"#SBATCH {option}" for option in options),
         "trap '' USR1  # until the program runs, a signal must not end the script",
         *table,
-        *setup.splitlines(),
-        start,
     ]
-    return "\n".join(lines) + "\n"
+    if setup:
+        # Not `set -e`: it would also count a command that fails inside a sourced file, such as one of conda's own scripts.
+        script += [
+            "extralife_failed() {  # its arguments: status, depth of sourced files, line (1: not known)",
+            "    [ $2 -eq 1 ] || return 0  # the status of the sourced file itself counts",
+            "    trap - ERR EXIT TERM",
+            "    [ $1 -lt 128 ] || exit $1  # a signal, such as Slurm's own, is no fault of a line",
+            f'    exec {command} $1 $(($3 - {len(script) + 9})) "$(sed -n $3p "$0")"',
+            "}",
+            "trap 'exit 143' TERM",
+            "trap 'extralife_failed $? 1 1' EXIT",
+            "trap 'extralife_failed $? ${#BASH_SOURCE[@]} $LINENO' ERR",
+        ]
+        script += [*map(_whole, setup.splitlines()), "trap - ERR EXIT TERM"]
+    return "\n".join([*script, f"exec {command}"]) + "\n"
+
+
+def _whole(line: str) -> str:
+    """The line, so that it fails as a whole: of `source conda.sh && conda activate rl`, bash reports only the last command.
+
+    Not of a question, such as `[ -e FILE ] && source FILE`: its "no" is no fault.
+    """
+    return f"{line} || false" if _LIST.fullmatch(line) else line
 
 
 def _quoted(value: str) -> str:
