@@ -7,16 +7,19 @@ a time limit: it would say how busy the machine is, not whether the code is righ
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import json
 import os
 import signal
+import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
 from catalogue import FAULTS
 from hypothesis import HealthCheck, Phase, settings
+from tools import PATIENCE
 
 TESTS = Path(__file__).parent
 settings.register_profile("untimed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -24,18 +27,80 @@ settings.register_profile("mutants", settings.get_profile("untimed"), phases=(Ph
 settings.load_profile("untimed")
 
 LONGEST_TEMPORARY = 24  # characters
+HARD_S = 60.0 * PATIENCE  # after its own limit, a test that no exception can end ends with its process
+STDERR = pytest.StashKey[int]()  # the descriptor of the run's standard error, which is captured during tests
 _WORST = ("failed", "skipped", "passed")  # a test's outcome is the worst of its setup, call and teardown
 
 
-def pytest_configure():
+def pytest_configure(config):
     """A shell that starts this in the background has it ignore SIGINT, and so do all whom it starts: no Ctrl-C for them."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.stash[STDERR] = os.dup(2)
+    limit_waits_for_children()
     shorten_temporary_directory()
     gc.disable()  # until all tests are collected: what they import stays, and looking through it is a third of the time
     # Daemons of tests note the mount point of their state directory there, and not in the user's own cache.
     os.environ["XDG_CACHE_HOME"] = f"{tempfile.gettempdir()}/extralife-tests-{os.geteuid()}"
     os.environ["EXTRALIFE_BOOT_FILES"] = str(boot_files(Path(os.environ["XDG_CACHE_HOME"])))
+
+
+def limit_waits_for_children():
+    """A wait for a child process takes at most half of its test's limit; `subprocess.run` kills a child that passes it.
+
+    A child that waits for input, for example, would otherwise keep the whole run waiting.
+    """
+    popen = subprocess.Popen
+    wait, communicate = popen.wait, popen.communicate
+    popen.wait = lambda self, timeout=None: wait(self, _child_s if timeout is None else timeout)
+    popen.communicate = lambda self, input=None, timeout=None: communicate(  # noqa: A006  the name that callers use
+        self, input, _child_s if timeout is None else timeout
+    )
+
+
+_child_s = None  # the longest wait for a child process of the test that runs; None: no test runs
+
+
+@contextlib.contextmanager
+def hard_limit(item):
+    """pytest-timeout raises an exception in the main thread. It ends no thread, and none that the `with` of a pool then awaits.
+
+    So the whole process ends some time after that, with the stacks of all threads. xdist reports its test as failed and starts
+    another process for the rest.
+    """
+    global _child_s  # noqa: PLW0603
+    mark = item.get_closest_marker("timeout")
+    limit_s = float(mark.args[0] if mark is not None and mark.args else item.config.getini("timeout"))
+    _child_s = limit_s / 2.0
+    faulthandler.dump_traceback_later(limit_s + HARD_S, exit=True, file=item.config.stash[STDERR])
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        _child_s = None
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item):
+    with hard_limit(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item):
+    with hard_limit(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item):
+    with hard_limit(item):
+        return (yield)
+
+
+def pytest_unconfigure(config):
+    """A thread that a test left, such as a pool's, keeps no process from its end."""
+    faulthandler.dump_traceback_later(HARD_S, exit=True, file=config.stash[STDERR])
 
 
 def shorten_temporary_directory():

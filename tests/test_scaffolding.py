@@ -165,3 +165,33 @@ def test_tests_run_refuses_what_it_does_not_know():
     done = subprocess.run([ROOT / "tests" / "run", "fast"], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
     assert done.stderr == "tests/run: fast is not one of lint, unit, e2e, all, slow, faults, slurm, lab\n"
+
+
+HANGING = """
+import subprocess, time
+from concurrent.futures import ThreadPoolExecutor
+import pytest
+
+@pytest.mark.timeout(2)
+def test_child():
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(subprocess.run, ["sleep", "1000"], check=False).result()
+
+@pytest.mark.timeout(1)
+def test_thread():
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(time.sleep, 1000).result()
+"""
+
+
+def test_a_child_or_a_thread_that_hangs_ends_with_its_test(tmp_path):
+    """The exception of a limit waits for the threads of a pool: without a limit of its own each of these would wait for ever."""
+    file = tmp_path / "test_hanging.py"
+    file.write_text(HANGING)
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "conftest", "-c", ROOT / "pyproject.toml", file], cwd=ROOT, check=False, timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "tests"), "EXTRALIFE_TEST_PATIENCE": "0.02"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert ended.returncode == 1
+    assert ended.stdout.endswith("F"), "the child is killed after half of the limit, and the test fails"
+    assert "most recent call first" in ended.stderr, "the process ends with the stacks of all threads"

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import xmlrpc.client
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,15 @@ for line in sys.stdin:
         self._process.communicate()
 
 
+@contextlib.contextmanager
+def _killed(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Whatever happens meanwhile, the process does not outlive it."""
+    try:
+        yield
+    finally:
+        process.kill()
+
+
 class Side:
     """One daemon, asked through Supervisor's own client."""
 
@@ -140,7 +150,7 @@ class Side:
         assert client.stdout is not None
         assert client.stdin is not None
         got, deadline = b"", time.monotonic() + 30 * PATIENCE
-        with client.stdout, client.stdin:
+        with client, _killed(client):
             client.stdin.write(typed.encode())
             client.stdin.flush()
             while not re.search(awaited.encode(), got):
@@ -150,9 +160,10 @@ class Side:
                     got += piece
                 assert time.monotonic() < deadline, f"{self.name}: {args} waited in vain, got {got!r}"
             client.send_signal(signal.SIGINT)
-            got += client.stdout.read()
+            # Its standard input ends as well: the `fg` of a client that saw no Ctrl-C in its loop waits for a line.
+            got += client.communicate(timeout=30 * PATIENCE)[0]
         # The stock client catches Ctrl-C in its loop alone: one that comes between two looks ends it by the signal.
-        code = client.wait(30)
+        code = client.returncode
         return 0 if code == -signal.SIGINT else code, got.decode()
 
     # what the story waits for
