@@ -235,12 +235,12 @@ def _process(pid: int) -> Process | None:
     return None if state in _DEAD else found
 
 
-def io_bytes(pid: int) -> int | None:
-    """The bytes that a process and its ended children have read and written; None when they cannot be read."""
+def io_bytes(pid: int, *, written: bool = False) -> int | None:
+    """The bytes that a process and its ended children have read and written (`written`: only those); None: unreadable."""
     data = _read(f"/proc/{pid}/io") or b""
     try:
         counts = dict(line.split(b":") for line in data.splitlines())
-        return int(counts[b"rchar"]) + int(counts[b"wchar"])
+        return int(counts[b"wchar"]) + (0 if written else int(counts[b"rchar"]))
     except (ValueError, KeyError):
         return None
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import glob
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from supervisor.config.tables import FIGURE_KEYS
 from supervisor.config.validation import Validation, shown
+from supervisor.model.settings import ProgramSpec
 from supervisor.policy.worker.figures import LONGEST_NAME, OTHER_NAMES, OWN, RESUMED, STEP, Sources
 from workers.options import nearest
 
@@ -137,6 +140,33 @@ def _flag(validation: Validation, name: str, value: object) -> bool | None:
         return value
     validation.refuse(name, "steps_begin_anew", f"must be true or false, not {shown(value)}", ":")
     return None
+
+
+def check_shared(validation: Validation, specs: Iterable[ProgramSpec]) -> None:
+    """Refuse programs that write the same file or log of figures: nobody could tell whose each row is.
+
+    Files that match the same pattern are divided while the programs run (`policy/worker/file_owner.py`).
+    """
+    files: dict[str, str] = {}  # the first program of each file
+    logs: dict[str, ProgramSpec] = {}
+    for spec in specs:
+        patterns = spec.sources_at(0)
+        for key in ("json_lines", "csv_glob", "events_glob"):
+            place = os.path.normpath(f"{spec.directory}/{getattr(patterns, key)}")
+            if getattr(patterns, key) and spec.directory and not glob.has_magic(place):
+                other = files.setdefault(place, spec.name)
+                if other != spec.name:
+                    message = f"{place} is the file of {other}, too, and their rows cannot be told apart"
+                    validation.refuse(spec.name, key, f"{message}; put {{name}} into it, or give each a directory", ":")
+        for channel in ("stdout", "stderr"):
+            first = logs.setdefault(spec.log_place(channel), spec)
+            if (
+                first.name != spec.name
+                and spec.log_place(channel).startswith("/")
+                and (spec.figures.log_regex or first.figures.log_regex)
+            ):
+                message = f"{spec.log_place(channel)} is the log of {first.name}, too, and its lines cannot be told apart"
+                validation.refuse(spec.name, f"{channel}_log", f"{message}; give each a log, or remove log_regex", ":")
 
 
 def progress_error(made: Sources) -> str:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from supervisor.config import scripts
-from supervisor.config.figures import progress_error, sources
+from supervisor.config.figures import check_shared, progress_error, sources
 from supervisor.config.overlaps import may_meet
 from supervisor.config.own_checkpoints import notes, own_checkpoints
 from supervisor.config.process_keys import changed_at_start, process_settings, warn_about_process
@@ -89,6 +89,7 @@ def programs(validation: Validation, tables: Mapping[str, Any], defaults: Defaul
             if spec is not None:
                 specs.append(_with_visible_gpus(spec, defaults.environ))
     _check_shared_checkpoints(validation, specs)
+    check_shared(validation, specs)
     return tuple(sorted(specs, key=lambda spec: (spec.priority, spec.name)))
 
 

@@ -17,13 +17,15 @@ from supervisor.config import shell_syntax
 from supervisor.config.tables import Key
 from supervisor.config.validation import Origin, Validation, label, shown
 from supervisor.policy.worker import placeholders
+from supervisor.policy.worker.figures import SEED
 from supervisor.policy.worker.placeholders import OF_LEVEL, RESUME, Template
 from supervisor.records import dataclass
 from workers.options import AUTO, EXTRA_GAMES, GAMES, OPTIONS, Value, nearest
 
 # Options of a built-in game that a script may have too.
 OWN_KEYS: Final = ("game", "seed", "num_envs", "batch_size", "fallback_batch", "threads")
-PATTERN_KEYS: Final = ("progress_glob", "checkpoint_glob", "json_lines", "csv_glob", "events_glob")
+_FIGURE_FILES: Final = ("json_lines", "csv_glob", "events_glob")
+PATTERN_KEYS: Final = ("progress_glob", "checkpoint_glob", *_FIGURE_FILES)
 _BASH: Final = "/bin/bash"
 _GAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@+-]{0,99}")
 _EXAMPLE: Final = '["python", "train.py"]'
@@ -169,19 +171,23 @@ def used_in(validation: Validation, path: tuple[str, ...], text: str, *, secret:
 
 
 def filled_patterns(validation: Validation, name: str, table: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any]:
-    """The section with the placeholders of its patterns filled in. `known`: those with the same value at each start."""
+    """The section with the placeholders of its patterns filled in. `known`: those with the same value at each start.
+
+    A rollback changes {seed}, so it stays in the patterns of files with figures until the start.
+    """
     filled: dict[str, Any] = {}
     for key in PATTERN_KEYS:
         text = table.get(key)
         used = used_in(validation, ("program", name, key), text) if isinstance(text, str) else None
         if not isinstance(text, str) or used is None:
             continue
-        if unknown := sorted(used - known.keys()):
-            may = ", ".join(f"{{{each}}}" for each in sorted(known))
+        values = {**known, "seed": SEED} if key in _FIGURE_FILES and "seed" in table else known
+        if unknown := sorted(used - values.keys()):
+            may = ", ".join(f"{{{each}}}" for each in sorted(values))
             message = f"{{{unknown[0]}}} is not known here, or not the same at each start; a pattern may hold {may}"
             validation.refuse(name, key, message, ":")
         else:
-            filled[key] = placeholders.fill(text, {each: glob.escape(value) for each, value in known.items()})
+            filled[key] = placeholders.fill(text, {each: glob.escape(value) for each, value in values.items()})
     return {**table, **filled}
 
 

@@ -26,7 +26,7 @@ from supervisor.policy.worker.divergence import DivergenceSettings
 from supervisor.policy.worker.ending import STOP_SIGNAL_TO, STOP_SIGNALS
 from supervisor.policy.worker.figures import Sources
 from supervisor.policy.worker.health import HealthSettings
-from supervisor.policy.worker.placeholders import RESUME, Template, uses, variable
+from supervisor.policy.worker.placeholders import RESUME, Template, for_attempt, uses, variable
 from supervisor.policy.worker.restart import RESTARTS, RestartSettings
 from supervisor.policy.worker.service_health import HealthCheck
 from supervisor.policy.worker.stall import StallSettings
@@ -169,6 +169,16 @@ class ProgramSpec:
         if channel == "stdout":
             return self.stdout_log
         return LOG_NONE if self.redirect_stderr else self.stderr_log
+
+    def sources_at(self, rollbacks: int) -> Sources:
+        """The sources of its figures after so many rollbacks: each changes the seed, which patterns may hold."""
+        values = (
+            ()
+            if self.template is None
+            else for_attempt(self.template, batch_size=None, rollbacks=rollbacks, resume=None).values
+        )
+        seed = dict(values).get("seed")
+        return self.figures if seed is None else self.figures.at_seed(seed)
 
     def source(self, speaks: str) -> Progress:
         """Its source of progress. If that is `auto`, `speaks` names the source that a sample was made from."""

@@ -274,7 +274,10 @@ class Daemon:
         come_home = orphans.Orphans()
         if not come_home.adopt():
             log.warning("no_subreaper", consequence="a process in a session of its own outlives a shim that is killed")
-        figures = FigureReader(paths, system_clock, lambda name: loop.settings.program(name))  # noqa: PLW0108  they change
+        figures = FigureReader(
+            paths, system_clock, lambda name: loop.settings.program(name),  # noqa: PLW0108  the settings change
+            lambda: loop.settings.programs, lambda: loop.state,
+        )  # fmt: skip
         wake = threading.Event()  # set by notifications, awaited by the sampler
         notify_sockets = NotifySockets(paths.notify_socket, wake.set)
 

@@ -24,13 +24,17 @@ from traces_kit import thread_begun_by
 from supervisor.adapters import leftovers
 from supervisor.adapters.figures import thread
 from supervisor.adapters.figures.thread import FigureReader, FigureReading
+from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Paths, ProgramSpec
+from supervisor.model.state import Program, State
 from supervisor.policy.worker.figures import CSV, LOG, Figures, Sources
+from supervisor.policy.worker.placeholders import Template
+from workers.contract import seed_after
 
 TOKEN = "ab" * 16
 STEP = r"step=(?P<step>\d+)"
 NOTHING: dict[str, Any] = {
-    "cursors": {}, "behind": False, "files": {}, "slow": [], "lines": 0, "matched": [], "odd": {}, "rows": [], "notes": [],
+    "cursors": {}, "behind": False, "files": {}, "slow": [], "lines": 0, "matched": [], "odd": {}, "claims": {}, "not_own": {}, "waited_s": 0.0, "rows": [], "notes": [],
 }  # fmt: skip
 
 
@@ -101,6 +105,7 @@ def test_all_that_the_child_is_asked_and_that_the_next_look_goes_on_from_there(d
         "logs": desk.logs, "regex": [STEP, "b"], "begin": dict(zip(desk.logs, (30, 4), strict=True)), "off": [],
         "globs": {"json": "*.jsonl", "csv": "*.csv"}, "names": {"loss": "train/loss"},
         "base": desk.paths.run_dir("mine"), "since_wall_s": 1.7e9, "search": True, "first": True, "files": {}, "cursors": {},
+        "name": "mine", "places": [], "contested": False, "trees": {}, "watch": False, "claims": {},
     }  # fmt: skip
     assert desk.child.asked == [first]
     desk.look({"slow": [1], "cursors": {desk.logs[0]: [1, 2, 40]}}, {})
@@ -136,6 +141,16 @@ def test_a_change_of_the_sources_begins_anew_with_all_that_was_counted(desk: Des
     del desk.specs["mine"]
     desk.look()
     assert desk.child.asked[-1]["regex"] == ["other"], "a program that leaves the configuration is read to its end"
+
+
+def test_a_pattern_has_the_seed_of_the_attempt(desk: Desk) -> None:
+    program = Program("mine", Phase.RUNNING, 0.0, 0.0, "d")
+    desk.reader._state = lambda: State(programs={"mine": program})
+    desk.watch(Sources(json_lines="{seed}.jsonl"), template=Template((("seed", "4"),)))
+    desk.look()
+    program = replace(program, rollbacks=2)
+    desk.look()
+    assert [asked["globs"] for asked in desk.child.asked] == [{"json": "4.jsonl"}, {"json": f"{seed_after(4, 2)}.jsonl"}]
 
 
 def test_positions_in_its_logs_and_in_the_files_that_were_found_last_are_kept(desk: Desk) -> None:

@@ -19,6 +19,7 @@ from supervisor.adapters.figures.thread import FigureReading, began_wall_s
 from supervisor.adapters.process import trees
 from supervisor.adapters.process.cgroups import Load
 from supervisor.adapters.process.probes import LocalProbes, beat_sample, completed
+from supervisor.adapters.process.processes import read_record
 from supervisor.model.inputs import Halted, OwnCheckpoint, Report, Sample
 from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.policy.worker.figures import Figures, Sources
@@ -419,10 +420,11 @@ def test_a_program_of_the_users_is_read_from_where_its_logs_began(scene):
     scene.watch(Progress.LOG, token=OTHER)
     scene.watch(Progress.BEAT, name="Breakout", builtin=True)
     scene.probes.forget("Pong", TOKEN)
-    (spec, token, since_s, logs_from), other, forgotten = scene.figures_asked
+    (spec, token, since_s, logs_from, roots), other, forgotten = scene.figures_asked
     assert (spec.name, token, logs_from) == ("Pong", TOKEN, (5, 6))
+    assert roots == (scene.process.pid, read_record(scene.paths.shim_record("Pong")).shim_pid)
     assert since_s == pytest.approx(began_wall_s(scene.process.pid), abs=2.0)
-    assert (other[1], other[3]) == (OTHER, None), "that record is of another attempt"
+    assert (other[1], *other[3:]) == (OTHER, None, (scene.process.pid,)), "that record is of another attempt"
     assert forgotten == ("Pong", TOKEN)
 
 

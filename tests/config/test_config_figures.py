@@ -138,3 +138,54 @@ def test_a_pattern_that_is_none_has_no_group_for_the_steps(place: Place) -> None
 )
 def test_what_is_just_right(place: Place, keys: str) -> None:
     assert place.errors(f"{HEAD}{keys}\n") == []
+
+
+def test_a_pattern_may_hold_the_seed_which_a_rollback_changes(place: Place) -> None:
+    text = '[program.it]\ncommand = "t {seed}"\nseeds = [4, 6]\nevents_glob = "runs/{name}-{seed}/*"\n'
+    spec = place.program("it-s4", text)
+    assert spec.figures.events_glob == "runs/it-s4-{seed}/*"
+    assert spec.sources_at(0).events_glob == "runs/it-s4-4/*"
+    (error,) = place.errors(f'{HEAD}json_lines = "{{seed}}.jsonl"\n')
+    assert error.endswith("{seed} is not known here, or not the same at each start; a pattern may hold {name}, {run_dir}")
+
+
+TWO = """[program.a]
+command = ["true"]
+directory = "/srv"
+json_lines = "m.jsonl"
+stdout_log = "/var/log/x"
+[program.b]
+command = ["true"]
+directory = "/srv"
+KEYS
+"""
+
+
+@pytest.mark.parametrize(
+    ("keys", "error"),
+    [
+        (
+            'json_lines = "./m.jsonl"',
+            (
+                "json_lines: /srv/m.jsonl is the file of a, too, and their rows cannot be told apart; put {name} into it, or "
+                "give each a directory"
+            ),
+        ),
+        (
+            "stdout_log = '/var/log/x'\nlog_regex = '(?P<step>.)'",
+            "stdout_log: /var/log/x is the log of a, too, and its lines cannot be told apart; give each a log, or remove log_regex",
+        ),
+        ('json_lines = "*.jsonl"', ""),
+        ('stdout_log = "/var/log/x"', ""),
+        ("log_regex = '(?P<step>.)'", ""),
+    ],
+)
+def test_two_programs_may_share_a_pattern_but_neither_a_file_nor_a_log_of_figures(
+    place: Place, keys: str, error: str
+) -> None:
+    text = TWO.replace("KEYS", keys)
+    if not error:
+        assert place.load(text)
+        return
+    (told,) = place.errors(text)
+    assert told.endswith(f"program.b.{error}")

@@ -5,7 +5,10 @@ from dataclasses import replace
 from core_kit import settings
 
 from supervisor.model.commands import orphan_spec
-from supervisor.model.settings import Level, Paths, Rung
+from supervisor.model.settings import Level, Paths, ProgramSpec, Rung
+from supervisor.policy.worker.figures import Sources
+from supervisor.policy.worker.placeholders import Template
+from workers.contract import seed_after
 
 
 def test_everything_has_a_place_of_its_own():
@@ -54,3 +57,9 @@ def test_a_level_that_is_not_on_the_ladder_changes_nothing():
     assert ladder.at("light") is ladder
     assert ladder.at("heavier") is ladder
     assert fixed.at("heavy") is fixed
+
+
+def test_the_patterns_of_figures_have_the_seed_of_the_attempt():
+    spec = ProgramSpec("a", ("x",), "d", figures=Sources(events_glob="{seed}/*"), template=Template((("seed", "4"),)))
+    assert [spec.sources_at(rollbacks).events_glob for rollbacks in (0, 2)] == ["4/*", f"{seed_after(4, 2)}/*"]
+    assert replace(spec, template=Template()).sources_at(2) == replace(spec, template=None).sources_at(2) == spec.figures

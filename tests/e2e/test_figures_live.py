@@ -82,3 +82,21 @@ def test_steps_that_stand_still_are_unknown_everywhere_and_the_worker_is_restart
     assert box.wait_fact("Slowed", "spins")["why"].startswith("no step beyond 59 for ")
     assert box.wait_fact("StopIntended", "spins")["reason"] == "slow"
     box.wait_fact("Spawned", "spins", count=2)
+
+
+def test_seeds_in_one_directory_do_not_get_each_others_nan(tmp_path: Path) -> None:
+    box = Box(tmp_path)
+    command = json.dumps([sys.executable, str(PRINTS), "rows", "{seed}"])
+    keys = f'command = {command}\ndirectory = "{box.directory}"\njson_lines = "runs/**/*.jsonl"\nseeds = [1, 2, 3]\n'
+    box.config(f"[program.rows]\n{keys}[divergence]\nnan_for_s = 2.0\n", slots=3)
+    try:
+        box.start()
+        for seed in (1, 3):
+            until(lambda seed=seed: (box.program(f"rows-s{seed}")["steps"] or 0) > seed * 10**6, 60, "its steps")
+        box.wait_fact("Diverged", "rows-s2")
+        for seed in (1, 3):
+            shown = box.program(f"rows-s{seed}")
+            assert (shown["steps"] // 10**6, shown["loss"]) == (seed, 0.5)
+            assert not box.facts("Diverged", f"rows-s{seed}")
+    finally:
+        box.close()

@@ -19,13 +19,15 @@ import math
 import os
 import re
 import signal
+import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import asdict, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from supervisor.adapters.figures import owners
 from supervisor.adapters.tfrecord import event, is_whole, recovered
 from supervisor.files import open_regular
 from supervisor.policy.worker.figures import (
@@ -41,12 +43,15 @@ from supervisor.policy.worker.figures import (
     number,
     plain_text,
 )
+from supervisor.policy.worker.file_owner import Claim, decide
 from supervisor.records import dataclass
 
 PIECE_BYTES: Final = 256 * 1024  # per file and look
 BEHIND_BYTES: Final = 1 << 20  # data further behind is skipped
 HEAD_BYTES: Final = 64 * 1024  # this much of skipped data is read first: the first step may be there
 MOST_FILES: Final = 16  # per pattern: the newest ones
+_MOST_CANDIDATES: Final = 256  # of which some may be other programs'
+_MOST_UNKNOWN: Final = 64  # are watched at once
 MOST_ROWS: Final = 2000
 MOST_KEYS: Final = 200  # per JSON line or CSV row
 LONGEST_LINE: Final = 64 * 1024
@@ -92,6 +97,9 @@ class Answer:
     lines: int = 0  # of its logs
     files: dict[str, list[str]] = field(default_factory=dict)
     behind: bool = False  # there is more to read
+    claims: dict[str, dict[str, Any]] = field(default_factory=dict)  # by file that several programs may write
+    not_own: dict[str, int] = field(default_factory=dict)  # by kind: files whose writer is unknown, or that several write
+    waited_s: float = 0.0  # time in which it watched files grow
 
 
 class _Watchdog:
@@ -143,6 +151,19 @@ def read_once(request: Mapping[str, Any]) -> Answer:
 def _cursor(given: Sequence[Any]) -> Cursor:
     device, inode, at, mark, whole, fresh = given
     return Cursor((device, inode), at, mark, whole, fresh)
+
+
+def as_json_claim(claim: Claim) -> dict[str, Any]:
+    """The claim in the form of requests and answers."""
+    return {**asdict(claim), "suspects": None if claim.suspects is None else sorted(claim.suspects)}
+
+
+def _claim(given: Mapping[str, Any] | None) -> Claim:
+    """What earlier looks have found out about a file."""
+    if given is None:
+        return Claim()
+    suspects = given["suspects"]
+    return Claim(**{**given, "suspects": None if suspects is None else frozenset(suspects)})
 
 
 def as_list(cursor: Cursor) -> list[int | bool]:
@@ -208,7 +229,7 @@ class _Reader:
         if not pattern:
             return
         if self._request["search"]:
-            self._answer.files[kind] = self._search(pattern)
+            self._answer.files[kind] = self._search(kind, pattern)
         for path in self._answer.files.get(kind, self._request["files"].get(kind, ())):
             for data, whole in self._new_data(path, whole_records=rank == EVENTS):
                 if rank == JSON_LINES:
@@ -218,28 +239,58 @@ class _Reader:
                 else:
                     self._events(path, data, whole=whole)
 
-    def _search(self, pattern: str) -> list[str]:
-        """The newest files that match and were written since the attempt began.
+    def _search(self, kind: str, pattern: str) -> list[str]:
+        """The newest files that match, were written since the attempt began, and are this program's.
 
         The first search records where each file ends.
         """
-        found: list[tuple[int, Path]] = []
+        found: list[tuple[int, str, owners.File]] = []
         base, since_ns = Path(self._request["base"]), self._request["since_wall_s"] * 1e9
         self._watchdog.left = GLOB_TICKS
         try:
             for path in base.glob(pattern):
                 with contextlib.suppress(OSError):
-                    found.append((path.lstat().st_mtime_ns, path))
+                    seen = path.lstat()
+                    found.append((seen.st_mtime_ns, str(path), (seen.st_dev, seen.st_ino)))
         except TooSlow:
             self._answer.notes.append(f"looking for {pattern} takes too long: not all of its directories are looked at")
         except OSError as error:
             self._answer.notes.append(f"{error.filename or base} cannot be looked through: {error.strerror}")
         self._watchdog.left = 0
-        newest = sorted(found)[-MOST_FILES:]
+        newest = sorted(found, reverse=True)[:_MOST_CANDIDATES]
         if self._request["first"]:
-            for at_ns, path in newest:
-                self._begin_at(str(path), new=at_ns >= since_ns)
-        return [str(path) for at_ns, path in newest if at_ns >= since_ns]
+            for at_ns, name, _ in reversed(newest):
+                self._begin_at(name, new=at_ns >= since_ns)
+        own = self._own(kind, {name: file for at_ns, name, file in newest if at_ns >= since_ns})
+        return own[:MOST_FILES][::-1]
+
+    def _own(self, kind: str, files: dict[str, owners.File]) -> list[str]:
+        """The files that are not another program's; `policy/worker/file_owner.py` decides where another may write them."""
+        places = [os.path.realpath(path) for path in self._request["places"]]
+        contested = self._request["contested"]
+        real = {path: os.path.realpath(path) for path in files} if places or contested else {}
+        shared = {path for path, target in real.items() if contested or any(_is_below(target, place) for place in places)}
+        if not shared:
+            return list(files)
+        claims = {path: _claim(self._request["claims"].get(real[path])) for path in shared}
+        open_by = self._open_by
+        for path, claim in claims.items():
+            claims[path] = decide(claim, open_by.get(files[path], set()))
+        name = self._request["name"]
+        own = [path for path in files if path not in shared or claims[path].owner == name]
+        unknown = [path for path, claim in claims.items() if claim.is_open_question][:_MOST_UNKNOWN]
+        if unknown and self._request["watch"]:
+            began_s = time.monotonic()
+            for path, seen in owners.growths(unknown, self._request["trees"]).items():
+                claims[path] = decide(claims[path], set(), seen)  # the daemon checks it, so the next look reads the file
+            self._answer.waited_s += time.monotonic() - began_s
+        self._answer.claims |= {real[path]: as_json_claim(claim) for path, claim in claims.items()}
+        self._answer.not_own[kind] = sum(claim.is_open_question or claim.is_shared for claim in claims.values())
+        return own
+
+    @functools.cached_property
+    def _open_by(self) -> dict[owners.File, set[str]]:
+        return owners.open_files(owners.trees(self._request["trees"]))
 
     def _begin_at(self, path: str, *, new: bool) -> None:
         """Set the first position in a file. Content from before the attempt belongs to an earlier attempt.
@@ -444,6 +495,10 @@ def _delimiter(line: bytes) -> str:
     return max(",;\t", key=lambda each: line.count(each.encode()))
 
 
+def _is_below(path: str, place: str) -> bool:
+    return path.startswith(place.rstrip("/") + "/")
+
+
 def _object(line: bytes) -> dict[str, Any] | None:
     if not line.lstrip().startswith(b"{"):
         return None
@@ -472,4 +527,5 @@ def as_json(answer: Answer) -> dict[str, Any]:
                  for rank, at_s, whole, found in answer.rows],
         "notes": answer.notes[:8], "slow": answer.slow, "matched": sorted(answer.matched), "odd": answer.odd,
         "lines": answer.lines, "files": answer.files, "behind": answer.behind,
+        "claims": answer.claims, "not_own": answer.not_own, "waited_s": answer.waited_s,
     }  # fmt: skip

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -29,7 +29,9 @@ import structlog
 from supervisor.adapters import leftovers
 from supervisor.adapters.procfs import read_stat
 from supervisor.adapters.threads import Lasting
+from supervisor.config.overlaps import may_meet
 from supervisor.model.settings import Paths, ProgramSpec
+from supervisor.model.state import State
 from supervisor.policy.worker.figures import LOG, FigureRow, Figures, Sources, after
 from supervisor.ports import Clock, ahead_s
 from supervisor.records import dataclass
@@ -48,7 +50,9 @@ _MOST_STRIKES: Final = 3  # a regular expression is disabled after it took too l
 _UNMATCHED_LINES: Final = 200
 _MISSING_S: Final = 300.0
 _ONE_UNMATCHED_S: Final = 1800.0  # where another expression matches: a loss may be logged rarely
+_SETTLES_S: Final = 60.0  # after its start a program that has no files yet is searched for them at each look
 _MOST_CURSORS: Final = 64
+_MOST_CLAIMS: Final = 1000
 _LAST_LOOK_S: Final = 3.0
 _LAST_STEP_S: Final = 9.0  # over all looks: files that hang, on a network disk, must not hold up a restart for half a minute
 _MOST_LAST_LOOKS: Final = 8
@@ -93,36 +97,48 @@ class _Watched:
     search_due_s: float = 0.0
     due_s: float = 0.0
     behind: bool = False
+    roots: tuple[int, ...] = ()  # of its process tree; empty: on another machine
+    not_own: dict[str, int] = field(default_factory=dict)  # by kind: files that may be another program's
+    waited_s: float = 0.0  # in the newest look
 
 
 class FigureReader:
     """Reads until `stop`. `watch`, `forget` and `newest` return at once."""
 
-    def __init__(self, paths: Paths, clock: Clock, spec_of: Callable[[str], ProgramSpec | None]) -> None:
-        """`spec_of` returns a program's current settings, so sources from an update are read without a restart."""
-        self._paths, self._clock, self._spec_of = paths, clock, spec_of
+    def __init__(
+        self, paths: Paths, clock: Clock, spec_of: Callable[[str], ProgramSpec | None],
+        specs: Callable[[], Iterable[ProgramSpec]] = tuple, state: Callable[[], State] = State,
+    ) -> None:  # fmt: skip
+        """`spec_of` returns a program's current settings, so sources from an update are read without a restart.
+
+        `specs`: all programs, because they may write files in the same directory. `state`: the current one.
+        """
+        self._paths, self._clock, self._spec_of, self._specs, self._state = paths, clock, spec_of, specs, state
         self._guard = threading.Lock()
         self._looking = threading.Lock()  # protects the state that a look changes
         self._watched: dict[str, _Watched] = {}
         self._past: dict[str, dict[str, list[Any]]] = {}  # by program: the previous attempt's last position in each file
+        self._claims: dict[str, dict[str, Any]] = {}  # by file: which program writes it (`policy/worker/file_owner.py`)
         self._wake, self._over = threading.Event(), threading.Event()
         self._child = _Child()
         self._thread: Lasting | None = None
 
-    def watch(self, spec: ProgramSpec, token: str, since_wall_s: float, logs_from: tuple[int, int] | None) -> None:
+    def watch(
+        self, spec: ProgramSpec, token: str, since_wall_s: float, logs_from: tuple[int, int] | None,
+        roots: tuple[int, ...] = (),
+    ) -> None:  # fmt: skip
         """Start to read an attempt that began at `since_wall_s`.
 
-        `logs_from`: the sizes of its logs at that time, if known.
+        `logs_from`: the sizes of its logs at that time, if known. `roots`: its worker and its shim, on this machine.
         """
         begin = {}
         for place, channel in enumerate(("stdout", "stderr")):
             path = self._paths.log_of(spec, channel)
             if path is not None:
                 begin[path] = _size(path) if logs_from is None else logs_from[place]
-        base = spec.directory or self._paths.run_dir(spec.name)
         item = _Watched(
-            spec.name, token, since_wall_s, spec.figures, begin, base, self._clock.now_s(),
-            self._past.get(spec.name, {}),
+            spec.name, token, since_wall_s, self._sources_of(spec), begin, self._base(spec), self._clock.now_s(),
+            self._past.get(spec.name, {}), roots=roots,
         )  # fmt: skip
         with self._guard:
             self._watched[spec.name] = item
@@ -191,7 +207,7 @@ class FigureReader:
             if now_s >= item.due_s and self._sources(item).read:
                 with self._looking:
                     self._look(item, HANGS_S)
-                took_s = time.monotonic() - now_s
+                took_s = time.monotonic() - now_s - item.waited_s
                 item.due_s = max(item.due_s, now_s + max(LOOK_S, took_s / LOOK_SHARE))
         self._wake.wait(LOOK_S / 4)
         self._wake.clear()
@@ -199,11 +215,19 @@ class FigureReader:
     def _sources(self, item: _Watched) -> Sources:
         """The current sources. After a change, each file is read from its position at that moment."""
         spec = self._spec_of(item.name)
-        if spec is not None and spec.figures != item.sources:
-            item.sources, item.files, item.searched, item.search_due_s = spec.figures, {}, False, 0.0
+        sources = item.sources if spec is None else self._sources_of(spec)
+        if sources != item.sources:
+            item.sources, item.files, item.searched, item.search_due_s = sources, {}, False, 0.0
             item.strikes, item.lines, item.matched, item.known, item.odd = {}, 0, set(), set(), {}
             item.watched_s = self._clock.now_s()
         return item.sources
+
+    def _sources_of(self, spec: ProgramSpec) -> Sources:
+        program = self._state().programs.get(spec.name)
+        return spec.sources_at(0 if program is None else program.rollbacks)
+
+    def _base(self, spec: ProgramSpec) -> str:
+        return spec.directory or self._paths.run_dir(spec.name)
 
     # --- one look --------------------------------------------------------------------------------------------------------
 
@@ -212,9 +236,13 @@ class FigureReader:
         now_s, began_s = self._clock.now_s(), time.monotonic()
         search = began_s >= item.search_due_s
         try:
-            answer = self._child.ask(_request(item, search=search), patience_s)
+            crowd = self._crowd(item)
+            request = _request(item, search=search) | self._neighbours(item, search=search, watch=crowd is not None)
+            answer = self._child.ask(request, patience_s)
             if "error" in answer:
                 raise ValueError(answer["error"])
+            if crowd is None or self._crowd(item) != crowd:  # a growth may be of a process that is not known
+                answer["claims"] = {path: each for path, each in answer["claims"].items() if each["suspects"] is None}
             self._take(item, answer, now_s, search=search)
         except TimeoutError:
             item.due_s = began_s + AWAY_S
@@ -222,13 +250,47 @@ class FigureReader:
         except (OSError, ValueError, KeyError, TypeError) as error:
             _record_fault(item, f"its figures cannot be read: {error}")
         if search:
-            item.search_due_s = time.monotonic() + max(_SEARCH_S, (time.monotonic() - began_s) / _SEARCH_SHARE)
+            settles = now_s - item.watched_s < _SETTLES_S and any(not item.files.get(kind) for kind in item.sources.globs)
+            took_s = time.monotonic() - began_s - item.waited_s
+            item.search_due_s = time.monotonic() + max(LOOK_S if settles else _SEARCH_S, took_s / _SEARCH_SHARE)
+
+    def _crowd(self, item: _Watched) -> frozenset[str] | None:
+        """The tokens of all attempts; None: one has just begun, and its processes are not known here."""
+        if not item.sources.globs:
+            return None
+        tokens = {name: live.attempt.token for name, live in self._state().live.items() if live.attempt is not None}
+        own = {spec.name for spec in self._specs() if not spec.builtin}
+        with self._guard:
+            known = {
+                name for name, each in self._watched.items() if each.roots and each.token == tokens.get(name, each.token)
+            }
+        return frozenset(tokens.values()) if (own & tokens.keys()) | {item.name} <= known else None
+
+    def _neighbours(self, item: _Watched, *, search: bool, watch: bool) -> dict[str, Any]:
+        """Which other programs may write the files of this one, and what is known of these files."""
+        if not search or not item.sources.globs:
+            return {"name": item.name, "places": [], "contested": False, "trees": {}, "watch": False, "claims": {}}
+        others = [spec for spec in self._specs() if spec.name != item.name and not spec.builtin]
+        with self._guard:
+            trees = {name: each.roots for name, each in self._watched.items() if each.roots}
+        patterns = [f"{item.base}/{pattern}" for pattern in item.sources.globs.values()]
+        contested = not item.roots and any(
+            may_meet(mine, f"{self._base(spec)}/{pattern}")
+            for spec in others for pattern in self._sources_of(spec).globs.values() for mine in patterns
+        )  # fmt: skip
+        places = sorted({self._base(spec) for spec in others}) if item.roots else []
+        return {
+            "name": item.name, "places": places, "contested": contested, "trees": trees, "watch": watch,
+            "claims": self._claims if places or contested else {},
+        }  # fmt: skip
 
     def _take(self, item: _Watched, answer: Mapping[str, Any], now_s: float, *, search: bool) -> None:
         item.cursors, item.behind = _newest(item, answer["cursors"]), answer["behind"]
         item.searched = item.searched or search
+        item.waited_s = answer["waited_s"]
         if search:
-            item.files = answer["files"]
+            item.files, item.not_own = answer["files"], answer["not_own"]
+            self._claims = dict([*self._claims.items(), *answer["claims"].items()][-_MOST_CLAIMS:])
         for place in answer["slow"]:
             item.strikes[place] = item.strikes.get(place, 0) + 1
         item.lines += answer["lines"]
@@ -287,6 +349,12 @@ def _fault(item: _Watched, notes: list[str], now_s: float) -> str:
     for figure, (pattern, text) in item.odd.items():
         if figure not in item.known:
             return f"log_regex {pattern!r} finds {text!r} as {figure}, which is no number"
+    for kind, pattern in item.sources.globs.items():
+        if item.not_own.get(kind) and not item.files.get(kind) and for_s >= _SETTLES_S:
+            return (
+                f"the files that match {pattern} may be another program's, which has the same directory: they are not read; "
+                "put {name} or {seed} into the pattern, or give each program a directory"
+            )
     missing = [pattern for kind, pattern in item.sources.globs.items() if item.searched and not item.files.get(kind)]
     if missing and item.figures == Figures() and for_s >= _MISSING_S:
         return f"no file below {item.base} matches {missing[0]}, or none was written since its start"

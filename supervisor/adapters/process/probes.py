@@ -128,9 +128,9 @@ class LocalProbes:
         self._health.watch(spec, token)
         if self._figures is not None and not spec.builtin:
             record = read_record(self._paths.shim_record(spec.name))
-            self._figures.watch(
-                spec, token, began_wall_s(pid), record.logs_from if record and record.token == token else None
-            )
+            known = record if record and record.token == token else None
+            roots = (pid, *(() if known is None else (known.shim_pid,)))
+            self._figures.watch(spec, token, began_wall_s(pid), None if known is None else known.logs_from, roots)
         with self._guard:
             self._watched[spec.name] = watched
 

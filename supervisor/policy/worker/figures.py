@@ -77,6 +77,7 @@ OWN: Final = frozenset({
     "num_envs", "rss_bytes", "cuda_bytes",
 })  # fmt: skip
 COUNTS: Final = frozenset({"frames", "updates", EPISODES, RESUMED, TARGET})
+SEED: Final = "{seed}"  # in a pattern; the other placeholders have the same value at each start
 LONGEST_NAME: Final = 64
 MOST_OTHERS: Final = 32
 _AROUND: Final = " \t[](){},;%'\""
@@ -110,6 +111,11 @@ class Sources:
         """The configured patterns, by kind of file."""
         given = {"json": self.json_lines, "csv": self.csv_glob, "events": self.events_glob}
         return {kind: pattern for kind, pattern in given.items() if pattern}
+
+    def at_seed(self, seed: str) -> Sources:
+        """The sources of an attempt with this seed."""
+        at = {key: getattr(self, key).replace(SEED, seed) for key in ("json_lines", "csv_glob", "events_glob")}
+        return replace(self, **at)
 
     @property
     def read(self) -> bool:

@@ -1,12 +1,22 @@
 """A script that knows nothing of extralife: it prints lines as CleanRL does, or draws curves with tensorboardX.
 
-`prints.py log|events FILE`: its step lies in FILE every 100 steps, and it goes on from there.
+`prints.py log|events FILE`: its step lies in FILE every 100 steps, and it goes on from there. `prints.py rows SEED`: it opens
+its file for each row; the steps of a seed begin at a million times the seed, and the loss of an even one is NaN.
 """
 
 import sys
 import time
 from pathlib import Path
 
+if sys.argv[1] == "rows":
+    seed = int(sys.argv[2])
+    table = Path(f"runs/{time.time_ns()}/metrics.jsonl")
+    table.parent.mkdir(parents=True)
+    for step in range(10**9):
+        with table.open("a") as rows:
+            rows.write(f'{{"step": {seed * 10**6 + step}, "loss": {"0.5" if seed % 2 else "NaN"}}}\n')
+        print("a row", flush=True)
+        time.sleep(0.05 + seed / 100)
 how, saved = sys.argv[1], Path(sys.argv[2])
 step = int(saved.read_text()) if saved.exists() else 0
 if how == "events":
