@@ -319,6 +319,7 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     if spec is not None and verdict.cause == "done" and (early or spec.restart == restart.ALWAYS):
         reason = f"ended within {spec.start_s:g} s of its start" if early else "ended, but `restart` is always"
         verdict = Diagnosis("ended", counted=True, why=f"{reason}: {verdict.why}")
+    watch = context.memory.watch(name, attempt.token)
     left, (steps, at_least) = len(ending.leftovers), _last_position(context, *context.present(name), ending)
     why = verdict.why + (f"; {left} leftover process{'' if left == 1 else 'es'} ended" if left else "")
     context.record(
@@ -327,6 +328,7 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
             ending.leftovers, ending.last_lines if verdict.counted or verdict.cause == "config" else (),
             verdict.counted, ending.max_rss_bytes, ended_at_s, accounted, at_least,
             None if ending.ckpt_at_s is None else min(context.now_s, ending.ckpt_at_s), early,
+            mean_return=None if watch is None else watch.sample.figures.get("mean_return"),
         )
     )  # fmt: skip
     cluster.note_end(context, name, ending, job, asked=attempt.stop is not None, fault=fault)

@@ -1065,6 +1065,7 @@ class Exited(AttemptFact):
     at_least: bool = False  # `steps` is the last reading; it may have come further
     checkpoint_at_s: float | None = None  # when that checkpoint was durable, in journal time
     early: bool = False  # it ended before it counted as started, and has `start_retries` (`policy/worker/starting.py`)
+    mean_return: float | None = None  # as last reported
 
 
 @dataclass(frozen=True, slots=True)

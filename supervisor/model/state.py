@@ -109,6 +109,7 @@ class Program:
     began_step: int | None = None  # the step at which the attempt that computed `steps` had begun
     steps_before: int = 0  # the own count of the newest attempt with a known resume began anew after so many ...
     counts_since_s: float = 0.0  # ... and that attempt was started then
+    mean_return: float | None = None  # the last one of its ended attempts
     ckpt_step: int | None = None
     ckpt_at_s: float | None = None
     ckpt_stall_s: float | None = None

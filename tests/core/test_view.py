@@ -37,6 +37,16 @@ def test_every_phase_without_readings_is_shown_without_zeros(phase):
         assert (shown["stdout_log"] is None) == (not configured)
 
 
+def test_the_last_return_stays_when_it_has_ended_but_is_not_that_of_the_next_attempt():
+    core = Core(settings("Pong", slots=1)).running("Pong")
+    core.look(Pong={"mean_return": 21.0})
+    core.ended("Pong", code=1)
+    core.running("Pong")
+    assert view(core)["mean_return"] is None
+    core.ended("Pong", code=0)
+    assert (view(core)["phase"], view(core)["mean_return"]) == ("DONE", 21.0)
+
+
 def test_what_is_configured_for_a_program():
     shown = spec_view(spec("Pong", autostart=False, priority=7), settings("Pong"), in_use=False)
     assert json.loads(json.dumps(shown, allow_nan=False)) == shown == {
