@@ -5,7 +5,8 @@ on stdin (no secrets in argv; its words are for `ps`). Descriptor N is the compi
 writes the fence, starts the worker, answers one JSON line on stdout, and then only waits. When no process of the tree is
 left, it writes `exit.json` and exits. SIGUSR1 to the shim asks the tree to save and leave (`_Leaving`). SIGTERM kills the
 tree at once (SIGUSR2 in a job of a cluster). Processes that a worker leaves behind are asked too, and killed when the
-program's grace is over.
+program's grace is over. After a success code they may work on until the daemon asks (`supervisor/policy/worker/finish.py`):
+the shim writes the worker's own end to `left.json`, and waits.
 
 Example: a worker dies of signal 9 and leaves a daemonised `sleep` in its own session. As sub-reaper the shim inherits the
 sleep, ends it, and names it ("sleep(1234)") in the record. It holds the lock until the sleep is reaped, so no second attempt
@@ -77,6 +78,8 @@ class Order:
     # The cgroup to enter, in `shim` and `tree` (`supervisor/adapters/process/cgroups.py`); empty: stay in the current one.
     cgroup: str
     grace_s: float  # for processes that the worker leaves behind: time from SIGTERM to SIGKILL
+    done_codes: list[int]  # after these exit codes of the worker, the processes that it leaves behind are not asked ...
+    rest_s: float  # ... for this long. On one machine the daemon decides
     signal_to: str  # the program's `stop_signal_to`: tree, leader or group
     stop_signal: int  # the signal that asks a process to leave: the program's `stop_signal`
     lock_wait_s: float
@@ -405,6 +408,16 @@ class _Process:
             return False  # it has ended
         return bool(mask >> (number - 1) & 1)
 
+    def command(self) -> str:
+        """The first words of its command line, such as `aws s3 sync`: at most three, and no options."""
+        try:
+            words = _read(f"/proc/{self.pid}/cmdline").decode("utf-8", "replace").split("\0")[:3]
+        except OSError:
+            words = []
+        words[:1] = [word.rpartition("/")[2] for word in words[:1]]
+        options = [at for at, word in enumerate(words) if word.startswith("-")]
+        return " ".join(words[: options[0] if options else 3]).strip()[:40] or self.name
+
     def send(self, number: int) -> None:
         """Signal exactly this process. Skips it if another process has taken its pid meanwhile."""
         try:
@@ -464,9 +477,11 @@ class _Leaving:
         self.worker = worker
         self.ended: dict[int, str] = {}  # names, by pid, of processes that were left behind or killed
         self._grace_s, self._to, self._signal = order.grace_s, order.signal_to, order.stop_signal
+        self._rest_s = order.rest_s
         self._worker_lives = True
         self._began_s: float | None = None
         self._is_left_over = False  # the worker left by itself, and only processes that it left behind remain
+        self.is_rest = False  # it had ended well, so they may work on until `_began_s`
         self._is_killing = False
         self._asked: set[tuple[int, int]] = set()
         self._handled_s: float | None = None  # when a process with a handler was last seen
@@ -474,25 +489,30 @@ class _Leaving:
 
     def begin(self) -> None:
         """The daemon asks the tree to leave. It also decides when to kill: its grace may have changed since the start."""
-        if self._began_s is None:
+        if self._began_s is None or self._rests():
             self._began_s = time.monotonic()
 
     def kill(self) -> None:
         self._is_killing = True
         self._pause_s = _LOOK_LEAST_S
 
-    def worker_left(self) -> None:
+    def worker_left(self, *, well: bool) -> None:
         self._worker_lives = False
         self._pause_s = _LOOK_LEAST_S
-        if self._began_s is None:
-            self._began_s, self._is_left_over = time.monotonic(), True
+        if self._began_s is None and not self._is_killing:
+            self._is_left_over, self.is_rest = True, well
+            self._began_s = time.monotonic() + (self._rest_s if well else 0.0)
+
+    def _rests(self) -> bool:
+        return self.is_rest and time.monotonic() < (self._began_s or 0.0) and not self._is_killing
 
     def wait(self) -> int:
         """The next signal; 0 when it is time to check again."""
         if self._began_s is None and not self._is_killing:
             return int(_signal.sigwait(_AWAITED))
         # No sigtimedwait: after a SIGSTOP that outlasts its timeout, CPython returns a signal of random memory.
-        _signal.setitimer(_signal.ITIMER_REAL, self._pause_s)
+        pause_s = (self._began_s or 0.0) - time.monotonic() if self._rests() else 0.0
+        _signal.setitimer(_signal.ITIMER_REAL, max(self._pause_s, pause_s))
         number = int(_signal.sigwait(_AWAITED | {_TIME}))
         _signal.setitimer(_signal.ITIMER_REAL, 0.0)
         self._pause_s = min(2 * self._pause_s, _LOOK_MOST_S)
@@ -500,7 +520,7 @@ class _Leaving:
 
     def go_on(self) -> None:
         """Take the next step if one is due."""
-        if self._began_s is None and not self._is_killing:
+        if (self._began_s is None and not self._is_killing) or self._rests():
             return
         now_s = time.monotonic()
         if self._is_left_over and now_s >= (self._began_s or 0.0) + self._grace_s:
@@ -509,7 +529,7 @@ class _Leaving:
         if self._is_killing or self._is_left_over:
             for process in found:
                 if process.is_alive and process.pid != self.worker:
-                    self.ended.setdefault(process.pid, process.name)
+                    self.ended.setdefault(process.pid, process.command() if self.is_rest else process.name)
         if self._is_killing:
             for process in found:
                 process.send(_signal.SIGKILL)
@@ -553,12 +573,16 @@ class _Leaving:
                 process.send(self._signal)
 
 
-def _wait_for_tree(leaving: _Leaving, end_signal: int) -> tuple[int, "struct_rusage"]:
-    """Reap until no child is left, which means no descendant. Returns the worker's (wait status, rusage)."""
-    end: tuple[int, struct_rusage] | None = None
+def _wait_for_tree(leaving: _Leaving, order: Order) -> dict[str, object]:
+    """Reap until no child is left, which means no descendant. Returns the exit record.
+
+    `rest` in it is how the last other process ended, after a worker that ended well.
+    """
+    end: dict[str, object] | None = None
+    noted = False
     while True:
         number = leaving.wait()
-        if number == end_signal:
+        if number == order.end_signal:
             leaving.kill()
         elif number in {_ASK, _signal.SIGTERM}:
             leaving.begin()
@@ -566,24 +590,42 @@ def _wait_for_tree(leaving: _Leaving, end_signal: int) -> tuple[int, "struct_rus
             while True:
                 got, status, usage = os.wait4(-1, os.WNOHANG)
                 if got == leaving.worker:
-                    end = status, usage
-                    leaving.worker_left()
+                    end = _exit_record(order, got, status, usage)
+                    leaving.worker_left(well=end["code"] in order.done_codes)
+                elif got and end is not None and leaving.is_rest:
+                    end["rest"] = _end_of(status)
                 if got == 0:
                     break
         except ChildProcessError:
             assert end is not None  # noqa: S101  the worker was the first child
-            return end
+            return end | _now()
+        if leaving.is_rest and not noted:
+            noted = True
+            _write_left(order, end or {})
         leaving.go_on()
 
 
+def _end_of(status: int) -> tuple[int | None, int | None]:
+    """(exit code, signal) of a wait status."""
+    return (os.WEXITSTATUS(status), None) if os.WIFEXITED(status) else (None, os.WTERMSIG(status))
+
+
+def _now() -> dict[str, object]:
+    return {"ended_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME), "ended_wall_s": time.time()}
+
+
+def _write_left(order: Order, record: dict[str, object]) -> None:
+    try:
+        _write_aside(order.attempt_dir + "/left.json", _to_json(record) + "\n", sync=False)
+    except OSError as error:
+        _log_error(f"cannot write {order.attempt_dir}/left.json: {error.strerror}")
+
+
 def _exit_record(order: Order, pid: int, status: int, usage: "struct_rusage | None") -> dict[str, object]:
-    exited = usage is not None and os.WIFEXITED(status)
+    code, signal = (None, None) if usage is None else _end_of(status)
     return {
-        "token": order.token, "pid": pid,
-        "code": os.WEXITSTATUS(status) if exited else None,
-        "signal": os.WTERMSIG(status) if usage is not None and not exited else None,
-        "core_dumped": usage is not None and not exited and os.WCOREDUMP(status),
-        "ended_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME), "ended_wall_s": time.time(),
+        "token": order.token, "pid": pid, "code": code, "signal": signal,
+        "core_dumped": signal is not None and os.WCOREDUMP(status), **_now(),
         "user_s": usage.ru_utime if usage is not None else 0.0,
         "system_s": usage.ru_stime if usage is not None else 0.0,
         "max_rss_bytes": usage.ru_maxrss * 1024 if usage is not None else 0,
@@ -673,8 +715,7 @@ def main() -> None:
     os.chdir("/")
     _signal.pthread_sigmask(_signal.SIG_BLOCK, {_TIME})  # until here it limited the wait for the lock
     leaving = _Leaving(order, pid)
-    status, usage = _wait_for_tree(leaving, order.end_signal)
-    result = _exit_record(order, pid, status, usage)
+    result = _wait_for_tree(leaving, order)
     after = _oom_kills(cgroup=order.cgroup)
     result["oom_kills"] = None if oom_kills is None or after is None else [oom_kills, after]
     result["leftovers"] = [f"{name}({number})" for number, name in leaving.ended.items()]

@@ -113,6 +113,30 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "ignores-sigterm",
         ),
         Row(
+            "somebody else sends SIGTERM, and the script saves and exits with 0 far below its target",
+            "started again, reported as asked to leave from outside; at the third end without getting farther it is DONE",
+            "supervisor/policy/worker/finish.py",
+            "e2e/test_clean_ends.py::test_somebody_elses_sigterm_answered_with_0_starts_the_program_again",
+        ),
+        Row(
+            "a script hangs at its exit, at its target",
+            "ended as a stall, and DONE; the hang is in the reason",
+            "supervisor/policy/worker/finish.py",
+            "core/test_decide_ends.py::test_one_that_hangs_at_its_target_is_done_after_its_stall",
+        ),
+        Row(
+            "a command puts its trainer into the background and leaves",
+            "the trainer runs on and stops with the program; `status`, history and an alert name the remedy",
+            "supervisor/policy/worker/finish.py",
+            "e2e/test_clean_ends.py::test_a_trainer_in_the_background_runs_on_under_a_reported_remedy",
+        ),
+        Row(
+            "a script ends with 0 while its upload runs in the background",
+            "the upload has `stop_grace_s` to finish; then it is ended and named",
+            "supervisor/policy/worker/finish.py",
+            "e2e/test_clean_ends.py::test_an_upload_left_behind_has_the_grace_and_is_named_if_it_is_ended",
+        ),
+        Row(
             "a trainer behind a shell, a pipe or a launcher is stopped",
             "the trainer itself gets SIGTERM and has the whole grace period to save; `tee` and the shell stay until it has left",
             "supervisor/shim.py",

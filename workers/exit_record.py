@@ -33,6 +33,7 @@ class ExitRecord:
     leftovers: tuple[str, ...] = ()
     spawn_error: str | None = None
     oom_kills: tuple[int, int] | None = None  # the kernel's OOM kills in its cgroup: before its start, after its end
+    rest: tuple[int | None, int | None] | None = None  # (code, signal) of the last process that a success code left behind
 
     @classmethod
     def from_json(cls, text: str | bytes) -> ExitRecord:
@@ -41,6 +42,7 @@ class ExitRecord:
             body = json.loads(text)
             body["leftovers"] = tuple(str(item) for item in body.get("leftovers", ()))
             body["oom_kills"] = _pair(body.get("oom_kills"))
+            body["rest"] = _end(body.get("rest"))
             record = cls(**body)
             _check_exit(record)
         except (TypeError, AttributeError, KeyError, ValueError, RecursionError) as error:
@@ -56,6 +58,16 @@ def _pair(value: object) -> tuple[int, int] | None:
     """Two counts, or None for any other value: a wrong detail must not make the whole exit record unreadable."""
     if isinstance(value, list) and len(value) == 2 and all(type(item) is int and 0 <= item <= UNKNOWN for item in value):
         return value[0], value[1]
+    return None
+
+
+def _end(value: object) -> tuple[int | None, int | None] | None:
+    """A code or a signal, or None for any other value."""
+    match value:
+        case [int(code), None] if 0 <= code <= 255:
+            return code, None
+        case [None, int(signal)] if 0 < signal <= 128:
+            return None, signal
     return None
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .contract import EXIT_LEFT
+
 if TYPE_CHECKING:
     from .run import Run
 
@@ -47,6 +49,13 @@ def saver(run: Run) -> Any:
         def _save(self, trainer: Any) -> None:
             with run.checkpoint(trainer.global_step) as directory:
                 trainer.save_checkpoint(str(directory / MODEL_FILE))
+
+        def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:  # noqa: ARG002
+            # On SIGTERM, Lightning raises SystemExit without a code between two batches, on all ranks: that would be "done".
+            if isinstance(exception, SystemExit) and trainer.received_sigterm:
+                if _decided(trainer, run.is_reporter and not run.is_saved()):
+                    self._save(trainer)
+                exception.code = EXIT_LEFT
 
         def on_validation_start(self, trainer: Any, module: Any) -> None:  # noqa: ARG002
             run.phase("evaluating")

@@ -29,6 +29,7 @@ from supervisor.records import dataclass
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
+TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _DEAD: Final = frozenset("ZXx")
 _STAT_BYTES: Final = 4096
 _TEXT_BYTES: Final = 64 * 1024  # no file of /proc that is read here is longer, but /proc/PID/environ can be
@@ -346,6 +347,12 @@ def read_text(pid: int, name: str) -> str | None:
     except OSError as error:
         lack.check(error)
         return None
+
+
+def is_detached(pid: int, session: int) -> bool:
+    """Whether the process is to outlive its parent: it has left the parent's session, or ignores SIGHUP as nohup(1) does."""
+    stat = read_stat(pid)
+    return stat is not None and (stat.session != session or ignores(pid, signal.SIGHUP))
 
 
 def catches(pid: int, number: int) -> bool:

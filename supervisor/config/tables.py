@@ -305,7 +305,7 @@ MEANINGS: Final[dict[str, str]] = {
     "program.autostart": "whether it starts by itself when it first appears in the configuration",
     "program.stall_timeout_s": "limit without progress while training, in place of the learned one",
     "program.start_timeout_s": "limit from its start to its first sign of progress",
-    "program.stop_grace_s": "time to save and exit between SIGTERM and SIGKILL",
+    "program.stop_grace_s": "time to save and exit between SIGTERM and SIGKILL; also for what a clean end leaves running",
     "program.stop_signal": "the signal that asks it to save and exit. Used from its next start on",
     "program.stop_signal_to": (
         "which processes get that signal first: the topmost that handle it; the one that was started; all of them. "
@@ -342,7 +342,9 @@ MEANINGS: Final[dict[str, str]] = {
     "program.csv_glob": 'CSV files with its figures: a line of names, then lines of numbers: `"logs/progress.csv"`',
     "program.events_glob": 'TensorBoard event files with its figures, such as `"runs/**/events.out.tfevents.*"`',
     "program.figures": 'what keys and tags mean, where their names do not say it: `{ return = "eval/score" }`',
-    "program.target_steps": "the step at which it is done, for STEPS, ETA and cost; the script ends itself",
+    "program.target_steps": (
+        "the step at which it ends itself, for STEPS, ETA, cost and [whether it is done](any-script.md#when-is-it-done)"
+    ),
     "program.steps_begin_anew": "whether it counts its steps from 0 again after it has loaded a checkpoint",
     "program.kind": "`service`: TensorBoard, a notebook: takes no slot, waits for no GPU memory, is not judged by progress",
     "program.restart": "which ends cause a new start: any failure, any end at all, or none",

@@ -32,7 +32,7 @@ _WORDS = {
     "StopIntended": "stopping", "KillIntended": "killing", "BackedOff": "waiting", "Tallied": "time spent",
     "FoundationLost": "file trouble", "FoundationRestored": "file restored", "ConfigMended": "config valid",
     "Sickened": "unhealthy", "Healed": "healthy again", "LadderLaid": "ladder", "Recovered": "healthy",
-    "StartsFrom": "checkpoint",
+    "StartsFrom": "checkpoint", "CommandGone": "command left",
 }  # fmt: skip
 
 

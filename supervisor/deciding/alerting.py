@@ -164,6 +164,8 @@ def _of_program(fact: facts.ProgramFact) -> Iterator[Alert]:
             yield Alert("unhealthy", WARNING, fact.program, text)
         case facts.Slowed(step=step) if step is not None:
             yield Alert("still", WARNING, fact.program, text)
+        case facts.CommandGone(background=True):
+            yield Alert("background", WARNING, fact.program, text)
         case facts.ResumeUnknown():
             yield Alert("unproven", INFO, fact.program, text)
         case facts.CheckpointQuarantined():

@@ -16,6 +16,7 @@ from supervisor.policy.box.gate import Answer, Verdict
 from supervisor.policy.cluster import job_end
 from supervisor.policy.worker import newest_whole, out_of_memory, restart, resume_step, starting
 from supervisor.policy.worker.diagnosis import Diagnosis, diagnose
+from supervisor.policy.worker.finish import BACKGROUND, ENDED, Course
 from supervisor.policy.worker.loss import IN_WORDS, Loss, furthest, loss
 from supervisor.records import replace
 
@@ -294,6 +295,8 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
         line=ending.oom_line, oom_kills=ending.oom_kills, accounted=context.state.oom_kills,
         own=ending.oom_own, limit_bytes=ending.memory_max_bytes,
     )  # fmt: skip
+    if attempt.rest == BACKGROUND and ending.rest is not None:
+        ending = replace(ending, code=ending.rest[0], signal=ending.rest[1])
     verdict = diagnose(
         code=ending.code,
         signal=ending.signal,
@@ -315,13 +318,15 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     if not ending.oom_own:
         killed = verdict.cause == out_of_memory.OOM_KILLED
         accounted = out_of_memory.accounted_after(ending.oom_kills, accounted, killed=killed)
+    (steps, at_least), left = _last_position(context, *context.present(name), ending), len(ending.leftovers)
     early = spec is not None and _is_early(context, spec, attempt, verdict, ended_at_s)
+    verdict = _course(context, name, ending, steps).judge(verdict)
     if spec is not None and verdict.cause == "done" and (early or spec.restart == restart.ALWAYS):
         reason = f"ended within {spec.start_s:g} s of its start" if early else "ended, but `restart` is always"
-        verdict = Diagnosis("ended", counted=True, why=f"{reason}: {verdict.why}")
+        verdict = Diagnosis("ended", counted=early, why=f"{reason}: {verdict.why}")
     watch = context.memory.watch(name, attempt.token)
-    left, (steps, at_least) = len(ending.leftovers), _last_position(context, *context.present(name), ending)
-    why = verdict.why + (f"; {left} leftover process{'' if left == 1 else 'es'} ended" if left else "")
+    named = not left or attempt.rest == ENDED
+    why = verdict.why + ("" if named else f"; {left} leftover process{'' if left == 1 else 'es'} ended")
     context.record(
         facts.Exited(
             why, name, attempt.token, verdict.cause, ending.code, ending.signal, steps, ending.ckpt_step,
@@ -335,6 +340,23 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     context.memory = context.memory.forget(name)
     context.command(commands.Forget(name, attempt.token))
     _follow(context, name, attempt, ending, verdict)
+
+
+def _course(context: DecisionContext, name: str, ending: Ending, steps: int | None) -> Course:
+    """What is known about an attempt at its end, beside its exit status."""
+    program, attempt = context.present(name)
+    spec, watch = context.spec(name), context.memory.watch(name, attempt.token)
+    grace_s = _GRACE_S if spec is None else spec.stop_grace_s
+    target = ending.target
+    if target is None and spec is not None and ending.steps is None:
+        target = spec.figures.target_steps
+        if watch is not None and watch.sample.target_kind == "env_steps":
+            target = watch.sample.target
+    signalled = watch is not None and context.now_s - watch.signal_at_s <= grace_s
+    return Course(
+        steps, target, attempt.resumed_step, program.short_ends, watch.signal if watch is not None and signalled else "",
+        ending.leftovers if attempt.rest == ENDED else (), grace_s,
+    )  # fmt: skip
 
 
 def _is_early(
@@ -374,6 +396,10 @@ def _follow(context: DecisionContext, name: str, attempt: Attempt, ending: Endin
         context.answer_waiting(name)
     elif verdict.cause == "done":
         context.record(facts.Finished(verdict.why, name))
+    elif verdict.cause == "ended" and not verdict.counted:
+        lived_s = context.now_s - attempt.intended_at_s
+        delay_s = restart.after_clean_end(lived_s)
+        context.record(facts.BackedOff(verdict.why, name, context.now_s + delay_s, delay_s, slow=False))
     elif verdict.cause == job_end.CANCELLED:
         why = f"{verdict.why}; `supervisorctl start` submits it again"
         context.record(facts.Wanted(why, name, run=False, by="the cluster"))

@@ -25,6 +25,7 @@ from supervisor.policy.worker import (
     checkpointing,
     divergence,
     ending,
+    finish,
     restart,
     service_health,
     slowness,
@@ -136,6 +137,8 @@ def _settle(context: DecisionContext, names: list[str]) -> None:
         until_s = min(until_s, max(context.now_s, _resume_due_s(context, program, attempt, watch.sample)))
         if program.streak > 0 and attempt.ready_at_s is not None:
             until_s = min(until_s, max(context.now_s, attempt.ready_at_s + context.settings.restart.healthy_s))
+        if watch.sample.left is not None and not attempt.rest:
+            until_s = min(until_s, max(context.now_s, watch.sample.left.at_s + _rest_s(context, name)))
         settled[name] = Settled(watch.sample, program, context.settings, until_s)
     if settled:
         context.memory = replace(context.memory, settled={**context.memory.settled, **settled})
@@ -175,6 +178,7 @@ def _look(
     _note_checkpoint(context, name, sample)
     _note_unsaved(context, name, sample)
     _continue_children(context, name, sample)
+    _judge_rest(context, name, sample, before)
     _judge(context, name, sample)
     _end_streak(context, name)
     _choose_interval(context, name, sample)
@@ -424,6 +428,36 @@ def _continue_children(context: DecisionContext, name: str, sample: Sample) -> N
         halts[key] = recorded_s, context.now_s
     if halts != watch.halts:
         context.keep_observation(name, replace(watch, halts=halts))
+
+
+def _rest_s(context: DecisionContext, name: str) -> float:
+    """How long the processes that a clean end leaves behind may work on."""
+    return (context.spec(name) or commands.orphan_spec(name)).stop_grace_s
+
+
+def _judge_rest(context: DecisionContext, name: str, sample: Sample, before: Observation | None) -> None:
+    """Judge the processes that outlive the grace after the clean end of their command (`policy/worker/finish.py`)."""
+    _, attempt = context.present(name)
+    left, watch = sample.left, context.memory.watches[name]
+    if left is None or attempt.stop is not None or attempt.rest == finish.BACKGROUND:
+        return
+    if before is None or before.sample.left is None:
+        watch = replace(watch, left_steps=sample.steps)
+        context.keep_observation(name, watch)
+    if context.now_s < left.at_s + _rest_s(context, name):
+        return
+    if not attempt.rest:
+        works = sample.steps is not None and sample.steps > (watch.left_steps or 0)
+        background = finish.is_background(
+            lived_s=left.lived_s, worked=watch.left_steps is not None, works=works, detached=left.detached
+        )
+        names = ", ".join(left.processes)
+        why = f"its command has left, and its work goes on in the background ({names}): {finish.REMEDY}"
+        if not background:
+            why = f"its command has left; what it left behind is ended after {_rest_s(context, name):g} s: {names}"
+        context.record(facts.CommandGone(why, name, attempt.token, left.processes, background))
+    if context.present(name)[1].rest != finish.BACKGROUND:
+        context.command(commands.AskToLeave(name, attempt.token))
 
 
 def _judge(context: DecisionContext, name: str, sample: Sample) -> None:

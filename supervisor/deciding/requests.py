@@ -18,6 +18,7 @@ from supervisor.model.memory import Pending
 from supervisor.model.settings import SECTIONS, ProgramSpec, Settings
 from supervisor.model.state import Program
 from supervisor.policy.upkeep import offsite as rule
+from supervisor.policy.worker.finish import LEAVE_SIGNALS
 from supervisor.records import replace
 
 Result = tuple[str, int, str]
@@ -122,6 +123,9 @@ def _restart(context: DecisionContext, program: Program, by: str) -> Result | No
 def _signal(context: DecisionContext, program: Program, signal: str) -> Result:
     if program.attempt is None or program.attempt.pid is None:
         return (program.name, NOT_RUNNING, "not running")
+    watch = context.memory.watch(program.name, program.attempt.token)
+    if watch is not None and signal in LEAVE_SIGNALS:
+        context.keep_observation(program.name, replace(watch, signal=signal, signal_at_s=context.now_s))
     context.command(commands.SendSignal(program.name, program.attempt.token, signal))
     return (program.name, SUCCESS, "signalled")
 

@@ -1045,6 +1045,17 @@ class KillIntended(AttemptFact):
 
 
 @dataclass(frozen=True, slots=True)
+class CommandGone(AttemptFact):
+    """Processes outlived the grace after a clean end of their command (`policy/worker/finish.py`).
+
+    `background`: they are the program's work and run on; else they are ended.
+    """
+
+    processes: tuple[str, ...]
+    background: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Exited(AttemptFact):
     """An attempt and its whole tree are gone. `cause`: see `policy/worker/diagnosis.py`; `steps`: the last known step.
 

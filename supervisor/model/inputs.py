@@ -59,6 +59,16 @@ class OwnCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class CommandLeft:
+    """The command of an attempt has ended with a success code, and processes of its tree run on."""
+
+    at_s: float  # journal time
+    lived_s: float
+    processes: tuple[str, ...]  # at the first look, as `name(pid)`
+    detached: bool  # one of them is a session of its own, or ignores SIGHUP: nohup, setsid, tmux, a double fork
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """A reading of one live attempt at one moment. None is "not known", never zero. Times are journal time."""
 
@@ -101,6 +111,7 @@ class Sample:
     witness: str = ""  # ... and which one
     own: OwnCheckpoint | None = None  # set if the config says where the program writes its own checkpoints
     health: Checked | None = None  # of a service with health checks
+    left: CommandLeft | None = None
 
     def in_total(self, steps_before: int, *, own_target: bool) -> Sample:
         """The sample of an attempt whose own count of steps began anew after so many steps; `own_target`: its target too."""
@@ -155,9 +166,11 @@ class Ending:
     code: int | None = None
     signal: int | None = None
     leftovers: tuple[str, ...] = ()
+    rest: tuple[int | None, int | None] | None = None  # (code, signal) of the last process that a success code left behind
     last_lines: tuple[str, ...] = ()
     max_rss_bytes: int | None = None
     steps: int | None = None  # from the last beat
+    target: int | None = None  # from the last beat, in steps; None: also if it decided itself to leave
     shown_steps: int | None = None  # the newest step in its own output: it may have come further
     ckpt_step: int | None = None
     ckpt_at_s: float | None = None  # when that checkpoint was durable, in journal time

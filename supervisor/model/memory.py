@@ -90,6 +90,9 @@ class Observation:
     spells: dict[str, IllnessSpell] = field(default_factory=dict)  # by illness
     well_at: dict[str, int] = field(default_factory=dict)  # by illness: the newest step without it
     tally: Tally | None = None
+    signal: str = ""  # the newest one by which an operator may have asked it to leave ...
+    signal_at_s: float = 0.0
+    left_steps: int | None = None  # at the first look after its command had left
     gpu_at_s: float | None = None  # when it was last seen as the only user of a GPU in use
     halts: dict[tuple[int, int, str], tuple[float | None, float]] = field(default_factory=dict)
     # Halted processes of its tree, by pid, start ticks and state: when that was recorded, and the time of the last action.

@@ -9,6 +9,7 @@ from supervisor.model.counts import counted
 from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import EDGE_OF, HAS_PROCESS, Phase, step
 from supervisor.model.state import Attempt, MemoryPeak, Program, State, Stop
+from supervisor.policy.worker.finish import BACKGROUND, ENDED, short_ends
 from supervisor.policy.worker.restart import MOST_DEATHS
 from supervisor.policy.worker.stall import SILENT
 from supervisor.records import replace
@@ -144,7 +145,9 @@ def _forgiven(program: Program) -> Program:
 
 def fresh(program: Program) -> Program:
     """The program after an operator's request, in the config or by a command: its earlier failures have no effect."""
-    return replace(_forgiven(program), divergences=0, diverged_step=None, batches=(), slow_restart_at_s=None)
+    return replace(
+        _forgiven(program), divergences=0, diverged_step=None, batches=(), slow_restart_at_s=None, short_ends=()
+    )  # fmt: skip
 
 
 def _configured(program: Program, fact: facts.ProgramConfigured) -> Program:
@@ -308,6 +311,8 @@ def _ailing(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
             return replace(attempt, illnesses=tuple(ill for ill in attempt.illnesses if ill != illness))
         case facts.PaceRegained():
             return replace(attempt, slow_at_s=None, slow_step=None)
+        case facts.CommandGone(background=background):
+            return replace(attempt, rest=BACKGROUND if background else ENDED)
         case facts.Quiet():
             return replace(attempt, quiet_at_s=at_s)
         case facts.CheckpointFailed(error=error, step=step, key=key):
@@ -335,6 +340,7 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
         began_step=program.began_step if attempt.resumed_step is None else attempt.resumed_step,
         early_ends=program.early_ends + 1 if fact.early else 0,
         mean_return=program.mean_return if fact.mean_return is None else fact.mean_return,
+        short_ends=short_ends(program.short_ends, fact.steps) if fact.cause == "left" and fact.steps else program.short_ends,
     )  # fmt: skip
     if fact.checkpoint_step is not None and fact.checkpoint_step > (program.ckpt_step or -1):
         program = replace(  # None: its age is unknown. The time of the previous checkpoint would be wrong.
@@ -349,7 +355,8 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
         program,
         died_after_s=ended_at_s - attempt.intended_at_s if attempt.stop is None else None,
         deaths_s=(*program.deaths_s, stamped.at_s)[-MOST_DEATHS:],
-        death_resumes=(*program.death_resumes, attempt.resumed_step)[-MOST_DEATHS:],
+        # An attempt that was asked to leave is no evidence against the checkpoint that it resumed from.
+        death_resumes=(*program.death_resumes, None if fact.cause == "left" else attempt.resumed_step)[-MOST_DEATHS:],
         streak=program.streak + 1,
         torn_deaths=program.torn_deaths + attempt.from_torn,
         failures=program.failures + 1,

@@ -63,6 +63,7 @@ class Attempt:
     slow_step: int | None = None  # the step at which it stands still
     save_error: str = ""  # why its last checkpoint could not be written ...
     save_failed_step: int | None = None  # ... and at which step
+    rest: str = ""  # processes that outlived its command: `background` or `ended` (`facts.CommandGone`); empty: neither
     stop: Stop | None = None
 
     def saves_again(self, step: int) -> bool:
@@ -144,6 +145,7 @@ class Program:
     spawn_error: str = ""
     spawn_failures: int = 0  # in a row
     has_run: bool = False  # a process of its present configuration has run
+    short_ends: tuple[int, ...] = ()  # steps of ends below its target, none beyond the first (`policy/worker/finish.py`)
     early_ends: int = 0  # in a row: its `start_retries` counts them
     counts: Counts = field(default_factory=Counts)
 

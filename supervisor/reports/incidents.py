@@ -210,6 +210,9 @@ class _Grouping:
                 self._trouble(f"stall ({stall})", stamped, name, token).began_s = stamped.at_s - age_s
             case facts.Sickened(illness=illness):
                 self._trouble(f"unhealthy training ({illness})", stamped, name, token)
+            case facts.CommandGone(background=background):
+                what = "work in the background" if background else "processes left behind were ended"
+                self._trouble(what, stamped, name, token)
             case facts.SpawnFailed():
                 self._stopped(self._trouble(_TROUBLES[kind], stamped, name, token))
             case _ if kind in _TROUBLES:
@@ -249,7 +252,7 @@ class _Grouping:
         if before is not None and name in before.awaited:  # it ended with the host
             before.awaited.discard(name)
             before.rows.append(stamped)
-        elif fact.cause in _IN_ORDER:
+        elif fact.cause in _IN_ORDER or (fact.cause == "ended" and not fact.counted):
             if before is not None and before.token == fact.token:
                 before.rows.append(stamped)
             self._open.pop(name, None)  # later facts do not belong to it

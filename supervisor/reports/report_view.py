@@ -110,4 +110,5 @@ def _needs(status: Json) -> list[str]:
     refused = [] if config is None else [f"the configuration cannot be used: {config['errors'][0]}"]
     given_up = [f"{view['name']} was given up: {view['why']}" for view in status["programs"] if view["phase"] == "FATAL"]
     slow = [f"{view['name']} fails again and again: {view['why']}" for view in status["programs"] if view["slow_retry"]]
-    return [*refused, *troubles(status["daemon"]), *given_up, *slow]
+    hidden = [f"{view['name']}: {view['why']}" for view in status["programs"] if view["trouble"] == "background"]
+    return [*refused, *troubles(status["daemon"]), *given_up, *slow, *hidden]

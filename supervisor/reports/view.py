@@ -12,6 +12,7 @@ from supervisor.model.inputs import Sample
 from supervisor.model.recording import of_other_names
 from supervisor.model.settings import ProgramSpec, Progress, Settings
 from supervisor.model.state import Attempt, Program, State
+from supervisor.policy.worker.finish import BACKGROUND, REMEDY
 from supervisor.policy.worker.health import WORDS
 from supervisor.policy.worker.restart import recent_deaths, span
 from supervisor.policy.worker.service_health import Checked
@@ -203,11 +204,12 @@ def _known(newest: Any, recorded: Any) -> Any:
 
 
 def _trouble(attempt: Attempt | None) -> str | None:
-    """The trouble of a live attempt in one word: stalled, unsaved, ill or slow; None: no trouble."""
+    """The trouble of a live attempt in one word: stalled, unsaved, background, ill or slow; None: no trouble."""
     if attempt is None:
         return None
     stalled, unsaved = ("stalled", attempt.stall), ("unsaved", attempt.save_error)
-    found = (stalled, unsaved, ("ill", attempt.illnesses), ("slow", attempt.slow_at_s))
+    background = ("background", attempt.rest == BACKGROUND)
+    found = (stalled, unsaved, background, ("ill", attempt.illnesses), ("slow", attempt.slow_at_s))
     return next((word for word, seen in found if seen), None)
 
 
@@ -218,18 +220,10 @@ def _own_trouble(sample: Sample | None) -> str:
 
 def _why(program: Program, sample: Sample | None, now_s: float) -> str:
     """The reason that matters most right now."""
-    attempt, quiet_s = program.attempt, _quiet_s(program, sample, now_s)
-    if attempt is not None and attempt.stall is not None:
-        doing = NOT_HEALED.get(attempt.stall, "being healed")
-        return f"stalled ({attempt.stall}), {doing}"
-    if attempt is not None and attempt.save_error:
-        return f"training, but cannot save: {attempt.save_error}"
-    if attempt is not None and attempt.illnesses:
-        return f"training, but {' and '.join(WORDS.get(ill, ill) for ill in attempt.illnesses)}: see explain"
-    if attempt is not None and attempt.slow_step is not None:
-        return f"no step beyond {attempt.slow_step:,} for long, although it works: see explain"
-    if attempt is not None and attempt.slow_at_s is not None:
-        return "training, but at less than half of its usual rate"
+    quiet_s = _quiet_s(program, sample, now_s)
+    trouble = "" if program.attempt is None else _words_of_trouble(program.attempt)
+    if trouble:
+        return trouble
     if sample is not None and sample.halted:
         return (
             f"a process of its tree does not run: {', '.join(f'{each} (state {each.proc_state})' for each in sample.halted)}"
@@ -247,3 +241,18 @@ def _why(program: Program, sample: Sample | None, now_s: float) -> str:
     if sample is not None and sample.unread:
         return f"its figures are not known: {sample.unread}"
     return program.why
+
+
+def _words_of_trouble(attempt: Attempt) -> str:
+    """The recorded trouble of a live attempt, as a clause; empty: no trouble."""
+    if attempt.stall is not None:
+        return f"stalled ({attempt.stall}), {NOT_HEALED.get(attempt.stall, 'being healed')}"
+    if attempt.save_error:
+        return f"training, but cannot save: {attempt.save_error}"
+    if attempt.illnesses:
+        return f"training, but {' and '.join(WORDS.get(ill, ill) for ill in attempt.illnesses)}: see explain"
+    if attempt.slow_step is not None:
+        return f"no step beyond {attempt.slow_step:,} for long, although it works: see explain"
+    if attempt.slow_at_s is not None:
+        return "training, but at less than half of its usual rate"
+    return f"its command has left, and its work goes on in the background: {REMEDY}" if attempt.rest == BACKGROUND else ""

@@ -14,6 +14,7 @@ from shim_kit import Shim
 from tools import PYTHON
 
 from supervisor.adapters import procfs
+from workers.exit_record import ExitRecord
 
 # One SIGTERM begins the save; a second one would break it off, and so would a pipe that nobody reads any more.
 SAVER = """
@@ -175,6 +176,38 @@ def test_with_a_grace_of_nothing_children_are_killed_at_once(start, box):
     )
     assert len(shim.exit().leftovers) == 1
     assert not (box / "a.saved").exists()
+
+
+def test_after_a_success_code_children_work_on_until_the_daemon_asks(start, box):
+    worker = f"{PY} saver.py a & while [ ! -e a.up ]; do sleep 0.01; done; exit 2"
+    shim = start(["sh", "-c", worker], cwd=str(box), done_codes=[0, 2], rest_s=1e8)
+    note = Path(shim.order["attempt_dir"], "left.json")
+    assert eventually(note.exists)
+    assert ExitRecord.from_json(note.read_text()).code == 2
+    with pytest.raises(subprocess.TimeoutExpired):
+        shim.process.wait(0.5)
+    ask(shim)
+    record = shim.exit()
+    assert (record.code, record.rest) == (2, (0, None))
+    assert (box / "a.saved").exists()
+    assert [name.partition("(")[0] for name in record.leftovers] == ["python"], "no words from the first option on"
+
+
+@pytest.mark.parametrize(
+    ("rest", "rest_s", "end", "named"),
+    [("(sleep 0.5; exit 7)", 60.0, (7, None), []), ("sleep 60", 0.5, (None, signal.SIGTERM), ["sleep 60"])],
+)
+def test_where_no_daemon_decides_they_work_on_for_the_time_of_the_order(start, rest, rest_s, end, named):
+    record = start(["sh", "-c", f"{rest} & exit 0"], done_codes=[0], rest_s=rest_s).exit()
+    assert (record.code, record.rest) == (0, end)
+    assert [name.partition("(")[0] for name in record.leftovers] == named
+
+
+def test_a_kill_ends_them_at_once(start):
+    shim = start(["sh", "-c", "trap '' TERM; sleep 60 & exit 0"], done_codes=[0], rest_s=1e8)
+    assert eventually(Path(shim.order["attempt_dir"], "left.json").exists)
+    shim.process.terminate()
+    assert shim.exit().rest == (None, signal.SIGKILL)
 
 
 STAYING = python(

@@ -473,9 +473,9 @@ def test_the_last_lines_are_of_this_attempt_alone(world):
 
 
 def test_leftovers_are_told(world):
-    world.run(["sh", "-c", "setsid sleep 60 & exit 0"])
+    world.run(["sh", "-c", "setsid sleep 60 & exit 1"])
     ending = world.inbox.expect(Ended).ending
-    assert ending.code == 0
+    assert ending.code == 1
     assert len(ending.leftovers) == 1
     assert gone(int(ending.leftovers[0].rpartition("(")[2][:-1]))
 
@@ -943,7 +943,7 @@ def test_a_shim_is_ordered_to_the_letter(tmp_path, monkeypatch):
         "cwd": "/work", "run_dir": "/state/programs/Pong", "attempt_dir": f"/state/programs/Pong/attempts/3-{token}",
         "stdout": "/state/programs/Pong/stdout.log", "stderr": "/state/programs/Pong/stderr.log",
         "record": "/run/x/shims/Pong.json", "umask": procfs.umask(), "files": limits.GIVEN_FILES, "lock_wait_s": 5.0,
-        "cgroup": "/cgroup", "grace_s": 7.0, "signal_to": "group", "stop_signal": 2, "stdin": False, "user": None,
+        "cgroup": "/cgroup", "grace_s": 7.0, "done_codes": [0], "rest_s": 1e8, "signal_to": "group", "stop_signal": 2, "stdin": False, "user": None,
         "lock": "/state/programs/Pong/lock", "may_claim": True, "end_signal": 15,
     }  # fmt: skip
     builtin = processes.shim_order(paths, replace(own, builtin=True, directory=None), 3, token, "boot")

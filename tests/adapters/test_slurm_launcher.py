@@ -124,6 +124,7 @@ def test_an_order_holds_all_that_a_node_needs(world):
         "program": "Pong", "attempt": 3, "token": TOKEN, "argv": ["sleep", "1"], "env": {}, "builtin": False, "cwd": run_dir,
         "run_dir": run_dir, "stdout": f"{run_dir}/stdout.log", "stderr": f"{run_dir}/stderr.log",
         "beats": f"{paths.runtime_dir}/beats", "umask": procfs.umask(), "files": limits.GIVEN_FILES, "grace_s": 20.0,
+        "done_codes": [0],
         "signal_to": "tree", "stop_signal": 15, "lead_s": 120.0, "time_limit_s": 7201.0, "witness": False,
     }  # fmt: skip
     assert node_order(paths, SPEC, 3, TOKEN, SETTINGS) == plain

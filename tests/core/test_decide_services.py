@@ -58,7 +58,6 @@ def test_it_comes_back_although_every_slot_is_taken():
     [
         ("failed", {"code": 0}, Phase.DONE),
         ("failed", {"code": 1}, Phase.STARTING),
-        ("always", {"code": 0}, Phase.STARTING),
         ("always", {"signal": 9}, Phase.STARTING),
         ("never", {"code": 0}, Phase.DONE),
         ("never", {"code": 1}, Phase.FATAL),
@@ -68,19 +67,6 @@ def test_after_which_ends_it_is_started_again(restart, ending, phase):
     core = running(board(restart=restart))
     core.ended("board", **ending)
     assert core.phase("board") is phase
-
-
-def test_one_that_is_to_run_always_and_leaves_at_once_waits_longer_each_time():
-    core = running(board(restart="always"))
-    waits = []
-    for _ in range(4):
-        core.ended("board", code=0)
-        waits.append(core.told(facts.BackedOff)[-1].delay_s)
-        if core.phase("board") is Phase.BACKOFF:
-            core.to_wake()
-        core.spawned("board")
-    assert waits == [0.0, 1.0, 2.0, 4.0]
-    assert core.told(facts.Exited)[0].why == "ended, but `restart` is always: finished, exit code 0"
 
 
 def test_its_time_is_its_own_and_no_slots():

@@ -44,11 +44,15 @@ extralife.sb3.learn(model, run)
 """
 
 LIGHTNING = """
+import os, sys
 import extralife, extralife.lightning, lightning, torch
 
 class Early(lightning.Callback):
     def on_train_batch_end(self, trainer, *_):
-        trainer.should_stop = trainer.global_step >= 20
+        if sys.argv[1] == "early":
+            trainer.should_stop = trainer.global_step >= 20
+        elif trainer.global_step == 20:
+            os.kill(os.getpid(), 15)
 
 class Line(lightning.LightningModule):
     def __init__(self):
@@ -127,9 +131,13 @@ def test_sb3_begins_an_empty_replay_buffer_when_the_environments_change(place: P
         assert (done.returncode, done.stdout.strip()) == (0, begins), done.stderr
 
 
-def test_an_early_stop_of_lightning_is_saved_and_done(place: Path, tmp_path: Path) -> None:
-    done = script(LIGHTNING, place=place, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize(("how", "code"), [("early", 0), ("sigterm", 75)])
+def test_an_end_of_lightning_is_saved_and_only_an_early_stop_is_done(
+    how: str, code: int, place: Path, tmp_path: Path
+) -> None:
+    """On SIGTERM, Lightning ends `fit` with a SystemExit without a code: `run.leave()` is never reached."""
+    done = script(LIGHTNING, how, place=place, cwd=tmp_path)
+    assert done.returncode == code, done.stderr
     assert max(checkpoints(tmp_path)) >= 20
 
 

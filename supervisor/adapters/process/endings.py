@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from supervisor.model.settings import Paths
 
+LEFT_FILE: Final = "left.json"
 MAX_LINES: Final = 20
 _TAIL_BYTES: Final = 32 * 1024
 _LINE_CHARS: Final = 400
@@ -61,7 +62,16 @@ def _tail(path: str, from_byte: int) -> tuple[str, ...]:
 def read_exit(paths: Paths, program: str, attempt: int, token: str) -> ExitRecord | None:
     """The exit record that this attempt's shim left: in the attempt's directory or, if the disk was full, on tmpfs."""
     beside = f"{paths.shim_record(program)}.exit"
-    for path in (f"{paths.attempt_dir(program, attempt, token)}/{contract.EXIT_FILE}", beside):
+    return _record(token, f"{paths.attempt_dir(program, attempt, token)}/{contract.EXIT_FILE}", beside)
+
+
+def read_left(paths: Paths, program: str, attempt: int, token: str) -> ExitRecord | None:
+    """How the command of an attempt ended, while processes of its tree run on."""
+    return _record(token, f"{paths.attempt_dir(program, attempt, token)}/{LEFT_FILE}")
+
+
+def _record(token: str, *places: str) -> ExitRecord | None:
+    for path in places:
         try:
             record = ExitRecord.from_json(read_bounded(path, _JSON_BYTES))
         except ValueError:
@@ -100,12 +110,14 @@ def read_ending(
     return Ending(
         code=record.code,
         signal=record.signal,
+        rest=record.rest,
         leftovers=tuple(name[:_NAME_CHARS] for name in record.leftovers[:_MAX_LEFTOVERS]),
         last_lines=() if record.spawn_error else last_log_lines(log_places.read(paths, program, attempt, token), from_bytes),
         max_rss_bytes=record.max_rss_bytes or None,
         steps=last.steps,
         ckpt_step=last.ckpt_step,
         ckpt_at_s=last.ckpt_at_s(journal_s),
+        target=last.target,
         reports=_reports(paths, program, attempt, token),
         batch_size=last.batch_size,
         oom_kills=record.oom_kills,
@@ -148,6 +160,7 @@ class _LastBeat:
     ckpt_step: int | None = None
     ckpt_ns: int | None = None  # CLOCK_BOOTTIME at which that checkpoint was durable
     batch_size: int | None = None
+    target: int | None = None
 
     def ckpt_at_s(self, journal_s: Callable[[int], float] | None) -> float | None:
         return None if self.ckpt_ns is None or journal_s is None else journal_s(self.ckpt_ns)
@@ -159,4 +172,6 @@ def _last_beat(paths: Paths, program: str, attempt: int, token: str) -> _LastBea
     if beat is None or beat.token != token:
         return _LastBeat()
     figures = contract.known_figures(beat)
-    return _LastBeat(*(figures.get(name) for name in ("env_steps", "ckpt_step", "ckpt_ns", "batch_size")))
+    in_steps = beat.target_kind is contract.TargetKind.ENV_STEPS and beat.phase is not contract.WorkerPhase.LEAVING
+    names = ("env_steps", "ckpt_step", "ckpt_ns", "batch_size", *(["target"] if in_steps else []))
+    return _LastBeat(*(figures.get(name) for name in names))

@@ -31,14 +31,14 @@ import structlog
 from supervisor import lack
 from supervisor.adapters import procfs
 from supervisor.adapters.figures.thread import FigureReader, FigureReading, began_wall_s
-from supervisor.adapters.process import cgroups, growth
+from supervisor.adapters.process import cgroups, endings, growth
 from supervisor.adapters.process.health_checks import HealthChecks
 from supervisor.adapters.process.notify_sockets import NotifySockets, NotifyState
 from supervisor.adapters.process.processes import read_record
 from supervisor.adapters.process.trees import Scans, Tree, changed_roots, own_directory
 from supervisor.adapters.threads import Tasks
 from supervisor.files import open_regular
-from supervisor.model.inputs import OwnCheckpoint, Report, Sample
+from supervisor.model.inputs import CommandLeft, OwnCheckpoint, Report, Sample
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
 from supervisor.policy.worker.figures import Figures
 from supervisor.ports import Clock
@@ -54,6 +54,7 @@ _REPORTS_S: Final = 5.0  # between two checks for the first report of a program 
 _LOAD_S: Final = 10.0  # between two readings of a cgroup: the kernel's own averages change that slowly
 _LOST_S: Final = 5.0  # a worker's time to create its beat file again; also between two checks of its open files
 _FIRST_BEAT_S: Final = 10.0  # an adopted worker may have been started a moment ago
+_MOST_NAMED: Final = 5
 _FUTURE_S: Final = 1.0  # a time stamp that lies further ahead is from another clock
 
 Reports = tuple[tuple[str, str, Report], ...]
@@ -86,6 +87,7 @@ class _Watched:
     shown: tuple[Sample, Sample] | None = None  # the sample without and with load and tree
     with_seen: tuple[object, ...] = ()  # readings of the tree and the health checks in `shown`
     own: OwnCheckpoint | None = None
+    left: CommandLeft | None = None
     reports_at: int = 0
     reports: int = 0
     reports_due_s: float = 0.0
@@ -222,13 +224,15 @@ class LocalProbes:
             item.load_due_s, load = now_s + _LOAD_S, self._groups.read(item.token)
             if load != item.load:
                 item.load, item.shown = load, None
-        health, own = self._health.newest(item.token), self._own(item.spec.name)
-        if ((*tree.seen, health), own) != (item.with_seen, item.own):
-            item.with_seen, item.own, item.shown = (*tree.seen, health), own, None
+        health, own, left = self._health.newest(item.token), self._own(item.spec.name), self._left(item)
+        if ((*tree.seen, health, left), own) != (item.with_seen, item.own):
+            item.with_seen, item.own, item.shown = (*tree.seen, health, left), own, None
         if item.load is None and own is None and not any(item.with_seen):
             return sample
         if item.shown is None or item.shown[0] is not sample:
-            shown = replace(sample, pids=tree.pids, halted=tree.halted, witness_at_s=tree.witness_at_s, witness=tree.witness)
+            shown = replace(
+                sample, pids=tree.pids, halted=tree.halted, witness_at_s=tree.witness_at_s, witness=tree.witness, left=left
+            )
             shown = shown if health is None else replace(shown, health=health)
             if item.load is not None:
                 shown = replace(shown, pressure=item.load.pressure, memory_bytes=item.load.memory_bytes)
@@ -307,8 +311,25 @@ class LocalProbes:
             case _:
                 return self._from_growth(item, state, notified)
 
+    def _left(self, item: _Watched) -> CommandLeft | None:
+        """The end of the command, while processes that it left behind run on."""
+        paths, name, root = self._paths, item.spec.name, item.tree.root
+        if item.left is not None or root is None or not item.tree.leader_gone or item.tree.table is None:
+            return item.left
+        end, record = endings.read_left(paths, name, item.attempt, item.token), read_record(paths.shim_record(name))
+        if end is not None and record is not None and record.token == item.token:
+            item.left = CommandLeft(
+                self._clock.from_boot_ns(end.ended_ns),
+                max(0.0, end.ended_ns / 1e9 - record.start_ticks / procfs.TICKS_PER_S),
+                tuple(f"{item.tree.table.processes[pid].name}({pid})" for pid in item.tree.pids[:_MOST_NAMED]),
+                any(procfs.is_detached(pid, root) for pid in item.tree.pids),
+            )
+        return item.left
+
     @staticmethod
     def _state(item: _Watched) -> str | None:
+        if item.left is not None:
+            return "S"  # its command has left, but its processes run
         if item.stat is not None:
             return item.stat.state()
         stat = procfs.read_stat(item.pid)  # no descriptor was left for it: open the file every time

@@ -64,6 +64,7 @@ _REAP_PERIOD_S: Final = 10.0
 _STARTS_AT_ONCE: Final = 16
 _HUNG_START_S: Final = 5.0
 _CLOSE_S: Final = 5.0
+_DAEMON_DECIDES_S: Final = 1e8  # years: what a worker leaves behind after a success code works on until the daemon asks
 _ATTEMPT_DIR: Final = re.compile(r"([0-9]{1,18})-", re.ASCII)
 _HOLDER: Final = re.compile(r"attempt (\d+), token ([0-9a-f]+), shim pid (\d+)")
 # For workers that are Python, unless the program's own environment says otherwise: a printed line is in the log at
@@ -183,6 +184,7 @@ def shim_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_i
         "record": paths.shim_record(name), "umask": int(spec.umask, 8) if spec.umask else procfs.umask(),
         "files": limits.GIVEN_FILES, "lock_wait_s": _LOCK_WAIT_S,
         "cgroup": cgroup, "grace_s": spec.stop_grace_s, "signal_to": spec.stop_signal_to,
+        "done_codes": list(spec.done_codes), "rest_s": _DAEMON_DECIDES_S,
         "stop_signal": signal_number(spec.stop_signal), "lock": f"{paths.run_dir(name)}/{contract.LOCK_FILE}",
         "may_claim": True, "end_signal": int(signal.SIGTERM),
     }  # fmt: skip

@@ -40,7 +40,7 @@ _FILES_S: Final = 30.0
 _HELD_S: Final = 30.0  # in state D without a tick of CPU time: short waits for a disk are normal
 _MOST_ASKED: Final = 64  # processes of one tree whose reads and writes are counted
 _MOST_ENTRIES: Final = 2000  # read below one directory
-_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+
 _OURS: Final = frozenset({contract.ATTEMPTS_DIR, contract.LOCK_FILE, contract.FENCE_FILE})
 
 
@@ -82,6 +82,7 @@ class Tree:
     witness_at_s: float | None = None
     witness: str = ""
     reads_witnesses: bool = False
+    leader_gone: bool = False  # its command has ended, and processes that it started run on
     _still: dict[tuple[int, int], tuple[str, float, int]] = field(default_factory=dict)  # state, since, CPU ticks
     _measured: TreeUsage | None = None
     _written_ns: int | None = None
@@ -108,6 +109,7 @@ class Tree:
         self.table, self.reads_witnesses = table, witnesses
         members = self._members(table)
         self.pids = tuple(sorted(process.pid for process in members if process.pid != self.worker))
+        self.leader_gone = bool(members) and len(self.pids) == len(members)
         self._note_halted(members, now_s, leader=leader)
         if witnesses:
             self._measure(table, members, now_s, tasks)
@@ -153,7 +155,7 @@ class Tree:
         """The CPU time, with that of ended children. The shim's own count contains orphans that it inherited and reaped."""
         shim = None if self.root is None else table.processes.get(self.root)
         ticks = sum(process.ticks + process.ended_ticks for process in members)
-        return (ticks + (0 if shim is None else shim.ended_ticks)) / _TICKS_PER_S
+        return (ticks + (0 if shim is None else shim.ended_ticks)) / procfs.TICKS_PER_S
 
     def _look_at_files(self, now_s: float, tasks: Tasks) -> None:
         if self.directory and not self._looking and now_s >= self._files_due_s:

@@ -116,7 +116,7 @@ def node_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, settin
         "builtin": spec.builtin, "cwd": spec.directory or paths.run_dir(name), "run_dir": paths.run_dir(name),
         "stdout": stdout, "stderr": stdout if spec.redirect_stderr else paths.log_of(spec, "stderr") or "",
         "beats": f"{paths.runtime_dir}/beats", "umask": int(spec.umask, 8) if spec.umask else procfs.umask(),
-        "files": limits.GIVEN_FILES, "grace_s": spec.stop_grace_s,
+        "files": limits.GIVEN_FILES, "grace_s": spec.stop_grace_s, "done_codes": list(spec.done_codes),
         "signal_to": spec.stop_signal_to, "stop_signal": signal_number(spec.stop_signal),
         "lead_s": settings.signal_lead_s, "time_limit_s": settings.time_limit_s,
         "witness": spec.progress is Progress.AUTO or spec.progress in SILENT,

@@ -181,6 +181,7 @@ def shim_order(run: Run, local: Path) -> dict[str, object]:
         "env": env, "cwd": order["cwd"], "run_dir": str(run.run_dir), "attempt_dir": str(run.attempt_dir),
         "stdout": order["stdout"], "stderr": order["stderr"], "record": str(local / "shim.json"),
         "umask": order["umask"], "files": order["files"], "lock_wait_s": 5.0, "cgroup": "", "grace_s": order["grace_s"],
+        "done_codes": order.get("done_codes", ()), "rest_s": order["grace_s"],
         "signal_to": order["signal_to"], "stop_signal": order["stop_signal"], "lock": str(local / "lock"),
         "may_claim": False, "end_signal": int(_END), "stdin": False, "user": None,
     }  # fmt: skip

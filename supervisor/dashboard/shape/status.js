@@ -23,6 +23,7 @@ const PHASES = {
 const TROUBLES = {
   stalled: { word: "stalled", shape: "triangle", first: 1, tone: "act" },
   unsaved: { word: "cannot save", shape: "triangle", first: 1, tone: "act" },
+  background: { word: "in the background", shape: "triangle", first: 3, tone: "watch" },
   ill: { word: "unhealthy", shape: "triangle", first: 3, tone: "watch" },
   slow: { word: "slow", shape: "triangle", first: 3, tone: "watch" },
 };

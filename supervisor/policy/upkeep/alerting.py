@@ -57,6 +57,10 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "still": ("b7c21b0f4d1c4f5e8a3d6f0e92c47a58", "a program makes no steps, although it works"),
     "unhealthy": ("96d83786af3846719fba188c03ee1ead", "a service does not answer its health checks and is restarted"),
+    "background": (
+        "c1e6b0f2a7d34e58b9c4d2f10a6e8735",
+        "the command of a program has ended, and its work goes on in the background",
+    ),
     "disk": ("a31eadf44b6947899cfcb620fea4e3e9", "a disk is full, or nearly"),
     "gpu": ("6ddc2545566941c48fe43765f53460f1", "a GPU is lost or in error, or NVML does not answer"),
     "backup": ("8b471541574c4f5b90f1030dfa868f1d", "no backup could be made, or one lacks a program"),

@@ -18,8 +18,11 @@ It is no death, and neither the streak nor the breaker counts it. It is tried ag
 minutes, without end. Example: for a minute no fork succeeds; tries at 0, 1, 3, 7, 15, 31 and 63 s, and the last one runs.
 A limit on these tries would leave down every program that died in that minute.
 
-**A program's own `restart`** says which ends count as deaths: `failed` (every end that does not mean "finished"),
-`always` (also "finished", for a service that must keep running) or `never` (the program is given up instead).
+**A program's own `restart`** says after which ends it starts again: `failed` (every end that does not mean "finished"),
+`always` (also "finished", for a service or a job that must run again and again) or `never`. An end that means "finished"
+is no death, whatever its number. The next start follows at once, but five seconds after the last start at the earliest: a
+job that ends in 0.1 s must neither use a core nor fill the journal. Example: `always`, and a job that takes an hour and
+ends with 0: the next begins at once, for ever. One that takes 2 s begins every 5 s.
 
 Why not count only quick deaths, as supervisord does (those within `startsecs`, one second): a program that lives two
 seconds, or imports torch for fifteen and then runs out of memory, is restarted at full speed for ever. And why not end in
@@ -36,6 +39,7 @@ from supervisor.records import dataclass
 
 FAILED, ALWAYS, NEVER = "failed", "always", "never"
 RESTARTS: Final = (FAILED, ALWAYS, NEVER)  # a program's `restart`
+_STARTS_APART_S: Final = 5.0
 _MOST_DOUBLINGS: Final = 64  # beyond any cap; keeps 2.0 ** n finite
 MOST_DEATHS: Final = 64  # deaths kept for each program: a larger `window_deaths` would never be reached
 
@@ -88,6 +92,11 @@ def after_death(
     doublings = min(streak - 2, _MOST_DOUBLINGS)
     delay_s = min(settings.max_delay_s, settings.base_delay_s * settings.factor**doublings)
     return RestartVerdict(delay_s, slow=False, why=f"death {streak} since it was healthy: restarts in {span(delay_s)}")
+
+
+def after_clean_end(lived_s: float) -> float:
+    """Seconds to wait after an end that means "finished", with `restart = "always"`."""
+    return max(0.0, _STARTS_APART_S - lived_s)
 
 
 def after_failed_start(settings: RestartSettings, failures: int) -> float:

@@ -1,0 +1,107 @@
+"""Whether an attempt has finished its work when its command ends. An exit code is evidence, not the verdict.
+
+The rule for an end that extralife did not ask for, first match wins:
+
+| observation | verdict |
+|---|---|
+| it hung at 99 % of its target or more | finished, and hung at its exit |
+| it died after it had resumed at its target | finished; the reason names the death |
+| a success code (`done_codes`) below 90 % of its target | asked to leave from outside: a death |
+| the same for the third time without getting farther | finished by its own account, as after an early stop |
+| a success code just after `supervisorctl signal`, target unknown | asked to leave from outside: a death |
+| any other success code | finished; with `restart = "always"` it [starts again](restart.py) |
+
+The target is `target_steps`, or the one that its beats or its output name. A client that calls `run.leave()` makes this
+decision itself, so its success code is believed.
+
+**What a clean end leaves running** may work on for `stop_grace_s`. Then it is one of two things:
+
+| processes that remain after the grace | |
+|---|---|
+| new steps came after the command had left | its work, in the background: not ended, reported with the remedy |
+| the command had shown steps | the rest of its work: ended and named |
+| the command lived less than 1 s | its work, in the background |
+| less than 30 s, and one of them is detached (nohup, setsid, tmux -d, a double fork) | its work, in the background |
+| all others | the rest of its work: ended and named |
+
+While work in the background runs, its attempt lives: a stop, a shutdown and the next start act on it as on any attempt.
+The end of its last process is the end of the attempt, with the exit code of that process.
+
+Worked example, a target of 100,000: somebody's SIGTERM arrives at step 34; the script saves and exits with 0. It starts
+again, resumes at 34, and exits with 0 at 100,000: finished. It leaves `aws s3 sync` behind, which needs 90 s: ended after
+20 s, and named. Another script, `nohup python train.py &`, leaves after 0.02 s: its trainer trains on, reported.
+A script that stops early at step 60,000 resumes there and exits at once, twice: finished at the third end. One that
+prints every 5,000 steps last shows 95,000: finished. One that shows 99,999 and hangs is ended as a stall, and is finished.
+
+Why not believe 0 alone: most trainers save and exit with 0 on SIGTERM, so somebody's `pkill` would end a night at its
+first minute. Why not 100 %: the last steps are often not printed, and a script without checkpoints would begin again.
+Why not end all that remains: a trainer in the background would be killed at each start.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from supervisor.policy.worker.diagnosis import Diagnosis
+from supervisor.records import dataclass, replace
+
+_AT: Final = 0.99  # share of the target: nothing is left to train
+_SHORT: Final = 0.9  # below this share, the missing steps are not only unprinted
+_MOST_SHORT_ENDS: Final = 3
+_NO_WORK_S: Final = 1.0  # a command that leaves this soon has done nothing itself
+_LAUNCH_S: Final = 30.0  # a launcher may load modules and activate an environment first
+BACKGROUND, ENDED = "background", "ended"  # what remained after the grace of a clean end
+LEAVE_SIGNALS: Final = frozenset({"SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP"})  # a script may answer these by leaving
+REMEDY: Final = "run it in the foreground: without &, nohup, setsid or tmux -d, and with exec in a shell script"
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What is known about an attempt at its end. None: unknown."""
+
+    steps: int | None = None
+    target: int | None = None
+    resumed_step: int | None = None
+    short_ends: tuple[int, ...] = ()  # steps of earlier ends below the target, none beyond the first
+    signal: str = ""  # that an operator sent just before the end
+    ended: tuple[str, ...] = ()  # processes that had to be ended after its clean end ...
+    grace_s: float = 0.0  # ... and this time
+
+    def _has(self, step: int | None, share: float) -> bool:
+        return step is not None and self.target is not None and step >= share * self.target
+
+    def judge(self, verdict: Diagnosis) -> Diagnosis:
+        """The verdict on the end, given the one from its exit status (`diagnosis.py`)."""
+        where = "" if self.steps is None or self.target is None else f" at step {self.steps:,} of {self.target:,}"
+        if verdict.cause == "stalled" and self._has(self.steps, _AT):
+            return Diagnosis("done", counted=False, why=f"finished{where}, but hung at its exit: {verdict.why}")
+        if verdict.counted and verdict.cause not in {"stalled", "diverged", "sick"} and self._has(self.resumed_step, 1.0):
+            return Diagnosis("done", counted=False, why=f"finished{where}, where it had resumed: {verdict.why}")
+        if verdict.cause != "done":
+            return verdict
+        how = verdict.why.removeprefix("finished, ")
+        if where and self.steps is not None and not self._has(self.steps, _SHORT):
+            if len(short_ends(self.short_ends, self.steps)) < _MOST_SHORT_ENDS:
+                by = self.signal or "or an early stop"
+                return Diagnosis("left", counted=True, why=f"asked to leave from outside ({by}): {how}{where}")
+            verdict = replace(verdict, why=f"{verdict.why}{where}: it has ended there {_MOST_SHORT_ENDS} times by itself")
+        elif self.signal and not where:
+            return Diagnosis("left", counted=True, why=f"asked to leave from outside ({self.signal}): {how}")
+        if self.ended:
+            return replace(verdict, why=f"{how}{where}; ended after {self.grace_s:g} s: {', '.join(self.ended)}")
+        return verdict
+
+
+def short_ends(earlier: tuple[int, ...], step: int) -> tuple[int, ...]:
+    """The steps of ends below the target, with one more: an end beyond the earlier ones begins a new row."""
+    return (*earlier, step) if earlier and step <= earlier[0] else (step,)
+
+
+def is_background(*, lived_s: float, worked: bool, works: bool, detached: bool) -> bool:
+    """Whether the processes that remain after a clean end are the program's work, and not the rest of it.
+
+    `lived_s`: how long the command lived; `worked`: it had shown steps; `works`: new steps came after it had left.
+    """
+    if works or worked:
+        return works
+    return lived_s < (_LAUNCH_S if detached else _NO_WORK_S)

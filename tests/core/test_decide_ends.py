@@ -1,0 +1,162 @@
+"""What follows from the end of a command, by all that is known about it (`policy/worker/finish.py`)."""
+
+import pytest
+from core_kit import Core, commands, facts, of, settings, spec
+
+from supervisor.model.inputs import CommandLeft
+from supervisor.model.lifecycle import Phase
+from supervisor.model.settings import Progress
+from supervisor.policy.worker.figures import Sources
+from supervisor.reports.incidents import incidents
+from supervisor.reports.view import program_views
+
+TARGET = {"target": 100_000, "target_kind": "env_steps"}
+
+
+def script(**more):
+    return spec("t", **{"progress": Progress.AUTO, "stop_grace_s": 20.0, **more})
+
+
+def running(**more):
+    return Core(settings(script(**more)), checks=1000).running("t")
+
+
+def left(core, **more):
+    fields = {"at_s": core.now_s, "lived_s": 0.02, "processes": ("python3(7)",), "detached": True, **more}
+    return CommandLeft(**fields)
+
+
+def test_somebody_elses_sigterm_answered_with_0_far_below_the_target_is_a_death():
+    core = running()
+    core.later(5.0).look(t={"steps": 34, **TARGET})
+    core.ended("t", code=0, shown_steps=34)
+    assert core.phase("t") is Phase.STARTING
+    assert core.told(facts.Exited)[-1].cause == "left"
+    core.spawned("t")
+    core.later(5.0).look(t={"steps": 100_000, **TARGET})
+    core.ended("t", code=0)
+    assert core.phase("t") is Phase.DONE
+
+
+@pytest.mark.parametrize("target", [{"figures": Sources(target_steps=100)}, {}])
+def test_the_target_is_the_configured_one_when_no_sample_names_it(target):
+    core = running(**target)
+    core.ended("t", code=0, shown_steps=34)
+    assert core.phase("t") is (Phase.STARTING if target else Phase.DONE)
+
+
+def test_with_beats_the_target_of_the_last_beat_counts_and_a_client_that_decided_to_leave_is_believed():
+    core = running()
+    core.look(t=TARGET)
+    core.ended("t", code=0, steps=34, target=100_000)
+    assert core.phase("t") is Phase.STARTING
+    core.spawned("t")
+    core.look(t=TARGET)
+    core.ended("t", code=0, steps=34)
+    assert core.phase("t") is Phase.DONE
+
+
+def test_a_script_that_stops_early_is_done_at_its_third_end_without_getting_farther():
+    core = running(figures=Sources(target_steps=100))
+    for _ in range(2):
+        core.ended("t", code=0, shown_steps=60)
+        core.to_wake() if core.phase("t") is Phase.BACKOFF else None
+        core.spawned("t")
+        core.look(core.report("t", "resumed", step=60), t=None)
+    assert core.program("t").death_resumes == (None, None), "the checkpoint is not to blame"
+    core.ended("t", code=0, shown_steps=60)
+    assert core.phase("t") is Phase.DONE
+    core.ask("start", "t")
+    assert core.program("t").short_ends == ()
+
+
+@pytest.mark.parametrize(("signal", "after_s", "phase"), [("SIGTERM", 5.0, Phase.STARTING), ("SIGTERM", 25.0, Phase.DONE), ("SIGUSR1", 5.0, Phase.DONE)])  # fmt: skip
+def test_an_operators_signal_just_before_the_end_is_a_request_from_outside(signal, after_s, phase):
+    core = running()
+    core.ask("signal", "t", signal=signal)
+    core.later(after_s).ended("t", code=0)
+    assert core.phase("t") is phase
+
+
+def test_one_that_hangs_at_its_target_is_done_after_its_stall():
+    core = running(stall_timeout_s=10.0)
+    core.look(t={"steps": 99_999, **TARGET})
+    hangs = {"steps": 99_999, **TARGET, "progress_at_s": core.now_s}
+    core.watch(15, t=hangs)
+    core.evidence("t")
+    core.watch(1, t=hangs)
+    assert core.phase("t") is Phase.STOPPING
+    core.ended("t", signal=9, shown_steps=99_999)
+    assert core.phase("t") is Phase.DONE
+    assert "hung at its exit" in core.program("t").why
+
+
+def test_a_program_that_left_the_config_is_judged_by_its_exit_code():
+    core = running()
+    core.load(settings("other"))
+    core.ended("t", code=0)
+    assert "t" not in core.state.programs
+
+
+def test_a_job_that_runs_always_is_never_in_slow_retry_for_its_clean_ends():
+    core = running(restart="always")
+    for lived_s, wait_s in [(3600.0, 0.0), *[(0.5, 4.5)] * 20]:
+        core.later(lived_s - (core.now_s - core.attempt("t").intended_at_s)).ended("t", code=0)
+        backed_off = core.told(facts.BackedOff)[-1]
+        assert (backed_off.slow, backed_off.delay_s) == (False, pytest.approx(wait_s))
+        if core.phase("t") is Phase.BACKOFF:
+            core.to_wake()
+        core.spawned("t")
+    assert (core.program("t").failures, core.program("t").streak) == (0, 0)
+    assert core.told(facts.Exited)[0].why == "ended, but `restart` is always: finished, exit code 0"
+    assert not incidents(core.journal)
+
+
+def test_work_in_the_background_runs_on_is_reported_with_the_remedy_and_is_not_done():
+    core = running()
+    gone = left(core)
+    core.watch(19, t={"left": gone})
+    assert not core.told(facts.CommandGone)
+    core.watch(60, t={"left": gone})
+    (fact,) = core.told(facts.CommandGone)
+    assert fact.background
+    assert not of(core.last, commands.AskToLeave)
+    assert "exec" in fact.why
+    (view,) = program_views(core.state, {"t": core.sample("t", left=gone)}, core.settings, now_s=core.now_s)
+    assert (view["phase"], view["trouble"]) == ("RUNNING", "background")
+    assert "in the background" in view["why"]
+    assert [each.what for each in incidents(core.journal)] == ["work in the background"]
+    assert [fact.alert for fact in core.told(facts.AlertRaised)] in ([], ["background"])
+    core.ended("t", code=0, rest=(1, None))
+    assert (core.phase("t"), core.told(facts.Exited)[-1].code) == (Phase.STARTING, 1)
+
+
+def test_a_stop_ends_work_in_the_background_as_any_other():
+    core = running()
+    gone = left(core)
+    core.watch(30, t={"left": gone})
+    core.ask("stop", "t")
+    assert of(core.last, commands.AskToLeave)
+    core.watch(1, t={"left": gone})
+    core.ended("t", code=0, leftovers=("python3 train.py(7)",))
+    assert core.phase("t") is Phase.STOPPED
+
+
+def test_the_rest_of_the_work_is_ended_after_its_grace_and_named():
+    core = running()
+    core.look(t={"steps": 100})
+    gone = left(core, lived_s=3600.0)
+    told = core.watch(22, t={"steps": 100, "left": gone})
+    assert [fact.background for fact in told if isinstance(fact, facts.CommandGone)] == [False]
+    assert of(core.last, commands.AskToLeave), "asked again: a daemon may have died in between"
+    core.ended("t", code=0, leftovers=("aws s3 sync(7)",))
+    assert core.phase("t") is Phase.DONE
+    assert core.program("t").why == "exit code 0; ended after 20 s: aws s3 sync(7)"
+
+
+def test_steps_after_the_command_had_left_show_that_they_are_the_work():
+    core = running()
+    gone = left(core, lived_s=3600.0, detached=False)
+    core.look(t={"steps": 5, "left": gone})
+    core.watch(25, t={"steps": 7, "left": gone})
+    assert core.told(facts.CommandGone)[0].background

@@ -1,0 +1,68 @@
+"""When an attempt has finished its work: exit code 0 is evidence, not the verdict."""
+
+import pytest
+
+from supervisor.policy.worker.diagnosis import Diagnosis
+from supervisor.policy.worker.finish import Course, is_background, short_ends
+
+DONE = Diagnosis("done", counted=False, why="finished, exit code 0")
+CRASH = Diagnosis("crash", counted=True, why="exit code 1")
+HANG = Diagnosis("stalled", counted=True, why="ended after a stall (hang), killed by SIGKILL")
+STOPPED = Diagnosis("stopped", counted=False, why="stopped on request (operator), exit code 0")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "course", "cause", "why"),
+    [
+        (DONE, Course(), "done", "finished, exit code 0"),
+        (DONE, Course(34), "done", "finished, exit code 0"),
+        (DONE, Course(None, 100_000), "done", "finished, exit code 0"),
+        (DONE, Course(34, 100_000), "left", "asked to leave from outside (or an early stop): exit code 0 at step 34 of 100,000"),
+        (DONE, Course(34, 100_000, signal="SIGTERM"), "left", "asked to leave from outside (SIGTERM): exit code 0 at step 34 of 100,000"),
+        (DONE, Course(89_999, 100_000), "left", "asked to leave from outside (or an early stop): exit code 0 at step 89,999 of 100,000"),
+        (DONE, Course(90_000, 100_000), "done", "finished, exit code 0"),
+        (DONE, Course(90_000, 100_000, signal="SIGTERM"), "done", "finished, exit code 0"),
+        (DONE, Course(60, 100, short_ends=(60,)), "left", "asked to leave from outside (or an early stop): exit code 0 at step 60 of 100"),
+        (DONE, Course(60, 100, short_ends=(60, 60)), "done", "finished, exit code 0 at step 60 of 100: it has ended there 3 times by itself"),
+        (DONE, Course(61, 100, short_ends=(60, 60)), "left", "asked to leave from outside (or an early stop): exit code 0 at step 61 of 100"),
+        (DONE, Course(signal="SIGTERM"), "left", "asked to leave from outside (SIGTERM): exit code 0"),
+        (DONE, Course(ended=("aws s3 sync(7)",), grace_s=30.0), "done", "exit code 0; ended after 30 s: aws s3 sync(7)"),
+        (DONE, Course(100, 100, ended=("a(7)", "b(8)"), grace_s=0.5), "done", "exit code 0 at step 100 of 100; ended after 0.5 s: a(7), b(8)"),
+        (HANG, Course(99, 100), "done", "finished at step 99 of 100, but hung at its exit: ended after a stall (hang), killed by SIGKILL"),
+        (HANG, Course(98, 100), "stalled", HANG.why),
+        (HANG, Course(98, 100, resumed_step=100), "stalled", HANG.why),
+        (CRASH, Course(100, 100, resumed_step=100), "done", "finished at step 100 of 100, where it had resumed: exit code 1"),
+        (CRASH, Course(100, 100, resumed_step=99), "crash", "exit code 1"),
+        (STOPPED, Course(34, 100, resumed_step=100), "stopped", STOPPED.why),
+    ],
+)  # fmt: skip
+def test_the_verdict_on_an_end(verdict, course, cause, why):
+    found = course.judge(verdict)
+    assert (found.cause, found.why) == (cause, why)
+    assert found.counted is (cause not in {"done", "stopped"})
+
+
+def test_an_end_farther_than_the_earlier_ones_begins_a_new_row():
+    assert short_ends((), 5) == (5,)
+    assert short_ends((5,), 4) == (5, 4)
+    assert short_ends((5, 4), 5) == (5, 4, 5)
+    assert short_ends((5, 4), 6) == (6,)
+
+
+@pytest.mark.parametrize(
+    ("lived_s", "worked", "works", "detached", "background"),
+    [
+        (0.02, False, False, False, True),  # python train.py & exit
+        (0.99, False, False, False, True),
+        (1.0, False, False, False, False),  # it may have worked
+        (1.0, False, False, True, True),  # nohup python train.py &, after a slow start of the environment
+        (29.9, False, False, True, True),
+        (30.0, False, False, True, False),
+        (0.02, True, False, True, False),
+        (3600.0, True, True, False, True),
+        (3600.0, False, True, False, True),
+        (3600.0, True, False, True, False),  # a training, then nohup aws s3 sync &
+    ],
+)
+def test_what_outlives_the_grace_is_the_work_or_the_rest_of_it(lived_s, worked, works, detached, background):
+    assert is_background(lived_s=lived_s, worked=worked, works=works, detached=detached) is background
