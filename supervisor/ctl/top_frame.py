@@ -223,10 +223,11 @@ def _box_parts(daemon: dict[str, Any], now_wall_s: float) -> list[str]:
 
 def _counts(daemon: dict[str, Any], programs: Sequence[dict[str, Any]]) -> list[str]:
     counts = dict.fromkeys(_ORDER, 0)
-    for view in programs:
+    trainings = [view for view in programs if not view.get("service")]
+    for view in trainings:
         if view["phase"] in counts:
             counts[view["phase"]] += 1
-    parts = [f"{counts.pop('RUNNING')} of {len(programs)} train"]
+    parts = [f"{counts.pop('RUNNING')} of {len(trainings)} train"]
     parts += [f"{count} {phase}" for phase, count in counts.items() if count]
     speeds = [view["steps_per_s"] for view in programs if view["steps_per_s"] is not None]
     parts += [f"{text.number(float(sum(speeds)))} steps/s"] if speeds else []

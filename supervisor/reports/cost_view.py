@@ -137,9 +137,9 @@ def kept_steps(timeline: ProgramTimeline, from_s: float, to_s: float, now: tuple
 
 
 def kept_in(ledger: Ledger, games: Games, from_s: float, to_s: float) -> dict[str, float]:
-    """The kept steps of every program in a stretch, by name."""
+    """The kept steps of every training in a stretch, by name."""
     found: dict[str, float] = {}
-    for timeline in ledger.all_timelines():
+    for timeline in ledger.trainings():
         found[timeline.name] = found.get(timeline.name, 0.0) + kept_steps(
             timeline, from_s, to_s, _now(ledger, games, timeline)
         )
@@ -173,7 +173,7 @@ def _now(ledger: Ledger, games: Games, timeline: ProgramTimeline) -> tuple[float
 def frames_in(ledger: Ledger, games: Games, from_s: float, to_s: float) -> tuple[float | None, list[str]]:
     """(useful frames of the window, names of programs whose frames are unknown). None: those of all programs are unknown."""
     total, known, blind = 0.0, False, set()
-    for timeline in ledger.all_timelines():
+    for timeline in ledger.trainings():
         each = frames_per_step(timeline.name, games)
         if each is None:
             blind.add(timeline.name)
@@ -256,7 +256,7 @@ def _stretches(ledger: Ledger, name: str, from_s: float, to_s: float) -> list[_S
 def _kept(ledger: Ledger, games: Games, stretches: list[_Stretch]) -> tuple[float, float]:
     """(slot-seconds, steps kept)."""
     slot_s = sum(slots * (stop_s - begin_s) for begin_s, stop_s, slots in stretches)
-    every = list(ledger.all_timelines())
+    every = list(ledger.trainings())
     kept = fsum(
         kept_steps(timeline, begin_s, stop_s, _now(ledger, games, timeline))
         for begin_s, stop_s, _ in stretches
@@ -294,11 +294,14 @@ def _cut(stretches: list[_Stretch], count: int) -> list[list[_Stretch]]:
 
 
 def games_left(games: Games) -> tuple[list[RemainingWork], Json]:
-    """(Remaining work of each game, most important first; by name, why the other games are left out of the sum)."""
+    """(Remaining work of each training, most important first; by name, why the others are left out of the sum)."""
     if games.settings is None:
         return [RemainingWork("all programs", why="the configuration cannot be read")], {}
+    trainings = [spec for spec in games.settings.programs if not spec.service]
+    if not trainings and games.settings.programs:
+        return [RemainingWork("all programs", why="they are services, and none is a training")], {}
     left, left_out = [], {}
-    for spec in games.settings.programs:
+    for spec in trainings:
         program = games.state.programs.get(spec.name)
         if program is None:
             left_out[spec.name] = "not in use yet"

@@ -99,4 +99,4 @@ def _lost(closed: Ledger, from_s: float, to_s: float) -> list[Json]:
 
 
 def _losses(closed: Ledger, from_s: float, to_s: float) -> Iterable[ResumeCost]:
-    return (loss for timeline in closed.all_timelines() for loss in timeline.losses if from_s <= loss.at_s < to_s)
+    return (loss for timeline in closed.trainings() for loss in timeline.losses if from_s <= loss.at_s < to_s)

@@ -90,7 +90,9 @@ def _retry_s(reading: _ProgramReading) -> Number:
 _STATES: Final = ", ".join(f"{number} {phase.value}" for number, phase in enumerate(_PHASES))
 Rows = Sequence[tuple[str, str, Callable[[_ProgramReading], Number]]]
 _GAUGES: Final[Rows] = (
-    ("up", "1 while it trains", _alive(lambda program: program.phase is Phase.RUNNING)),
+    ("up", "1 while it trains; for a service, while it runs", _alive(lambda program: program.phase is Phase.RUNNING)),
+    ("service", "1 for a service, which trains nothing; absent for a training",
+     lambda reading: 1.0 if reading.program.service else None),
     ("wanted", "1 when it should run; 0 when the operator has stopped it", _alive(lambda program: program.wanted)),
     ("fatal", "1 when it was given up: it needs a person", _alive(lambda program: program.phase is Phase.FATAL)),
     ("done", "1 when it has reached its target", _alive(lambda program: program.phase is Phase.DONE)),

@@ -37,7 +37,7 @@ def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: flo
     status = status_view(sources)
     returns = first_and_newest(sources, begun_s, end_s)
     kept = kept_in(closed, games, begun_s, end_s)
-    rows = [_program(view, sheets.get(view["name"]), kept, returns) for view in status["programs"]]
+    rows = [_program(view, sheets.get(view["name"]), kept, returns) for view in status["programs"] if not view["service"]]
     rows.sort(key=lambda row: (_BROKEN.get(row["phase"], 2), row["name"]))
     return {
         "since_wall_s": bill["since_wall_s"],

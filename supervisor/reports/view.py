@@ -54,6 +54,7 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "name": program.name,
         "game": (spec.game or None) if spec else None,
         "phase": program.phase.value,
+        "service": program.service,
         "wanted": "run" if program.wanted else "stop",
         "pid": attempt.pid if attempt else None,
         "attempt": program.attempts,

@@ -6,15 +6,18 @@ import pytest
 from core_kit import WALL_S, Core, settings, spec
 from fakes import FakeSources
 
+from supervisor.api.night import headline
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import ConfigFaulty
 from supervisor.model.lifecycle import Phase
 from supervisor.model.recording import Row
+from supervisor.model.settings import Progress
 from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.cost import CostSettings
 from supervisor.reports.accounts import summary
 from supervisor.reports.accounts_view import Since, since_s
+from supervisor.reports.cost_view import Games, frames_in
 from supervisor.reports.report_view import broke, report_view
 
 
@@ -37,6 +40,22 @@ def report(core, since=None, *, returns=(), alive=True, known=True):
 
 def by_name(found):
     return {row["name"]: row for row in found["programs"]}
+
+
+def test_services_are_in_no_account_of_training():
+    service = spec("board", progress=Progress.NONE, service=True)
+    core = Core(settings("Pong", service, cost=CostSettings(2.0))).running("Pong", "board")
+    core.look(core.report("Pong", "from_scratch"), Pong=None)
+    steps = {"steps": int, "target": 100_000, "target_kind": "env_steps"}
+    core.watch(3000, 10.0, Pong={**steps, "ckpt_count": 1, "ckpt_step": int, "ckpt_at_s": float}, board={})
+    found = report(core)
+    assert [row["name"] for row in found["programs"]] == ["Pong"]
+    assert "1 of 1 trained" in headline(found)
+    assert found["next"]["usd"] is not None, "the forecast does not wait for a target of the service"
+    closed = FakeSources(core.state, core.settings, core.memory, core.journal, core.now_s).closed()[0]
+    assert frames_in(closed, Games(core.settings, core.state, {}), 0.0, core.now_s)[1] == ["Pong"]
+    alone = Core(settings(service)).running("board")
+    assert "none is a training" in report(alone)["next"]["why"]
 
 
 @pytest.fixture
