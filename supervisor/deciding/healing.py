@@ -633,9 +633,10 @@ def history(context: DecisionContext, program: Program, attempt: Attempt) -> che
 def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:
     """Record slowness once until it is over; `policy/worker/slowness.py` decides what follows."""
     watch, (program, attempt) = context.memory.watches[name], context.present(name)
-    rate, settings = 0.0 if watch.silent else sample.steps_per_s, context.settings.stall
+    still = _stands_still(watch)
+    rate, settings = 0.0 if still else sample.steps_per_s, context.settings.stall
     usual = slowness.usual(watch.rates)
-    if watch.silent or attempt.slow_step is not None:
+    if still or attempt.slow_step is not None:
         spec = context.spec(name)
         told = spec is None or spec.stall_timeout_s is not None  # the operator has set the longest healthy silence
         usual = None if told else slowness.usual(watch.rates, slowness.STEPS_NEEDED) or program.rate
@@ -652,10 +653,10 @@ def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:
         since_s = context.now_s
     elif attempt.slow_at_s is None and context.now_s - since_s >= settings.slow_for_s:
         why = f"{rate:.0f} steps/s for {context.now_s - since_s:.0f} s, usually {usual:.0f}"
-        if watch.silent:
+        if still:
             still_s = context.now_s - watch.pace.at_s
             why = f"no step beyond {watch.pace.step:,} for {still_s:.0f} s, usually {usual:.3g} steps/s: it stands still"
-        context.record(facts.Slowed(why, name, sample.token, rate, usual, watch.pace.step if watch.silent else None))
+        context.record(facts.Slowed(why, name, sample.token, rate, usual, watch.pace.step if still else None))
         context.command(commands.TakeEvidence(name, sample.token))
     recorded = context.present(name)[1].slow_at_s is not None
     if (since_s, recorded) != (watch.slow_since_s, watch.slow_recorded):
@@ -663,19 +664,25 @@ def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:
     _end_slowness(context, name)
 
 
+def _stands_still(watch: Observation) -> bool:
+    """Whether it makes no steps. Steps that cannot be read are unknown."""
+    return watch.silent and watch.sample.steps is not None and not watch.sample.unread
+
+
 def _end_slowness(context: DecisionContext, name: str) -> None:
     (program, attempt), watch = context.present(name), context.memory.watches[name]
-    if attempt.slow_at_s is None or not (watch.silent or _beats(context, name, watch.sample)):
+    still = _stands_still(watch)
+    if attempt.slow_at_s is None or not (still or _beats(context, name, watch.sample)):
         return  # a low rate of printed lines is not reliable
     others = sum(1 for other in context.state.live.values() if other.name != name and _is_slow(other))
     since_s, settings, before = attempt.slow_at_s, context.settings.stall, program.slow_restart_step
     if slowness.restart_due(
-        settings, now_s=context.now_s, since_s=since_s, others_slow=0 if watch.silent else others,
+        settings, now_s=context.now_s, since_s=since_s, others_slow=0 if still else others,
         restarted_at_s=program.slow_restart_at_s,
-        helped=watch.silent and before is not None and (watch.pace.step or 0) > before,
+        helped=still and before is not None and (watch.pace.step or 0) > before,
     ):  # fmt: skip
         why = f"slow for {restart.span(context.now_s - since_s)} while no other program is: saves and restarts"
-        if watch.silent:
+        if still:
             why = f"no step for {restart.span(context.now_s - watch.pace.at_s)}: it is asked to save, and restarts"
         stop(context, program, attempt, reason="slow", by="extralife", why=why)
 

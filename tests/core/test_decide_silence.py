@@ -306,6 +306,13 @@ def test_its_own_longest_silence_takes_the_place_of_what_is_usual():
     assert shown(core) == (None, None, None)
 
 
+def test_steps_that_cannot_be_read_do_not_stand_still():
+    core = printing()
+    core.watch(4000, period_s=5.0, Pong={**stands(core, 155), "unread": "its log is gone"})
+    assert not core.told(facts.Slowed)
+    assert shown(core) == (None, None, None)
+
+
 def test_a_worker_that_trains_for_a_time_has_no_time_left_that_is_known():
     core = Core(settings("Pong"), checks=1000).running("Pong")
     left = {"target": 100, "target_kind": "seconds_left", "progress_at_s": lambda now_s: now_s}

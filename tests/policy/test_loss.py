@@ -50,6 +50,15 @@ def test_a_file_written_after_it_was_asked_to_leave_says_where_the_attempt_ended
     assert found(made, 1_792, saved=saved, late=late, began=0) == cost
 
 
+@pytest.mark.parametrize(
+    ("computed", "steps", "bound"), [(None, 700, ""), (700, 700, ""), (200, 200, AT_LEAST), (0, None, "")]
+)
+def test_no_more_is_lost_than_was_computed_here(computed, steps, bound):
+    cost = loss(700, 0, exact=True, saved=False, began_step=500, rate=10.0, computed=computed)
+    assert (cost.steps, cost.bound) == (steps, bound)
+    assert loss(700, 700, exact=True, saved=False, began_step=500, rate=10.0, computed=0).steps == 0
+
+
 def test_without_a_rate_the_seconds_are_unknown():
     assert found(55_000, 54_000, rate=None).seconds is None
     assert found(55_000, 54_000, rate=0.0).seconds is None

@@ -98,7 +98,7 @@ def test_a_script_that_prints_its_steps_is_killed():
     assert told(world) == [
         "0:10:00  P0   killed by SIGKILL, which extralife did not send; +0 s",
         "0:10:11  P0   training began 10.9 s after its start",
-        "0:10:26  P0   shows step 41,000 first (last exit: killed): it has resumed there or before, at least 18,000 steps lost (180 s, 31.0 % of the attempt)",
+        "0:10:36  P0   shows step 41,000 first (last exit: killed): it has resumed there or before, at least 18,000 steps lost (180 s, 31.0 % of the attempt)",
     ]
 
 
@@ -107,7 +107,15 @@ def test_a_script_that_prints_its_steps_falls_silent_and_works_on():
     worker(world).prints_every = 0
     world.run(3 * 3600.0)
     assert told(world) == [
+        "0:11:50  P0   no step beyond 59,000 for 114 s, usually 100 steps/s: it stands still",
+        "0:11:51  P0   evidence taken while slow: stacks",
         "0:19:56  P0   no sign of progress for 601 s while training, but it uses CPU time: it is quiet, not stalled",
+        "0:41:50  P0   no step for 31.9 min: it is asked to save, and restarts",
+        "0:41:53  P0   stopped on request (slow), exit code 75",
+        "0:41:53  P0   restarts because it was slow",
+        "0:41:53  P0   a slot of level light is free",
+        "0:42:04  P0   training began 10.2 s after its start",
+        "0:42:12  P0   shows step 251,000 first (last exit: stopped): it has resumed there or before, lost steps unknown",
     ]
 
 
@@ -116,6 +124,8 @@ def test_a_script_that_prints_its_steps_hangs():
     worker(world).stick(world.now_s)
     world.run(1400.0)
     assert told(world) == [
+        "0:11:47  P0   no step beyond 59,000 for 111 s, usually 100 steps/s: it stands still",
+        "0:11:48  P0   evidence taken while slow: stacks",
         "0:19:56  P0   no sign of progress for 601 s while training, but it uses CPU time: it is quiet, not stalled",
         "0:20:01  P0   no progress for 606 s while training (limit 600 s): nor has it used CPU time, read or written anything for 601 s",
         "0:20:02  P0   evidence taken before healing: stacks",

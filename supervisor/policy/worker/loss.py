@@ -11,6 +11,9 @@ further. The next attempt resumes at `resumed`. First match wins:
    exactly. Its reports need not be exact then.
 5. Else unknown: the newest report about the end is no newer than the checkpoint itself.
 
+A loss is at most the steps that were computed here and not lost before. It is "at least" then, and unknown where none was: a
+program may have begun with a checkpoint from elsewhere, and a damaged journal has lost some of its steps.
+
 Worked example, a power cut: the sign of life shows step 55,100, the newest checkpoint is 54,896: at least 204 steps are
 lost. If the sign of life shows 54,700 instead, it is older than the checkpoint: the loss is unknown. The formula
 `max(0, 54,700 - 54,896)` would report 0 steps, 0 s and 0.0 % lost, although the attempt ended at 55,628.
@@ -58,7 +61,7 @@ def loss(
     """The loss. `saved`: the attempt left in order, so the last thing it did was to save. `rate`: steps a second.
 
     `saved_late`: the file of that checkpoint was written after the attempt had been asked to leave. `computed`: the steps
-    that were computed and not lost so far; a program that began with a checkpoint from elsewhere loses at most these.
+    on record that are not lost; None: not known.
     """
     if made is None or resumed is None:
         return UNKNOWN
@@ -67,7 +70,10 @@ def loss(
         if not (saved and saved_late) and (not exact or (steps < 0 and not saved)):
             return UNKNOWN
         steps, exact = 0, True
-    steps = steps if computed is None else min(steps, computed)
+    if computed is not None and computed < steps:
+        if not computed:
+            return UNKNOWN
+        steps, exact = computed, False
     seconds = steps / rate if rate else None
     if steps == 0:
         seconds = 0.0
