@@ -476,7 +476,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "the clock of a box was ahead while it made copies",
             "the newest copy is the one that was made last, also for a restore and for the removal of old copies",
             "supervisor/policy/upkeep/offsite.py",
-            "adapters/test_offsite_answers.py::test_what_is_forgotten",
+            OFFSITE + "test_a_clock_that_was_ahead_makes_no_copy_that_stays_the_newest",
         ),
         Row(
             "the daemon is killed in the middle of a copy",

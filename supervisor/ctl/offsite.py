@@ -79,7 +79,7 @@ def page(found: dict[str, Any]) -> list[str]:
     if found["doing"]:
         lines.append(f"  now: {found['doing']}")
     for what, each in found["tended"].items():
-        told = f"ERROR ({text.printable(each['error'])})" if each["error"] else verified(each["read_percent"])
+        told = f"ERROR ({text.printable(each['error'])})" if each["error"] else verified(each.get("read_percent"))
         lines.append(f"  {what}, {text.when(each['wall_s'], text.wall_s())}: {told}")
     if found["generation"]:
         lines.append(f"  this box holds the repository (generation {found['generation']})" * (found["fence"] is None))
@@ -144,7 +144,7 @@ def _outcome(before: dict[str, Any], found: dict[str, Any], do: str) -> tuple[st
     newest = found["tended"].get("check")
     if newest is None or newest == before["tended"].get("check"):
         return None
-    return newest["error"] or f"the repository has {verified(newest['read_percent'])}", not newest["error"]
+    return newest["error"] or f"the repository has {verified(newest.get('read_percent'))}", not newest["error"]
 
 
 # --- with restic, from this process -------------------------------------------------------------------------------------

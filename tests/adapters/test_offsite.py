@@ -318,6 +318,27 @@ def test_old_copies_go_and_the_repository_is_checked(box):
     assert "restic check: " in box.does(OffsiteTend("check"))[0].error
 
 
+def test_a_clock_that_was_ahead_makes_no_copy_that_stays_the_newest(box, tmp_path, monkeypatch):
+    wrapper, real = tmp_path / "bin" / "restic", shutil.which("restic")
+    wrapper.parent.mkdir()
+    wrapper.write_text(f"""#!/bin/sh
+case $1 in backup) shift; exec {real} backup --time '2040-01-01 00:00:00' "$@";; esac
+exec {real} "$@"
+""")
+    wrapper.chmod(0o755)
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+        ahead, _ = box.copies()
+    box.commit("Pong", 200)
+    newest, _ = box.copies()
+    assert restoring.choose(box.restic().snapshots()).id == newest.snapshot
+    assert restore(box, tmp_path / "new").steps["Pong"] == 200
+    box.rules = replace(box.rules, keep_last=1, keep_hourly=0, keep_daily=0, keep_weekly=0, keep_monthly=0)
+    assert box.does(OffsiteTend("forget"))[0].error == ""
+    kept = [each.id for each in box.restic().snapshots() if each.lease is None]
+    assert kept == [ahead.snapshot, newest.snapshot], "restic counts the other one as the last"
+
+
 def flip(path):
     path.chmod(0o600)
     data = bytearray(path.read_bytes())
