@@ -118,7 +118,8 @@ class Sample:
         steps, ckpt_step, target = (
             None if value is None else value + steps_before for value in (self.steps, self.ckpt_step, self.target)
         )
-        return replace(self, steps=steps, ckpt_step=ckpt_step, target=target if own_target else self.target)
+        target = target if own_target else self.target
+        return replace(self, steps=steps, ckpt_step=ckpt_step, target=target, frames=None)  # its frames begin anew, too
 
     def without_rate(self) -> Sample:
         """The sample of a training that makes no steps: neither its rate nor the seconds that it has left are known."""

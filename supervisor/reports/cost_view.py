@@ -315,6 +315,8 @@ def games_left(games: Games) -> tuple[list[RemainingWork], Json]:
 
 
 def _left(spec: ProgramSpec, program: Program, sample: Sample | None) -> RemainingWork:
+    if program.attempt is not None and program.attempt.slow_step is not None:
+        return RemainingWork(spec.name, why=f"it makes no step beyond {program.attempt.slow_step:,}")
     if sample is not None and sample.target is not None:
         return _by_reading(spec.name, sample)
     given = _targets(spec)

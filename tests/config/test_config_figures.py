@@ -24,11 +24,11 @@ def table(count: int) -> str:
 def test_every_key(place: Place) -> None:
     text = (
         f"{HEAD}log_regex = 'step=(?P<step>a)'\njson_lines = 'a/*.jsonl'\ncsv_glob = '*.csv'\nevents_glob = 'runs/**/events*'\n"
-        'target_steps = 9\nfigures = { return = "eval/score", kl = "k" }\n'
+        'target_steps = 9\nsteps_begin_anew = true\nfigures = { return = "eval/score", kl = "k" }\n'
     )
     assert place.program("it", text).figures == Sources(
         log_regex=("step=(?P<step>a)",), json_lines="a/*.jsonl", csv_glob="*.csv", events_glob="runs/**/events*",
-        names=(("kl", "k"), ("mean_return", "eval/score")), target_steps=9,
+        names=(("kl", "k"), ("mean_return", "eval/score")), target_steps=9, begin_anew=True,
     )  # fmt: skip
     assert place.program("it", HEAD).figures == Sources()
     shown = place.load(text).values
@@ -36,7 +36,7 @@ def test_every_key(place: Place) -> None:
         "log_regex": ["step=(?P<step>a)"], "json_lines": "a/*.jsonl", "csv_glob": "*.csv", "events_glob": "runs/**/events*",
     }  # fmt: skip
     assert shown["program.it.figures"] == {"kl": "k", "mean_return": "eval/score"}
-    assert shown["program.it.target_steps"] == 9
+    assert (shown["program.it.target_steps"], shown["program.it.steps_begin_anew"]) == (9, True)
 
 
 LIST = "must be a regular expression or a list of them, such as 'step=(?P<step>\\d+)', not"
@@ -83,6 +83,7 @@ MISTAKES = {
     "log_regex = '(?P<step>a)'\nfigures = { lr = 'a' }": f"figures: {ALONE}",
     "target_steps = 0": f"target_steps: {STEPS} 0",
     "target_steps = true": f"target_steps: {STEPS} True",
+    "steps_begin_anew = 1": "steps_begin_anew: must be true or false, not 1",
     "target_steps = '5'": f"target_steps: {STEPS} '5'",
     "kind = 'service'\nlog_regex = 'a'": "log_regex: a service is not judged by its figures; remove it, or the kind",
     "progress = 'figures'": 'progress: progress = "figures" needs log_regex, json_lines, csv_glob or events_glob',
@@ -104,6 +105,7 @@ def test_each_key_of_a_service_is_a_mistake_of_its_own(place: Place) -> None:
         "events_glob": '"*"',
         "figures": "{}",
         "target_steps": "4",
+        "steps_begin_anew": "true",
     }
     text = "".join(f"{key} = {value}\n" for key, value in keys.items())
     assert place.errors(f'{HEAD}kind = "service"\n{text}') == [

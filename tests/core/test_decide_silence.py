@@ -9,6 +9,7 @@ from supervisor.model.settings import Progress
 from supervisor.policy.box.readings import Spread
 from supervisor.policy.worker.figures import Sources
 from supervisor.policy.worker.stall import StallSettings
+from supervisor.reports.cost_view import Games, RemainingWork, games_left
 from supervisor.reports.recorded import readings
 from supervisor.reports.view import program_view
 
@@ -270,6 +271,8 @@ def test_steps_that_stand_still_have_no_pace_and_the_worker_is_restarted_althoug
     core.watch(65, Pong=same)
     (slowed,) = core.told(facts.Slowed)
     assert slowed.why == "no step beyond 255 for 94 s, usually 5 steps/s: it stands still"
+    ((left,), _) = games_left(Games(core.settings, core.state, {"Pong": core.memory.watches["Pong"].sample}))
+    assert left == RemainingWork("Pong", why="it makes no step beyond 255"), "nor is it known when all is done"
     core.watch(1790, Pong=same)
     assert not core.told(facts.StopIntended)
     core.watch(20, Pong=same)
