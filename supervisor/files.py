@@ -109,9 +109,14 @@ def make_room(path: str | os.PathLike[str], kind: int = FILE, *, dir_fd: int | N
         mode = os.stat(path, dir_fd=dir_fd, follow_symlinks=follow).st_mode
     except (FileNotFoundError, NotADirectoryError):
         return
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        mode = stat.S_IFLNK  # a link to itself leads to no kind
     if stat.S_IFMT(mode) == kind or stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
         return
-    kept = _free_name(os.fspath(path), dir_fd)
+    path = os.fspath(path)
+    kept = _free_name(path, dir_fd)
     os.rename(path, kept, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
     directory = "" if dir_fd is None else os.readlink(f"/proc/self/fd/{dir_fd}")
     put_aside.append((os.path.join(directory, path), kind_of(mode), kept))

@@ -204,7 +204,7 @@ def _claim(order: Order, lock: int) -> None:
 
 
 def _open_log(path: str) -> int:
-    """Open a log for appending. A worker may have replaced it by a link, a FIFO or a device: those are refused."""
+    """Open a log for appending. Links, FIFOs and devices are refused: a worker may have put one there."""
     if not path:
         return os.open("/dev/null", os.O_WRONLY | os.O_CLOEXEC)
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK

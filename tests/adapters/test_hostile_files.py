@@ -185,16 +185,34 @@ def test_a_control_record_that_is_no_file_is_an_error_and_no_wait(tmp_path, host
         ControlWriter(tmp_path / "control")
 
 
-def test_a_log_that_is_no_file_refuses_the_start_with_a_sentence(world, hostile):
-    log = Path(world.paths.log("Pong", "stdout"))
+def test_a_log_of_the_users_own_that_is_no_file_refuses_the_start_with_a_sentence(world, hostile, tmp_path):
+    log = tmp_path / "mine.log"
     hostile(log)
-    token = world.begin(["true"])
+    token = world.token()
+    world.launcher.spawn(spec("Pong", ["true"], stdout_log=str(log)), 1, token)
     broke = world.inbox.expect(SpawnBroke, token)
     assert broke.error == f"{log} is a link or no regular file, and a log must be one: remove it"
     assert not broke.permanent
-    log.rmdir() if log.is_dir() and not log.is_symlink() else log.unlink()
-    world.run(["true"], attempt=2)
+
+
+@pytest.mark.parametrize(
+    ("make", "names"),
+    [
+        (os.mkfifo, ("stdout.log", "fence", "fence.tmp", "lock", "attempts")), (os.mkfifo, ("",)), (Path.touch, ("",)),
+        (os.mkdir, ("stdout.log", "stderr.log", "fence", "fence.tmp", "lock")),
+        (lambda path: loop(path, None), ("stderr.log", "attempts")),
+    ],
+)  # fmt: skip
+def test_what_is_in_the_way_of_extralifes_files_in_a_run_directory_is_put_aside_by_the_next_start(world, make, names):
+    run_dir = Path(world.paths.run_dir("Pong"))
+    run_dir.parent.mkdir(parents=True)
+    for path in (run_dir / name for name in names):
+        path.parent.mkdir(exist_ok=True)
+        make(path)
+    world.run(["true"])
     assert world.inbox.expect(Ended).ending.code == 0
+    for path in (run_dir / name for name in names):
+        assert os.path.lexists(path.with_name(f"{path.name}.found"))
 
 
 def test_a_worker_gets_its_log_for_appending_and_blocking(world):

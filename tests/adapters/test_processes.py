@@ -260,9 +260,10 @@ def test_what_cannot_start_is_said_and_leaves_nothing(world, argv, permanent, tm
 
 
 def test_an_unusable_state_directory_is_named(world):
-    Path(world.paths.state_dir, "programs").write_text("a file where a directory should be")
+    Path(world.paths.state_dir).rmdir()
+    Path(world.paths.state_dir).write_text("a file where a directory should be")
     broke = world.inbox.expect(SpawnBroke, world.begin(["true"]))
-    assert broke.error == f"cannot start Pong: {world.paths.state_dir}/programs: Not a directory"
+    assert broke.error == f"cannot start Pong: {world.paths.state_dir}: Not a directory"
     assert not broke.permanent
 
 

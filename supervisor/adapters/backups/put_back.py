@@ -14,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from supervisor import files
 from supervisor.adapters.backups import own, store
 from supervisor.adapters.backups.own import Waiting
 from supervisor.adapters.durable import sync_directory
@@ -22,6 +23,7 @@ from supervisor.model.settings import Paths
 from workers.contract import checked_name
 
 FOLDER: Final = "put-back"
+_MOST_BYTES: Final = 4096
 
 log = structlog.get_logger()
 
@@ -38,8 +40,8 @@ def note(offsite_dir: Path, backup: str, programs: Iterable[str]) -> None:
 def waiting(paths: Paths, program: str) -> Waiting | None:
     """The checkpoint that is to be put back; None: there is none. Raises BackupError, OSError."""
     try:
-        name = Path(paths.offsite, FOLDER, program).read_text()
-    except FileNotFoundError:
+        name = files.read(Path(paths.offsite, FOLDER, program), _MOST_BYTES).decode()
+    except (FileNotFoundError, NotADirectoryError):
         return None
     info = store.find(Path(paths.backups), name, (program,))
     saved = next((each.own for each in info.programs if each.program == program), None)

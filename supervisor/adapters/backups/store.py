@@ -38,6 +38,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from supervisor import files
 from supervisor.adapters import durable
 from supervisor.adapters.backups import own
 from supervisor.adapters.backups.own import OwnSaved, Waiting
@@ -168,6 +169,7 @@ def make(
         return known
     try:
         if not root.is_dir():
+            files.make_room(root, files.DIRECTORY, follow=True)
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
             sync_directory(root.parent)
         sweep(root)

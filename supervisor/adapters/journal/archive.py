@@ -192,6 +192,7 @@ def _rows(db: sqlite3.Connection, first: int, end: int) -> Iterator[Row]:
 def _write(path: Path, db: sqlite3.Connection, floor: int, cut: int) -> tuple[Path, int]:
     """Write the rows below the cut durably to a file of the archive. Returns the file and the number of rows."""
     directory = folder(path)
+    files.make_room(directory, files.DIRECTORY, follow=True)
     directory.mkdir(mode=0o700, exist_ok=True)
     first = db.execute("SELECT min(seq) FROM fact WHERE seq >= ?", (floor,)).fetchone()[0]
     file = directory / f"facts-{first:012d}-{cut - 1:012d}.jsonl.gz"

@@ -34,6 +34,7 @@ from typing import Final
 
 import structlog
 
+from supervisor import files
 from supervisor.policy.worker.confinement import Limits
 from supervisor.records import dataclass
 
@@ -338,7 +339,7 @@ def forget_note(attempt_dir: str) -> None:
 def read_note(attempt_dir: str) -> Confined | None:
     """Read the note that `begin` wrote for an attempt; None: it had no cgroup."""
     try:
-        body = json.loads((Path(attempt_dir) / NOTE).read_bytes()[:_READ_BYTES])
+        body = json.loads(files.read(Path(attempt_dir) / NOTE, _READ_BYTES))
         return Confined(str(body["path"]), Limits(**body["limits"]), bool(body["counts_oom"]))
     except (OSError, ValueError, TypeError, KeyError):
         return None

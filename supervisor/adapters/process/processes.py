@@ -119,6 +119,18 @@ def make_dir(path: str | Path) -> None:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from None
 
 
+def _make_room(paths: Paths, program: str) -> str:
+    """Put aside what is in the way of the program's run directory and of extralife's files in it. Returns its path."""
+    run_dir = paths.run_dir(program)
+    for directory in (paths.programs, run_dir, str(Path(paths.attempt_dir(program, 0, "")).parent)):
+        files.make_room(directory, files.DIRECTORY, follow=True)
+    logs = (paths.log(program, channel) for channel in ("stdout", "stderr"))
+    ours = (contract.LOCK_FILE, contract.FENCE_FILE, f"{contract.FENCE_FILE}.tmp")
+    for file in (*logs, *(f"{run_dir}/{name}" for name in ours)):
+        files.make_room(file)
+    return run_dir
+
+
 def worker_env(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_id: str) -> dict[str, str]:
     """The worker's whole environment: the daemon's without systemd's variables, the program's own, the contract's.
 
@@ -362,10 +374,7 @@ class LocalLauncher:
 
     def _start_shim(self, spec: ProgramSpec, attempt: int, token: str) -> _Live:
         paths = self._paths
-        run_dir = paths.run_dir(spec.name)
-        files.make_room(run_dir, files.DIRECTORY, follow=True)
-        for name in (contract.LOCK_FILE, contract.FENCE_FILE, f"{contract.FENCE_FILE}.tmp"):
-            files.make_room(f"{run_dir}/{name}")
+        run_dir = _make_room(paths, spec.name)
         make_dir(paths.attempt_dir(spec.name, attempt, token))
         log_places.note(paths, spec, attempt, token)
         for file in (paths.shim_record(spec.name), paths.beat(spec.name, attempt)):
@@ -534,7 +543,7 @@ class LocalLauncher:
             return
         if not Path(self._paths.journal).exists():  # not mounted: create nothing below the mount point
             raise FileNotFoundError(errno.ENOENT, "the state directory is not in place", self._paths.state_dir)
-        run_dir = Path(self._paths.run_dir(program))
+        run_dir = Path(_make_room(self._paths, program))
         fence = files.read_bounded(f"{run_dir}/{contract.FENCE_FILE}", 256).decode("ascii", "replace").strip()
         if fence not in {"", token}:
             raise FileExistsError(errno.EEXIST, "a run directory with another attempt's fence was put there", str(run_dir))
