@@ -66,7 +66,7 @@ def outcome(name: str, view: Json | None, attempts_before: int, same_for_s: floa
             return (name, SUCCESS, "started")
         case "DONE" if fresh:
             return (name, SUCCESS, "started")
-        case "BACKOFF" | "FATAL" if fresh:
+        case "BACKOFF" | "FATAL" | "EXITED" if fresh:
             if view["spawn_error"]:
                 return (name, SPAWN_ERROR, f"spawn error: {view['spawn_error']}")
             return (name, ABNORMAL_TERMINATION, f"abnormal termination: {view['why']}")

@@ -20,11 +20,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_DOWN = {"STOPPED", "DONE", "FATAL", "GONE"}  # these do not start by themselves; Supervisor: STOPPED, EXITED, FATAL
+_DOWN = {"STOPPED", "DONE", "EXITED", "FATAL", "GONE"}  # do not start by themselves; Supervisor: STOPPED, EXITED, FATAL
 _COLOURS = {
     "RUNNING": "green", "STARTING": "yellow", "STOPPING": "yellow", "BACKOFF": "yellow", "QUEUED": "blue",
     "GATED": "blue",
-    "DONE": "cyan", "STOPPED": "dim", "FATAL": "red", "GONE": "red",
+    "DONE": "cyan", "STOPPED": "dim", "FATAL": "red", "GONE": "red", "EXITED": "red",
 }  # fmt: skip
 _STALE_S = 20.0  # the decision loop runs at least every 5 s
 _WHY_LEAST = 24
@@ -43,7 +43,7 @@ def status(session: Session, args: list[str]) -> int:
     """`status [NAME ..] [--json] [--wide] [--watch [SECONDS]]`.
 
     The state of daemon, box and programs; of named programs alone in a line each, which labels every value. Exit code
-    0, 3 when a program is STOPPED, DONE, FATAL or in slow retry, 4 when the daemon is dead.
+    0, 3 when a program is STOPPED, DONE, EXITED, FATAL or in slow retry, 4 when the daemon is dead.
     """
     period_s = _WATCH_S
     if "--watch" in args:

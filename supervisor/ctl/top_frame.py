@@ -108,10 +108,10 @@ def _typed(display: Display, key: str) -> Display:
 # --- one frame -----------------------------------------------------------------------------------------------------------
 
 
-_ORDER = ("FATAL", "GONE", "BACKOFF", "STOPPING", "STARTING", "RUNNING", "GATED", "QUEUED", "STOPPED", "DONE")
+_ORDER = ("FATAL", "GONE", "EXITED", "BACKOFF", "STOPPING", "STARTING", "RUNNING", "GATED", "QUEUED", "STOPPED", "DONE")
 _STATE_COLOURS = {
     "RUNNING": "green", "STARTING": "yellow", "STOPPING": "yellow", "BACKOFF": "yellow", "QUEUED": "blue", "GATED": "blue",
-    "DONE": "cyan", "STOPPED": "dim", "FATAL": "red", "GONE": "red",
+    "DONE": "cyan", "STOPPED": "dim", "FATAL": "red", "GONE": "red", "EXITED": "red",
 }  # fmt: skip
 _SORTS: dict[str, Callable[[dict[str, Any]], Any]] = {  # numbers: the largest first, unknown last
     "STATE": lambda row: _ORDER.index(row["phase"]) if row["phase"] in _ORDER else -1,

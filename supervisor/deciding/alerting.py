@@ -156,7 +156,7 @@ def _lacks_command(before: State, name: str) -> bool:
 def _of_program(fact: facts.ProgramFact) -> Iterator[Alert]:
     text = f"{fact.program}: {fact.why}"
     match fact:
-        case facts.GaveUp():
+        case facts.GaveUp() | facts.NotRestarted():
             yield Alert("fatal", CRITICAL, fact.program, text)
         case facts.BackedOff(slow=True):
             yield Alert("breaker", CRITICAL, fact.program, text)

@@ -413,7 +413,7 @@ def _follow(context: DecisionContext, name: str, attempt: Attempt, ending: Endin
         and not context.state.programs[name].early_ends
     ):
         why = f"{verdict.why}; `restart` says never: it starts again with `supervisorctl start`"
-        context.record(facts.GaveUp(why, name))
+        context.record(facts.NotRestarted(why, name))
     elif verdict.counted:
         _after_death(context, name, verdict, attempt, ending)
     else:

@@ -142,7 +142,7 @@ def on_restored(context: DecisionContext, item: BackupRestored) -> None:
         context.record(facts.RolledBackTo(why, rollback.backup, item.steps, item.kept_as if item.kept else ""))
     for name in sorted(item.steps):
         program = context.state.programs.get(name)
-        if program is not None and program.phase in {Phase.DONE, Phase.FATAL} and program.wanted:
+        if program is not None and program.phase in {Phase.DONE, Phase.FATAL, Phase.EXITED} and program.wanted:
             context.record(facts.Requeued(f"resumes from backup {rollback.backup}", name))
 
 

@@ -14,7 +14,7 @@ from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.worker.diagnosis import Diagnosis
 from supervisor.records import replace
 
-_OUT: Final = frozenset({Phase.DONE, Phase.STOPPED, Phase.FATAL})
+_OUT: Final = frozenset({Phase.DONE, Phase.STOPPED, Phase.FATAL, Phase.EXITED})
 
 
 def on_jobs(context: DecisionContext, item: JobsSeen) -> None:

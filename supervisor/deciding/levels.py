@@ -41,7 +41,7 @@ from supervisor.records import dataclass, replace
 _SETTLES_S: Final = 600.0  # a level that has not filled its slots by then is measured as it is
 _LEAST_WINDOW: Final = 0.5  # share of a review period: a shorter measurement says nothing about speed
 _SURE_DOWN_S: Final = 1800.0  # on a box that was down for longer, the daemon may have died long before
-_OUT: Final = frozenset({Phase.DONE, Phase.STOPPED, Phase.FATAL})
+_OUT: Final = frozenset({Phase.DONE, Phase.STOPPED, Phase.FATAL, Phase.EXITED})
 
 
 # --- the ladder and its cap ----------------------------------------------------------------------------------------------

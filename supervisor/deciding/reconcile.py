@@ -57,7 +57,7 @@ def _change(context: DecisionContext, program: Program, spec: ProgramSpec, why: 
     )
     if program.attempt is not None:
         stop(context, program, program.attempt, reason="config", by="config", why="its configuration changed")
-    elif program.phase in {Phase.FATAL, Phase.DONE, Phase.BACKOFF} and program.wanted:
+    elif program.phase in {Phase.FATAL, Phase.EXITED, Phase.DONE, Phase.BACKOFF} and program.wanted:
         context.record(facts.Requeued("its configuration changed", program.name))
 
 

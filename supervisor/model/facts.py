@@ -1094,6 +1094,11 @@ class Finished(ProgramFact):
 
 
 @dataclass(frozen=True, slots=True)
+class NotRestarted(ProgramFact):
+    """The program ended with a failure, and its `restart` is never."""
+
+
+@dataclass(frozen=True, slots=True)
 class GaveUp(ProgramFact):
     """The program cannot work as configured: no further start until the config changes or the operator starts it."""
 

@@ -5,7 +5,7 @@ other fact (a checkpoint, a stall, evidence) leaves the phase unchanged. `fold` 
 a phase does not allow is an error before it is committed, not a wrong state afterwards.
 
 A phase either has a process (STARTING, RUNNING, STOPPING), or a deadline (BACKOFF), or waits for an outside event: a slot
-(QUEUED), memory (GATED), the operator (STOPPED), the operator or the config (FATAL), nothing (DONE).
+(QUEUED), memory (GATED), the operator (STOPPED), the operator or the config (FATAL, EXITED), nothing (DONE).
 
 The end of an attempt is not an edge of its own. The same transaction that holds `Exited` also holds the fact that follows
 from it (BACKED_OFF, REQUEUED, FINISHED, GAVE_UP, STAYED_DOWN), and that fact is the edge.
@@ -32,6 +32,7 @@ class Phase(enum.StrEnum):
     DONE = "DONE"  # reached its target
     STOPPED = "STOPPED"  # stopped by the operator
     FATAL = "FATAL"  # can never work as configured
+    EXITED = "EXITED"  # ended with a failure, and its `restart` is never
 
 
 class Edge(enum.StrEnum):
@@ -43,6 +44,7 @@ class Edge(enum.StrEnum):
     BACKED_OFF = "backed off"
     REQUEUED = "requeued"
     FINISHED = "finished"
+    NOT_RESTARTED = "not restarted"
     GAVE_UP = "gave up"
     STAYED_DOWN = "stayed down"
 
@@ -55,29 +57,41 @@ HAS_PROCESS: Final = frozenset({Phase.STARTING, Phase.RUNNING, Phase.STOPPING})
 
 _Q, _S, _R, _X = Phase.QUEUED, Phase.STARTING, Phase.RUNNING, Phase.STOPPING
 _B, _D, _O, _F = Phase.BACKOFF, Phase.DONE, Phase.STOPPED, Phase.FATAL
-_G = Phase.GATED
+_G, _E = Phase.GATED, Phase.EXITED
 
 # fmt: off
 TABLE: Final[dict[Phase, dict[Edge, Phase | None]]] = {
     #              from:             edge -> to (None: cannot happen)
     _Q: {Edge.CONFIGURED: _Q, Edge.GATED: _G, Edge.SPAWN_INTENDED: _S, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
-         Edge.BACKED_OFF: None, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
+         Edge.BACKED_OFF: None, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.NOT_RESTARTED: None,
+         Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
     _G: {Edge.CONFIGURED: _G, Edge.GATED: None, Edge.SPAWN_INTENDED: _S, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
-         Edge.BACKED_OFF: None, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
+         Edge.BACKED_OFF: None, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.NOT_RESTARTED: None,
+         Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
     _S: {Edge.CONFIGURED: _S, Edge.GATED: None, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: _R, Edge.STOP_INTENDED: _X,
-         Edge.BACKED_OFF: _B, Edge.REQUEUED: _Q, Edge.FINISHED: _D, Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
+         Edge.BACKED_OFF: _B, Edge.REQUEUED: _Q, Edge.FINISHED: _D, Edge.NOT_RESTARTED: _E,
+         Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
     _R: {Edge.CONFIGURED: _R, Edge.GATED: None, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: None, Edge.STOP_INTENDED: _X,
-         Edge.BACKED_OFF: _B, Edge.REQUEUED: _Q, Edge.FINISHED: _D, Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
+         Edge.BACKED_OFF: _B, Edge.REQUEUED: _Q, Edge.FINISHED: _D, Edge.NOT_RESTARTED: _E,
+         Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
     _X: {Edge.CONFIGURED: _X, Edge.GATED: None, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: None, Edge.STOP_INTENDED: _X,
-         Edge.BACKED_OFF: _B, Edge.REQUEUED: _Q, Edge.FINISHED: _D, Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
+         Edge.BACKED_OFF: _B, Edge.REQUEUED: _Q, Edge.FINISHED: _D, Edge.NOT_RESTARTED: _E,
+         Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
     _B: {Edge.CONFIGURED: _B, Edge.GATED: _G, Edge.SPAWN_INTENDED: _S, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
-         Edge.BACKED_OFF: _B, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
+         Edge.BACKED_OFF: _B, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.NOT_RESTARTED: None,
+         Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
     _D: {Edge.CONFIGURED: _D, Edge.GATED: None, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
-         Edge.BACKED_OFF: None, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.GAVE_UP: None, Edge.STAYED_DOWN: _O},
+         Edge.BACKED_OFF: None, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.NOT_RESTARTED: None,
+         Edge.GAVE_UP: None, Edge.STAYED_DOWN: _O},
     _O: {Edge.CONFIGURED: _O, Edge.GATED: None, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
-         Edge.BACKED_OFF: None, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.GAVE_UP: None, Edge.STAYED_DOWN: _O},
+         Edge.BACKED_OFF: None, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.NOT_RESTARTED: None,
+         Edge.GAVE_UP: None, Edge.STAYED_DOWN: _O},
     _F: {Edge.CONFIGURED: _F, Edge.GATED: None, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
-         Edge.BACKED_OFF: None, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
+         Edge.BACKED_OFF: None, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.NOT_RESTARTED: None,
+         Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
+    _E: {Edge.CONFIGURED: _E, Edge.GATED: None, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
+         Edge.BACKED_OFF: None, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.NOT_RESTARTED: None,
+         Edge.GAVE_UP: None, Edge.STAYED_DOWN: _O},
 }
 # fmt: on
 
@@ -90,6 +104,7 @@ EDGE_OF: Final[dict[type[facts.Fact], Edge]] = {
     facts.BackedOff: Edge.BACKED_OFF,
     facts.Requeued: Edge.REQUEUED,
     facts.Finished: Edge.FINISHED,
+    facts.NotRestarted: Edge.NOT_RESTARTED,
     facts.GaveUp: Edge.GAVE_UP,
     facts.StayedDown: Edge.STAYED_DOWN,
 }

@@ -307,7 +307,7 @@ def games_left(games: Games) -> tuple[list[RemainingWork], Json]:
             left_out[spec.name] = "not in use yet"
         elif program.phase is Phase.DONE:
             left_out[spec.name] = "done"
-        elif program.phase in {Phase.STOPPED, Phase.FATAL}:
+        elif program.phase in {Phase.STOPPED, Phase.FATAL, Phase.EXITED}:
             left_out[spec.name] = f"{program.phase.value}: {program.why}"
         else:
             left.append(_left(spec, program, games.samples.get(spec.name)))

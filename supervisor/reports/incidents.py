@@ -50,7 +50,7 @@ _IF_ALONE: Final = {"KillIntended": "did not leave in time", "GaveUp": "given up
 _FOLLOWS: Final = frozenset({
     "Examined", "Revived", "PaceRegained", "Healed", "RolledBack", "BatchLowered", "StopIntended", "KillIntended",
     "Quiet", "ChildHalted", "StartsFrom",
-    "BackedOff", "CheckpointQuarantined", "Requeued", "Resumed", "Reported", "GaveUp", "ResumeUnknown",
+    "BackedOff", "CheckpointQuarantined", "Requeued", "Resumed", "Reported", "GaveUp", "NotRestarted", "ResumeUnknown",
     "FirstStepShown",
 })  # fmt: skip
 _LAST_WORDS: Final = frozenset({"out_of_memory"})  # reports of a worker just before it exits

@@ -292,6 +292,7 @@ _BEGINS: Final = {
     Phase.DONE: Account.IDLE,
     Phase.STOPPED: Account.IDLE,
     Phase.FATAL: Account.IDLE,
+    Phase.EXITED: Account.IDLE,
 }
 _GONE: Final = frozenset({Account.IDLE, Account.HOST_DOWN})
 
@@ -496,7 +497,7 @@ class Ledger:
                 timeline.retry_at_s = until_s
             case facts.Requeued():
                 self._left(timeline, at_s, Account.ADMISSION)
-            case facts.Finished() | facts.GaveUp() | facts.StayedDown():
+            case facts.Finished() | facts.NotRestarted() | facts.GaveUp() | facts.StayedDown():
                 self._left(timeline, at_s, Account.IDLE)
                 timeline.ended_incidents = len(timeline.incidents)  # it is not expected to train any more
             case facts.ProgramRemoved():

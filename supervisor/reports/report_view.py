@@ -25,7 +25,7 @@ from supervisor.reports.would_have import would_have
 Json = dict[str, Any]
 _POINTS: Final = 500
 _NUMBERS: Final = 10  # reading a row takes as long as this many numbers of an answer
-_BROKEN: Final = {"FATAL": 0, "BACKOFF": 1}  # shown first
+_BROKEN: Final = {"FATAL": 0, "EXITED": 0, "BACKOFF": 1}  # shown first
 
 
 def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: float) -> Json:
@@ -109,6 +109,7 @@ def _needs(status: Json) -> list[str]:
     config = status["daemon"]["config"]
     refused = [] if config is None else [f"the configuration cannot be used: {config['errors'][0]}"]
     given_up = [f"{view['name']} was given up: {view['why']}" for view in status["programs"] if view["phase"] == "FATAL"]
+    ended = [f"{view['name']} has ended: {view['why']}" for view in status["programs"] if view["phase"] == "EXITED"]
     slow = [f"{view['name']} fails again and again: {view['why']}" for view in status["programs"] if view["slow_retry"]]
     hidden = [f"{view['name']}: {view['why']}" for view in status["programs"] if view["trouble"] == "background"]
-    return [*refused, *troubles(status["daemon"]), *given_up, *slow, *hidden]
+    return [*refused, *troubles(status["daemon"]), *given_up, *ended, *slow, *hidden]

@@ -37,7 +37,7 @@ _BRIEF_S: Final = 5.0  # an absence of the daemon up to this long is not shown
 _PHASES: Final[dict[type[facts.Fact], Phase]] = {
     facts.SpawnIntended: Phase.STARTING, facts.BecameReady: Phase.RUNNING, facts.StopIntended: Phase.STOPPING,
     facts.BackedOff: Phase.BACKOFF, facts.Requeued: Phase.QUEUED, facts.Gated: Phase.GATED, facts.Finished: Phase.DONE,
-    facts.GaveUp: Phase.FATAL, facts.StayedDown: Phase.STOPPED,
+    facts.GaveUp: Phase.FATAL, facts.NotRestarted: Phase.EXITED, facts.StayedDown: Phase.STOPPED,
 }  # fmt: skip
 # The kind of an incident's mark, by the fact that names the incident; any other kind is `trouble`.
 _KINDS: Final[dict[type[facts.Fact], str]] = {

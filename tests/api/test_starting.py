@@ -34,6 +34,7 @@ def test_the_attempt_from_before_a_restart_is_no_answer(phase):
         ("DONE", {}, (SUCCESS, "started")),
         ("BACKOFF", {"spawn_error": "no such file"}, (SPAWN_ERROR, "spawn error: no such file")),
         ("FATAL", {"why": "exit code 78"}, (ABNORMAL_TERMINATION, "abnormal termination: exit code 78")),
+        ("EXITED", {"why": "exit code 7"}, (ABNORMAL_TERMINATION, "abnormal termination: exit code 7")),
         ("STOPPED", {"same_for_s": 0.0}, (NOT_RUNNING, "not running: it was stopped meanwhile")),
         ("STOPPING", {}, None),
     ],

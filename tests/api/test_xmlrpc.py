@@ -179,6 +179,12 @@ def test_every_phase_has_one_of_supervisors_states(monkeypatch: pytest.MonkeyPat
     ended = program("P", "DONE", why="reached its target", ended_wall_s=1_763_700_000.0, exit_code=0)
     assert info(ended, snapshot)["description"] == "Nov 21 04:40 AM, DONE: reached its target"
     assert info(known_to(ended, exit_code=None), snapshot)["exitstatus"] == -1, "a signal"
+    missing = program("P", "FATAL", spawn_error="no such file: 'x'", autostart=False, why="no such file: 'x'")
+    assert info(missing, snapshot)["description"] == "Not started, FATAL: no such file: 'x'"
+    assert info(known_to(missing, autostart=True), snapshot)["statename"] == "FATAL"
+    failed = info(program("P", "EXITED", why="exit code 7", ended_wall_s=1_763_700_000.0, exit_code=7), snapshot)
+    assert (failed["statename"], failed["exitstatus"], failed["spawnerr"]) == ("EXITED", 7, "")
+    assert failed["description"] == "Nov 21 04:40 AM, exit status 7; not expected: exit code 7"
     waiting = program("P", "QUEUED", attempt=0)
     assert info(waiting, snapshot)["description"] == "Not started, QUEUED"
     assert info(waiting, snapshot)["exitstatus"] == 0
@@ -266,6 +272,7 @@ def test_a_start_that_fails_is_told_in_codes_that_the_stock_client_knows(rpc: An
         assert code in known
     assert rpc.supervisor.startProcessGroup("Breakout")[0]["description"].startswith("SPAWN_ERROR: Breakout: ")
     assert start_code(70, "not running: it was stopped meanwhile") == 40
+    assert start_code(40, "abnormal termination: exit code 3") == 50, "Supervisor's word for an end within startsecs"
 
 
 def test_signals(rpc: Any, backend: FakeBackend) -> None:

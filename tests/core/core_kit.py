@@ -263,7 +263,7 @@ class Core:
         self.begin()
         if phase is Phase.GATED:
             self.see(gpus(gpu(free_mb=10)))
-        if phase in {Phase.RUNNING, Phase.STOPPING, Phase.BACKOFF, Phase.DONE, Phase.STOPPED, Phase.FATAL}:
+        if phase in {Phase.RUNNING, Phase.STOPPING, Phase.BACKOFF, Phase.DONE, Phase.STOPPED, Phase.FATAL, Phase.EXITED}:
             self.running(name)
         if phase is Phase.QUEUED:
             self.load(replace(self.settings, level=replace(self.settings.level, slots=0)))
@@ -280,6 +280,11 @@ class Core:
             self.ended(name, code=0)
         if phase is Phase.FATAL:
             self.ended(name, code=78)
+        if phase is Phase.EXITED:
+            self.load(
+                replace(self.settings, programs=tuple(replace(each, restart="never") for each in self.settings.programs))
+            )
+            self.ended(name, code=7)
         assert self.phase(name) is phase
         return self
 

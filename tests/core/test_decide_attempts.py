@@ -109,6 +109,17 @@ def test_a_spawn_that_can_never_work_is_given_up_until_something_changes():
     assert core.phase("Pong") is Phase.STARTING
 
 
+def test_a_program_that_is_never_restarted_has_exited_when_it_fails_and_needs_its_operator():
+    core = Core(settings(spec("Pong", restart="never"))).running("Pong")
+    decision = core.ended("Pong", code=7)
+    assert kinds(decision)[:2] == ["Exited", "NotRestarted"]
+    assert [each.notice.kind for each in of(decision, commands.WriteAlert)] == ["fatal"]
+    core.later(1e6).woke()
+    assert core.phase("Pong") is Phase.EXITED
+    core.load(settings(spec("Pong", restart="never", digest="corrected")))
+    assert core.phase("Pong") is Phase.STARTING
+
+
 def test_a_command_that_is_gone_although_it_has_run_is_tried_again():
     """Its disk is mounted late after a reboot, or its environment is being installed again."""
     core = Core(settings("Pong")).running("Pong")

@@ -33,19 +33,19 @@ AFTER = {  # verb -> phase -> (code or None: answered later, phase at once)
         Phase.STARTING: (ALREADY_STARTED, Phase.STARTING),
         Phase.RUNNING: (ALREADY_STARTED, Phase.RUNNING), Phase.STOPPING: (OK, Phase.STOPPING),
         Phase.BACKOFF: (OK, Phase.STARTING), Phase.DONE: (OK, Phase.STARTING), Phase.STOPPED: (OK, Phase.STARTING),
-        Phase.FATAL: (OK, Phase.STARTING),
+        Phase.FATAL: (OK, Phase.STARTING), Phase.EXITED: (OK, Phase.STARTING),
     },
     "stop": {
         Phase.QUEUED: (OK, Phase.STOPPED), Phase.GATED: (OK, Phase.STOPPED), Phase.STARTING: (None, Phase.STOPPING),
         Phase.RUNNING: (None, Phase.STOPPING), Phase.STOPPING: (None, Phase.STOPPING),
         Phase.BACKOFF: (OK, Phase.STOPPED), Phase.DONE: (OK, Phase.STOPPED), Phase.STOPPED: (NOT_RUNNING, Phase.STOPPED),
-        Phase.FATAL: (OK, Phase.STOPPED),
+        Phase.FATAL: (OK, Phase.STOPPED), Phase.EXITED: (OK, Phase.STOPPED),
     },
     "restart": {
         Phase.QUEUED: (OK, Phase.QUEUED), Phase.GATED: (OK, Phase.GATED), Phase.STARTING: (None, Phase.STOPPING),
         Phase.RUNNING: (None, Phase.STOPPING), Phase.STOPPING: (None, Phase.STOPPING),
         Phase.BACKOFF: (OK, Phase.STARTING), Phase.DONE: (OK, Phase.STARTING), Phase.STOPPED: (OK, Phase.STARTING),
-        Phase.FATAL: (OK, Phase.STARTING),
+        Phase.FATAL: (OK, Phase.STARTING), Phase.EXITED: (OK, Phase.STARTING),
     },
     "signal": {
         phase: (OK if phase in {Phase.RUNNING, Phase.STOPPING} else NOT_RUNNING, phase) for phase in Phase

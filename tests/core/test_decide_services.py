@@ -60,7 +60,7 @@ def test_it_comes_back_although_every_slot_is_taken():
         ("failed", {"code": 1}, Phase.STARTING),
         ("always", {"signal": 9}, Phase.STARTING),
         ("never", {"code": 0}, Phase.DONE),
-        ("never", {"code": 1}, Phase.FATAL),
+        ("never", {"code": 1}, Phase.EXITED),
     ],
 )
 def test_after_which_ends_it_is_started_again(restart, ending, phase):

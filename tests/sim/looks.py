@@ -22,7 +22,14 @@ FIRST_MOVES = 6  # `_EXEMPT_MOVES` in deciding/healing.py: the first looks with 
 LONGEST_JUMP_S = 86400.0
 LONGEST_WAIT_S = 2.0  # of the real loop
 CALM_WAIT_S = 7 * 86400.0  # of the loop in a world that jumps: the turns in between would find nothing to do
-AT_REST = {Phase.DONE, Phase.STOPPED, Phase.FATAL, Phase.QUEUED, Phase.BACKOFF}  # only an event or a deadline moves them
+AT_REST = {
+    Phase.DONE,
+    Phase.STOPPED,
+    Phase.FATAL,
+    Phase.EXITED,
+    Phase.QUEUED,
+    Phase.BACKOFF,
+}  # only an event or a deadline moves them
 
 
 class Looks:

@@ -4,6 +4,8 @@
 |---|---|---|
 | QUEUED, GATED, STOPPED | STOPPED | no process; the description says whether it waits for a slot or for the operator |
 | DONE | EXITED | it ended by itself, as it should |
+| EXITED | EXITED | it ended by itself with a failure, and is not to be restarted |
+| FATAL after a manual start of a missing command | STOPPED | it never ran, and the operator has the error as the answer |
 | BACKOFF with an open breaker | FATAL | the next try is half an hour to six hours away; monitoring must see it now |
 | STARTING, RUNNING, BACKOFF, STOPPING, FATAL | the same | |
 
@@ -27,7 +29,7 @@ STATES: Final = {
     "UNKNOWN": 1000,
 }  # fmt: skip
 _STATE_OF: Final = {
-    "QUEUED": "STOPPED", "GATED": "STOPPED", "STOPPED": "STOPPED", "DONE": "EXITED",
+    "QUEUED": "STOPPED", "GATED": "STOPPED", "STOPPED": "STOPPED", "DONE": "EXITED", "EXITED": "EXITED",
     "STARTING": "STARTING", "RUNNING": "RUNNING", "BACKOFF": "BACKOFF", "STOPPING": "STOPPING", "FATAL": "FATAL",
 }  # fmt: skip
 
@@ -36,6 +38,8 @@ def state_of(view: Json) -> str:
     """Supervisor's state for a program's phase."""
     if view["phase"] == "BACKOFF" and view["slow_retry"]:
         return "FATAL"
+    if view["phase"] == "FATAL" and view["spawn_error"] and not view["autostart"] and view["ended_wall_s"] is None:
+        return "STOPPED"
     return _STATE_OF.get(view["phase"], "UNKNOWN")
 
 
@@ -78,7 +82,8 @@ def describe(view: Json, state: str) -> str:
             return ", ".join([process, *_training(view), *_why(view)])
         case "STOPPED" | "EXITED":
             since = "Not started" if not view["attempt"] or view["ended_wall_s"] is None else _moment(view["ended_wall_s"])
-            return f"{since}, {view['phase']}" + (f": {why}" if why else "")
+            status = f"exit status {_exit_status(view)}; not expected" if view["phase"] == "EXITED" else view["phase"]
+            return f"{since}, {status}" + (f": {why}" if why else "")
         case "BACKOFF" | "FATAL":
             word = [] if view["phase"] == state else [view["phase"]]  # our own phase, where Supervisor's state differs
             error = view["spawn_error"] or why or f'unknown error (try "tail {view["name"]}")'

@@ -125,6 +125,8 @@ def start_code(code: int, text: str) -> int:
     """
     if code == codes.NOT_RUNNING:
         return codes.ABNORMAL_TERMINATION  # somebody stopped it meanwhile
+    if code == codes.ABNORMAL_TERMINATION:
+        return codes.SPAWN_ERROR  # it ended within Supervisor's `startsecs`
     if code == codes.SPAWN_ERROR and "no such " in text:
         return codes.NO_FILE
     if code == codes.SPAWN_ERROR and ("permission denied" in text or "neither a program" in text):
@@ -136,7 +138,7 @@ def start_code(code: int, text: str) -> int:
     "stop", Parameter("boolean", "wait", "wait until it has exited", required=False),
     group_text="Stop every program of a group. A program without one is a group of its own.",
     all_text="Stop every program that runs, waits for a slot, or would be started again.",
-    idle=lambda view: view["phase"] in {"STOPPED", "DONE", "FATAL"},
+    idle=lambda view: view["phase"] in {"STOPPED", "DONE", "EXITED", "FATAL"},
 )  # fmt: skip
 async def _stop(call: Call, snapshot: StatusPage, names: list[str], wait: bool) -> list[Result]:
     """Stop a program: it saves and exits, and stays down over restarts of daemon and host until it is started."""

@@ -11,6 +11,7 @@ export function applied(status, { daemon, programs = {}, gone = [], ...rest }) {
 // The word, shape and tone of a state, and its rank `first` (lower: shown earlier; none: healthy or intended).
 const PHASES = {
   FATAL: { word: "given up", shape: "cross", first: 0, tone: "act" },
+  EXITED: { word: "failed", shape: "cross", first: 0, tone: "act" },
   BACKOFF: { word: "restarts soon", shape: "triangle", first: 2, tone: "watch" },
   GATED: { word: "waits for memory", shape: "ring", first: 4, tone: "watch" },
   RUNNING: { word: "training", shape: "disc", tone: "quiet" },

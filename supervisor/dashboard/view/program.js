@@ -27,7 +27,7 @@ export function openProgram(name, find) {
 
 function details(view, logs) {
   const up = ["STARTING", "RUNNING", "STOPPING"].includes(view.phase);
-  const down = ["STOPPED", "DONE", "FATAL"].includes(view.phase); // all others run, or start again by themselves
+  const down = ["STOPPED", "DONE", "EXITED", "FATAL"].includes(view.phase); // all others run, or start again by themselves
   return html`
     <p>${state(stateOf(view))} <span>${view.why}</span></p>
     <p class="buttons">

@@ -19,10 +19,10 @@ minutes, without end. Example: for a minute no fork succeeds; tries at 0, 1, 3, 
 A limit on these tries would leave down every program that died in that minute.
 
 **A program's own `restart`** says after which ends it starts again: `failed` (every end that does not mean "finished"),
-`always` (also "finished", for a service or a job that must run again and again) or `never`. An end that means "finished"
-is no death, whatever its number. The next start follows at once, but five seconds after the last start at the earliest: a
-job that ends in 0.1 s must neither use a core nor fill the journal. Example: `always`, and a job that takes an hour and
-ends with 0: the next begins at once, for ever. One that takes 2 s begins every 5 s.
+`always` (also "finished", for a service or a job that must run again and again) or `never` (then it is EXITED). An end
+that means "finished" is no death, whatever its number. The next start follows at once, but five seconds after the last
+start at the earliest: a job that ends in 0.1 s must neither use a core nor fill the journal. Example: `always`, and a job
+that takes an hour and ends with 0: the next begins at once, for ever. One that takes 2 s begins every 5 s.
 
 Why not count only quick deaths, as supervisord does (those within `startsecs`, one second): a program that lives two
 seconds, or imports torch for fifteen and then runs out of memory, is restarted at full speed for ever. And why not end in
