@@ -530,7 +530,8 @@ def test_the_last_looks_of_an_attempt_end_in_time_although_its_files_are_never_r
     scene.reader.stop()  # the looks of its own thread would be counted here, now and then
     now_s, limits = [100.0], []
 
-    def hangs(item, most_s):
+    def hangs(item, most_s, *, watch):
+        assert not watch
         limits.append(most_s)
         now_s[0] += most_s
         item.behind = True

@@ -103,7 +103,11 @@ class Box:
             self.reader.watch(spec, TOKEN, time.time() - 1.0, None, pids)
 
     def look(self, name: str) -> int | None:
-        return self.reader.last_step(name, TOKEN)
+        item = self.reader._watched[name]
+        item.search_due_s = 0.0
+        self.reader._sources(item)
+        self.reader._look(item, 30.0)
+        return item.figures.steps
 
 
 DIRECTORIES = ("{base}", "{base}", "{base}/runs", "{base}/own/{name}")

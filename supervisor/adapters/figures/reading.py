@@ -51,7 +51,8 @@ BEHIND_BYTES: Final = 1 << 20  # data further behind is skipped
 HEAD_BYTES: Final = 64 * 1024  # this much of skipped data is read first: the first step may be there
 MOST_FILES: Final = 16  # per pattern: the newest ones
 _MOST_CANDIDATES: Final = 256  # of which some may be other programs'
-_MOST_UNKNOWN: Final = 64  # are watched at once
+_MOST_UNKNOWN: Final = 64  # are watched at once ...
+_RECENT_NS: Final = 60 * 10**9  # ... if they have grown within this time
 MOST_ROWS: Final = 2000
 MOST_KEYS: Final = 200  # per JSON line or CSV row
 LONGEST_LINE: Final = 64 * 1024
@@ -261,10 +262,10 @@ class _Reader:
         if self._request["first"]:
             for at_ns, name, _ in reversed(newest):
                 self._begin_at(name, new=at_ns >= since_ns)
-        own = self._own(kind, {name: file for at_ns, name, file in newest if at_ns >= since_ns})
+        own = self._own(kind, {name: (at_ns, file) for at_ns, name, file in newest if at_ns >= since_ns})
         return own[:MOST_FILES][::-1]
 
-    def _own(self, kind: str, files: dict[str, owners.File]) -> list[str]:
+    def _own(self, kind: str, files: dict[str, tuple[int, owners.File]]) -> list[str]:
         """The files that are not another program's; `policy/worker/file_owner.py` decides where another may write them."""
         places = [os.path.realpath(path) for path in self._request["places"]]
         contested = self._request["contested"]
@@ -275,13 +276,14 @@ class _Reader:
         claims = {path: _claim(self._request["claims"].get(real[path])) for path in shared}
         open_by = self._open_by
         for path, claim in claims.items():
-            claims[path] = decide(claim, open_by.get(files[path], set()))
+            claims[path] = decide(claim, open_by.get(files[path][1], set()))
         name = self._request["name"]
         own = [path for path in files if path not in shared or claims[path].owner == name]
-        unknown = [path for path, claim in claims.items() if claim.is_open_question][:_MOST_UNKNOWN]
+        recent_ns = time.time_ns() - _RECENT_NS
+        unknown = [path for path, claim in claims.items() if claim.is_open_question and files[path][0] >= recent_ns]
         if unknown and self._request["watch"]:
             began_s = time.monotonic()
-            for path, seen in owners.growths(unknown, self._request["trees"]).items():
+            for path, seen in owners.growths(unknown[:_MOST_UNKNOWN], self._request["trees"]).items():
                 claims[path] = decide(claims[path], set(), seen)  # the daemon checks it, so the next look reads the file
             self._answer.waited_s += time.monotonic() - began_s
         self._answer.claims |= {real[path]: as_json_claim(claim) for path, claim in claims.items()}

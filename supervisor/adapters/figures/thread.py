@@ -183,7 +183,7 @@ class FigureReader:
                     if left_s <= 0.0:
                         break
                     item.search_due_s = 0.0
-                    self._look(item, min(_LAST_LOOK_S, left_s))
+                    self._look(item, min(_LAST_LOOK_S, left_s), watch=False)
                     if not item.behind:
                         break
             finally:
@@ -231,12 +231,15 @@ class FigureReader:
 
     # --- one look --------------------------------------------------------------------------------------------------------
 
-    def _look(self, item: _Watched, patience_s: float) -> None:
-        """Look at one attempt's files. Never raises: figures that cannot be read are unknown."""
+    def _look(self, item: _Watched, patience_s: float, *, watch: bool = True) -> None:
+        """Look at one attempt's files. Never raises: figures that cannot be read are unknown.
+
+        `watch`: whether files whose writer is unknown may be watched for a while.
+        """
         now_s, began_s = self._clock.now_s(), time.monotonic()
         search = began_s >= item.search_due_s
         try:
-            crowd = self._crowd(item)
+            crowd = self._crowd(item) if search and watch else None
             request = _request(item, search=search) | self._neighbours(item, search=search, watch=crowd is not None)
             answer = self._child.ask(request, patience_s)
             if "error" in answer:
