@@ -14,6 +14,7 @@ from supervisor.model.settings import ProgramSpec, Progress, Settings
 from supervisor.model.state import Attempt, Program, State
 from supervisor.policy.worker.finish import BACKGROUND, REMEDY
 from supervisor.policy.worker.health import WORDS
+from supervisor.policy.worker.loss import furthest
 from supervisor.policy.worker.restart import recent_deaths, span
 from supervisor.policy.worker.service_health import Checked
 from supervisor.policy.worker.stall import NOT_HEALED
@@ -47,9 +48,9 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
     attempt = program.attempt
     spec = settings.program(program.name) if settings is not None else None
     figures: Mapping[str, float] = sample.figures if sample else {}
-    steps = _known(sample.steps if sample else None, program.steps)
     deaths = () if settings is None else recent_deaths(settings.restart, now_s, program.deaths_s)
     ckpt_step, ckpt_at_s, ckpt_bytes, ckpt_path = _newest_checkpoint(program, sample)
+    steps = _known(sample.steps if sample else None, furthest(program.steps, ckpt_step))
     return {
         "name": program.name,
         "game": (spec.game or None) if spec else None,

@@ -8,7 +8,7 @@ import pytest
 from core_kit import Core, settings, spec
 from fakes import FakeSources
 
-from supervisor.model.inputs import Halted, Sample
+from supervisor.model.inputs import Halted, OwnCheckpoint, Sample
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
 from supervisor.model.settings import Level, Progress
@@ -45,6 +45,13 @@ def test_the_last_return_stays_when_it_has_ended_but_is_not_that_of_the_next_att
     assert view(core)["mean_return"] is None
     core.ended("Pong", code=0)
     assert (view(core)["phase"], view(core)["mean_return"]) == ("DONE", 21.0)
+
+
+def test_steps_that_nothing_shows_are_at_least_those_of_the_newest_checkpoint():
+    core = Core(settings("Pong", slots=1)).running("Pong")
+    for own, shown, steps in ((100, None, 100), (300, None, 300), (300, 250, 250)):
+        sample = core.sample("Pong", own=OwnCheckpoint(f"/w/{own}.pt", own, core.now_s), steps=shown)
+        assert view(core, sample)["steps"] == steps
 
 
 def test_what_is_configured_for_a_program():
