@@ -10,14 +10,14 @@ import errno
 from typing import Final
 
 _LACK: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
-_NO_THREAD: Final = "can't start new thread"
+NO_THREAD: Final = "can't start new thread"
 
 
 def is_lack(error: BaseException) -> bool:
     """Whether the same call may succeed later, when the lack is over."""
     if isinstance(error, OSError):
         return error.errno in _LACK
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_THREAD in str(error))
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and NO_THREAD in str(error))
 
 
 def check(error: OSError) -> None:

@@ -26,7 +26,7 @@ from typing import Final
 import structlog
 
 from supervisor import files
-from supervisor.adapters.threads import Lasting
+from supervisor.adapters.threads import Lasting, Thread
 from supervisor.model.inputs import FoundationsLooked
 from supervisor.policy.box.foundations import Finding, Look
 from supervisor.ports import Clock, Inbox
@@ -236,17 +236,17 @@ def _unanswered(row: Watched, for_s: float) -> Finding:
     )  # fmt: skip
 
 
-class _Round(threading.Thread):
+class _Round(Thread):
     """One check of each row, in a thread that may hang. `at`: the row that it is checking now."""
 
     def __init__(self, rows: list[Watched], ordered: frozenset[str]) -> None:
-        super().__init__(name="foundations-look", daemon=True)
+        super().__init__("foundations-look", self._check)
         self.found: dict[str, Finding | None] = {}
         self.at: str | None = None
         self.over = threading.Event()
         self._rows, self._ordered = rows, ordered
 
-    def run(self) -> None:
+    def _check(self) -> None:
         try:
             for row in self._rows:
                 self.at = row.name

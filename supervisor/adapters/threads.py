@@ -24,11 +24,12 @@ from typing import Final
 
 import structlog
 
-from supervisor.lack import is_lack
+from supervisor.lack import NO_THREAD, is_lack
 from supervisor.policy.box.supervision import Failing
 
 log = structlog.get_logger()
 
+_START_S: Final = 2.0  # a new thread needs less than a millisecond
 _PAUSES_S: Final = (0.1, 0.5, 1.0, 2.0)  # before each next try; the last one from then on
 
 _guard = threading.Lock()
@@ -58,12 +59,39 @@ def failing() -> tuple[Failing, ...]:
     return tuple(found[name] for name in sorted(found))
 
 
-class Lasting(threading.Thread):
+class Thread(threading.Thread):
+    """A daemon thread whose start never hangs.
+
+    For lack of memory a new thread may end before it has reported that it runs. `threading` waits for that report for ever.
+    """
+
+    def __init__(self, name: str, target: Callable[..., object], *args: object) -> None:
+        super().__init__(target=target, name=name, args=args, daemon=True)
+        self._started = _Report()  # `threading` waits for it, without a limit
+        self._claimed = threading.Lock()
+
+    def start(self) -> None:
+        """Start it. Raises RuntimeError if it does not run; then it never will."""
+        super().start()
+        if not self._started.is_set() and self._claimed.acquire(blocking=False):
+            raise RuntimeError(NO_THREAD)
+
+    def run(self) -> None:
+        if self._claimed.acquire(blocking=False):
+            super().run()
+
+
+class _Report(threading.Event):
+    def wait(self, timeout: float | None = None) -> bool:
+        return super().wait(_START_S if timeout is None else timeout)
+
+
+class Lasting(Thread):
     """A thread that repeats its turn until `over` returns True. A turn that raises is repeated after a pause."""
 
     def __init__(self, name: str, turn: Callable[[], object], over: Callable[[], bool], *, vital: bool = False) -> None:
         """`vital`: without this thread supervision cannot be trusted."""
-        super().__init__(name=name, daemon=True)
+        super().__init__(name, self._last)
         self._turn, self._over, self.vital = turn, over, vital
 
     def start(self) -> None:
@@ -71,7 +99,7 @@ class Lasting(threading.Thread):
         super().start()
         _lasting.add(self)
 
-    def run(self) -> None:
+    def _last(self) -> None:
         while not self._over():
             with contextlib.suppress(BaseException):  # of the guard itself, for lack of memory
                 repeat(self.name, self._turn, self._over, vital=self.vital)
@@ -110,7 +138,7 @@ class Tasks:
         """Run a task. Returns at once; never raises."""
         task = partial(_until_done, name, partial(target, *args), vital=self._vital)
         try:
-            threading.Thread(target=task, name=name, daemon=True).start()
+            Thread(name, task).start()
         except (RuntimeError, MemoryError):  # no thread can be started
             self._waiting.put(task)
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 
-from supervisor.adapters.threads import Lasting, Tasks, begun, failing
+from supervisor.adapters import threads
+from supervisor.adapters.threads import Lasting, Tasks, Thread, begun, failing
 from supervisor.policy.box.supervision import Failing
 
 
@@ -141,4 +142,17 @@ def test_a_task_is_tried_again_for_a_lack_and_for_no_other_error() -> None:
         while not logged:
             done.wait(0.01)
     assert (len(tried), logged[0]["event"], logged[0]["task"]) == (1, "task_failed", "broken")
+    tasks.close()
+
+
+def test_a_thread_that_dies_before_it_runs_does_not_hang_its_starter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for lack of memory: the kernel has started it, and it ends before it has reported that."""
+    tasks, done = Tasks("spare"), threading.Event()
+    monkeypatch.setattr(threads, "_START_S", 0.05)
+    monkeypatch.setattr(Thread, "_bootstrap", lambda _: None)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        Lasting("stillborn", done.set, done.is_set).start()
+    assert mine("stillborn") == []
+    tasks.begin("in the spare thread", done.set)
+    assert done.wait(60)
     tasks.close()

@@ -37,7 +37,7 @@ from supervisor import files, users
 from supervisor.adapters import durable, procfs
 from supervisor.adapters.process import cgroups, checkpoints, endings, limits, log_places, marks, orphans
 from supervisor.adapters.process.shim_code import ShimCode
-from supervisor.adapters.threads import Lasting, Tasks
+from supervisor.adapters.threads import Lasting, Tasks, Thread
 from supervisor.lack import is_lack
 from supervisor.model.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.policy.worker import placeholders
@@ -313,7 +313,7 @@ class LocalLauncher:
         `avoid` names nodes of a cluster; it has no effect on this single machine.
         """
         self._taken.add(token)
-        threading.Thread(target=self._spawn, args=(spec, attempt, token), name=f"spawn-{spec.name}", daemon=True).start()
+        Thread(f"spawn-{spec.name}", self._spawn, spec, attempt, token).start()
 
     def refuse(self, program: str, token: str, error: str) -> None:
         """Report that the attempt was not started. Outcome: SpawnBroke."""

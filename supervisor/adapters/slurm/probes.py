@@ -28,6 +28,7 @@ from supervisor.adapters.process import endings, growth, log_places
 from supervisor.adapters.process.probes import beat_sample, completed
 from supervisor.adapters.slurm import report as reports
 from supervisor.adapters.slurm.report import NodeReport
+from supervisor.adapters.threads import Thread
 from supervisor.model.inputs import EvidenceTaken, OwnCheckpoint, Report, Sample
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
 from supervisor.policy.worker import absence, witness
@@ -241,7 +242,7 @@ class SlurmEvidence:
 
     def take(self, program: str, token: str) -> None:
         """Returns at once. Outcome: EvidenceTaken."""
-        threading.Thread(target=self._take, args=(program, token), name=f"evidence-{program}", daemon=True).start()
+        Thread(f"evidence-{program}", self._take, program, token).start()
 
     def _take(self, program: str, token: str) -> None:
         number = self._number(token)
