@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import Any, Final
 
 from supervisor import membership, places
-from supervisor.config import added, alerts, directories, http, ladder, launcher, notice, offsite, source
+from supervisor.config import added, alerts, directories, foreign_names, http, ladder, launcher, notice, offsite, source
 from supervisor.config.cores import usable_cores
 from supervisor.config.programs import Defaults, Options, option, programs, rl_overrides
 from supervisor.config.tables import ALERT_LISTS, DIRECTORIES, ORDERED, TOP, Key, directory_keys, section_keys
@@ -98,7 +98,7 @@ def _checked(
 ) -> Loaded:
     for key in validation.source.body:
         if key not in TOP:
-            known = nearest(key, TOP) or f"; the sections are {', '.join(TOP)}"
+            known = foreign_names.hint(key, TOP, f"the sections are {', '.join(TOP)}")
             validation.error(validation.at(key), f"{label(key)} is not a section{known}")
     tables = validation.table("program")
     has_builtin = any(isinstance(table, dict) and "command" not in table for table in tables.values())

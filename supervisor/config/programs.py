@@ -22,7 +22,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
-from supervisor.config import scripts
+from supervisor.config import foreign_names, scripts
 from supervisor.config.figures import check_shared, progress_error, sources
 from supervisor.config.overlaps import may_meet
 from supervisor.config.own_checkpoints import notes, own_checkpoints
@@ -230,7 +230,7 @@ def _builtin_program(validation: Validation, name: str, table: Mapping[str, Any]
         elif key not in COMMON_KEYS:
             validation.error(
                 validation.at(*path),
-                f"{label(*path)} is not a setting{nearest(key, known) or '; docs/config.md lists them all'}",
+                f"{label(*path)} is not a setting{foreign_names.hint(key, known)}",
             )
     values |= defaults.overrides
     common, env = _common(validation, name, table), _env(validation, name, table, builtin=True)
@@ -449,7 +449,7 @@ def _check_keys(validation: Validation, name: str, table: Mapping[str, Any]) -> 
         elif key not in known:
             validation.error(
                 validation.at(*path),
-                f"{label(*path)} is not a setting{nearest(key, known) or '; docs/config.md lists them all'}",
+                f"{label(*path)} is not a setting{foreign_names.hint(key, known)}",
             )
 
 

@@ -77,6 +77,7 @@ Talks to extralife's daemon over its control socket. Without an action: an inter
   -i, --interactive         open the shell after the action
   -r, --history-file FILE   the shell's history of commands
   -h, --help                this text
+  --json                    the answer as JSON, as after the action
   -v, --version             the version of this client
 
 Actions (`ACTION --help` explains one):

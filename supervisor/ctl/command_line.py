@@ -13,7 +13,7 @@ _VALUED = {
 
 def parse(argv: list[str]) -> tuple[Options, list[str]]:
     """(options, the action and its arguments). Not argparse: it would take a third of the time of `status`."""
-    options, rest = Options(), list(argv)
+    options, rest, of_action = Options(), list(argv), []
     while rest and rest[0].startswith("-"):
         arg = rest.pop(0)
         name, given, value = arg.partition("=")
@@ -23,6 +23,8 @@ def parse(argv: list[str]) -> tuple[Options, list[str]]:
             return options, ["--version"]
         if arg in {"-i", "--interactive"}:
             options.interactive = True
+        elif arg == "--json":
+            of_action = [arg]
         elif name in _VALUED:
             if not given and not rest:
                 raise Failed(f"Error: {name} needs a value", USAGE)
@@ -31,7 +33,7 @@ def parse(argv: list[str]) -> tuple[Options, list[str]]:
             raise Failed(f"Error: unknown option {arg}; see supervisorctl --help", USAGE)
     if options.socket is not None:
         options.socket = place_of(options.socket, "-s")
-    return options, rest
+    return options, [*rest[:1], *of_action, *rest[1:]]
 
 
 def place_of(url: str, what: str) -> str:

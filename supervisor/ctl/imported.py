@@ -104,6 +104,8 @@ def translated(sections: list[Section]) -> Imported:
     }  # fmt: skip
     daemon = next((section for section in sections if section.name == "supervisord"), None)
     for section in sections:
+        if section.kind == "group" and "priority" in section.keys:
+            found.note(section, "priority", "a group has no priority here; each program's own sets the order of the starts")
         if section.kind == "program":
             _program(found, section, groups.pop(section.title, None), daemon)
         elif section.kind == "eventlistener":

@@ -61,6 +61,13 @@ MISTAKES = {
         "FILE, line 3: training.learning_rat is not a setting; did you mean learning_starts?"
     ),
     X + "comand = 1\n": "FILE, line 3: program.x.comand is not a setting; did you mean command?",
+    X + "autorestart = true\n": (
+        'FILE, line 3: program.x.autorestart is not a setting; set restart = "always", "failed" or "never"'
+    ),
+    X + "WorkingDirectory = '/'\n": "FILE, line 3: program.x.WorkingDirectory is not a setting; set directory",
+    X + "restart_delay_s = 60\n": (
+        "FILE, line 3: program.x.restart_delay_s is not a setting; set base_delay_s and max_delay_s in [restart]"
+    ),
     X + "zzz = 1\n": "FILE, line 3: program.x.zzz is not a setting; docs/config.md lists them all",
     "": "FILE: there is no program; add a section such as [program.Pong]",
     "[program]\n": "FILE, line 1: there is no program; add a section such as [program.Pong]",

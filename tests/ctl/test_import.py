@@ -57,6 +57,7 @@ autostart=false
 stopasgroup=true
 [group:back]
 programs=worker,ghost
+priority=5
 [eventlistener:memmon]
 command=memmon -p web=200MB
 events=TICK_60, PROCESS_STATE_EXITED
@@ -110,6 +111,7 @@ def test_a_whole_box(tmp_path: Path) -> None:
     for said in (
         "[program:web] stderr_events_enabled = true: extralife makes no events of output",
         "[program:extra] foo = bar: has no counterpart",
+        "[group:back] priority = 5: a group has no priority here; each program's own sets the order of the starts",
         "[group:back] programs = worker,ghost: there is no [program:ghost]",
         "[unix_http_server]: the control socket lies in the runtime directory; for a group of users: [daemon] socket_group",
         '[http] listen = "127.0.0.1:9001", user = "extralife", password_file = FILE',

@@ -338,6 +338,7 @@ def test_nobody_there(tmp_path: Path, socket_path: Path) -> None:
     assert told.returncode == 4
     error = json.loads(told.stdout)
     assert error == {"version": 1, "error": f"unix://{socket_path} no such file", "exit_code": 4}
+    assert ctl("--json", "status", socket=socket_path).stdout == told.stdout
     told = ctl("pid", "--json", socket=socket_path)
     assert (json.loads(told.stdout)["exit_code"], told.returncode) == (7, 7)
     for action in (("start", "a"), ("pid",), ("tail", "a"), ("history",), ("reread",)):

@@ -1,0 +1,61 @@
+"""Names of settings in Supervisor, systemd, pm2, circus and Docker Compose, and what does the same here.
+
+Worked example: `autorestart = true` in a program is answered with `set restart = "always", "failed" or "never"`. The nearest
+of our own names would be `autostart`, which does something else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from workers.options import nearest
+
+_INSTEAD: Final = {
+    "autorestart restartpolicy respawn autoheal": 'set restart = "always", "failed" or "never"',
+    "environment environ envs envvars environmentvariables passenvironment": 'set env = { NAME = "value" }',
+    "envfile environmentfile dotenv": "set env, or let a shell read the file: shell = true, command = '. ./FILE; exec ...'",
+    "cwd chdir workingdir workingdirectory workdir": "set directory",
+    "stopasgroup killmode": "set stop_signal_to; by default every process of its tree is asked",
+    "killasgroup treekill sendsigkill": "every process of its tree is killed in any case; remove it",
+    "startsecs minuptime warmupdelay": "set start_s",
+    "startretries maxrestarts maxretry maxretries retries startlimitburst": "set start_retries; [restart] limits deaths",
+    "restartdelay restartsec expbackoffrestartdelay retryin backoff": "set base_delay_s and max_delay_s in [restart]",
+    "exitcodes successexitstatus stopexitcodes": "set done_codes",
+    "stopwaitsecs timeoutstopsec killtimeout gracefultimeout stopgraceperiod stoptimeout": "set stop_grace_s",
+    "timeoutstartsec listentimeout": "set start_timeout_s",
+    "watchdogsec": "set stall_timeout_s",
+    "stopsignal killsignal": "set stop_signal",
+    "stdoutlogfile outfile stdout stdoutfile standardoutput logfile log output": "set stdout_log",
+    "stderrlogfile errorfile errfile stderr stderrfile standarderror": "set stderr_log",
+    "mergelogs combinelogs": "set redirect_stderr",
+    "stdoutlogfilemaxbytes stderrlogfilemaxbytes maxsize": "set log_max_bytes",
+    "stdoutlogfilebackups stderrlogfilebackups retain": "set log_backups",
+    "numprocs numprocesses instances replicas scale": "set seeds, or write one section each",
+    "execstart exec execpath script cmd entrypoint args interpreter": "set command",
+    "virtualenv venv condaenv": "begin command with the python of that environment",
+    "uid gid runas": "set user",
+    "nice cpushares": "set cpu_weight",
+    "maxmemoryrestart memorymax memlimit memorylimit memory": "set memory_mb of the level",
+    "dependson after requires wants bindsto": "no program waits for another; priority sets the order of the starts",
+    "cron cronrestart oncalendar schedule": "no calendar starts programs; let cron call `supervisorctl restart NAME`",
+    "gpus gpuids cudavisibledevices": 'set gpu to one index, or env = { CUDA_VISIBLE_DEVICES = "0,1" }',
+    "healthcheck": "set health, of a service",
+    "enabled disabled": "set autostart",
+    "processname": "the name of the section, [program.NAME], is the program's name",
+    "watch ignorewatch": "extralife does not restart a program when a file changes; remove it",
+    "include includes": "write one file; `supervisorctl run` keeps its programs in files of their own",
+    "supervisord": "its counterpart is [daemon]; `supervisorctl import FILE` translates a supervisord.conf",
+    "unixhttpserver": "the control socket lies in [daemon] runtime_dir",
+    "inethttpserver": "set listen in [http]",
+    "programs services apps": "write one section a program, [program.NAME]",
+    "eventlistener": "`supervisorctl import FILE` translates it into a program",
+}  # fmt: skip
+_BY_NAME: Final = {name: instead for names, instead in _INSTEAD.items() for name in names.split()}
+
+
+def hint(key: str, known: Iterable[str], otherwise: str = "docs/config.md lists them all") -> str:
+    """The end of a sentence about an unknown key: what to set instead, or our nearest name, or `otherwise`."""
+    instead = _BY_NAME.get(re.sub("[^a-z]", "", key.lower().removesuffix("_s")))
+    return f"; {instead}" if instead else nearest(key, known) or f"; {otherwise}"
