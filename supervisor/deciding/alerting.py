@@ -193,7 +193,7 @@ def _of_box(before: State, fact: facts.Fact) -> Iterator[Alert]:
         case facts.Vetoed(rule="disk"):
             yield Alert("disk", CRITICAL, "", fact.why)
         case facts.BackupFact() | facts.OffsiteFact():
-            yield from _of_copies(fact)
+            yield from _of_copies(before, fact)
         case facts.EndAnnounced() | facts.EndCalledOff():
             yield from _of_notices(before, fact)
         case facts.GpuLost():
@@ -213,12 +213,15 @@ def _of_notices(before: State, fact: facts.EndAnnounced | facts.EndCalledOff) ->
         yield Alert("notice", INFO, "", fact.why)
 
 
-def _of_copies(fact: facts.BackupFact | facts.OffsiteFact) -> Iterator[Alert]:
+def _of_copies(before: State, fact: facts.BackupFact | facts.OffsiteFact) -> Iterator[Alert]:
+    copied = before.offsite.copied
     match fact:
         case facts.BackupFailed():
             yield Alert("backup", WARNING, "", fact.why)
         case facts.BackedUp(missed=missed) if missed:
             yield Alert("backup", WARNING, "", fact.why)
+        case facts.OffsiteCopied(missed=missed) if missed.keys() - (copied.missed if copied else {}):
+            yield Alert("offsite", WARNING, "", fact.why)
         case facts.OffsiteLate() | facts.OffsiteFenced() | facts.OffsiteFailed(what="check"):
             yield Alert("offsite", CRITICAL, "", fact.why)
         case _:

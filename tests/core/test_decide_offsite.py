@@ -160,6 +160,10 @@ def test_a_program_that_could_not_be_copied_is_named():
     core.later(60.0).woke()
     ended = done(core, missed={"Qbert": "x is damaged"})
     assert of(ended, facts.OffsiteCopied)[0].why.endswith("; not copied: Qbert: x is damaged")
+    assert [each.notice.kind for each in of(ended, commands.WriteAlert)] == ["offsite"]
+    core.later(900.0).woke()
+    again = done(core, missed={"Qbert": "y is damaged"})
+    assert of(again, commands.WriteAlert) == [], "the alert is not repeated with each copy"
 
 
 @pytest.mark.parametrize(

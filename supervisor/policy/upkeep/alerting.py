@@ -66,7 +66,7 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
     "backup": ("8b471541574c4f5b90f1030dfa868f1d", "no backup could be made, or one lacks a program"),
     "offsite": (
         "0c9d5a4be1f04f0f9d3c6a8f27d1b6e4",
-        "copies off the box are too old, damaged, or another box has taken over",
+        "copies off the box are too old, damaged or incomplete, or another box has taken over",
     ),
     "notice": ("e4f1c7a5b2d84c0fa3c96d1be870f5c2", "the provider announces that this box ends, or may end"),
     "daemon": ("7165f5c801d44a20aa4e14e143269604", "the previous daemon ended unexpectedly"),
