@@ -690,6 +690,13 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "adapters/test_processes.py::test_whatever_vanished_while_no_daemon_ran_a_living_worker_is_adopted",
         ),
         Row(
+            "a worker's log is removed, renamed or replaced under it, as by logrotate",
+            "its growth is read through the file that the worker has open, so that it is not taken for a stall; `status` and an "
+            "alert report the log until the next start of the program",
+            "supervisor/adapters/process/growth.py",
+            "adapters/test_growth.py::test_a_log_that_was_taken_away_is_measured_through_the_file_that_its_worker_has_open",
+        ),
+        Row(
             "a file of extralife's is replaced by a FIFO, a directory or a socket, while it runs or before its start",
             "nothing waits for it; it becomes NAME.found, the file is made again, and an alert names both; a "
             "`journal.sqlite.rebuilt` that is not the newest whole journal replaces none",

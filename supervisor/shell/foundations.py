@@ -158,6 +158,20 @@ def run_dir_rows(program: str, run_dir: str, restore: Callable[[], None], *, sav
     return (directory, checkpoints) if saves else (directory,)
 
 
+def log_row(program: str, channel: str, path: str, taken: Callable[[], tuple[int, int] | None]) -> Watched:
+    """A log of one attempt. `taken` returns its device and inode once it was taken away under its worker."""
+
+    def expected() -> Identity | None:
+        own = taken()
+        return None if own is None else Identity(*own, "file")
+
+    return Watched(
+        f"{channel} log of {program}", path, expected,
+        consequence="its worker goes on writing into the file that was taken away, which nobody shows or rotates",
+        remedy=f"use `copytruncate` of logrotate, or only log_max_bytes; then: supervisorctl restart {program}",
+    )  # fmt: skip
+
+
 def beat_row(program: str, path: str, defect: Callable[[], str]) -> Watched:
     """The beat file of one attempt. Its worker creates it again; this row only checks whether it has."""
 

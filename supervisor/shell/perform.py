@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import field, replace
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import structlog
 
@@ -32,11 +34,13 @@ from supervisor.policy.upkeep.alerting import Notice
 from supervisor.policy.worker.placeholders import for_attempt
 from supervisor.ports import Courier, Launcher, Probes
 from supervisor.records import dataclass
-from supervisor.shell.foundations import beat_row, run_dir_rows
+from supervisor.shell.foundations import beat_row, log_row, run_dir_rows
 from supervisor.shell.replies import Replies
 from workers import contract
 
 log = structlog.get_logger()
+
+_PLACES: Final = ("run directory", "checkpoints", "beat file", "stdout log", "stderr log")  # of a program that runs
 
 
 @dataclass(slots=True)
@@ -98,7 +102,7 @@ class Performer:
                 self._watch_places(spec, attempt, token)
             case commands.Forget(program=program, token=token):
                 self.probes.forget(program, token)
-                self.foundations.forget(*(f"{part} of {program}" for part in ("run directory", "checkpoints", "beat file")))
+                self.foundations.forget(*(f"{part} of {program}" for part in _PLACES))
                 self.controls.end(program, token)
             case commands.SetControl():
                 self.controls.write(command)
@@ -184,6 +188,11 @@ class Performer:
         name, run_dir = spec.name, self.paths.run_dir(spec.name)
         rows = run_dir_rows(name, run_dir, lambda: self.launcher.restore_run_dir(name, token), saves=spec.builtin)
         self.foundations.watch(*rows)
+        for channel in ("stdout", "stderr"):
+            log_path = self.paths.log_of(spec, channel)
+            if log_path is not None:
+                taken = partial(self.probes.log_taken, name, token, channel)
+                self.foundations.watch(log_row(name, channel, log_path, taken))
         if spec.progress is Progress.BEAT:
             path = self.paths.beat(name, attempt)
             self.foundations.watch(beat_row(name, path, lambda: self.probes.beat_defect(name, token)))

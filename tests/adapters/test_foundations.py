@@ -26,7 +26,8 @@ from supervisor.adapters.foundations import (
     of_path,
 )
 from supervisor.model.inputs import FoundationsLooked
-from supervisor.policy.box.foundations import Finding, Look
+from supervisor.policy.box.foundations import Answer, Finding, Look, judge
+from supervisor.shell.foundations import log_row
 
 
 class Posts:
@@ -498,3 +499,15 @@ def test_a_file_system_that_has_become_read_only_is_seen_without_a_write(tmp_pat
         pytest.skip(f"root may not mount in a namespace here: {done.stderr.strip()[-200:]}")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["writable", "its file system is mounted read-only", "another finding"]
+
+
+def test_a_log_that_was_taken_away_under_its_worker_is_a_trouble_with_its_remedy(tmp_path):
+    path, taken = tmp_path / "stdout.log", []
+    row = log_row("Pong", "stdout", str(path), lambda: taken[0] if taken else None)
+    assert check_row(row) is None, "nobody writes to it"
+    taken.append((1, 2))
+    found = check_row(row)
+    assert (found.name, found.look, judge(found).answer) == ("stdout log of Pong", Look.MISSING, Answer.TROUBLE)
+    assert found.remedy.endswith("supervisorctl restart Pong")
+    path.touch()
+    assert check_row(row).look is Look.REPLACED

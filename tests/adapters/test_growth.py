@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -91,3 +94,37 @@ def test_of_a_huge_directory_only_so_many_are_looked_at(paths: Paths, monkeypatc
     for name in "abcde":
         Path(paths.run_dir("Pong"), name).touch()
     assert len(growth.files(paths, program())) == 3
+
+
+@pytest.mark.parametrize("how", ["removed", "renamed", "replaced"])
+def test_a_log_that_was_taken_away_is_measured_through_the_file_that_its_worker_has_open(paths: Paths, how: str) -> None:
+    path, grown = Path(paths.log("Pong", "stdout")), Growth()
+    with path.open("ab", buffering=0) as out:
+        code = "import os, sys; [os.write(1, b'line') for _ in sys.stdin]"
+        worker = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=out, text=True, bufsize=1)
+        assert worker.stdin is not None
+        logs = growth.Logs(worker.pid)
+        grown.note(logs.sizes(paths, program()), 1.0)
+        assert logs.taken == frozenset()
+        path.rename(path.with_name("stdout.log.1")) if how == "renamed" else path.unlink()
+        if how == "replaced":
+            path.touch()
+        print("go", file=worker.stdin)
+        while os.fstat(out.fileno()).st_size == 0:
+            time.sleep(0.01)
+        grown.note(logs.sizes(paths, program()), 2.0)
+        assert (grown.at_s, logs.taken) == (2.0, {"stdout"}), "it is not silent"
+        worker.stdin.close()
+        worker.wait(60)
+    assert logs.sizes(paths, program()).get("stdout") in (None, (0, 0))
+    assert logs.taken == frozenset(), "without its worker nobody writes to it"
+
+
+def test_a_worker_that_writes_elsewhere_has_lost_no_log(paths: Paths, tmp_path: Path) -> None:
+    Path(paths.log("Pong", "stdout")).touch()
+    with (tmp_path / "its own").open("wb") as out, subprocess.Popen(["sleep", "60"], stdout=out) as worker:
+        logs = growth.Logs(worker.pid)
+        assert logs.sizes(paths, program()) == {"stdout": (0, 0)}
+        Path(paths.log("Pong", "stdout")).unlink()
+        assert (logs.sizes(paths, program()), logs.taken) == ({}, frozenset())
+        worker.kill()

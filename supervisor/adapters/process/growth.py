@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -47,6 +48,37 @@ class Growth:
             self.seen = seen
 
 
+@dataclass(slots=True)
+class Logs:
+    """The logs of one attempt on this machine, also where they were taken away under its worker.
+
+    The worker writes into the file that it has opened, whatever is at the path. So a log that was removed, renamed or
+    replaced is measured through the worker's descriptor: logrotate without `copytruncate` must not make a worker silent.
+    """
+
+    pid: int
+    own: dict[str, tuple[int, int]] = field(default_factory=dict)  # device and inode, by channel, once both were the same
+    taken: frozenset[str] = frozenset()  # the channels whose logs were taken away
+
+    def sizes(self, paths: Paths, spec: ProgramSpec) -> Seen:
+        """The sizes of the logs, by channel."""
+        found, taken = {}, set()
+        for number, channel in enumerate(_CHANNELS, start=1):
+            place, own = paths.log_of(spec, channel), self.own.get(channel)
+            here = None if place is None else _stat(place)
+            if place is not None and (own is None or here is None or _identity(here) != own):
+                opened = _stat(f"/proc/{self.pid}/fd/{number}")
+                if own is None and here is not None and opened is not None and _identity(opened) == _identity(here):
+                    self.own[channel] = _identity(here)
+                elif own is not None and opened is not None and _identity(opened) == own:
+                    here = opened
+                    taken.add(channel)
+            if here is not None:
+                found[channel] = here.st_size, 0
+        self.taken = frozenset(taken)
+        return found
+
+
 def logs(paths: Paths, spec: ProgramSpec) -> Seen:
     """The sizes of a program's logs, by channel."""
     places = {channel: paths.log_of(spec, channel) for channel in _CHANNELS}
@@ -72,8 +104,16 @@ def _is_new(before: tuple[int, int] | None, now: tuple[int, int]) -> bool:
 
 
 def _size_and_time(path: Path | str) -> tuple[int, int] | None:
+    found = _stat(path)
+    return None if found is None else (found.st_size, found.st_mtime_ns)
+
+
+def _stat(path: Path | str) -> os.stat_result | None:
     try:
-        stat = os.stat(path)  # noqa: PTH116  making a path object takes longer than the call
+        return os.stat(path)  # noqa: PTH116  making a path object takes longer than the call
     except OSError:
         return None
-    return stat.st_size, stat.st_mtime_ns
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino

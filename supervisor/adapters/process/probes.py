@@ -73,6 +73,7 @@ class _Watched:
     reports_file: str
     stat: procfs.StateFile | None
     tree: Tree
+    logs: growth.Logs
     adopted: bool = False
     lost_at_s: float | None = None  # since when its beats cannot be read in any way
     mapped: str | None = None  # path in /proc of the record that the worker maps
@@ -125,7 +126,9 @@ class LocalProbes:
         reports = f"{self._paths.attempt_dir(spec.name, attempt, token)}/{contract.REPORTS_FILE}"
         ticks = stat.start_ticks if stat else None
         tree = Tree(pid, ticks, spec.directory or self._paths.run_dir(spec.name))
-        watched = _Watched(spec, attempt, token, pid, ticks, self._clock.now_s(), reports, file, tree, adopted)
+        watched = _Watched(
+            spec, attempt, token, pid, ticks, self._clock.now_s(), reports, file, tree, growth.Logs(pid), adopted
+        )
         self._edges.expect(spec.name, token)
         self._health.watch(spec, token)
         if self._figures is not None and not spec.builtin:
@@ -253,9 +256,18 @@ class LocalProbes:
                 self._note_growth(item, self._logs(item))
             case Progress.FILES:
                 self._note_growth(item, growth.files(self._paths, item.spec))
-            case Progress.FIGURES | Progress.NOTIFY | Progress.NONE:
+            case Progress.FIGURES:
+                self._note_growth(item, self._logs(item))
+                if self._misses_figures(item):
+                    return self._unless_known(item, Progress.LOG, state, notified)
+            case Progress.NOTIFY | Progress.NONE:
                 pass
         return self._unless_known(item, item.spec.progress, state, notified)
+
+    @staticmethod
+    def _misses_figures(item: _Watched) -> bool:
+        """Whether its figures stand in a log that was taken away: then the growth of that file shows its progress."""
+        return bool(item.logs.taken and item.spec.figures.log_regex)
 
     def _unless_known(self, item: _Watched, source: Progress, state: str | None, notified: NotifyState | None) -> Sample:
         reading = self._figure_reading(item)
@@ -285,7 +297,7 @@ class LocalProbes:
             return self._unless_known(item, Progress.NOTIFY, state, notified)
         self._note_growth(item, self._logs(item) | (growth.files(self._paths, item.spec) if item.spec.progress_glob else {}))
         reading = self._figure_reading(item)
-        has_figures = reading is not None and reading.shows_progress(self._clock.now_s())
+        has_figures = reading is not None and reading.shows_progress(self._clock.now_s()) and not self._misses_figures(item)
         return self._unless_known(item, Progress.FIGURES if has_figures else Progress.LOG, state, notified)
 
     def _without_beat(
@@ -444,7 +456,15 @@ class LocalProbes:
             record = read_record(self._paths.shim_record(item.spec.name))
             if record is not None and record.token == item.token:
                 item.grown.began(record.logs_from)
-        return growth.logs(self._paths, item.spec)
+        return item.logs.sizes(self._paths, item.spec)
+
+    def log_taken(self, program: str, token: str, channel: str) -> tuple[int, int] | None:
+        """Device and inode of an attempt's log that was taken away while its worker writes into it; None: it is in place."""
+        with self._guard:
+            item = self._watched.get(program)
+        if item is None or item.token != token or channel not in item.logs.taken:
+            return None
+        return item.logs.own[channel]
 
     def _new_reports(self, item: _Watched) -> list[Report]:
         if item.reports > _MOST_REPORTS_EVER:  # it writes in a loop: the newest are read when it has ended

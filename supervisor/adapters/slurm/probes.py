@@ -91,6 +91,10 @@ class SlurmProbes:
         with self._guard:
             self._watched[spec.name] = _Watched(spec, attempt, token, seen_at_s=self._clock.now_s())
 
+    def log_taken(self, program: str, token: str, channel: str) -> None:  # noqa: ARG002
+        """Unknown: the worker's descriptors are on its node."""
+        return
+
     def beat_defect(self, program: str, token: str) -> str:  # noqa: ARG002
         """Always empty: a missing or stale report is not a file defect that this host could repair."""
         return ""
