@@ -15,13 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
-def write(file: str, pieces: Iterable[str]) -> None:
-    """Write text to a file or, for `-`, to standard output. Raises Failed."""
+def write(file: str, pieces: Iterable[str], *, secret: bool = False) -> None:
+    """Write text to a file or, for `-`, to standard output. A secret file is for its owner only. Raises Failed."""
     if file == "-":
         for piece in pieces:
             sys.stdout.write(piece)
         return
     with aside(file) as path, open(path, "w", encoding="utf-8", newline="") as out:  # noqa: PTH123  pathlib: 5 ms to import
+        if secret:
+            os.fchmod(out.fileno(), 0o600)
         out.writelines(pieces)
 
 

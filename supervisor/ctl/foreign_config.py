@@ -38,6 +38,7 @@ class Section:
     file: Path
     expansions: dict[str, str | int]
     used: set[str] = field(default_factory=set)
+    from_environment: dict[str, set[str]] = field(default_factory=dict)  # by key: variables whose present value it got
 
     @property
     def kind(self) -> str:
@@ -60,6 +61,8 @@ class Section:
                 return "%"
             if match[1] not in known:
                 raise self.wrong(key, f"%({match[1]}) is nothing that Supervisor expands here")
+            if match[1].startswith("ENV_"):
+                self.from_environment.setdefault(key, set()).add(match[1].removeprefix("ENV_"))
             try:
                 return f"%{match[2]}{match[3]}" % known[match[1]]
             except (TypeError, ValueError) as error:

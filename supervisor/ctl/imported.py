@@ -6,6 +6,7 @@ not (docs/supervisor-compatibility.md).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -42,11 +43,15 @@ class Imported:
     programs: list[list[str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
+    directory: str = ""  # where Supervisor ran programs without a `directory`
+    log_events: dict[str, list[str]] = field(default_factory=lambda: {channel: [] for channel in _CHANNELS})
+    """By channel: the programs whose output makes events."""
+    secret: bool = False  # values of environment variables stand in the file
 
-    def note(self, section: Section, key: str, why: str) -> None:
+    def note(self, section: Section, key: str, why: str, *, value: bool = True) -> None:
         """`[program:web] stopsignal = INT: ...`."""
-        value = f" = {section.keys[key]}" if key in section.keys else ""
-        self.notes.append(" ".join(f"[{section.name}] {key}{value}: {why}".split()))
+        shown = f" = {section.keys[key]}" if value and key in section.keys else ""
+        self.notes.append(" ".join(f"[{section.name}] {key}{shown}: {why}".split()))
 
 
 def import_(session: Session, args: list[str]) -> int:
@@ -62,7 +67,7 @@ def import_(session: Session, args: list[str]) -> int:
     toml = page(found, words[0])
     _checked(toml)
     out = options.get("--out", "-")
-    files.write(out, [toml])
+    files.write(out, [toml], secret=found.secret)
     for note in dict.fromkeys(found.notes):
         session.warn(text.printable(note))
     if out != "-":
@@ -96,25 +101,43 @@ def page(found: Imported, source: str) -> str:
 
 def translated(sections: list[Section]) -> Imported:
     """Translate all sections. Raises Failed."""
-    found = Imported()
+    found, listeners = Imported(), []
     groups = {
         program.strip(): section
         for section in sections if section.kind == "group"
         for program in section.text("programs").split(",")
     }  # fmt: skip
     daemon = next((section for section in sections if section.name == "supervisord"), None)
+    found.directory = _directory(daemon, sections[0].file if sections else Path())
     for section in sections:
         if section.kind == "group" and "priority" in section.keys:
             found.note(section, "priority", "a group has no priority here; each program's own sets the order of the starts")
         if section.kind == "program":
             _program(found, section, groups.pop(section.title, None), daemon)
         elif section.kind == "eventlistener":
-            _listener(found, section, daemon)
+            listeners.append(section)
+    for section in listeners:  # the programs that make events of their output are known now
+        _listener(found, section, daemon)
     for name, section in groups.items():
         found.note(section, "programs", f"there is no [program:{name}]")
     for section in sections:
         _other(found, section)
+        for key, names in section.from_environment.items():
+            found.secret = True
+            reason = f"holds the present value of {', '.join(sorted(names))}, so only the owner may read the file (0600)"
+            found.note(section, key, reason, value=False)
     return found
+
+
+def _directory(daemon: Section | None, file: Path) -> str:
+    """The working directory of Supervisor's daemon: from its process if it runs, `/` as a service, else where we are."""
+    if daemon is not None and (given := daemon.text("directory")):
+        return given
+    with contextlib.suppress(OSError, ValueError):
+        pid = int(Path(daemon.text("pidfile") if daemon is not None else "").read_text())
+        if b"supervisord" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return str(Path(f"/proc/{pid}/cwd").readlink())
+    return "/" if file.resolve().is_relative_to("/etc") else str(Path.cwd())
 
 
 def _other(found: Imported, section: Section) -> None:
@@ -150,22 +173,11 @@ def _program(found: Imported, section: Section, group: Section | None, daemon: S
             lines.append(f"group = {_text((group or section).title)}")
         lines += [*_keys(found, section, daemon, more), "stdin = true", *_user(found, section, more)]
         found.programs.append(lines)
-    _note_relative(found, section, daemon)
+        for channel in _CHANNELS:
+            if section.flag(f"{channel}_events_enabled", default=False):
+                found.log_events[channel].append(ours)
     for key in sorted(section.keys.keys() - section.used - _SAME - {"process_name", "numprocs_start"}):
         found.note(section, key, "has no counterpart")
-
-
-def _note_relative(found: Imported, section: Section, daemon: Section | None) -> None:
-    """Note a script with a relative path and no directory: Supervisor ran it where its daemon had been started."""
-    if "directory" in section.keys or (daemon is not None and "directory" in daemon.keys):
-        return
-    _, more = next(processes(section, section.title))
-    program, *words = _command(section, more)
-    files = [program] if "/" in program else []
-    files += [word for word in words if word.endswith((".py", ".sh")) and not word.startswith("-")]
-    if relative := next((word for word in files if not word.startswith(("/", "~"))), ""):
-        reason = f"is not given, and {relative} is looked for in the program's own directory here; set directory"
-        found.note(section, "directory", reason)
 
 
 def _name(found: Imported, section: Section, name: str, group: str) -> str:
@@ -182,9 +194,8 @@ def _name(found: Imported, section: Section, name: str, group: str) -> str:
 
 def _keys(found: Imported, section: Section, daemon: Section | None, more: dict[str, str | int]) -> Iterator[str]:
     """The settings of a program besides its command."""
-    directory = section.text("directory", more=more) or (daemon.text("directory") if daemon is not None else "")
-    if directory:
-        yield f"directory = {_literal(os.path.abspath(os.path.expanduser(directory)))}"  # noqa: PTH100, PTH111
+    directory = section.text("directory", more=more) or found.directory
+    yield f"directory = {_literal(os.path.abspath(os.path.expanduser(directory)))}"  # noqa: PTH100, PTH111
     environment = {**(daemon.pairs("environment") if daemon is not None else {}), **section.pairs("environment", more)}
     if environment:
         yield f"env = {{ {', '.join(f'{_text(key)} = {_literal(value)}' for key, value in environment.items())} }}"
@@ -236,9 +247,8 @@ def _logs(found: Imported, section: Section, more: dict[str, str | int]) -> Iter
             found.note(section, f"{channel}_logfile", f"its log is programs/NAME/{channel}.log in the state directory")
         elif log.upper() != "AUTO" and not (one and channel == "stderr"):
             yield f"{channel}_log = {_text(log if log.upper() == 'NONE' else os.path.abspath(log))}"  # noqa: PTH100
-        for key, why in (("syslog", "sends no program's output to syslog"), ("events_enabled", "makes no events of output")):
-            if section.flag(f"{channel}_{key}", default=False):
-                found.note(section, f"{channel}_{key}", f"extralife {why}")
+        if section.flag(f"{channel}_syslog", default=False):
+            found.note(section, f"{channel}_syslog", "extralife sends no program's output to syslog")
     of = ("stdout",) if one else _CHANNELS
     # One limit applies to both logs here: the larger of those given. Supervisor's default for the other would hide it.
     given = [channel for channel in of if f"{channel}_logfile_maxbytes" in section.keys] or of
@@ -273,6 +283,7 @@ def _command(section: Section, more: dict[str, str | int]) -> list[str]:
 
 def _listener(found: Imported, section: Section, daemon: Section | None) -> None:
     """An event listener becomes a child of `supervisorctl listen`, which sends it the journal's facts as events."""
+    logs = [word for channel in _CHANNELS for word in (f"--{channel}-of", ",".join(found.log_events[channel]))]
     events = section.text("events")
     if not events:
         raise section.wrong("events", "is missing")
@@ -284,9 +295,10 @@ def _listener(found: Imported, section: Section, daemon: Section | None) -> None
             *_ourselves(),
             "listen",
             events.replace(" ", ""),
+            *logs,
             "--",
             *own,
-        ]  # `listen` itself reads the journal as the daemon's user
+        ]  # reads the journal as the daemon's user
         lines = [f"[program.{ours}]", f"command = {_list(command)}", *_keys(found, section, daemon, more)]
         found.programs.append(lines)
 

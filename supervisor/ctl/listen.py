@@ -31,6 +31,7 @@ _TIMEOUT_S: Final = 600
 _ANSWER_BYTES: Final = 1 << 20
 _PAGE: Final = 500
 _LOG_BYTES: Final = 64 * 1024
+_CHANNELS: Final = ("stdout", "stderr")
 _TICKS: Final = {"TICK_5": 5, "TICK_60": 60, "TICK_3600": 3600}
 _STATES: Final = ("STARTING", "RUNNING", "BACKOFF", "STOPPING", "EXITED", "STOPPED", "FATAL", "UNKNOWN")
 TYPES: Final = (
@@ -49,13 +50,14 @@ class ListenerFailed(Exception):
 
 
 def listen(session: Session, args: list[str]) -> int:
-    """`listen EVENT,.. [--timeout S] -- COMMAND ..`.
+    """`listen EVENT,.. [--timeout S] [--stdout-of NAME,..] [--stderr-of NAME,..] -- COMMAND ..`.
 
     Run an event listener written for Supervisor: its READY and RESULT are answered with the journal's facts as
     events such as PROCESS_STATE_EXITED and TICK_60. As the command of a program, it continues where it stopped.
+    --stdout-of and --stderr-of: PROCESS_LOG events of these programs only; without them, of all.
     """
     own, command = (args[: args.index("--")], args[args.index("--") + 1 :]) if "--" in args else (args, [])
-    words, options = parse_options(own, valued=("--timeout",))
+    words, options = parse_options(own, valued=("--timeout", *(f"--{each}-of" for each in _CHANNELS)))
     if len(words) != 1 or not command:
         raise Failed("Error: listen requires events and, behind --, a command: listen TICK_60 -- memmon -a 200MB", USAGE)
     wanted = [word.strip().upper() for word in words[0].split(",") if word.strip()]
@@ -73,7 +75,8 @@ def listen(session: Session, args: list[str]) -> int:
     except OSError as error:
         raise Failed(f"Error: {text.printable(command[0])} cannot be started: {error.strerror}", NOT_FOUND) from None
     try:
-        Feed(session, listener, wanted).run()
+        named = {each: options[f"--{each}-of"].split(",") for each in _CHANNELS if f"--{each}-of" in options}
+        Feed(session, listener, wanted, named).run()
     except ListenerFailed as failed:
         session.warn(f"listen: {text.printable(failed)}")
         return GENERIC
@@ -206,7 +209,9 @@ class Listener:
 class Feed:
     """Sends facts of the journal, ticks and lines of logs as events, in order."""
 
-    def __init__(self, session: Session, listener: Listener, wanted: list[str]) -> None:
+    def __init__(self, session: Session, listener: Listener, wanted: list[str], logs_of: dict[str, list[str]]) -> None:
+        """`logs_of`: by channel, the programs whose output makes events. A channel that it lacks: all programs."""
+        self._logs_of = logs_of
         self._session, self._listener, self._wanted = session, listener, wanted
         run_dir = os.environ.get("EXTRALIFE_RUN_DIR")
         self._file = Path(run_dir, "listened") if run_dir else None
@@ -216,7 +221,7 @@ class Feed:
         self._pids: dict[str, int] = {}
         self._logs: dict[tuple[str, str], tuple[int, str]] = {}
         self._last_ticks = {name: int(_wall_s()) // period_s for name, period_s in _TICKS.items()}
-        self._logs_wanted = [each for each in ("STDOUT", "STDERR") if self._is_wanted(f"PROCESS_LOG_{each}")]
+        self._logs_wanted = [each for each in map(str.upper, _CHANNELS) if self._is_wanted(f"PROCESS_LOG_{each}")]
 
     def run(self) -> None:
         """Send events for ever. Raises ListenerFailed."""
@@ -320,7 +325,8 @@ class Feed:
         for view in self._session.client.get("/api/v1/status")["programs"]:
             if view["name"] != os.environ.get("EXTRALIFE_PROGRAM"):
                 for channel in self._logs_wanted:
-                    self._send_log(view, channel)
+                    if view["name"] in self._logs_of.get(channel.lower(), [view["name"]]):
+                        self._send_log(view, channel)
 
     def _send_log(self, view: dict[str, Any], channel: str) -> None:
         """Send the text added to a log since the previous look. The text at the first look is no event."""

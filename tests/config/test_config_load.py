@@ -487,6 +487,18 @@ def test_what_the_launcher_leaves_to_a_worker(place: Place, monkeypatch: pytest.
         env = worker_env(Paths("/s", "/r"), place.program(name, text), 1, "0" * 32, "1" * 32)
         assert ("RL_LR" in env) is seen
         assert env[contract.ENV_PROGRAM] == name
+        assert env.get("SUPERVISOR_PROCESS_NAME") == (None if name == "Pong" else "x")
+
+
+def test_a_command_has_the_variables_of_supervisor_unless_its_own_say_otherwise(place: Place) -> None:
+    from supervisor.adapters.process.processes import worker_env
+
+    text = '[program.x]\ncommand = "sleep 1"\ngroup = "g"\nenv = { SUPERVISOR_ENABLED = "0" }\n'
+    env = worker_env(Paths("/s", "/r"), place.program("x", text), 1, "0" * 32, "1" * 32)
+    assert {key: value for key, value in env.items() if key.startswith("SUPERVISOR_")} == {
+        "SUPERVISOR_ENABLED": "0", "SUPERVISOR_SERVER_URL": "unix:///r/supervisor.sock", "SUPERVISOR_PROCESS_NAME": "x",
+        "SUPERVISOR_GROUP_NAME": "g",
+    }  # fmt: skip
 
 
 def test_what_a_program_that_runs_the_daemon_has_reaches_no_worker(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

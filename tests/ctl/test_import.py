@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -81,10 +82,11 @@ def test_a_whole_box(tmp_path: Path) -> None:
     )
     made, notes = imported(tmp_path, BOX)
     programs = made["program"]
-    assert list(programs) == ["web_03", "web_04", "worker", "logs", "memmon", "extra"]
+    assert list(programs) == ["web_03", "web_04", "worker", "logs", "extra", "memmon"]
     assert {program["kind"] for program in programs.values()} == {"service"}, "Supervisor runs all of them at once"
     assert programs["web_04"] == {
         "command": ["/bin/sh", "-c", 'echo "100 %"; exec sleep 1000'], "group": "web", "priority": 999, "umask": "022",
+        "directory": "/",
         "env": {"LANG": "C.UTF-8", "HERE": str(tmp_path)}, "stop_grace_s": 10.0, "stop_signal_to": "leader",
         "restart": "always", "kind": "service", "start_s": 1.0, "start_retries": 3, "stdin": True, "redirect_stderr": True,
         "stdout_log": "/var/log/web.log", "log_max_bytes": 1 << 20, "log_backups": 3,
@@ -107,9 +109,10 @@ def test_a_whole_box(tmp_path: Path) -> None:
     assert programs["extra"]["restart"] == "never"
     assert "stdin" not in programs["memmon"], "it speaks with `listen`, over pipes of its own"
     listen = programs["memmon"]["command"]
-    assert listen[listen.index("listen") :][:3] == ["listen", "TICK_60,PROCESS_STATE_EXITED", "--"]
+    assert listen[listen.index("listen") :][:-3] == [
+        "listen", "TICK_60,PROCESS_STATE_EXITED", "--stdout-of", "", "--stderr-of", "web_03,web_04", "--",
+    ]  # fmt: skip
     for said in (
-        "[program:web] stderr_events_enabled = true: extralife makes no events of output",
         "[program:extra] foo = bar: has no counterpart",
         "[group:back] priority = 5: a group has no priority here; each program's own sets the order of the starts",
         "[group:back] programs = worker,ghost: there is no [program:ghost]",
@@ -119,7 +122,6 @@ def test_a_whole_box(tmp_path: Path) -> None:
         "[supervisord] minfds = 4096: set it where the daemon is started",
     ):
         assert said in notes
-    assert notes.count("events_enabled") == 1, "once for both processes"
 
 
 def test_into_a_file_with_the_list_as_comments(tmp_path: Path) -> None:
@@ -138,11 +140,42 @@ def test_a_log_that_is_thrown_away_and_a_script_without_a_directory(tmp_path: Pa
         "[program:b]\ncommand=./b.sh\ndirectory=/srv\n[program:c]\ncommand=/usr/bin/python /srv/c.py\n",
     )
     assert made["program"]["a"]["stdout_log"] == "NONE"
-    assert [line.partition(": ")[0] for line in notes.splitlines()] == [
-        "[program:a] stderr_logfile = /dev/stderr",
-        "[program:a] directory",
-    ]
-    assert "[program:a] directory: is not given, and train.py is looked for in the program's own directory here" in notes
+    assert [line.partition(": ")[0] for line in notes.splitlines()] == ["[program:a] stderr_logfile = /dev/stderr"]
+    assert made["program"]["a"]["directory"] == "/", "where `import` runs"
+    assert made["program"]["b"]["directory"] == "/srv"
+
+
+def test_a_supervisord_that_runs_shows_its_working_directory(tmp_path: Path) -> None:
+    daemon = subprocess.Popen(["supervisord", "1000"], executable="/bin/sleep", cwd=tmp_path)
+    try:
+        (tmp_path / "pid").write_text(f"{daemon.pid}\n")
+        made, _ = imported(tmp_path, "[supervisord]\npidfile=%(here)s/pid\n[program:a]\ncommand=sleep 1\n")
+        assert made["program"]["a"]["directory"] == str(tmp_path)
+    finally:
+        daemon.kill()
+        daemon.wait()
+
+
+def test_a_file_with_values_of_the_environment_is_for_its_owner_only(tmp_path: Path) -> None:
+    (tmp_path / "box.conf").write_text("[program:a]\ncommand=sleep 1\nenvironment=A=%(ENV_PASSWORD)s\n")
+    out = tmp_path / "extralife.toml"
+    done = ctl("import", str(tmp_path / "box.conf"), "--out", str(out), PASSWORD="hunter2")
+    assert out.stat().st_mode & 0o777 == 0o600
+    note = "[program:a] environment: holds the present value of PASSWORD, so only the owner may read the file (0600)"
+    assert done.stderr.strip() == note
+    assert out.read_text().count("hunter2") == 1
+
+
+def test_a_listener_gets_the_output_of_those_programs_that_asked_for_events(tmp_path: Path) -> None:
+    made, _ = imported(
+        tmp_path,
+        "[eventlistener:l]\ncommand=listener\nevents=PROCESS_LOG\n[program:quiet]\ncommand=sleep 1\n"
+        "[program:loud]\ncommand=sleep 1\nstdout_events_enabled=true\n",
+    )
+    command = made["program"]["l"]["command"]
+    assert command[command.index("PROCESS_LOG") :] == [
+        "PROCESS_LOG", "--stdout-of", "loud", "--stderr-of", "", "--", "listener",
+    ]  # fmt: skip
 
 
 TRAINING = """

@@ -298,7 +298,10 @@ It leaves out an include inside an included file, as Supervisor does.
 | supervisord.conf | extralife.toml |
 |---|---|
 | `numprocs`, `process_name`, `[group:x]` | a section for each process, `group = "x"` |
-| `environment`, `directory`, `umask` of `[supervisord]` too | `env`, `directory`, `umask` |
+| `environment`, `directory`, `umask` of `[supervisord]` too | `env`, `directory`, `umask`; without `directory`, the one of the supervisord that runs, `/` for a file below `/etc`, else the present one |
+| `%(ENV_NAME)s` | its present value; the file is then for its owner only (0600) |
+| `SUPERVISOR_ENABLED`, `SUPERVISOR_SERVER_URL`, `SUPERVISOR_PROCESS_NAME`, `SUPERVISOR_GROUP_NAME` | every program with a `command` has them |
+| `stdout_events_enabled`, `stderr_events_enabled` | the listeners' `--stdout-of`, `--stderr-of` |
 | every program | `kind = "service"`: it takes no training slot, and is not judged by progress |
 | `startsecs`, `startretries` | `start_s`, `start_retries`: retries after 1, 2, 3 ... s, then FATAL, and `status` ends with 3 |
 | `autorestart = true`, `false`; `unexpected` + `exitcodes` | `restart = "always"`, `"never"`; `done_codes = [0, 2]`. After a successful start, the [growing delays](../supervisor/policy/worker/restart.py) of `[restart]` apply |

@@ -142,8 +142,12 @@ def worker_env(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_i
     if spec.builtin:  # RL_* became flags of its command line (config/programs.py): the only source, and ps shows it
         env = {name: value for name, value in env.items() if not name.startswith("RL_")}
     login = users.find(spec.user).env if spec.user else {}
-    env = {**_PYTHON_DEFAULTS, **env, **login, **dict(spec.env)}
     name = spec.name
+    supervisors = {} if spec.builtin else {  # what Supervisor gives its programs
+        "SUPERVISOR_ENABLED": "1", "SUPERVISOR_SERVER_URL": f"unix://{paths.socket}", "SUPERVISOR_PROCESS_NAME": name,
+        "SUPERVISOR_GROUP_NAME": spec.group or name,
+    }  # fmt: skip
+    env = {**_PYTHON_DEFAULTS, **env, **login, **supervisors, **dict(spec.env)}
     own = {
         contract.ENV_PROGRAM: name, contract.ENV_TOKEN: token, contract.ENV_ATTEMPT: str(attempt),
         contract.ENV_BOOT_ID: boot_id,
