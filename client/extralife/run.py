@@ -88,6 +88,7 @@ class Run:
         self._target = contract.UNKNOWN if total is None or not math.isfinite(total) else max(0, math.ceil(total))
         self._is_child = False  # by fork; set by `_in_child`, because getpid(2) in every step would be half of its time
         self.is_reporter = _rank(environ) == 0 and _is_first(environ)
+        self._directory = directory
         self._client = _client(environ, Path(directory), is_reporter=self.is_reporter)
         self.supervised = self._client.supervised
         self.program, self.attempt = self._client.program, self._client.attempt
@@ -114,6 +115,10 @@ class Run:
         self._warned: set[str] = set()
         self._earlier: dict[int, _Handler] = {}
         self._listen()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickled Run, as in a worker of SubprocVecEnv, is that of the process that loads it. There it reports nothing."""
+        return init, (self.total, self.identity, self._every_s, self._directory, self._silence_s)
 
     # reporting
 

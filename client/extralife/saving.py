@@ -9,7 +9,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .contract import MANIFEST_FILE, TMP_SUFFIX, checked_path, checkpoint_name, open_below
 from .durable import sync_directory
@@ -39,6 +39,11 @@ class Restored:
 
 class Saver(Store):
     """Saves and finds the checkpoints of one run directory."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(
+            "a Saver belongs to the process that saves: pickle the Run, or call extralife.init() where it is needed"
+        )
 
     def newest(self, *, change: bool) -> Restored | None:
         """The newest whole one. Without `change` a damaged one is skipped and stays as it is.
