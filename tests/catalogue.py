@@ -207,9 +207,15 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "a script's newest checkpoint is torn, and the script dies of it",
             "after three such deaths that checkpoint is set aside, and the script goes on from the one before; the lost steps are "
             "booked",
-            "supervisor/policy/worker/torn.py",
+            "supervisor/policy/worker/suspects.py",
             "e2e/test_own_checkpoints_live.py::test_it_is_killed_while_it_saves_and_goes_on_from_the_whole_one",
             "torn-own-checkpoint",
+        ),
+        Row(
+            "a script's newest checkpoint looks whole, and every start from it dies",
+            "the same; if it dies of the three newest ones, none of them is the cause: all are put back, with a critical alert",
+            "supervisor/policy/worker/suspects.py",
+            "e2e/test_own_checkpoints_live.py::test_one_without_a_shard_is_set_aside_and_the_one_before_it_trains",
         ),
         Row(
             "a worker becomes very slow",

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from supervisor.deciding.context import DecisionContext
+from supervisor.deciding.own_checkpoints import starts_over
 from supervisor.model import commands, facts
 from supervisor.model.alert_record import Queued
 from supervisor.model.inputs import AlertTried, ReportDue
@@ -124,7 +125,7 @@ def _found(context: DecisionContext, before: State) -> Iterator[Alert]:
     damage, ever_s = before.damage, before.daemon_since_wall_s
     for fact in context.facts:
         match fact:
-            case facts.Resumed(program=name, step=0) if name in before.programs and before.programs[name].ckpt_step:
+            case facts.Resumed(program=name) | facts.StartsFrom(program=name) if _begins_anew(before, fact):
                 yield Alert("checkpoint", CRITICAL, name, f"{name}: {fact.why}")
             case facts.SpawnFailed(program=name, permanent=True) if _lacks_command(before, name):
                 yield Alert("breaker", CRITICAL, name, f"{name}: {fact.why}; it ran before, so it is tried again")
@@ -145,6 +146,14 @@ def _found(context: DecisionContext, before: State) -> Iterator[Alert]:
                     yield Alert("level", WARNING, "", f"level {left} was left for {level}: {fact.why}")
             case _:
                 yield from _of_box(before, fact)
+
+
+def _begins_anew(before: State, fact: facts.Resumed | facts.StartsFrom) -> bool:
+    """Whether an attempt begins at step 0 although there was a checkpoint."""
+    program = before.programs.get(fact.program)
+    return program is not None and (
+        starts_over(program, fact) if isinstance(fact, facts.StartsFrom) else fact.step == 0 and bool(program.ckpt_step)
+    )
 
 
 def _lacks_command(before: State, name: str) -> bool:
@@ -170,6 +179,8 @@ def _of_program(fact: facts.ProgramFact) -> Iterator[Alert]:
             yield Alert("unproven", INFO, fact.program, text)
         case facts.CheckpointQuarantined():
             yield Alert("quarantine", WARNING, fact.program, text)
+        case facts.CheckpointsPutBack():
+            yield Alert("checkpoint", CRITICAL, fact.program, text)
         case facts.CheckpointFailed(error=error):
             yield Alert("disk" if _is_full(error) else "checkpoint", CRITICAL, fact.program, text)
         case facts.Finished():

@@ -188,7 +188,7 @@ def _with_own_checkpoints(context: DecisionContext, program: Program, order: com
     from_step, aside = program.roll_from if program.ckpt_path else None, program.condemned
     if from_step is not None and program.steps_before:  # the steps in the names are those of single attempts
         from_step, aside = None, (*aside, program.ckpt_path)
-    return replace(order, aside=aside, from_step=from_step, doubt_from_wall_s=doubt_s)
+    return replace(order, aside=aside, back=program.put_back, from_step=from_step, doubt_from_wall_s=doubt_s)
 
 
 def set_control(context: DecisionContext, name: str, token: str, *, leave_by_s: float | None = None) -> None:

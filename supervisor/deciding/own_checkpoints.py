@@ -25,14 +25,27 @@ def on_found(context: DecisionContext, item: CheckpointsFound) -> None:
         why = f"starts with checkpoint {own.path}{_told(own)}{torn}"
     else:
         why = f"starts without a checkpoint{torn or (f': {own.note}' if own.note else '')}"
+        if starts_over(found[0], own):
+            there_was = f"{found[0].ckpt_path or own.torn or 'one that may be cut'}{_step_of(found[0])}"
+            why = f"begins again from nothing, although there was {there_was}; {why}"
     if item.left:
-        why += f"; the disk refused to set aside {', '.join(item.left)}"
+        why += f"; not set aside: {', '.join(item.left)}"
     context.record(
         facts.StartsFrom(
             why, item.program, item.token, own.path, own.step, _past(context, own.saved_at_s), own.size_bytes, own.torn,
-            own.sure, item.left, own.error,
+            own.sure, item.left, own.error, own.spare,
         )
     )  # fmt: skip
+
+
+def starts_over(before: Program, now: OwnCheckpoint | facts.StartsFrom) -> bool:
+    """Whether a start finds no whole checkpoint although there was one, or is one that cannot be used."""
+    torn = now.torn not in ("", before.torn_path) or not now.sure
+    return not (now.path or now.error) and (torn or before.ckpt_path != "")
+
+
+def _step_of(program: Program) -> str:
+    return f" (step {program.ckpt_step:,})" if program.ckpt_path and program.ckpt_step is not None else ""
 
 
 def _told(own: OwnCheckpoint) -> str:

@@ -6,7 +6,7 @@ from supervisor.deciding.context import DecisionContext
 from supervisor.model import commands, facts
 from supervisor.model.inputs import Ending
 from supervisor.model.state import Attempt, Program
-from supervisor.policy.worker import divergence, health, out_of_memory, restart, torn
+from supervisor.policy.worker import divergence, health, out_of_memory, restart, suspects
 from supervisor.policy.worker.diagnosis import Diagnosis
 
 
@@ -81,15 +81,33 @@ def _lower_batch(context: DecisionContext, name: str, ending: Ending) -> None:
 def _quarantine(context: DecisionContext, name: str) -> None:
     """Set aside a checkpoint if every attempt that loads it dies."""
     program, settings = context.state.programs[name], context.settings.restart
-    older_is_whole = program.ckpt_path != ""
-    if program.torn_path and torn.is_due(settings.poison_deaths, deaths=program.torn_deaths, older_is_whole=older_is_whole):
-        why = f"{program.torn_deaths} deaths in a row with checkpoint {program.torn_path}, which is torn: it is set aside"
-        context.record(facts.CheckpointQuarantined(why, name, program.torn_path, None))
+    if program.suspect:
+        _judge_suspect(context, program)
         return
     if program.quarantined_since_ckpt or not restart.is_poison(settings, program.death_resumes, program.ckpt_step):
         return
     deaths = f"{settings.poison_deaths} deaths in a row after resuming from step {program.ckpt_step}"
-    why = f"{deaths}: the checkpoint before it is used"
-    context.record(facts.CheckpointQuarantined(why, name, program.ckpt_path, program.ckpt_step))
-    if not program.ckpt_path:
-        context.command(commands.QuarantineCheckpoint(name, program.ckpt_step))
+    context.record(facts.CheckpointQuarantined(f"{deaths}: the checkpoint before it is used", name, "", program.ckpt_step))
+    context.command(commands.QuarantineCheckpoint(name, program.ckpt_step))
+
+
+def _judge_suspect(context: DecisionContext, program: Program) -> None:
+    """The same for a checkpoint that the program wrote itself (`policy/worker/suspects.py`)."""
+    suspect, torn = program.suspect, program.suspect == program.torn_path
+    verdict = suspects.judge(
+        context.settings.restart.poison_deaths, deaths=program.suspect_deaths, torn=torn,
+        older_is_whole=program.suspect_spare, tried=len(program.tried), acquitted=program.acquitted,
+    )  # fmt: skip
+    deaths = f"{program.suspect_deaths} deaths in a row with checkpoint {suspect}"
+    if verdict is suspects.Verdict.SET_ASIDE:
+        why = f"{deaths}, which is torn" if torn else f"{deaths}, and no new one"
+        step = None if torn else program.ckpt_step
+        context.record(
+            facts.CheckpointQuarantined(
+                f"{why}: it is set aside, and the one before it is used", program.name, suspect, step, not torn
+            )
+        )
+    elif verdict is suspects.Verdict.PUT_BACK:
+        tried = ", ".join(program.tried)
+        why = f"{deaths} and with newer ones: no checkpoint is the cause, so {tried} is put back; see what it dies of"
+        context.record(facts.CheckpointsPutBack(why, program.name, program.tried))

@@ -21,7 +21,8 @@ class Spawn(Command):
 
     `batch_size` is the largest batch allowed (None: as configured). `rollbacks` selects the random seed.
 
-    If the program writes its own checkpoints, those in `aside` and those from step `from_step` on are set aside first. Files
+    If the program writes its own checkpoints, those in `aside` and those from step `from_step` on are set aside first, and
+    those in `back` are put back. Files
     of an unknown format that were written after `doubt_from_wall_s` may be cut. Outcome: CheckpointsFound, before the
     others.
     """
@@ -33,6 +34,7 @@ class Spawn(Command):
     rollbacks: int = 0
     avoid: tuple[str, ...] = ()  # nodes of the cluster
     aside: tuple[str, ...] = ()
+    back: tuple[str, ...] = ()
     from_step: int | None = None
     doubt_from_wall_s: float | None = None
 

@@ -813,8 +813,9 @@ class StartsFrom(AttemptFact):
     size_bytes: int | None = None
     torn: str = ""  # the newest torn one, if it is newer
     sure: bool = True  # no newer checkpoint may be whole
-    left: tuple[str, ...] = ()  # paths that could not be set aside
+    left: tuple[str, ...] = ()  # paths that were not set aside
     error: str = ""  # why the look failed; the other fields are then meaningless
+    spare: str = ""  # the newest whole one that is older
 
 
 @dataclass(frozen=True, slots=True)
@@ -860,6 +861,14 @@ class CheckpointQuarantined(ProgramFact):
 
     path: str
     step: int | None
+    on_trial: bool = False  # it is put back if the program dies of the ones before it too (`policy/worker/suspects.py`)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointsPutBack(ProgramFact):
+    """The program dies whichever checkpoint it resumes from: those that were set aside on trial are put back."""
+
+    paths: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ class OwnCheckpoint:
     note: str = ""  # a problem with the checkpoints, as a clause; empty: none
     interval_s: float | None = None  # the usual time between two checkpoints
     error: str = ""  # why the look failed; the other fields are then meaningless
+    spare: str = ""  # the newest whole one that is older, as a start's look finds it; empty: there is none
 
 
 @dataclass(frozen=True, slots=True)

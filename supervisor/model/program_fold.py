@@ -12,6 +12,7 @@ from supervisor.model.state import Attempt, MemoryPeak, Program, State, Stop
 from supervisor.policy.worker.finish import BACKGROUND, ENDED, short_ends
 from supervisor.policy.worker.restart import MOST_DEATHS
 from supervisor.policy.worker.stall import SILENT
+from supervisor.policy.worker.suspects import BLAMED
 from supervisor.records import replace
 
 _BAD_KEPT: Final = 20
@@ -108,8 +109,11 @@ def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
             own = (fact.path,) if fact.path else ()
             return replace(
                 program, quarantined_since_ckpt=True, quarantined_step=step_, ckpt_step=older, death_resumes=(),
-                condemned=(*program.condemned, *own), torn_deaths=0,
+                condemned=(*program.condemned, *own), suspect_deaths=0,
+                tried=(*program.tried, fact.path) if fact.on_trial else program.tried,
             )  # fmt: skip
+        case facts.CheckpointsPutBack():
+            return replace(_with_tried_back(program), acquitted=True, suspect_deaths=0)
         case facts.RolledBack():
             return _rolled_back(program, fact)
         case _:
@@ -139,14 +143,23 @@ def _forgiven(program: Program) -> Program:
         deaths_s=(),
         death_resumes=(),
         early_ends=0,
-        torn_deaths=0,
+        suspect_deaths=0,
+        tried=(),
+        acquitted=False,
     )
+
+
+def _with_tried_back(program: Program) -> Program:
+    """The program with the checkpoints that are set aside on trial to be put back before its next start."""
+    condemned = tuple(path for path in program.condemned if path not in program.tried)
+    return replace(program, condemned=condemned, put_back=(*program.put_back, *program.tried), tried=())
 
 
 def fresh(program: Program) -> Program:
     """The program after an operator's request, in the config or by a command: its earlier failures have no effect."""
     return replace(
-        _forgiven(program), divergences=0, diverged_step=None, batches=(), slow_restart_at_s=None, short_ends=()
+        _forgiven(_with_tried_back(program)), divergences=0, diverged_step=None, batches=(), slow_restart_at_s=None,
+        short_ends=(),
     )  # fmt: skip
 
 
@@ -245,20 +258,23 @@ def _with_checkpoint(
 
 def _starts_from(program: Program, attempt: Attempt, fact: facts.StartsFrom) -> Program:
     """The program with the checkpoints on the disk, which replace those of the previous look."""
+    suspect = fact.torn or fact.path
     attempt = replace(
-        attempt, from_path=fact.path, from_step=fact.step, from_sure=fact.sure, from_torn=fact.torn != ""
+        attempt, from_path=fact.path, from_step=fact.step, from_sure=fact.sure, suspect=suspect,
+        spare=(fact.path if fact.torn else fact.spare) != "",
     )  # fmt: skip
     return replace(
         program, attempt=attempt, ckpt_path=fact.path, ckpt_step=fact.step, ckpt_at_s=fact.saved_at_s,
-        ckpt_bytes=fact.size_bytes, condemned=fact.left, roll_from=None,
-        torn_path=fact.torn, torn_deaths=program.torn_deaths if fact.torn == program.torn_path else 0,
+        ckpt_bytes=fact.size_bytes, condemned=fact.left, put_back=(), roll_from=None, torn_path=fact.torn, suspect=suspect,
+        suspect_deaths=program.suspect_deaths if suspect == program.suspect else 0,
     )  # fmt: skip
 
 
 def _saved_itself(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.CheckpointSeen) -> Program:
     at_s = stamped.at_s if fact.saved_at_s is None else min(stamped.at_s, fact.saved_at_s)
     return replace(
-        program, attempt=replace(attempt, save_error="", save_failed_step=None), ckpt_path=fact.path, ckpt_step=fact.step,
+        program, attempt=replace(attempt, save_error="", save_failed_step=None, suspect=""), suspect_deaths=0, tried=(),
+        acquitted=False, ckpt_path=fact.path, ckpt_step=fact.step,
         ckpt_at_s=at_s, ckpt_bytes=fact.size_bytes, quarantined_since_ckpt=False, quarantined_step=None,
         steps=program.steps if fact.step is None else max(program.steps or 0, fact.step),
     )  # fmt: skip
@@ -351,14 +367,15 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
         program = replace(program, ckpt_at_s=fact.checkpoint_at_s)  # it was recorded some time after it was durable
     if not fact.counted:
         return program
+    blamed = attempt.suspect != "" and fact.cause in BLAMED
     return replace(
         program,
         died_after_s=ended_at_s - attempt.intended_at_s if attempt.stop is None else None,
         deaths_s=(*program.deaths_s, stamped.at_s)[-MOST_DEATHS:],
-        # An attempt that was asked to leave is no evidence against the checkpoint that it resumed from.
-        death_resumes=(*program.death_resumes, None if fact.cause == "left" else attempt.resumed_step)[-MOST_DEATHS:],
+        death_resumes=(*program.death_resumes, attempt.resumed_step if fact.cause in BLAMED else None)[-MOST_DEATHS:],
         streak=program.streak + 1,
-        torn_deaths=program.torn_deaths + attempt.from_torn,
+        suspect_deaths=program.suspect_deaths + blamed,
+        suspect_spare=attempt.spare,
         failures=program.failures + 1,
         restarts=program.restarts + 1,
     )

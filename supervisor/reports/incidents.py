@@ -51,6 +51,7 @@ _FOLLOWS: Final = frozenset({
     "Examined", "Revived", "PaceRegained", "Healed", "RolledBack", "BatchLowered", "StopIntended", "KillIntended",
     "Quiet", "ChildHalted", "StartsFrom",
     "BackedOff", "CheckpointQuarantined", "Requeued", "Resumed", "Reported", "GaveUp", "NotRestarted", "ResumeUnknown",
+    "CheckpointsPutBack",
     "FirstStepShown",
 })  # fmt: skip
 _LAST_WORDS: Final = frozenset({"out_of_memory"})  # reports of a worker just before it exits

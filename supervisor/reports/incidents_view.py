@@ -28,7 +28,7 @@ _SEEN: Final = ("evidence", "error", "errors", "text", "last_words", "leftovers"
 _FROM_THE_END: Final = frozenset({"stdout", "stderr", "last_lines", "last_words"})
 _DECISIONS: Final = frozenset({
     "StopIntended", "KillIntended", "BackedOff", "RolledBack", "BatchLowered", "Requeued", "CheckpointQuarantined", "GaveUp",
-    "NotRestarted", "RebootJudged", "LevelChosen",
+    "CheckpointsPutBack", "NotRestarted", "RebootJudged", "LevelChosen",
 })  # fmt: skip
 _MOST_ROWS: Final = 60  # of one incident
 

@@ -168,7 +168,7 @@ class Performer:
             self.launcher.spawn(_of_this_attempt(command), command.attempt, command.token, command.avoid)
             return
         order = BeforeStart(
-            command.spec, command.token, command.aside, command.from_step, command.doubt_from_wall_s
+            command.spec, command.token, command.aside, command.back, command.from_step, command.doubt_from_wall_s
         )  # fmt: skip
         self.own.before_start(
             order, lambda path: self._begin_with(command, path),

@@ -65,8 +65,8 @@ def look(found: ProgramSpec, scanner: Scanner | None = None, **more: object) -> 
         ("*.pt", {"step=1.pt", "odd\nname step=2.pt"}),
         ("a/*.pt", {"a/step=3.pt"}),
         ("./a//*.pt", {"a/step=3.pt"}),
-        ("*/*.pt", {"a/step=3.pt"}),
-        ("**/*.pt", {"step=1.pt", "odd\nname step=2.pt", "a/step=3.pt", "a/b/step=4.pt"}),
+        ("*/*.pt", {"a/step=3.pt", "run[1]/step=8.pt"}),
+        ("**/*.pt", {"step=1.pt", "odd\nname step=2.pt", "a/step=3.pt", "a/b/step=4.pt", "run[1]/step=8.pt"}),
         ("a/**/*.pt", {"a/step=3.pt", "a/b/step=4.pt"}),
         ("a/b", {"a/b"}),
         ("[ab]", {"a"}),
@@ -74,10 +74,22 @@ def look(found: ProgramSpec, scanner: Scanner | None = None, **more: object) -> 
         ("nothing/*", set()),
         ("step=1.pt/*", set()),
         ("*.txt", set()),
+        ("run[1]/*.pt", {"run[1]/step=8.pt"}),  # a bracket also matches itself
+        ("run[1]/step=[89].pt", {"run[1]/step=8.pt"}),
+        ("ck[v2]_*", {"ck[v2]_9"}),
     ],
 )
 def test_what_a_pattern_matches(tmp_path: Path, glob: str, expected: set[str]) -> None:
-    for name in ("step=1.pt", "odd\nname step=2.pt", "a/step=3.pt", "a/b/step=4.pt", ".hidden/step=6.pt", ".step=7.pt.bad"):
+    for name in (
+        "step=1.pt",
+        "odd\nname step=2.pt",
+        "a/step=3.pt",
+        "a/b/step=4.pt",
+        ".hidden/step=6.pt",
+        ".step=7.pt.bad",
+        "run[1]/step=8.pt",
+        "ck[v2]_9",
+    ):
         plain(tmp_path / name)
     place = place_of(spec(tmp_path, glob), "/nowhere")
     assert place is not None
@@ -328,6 +340,8 @@ class Daemon:
         self.inbox, self.started = Inbox(), threading.Event()
         self.own = OwnCheckpoints(Paths(str(directory / "state"), "/run"), BootClock(), self.inbox, self._put_back)
         self.path: str | None = ""
+        self.run_dir = f"{directory}/state/programs/Pong"
+        Path(self.run_dir).mkdir(parents=True)
         self.put_back: Callable[[], object] = lambda: None
         self.refused = queue.SimpleQueue[str]()
 
@@ -371,6 +385,22 @@ def test_a_start_gets_the_newest_whole_one_and_sets_aside_first(tmp_path: Path, 
     assert (found.found.torn, found.left) == ("", ())
     assert (tmp_path / ".step=300.pt.bad").exists()
     assert daemon.newest(spec(tmp_path)).step == 200
+
+
+def test_a_script_that_counts_from_zero_again_goes_on_from_what_it_wrote_last(tmp_path: Path, daemon: Daemon) -> None:
+    """As Stable-Baselines3 does after it has loaded a file: each kill would go back to the same old one."""
+    work = tmp_path / "work"
+    began_s = time.time()
+    for attempt, steps in enumerate(((1000, 2300), (0,), (), (100, 760))):
+        daemon.begins(BeforeStart(spec(work), f"t{attempt}"))
+        for step in steps:
+            saved(plain(work / f"step={step}.pt"))
+            os.utime(work / f"step={step}.pt", (time.time(),) * 2)
+    assert daemon.begins(BeforeStart(spec(work), "t4")).found.step == 760
+    assert len(own_checkpoints.starts_of(place_of(spec(work), daemon.run_dir))) == 5  # type: ignore[arg-type]
+    assert own_checkpoints.starts_of(place_of(spec(work), daemon.run_dir))[0] >= began_s  # type: ignore[arg-type]
+    assert daemon.begins(BeforeStart(spec(work), "t5", from_step=700)).found.step == 100
+    assert (work / "step=2300.pt").exists(), "a rollback stops at the first older one"
 
 
 def test_a_rollback_sets_aside_from_a_step_on_but_never_all(tmp_path: Path, daemon: Daemon) -> None:
@@ -421,6 +451,30 @@ def test_a_directory_that_does_not_answer_holds_up_nobody_for_long(
         thread.join(30.0)  # what it logs is of this test, and not of the next one
 
 
+def test_the_last_whole_one_is_never_set_aside(tmp_path: Path, daemon: Daemon) -> None:
+    path = str(saved(tmp_path / "step=200.pt"))
+    saved(tmp_path / "step=100.pt").write_bytes(b"PK\x03\x04")
+    found = daemon.begins(BeforeStart(spec(tmp_path), "t", (path,)))
+    assert (found.found.path, found.found.spare, found.left) == (path, "", (path,))
+
+
+def test_what_was_set_aside_on_trial_is_put_back_under_its_name(tmp_path: Path, daemon: Daemon) -> None:
+    for step in (100, 200, 300):
+        saved(tmp_path / f"step={step}.pt")
+    plain(tmp_path / ".step=300.pt.bad", 10.0)
+    plain(tmp_path / ".step=300.pt.old.bad", 1.0)
+    paths = tuple(f"{tmp_path}/step={step}.pt" for step in (300, 200))
+    found = daemon.begins(BeforeStart(spec(tmp_path), "t1", paths)).found
+    assert (found.step, found.spare) == (100, "")
+    saved(tmp_path / "step=200.pt").write_bytes(b"PK\x03\x04 new")
+    found = daemon.begins(BeforeStart(spec(tmp_path), "t2", back=(*paths, f"{tmp_path}/step=7.pt"))).found
+    assert (found.step, found.spare) == (300, f"{tmp_path}/step=100.pt")
+    assert (tmp_path / "step=200.pt").read_bytes() == b"PK\x03\x04 new", "a new one of that name stays"
+    assert sorted(path.name for path in tmp_path.glob(".*")) == [
+        ".step=200.pt.bad", ".step=300.pt.bad", ".step=300.pt.old.bad",
+    ]  # fmt: skip
+
+
 def test_nothing_is_set_aside_once_the_attempt_has_begun(
     tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -454,20 +508,21 @@ def test_a_bug_or_a_directory_that_cannot_be_read_is_unknown(
     }  # fmt: skip
 
 
-def test_what_a_disk_does_not_let_be_set_aside_is_told_and_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_disk_does_not_let_be_set_aside_is_told_and_left(
+    tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuses(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
-    place = place_of(spec(tmp_path), "")
-    assert place is not None
-    path, error = f"{tmp_path}/step=5.pt", "[Errno 5] Input/output error"
+    path, error = str(saved(tmp_path / "step=5.pt")), "[Errno 5] Input/output error"
+    saved(tmp_path / "step=4.pt")
     monkeypatch.setattr(own_checkpoints, "set_aside", refuses)
     monkeypatch.setattr(own_checkpoints, "_roll_back", refuses)
     with capture_logs() as logged:
-        left = OwnCheckpoints._aside(place, BeforeStart(spec(tmp_path), "t", (path, "/elsewhere/x.pt"), from_step=5))
-    assert left == (path,)
+        told = daemon.begins(BeforeStart(spec(tmp_path), "t", (path, "/elsewhere/x.pt"), from_step=5))
+    assert told.left == (path,)
     assert logged == [
-        {"event": "checkpoint_not_set_aside", "path": path, "error": error, "log_level": "warning"},
+        {"event": "checkpoint_not_renamed", "path": path, "error": error, "log_level": "warning"},
         {"event": "not_rolled_back", "base": str(tmp_path), "error": error, "log_level": "warning"},
     ]
 

@@ -5,6 +5,7 @@ from core_kit import Core, commands, facts, of, settings, spec
 
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
 from supervisor.model.settings import Progress
+from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.reports import accounts
 from supervisor.reports.ledger import fold_accounts
 from supervisor.reports.view import program_view
@@ -13,7 +14,7 @@ GLOB = {"progress": Progress.AUTO, "checkpoint_glob": "*.pt", "checkpoint_step":
 
 
 def script(**more):
-    core = Core(settings(spec("Pong", **GLOB | more)), checks=1000)
+    core = Core(settings(spec("Pong", **GLOB | more), alerts=AlertSettings(urls=("json://me/a",))), checks=1000)
     core.begin()
     return core
 
@@ -37,7 +38,7 @@ def trains(core, seconds=60.0, **more):
 
 def dies(core, **ending):
     core.ended("Pong", **ending or {"signal": 9})
-    if not of(core.last, commands.Spawn):
+    while not of(core.last, commands.Spawn):
         core.to_wake()
     return of(core.last, commands.Spawn)[0]
 
@@ -62,7 +63,7 @@ def test_a_start_says_with_which_checkpoint_it_begins():
         ),
         (
             OwnCheckpoint(torn="/w/1.pt", note="1.pt is torn: it is empty"),
-            "starts without a checkpoint; 1.pt is torn: it is empty",
+            "begins again from nothing, although there was /w/1.pt; starts without a checkpoint; 1.pt is torn: it is empty",
         ),
         (OwnCheckpoint(error="no answer", sure=False), "its checkpoints could not be looked at: no answer"),
         (OwnCheckpoint("/w/a", size_bytes=1), "starts with checkpoint /w/a (0.0 MB)"),
@@ -229,7 +230,9 @@ def test_a_torn_one_is_set_aside_after_three_deaths_with_it():
     assert spawn.aside == ("/w/1000.pt",)
     told = core.told(facts.CheckpointQuarantined)
     assert [(fact.path, fact.step) for fact in told] == [("/w/1000.pt", None)]
-    assert told[0].why == "3 deaths in a row with checkpoint /w/1000.pt, which is torn: it is set aside"
+    assert told[0].why == (
+        "3 deaths in a row with checkpoint /w/1000.pt, which is torn: it is set aside, and the one before it is used"
+    )
     assert not of(core.last, commands.QuarantineCheckpoint), "that is for what built-in workers save"
     starts(core, own(900, core=core))
     assert core.program("Pong").condemned == ()
@@ -243,7 +246,7 @@ def test_what_the_disk_refuses_to_rename_is_set_aside_before_the_next_start():
         starts(core, own(900, core=core, **torn))
         dies(core, code=1)
     starts(core, own(900, core=core, **torn), left=("/w/1000.pt",))
-    assert "the disk refused to set aside /w/1000.pt" in core.told(facts.StartsFrom)[-1].why
+    assert "; not set aside: /w/1000.pt" in core.told(facts.StartsFrom)[-1].why
     assert dies(core, code=1).aside == ("/w/1000.pt",)
 
 
@@ -253,6 +256,7 @@ def test_without_an_older_whole_one_nothing_is_set_aside_and_health_forgives():
         starts(core, OwnCheckpoint(torn="/w/1000.pt", note="it is torn"))
         dies(core, code=1)
     assert not core.told(facts.CheckpointQuarantined)
+    assert len(alerts(core)) == 1, "that it begins from nothing is said once"
     well = script()
     for _ in range(2):
         starts(well, own(900, core=well, torn="/w/1000.pt"))
@@ -260,7 +264,7 @@ def test_without_an_older_whole_one_nothing_is_set_aside_and_health_forgives():
     starts(well, own(900, core=well, torn="/w/1000.pt"))
     trains(well, 700.0)
     assert well.told(facts.Recovered)
-    assert well.program("Pong").torn_deaths == 0
+    assert well.program("Pong").suspect_deaths == 0
     dies(well, code=1)
     assert not well.told(facts.CheckpointQuarantined)
 
@@ -270,14 +274,14 @@ def test_another_torn_one_begins_its_own_count():
     for name in ("a", "a", "b", "b"):
         starts(core, own(900, core=core, torn=f"/w/{name}.pt"))
         dies(core, code=1)
-    assert core.program("Pong").torn_deaths == 2
+    assert core.program("Pong").suspect_deaths == 2
     assert not core.told(facts.CheckpointQuarantined)
 
 
 def test_a_whole_one_that_kills_three_times_after_training_began_is_set_aside_by_its_path():
     core = script()
     for _ in range(3):
-        starts(core, own(900, core=core))
+        starts(core, own(900, core=core, spare="/w/800.pt"))
         trains(core, 90.0)
         spawn = dies(core, code=1)
     assert spawn.aside == ("/w/900.pt",)
@@ -287,6 +291,99 @@ def test_a_whole_one_that_kills_three_times_after_training_began_is_set_aside_by
     assert not of(core.last, commands.QuarantineCheckpoint)
     assert "is set aside now" in core.told(facts.Resumed)[-1].why
     assert dies(core).aside == ("/w/900.pt",)
+
+
+def die_of(core, *steps, spare, deaths=3, **ending):
+    """Starts from each of these checkpoints die, as often as it takes to set one aside."""
+    for step in steps:
+        for _ in range(deaths):
+            starts(core, own(step, core=core, spare=spare if step == steps[-1] else "/w/older.pt"))
+            dies(core, **ending or {"code": 1})
+    return of(core.last, commands.Spawn)[0]
+
+
+def alerts(core):
+    return [(alert.alert, alert.severity) for alert in core.told(facts.AlertRaised)]
+
+
+def test_one_that_looks_whole_and_kills_at_once_is_set_aside_and_the_one_before_it_is_tried():
+    core = script()
+    spawn = die_of(core, 20, spare="/w/10.pt")
+    assert spawn.aside == ("/w/20.pt",)
+    (told,) = core.told(facts.CheckpointQuarantined)
+    assert (told.path, told.step, told.on_trial) == ("/w/20.pt", 20, True)
+    assert alerts(core) == [("quarantine", "warning")]
+    starts(core, own(10, core=core))
+    trains(core, 30.0, own=own(15, core=core, age_s=0.0))
+    assert dies(core, code=1).back == ()
+    assert core.program("Pong").tried == (), "a new checkpoint confirms that the other one was the cause"
+
+
+@pytest.mark.parametrize(("steps", "spare", "back"), [((20, 10), "", (20,)), ((40, 30, 20), "/w/10.pt", (40, 30))])
+def test_if_it_dies_of_those_before_too_all_are_put_back_and_an_alert_says_so(steps, spare, back):
+    core = script()
+    spawn = die_of(core, *steps, spare=spare)
+    paths = tuple(f"/w/{step}.pt" for step in back)
+    assert (spawn.aside, spawn.back) == ((), paths)
+    assert [fact.paths for fact in core.told(facts.CheckpointsPutBack)] == [paths]
+    assert ("checkpoint", "critical") in alerts(core)
+    die_of(core, steps[0], spare="/w/older.pt", deaths=4)
+    assert len(core.told(facts.CheckpointQuarantined)) == len(back), "until it is healthy none is set aside again"
+    assert core.program("Pong").put_back == ()
+
+
+def test_a_request_of_a_person_ends_a_trial_without_a_result():
+    core = script()
+    die_of(core, 20, spare="/w/10.pt")
+    core.ask("stop", "Pong")
+    core.ended("Pong", signal=15)
+    core.ask("start", "Pong")
+    spawn = of(core.last, commands.Spawn)[0]
+    assert (spawn.aside, spawn.back) == ((), ("/w/20.pt",))
+
+
+@pytest.mark.parametrize("ending", [{"signal": 9}, {"signal": 9, "oom_line": "Killed process 1"}, {}])
+def test_a_death_with_another_cause_is_not_held_against_a_checkpoint(ending):
+    core = script()
+    for _ in range(5):
+        starts(core, own(20, core=core, spare="/w/10.pt"))
+        core.ended("Pong", **ending or {"signal": 15})
+        if not of(core.last, commands.Spawn):
+            core.to_wake()
+    assert not core.told(facts.CheckpointQuarantined)
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (
+            OwnCheckpoint(note="nothing matches"),
+            "there was /w/900.pt (step 900); starts without a checkpoint: nothing matches",
+        ),
+        (OwnCheckpoint(torn="/w/a.pt", note="torn"), "there was /w/900.pt (step 900); starts without a checkpoint; torn"),
+    ],
+)
+def test_a_start_from_nothing_after_there_was_something_is_a_critical_alert_before_it_begins(found, why):
+    core = script()
+    starts(core, own(900, core=core))
+    trains(core)
+    dies(core)
+    core.give(CheckpointsFound(core.now_s, "Pong", core.token("Pong"), found))
+    assert core.program("Pong").attempt.pid is None
+    assert core.told(facts.AlertRaised)[-1].why == f"Pong: begins again from nothing, although {why}"
+    assert alerts(core) == [("checkpoint", "critical")]
+    core.spawned("Pong")
+    dies(core, code=1)
+    starts(core, OwnCheckpoint(note="nothing matches"))
+    assert len(alerts(core)) == 1, "there is nothing left to lose"
+
+
+def test_one_that_may_be_cut_is_something():
+    core = script()
+    starts(core, OwnCheckpoint(sure=False, note="a.bin: it may be cut"))
+    assert core.told(facts.StartsFrom)[0].why == (
+        "begins again from nothing, although there was one that may be cut; starts without a checkpoint: a.bin: it may be cut"
+    )
 
 
 def test_a_divergence_sets_aside_from_that_step_on_before_the_next_start():

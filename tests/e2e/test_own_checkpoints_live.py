@@ -144,3 +144,35 @@ def test_scripts_that_show_zero_after_a_resume_have_lost_only_what_they_lost(box
     again, _ = killed_once_more(box, "anew", 2)
     assert again > made, "the second count goes on from the first one"
     assert not box.facts("ResumeUnknown")
+
+
+SHARDS = """
+import os, sys, time
+from pathlib import Path
+found = os.environ["EXTRALIFE_RESUME"]
+for rank in range(2):
+    (Path(found) / f"rank{rank}.json").read_text()
+step = int(found.rpartition("step")[2])
+while True:
+    step += 1
+    print(f"step={step}", flush=True)
+    time.sleep(0.05)
+"""
+
+
+def test_one_without_a_shard_is_set_aside_and_the_one_before_it_trains(box: Box) -> None:
+    work = box.directory / "work"
+    for name in ("step10/rank0.json", "step10/rank1.json", "step20/rank0.json"):
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text("{}")
+    (work / "train.py").write_text(SHARDS)
+    box.config(
+        f'[program.it]\ncommand = {json.dumps([sys.executable, "train.py"])}\ndirectory = "{work}"\n'
+        "checkpoint_glob = 'step*'\ncheckpoint_step = 'step(\\d+)'\nlog_regex = 'step=(?P<step>\\d+)'\n",
+        extra="[restart]\nbase_delay_s = 0.1\n",
+    )
+    box.start()
+    assert box.wait_fact("Resumed", "it", timeout_s=60)["step"] == 10
+    assert [fact["path"] for fact in box.facts("StartsFrom", "it")] == [f"{work}/step20"] * 3 + [f"{work}/step10"]
+    assert [fact["path"] for fact in box.facts("CheckpointQuarantined", "it")] == [f"{work}/step20"]
+    assert (work / ".step20.bad" / "rank0.json").exists(), "set aside, not removed"

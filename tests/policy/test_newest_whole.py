@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.worker import torn, unsaved
+from supervisor.policy.worker import unsaved
 from supervisor.policy.worker.newest_whole import (
     DOUBTFUL,
     TORN,
     UNREADABLE,
     WHOLE,
     Candidate,
+    Choice,
     choose,
     doubt_from_wall_s,
     is_settled,
@@ -22,6 +23,7 @@ from supervisor.policy.worker.newest_whole import (
     usual_gap_s,
 )
 from supervisor.policy.worker.step_in_name import parsed
+from supervisor.policy.worker.suspects import Verdict, judge
 
 
 def found(step: int | None, verdict: str = WHOLE, written_s: float = 0.0) -> Candidate:
@@ -46,14 +48,36 @@ def test_the_newest_whole_one(
 ) -> None:
     candidates = [found(step, verdict) for step, verdict in enumerate(verdicts)]
     choice = choose(candidates)
+    assert choice.spare is None
     for place, each in ((newest, choice.newest), (torn_at, choice.torn), (unsure, choice.unsure)):
         assert each == (None if place is None else candidates[place])
+
+
+def test_a_spare_one_is_the_next_whole_one() -> None:
+    candidates = [found(step, verdict) for step, verdict in enumerate((TORN, WHOLE, TORN, DOUBTFUL, WHOLE, WHOLE))]
+    assert choose(candidates) == Choice(candidates[1], candidates[0], None, candidates[4])
 
 
 def test_order_is_by_step_where_one_has_a_step_and_else_by_time() -> None:
     rows = [(None, 9.0, "last.pt"), (300, 1.0, "a"), (300, 2.0, "a"), (1000, 0.5, "b"), (None, 8.0, "best.pt")]
     newest_first = sorted(rows, key=lambda row: order(*row), reverse=True)
     assert newest_first == [rows[3], rows[2], rows[1], rows[0], rows[4]]
+
+
+def test_the_newest_is_what_the_newest_attempt_wrote() -> None:
+    """A script that counts from 0 again: attempt 1 began at 100 s, attempt 2 at 200 s, attempt 3 at 300 s wrote nothing."""
+    first, second = (2300, 150.0, "step=2300.pt"), (700, 250.0, "step=700.pt")
+    copied_back, best = (900, 260.0, "step=900.pt"), (None, 270.0, "best.pt")
+    rows = [first, second, copied_back, best, (5000, 50.0, "from before.pt")]
+    newest_first = sorted(rows, key=lambda row: order(*row, [100.0, 200.0, 300.0]), reverse=True)
+    assert newest_first == [copied_back, second, best, first, rows[4]], "of one attempt the step decides"
+
+
+@pytest.mark.parametrize("starts", [[1000.0, 10.0], [10.0, 1000.0 + 3600.0]])
+def test_after_a_clock_that_stepped_the_step_decides(starts: list[float]) -> None:
+    """It was set back after the first start, or was an hour ahead at the second: both files count as of one attempt."""
+    rows = [(900, 1005.0, "of the first"), (950, 1002.0, "of the second")]
+    assert max(rows, key=lambda row: order(*row, starts)) == rows[1]
 
 
 @pytest.mark.parametrize(
@@ -106,10 +130,26 @@ def test_the_usual_gap(times: tuple[float, ...], gap_s: float | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("deaths", "older", "due"), [(0, True, False), (2, True, False), (3, True, True), (9, True, True), (9, False, False)]
+    ("deaths", "torn", "older", "tried", "acquitted", "verdict"),
+    [
+        (0, True, True, 0, False, Verdict.KEEP),
+        (2, True, True, 0, False, Verdict.KEEP),
+        (3, True, True, 0, False, Verdict.SET_ASIDE),
+        (9, True, False, 0, False, Verdict.KEEP),  # no older one is whole
+        (2, False, True, 0, False, Verdict.KEEP),
+        (3, False, True, 0, False, Verdict.SET_ASIDE),
+        (3, False, True, 1, False, Verdict.SET_ASIDE),
+        (3, False, True, 2, False, Verdict.PUT_BACK),  # three in a row: the cause is not a checkpoint
+        (3, False, False, 0, False, Verdict.KEEP),
+        (3, False, False, 1, False, Verdict.PUT_BACK),  # all that there are
+        (3, False, True, 0, True, Verdict.KEEP),
+        (3, True, True, 0, True, Verdict.KEEP),
+    ],
 )
-def test_a_torn_one_is_set_aside_after_three_deaths_if_an_older_one_is_whole(deaths: int, older: bool, due: bool) -> None:
-    assert torn.is_due(3, deaths=deaths, older_is_whole=older) is due
+def test_a_suspect_is_tried_and_acquitted(
+    deaths: int, torn: bool, older: bool, tried: int, acquitted: bool, verdict: Verdict
+) -> None:
+    assert judge(3, deaths=deaths, torn=torn, older_is_whole=older, tried=tried, acquitted=acquitted) is verdict
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,10 @@
 Whatever is in the directory, nothing here raises and no other thread has to wait: each scan runs in its own thread, with a
 time limit. A wildcard matches no link, because a link may lead to foreign files, or back to the directory itself. The part
 of the pattern without a wildcard was written by hand, so links in it are followed. Scans cost at most a fiftieth of a core.
+A `[` in a pattern begins a set of characters, and it also matches itself: names such as `run[1]` exist.
+
+The starts of a program's attempts are written to a file in its run directory, because the newest checkpoint is the one that
+the newest attempt wrote (`policy/worker/newest_whole.py`).
 
 A checkpoint that is set aside becomes `.NAME.bad` in its directory: scripts look for `*.pt` or `checkpoint-*`, and neither
 finds that name.
@@ -12,20 +16,23 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import functools
+import json
 import os
 import re
 import signal
+import stat
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from supervisor.adapters import leftovers
+from supervisor.adapters import durable, leftovers
 from supervisor.adapters.process import whole_files
 from supervisor.adapters.threads import Tasks
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
@@ -47,7 +54,8 @@ _LOOK_SHARE: Final = 0.02
 _MOST_S: Final = 60.0  # of one scan, without the program's own check
 _MOST_ENTRIES: Final = 300_000
 _MOST_LOOKED_AT: Final = 20  # examined checkpoints, the newest ones
-_MOST_SORTED: Final = 200  # the newest by step; only their modification time is read
+_MOST_STARTS: Final = 64
+_STARTS_FILE: Final = "starts.json"
 _START_WAIT_S: Final = 10.0  # how long a start waits for a scan
 _MOST_DEEP: Final = 16
 _SAME_S: Final = 0.5
@@ -71,6 +79,7 @@ class Place:
     check_timeout_s: float = 60.0
     env: tuple[tuple[str, str], ...] = ()
     directory: str = ""
+    run_dir: str = ""
 
     @property
     def pattern(self) -> str:
@@ -88,7 +97,7 @@ def place_of(spec: ProgramSpec, run_dir: str) -> Place | None:
         base = os.path.join(base, parts.pop(0))  # noqa: PTH118
     return Place(
         base, tuple(parts), parsed(spec.checkpoint_step), spec.checkpoint_check, spec.checkpoint_check_timeout_s,
-        spec.env, directory,
+        spec.env, directory, run_dir,
     )  # fmt: skip
 
 
@@ -129,7 +138,7 @@ class _Matches:
 
 def _find(place: Place, budget: Budget) -> _Matches:
     found = _Matches()
-    wanted = [None if part == "**" else re.compile(fnmatch.translate(part)) for part in place.parts]
+    wanted = [None if part == "**" else _matcher(part) for part in place.parts]
     hidden = [part.startswith(".") for part in place.parts]
 
     def walk(directory: str, below: str, at: int, depth: int) -> None:
@@ -155,6 +164,11 @@ def _find(place: Place, budget: Budget) -> _Matches:
     return found
 
 
+def _matcher(part: str) -> re.Pattern[str]:
+    literal = fnmatch.translate(part.replace("[", "[[]"))
+    return re.compile(f"{fnmatch.translate(part)}|{literal}")
+
+
 def _entries(directory: str, budget: Budget, below: _Matches | None) -> Iterator[os.DirEntry[str]]:
     """The entries of a directory; none if it vanished, or if it is below the base and may not be read: others count."""
     try:
@@ -175,34 +189,61 @@ def is_aside(name: str) -> bool:
     return name.startswith(".") and name.endswith((contract.BAD_SUFFIX, contract.TMP_SUFFIX))
 
 
-def _newest_first(
-    place: Place, paths: list[str], budget: Budget, *, most: int | None = None
-) -> list[tuple[str, int | None, float]]:
-    """The newest paths with step and modification time. `most`: read only that many, if the names contain the step."""
-    steps: dict[str, int | None] = {}
-    for path in paths:
-        budget.spend()
-        steps[path] = place.rule.of_path(path)
-    if most is not None and place.rule.pattern is not None and len(paths) > most:
-        paths = sorted(paths, key=lambda path: (steps[path] is not None, steps[path] or 0, path))[-most:]
-    timed = []
+_Row = tuple[str, int | None, float]  # path, step and time of writing
+
+
+def _newest_first(place: Place, paths: list[str], budget: Budget) -> list[_Row]:
+    """The paths with their steps, if these are in the paths, and their times of writing."""
+    rows: list[_Row] = []
     for path in paths:
         budget.spend()
         with contextlib.suppress(OSError):  # it vanished meanwhile
-            timed.append((path, steps[path], os.lstat(f"{place.base}/{path}").st_mtime))
-    return sorted(timed, key=lambda each: newest_whole.order(each[1], each[2], each[0]), reverse=True)
+            rows.append((path, place.rule.of_path(path), _written_s(f"{place.base}/{path}")))
+    return _ordered(place, rows)
 
 
-def _all_newest_first(place: Place, budget: Budget) -> list[tuple[str, int | None, float]]:
+def _written_s(path: str) -> float:
+    """When a file, or an entry of a directory, was last written. Raises OSError if it is gone."""
+    found, times = os.lstat(path), []
+    if stat.S_ISDIR(found.st_mode):  # its own time also changes when something in it is removed
+        with contextlib.suppress(OSError), os.scandir(path) as entries:
+            times = [each.stat(follow_symlinks=False).st_mtime for each in entries]
+    return max(times, default=found.st_mtime)
+
+
+def _ordered(place: Place, rows: list[_Row]) -> list[_Row]:
+    starts = starts_of(place)
+    return sorted(rows, key=lambda row: newest_whole.order(row[1], row[2], row[0], starts), reverse=True)
+
+
+def starts_of(place: Place) -> list[float]:
+    """When the program's newest attempts began, by the wall clock of that time; empty: not known."""
+    with contextlib.suppress(OSError, TypeError, ValueError):
+        starts = whole_files.read_json(f"{place.run_dir}/{_STARTS_FILE}")
+        return [float(each) for each in starts]
+    return []
+
+
+def _note_start(place: Place, now_wall_s: float) -> None:
+    """Record that an attempt begins now. Without this record, the steps decide which checkpoint is the newest."""
+    path = Path(place.run_dir, _STARTS_FILE)
+    starts = [*starts_of(place), now_wall_s][-_MOST_STARTS:]
+    try:
+        durable.replace(path, json.dumps(starts).encode(), aside=path.with_suffix(contract.TMP_SUFFIX))
+    except OSError as error:
+        log.warning("start_not_noted", path=str(path), error=str(error))
+
+
+def _all_newest_first(place: Place, budget: Budget) -> list[_Row]:
     """All checkpoints of the place: a script may keep thousands, and a rollback may go back behind all but one."""
     return _with_steps(place, _newest_first(place, _find(place, budget).paths, budget))
 
 
-def _with_steps(place: Place, newest: list[tuple[str, int | None, float]]) -> list[tuple[str, int | None, float]]:
+def _with_steps(place: Place, newest: list[_Row]) -> list[_Row]:
     """Add the steps that are stored in files, and sort by them."""
     if not place.rule.file:
         return newest
-    with_steps = []
+    with_steps: list[_Row] = []
     for path, _, written_s in newest:
         step = None
         with contextlib.suppress(OSError, ValueError):
@@ -210,7 +251,7 @@ def _with_steps(place: Place, newest: list[tuple[str, int | None, float]]) -> li
             os.close(fd)
             step = place.rule.of_json(whole_files.read_json(f"{place.base}/{path}/{place.rule.file}"))
         with_steps.append((path, step, written_s))
-    return sorted(with_steps, key=lambda each: newest_whole.order(each[1], each[2], each[0]), reverse=True)
+    return _ordered(place, with_steps)
 
 
 # --- looking ----------------------------------------------------------------------------------------------------------
@@ -233,19 +274,20 @@ class Scanner:
     known: dict[str, _Known] = field(default_factory=dict)
 
     def scan(
-        self, place: Place, budget: Budget, *, now_wall_s: float, running: bool, doubt_from_wall_s: float | None = None
-    ) -> Result:
-        """Scan the place once. Raises Unanswered."""
+        self, place: Place, budget: Budget, *, now_wall_s: float, running: bool, doubt_from_wall_s: float | None = None,
+        spare: bool = False, without: Collection[str] = (),
+    ) -> Result:  # fmt: skip
+        """Scan the place once, `without` these paths, and look for a `spare` one too. Raises Unanswered."""
         try:
             found = _find(place, budget)
-            newest = _newest_first(place, found.paths, budget, most=_MOST_SORTED)[:_MOST_LOOKED_AT]
-            looked: list[Candidate] = []
-            seen: dict[str, _Known] = {}
+            paths = [path for path in found.paths if f"{place.base}/{path}" not in without]
+            newest = _newest_first(place, paths, budget)[:_MOST_LOOKED_AT]
+            whole, looked = 0, list[Candidate]()
             for path, step, written_s in _with_steps(place, newest):
                 known = self._of(place, path, budget)
                 if known is None:
                     continue
-                seen[path] = known
+                self.known[path] = known
                 times = [each.written_ns / 1e9 for each in known.files] or [written_s]
                 settled = newest_whole.is_settled(
                     max(times), now_wall_s=now_wall_s, running=running, stable=known.looks > 1,
@@ -253,11 +295,12 @@ class Scanner:
                 )  # fmt: skip
                 size = sum(each.size_bytes for each in known.files)
                 looked.append(Candidate(path, step, max(times), size, *_verdict(known, settled=settled)))
-                if looked[-1].verdict == WHOLE:
+                whole += looked[-1].verdict == WHOLE
+                if whole > spare:
                     break
         except OSError as error:
             raise Unanswered(f"its directory cannot be read: {error.strerror or error}") from error
-        self.known = seen
+        self.known = {path: known for path, known in self.known.items() if path in {row[0] for row in newest}}
         gap_s = newest_whole.usual_gap_s([each[2] for each in newest])
         saving_since_s = now_wall_s - _SAVING_S if running else None
         return Result(place, tuple(looked), len(found.paths), found.links, found.unread, gap_s, saving_since_s)
@@ -337,7 +380,7 @@ class Result:
     """The result of one scan."""
 
     place: Place
-    looked: tuple[Candidate, ...] = ()  # the newest first, up to the newest whole one
+    looked: tuple[Candidate, ...] = ()  # the newest first, up to the newest whole one, or to the spare one
     matches: int = 0
     links: int = 0
     unread: str = ""
@@ -364,8 +407,9 @@ class Result:
             return out
         saved_at_s = newest.written_wall_s - ahead_s(clock)
         return replace(
-            out, path=f"{base}/{newest.path}", step=newest.step, saved_at_s=saved_at_s, size_bytes=newest.size_bytes
-        )
+            out, path=f"{base}/{newest.path}", step=newest.step, saved_at_s=saved_at_s, size_bytes=newest.size_bytes,
+            spare=f"{base}/{choice.spare.path}" if choice.spare else "",
+        )  # fmt: skip
 
     def _note(self, choice: newest_whole.Choice) -> str:
         if self.unread:
@@ -424,6 +468,21 @@ def set_aside(base: str, path: str) -> str:
     raise FileExistsError(f"{name} was set aside too often")
 
 
+def put_back(base: str, path: str) -> None:
+    """Undo `set_aside`, unless there is a new one of that name. Raises OSError or ValueError."""
+    fd, name = parent_below(base, path)
+    try:
+        aside = re.compile(rf"\.{re.escape(name)}(\.\d+)?{re.escape(contract.BAD_SUFFIX)}")
+        with os.scandir(fd) as entries:
+            times = {each.name: each.stat(follow_symlinks=False).st_ctime_ns for each in entries}
+        newest = max((each for each in times if aside.fullmatch(each)), key=times.__getitem__, default=None)
+        if newest is not None and name not in times:
+            os.rename(newest, name, src_dir_fd=fd, dst_dir_fd=fd)
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def newer_than(place: Place, path: str, budget: Budget) -> list[str]:
     """The checkpoints that are newer than this one, the newest last. Raises Unanswered, OSError."""
     paths = [each[0] for each in _all_newest_first(place, budget)]
@@ -436,28 +495,28 @@ def relative(place: Place, path: str) -> str | None:
     return path[len(prefix) :] if path.startswith(prefix) else None
 
 
-def _set_aside_all(place: Place, paths: tuple[str, ...]) -> tuple[str, ...]:
-    """Set these aside; return those that are still there because the disk refused."""
-    left = []
+def _each_of(place: Place, paths: tuple[str, ...], rename: Callable[[str, str], object]) -> tuple[str, ...]:
+    """Set these aside, or put them back; return those that the disk refused to rename."""
+    refused = []
     for path in paths:
         below = relative(place, path)
         if below is None:
             continue
         try:
-            set_aside(place.base, below)
+            rename(place.base, below)
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:
-            log.warning("checkpoint_not_set_aside", path=path, error=str(error))
-            left.append(path)
-    return tuple(left)
+            log.warning("checkpoint_not_renamed", path=path, error=str(error))
+            refused.append(path)
+    return tuple(refused)
 
 
 def _roll_back(place: Place, from_step: int, budget: Budget) -> None:
-    """Set aside the checkpoints from this step on, the newest last; none if no older one would be left."""
+    """Set aside the newest checkpoints, as far as their steps are not before this one; none if no older one is left."""
     known = [(path, step) for path, step, _ in _all_newest_first(place, budget) if step is not None]
-    if any(step < from_step for _, step in known):
-        _set_aside_all(place, tuple(f"{place.base}/{path}" for path, step in reversed(known) if step >= from_step))
+    older = next((number for number, (_, step) in enumerate(known) if step < from_step), 0)
+    _each_of(place, tuple(f"{place.base}/{path}" for path, _ in reversed(known[:older])), set_aside)
 
 
 # --- the scans of the daemon ------------------------------------------------------------------------------------------
@@ -528,11 +587,10 @@ class OwnCheckpoints:
             watched.due_s = began_s + max(_LOOK_S, took_s / _LOOK_SHARE)
             watched.began_s = None
 
-    def _look(self, watched: _Watched, *, running: bool, doubt_from_wall_s: float | None = None) -> OwnCheckpoint:
+    def _look(self, watched: _Watched, *, running: bool, **more: Any) -> OwnCheckpoint:
         try:
             return watched.scanner.scan(
-                watched.place, Budget(), now_wall_s=self._clock.wall_s(), running=running,
-                doubt_from_wall_s=doubt_from_wall_s,
+                watched.place, Budget(), now_wall_s=self._clock.wall_s(), running=running, **more
             ).as_input(self._clock)  # fmt: skip
         except Unanswered as error:
             return OwnCheckpoint(sure=False, error=str(error))
@@ -569,9 +627,9 @@ class OwnCheckpoints:
                 with watched.guard:
                     if late.is_set():  # the attempt has begun, and may have saved under one of these names by now
                         return
-                    left = self._aside(watched.place, order)
-                    found = self._look(watched, running=False, doubt_from_wall_s=order.doubt_from_wall_s)
+                    found, left = self._prepare(watched, order)
                     watched.reported = found
+                    _note_start(watched.place, self._clock.wall_s())
                     answer.append((found, left))
             finally:
                 over.set()
@@ -585,15 +643,19 @@ class OwnCheckpoints:
         self._inbox.post(CheckpointsFound(self._clock.now_s(), order.spec.name, order.token, found, left))
         then(None if found.error else found.path)
 
-    @staticmethod
-    def _aside(place: Place, order: BeforeStart) -> tuple[str, ...]:
-        left = _set_aside_all(place, order.aside)
+    def _prepare(self, watched: _Watched, order: BeforeStart) -> tuple[OwnCheckpoint, tuple[str, ...]]:
+        """Set aside and put back. Returns what is found then, and the paths that are still to be set aside."""
+        place, left = watched.place, tuple(path for path in order.aside if os.path.lexists(path))
+        _each_of(place, order.back, put_back)
+        look = functools.partial(self._look, watched, running=False, doubt_from_wall_s=order.doubt_from_wall_s)
+        if left and look(without=left).path:  # never the last whole one
+            left = _each_of(place, left, set_aside)
         if order.from_step is not None:
             try:
                 _roll_back(place, order.from_step, Budget())
             except (Unanswered, OSError) as error:
                 log.warning("not_rolled_back", base=place.base, error=str(error))
-        return left
+        return look(spare=True), left
 
     def close(self) -> None:
         self._tasks.close()
@@ -606,5 +668,6 @@ class BeforeStart:
     spec: ProgramSpec
     token: str
     aside: tuple[str, ...] = ()  # paths to set aside, if they still exist
+    back: tuple[str, ...] = ()  # paths that were set aside before, to be put back
     from_step: int | None = None  # also set aside those from this step on
     doubt_from_wall_s: float | None = None

@@ -50,7 +50,7 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
     "fatal": ("28fc5e657fed466f8bc5c766b33c713b", "a program is given up"),
     "breaker": ("9a3c697dbacd461992fe1151a08d44df", "a program died so often that extralife now restarts it rarely"),
     "quarantine": ("691bfcd26c4440bc9b9bde5edb080013", "a checkpoint that made its program die was set aside"),
-    "checkpoint": ("3a3c3878e81246749a301ac757785698", "a checkpoint cannot be written"),
+    "checkpoint": ("3a3c3878e81246749a301ac757785698", "a checkpoint cannot be written or used"),
     "unproven": (
         "5f0d1c9a7b7e4f0e9c1d3a4ce2b86d17",
         "a program was restarted and did not report from which step it goes on",

@@ -2,8 +2,9 @@
 
 The rule:
 
-1. Order: by step where at least one has a step (those without a step come last), among equal steps by the time of
-   writing. Without any step: by the time of writing alone.
+1. Order: the newest is the one that the newest attempt wrote. A file belongs to the newest attempt that had begun when
+   the file was written. Among the files of one attempt the step decides (those without a step come last), then the time.
+   Files from before the first attempt count as those of one attempt.
 2. A checkpoint of a known format is *whole* or *torn*, whatever its age (`adapters/process/whole_files.py`). The
    program's own `checkpoint_check` decides in the same way.
 3. Any other file or directory is whole once it is settled. While the program runs: the same size at two looks, and not
@@ -12,9 +13,13 @@ The rule:
 4. The next attempt resumes from the newest whole checkpoint. This is *sure* if nothing newer is doubtful or unreadable.
 
 Worked example, newest first: `step=900.pt` torn, `step=800.pt` whole, `step=700.pt` not looked at. The newest whole one
-is 800, 900 is set aside if it kills often enough (`torn.py`), and the next attempt surely begins at step 800.
+is 800, 900 is set aside if it kills often enough (`suspects.py`), and the next attempt surely begins at step 800.
 
-Why not the time of writing alone: a file copied back from another disk may be as new as the copy. Why 60 s before a
+Another one, a script that counts from 0 after each start: attempt 1 wrote `step=2300.pt`, attempt 2 `step=700.pt`. The
+newest one is 700: by the step alone each restart would go back to 2300 and lose the work of attempt 2 and of all later ones.
+
+Why not the time of writing alone: the files of one directory that was copied have the times of the copy. And a clock that
+stepped makes times wrong: then several attempts' files count as those of one, and the step decides. Why 60 s before a
 reboot: Linux writes back dirty pages that are older than 30 s, and checks every 5 s, so older data has reached the disk.
 """
 
@@ -50,29 +55,41 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`torn`: the newest torn one that is newer than `newest`. `unsure`: the newest newer one that may be whole."""
+    """`torn`: the newest torn one that is newer than `newest`. `unsure`: the newest newer one that may be whole.
+
+    `spare`: the newest whole one that is older than `newest`, if it was looked for.
+    """
 
     newest: Candidate | None
     torn: Candidate | None = None
     unsure: Candidate | None = None
+    spare: Candidate | None = None
 
 
-def order(step: int | None, written_wall_s: float, path: str) -> tuple[bool, int, float, str]:
-    """The sort key; the newest has the largest. The path makes the order the same at every look."""
-    return step is not None, step or 0, written_wall_s, path
+def order(
+    step: int | None, written_wall_s: float, path: str, starts_wall_s: Sequence[float] = ()
+) -> tuple[int, bool, int, float, str]:
+    """The sort key; the newest has the largest. The path makes the order the same at every look.
+
+    `starts_wall_s`: the starts of the newest attempts, by the wall clock of that time, the oldest first.
+    """
+    writer = max((number for number, start_s in enumerate(starts_wall_s, 1) if start_s <= written_wall_s), default=0)
+    return writer, step is not None, step or 0, written_wall_s, path
 
 
 def choose(newest_first: Sequence[Candidate]) -> Choice:
     """The choice among the candidates that were looked at so far."""
-    torn = unsure = None
+    newest = torn = unsure = None
     for each in newest_first:
+        if each.verdict == WHOLE and newest is not None:
+            return Choice(newest, torn, unsure, each)
         if each.verdict == WHOLE:
-            return Choice(each, torn, unsure)
-        if each.verdict == TORN:
+            newest = each
+        elif newest is None and each.verdict == TORN:
             torn = torn or each
-        else:
+        elif newest is None:
             unsure = unsure or each
-    return Choice(None, torn, unsure)
+    return Choice(newest, torn, unsure)
 
 
 def is_settled(
