@@ -212,6 +212,13 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "torn-own-checkpoint",
         ),
         Row(
+            "a script is killed while it writes over its only checkpoint",
+            "the copy that extralife keeps of its last whole state is put back, and the torn one is set aside; without a copy a "
+            "critical alert says that it begins from nothing, before it begins",
+            "supervisor/adapters/backups/kept_copy.py",
+            "e2e/test_own_checkpoints_live.py::test_an_only_file_that_is_cut_while_it_is_written_over_is_put_back",
+        ),
+        Row(
             "a script's newest checkpoint looks whole, and every start from it dies",
             "the same; if it dies of the three newest ones, none of them is the cause: all are put back, with a critical alert",
             "supervisor/policy/worker/suspects.py",

@@ -22,7 +22,8 @@ def on_found(context: DecisionContext, item: CheckpointsFound) -> None:
     if own.error:
         why = f"its checkpoints could not be looked at: {own.error}"
     elif own.path:
-        why = f"starts with checkpoint {own.path}{_told(own)}{torn}"
+        copied = ", which was torn or gone and is put back from its copy" if own.put_back else ""
+        why = f"starts with checkpoint {own.path}{_told(own)}{copied}{torn}"
     else:
         why = f"starts without a checkpoint{torn or (f': {own.note}' if own.note else '')}"
         if starts_over(found[0], own):

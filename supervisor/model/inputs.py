@@ -57,6 +57,7 @@ class OwnCheckpoint:
     interval_s: float | None = None  # the usual time between two checkpoints
     error: str = ""  # why the look failed; the other fields are then meaningless
     spare: str = ""  # the newest whole one that is older, as a start's look finds it; empty: there is none
+    put_back: bool = False  # it was torn or gone, and is the copy that extralife keeps
 
 
 @dataclass(frozen=True, slots=True)

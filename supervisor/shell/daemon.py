@@ -27,6 +27,7 @@ from supervisor import config, image
 from supervisor.adapters import last_config, leftovers, next_image, singleton, threads
 from supervisor.adapters.alerts import reboot_log as alerts
 from supervisor.adapters.alerts.delivery import AlertCourier
+from supervisor.adapters.backups.kept_copy import KeptCopies
 from supervisor.adapters.backups.put_back import put_back
 from supervisor.adapters.backups.thread import Backups
 from supervisor.adapters.figures.thread import FigureReader
@@ -297,7 +298,7 @@ class Daemon:
                 LocalEvidence(paths, local.attempt, inbox, system_clock).take,
             )  # fmt: skip
         launcher, probes = adapters.launcher, adapters.probes
-        own = OwnCheckpoints(adapters.paths, system_clock, inbox, put_back)
+        own = OwnCheckpoints(adapters.paths, system_clock, inbox, KeptCopies(), put_back)
         gpu, host = NvmlGpu(doing=probes.doing), LocalHost(paths.state_dir)
         sampler = Sampler(
             probes, probes.reports, system_clock, inbox, settings.daemon.sample_period_s, wake,

@@ -554,14 +554,14 @@ def test_a_file_that_is_gone_before_its_copy_begins_is_passed_over(box: Box, mon
     work = box.script("mine")
     saved(work / "1.pt")
     saved(work / "2.pt")
-    copy, gone = own._copy, [work / "2.pt"]
+    copy, gone = own.copy_checkpoint, [work / "2.pt"]
 
     def after_pruning(*given: object) -> object:
         for path in gone:
             path.unlink(missing_ok=True)
         return copy(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(own, "_copy", after_pruning)
+    monkeypatch.setattr(own, "copy_checkpoint", after_pruning)
     assert box.make("mine").steps == {"mine": 1}
     gone.append(work / "1.pt")
     assert refused(lambda: box.make("mine", name="b2")) == "none of the programs has a complete checkpoint yet"

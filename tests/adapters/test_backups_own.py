@@ -148,8 +148,8 @@ def test_a_file_that_changes_while_it_is_copied_is_copied_again(box: Box, monkey
     saved(work / "2.pt")
     real, left = own._copy_file, ["change", "vanish"]
 
-    def copy(*args: object) -> object:
-        done = real(*args)  # type: ignore[arg-type]
+    def copy(*args: object, **more: object) -> object:
+        done = real(*args, **more)  # type: ignore[arg-type]
         what = left.pop(0) if left else ""
         if what == "change":
             saved(work / "2.pt", 500)
@@ -163,8 +163,8 @@ def test_a_file_that_changes_while_it_is_copied_is_copied_again(box: Box, monkey
     assert store.verify(store.read(box.root / "b1")) == ""
     saved(work / "3.pt")
 
-    def change(*args: object) -> object:
-        done = real(*args)  # type: ignore[arg-type]
+    def change(*args: object, **more: object) -> object:
+        done = real(*args, **more)  # type: ignore[arg-type]
         saved(work / "3.pt", (work / "3.pt").stat().st_size)
         return done
 

@@ -17,6 +17,7 @@ from attempts_kit import BootClock, Inbox, eventually, gone
 from structlog.testing import capture_logs
 from test_whole_files import saved, trainer
 
+from supervisor.adapters.backups.kept_copy import KeptCopies
 from supervisor.adapters.process import own_checkpoints
 from supervisor.adapters.process.own_checkpoints import (
     BeforeStart,
@@ -338,7 +339,9 @@ class Daemon:
 
     def __init__(self, directory: Path) -> None:
         self.inbox, self.started = Inbox(), threading.Event()
-        self.own = OwnCheckpoints(Paths(str(directory / "state"), "/run"), BootClock(), self.inbox, self._put_back)
+        self.own = OwnCheckpoints(
+            Paths(str(directory / "state"), "/run"), BootClock(), self.inbox, KeptCopies(), self._put_back
+        )
         self.path: str | None = ""
         self.run_dir = f"{directory}/state/programs/Pong"
         Path(self.run_dir).mkdir(parents=True)

@@ -18,6 +18,7 @@ from test_own_checkpoints import check, plain, spec
 from test_whole_files import saved
 
 from supervisor.adapters import leftovers
+from supervisor.adapters.backups.kept_copy import KeptCopies
 from supervisor.adapters.process import own_checkpoints, whole_files
 from supervisor.adapters.process.own_checkpoints import (
     BeforeStart,
@@ -446,7 +447,7 @@ def inbox() -> Inbox:
 @pytest.fixture
 def own(tmp_path: Path, inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> Iterator[OwnCheckpoints]:
     monkeypatch.setattr(own_checkpoints, "_START_WAIT_S", 55.0)  # a busy machine may take longer than a start waits
-    made = OwnCheckpoints(Paths(str(tmp_path / "state"), "/run"), FixedClock(), inbox)
+    made = OwnCheckpoints(Paths(str(tmp_path / "state"), "/run"), FixedClock(), inbox, KeptCopies())
     yield made
     made.close()
 
@@ -605,7 +606,7 @@ def test_a_start_waits_ten_seconds_and_twice_the_time_of_a_check(
             waited.append(timeout)
             return super().wait(60.0)
 
-    own = OwnCheckpoints(Paths(str(tmp_path / "state"), "/run"), FixedClock(), inbox)
+    own = OwnCheckpoints(Paths(str(tmp_path / "state"), "/run"), FixedClock(), inbox, KeptCopies())
     monkeypatch.setattr(own_checkpoints, "threading", SimpleNamespace(Event=Event))
     begins(own, inbox, BeforeStart(spec(tmp_path, checkpoint_check_timeout_s=3.0, **check_fields), "t"))
     own.close()
@@ -614,7 +615,7 @@ def test_a_start_waits_ten_seconds_and_twice_the_time_of_a_check(
 
 def test_closing_ends_the_spare_thread(tmp_path: Path) -> None:
     others = set(threading.enumerate())
-    own = OwnCheckpoints(Paths(str(tmp_path / "state"), "/run"), FixedClock(), Inbox())
+    own = OwnCheckpoints(Paths(str(tmp_path / "state"), "/run"), FixedClock(), Inbox(), KeptCopies())
     (spare,) = set(threading.enumerate()) - others
     assert spare.name == "checkpoints"
     own.close()

@@ -67,6 +67,10 @@ def test_a_start_says_with_which_checkpoint_it_begins():
         ),
         (OwnCheckpoint(error="no answer", sure=False), "its checkpoints could not be looked at: no answer"),
         (OwnCheckpoint("/w/a", size_bytes=1), "starts with checkpoint /w/a (0.0 MB)"),
+        (
+            OwnCheckpoint("/w/a", size_bytes=1, put_back=True),
+            "starts with checkpoint /w/a (0.0 MB), which was torn or gone and is put back from its copy",
+        ),
     ],
 )
 def test_other_words_of_a_start(found, why):

@@ -176,3 +176,43 @@ def test_one_without_a_shard_is_set_aside_and_the_one_before_it_trains(box: Box)
     assert [fact["path"] for fact in box.facts("StartsFrom", "it")] == [f"{work}/step20"] * 3 + [f"{work}/step10"]
     assert [fact["path"] for fact in box.facts("CheckpointQuarantined", "it")] == [f"{work}/step20"]
     assert (work / ".step20.bad" / "rank0.json").exists(), "set aside, not removed"
+
+
+# It saves at once at step 20, and never finishes to write over that file.
+OVER = """
+import os, sys, time, zipfile
+step, found = 0, os.environ["EXTRALIFE_RESUME"]
+if found:
+    step = int(zipfile.ZipFile(found).read("step"))
+print(f"begins at {step}", flush=True)
+while True:
+    step += 1
+    print(f"step={step}", flush=True)
+    time.sleep(0.05)
+    if step == 20:
+        with zipfile.ZipFile("last.pt", "w") as file:
+            file.writestr("step", str(step))
+    if os.path.exists("over") and not found:
+        file = zipfile.ZipFile("last.pt", "w")
+        file.writestr("step", str(step))
+        print("writes", flush=True)
+        time.sleep(600)
+"""
+
+
+def test_an_only_file_that_is_cut_while_it_is_written_over_is_put_back(box: Box) -> None:
+    work = box.directory / "work"
+    work.mkdir()
+    (work / "train.py").write_text(OVER)
+    box.config(
+        f'[program.it]\ncommand = {json.dumps([sys.executable, "train.py"])}\ndirectory = "{work}"\n'
+        "checkpoint_glob = '*.pt'\nlog_regex = 'step=(?P<step>\\d+)'\n"
+    )
+    box.start()
+    until((box.state / "programs/it/kept/checkpoint.json").exists, 60, "a copy")
+    (work / "over").touch()
+    until(lambda: "writes" in box.ctl("tail", "it").stdout, 30, "a write")
+    os.kill(box.program("it")["pid"], signal.SIGKILL)
+    until(lambda: "begins at 20" in box.ctl("tail", "it").stdout, 60, "a resume from the copy")
+    assert (work / ".last.pt.bad").exists(), "set aside, not removed"
+    assert "is put back from its copy" in box.facts("StartsFrom", "it")[-1]["why"]

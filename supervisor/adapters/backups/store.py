@@ -41,6 +41,7 @@ from typing import Any, Final
 from supervisor import files
 from supervisor.adapters import durable
 from supervisor.adapters.backups import own
+from supervisor.adapters.backups.kept_copy import KeptCopies
 from supervisor.adapters.backups.own import OwnSaved, Waiting
 from supervisor.adapters.durable import sync_directory
 from supervisor.adapters.process import checkpoints
@@ -499,6 +500,7 @@ def restore(
                 _exchange(info, saved, run_dirs[saved.program], _names_in(kept, saved.program))
             for _, copy, place in (each for each in owned if each[0] is saved):
                 own.exchange(copy, place)
+                KeptCopies().drop(place)
         except (OSError, ValueError, Unanswered) as error:
             raise PartlyRolledBack(f"{saved.program}: {_error_text(error)}", done) from error
         done[saved.program] = saved.env_steps

@@ -35,7 +35,7 @@ from supervisor.adapters.backups import store as backups
 from supervisor.adapters.backups.own import Waiting
 from supervisor.adapters.backups.store import BackupError, NothingToBackUp, Task
 from supervisor.adapters.journal import archive
-from supervisor.adapters.process.own_checkpoints import Place
+from supervisor.adapters.process.own_checkpoints import KEPT, Place
 from supervisor.files import open_regular
 from supervisor.model.settings import Paths
 from supervisor.records import dataclass
@@ -60,7 +60,7 @@ REPLAY: Final = "replay"
 CONFIG: Final = "config/extralife.toml"
 SMALL: Final = ("alive", "reboot_alerts.log")
 # Names in a run directory that have their own place in the copy, or are of no use on another box.
-_LEFT_OUT: Final = frozenset({ATTEMPTS_DIR, BACKUPS_DIR, REPLAY_DIR, LOCK_FILE, FENCE_FILE, backups.RESULTS_FILE})
+_LEFT_OUT: Final = frozenset({ATTEMPTS_DIR, BACKUPS_DIR, REPLAY_DIR, LOCK_FILE, FENCE_FILE, KEPT, backups.RESULTS_FILE})
 _LOGS: Final = ("stdout.log", "stderr.log")
 _MOST_DEEP: Final = 16
 _NAME: Final = "copy"

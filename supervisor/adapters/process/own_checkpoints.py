@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 
@@ -56,6 +56,10 @@ _MOST_ENTRIES: Final = 300_000
 _MOST_LOOKED_AT: Final = 20  # examined checkpoints, the newest ones
 _MOST_STARTS: Final = 64
 _STARTS_FILE: Final = "starts.json"
+KEPT: Final = "kept"  # the copy in a run directory
+_COPY_SHARE: Final = 0.05  # of the time: the next copy comes twenty times as long after the one before as that took
+_SETTLED_S: Final = 5.0  # of a directory: each of its files may be whole before all of them are there
+_MOST_PUT_BACK_S: Final = 600.0
 _START_WAIT_S: Final = 10.0  # how long a start waits for a scan
 _MOST_DEEP: Final = 16
 _SAME_S: Final = 0.5
@@ -204,11 +208,11 @@ def _newest_first(place: Place, paths: list[str], budget: Budget) -> list[_Row]:
 
 def _written_s(path: str) -> float:
     """When a file, or an entry of a directory, was last written. Raises OSError if it is gone."""
-    found, times = os.lstat(path), []
+    found, times = os.lstat(path), list[int]()
     if stat.S_ISDIR(found.st_mode):  # its own time also changes when something in it is removed
         with contextlib.suppress(OSError), os.scandir(path) as entries:
-            times = [each.stat(follow_symlinks=False).st_mtime for each in entries]
-    return max(times, default=found.st_mtime)
+            times = [each.stat(follow_symlinks=False).st_mtime_ns for each in entries]
+    return max(times, default=found.st_mtime_ns) / 1e9
 
 
 def _ordered(place: Place, rows: list[_Row]) -> list[_Row]:
@@ -259,9 +263,10 @@ def _with_steps(place: Place, newest: list[_Row]) -> list[_Row]:
 
 @dataclass(slots=True)
 class _Known:
-    """The findings about one path, valid as long as its files stay the same."""
+    """The findings about one path, valid as long as its files stay the same. `before`: its former files."""
 
     files: tuple[whole_files.File, ...]
+    before: tuple[whole_files.File, ...] | None = None
     defect: str | None = None
     unreadable: str = ""
     looks: int = 0
@@ -311,15 +316,15 @@ class Scanner:
             files = whole_files.files_of(full, budget.spend)
             known = self.known.get(path)
             if known is None or known.files != files:
-                known = _Known(files, self._defect(place, full, files))
+                known = _Known(files, None if known is None else known.files, self._defect(place, full, files))
         except FileNotFoundError:
             return None
         except whole_files.TooMany as error:
-            known = _Known((), unreadable=str(error))
+            known = _Known((), None, unreadable=str(error))
         except OSError as error:
             known = _Known((), unreadable=f"it cannot be read: {error.strerror or error}")
         except _NoAnswer as error:
-            known = _Known(files, unreadable=str(error))
+            known = _Known(files, None, unreadable=str(error))
         known.looks += 1
         return known
 
@@ -472,15 +477,20 @@ def put_back(base: str, path: str) -> None:
     """Undo `set_aside`, unless there is a new one of that name. Raises OSError or ValueError."""
     fd, name = parent_below(base, path)
     try:
-        aside = re.compile(rf"\.{re.escape(name)}(\.\d+)?{re.escape(contract.BAD_SUFFIX)}")
-        with os.scandir(fd) as entries:
-            times = {each.name: each.stat(follow_symlinks=False).st_ctime_ns for each in entries}
-        newest = max((each for each in times if aside.fullmatch(each)), key=times.__getitem__, default=None)
-        if newest is not None and name not in times:
-            os.rename(newest, name, src_dir_fd=fd, dst_dir_fd=fd)
+        asides = _asides(fd, name)
+        if asides and not os.path.lexists(f"{base}/{path}"):
+            os.rename(asides[-1], name, src_dir_fd=fd, dst_dir_fd=fd)
             os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def _asides(fd: int, name: str) -> list[str]:
+    """The names in this directory under which this checkpoint was set aside, the newest last."""
+    aside = re.compile(rf"\.{re.escape(name)}(\.\d+)?{re.escape(contract.BAD_SUFFIX)}")
+    with os.scandir(fd) as entries:
+        times = {each.name: each.stat(follow_symlinks=False).st_ctime_ns for each in entries if aside.fullmatch(each.name)}
+    return sorted(times, key=times.__getitem__)
 
 
 def newer_than(place: Place, path: str, budget: Budget) -> list[str]:
@@ -519,6 +529,61 @@ def _roll_back(place: Place, from_step: int, budget: Budget) -> None:
     _each_of(place, tuple(f"{place.base}/{path}" for path, _ in reversed(known[:older])), set_aside)
 
 
+# --- the copy of one that its script writes over ------------------------------------------------------------------------
+
+
+_Files = tuple[whole_files.File, ...]
+_Marks = tuple[tuple[str, int, int], ...]
+
+
+def marks_of(files: _Files) -> _Marks:
+    """What tells a state of a checkpoint from its other states."""
+    return tuple((each.path, each.size_bytes, each.written_ns) for each in files)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCopy:
+    """The copy that is kept of a checkpoint. `marks`: path, size and time of each file; `place`: where the files are."""
+
+    path: str
+    step: int | None
+    marks: _Marks
+    place: str
+
+    @property
+    def written_wall_s(self) -> float:
+        return max(written_ns for _, _, written_ns in self.marks) / 1e9
+
+    def is_of(self, path: str) -> bool:
+        """Whether it is a copy of the files that are at this path now."""
+        try:
+            files = whole_files.files_of(path, lambda: None)
+        except (OSError, whole_files.TooMany):
+            return False
+        return self.marks == marks_of(files)
+
+    def was_set_aside(self) -> bool:
+        """Whether the checkpoint itself was set aside: then its copy is as bad."""
+        parent, name = os.path.split(self.path)
+        try:
+            fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return True  # the directory is gone
+        try:
+            return any(self.is_of(f"{parent}/{aside}") for aside in _asides(fd, name))
+        finally:
+            os.close(fd)
+
+
+class Keeper(Protocol):
+    """Makes and puts back the copies (`adapters/backups/kept_copy.py`)."""
+
+    def of(self, place: Place) -> KeptCopy | None: ...
+    def keep(self, place: Place, newest: Candidate, files: _Files, *, replaced: bool) -> str: ...
+    def put_back(self, place: Place) -> None: ...
+    def drop(self, place: Place) -> None: ...
+
+
 # --- the scans of the daemon ------------------------------------------------------------------------------------------
 
 
@@ -537,16 +602,44 @@ class _Watched:
     due_s: float = 0.0
     began_s: float | None = None
     reported: OwnCheckpoint | None = None
+    result: Result | None = None
+    copying: threading.Lock = field(default_factory=threading.Lock)  # held while its copy is made or put back
+    copy_due_s: float = 0.0
+    no_copy: str = ""  # why no copy could be made
+    puts_back: bool = False
+
+    def must_copy(self, newest: Candidate, kept: KeptCopy | None, now_wall_s: float) -> bool:
+        """Whether its script may write over the newest checkpoint, and nothing else would be left.
+
+        That is: it is the only one, or its path had other content before. Once there is a copy, only what the running
+        attempt has written takes its place: what lay there before may be what kills each start.
+        """
+        known = self.scanner.known[newest.path]
+        if kept is not None and (kept.is_of(f"{self.place.base}/{newest.path}") or self._is_older(newest)):
+            return False
+        single = [each.path for each in known.files] == [""]
+        settled = single or (known.looks > 1 and now_wall_s - newest.written_wall_s >= _SETTLED_S)
+        return settled and (known.before is not None or (self.result is not None and self.result.matches == 1))
+
+    def _is_older(self, newest: Candidate) -> bool:
+        """Whether an earlier attempt wrote it."""
+        return newest.written_wall_s < max(starts_of(self.place)[-1:], default=0.0)
+
+    def is_replaced(self, path: str) -> bool:
+        """Whether its script has replaced each file of this checkpoint, and has not written over it."""
+        known = self.scanner.known[path]
+        return bool(known.before) and not {each.inode for each in known.files} & {each.inode for each in known.before or ()}
 
 
 class OwnCheckpoints:
     """Scans every program's own checkpoints. `newest` never blocks, and a start waits for some seconds at most."""
 
     def __init__(
-        self, paths: Paths, clock: Clock, inbox: Inbox, put_back: Callable[[Paths, str, Place], None] = lambda *_: None
+        self, paths: Paths, clock: Clock, inbox: Inbox, keeper: Keeper,
+        put_back: Callable[[Paths, str, Place], None] = lambda *_: None,
     ) -> None:  # fmt: skip
         """`put_back` puts a program's checkpoint from a copy off the box into place; OSError: it is not in place yet."""
-        self._paths, self._clock, self._inbox, self._put_back = paths, clock, inbox, put_back
+        self._paths, self._clock, self._inbox, self._keeper, self._put_back = paths, clock, inbox, keeper, put_back
         self._watched: dict[str, _Watched] = {}
         self._guard = threading.Lock()
         self._tasks = Tasks("checkpoints")
@@ -580,6 +673,8 @@ class OwnCheckpoints:
         try:
             with watched.guard:
                 found, before = self._look(watched, running=True), watched.reported
+                self._copy_if_due(watched)
+                found = replace(found, note=found.note or watched.no_copy)
                 # Two clocks are read one after the other, so the time differs slightly for unchanged files: no change.
                 watched.reported = before if before is not None and _is_same(before, found) else found
         finally:
@@ -587,11 +682,34 @@ class OwnCheckpoints:
             watched.due_s = began_s + max(_LOOK_S, took_s / _LOOK_SHARE)
             watched.began_s = None
 
-    def _look(self, watched: _Watched, *, running: bool, **more: Any) -> OwnCheckpoint:
+    def _copy_if_due(self, watched: _Watched) -> None:
+        """Begin to copy the newest checkpoint if that must be kept."""
+        newest = None if watched.result is None else watched.result.choice.newest
+        if newest is None or time.monotonic() < watched.copy_due_s or not watched.copying.acquire(blocking=False):
+            return
+        if watched.must_copy(newest, self._keeper.of(watched.place), self._clock.wall_s()):
+            files = watched.scanner.known[newest.path].files
+            self._tasks.begin("copy", self._copy, watched, newest, files, watched.is_replaced(newest.path))
+        else:
+            watched.copying.release()
+
+    def _copy(self, watched: _Watched, newest: Candidate, files: _Files, replaced: bool) -> None:
+        began_s = time.monotonic()
         try:
-            return watched.scanner.scan(
+            watched.no_copy = self._keeper.keep(watched.place, newest, files, replaced=replaced)
+        except (OSError, ValueError, whole_files.TooMany) as error:  # it changed meanwhile, or the disk failed
+            log.info("checkpoint_not_copied", path=newest.path, error=str(error))
+        finally:
+            watched.copy_due_s = time.monotonic() + (time.monotonic() - began_s) / _COPY_SHARE
+            watched.copying.release()
+
+    def _look(self, watched: _Watched, *, running: bool, **more: Any) -> OwnCheckpoint:
+        watched.result = None
+        try:
+            watched.result = watched.scanner.scan(
                 watched.place, Budget(), now_wall_s=self._clock.wall_s(), running=running, **more
-            ).as_input(self._clock)  # fmt: skip
+            )
+            return watched.result.as_input(self._clock)
         except Unanswered as error:
             return OwnCheckpoint(sure=False, error=str(error))
         except Exception as error:
@@ -636,6 +754,9 @@ class OwnCheckpoints:
 
         self._tasks.begin(f"look-{order.spec.name}", look)
         over.wait(_START_WAIT_S + (2 * watched.place.check_timeout_s if watched.place.check else 0.0))
+        until_s = time.monotonic() + _MOST_PUT_BACK_S
+        while watched.puts_back and time.monotonic() < until_s and not over.wait(1.0):
+            pass
         silent = OwnCheckpoint(sure=False, error=f"its directory {watched.place.base} does not answer"), order.aside
         if not answer:
             late.set()
@@ -646,16 +767,50 @@ class OwnCheckpoints:
     def _prepare(self, watched: _Watched, order: BeforeStart) -> tuple[OwnCheckpoint, tuple[str, ...]]:
         """Set aside and put back. Returns what is found then, and the paths that are still to be set aside."""
         place, left = watched.place, tuple(path for path in order.aside if os.path.lexists(path))
+        kept = self._keeper.of(place)
         _each_of(place, order.back, put_back)
         look = functools.partial(self._look, watched, running=False, doubt_from_wall_s=order.doubt_from_wall_s)
-        if left and look(without=left).path:  # never the last whole one
+        spare = kept is not None and kept.path in left and not kept.is_of(kept.path)
+        if left and (spare or look(without=left).path):  # never the last whole one
             left = _each_of(place, left, set_aside)
         if order.from_step is not None:
             try:
                 _roll_back(place, order.from_step, Budget())
             except (Unanswered, OSError) as error:
                 log.warning("not_rolled_back", base=place.base, error=str(error))
-        return look(spare=True), left
+            self._keeper.drop(place)
+            kept = None
+        found = look(spare=True)
+        if kept is None or found.error:
+            return found, left
+        if found.path == kept.path:
+            return replace(found, spare=found.spare or ("" if kept.is_of(kept.path) else kept.place)), left
+        if not os.path.lexists(kept.path) and order.doubt_from_wall_s is None and kept.path not in order.aside:
+            note = f"{found.note}; " if found.note else ""  # nothing interrupted it, so somebody has removed it
+            return replace(found, note=f"{note}a copy of {kept.path} is kept in {kept.place}"), left
+        if kept.was_set_aside() or (found.path and self._is_newer(place, found, kept)):
+            return found, left
+        self._put_copy_back(watched, kept)
+        found = look(spare=True)
+        return replace(found, put_back=found.path == kept.path), left
+
+    def _is_newer(self, place: Place, found: OwnCheckpoint, kept: KeptCopy) -> bool:
+        """Whether the checkpoint that was found is newer than the copy."""
+        starts, written_s = starts_of(place), (found.saved_at_s or 0.0) + ahead_s(self._clock)
+        order = functools.partial(newest_whole.order, starts_wall_s=starts)
+        return order(found.step, written_s, found.path) > order(kept.step, kept.written_wall_s, kept.path)
+
+    def _put_copy_back(self, watched: _Watched, kept: KeptCopy) -> None:
+        """Put the copy back into its place; a failure is logged, and the start goes on without it."""
+        watched.puts_back = True
+        try:
+            with watched.copying:
+                self._keeper.put_back(watched.place)
+            log.warning("checkpoint_put_back", path=kept.path)
+        except (OSError, ValueError, Unanswered) as error:
+            log.warning("checkpoint_not_put_back", path=kept.path, error=str(error))
+        finally:
+            watched.puts_back = False
 
     def close(self) -> None:
         self._tasks.close()

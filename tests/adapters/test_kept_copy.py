@@ -1,0 +1,221 @@
+"""The copy that is kept of a checkpoint which its script writes over: real files, cut in the middle of a write."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from attempts_kit import BootClock, Inbox, eventually
+from test_own_checkpoints import plain, spec
+from test_whole_files import saved
+
+from supervisor.adapters.backups import kept_copy
+from supervisor.adapters.backups.kept_copy import KeptCopies
+from supervisor.adapters.process import own_checkpoints
+from supervisor.adapters.process.own_checkpoints import BeforeStart, OwnCheckpoints, Place, place_of
+from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
+from supervisor.model.settings import Paths, ProgramSpec
+
+TORN = b"PK\x03\x04 begun"
+
+
+class Script:
+    """A script with its checkpoints in `work`, the looks of its daemon, and its kept copy."""
+
+    def __init__(self, directory: Path, glob: str = "*.pt") -> None:
+        self.work, self.inbox, self.number = directory / "work", Inbox(), 0
+        self.work.mkdir()
+        paths = Paths(str(directory / "state"), "/run")
+        self.run_dir = Path(paths.run_dir("Pong"))
+        self.run_dir.mkdir(parents=True)
+        self.spec: ProgramSpec = spec(self.work, glob)
+        self.place: Place = place_of(self.spec, str(self.run_dir))  # type: ignore[assignment]
+        self.own = OwnCheckpoints(paths, BootClock(), self.inbox, KeptCopies())
+
+    def starts(self, *aside: str, killed: bool = True, **more: object) -> OwnCheckpoint:
+        """What the next attempt begins with, after a kill of the one before or an orderly end."""
+        self.number += 1
+        doubt_s = time.time() - 5.0 if killed else None
+        paths = tuple(str(self.work / name) for name in aside)
+        begun: list[str | None] = []
+        order = BeforeStart(self.spec, f"t{self.number}", paths, doubt_from_wall_s=doubt_s, **more)  # type: ignore[arg-type]
+        self.own.before_start(order, begun.append, pytest.fail)
+        assert eventually(lambda: begun)
+        return self.inbox.expect(CheckpointsFound).found
+
+    def looks_until(self, marked: str) -> None:
+        """Looks of a running program until there is a copy of this file or directory as it is now."""
+        path = str(self.work / marked)
+        assert eventually(lambda: self.own.newest(self.spec) and (kept := self.kept) is not None and kept.is_of(path))
+
+    def looks(self, times: int = 20) -> None:
+        for _ in range(times):
+            self.own.newest(self.spec)
+            time.sleep(0.01)
+        assert eventually(lambda: not self.own._of(self.spec).copying.locked())  # type: ignore[union-attr]
+
+    @property
+    def kept(self) -> own_checkpoints.KeptCopy | None:
+        return KeptCopies().of(self.place)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_checkpoints, "_START_WAIT_S", 55.0)
+    monkeypatch.setattr(own_checkpoints, "_LOOK_S", 0.0)
+    monkeypatch.setattr(own_checkpoints, "_LOOK_SHARE", 1e9)
+    monkeypatch.setattr(own_checkpoints, "_COPY_SHARE", 1e9)
+    monkeypatch.setattr(own_checkpoints, "_SETTLED_S", 0.0)
+
+
+@pytest.fixture
+def script(tmp_path: Path, quick: None) -> Iterator[Script]:
+    made = Script(tmp_path)
+    yield made
+    made.own.close()
+
+
+def test_an_only_file_that_is_cut_in_the_middle_of_a_write_is_put_back_from_its_copy(script: Script) -> None:
+    script.starts(killed=False)
+    whole = saved(script.work / "last.pt").read_bytes()
+    script.looks_until("last.pt")
+    (script.work / "last.pt").write_bytes(TORN)
+    script.looks(3)
+    found = script.starts()
+    assert (found.path, found.put_back, found.torn) == (str(script.work / "last.pt"), True, "")
+    assert (script.work / "last.pt").read_bytes() == whole
+    assert (script.work / ".last.pt.bad").read_bytes() == TORN
+    assert sorted(path.name for path in script.run_dir.iterdir()) == ["kept", "starts.json"]
+    assert not script.starts().put_back, "it is in its place now"
+
+
+def test_one_of_an_unknown_format_that_was_written_just_before_a_kill_too(script: Script) -> None:
+    script.starts(killed=False)
+    plain(script.work / "last.pt", 10.0)
+    script.looks_until("last.pt")
+    plain(script.work / "last.pt", 1.0).write_bytes(b"half")
+    assert script.starts().put_back
+    assert (script.work / "last.pt").read_bytes() == b"some bytes"
+
+
+def test_a_directory_that_is_written_over_and_kills_its_script_is_put_back(tmp_path: Path, quick: None) -> None:
+    """Each shard is whole, but not all are of one save: the suspect is set aside, and the copy is what lies before it."""
+    script = Script(tmp_path, "last")
+    script.starts(killed=False)
+    for rank in range(2):
+        saved(plain(script.work / "last" / f"rank{rank}.pt"))
+    script.looks_until("last")
+    saved(script.work / "last" / "rank0.pt", 500)
+    os.unlink(script.work / "last" / "rank1.pt")
+    found = script.starts()
+    assert (found.put_back, found.spare) == (False, str(script.run_dir / "kept/own/files"))
+    script.looks()
+    assert len(script.kept.marks) == 2, "what lay there at the start does not take the place of the copy"  # type: ignore[union-attr]
+    assert script.starts("last").put_back
+    assert sorted(path.name for path in (script.work / "last").iterdir()) == ["rank0.pt", "rank1.pt"]
+    assert (script.work / ".last.bad" / "rank0.pt").exists()
+    os.rename(script.work / "last", script.work / "gone")
+    assert script.starts().put_back, "that another state of it was set aside is no reason"
+
+
+def test_of_a_script_that_replaces_its_file_the_copy_is_a_link(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_copy.durable, "clone", lambda *_: "")  # no file system that shares blocks
+    script.starts(killed=False)
+    for size in (300, 400):
+        saved(script.work / "aside", size).rename(script.work / "last.pt")
+        script.looks_until("last.pt")
+    inode = (script.work / "last.pt").stat().st_ino
+    kept = next(path for path in (script.run_dir / "kept").rglob("checkpoint") if path.is_file())
+    assert kept.stat().st_ino == inode
+    os.unlink(script.work / "last.pt")
+    assert script.starts().put_back
+    assert (script.work / "last.pt").stat().st_ino != kept.stat().st_ino, "what a script may write over is never the copy"
+
+
+def test_what_is_kept_beside_others(script: Script) -> None:
+    """A script that writes each file once has the one before; of a path that is used again there is a copy."""
+    script.starts(killed=False)
+    for step in (1, 2, 3):
+        plain(script.work / f"step={step}.pt")
+        saved(script.work / f"step={step}.pt")
+        script.looks(5) if step > 1 else None
+    assert script.kept is None
+    saved(script.work / "step=3.pt", 500)
+    script.looks_until("step=3.pt")
+
+
+def test_a_checkpoint_that_is_gone_comes_back_after_a_kill_and_not_if_somebody_removed_it(script: Script) -> None:
+    script.starts(killed=False)
+    path = saved(script.work / "last.pt")
+    script.looks_until("last.pt")
+    path.unlink()
+    found = script.starts(killed=False)
+    assert (found.path, found.note) == (
+        "",
+        f"nothing matches checkpoint_glob {script.work}/*.pt; a copy of {path} is kept in {script.run_dir}/kept/own/files",
+    )
+    assert script.starts().put_back
+    saved(script.work / "later.pt")
+    path.unlink()
+    assert script.starts().path == str(script.work / "later.pt"), "it is newer than the copy"
+
+
+def test_after_a_rollback_the_copy_is_no_longer_put_back(script: Script) -> None:
+    script.starts(killed=False)
+    saved(script.work / "step=3.pt")
+    script.looks_until("step=3.pt")
+    script.starts(from_step=2)
+    assert script.kept is None
+
+
+def test_a_disk_without_room_for_two_more_keeps_no_copy_and_says_so(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    script.starts(killed=False)
+    size = saved(script.work / "step=1.pt").stat().st_size
+    room = 3 * size + (1 << 30)
+    monkeypatch.setattr(kept_copy.os, "statvfs", lambda _: SimpleNamespace(f_bavail=room - 1, f_frsize=1))
+    says = f"no copy of step=1.pt is kept, because only 1,074 MB are free in {script.run_dir}"
+    assert eventually(lambda: (found := script.own.newest(script.spec)) and found.note == says)
+    monkeypatch.setattr(kept_copy.os, "statvfs", lambda _: SimpleNamespace(f_bavail=room, f_frsize=1))
+    script.looks_until("step=1.pt")
+
+
+def test_a_crash_between_the_renames_leaves_the_old_copy(script: Script) -> None:
+    script.starts(killed=False)
+    saved(script.work / "last.pt")
+    script.looks_until("last.pt")
+    (script.run_dir / "kept").rename(script.run_dir / "kept.old")
+    assert script.kept is not None
+    assert KeptCopies().of(replace(script.place, base="/elsewhere")) is None, "of another place"
+    (script.work / "last.pt").write_bytes(TORN)
+    assert script.starts().put_back
+
+
+def test_a_copy_that_cannot_be_put_back_is_logged_and_the_start_goes_on(script: Script) -> None:
+    script.starts(killed=False)
+    saved(script.work / "last.pt")
+    script.looks_until("last.pt")
+    (script.run_dir / "kept/own/files/checkpoint").write_bytes(b"rotten")
+    (script.work / "last.pt").write_bytes(TORN)
+    found = script.starts()
+    assert (found.path, found.torn, found.put_back) == ("", str(script.work / "last.pt"), False)
+    assert (script.work / "last.pt").read_bytes() == TORN
+
+
+def test_what_was_written_again_before_it_was_copied_is_not_kept(script: Script) -> None:
+    """The scan found it whole; it was cut before the copy began."""
+    script.starts(killed=False)
+    path = saved(script.work / "last.pt")
+    script.looks_until("last.pt")
+    scanned = own_checkpoints.Scanner().scan(
+        script.place, own_checkpoints.Budget(), now_wall_s=time.time(), running=False
+    )  # fmt: skip
+    files = own_checkpoints.whole_files.files_of(str(path), lambda: None)
+    path.write_bytes(TORN)
+    with pytest.raises(kept_copy.own.Changed, match="written again"):
+        KeptCopies().keep(script.place, scanned.looked[0], files, replaced=False)
+    assert script.starts().put_back
