@@ -52,6 +52,7 @@ class Script:
         """Looks of a running program until there is a copy of this file or directory as it is now."""
         path = str(self.work / marked)
         assert eventually(lambda: self.own.newest(self.spec) and (kept := self.kept) is not None and kept.is_of(path))
+        assert eventually(lambda: not self.own._of(self.spec).copying.locked())  # type: ignore[union-attr]
 
     def looks(self, times: int = 20) -> None:
         for _ in range(times):
