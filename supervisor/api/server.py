@@ -62,6 +62,7 @@ class Server:
         _log_through_structlog()
         self._thread.start()
         if not self._uvicorn.ready.wait(_START_S) or not self._uvicorn.started:
+            self._ending = True
             raise RuntimeError("the API did not start; the log says why")
 
     def also(self, sock: socket.socket) -> None:

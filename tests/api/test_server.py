@@ -119,7 +119,7 @@ def test_a_server_that_cannot_begin_is_told(
     with capture_logs() as logged, pytest.raises(RuntimeError, match=r"^the API did not start; the log says why$"):
         Server(backend, listener, lambda: 1000.0).start()
     listener.close()
-    assert [entry["event"] for entry in logged] == ["api_died"]
+    assert [entry["event"] for entry in logged] == ["thread_failed"]
 
 
 def test_a_path_that_the_kernel_cannot_take(tmp_path: Path) -> None:
