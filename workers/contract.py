@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    Location = tuple[Any, int]  # where the client stores a field of the beat
+    Location = tuple[Any, Any]  # where the client stores a figure: a view or a dict, and the index in it
 
 # --- environment of a worker -----------------------------------------------------------------------------------------
 
@@ -194,6 +194,10 @@ _EXTRA_HEADER: Final = struct.Struct("<II")  # crc32 and length of the data behi
 _TOKEN_AT: Final = 28  # in `_FIXED`
 _EXTRA_AT: Final = 256  # beyond the body, where older readers do not look
 _EXTRA_BODY_AT: Final = _EXTRA_AT + _EXTRA_HEADER.size
+_OWN_AT: Final = 1024  # figures with the script's own names: a JSON object, with the same header
+_OWN_BYTES: Final = RECORD_BYTES - _OWN_AT - _EXTRA_HEADER.size
+MOST_OWN: Final = 32  # of them
+_LONGEST_OWN_NAME: Final = 64
 _CONTROL_MAGIC: Final = b"XLCTRL01"
 _CONTROL: Final = struct.Struct("<HHI16s QQ Q")
 _VERSION: Final = 1
@@ -279,6 +283,7 @@ class Beat:
     share_test: float = _measured("share in which test games were played; what is missing to 1 is the rest")
     test_return: float = _measured("mean return of the newest test")
     best_spread: float = _measured("standard deviation of the scores of the best 100 games in a row")
+    own: dict[str, float] = field(default_factory=dict)  # figures with the script's own names; not in `FIGURES`
 
 
 FIGURES: Final[dict[str, Figure]] = {each.name: each.metadata["figure"] for each in fields(Beat) if each.metadata}
@@ -318,7 +323,7 @@ _EXTRA: Final = struct.Struct("<" + "".join(FIGURES[name].code for name in _MEAS
 _MOVING_NAMES: Final = ("phase", "target_kind", "", "progress_ns", "phase_since_ns", "phase_deadline_ns", *_BODY)
 _MOVING: Final = struct.Struct("<HHIQQQ" + "".join(FIGURES[name].code for name in _BODY))
 assert set(_EXTRA.format[1:]) == {"d"}, "a figure beyond the body is a measurement"  # noqa: S101
-assert _EXTRA_AT + _EXTRA_HEADER.size + _EXTRA.size <= RECORD_BYTES, "the table of figures is longer than the record"  # noqa: S101
+assert _EXTRA_AT + _EXTRA_HEADER.size + _EXTRA.size <= _OWN_AT, "the table of figures is longer than its part"  # noqa: S101
 
 
 def _locations() -> dict[str, tuple[str, int]]:
@@ -411,6 +416,11 @@ class _Record:
                 self._halves[_CRC_HALF] = crc
                 self._seq = words[_SEQ_WORD] = odd + 1
                 return
+
+    def write_own(self, text: bytes) -> None:
+        """Write the figures with the script's own names. Only their own CRC guards them."""
+        data = _EXTRA_HEADER.pack(zlib.crc32(text), len(text)) + text
+        self._map[_OWN_AT : _OWN_AT + len(data)] = data
 
     def in_place(self) -> bool:
         """Whether the path still holds this record, undamaged. Costs one stat(2)."""
@@ -520,6 +530,22 @@ _EPISODES: Final = _LOCATIONS["episodes"][1]
 _LOSS: Final = _LOCATIONS["loss"][1]
 
 
+class _OwnFigures(dict):  # type: ignore[type-arg]  # Python 3.8 has no dict[str, float] here
+    """Figures with the script's own names. Raises TypeError and ValueError for what is no number."""
+
+    def __setitem__(self, name: str, value: float) -> None:
+        super().__setitem__(name, float(value))
+
+    def as_json(self) -> bytes:
+        """The finite ones, as far as there is room. A copy is encoded, because the training's thread adds figures."""
+        known = {name: value for name, value in self.copy().items() if math.isfinite(value)}
+        text = json.dumps(known).encode()
+        while len(text) > _OWN_BYTES:
+            known.popitem()
+            text = json.dumps(known).encode()
+        return text
+
+
 class Client:
     """A worker's side of the contract. Without a supervisor's environment every call is a harmless no-op.
 
@@ -566,6 +592,7 @@ class Client:
         self._words, self._doubles = views["Q"], views["d"]
         doubles = self._extra.cast("d")
         self._fields.update({name: (doubles, index) for index, name in enumerate(_MEASURED)})
+        self._own, self._own_text = _OwnFigures(), b""
         # Other threads report phases and commits too; reentrant, because signal handlers may do so as well.
         self._lock = threading.RLock()
         self._acquire, self._release = self._lock.acquire, self._lock.release
@@ -622,6 +649,19 @@ class Client:
     def field_location(self, name: str) -> Location:
         """Where a figure of the beat is stored, for `progress_at`. Raises KeyError."""
         return self._fields[name]
+
+    def own_location(self, name: str) -> Location:
+        """Where a figure with the script's own name is stored, for `progress_at`. Raises ValueError.
+
+        Such figures reach the record with the next phase, and within half a second (`live_period_s`).
+        """
+        if not name or len(name) > _LONGEST_OWN_NAME or not name.isprintable():
+            msg = f"the name {name!r:.80} of a figure must be printable, with at most {_LONGEST_OWN_NAME} characters"
+            raise ValueError(msg)
+        if name not in self._own and len(self._own) >= MOST_OWN:
+            msg = f"at most {MOST_OWN} figures with own names can be shown; {name!r} is one more"
+            raise ValueError(msg)
+        return self._own, name
 
     def progress_at(
         self, env_steps: int, loss: float | None, locations: Mapping[str, Location], figures: Mapping[str, float]
@@ -737,6 +777,14 @@ class Client:
             self._set(counters)
             if self._record is not None:
                 self._record.write_all(self._image, self._next, self._extra)
+                self._write_own()
+
+    def _write_own(self) -> None:
+        with self._lock:
+            text = self._own.as_json() if self._own else b""
+            if self._record is not None and text != self._own_text:
+                self._record.write_own(text)
+                self._own_text = text
 
     def _set(self, counters: Mapping[str, float | None]) -> None:
         fields, name = self._fields, ""
@@ -759,6 +807,7 @@ class Client:
             if not self._record.in_place():
                 with contextlib.suppress(OSError):  # the directory cannot be made now: the next turn tries again
                     self._beat_anew()
+            self._write_own()
             if self._control is not None:
                 self._control.look_again()
 
@@ -771,7 +820,7 @@ class Client:
         fresh = _Record(self._beat_path, _BEAT_MAGIC, self._fixed, _MOVING.size)
         fresh.stamp_live(now_ns())
         with self._lock:
-            self._record = fresh  # the old mapping is freed when its last user has returned
+            self._record, self._own_text = fresh, b""  # the old mapping is freed when its last user has returned
             self._record.write_all(self._image, self._next, self._extra)
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
+import math
 import os
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from workers.contract import (
@@ -25,6 +27,7 @@ from workers.contract import (
     _MEASURED,
     _MOVING,
     _MOVING_NAMES,
+    _OWN_AT,
     _READ_TRIES,
     _SEQ,
     _SEQ_AT,
@@ -47,17 +50,30 @@ if TYPE_CHECKING:
 
 def unpack_measured(data: bytes) -> dict[str, float]:
     """The fields beyond the body of a whole record, as far as writer and reader know them."""
-    if len(data) < _EXTRA_AT + _EXTRA_HEADER.size:
-        return {}
-    crc, length = _EXTRA_HEADER.unpack_from(data, _EXTRA_AT)
-    extra = data[_EXTRA_AT + _EXTRA_HEADER.size :][:length]
-    if len(extra) != length or crc32(extra) != crc:
-        return {}
-    values = (value for (value,) in struct.iter_unpack("<d", extra[: length // 8 * 8]))
+    extra = _part(data, _EXTRA_AT)
+    values = (value for (value,) in struct.iter_unpack("<d", extra[: len(extra) // 8 * 8]))
     return dict(zip(_MEASURED, values, strict=False))  # a writer of another version has more or fewer
 
 
-def unpack_beat(body: bytes, live_ns: int, measured: Mapping[str, float] | None = None) -> Beat:
+def unpack_own(data: bytes) -> dict[str, float]:
+    """The finite figures with the script's own names in a whole record."""
+    found = None
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(_part(data, _OWN_AT) or b"{}", parse_int=float)
+    known = found.items() if isinstance(found, dict) else ()
+    return {name: value for name, value in known if isinstance(value, float) and math.isfinite(value)}
+
+
+def _part(data: bytes, at: int) -> bytes:
+    """The bytes of a part beyond the body; empty if it is torn, damaged or absent."""
+    if len(data) < at + _EXTRA_HEADER.size:
+        return b""
+    crc, length = _EXTRA_HEADER.unpack_from(data, at)
+    part = data[at + _EXTRA_HEADER.size :][:length]
+    return part if len(part) == length and crc32(part) == crc else b""
+
+
+def unpack_beat(body: bytes, live_ns: int, more: Mapping[str, Any] | None = None) -> Beat:
     """The inverse of `pack_beat`. Raises ValueError for another version, an unknown phase or a wrong length."""
     if len(body) != _FIXED.size + _MOVING.size:
         msg = f"beat record has {len(body)} bytes, expected {_FIXED.size + _MOVING.size}"
@@ -69,7 +85,7 @@ def unpack_beat(body: bytes, live_ns: int, measured: Mapping[str, float] | None 
     moving = dict(zip(_MOVING_NAMES, _MOVING.unpack_from(body, _FIXED.size), strict=True))
     del moving[""]
     moving["phase"], moving["target_kind"] = WorkerPhase(moving["phase"]), TargetKind(moving["target_kind"])
-    moving.update(measured or {})
+    moving.update(more or {})
     return Beat(
         attempt=attempt, pid=pid, boot_id=boot_id.hex(), token=token.hex(), start_ticks=ticks, live_ns=live_ns, **moving
     )
@@ -86,7 +102,7 @@ def read_beat(path: str | os.PathLike[str], *, follow: bool = False) -> Beat | N
         record = read_record(data, _BEAT_MAGIC)
         if record is not None:
             with contextlib.suppress(ValueError):
-                return unpack_beat(record[2], record[1], unpack_measured(data))
+                return unpack_beat(record[2], record[1], {**unpack_measured(data), "own": unpack_own(data)})
             return None
         if len(data) < _BODY_AT or data[:8] != _BEAT_MAGIC:
             return None

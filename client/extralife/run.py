@@ -127,7 +127,8 @@ class Run:
 
         A `loss` that is not finite is a bad update: many in a row are a divergence. `episode_return` is the return of an
         episode that has just ended: the mean of the last 100 is shown. `mean_return` (or `reward`) is your own mean.
-        Others: episodes, updates, frames, entropy, grad_norm, q_mean and more, listed in docs/contract.md.
+        Others: episodes, updates, frames, entropy, grad_norm, q_mean and more, listed in docs/contract.md. A figure of
+        any other name (`accuracy`) is shown under that name, at most 32 of them.
         """
         if self._is_child:
             return
@@ -193,9 +194,18 @@ class Run:
                 found[name] = value if is_float else int(value)
                 if is_float:
                     self._locations[given] = self._client.field_location(name)
-            else:
-                self._warn_once(f"step() has no figure {given!r}; docs/contract.md lists those that can be shown")
+            elif value is not None:
+                self._own(given, value)
         return found
+
+    def _own(self, name: str, value: float) -> None:
+        try:
+            figures, key = self._client.own_location(name)
+            figures[key] = value
+        except (TypeError, ValueError) as error:
+            self._warn_once(f"the figure {name!r:.80} is not shown: {error}")
+        else:
+            self._locations[name] = figures, key
 
     def _game(self, score: float) -> dict[str, float]:
         if math.isfinite(score):

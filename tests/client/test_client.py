@@ -17,6 +17,7 @@ import tarfile
 import time
 import uuid
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ sys.path.insert(0, str(CLIENT))
 from extralife.run import Run  # noqa: E402
 
 from supervisor.adapters.process.checkpoints import survey, verify  # noqa: E402
+from supervisor.adapters.process.probes import beat_sample  # noqa: E402
 from workers import contract  # noqa: E402
 from workers.contract import Control  # noqa: E402
 from workers.daemon_side import ControlWriter, read_beat  # noqa: E402
@@ -134,7 +136,7 @@ def test_the_daemon_its_workers_and_the_client_have_one_contract(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     (wheel,) = (tmp_path / "client").glob("*.whl")
-    assert wheel.stat().st_size <= 40_000
+    assert wheel.stat().st_size <= 44_000
     with zipfile.ZipFile(wheel) as archive:
         for name in SHARED:
             assert archive.read(f"extralife/{name}") == (ROOT / "workers" / name).read_bytes()
@@ -223,9 +225,6 @@ def test_figures_that_were_told_before_go_straight_to_their_places(around, capfd
     assert (read_beat(around.beat_file).entropy, read_beat(around.beat_file).mean_return) == (0.7, 2.0), "None is not known"
     run.step(5, entropy="high", reward=3.0)
     assert "step(5) was not reported: beat field entropy cannot hold 'high'" in capfd.readouterr().err
-    run.step(6, entropy=0.5, accuracy=1.0)
-    assert read_beat(around.beat_file).entropy == 0.5
-    assert "step() has no figure 'accuracy'" in capfd.readouterr().err
 
 
 def test_nothing_raises_into_the_loop_and_a_mistake_is_told_once(around, capfd):
@@ -233,15 +232,40 @@ def test_nothing_raises_into_the_loop_and_a_mistake_is_told_once(around, capfd):
     for _ in range(3):
         run.step("seven")
         run.step(-1)
-        run.step(2, accuracy=0.5)
+        run.step(2, **{"": 0.5})
         run.step(3, entropy="high")
+        run.step(3, accuracy="high")
         run.phase("sleeping")
         run.phase(None)
         run.step(5, episode_return=float("nan"))
     assert read_beat(around.beat_file).env_steps == 5
     said = capfd.readouterr().err.splitlines()
-    assert len(said) == len(set(said)) == 6
-    assert "extralife: step() has no figure 'accuracy'; docs/contract.md lists those that can be shown" in said
+    assert len(said) == len(set(said)) == 7
+    assert "extralife: the figure 'accuracy' is not shown: could not convert string to float: 'high'" in said
+
+
+def test_figures_with_own_names_are_in_the_record_and_in_the_sample(around, capfd):
+    run = around.run()
+    for n in (1, 2):
+        run.step(n, accuracy=np.float32(n / 4), **{"eval/f1": n, "nan_share": float("nan"), "share_x": 1.0}, other=None)
+    run.phase("evaluating")
+    beat = read_beat(around.beat_file)
+    assert (beat.env_steps, beat.own) == (2, {"accuracy": 0.5, "eval/f1": 2.0, "share_x": 1.0})
+    sample = beat_sample(replace(beat, own={**beat.own, "ckpt_step": 7.0, "loss": 1.0}), "S", float, None)
+    assert {name: sample.figures.get(name) for name in ("accuracy", "eval/f1", "share_x", "ckpt_step", "loss")} == {
+        "accuracy": 0.5, "eval/f1": 2.0, "share_x": None, "ckpt_step": None, "loss": None,
+    }  # fmt: skip
+    run.step(3, accuracy=0.75)  # without a phase, the client's thread shows it
+    deadline_s = time.monotonic() + 30
+    while read_beat(around.beat_file).own["accuracy"] != 0.75:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    run.step(4, **{f"{number}-{'ä' * 50}": 1 / 3 for number in range(40)})
+    run.phase("evaluating")
+    beat = read_beat(around.beat_file)
+    assert beat.env_steps == 4
+    assert 5 < len(beat.own) <= contract.MOST_OWN, "as many as there is room for"
+    assert "at most 32 figures with own names can be shown" in capfd.readouterr().err
 
 
 def test_losses_that_are_not_finite_count_and_many_in_a_row_are_a_divergence(around):

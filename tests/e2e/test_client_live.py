@@ -42,6 +42,7 @@ def test_a_script_with_the_client_loses_at_most_one_save_interval_booked_to_the_
     assert shown["worker_phase"] == "training"
     assert shown["mean_return"] > 1
     assert shown["target"] == 10**6
+    assert shown["figures"] == {"accuracy": 0.5}
 
     # A kill in the middle of everything: exact to the step, because the last beat outlives the process.
     os.kill(shown["pid"], signal.SIGKILL)

@@ -161,7 +161,7 @@ def test_a_measurement_is_written_with_the_beat_and_stays(me, tmp_path):
 
 def test_every_field_is_in_the_record():
     who = {"attempt", "pid", "boot_id", "token", "start_ticks", "live_ns"}
-    assert {field.name for field in fields(Beat)} == set(contract._LOCATIONS) | set(contract._MEASURED) | who
+    assert {field.name for field in fields(Beat)} == set(contract._LOCATIONS) | set(contract._MEASURED) | who | {"own"}
 
 
 @given(BEATS)

@@ -24,6 +24,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import field, fields, replace
+from itertools import islice
 from typing import Any, Final
 
 import structlog
@@ -40,7 +41,7 @@ from supervisor.adapters.threads import Tasks
 from supervisor.files import open_regular
 from supervisor.model.inputs import CommandLeft, OwnCheckpoint, Report, Sample
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
-from supervisor.policy.worker.figures import Figures
+from supervisor.policy.worker.figures import Figures, figure_of
 from supervisor.ports import Clock
 from supervisor.records import dataclass
 from workers import contract, daemon_side
@@ -525,9 +526,15 @@ def beat_sample(
         ckpt_stall_s=beat.ckpt_stall_us / 1e6 if beat.ckpt_count else None,
         ckpt_write_s=beat.ckpt_write_ms / 1e3 if beat.ckpt_count else None,
         **own,
-        figures=figures,
+        figures={**_own_figures(beat), **figures},
         status=status,
     )
+
+
+def _own_figures(beat: contract.Beat) -> dict[str, float]:
+    """The figures with the script's own names. None may stand for a figure of the contract that is not known."""
+    fit = (name for name in beat.own if figure_of(name) is not None and name not in contract.FIGURES)
+    return {name: beat.own[name] for name in islice(fit, contract.MOST_OWN)}
 
 
 def completed(sample: Sample, spec: ProgramSpec, reading: FigureReading | None) -> Sample:

@@ -29,7 +29,7 @@ while step < run.total and not run.should_stop():
     time.sleep(0.002)
     step += 1
     loss = float("nan") if fault == "nan" and run.seed(1) == 1 and step > 300 else 1 / step
-    run.step(step, loss=loss, episode_return=float(step))
+    run.step(step, loss=loss, episode_return=float(step), accuracy=0.5)
     if run.should_save():
         with run.checkpoint(step) as directory:
             (directory / "count").write_text(str(step))
