@@ -203,6 +203,31 @@ def checkpoint_file_missing(scene: Scene) -> None:
     _damage(scene, Path.unlink)
 
 
+# --- a script of somebody's own ------------------------------------------------------------------------------------------
+
+
+def _script(scene: Scene) -> int:
+    """The pid of the script's worker, once it has saved."""
+    if scene.checker.truth.script_figure("saved") is None:
+        raise NotPossible("the script has not saved yet")
+    return scene.main()
+
+
+def script_terminated(scene: Scene) -> None:
+    """Send SIGTERM to the script, which saves and exits with 0 far below its target."""
+    _kill(_script(scene), signal.SIGTERM)
+
+
+def script_cut_while_it_saves(scene: Scene) -> None:
+    """Kill the script in the middle of a write over its only checkpoint."""
+    pid, order = _script(scene), scene.world.orders / "slow-save"
+    order.touch()
+    if not scene.wait(lambda: not order.exists(), 20.0 * PATIENCE):
+        order.unlink(missing_ok=True)
+        raise NotPossible("the script saves nothing")
+    _kill(pid, signal.SIGKILL)
+
+
 # --- the daemon --------------------------------------------------------------------------------------------------------
 
 
@@ -299,6 +324,32 @@ def clock_stepped(scene: Scene) -> None:
     preload.set_clock(
         scene.world.directory, scene.dice.choice((-7200, -3600, 0, 3600, 7200)) + scene.dice.randrange(60, 600)
     )
+
+
+def _refused(scene: Scene, limit: int, lowest: Callable[[int], int]) -> None:
+    """For some seconds the daemon gets no more of a resource than it has, and a killed worker is an event to notice."""
+    pid, worker = scene.daemon(), scene.main()
+    seconds = scene.dice.uniform(10.0, 20.0)
+    scene.board.exempt("status", "daemon", seconds + 10.0 * PATIENCE)
+    before = resource.prlimit(pid, limit)
+    resource.prlimit(pid, limit, (lowest(pid), before[1]))
+    try:
+        _kill(worker, signal.SIGKILL)
+        time.sleep(seconds)  # the duration of the fault
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(pid, limit, before)
+
+
+def descriptors_refused(scene: Scene) -> None:
+    """For some seconds the daemon can open no file (EMFILE); a worker is killed meanwhile."""
+    _refused(scene, resource.RLIMIT_NOFILE, lambda pid: len(os.listdir(f"/proc/{pid}/fd")))
+
+
+def memory_refused(scene: Scene) -> None:
+    """For some seconds the daemon gets no more memory (ENOMEM); a worker is killed meanwhile."""
+    scene.board.exempt("restarts", "daemon", 40.0)
+    _refused(scene, resource.RLIMIT_AS, lambda pid: 4096 * int(Path(f"/proc/{pid}/statm").read_text().split()[0]))
 
 
 def forks_refused(scene: Scene) -> None:
@@ -495,6 +546,49 @@ def lock_removed(scene: Scene) -> None:
 def main_log_removed(scene: Scene) -> None:
     scene.daemon()
     _removed(scene.world.state / "extralife.log")
+
+
+OWN_NAMES = ("extralife.log", "alive", "lock", "reboot_alerts.log")
+
+
+def _in_its_place(scene: Scene, path: Path) -> None:
+    """Something else under the name of a file: a FIFO, a directory with a file in it, a socket or a link to nowhere."""
+    _removed(path)
+    match scene.dice.choice(("fifo", "directory", "socket", "link")):
+        case "fifo":
+            os.mkfifo(path)
+        case "directory":
+            path.mkdir()
+            (path / "somebody's").write_text("not extralife's")
+        case "socket":
+            with contextlib.closing(socket.socket(socket.AF_UNIX)) as made, contextlib.chdir(path.parent):
+                made.bind(path.name)
+        case _:
+            path.symlink_to("nowhere/at/all")
+
+
+def name_replaced(scene: Scene) -> None:
+    """Put something that is no file in the place of one of the daemon's own files."""
+    scene.daemon()
+    scene.answers.append(name := scene.dice.choice(OWN_NAMES))
+    _in_its_place(scene, scene.world.state / name)
+
+
+def name_replaced_before_start(scene: Scene) -> None:
+    """The same while no daemon runs, also with the names that it uses for a moment at its start."""
+    pid = scene.daemon()
+    with scene.world.systemd.held():
+        _kill(pid, signal.SIGKILL)
+        scene.world.systemd.life.process.wait()
+        for name in scene.dice.sample((*OWN_NAMES, "journal.sqlite.rebuilt", "journal.sqlite.replaced"), 2):
+            _in_its_place(scene, scene.world.state / name)
+
+
+def worker_log_removed(scene: Scene) -> None:
+    """Remove the log of a worker, as a rotation of the operator's own does."""
+    scene.daemon()
+    scene.main()
+    _removed(scene.world.run_dir(scene.program) / "stdout.log")
 
 
 def alert_log_removed(scene: Scene) -> None:

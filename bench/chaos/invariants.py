@@ -19,7 +19,7 @@ from typing import Any
 from box import PATIENCE
 
 from chaos.truth import Program, Truth, daemon_figures
-from chaos.world import CHECKPOINT_MAX_S, World
+from chaos.world import CHECKPOINT_MAX_S, SCRIPT, SCRIPT_INTERVAL, World
 
 PERIOD_S = 0.2
 UNSUPERVISED_S = 25.0 * PATIENCE
@@ -137,7 +137,7 @@ class Checker(threading.Thread):
         self.slowest_look_s = 0.0
         self.figures: list[dict[str, Any]] = []
         self.error: BaseException | None = None
-        self._tracks = {name: _Track(moved_s=time.monotonic()) for name in board.world.programs}
+        self._tracks = {name: _Track(moved_s=time.monotonic()) for name in (*board.world.programs, SCRIPT)}
         self._over = threading.Event()
         self._read: dict[str, tuple[int, int]] = {}
         self._base: dict[int, list[dict[str, int]]] = {}
@@ -167,8 +167,10 @@ class Checker(threading.Thread):
         for name, program in self.seen.items():
             track = self._tracks[name]
             self._once(name, program, track)
-            self._checkpoint(name, program, track)
+            if name != SCRIPT:
+                self._checkpoint(name, program, track)
             self._steps(name, program, track)
+            self._script_steps(name, program, track)
             self._trains(name, program, track)
             self._acknowledged(name, program)
         if self.looks % 5 == 0:
@@ -227,6 +229,21 @@ class Checker(threading.Thread):
             track.behind.append((now_s, beat.env_steps))
             del track.behind[:-600]
 
+    def _script_steps(self, name: str, program: Program, track: _Track) -> None:
+        """A script that overwrites its only checkpoint resumes from a whole one: at most two of its intervals behind."""
+        if name != SCRIPT or not program.mains:
+            return
+        token = program.mains[0].token
+        if token == track.token:
+            track.newest = self.truth.script_figure("saved")
+            return
+        resumed, pid = self.truth.script_figure("resumed"), self.truth.script_figure("pid")
+        if resumed is None or pid not in {each.pid for each in program.processes}:
+            return  # it has not begun yet
+        if track.newest is not None and resumed < track.newest - 2 * SCRIPT_INTERVAL:
+            self._board.breaks("steps", name, f"resumed at {resumed}, and had saved {track.newest} whole")
+        track.token = token
+
     @staticmethod
     def _interval_before(track: _Track) -> float:
         """The moment one interval (INTERVAL_S) before its last progress."""
@@ -253,7 +270,9 @@ class Checker(threading.Thread):
     def tracebacks(self) -> None:
         world = self._world
         logs = [(world.daemon_log, "daemon"), (world.state / "extralife.log", "daemon")]
-        logs += [(world.run_dir(name) / log, name) for name in world.programs for log in ("stdout.log", "stderr.log")]
+        logs += [
+            (world.run_dir(name) / log, name) for name in (*world.programs, SCRIPT) for log in ("stdout.log", "stderr.log")
+        ]
         for path, subject in logs:
             text = self._new_text(path)
             at = min((text.index(mark) for mark in TRACEBACKS if mark in text), default=None)

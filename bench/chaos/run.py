@@ -15,7 +15,7 @@ from chaos.faults import NotPossible, Scene
 from chaos.invariants import Checker, Scoreboard, StatusProbe
 from chaos.reports import Reports, View
 from chaos.table import FAULTS, Fault
-from chaos.world import World
+from chaos.world import SCRIPT, World
 
 OVERLAPS = 0.2  # share of faults that are injected before the previous one is healed
 HEALED_S = 75.0 * PATIENCE  # longest wait for a fault to heal: after that an invariant is broken anyway
@@ -86,7 +86,7 @@ class Run:
         board = Scoreboard(world)
         checker = Checker(board)
         run = cls(world, board, checker, StatusProbe(board, checker), Reports(world))
-        for name in world.programs:
+        for name in (*world.programs, SCRIPT):
             board.want(name, True)
         board.cause("box", "the run begins")
         world.systemd.start()
@@ -151,6 +151,8 @@ class Run:
         """All earlier faults are reported, and the target is up; the other program may still be healing."""
         if self.world.systemd.alive() is None or not all(each.outcome for each in self.injections):
             return False
+        if planned.fault.subject == SCRIPT:
+            return self.checker.training(SCRIPT)
         wanted = self.board.wanted.get(planned.program, True)
         return planned.fault.subject != "program" or not wanted or self.checker.training(planned.program)
 
@@ -159,8 +161,10 @@ class Run:
     def _inject(self, planned: Planned) -> None:
         fault = planned.fault
         programs = sorted(self.world.programs, key=lambda name: name != planned.program)
+        if fault.subject != "program":
+            programs = [SCRIPT] if fault.subject == SCRIPT else programs[:1]
         why = ""
-        for program in programs if fault.subject == "program" else programs[:1]:
+        for program in programs:
             if fault.subject == "program" and not self.board.wanted.get(program, True):
                 why = f"{program} is stopped by the operator"
                 continue

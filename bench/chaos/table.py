@@ -17,7 +17,9 @@ Expected = Callable[[View], "str | None"]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One kind of fault. `subject`: program, daemon or box. `reported` finds the expected report among all reports since.
+    """One kind of fault. `subject`: program (a game), script, daemon or box.
+
+    `reported` finds the expected report among all reports since the injection.
 
     None: no report is due. `smoke`: quick and stable enough for the ordinary tests. `ends_daemon`: it may end the daemon.
     """
@@ -71,6 +73,13 @@ def _taken_away(where: Callable[[View], Path]) -> Expected:
         return f"restored: {path.name}" if found is None and path.exists() else found
 
     return reported
+
+
+def _is_a_file_again(view: View) -> str | None:
+    """The daemon's own file is a file again, or what stands in its place was reported."""
+    path = view.world.state / view.answers[0]
+    found = view.fact("FoundationLost", of_program=False, path=str(path))
+    return f"restored: {path.name}" if found is None and path.is_file() and not path.is_symlink() else found
 
 
 def _beats_again(view: View) -> str | None:
@@ -273,6 +282,53 @@ FAULTS: tuple[Fault, ...] = (
         smoke=True,
     ),
     Fault("forks-refused", faults.forks_refused, "program", "SpawnFailed", _of_program("SpawnFailed")),
+    Fault(
+        "descriptors-refused",
+        faults.descriptors_refused,
+        "program",
+        "Exited: killed, within 10 s of the fault's end",
+        _of_program("Exited", cause="killed", signal=9),
+        _SOON_S,
+    ),
+    Fault(
+        "memory-refused",
+        faults.memory_refused,
+        "program",
+        "Exited: killed, within 10 s of the fault's end",
+        _of_program("Exited", cause="killed", signal=9),
+        _SOON_S,
+        ends_daemon=True,
+    ),
+    Fault(
+        "script-terminated",
+        faults.script_terminated,
+        "script",
+        "Exited with 0, asked from outside",
+        _of_program("Exited", code=0, why="outside"),
+    ),
+    Fault(
+        "script-cut-while-it-saves",
+        faults.script_cut_while_it_saves,
+        "script",
+        "Exited: killed, and resumed from a whole copy",
+        _of_program("Exited", cause="killed", signal=9),
+    ),
+    Fault("name-replaced", faults.name_replaced, "daemon", "a file again, or FoundationLost", _is_a_file_again, _SOON_S),
+    Fault(
+        "name-replaced-before-start",
+        faults.name_replaced_before_start,
+        "daemon",
+        "DaemonStarted",
+        _of_box("DaemonStarted"),
+        ends_daemon=True,
+    ),
+    Fault(
+        "worker-log-removed",
+        faults.worker_log_removed,
+        "program",
+        "FoundationLost, shown in status, or restored",
+        _first(_taken_away(lambda v: v.world.run_dir(v.program) / "stdout.log"), _anywhere("stdout.log")),
+    ),
     Fault(
         "box-cut-off",
         faults.box_cut_off,

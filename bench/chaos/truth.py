@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chaos.world import World
+from chaos.world import SCRIPT, World
 from workers import contract, daemon_side
 
 _YOUNG_S = 5.0  # seconds; a younger process may still replace its image and environment by an exec
@@ -44,8 +44,9 @@ class Program:
     shims: tuple[Process, ...]
     fence: str
     beat: contract.Beat | None
-    whole: tuple[int, ...]  # steps of the whole checkpoints, newest first
-    damaged: tuple[int, ...]
+    whole: tuple[int, ...] = ()  # steps of the whole checkpoints, newest first
+    damaged: tuple[int, ...] = ()
+    own_steps: int | None = None  # of a script, as it counts them itself
 
     @property
     def mains(self) -> tuple[Process, ...]:
@@ -59,7 +60,7 @@ class Program:
 
     @property
     def steps(self) -> int | None:
-        return None if self.beat is None else self.beat.env_steps
+        return self.own_steps if self.beat is None else self.beat.env_steps
 
 
 @dataclass(slots=True)
@@ -79,16 +80,22 @@ class Truth:
     def look(self) -> dict[str, Program]:
         processes = list(self.processes())
         return {
-            name: self._program(name, [each for each in processes if each.program == name]) for name in self.world.programs
+            name: self._program(name, [each for each in processes if each.program == name])
+            for name in (*self.world.programs, SCRIPT)
         }
 
     def _program(self, name: str, processes: list[Process]) -> Program:
-        whole, damaged = self.checkpoints(name)
         workers = tuple(each for each in processes if not each.shim)
-        return Program(
-            workers, tuple(each for each in processes if each.shim), self.fence(name), self._beat(name, workers),
-            whole, damaged,
-        )  # fmt: skip
+        shims = tuple(each for each in processes if each.shim)
+        if name == SCRIPT:
+            return Program(workers, shims, "", None, own_steps=self.script_figure("steps") if workers else None)
+        return Program(workers, shims, self.fence(name), self._beat(name, workers), *self.checkpoints(name))
+
+    def script_figure(self, name: str) -> int | None:
+        """A figure that the script has written beside its checkpoint; None: not yet."""
+        with contextlib.suppress(OSError, ValueError):
+            return int((self.world.orders / name).read_text())
+        return None
 
     # processes
 

@@ -33,6 +33,8 @@ _HAND_OVER = 'fd=$1; shift; exec 3<&"$fd"; export LISTEN_PID=$$; exec "$@"'
 
 ALGORITHMS = ("dqn", "ppo")
 GAMES = ("Pong", "Breakout", "Catch", "Qbert")
+SCRIPT = "script"  # somebody's own training, with one checkpoint file that it overwrites in place
+SCRIPT_INTERVAL = 40  # its steps between two checkpoints
 OPTIONS = {
     "dqn": 'algo = "dqn"\nreplay_size = 4000\nlearning_starts = 200\nreplay_ratio = 0.5\nbatch_size = 32',
     "ppo": 'algo = "ppo"\nn_steps = 32\nepochs = 1\nbatch_size = 64',
@@ -48,7 +50,7 @@ runtime_dir = "{world.runtime}"
 sample_period_s = 0.5
 alive_period_s = 1.0
 [level]
-slots = {len(world.programs) if slots is None else slots}
+slots = {len(world.programs) + 1 if slots is None else slots}
 num_envs = 4
 batch_size = 32
 threads = 1
@@ -78,7 +80,14 @@ stop_grace_s = 10.0
 tensorboard = false
 env = {{ PYTHONPATH = "{HOOKS}:{ROOT}", CHAOS_DIR = "{world.orders}" }}
 """
-    return text
+    return f"""{text}
+[program.{SCRIPT}]
+command = ["{sys.executable}", "{HOOKS}/script.py", "{world.orders}", "{SCRIPT_INTERVAL}", "{{resume}}"]
+checkpoint_glob = "{world.orders}/last.pt"
+log_regex = 'step=(?P<step>\\d+)'
+target_steps = 1000000000
+stop_grace_s = 10.0
+"""
 
 
 @dataclass(slots=True)
