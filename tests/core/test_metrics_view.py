@@ -54,6 +54,9 @@ def test_a_program_and_its_figures(core):
     assert found["extralife_program_checkpoint_age_seconds", "Pong"] == core.now_s - 0.5
     assert found["extralife_program_steps_per_second", "Pong"] == 250.0
     assert found["extralife_program_loss", "Pong"] == 0.25
+    assert read(sources(core, now_s=core.now_s + 7.0))["extralife_program_progress_age_seconds", "Pong"] == pytest.approx(
+        7.0 + found["extralife_program_progress_age_seconds", "Pong"]
+    )
     assert found["extralife_program_attempts_total", "Breakout"] == 1.0
     assert found["extralife_price_dollars_per_hour",] == 2.0
 
