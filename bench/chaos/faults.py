@@ -549,6 +549,7 @@ def main_log_removed(scene: Scene) -> None:
 
 
 OWN_NAMES = ("extralife.log", "alive", "lock")
+NAMES_OF_A_START = ("reboot_alerts.log", "journal.sqlite.rebuilt", "journal.sqlite.replaced")
 
 
 def _in_its_place(scene: Scene, path: Path) -> None:
@@ -580,7 +581,7 @@ def name_replaced_before_start(scene: Scene) -> None:
     with scene.world.systemd.held():
         _kill(pid, signal.SIGKILL)
         scene.world.systemd.life.process.wait()
-        for name in scene.dice.sample((*OWN_NAMES, "reboot_alerts.log", "journal.sqlite.rebuilt", "journal.sqlite.replaced"), 2):
+        for name in scene.dice.sample((*OWN_NAMES, *NAMES_OF_A_START), 2):
             _in_its_place(scene, scene.world.state / name)
 
 
