@@ -7,7 +7,10 @@ Such an error passes. Code that answers other errors with "there is no such file
 from __future__ import annotations
 
 import errno
-from typing import Final
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
 
 _LACK: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
 NO_THREAD: Final = "can't start new thread"

@@ -8,7 +8,6 @@ a disk that is not mounted must not keep the trainings from starting.
 from __future__ import annotations
 
 import re
-import subprocess
 from dataclasses import replace
 from typing import Final
 
@@ -33,6 +32,8 @@ def masked(repository: str) -> str:
 
 def unfit() -> str:
     """Why the restic of this box makes no copies, with the remedy; empty if it does, or if it does not say its version."""
+    import subprocess
+
     try:
         answer = subprocess.run(
             ("restic", "version"), capture_output=True, text=True, timeout=_VERSION_S, check=False

@@ -55,6 +55,7 @@ from supervisor.model.inputs import (
     SnapshotDue,
     SpawnBroke,
     SpawnSucceeded,
+    SupervisionLooked,
     Survival,
     Survivor,
     Terminated,
@@ -64,6 +65,7 @@ from supervisor.model.inputs import (
 from supervisor.model.lifecycle import HAS_PROCESS
 from supervisor.model.memory import Memory, Trouble
 from supervisor.policy.box.foundations import Finding, Look
+from supervisor.policy.box.supervision import Failing
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.notices import END, RISK, EndNotice
 from supervisor.policy.upkeep.offsite import Claim, Lease, OffsiteSettings
@@ -249,6 +251,25 @@ class AnyInputs(RuleBasedStateMachine):
         self.give(FoundationsLooked(self.now_s, tuple(found)))
 
     @rule(
+        gone=st.lists(names, max_size=2),
+        real=st.booleans(),
+        failing=st.lists(
+            st.builds(
+                Failing,
+                st.sampled_from(["exits", "alerts"]),
+                st.just("EMFILE"),
+                st.sampled_from([None, 5.0, 500.0]),
+                st.booleans(),
+            ),
+            max_size=2,
+            unique_by=lambda each: each.name,
+        ),
+    )
+    def supervision_is_looked_at(self, gone, real, failing):
+        tokens = frozenset(self.token(name, real) for name in gone)
+        self.give(SupervisionLooked(self.now_s, tuple(failing), tokens))
+
+    @rule(
         name=names,
         real=st.booleans(),
         job=st.sampled_from(["17", "18"]),
@@ -321,7 +342,7 @@ class AnyInputs(RuleBasedStateMachine):
         """A lowered level is reached by asking to leave: those that were not asked fit into it."""
         programs = self.core.state.programs.values()
         unasked = [program.name for program in programs if program.attempt is not None and program.attempt.stop is None]
-        if not self.core.memory.ended:
+        if not self.core.memory.ended and not self.core.memory.holds_starts:  # one that could not save is not asked to leave
             assert len(unasked) <= self.core.settings.level.slots
 
     @invariant()
