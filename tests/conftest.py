@@ -99,7 +99,9 @@ def pytest_runtest_teardown(item):
 
 
 def pytest_unconfigure(config):
-    """A thread that a test left, such as a pool's, keeps no process from its end."""
+    """A thread that a test left, such as a pool's, keeps no process from its end. xdist ends its own processes."""
+    if hasattr(config, "workerinput"):
+        return
     faulthandler.dump_traceback_later(HARD_S, exit=True, file=config.stash[STDERR])
 
 

@@ -55,7 +55,7 @@ def _kinds(seed, tmp_path):
 def test_the_simulator_finds_a_daemon_that_submits_again_too_soon(tmp_path):
     """Otherwise it would show nothing that nothing is found."""
     with pytest.raises(AssertionError, match="P1 has jobs"):
-        harmed(SlurmWorld(1, tmp_path, settle_s=3.0))
+        harmed(SlurmWorld(10, tmp_path, settle_s=3.0))
 
 
 def test_the_links_of_a_chain_cost_nothing(tmp_path):
