@@ -29,7 +29,7 @@ from workers.options import EXTRA_GAMES, GAMES, OPTIONS
 _TYPES: Final = {int: "whole number", float: "number", bool: "true or false", str: "string"}
 _FOREIGN_TYPES: Final = {
     "env": "table of strings", "command": "string or list of strings", "directory": "string", "shell": "true or false",
-    "level_values": "list of `num_envs`, `batch_size`, `threads`, `level`",
+    "follows_level": "true or false", "level_values": "list of `num_envs`, `batch_size`, `threads`, `level`",
     "alerts.command": "list of strings", "urls": "list of strings", "kinds": "list of [kinds](alerts.md#kinds)",
     "progress": "`auto`, `beat`, `notify`, `figures`, `log`, `files`, `none`", "progress_glob": "string",
     "checkpoint_glob": "string", "checkpoint_step": "string", "checkpoint_check": "string or list of strings",

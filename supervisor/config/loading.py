@@ -28,7 +28,7 @@ from supervisor.config.whole_input import OVERRIDES, PREFIX, VARIABLES, ConfigIn
 from supervisor.model.settings import CLIMB, SECTIONS, Level, Paths, ProgramSpec, Rung, Settings
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.backups import calendar_error
-from supervisor.records import dataclass
+from supervisor.records import dataclass, replace
 from workers.options import AUTO, OPTIONS, from_environment, nearest
 
 _LEVEL_OPTIONS: Final = ("num_envs", "batch_size", "threads")
@@ -119,9 +119,10 @@ def _checked(
     if levels:
         made["level"] = ladder.start_of(levels, made["load"])
         remote = made["launcher"].remote
-        made["ladder"] = _rungs(validation, tables, levels, made["level"], rl, environ, paths, remote=remote)
+        climbs = made["load"].mode == CLIMB
+        made["ladder"] = _rungs(validation, tables, levels, made["level"], rl, environ, paths, remote=remote, climbs=climbs)
         specs = next(rung.programs for rung in made["ladder"] if rung.level is made["level"])
-        _warn_ladder(validation, made["ladder"], specs, climbs=made["load"].mode == CLIMB)
+        _warn_ladder(validation, made["ladder"], specs, climbs=climbs)
         validation.forget("level.")
     else:
         specs = programs(validation, tables, _defaults(validation, made["level"], "level", rl, environ, paths))
@@ -298,6 +299,7 @@ def _rungs(
     paths: Paths | None,
     *,
     remote: bool,
+    climbs: bool,
 ) -> tuple[Rung, ...]:
     """Every program at every level. The start's level is made last, so `config` shows the values of that level."""
     made: dict[str, tuple[ProgramSpec, ...]] = {}
@@ -306,14 +308,36 @@ def _rungs(
         made[level.name] = programs(validation, tables, defaults)
     launcher.with_resources({level.name: level.launcher for level in levels}, made)
     built_in = "levels" not in validation.source.body
+    if climbs:
+        _keep_at_start(validation, made, start)
     vetoes = {level.name: ladder.veto(level, built_in=built_in, remote=remote) for level in levels}
     rungs = tuple(Rung(level, made[level.name], vetoes[level.name]) for level in levels)
     return ladder.without_duplicates(validation, rungs, start)
 
 
+def _keep_at_start(validation: Validation, made: dict[str, tuple[ProgramSpec, ...]], start: Level) -> None:
+    """Give a program that does not follow the level the settings of the start at every level, so that no climb restarts it.
+
+    Worked example: `train.py --num-envs {num_envs}` without a checkpoint would begin anew at each trial of a level.
+    """
+    at_start = {spec.name: spec for spec in made[start.name]}
+    moved = {spec.name for specs in made.values() for spec in specs if spec.digest != at_start.get(spec.name, spec).digest}
+    kept = {name: replace(at_start[name], own_digest="") for name in sorted(moved) if not at_start[name].follows_level}
+    made |= {level: tuple(kept.get(spec.name, spec) for spec in specs) for level, specs in made.items()}
+    for name in kept:
+        key, origin = label("program", name, "follows_level"), validation.at("program", name)
+        if key in validation.values:  # the operator's own word
+            continue
+        validation.note(key, False, Origin(DERIVED, "names no way to resume"))
+        why = f"names no way to resume and would begin anew at each change of level, so it keeps that of {start.name}"
+        do = "set checkpoint_glob to what it resumes from, or follows_level = true to restart it all the same"
+        validation.warn(origin, f"{label('program', name)}: {why}; {do}")
+
+
 def _warn_ladder(validation: Validation, rungs: tuple[Rung, ...], specs: tuple[ProgramSpec, ...], *, climbs: bool) -> None:
     """Warn of programs that a ladder cannot measure, and of names of levels that are not the operator's own."""
-    if climbs and specs and len(rungs) > 1 and not any(spec.own_digest for spec in specs):
+    known = [spec.own_digest or label("program", spec.name, "follows_level") in validation.values for spec in specs]
+    if climbs and specs and len(rungs) > 1 and not any(known):
         message = "no program takes a value of the level, such as {num_envs}, so none shows whether a higher level is faster"
         validation.warn(validation.at("program"), f"{message}: the level stays as it is (docs/any-script.md)")
     named = [spec.name for spec in specs if spec.template is not None and "level" in dict(spec.template.values)]

@@ -380,6 +380,7 @@ def _command_program(validation: Validation, name: str, table: Mapping[str, Any]
     process = process_settings(validation, name, table)
     health = health_check(validation, name, table, service=service)
     given, reads = scripts.own(validation, name, table), scripts.read_by_script(validation, name, table)
+    follows = scripts.follows_level(validation, name, table, [*command.words, *env.values()])
     # An error that another level has reported already is not added again, so it does not raise the count.
     if len(validation.errors) > before or not command.words or given is None:
         return None
@@ -399,11 +400,11 @@ def _command_program(validation: Validation, name: str, table: Mapping[str, Any]
         "csv_glob": figures.csv_glob, "events_glob": figures.events_glob,
         "figures": dict(figures.names), "target_steps": figures.target_steps, "steps_begin_anew": figures.begin_anew,
         "done_codes": list(codes), "kind": KINDS[service], "restart": again, "shell": command.shell,
-        "level_values": sorted(reads),
+        "level_values": sorted(reads), "follows_level": follows,
     }  # fmt: skip
     for key, value in shown_values.items():
-        if key in FIGURE_KEYS and key not in table:
-            continue  # most programs name no source
+        if key in (*FIGURE_KEYS, "follows_level") and key not in table:
+            continue  # most programs name no source, and need no word on levels
         origin = validation.at("program", name, key) if key in table else Origin(DEFAULT)
         validation.note(label("program", name, key), value, origin)
     if service and common["min_free_mb"] is None:
@@ -417,8 +418,8 @@ def _command_program(validation: Validation, name: str, table: Mapping[str, Any]
     spec = ProgramSpec(
         name, command.words, "", directory=directory, progress=progress, progress_glob=glob, figures=figures,
         done_codes=codes, service=service, restart=again, template=scripts.template(command, made), game=made.game,
-        num_envs=made.num_envs, batch_size=made.batch_size, fallback_batch=made.fallback_batch, health=health, **process,
-        **own, **common,
+        num_envs=made.num_envs, batch_size=made.batch_size, fallback_batch=made.fallback_batch, follows_level=follows,
+        health=health, **process, **own, **common,
     )  # fmt: skip
     for key, value in notes(spec).items():
         validation.note(

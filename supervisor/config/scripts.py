@@ -9,13 +9,14 @@ from __future__ import annotations
 import glob
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from supervisor.config import shell_syntax
 from supervisor.config.tables import Key
 from supervisor.config.validation import Origin, Validation, label, shown
+from supervisor.model.settings import Progress
 from supervisor.policy.worker import placeholders
 from supervisor.policy.worker.figures import SEED
 from supervisor.policy.worker.placeholders import OF_LEVEL, RESUME, Template
@@ -47,7 +48,7 @@ class Command:
 
 def command(validation: Validation, name: str, table: Mapping[str, Any]) -> Command:
     """The command of a section. A command without words is wrong, and the validation has the error."""
-    value, shell = table["command"], _shell(validation, name, table)
+    value, shell = table["command"], _flag(validation, name, "shell", table)
     if shell and not isinstance(value, str):
         message = f'must be one string where shell = true, such as "python train.py | tee log", not {shown(value)}'
         validation.refuse(name, "command", message)
@@ -68,12 +69,12 @@ def command(validation: Validation, name: str, table: Mapping[str, Any]) -> Comm
     return found if _fits(validation, name, found) else Command()
 
 
-def _shell(validation: Validation, name: str, table: Mapping[str, Any]) -> bool:
-    value = table.get("shell", False)
+def _flag(validation: Validation, name: str, key: str, table: Mapping[str, Any], *, default: bool = False) -> bool:
+    value = table.get(key, default)
     if not isinstance(value, bool):
-        path = ("program", name, "shell")
+        path = ("program", name, key)
         validation.error(validation.at(*path), f"{label(*path)} must be true or false, not {shown(value)}")
-        return False
+        return default
     return value
 
 
@@ -245,6 +246,16 @@ def read_by_script(validation: Validation, name: str, table: Mapping[str, Any]) 
             hint = nearest(word, OF_LEVEL) or f"; there are {', '.join(OF_LEVEL)}"
             validation.error(validation.at(*path), f"{label(*path)}: {shown(word)} is no value of a level{hint}")
     return frozenset(value) & frozenset(OF_LEVEL)
+
+
+def follows_level(validation: Validation, name: str, table: Mapping[str, Any], texts: Iterable[str]) -> bool:
+    """Whether a climb restarts it with the settings of another level: by default if it names a way to resume.
+
+    `texts`: its command and its environment. A list of `level_values` asks for other values, as the key itself does.
+    """
+    signs = ("{resume}", placeholders.variable(RESUME))
+    named = {"checkpoint_glob", "level_values"} & table.keys() or any(sign in text for text in texts for sign in signs)
+    return _flag(validation, name, "follows_level", table, default=bool(named) or table.get("progress") == Progress.BEAT)
 
 
 def values(

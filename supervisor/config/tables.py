@@ -324,6 +324,7 @@ MEANINGS: Final[dict[str, str]] = {
     ),
     "program.shell": "whether a shell reads `command`, one string then; without it `|`, `>` and `$HOME` mean nothing",
     "program.directory": "working directory; a relative one is relative to this file",
+    "program.follows_level": "whether a climb restarts it with the settings of another level; false: it keeps the start's",
     "program.level_values": "values of the level that the script reads from `EXTRALIFE_NUM_ENVS` and its like, by itself",
     "program.progress": "source of its signs of progress; `auto`: the best of beats, notifications, figures, log and files",
     "program.progress_glob": 'files whose creation or change is progress, such as `"checkpoints/*.pt"`',
@@ -393,6 +394,7 @@ _UNSET: Final = {
     "program.shell": "false",
     "program.directory": "its run directory",
     "program.level_values": "[]",
+    "program.follows_level": 'true with `checkpoint_glob`, `{resume}`, `level_values` or `progress = "beat"`',
     "program.progress": '"auto"',
     "program.progress_glob": 'none; needed with progress = "files"',
     "program.checkpoint_glob": "none: what it saves is not looked at",
@@ -430,9 +432,9 @@ PROCESS_KEYS: Final = (
 )  # fmt: skip
 FIGURE_KEYS: Final = ("log_regex", "json_lines", "csv_glob", "events_glob", "figures", "target_steps", "steps_begin_anew")
 FOREIGN_KEYS: Final = (
-    "command", "shell", "directory", "level_values", "progress", "progress_glob", "checkpoint_glob", "checkpoint_step",
-    "checkpoint_check", "checkpoint_check_timeout_s", *FIGURE_KEYS, "done_codes", "kind", "restart", "health",
-    *PROCESS_KEYS,
+    "command", "shell", "directory", "level_values", "follows_level", "progress", "progress_glob", "checkpoint_glob",
+    "checkpoint_step", "checkpoint_check", "checkpoint_check_timeout_s", *FIGURE_KEYS, "done_codes", "kind", "restart",
+    "health", *PROCESS_KEYS,
 )  # fmt: skip
 KINDS: Final = ("training", "service")
 DIRECTORIES: Final = ("state_dir", "runtime_dir")

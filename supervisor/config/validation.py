@@ -101,17 +101,19 @@ class Validation:
         self.error(self.at(*path), f"{label(*path)}{mark} {what}")
 
     def add(self, sentence: str) -> None:
-        """Add an error that already has its place. A section's mistake is reported once, not for each of its programs."""
+        """Add an error that already has its place."""
+        self._tell(sentence, self.errors)  # ten programs may share one wrong default
+
+    def warn(self, origin: Origin, what: str) -> None:
+        self._tell(f"{origin.place}: {what}", self.warnings)  # each level repeats the warnings of a program
+
+    def _tell(self, sentence: str, told: list[str]) -> None:
+        """A section's mistake is reported once, not for each of its programs."""
         for made in sorted(self.made_of, key=len, reverse=True):
             sentence = sentence.replace(made, self.made_of[made])
         sentence = _cut(printable(sentence))
-        if sentence not in self.errors:  # ten programs may share one wrong default
-            self.errors.append(sentence)
-
-    def warn(self, origin: Origin, what: str) -> None:
-        sentence = _cut(printable(f"{origin.place}: {what}"))
-        if sentence not in self.warnings:  # each level repeats the warnings of a program
-            self.warnings.append(sentence)
+        if sentence not in told:
+            told.append(sentence)
 
     def note(self, key: str, value: object, origin: Origin) -> None:
         self.origins[key], self.values[key] = origin, value

@@ -83,11 +83,20 @@ def _by_claim(item: tuple[Program, ProgramSpec]) -> tuple[int, bool, float, str]
 
 
 def _stop_excess(context: DecisionContext) -> None:
-    """With fewer slots than running programs (after a lower level), ask the least important to save and exit."""
+    """With fewer slots than running programs (after a lower level), ask the least important to save and exit.
+
+    Of the same priority, those that cannot resume leave last: they would lose everything.
+    """
     programs = [program for program in context.state.programs.values() if not program.service]
     holders = [p for p in programs if p.attempt is not None and p.attempt.stop is None]
     over = len(holders) - context.settings.level.slots
-    for program in sorted(holders, key=lambda p: (-_priority(context, p), -p.since_s, p.name))[: max(0, over)]:
+
+    def order(program: Program) -> tuple[int, bool, float, str]:
+        spec = context.spec(program.name)
+        resumes = spec is None or spec.follows_level
+        return -_priority(context, program), not resumes, -program.since_s, program.name
+
+    for program in sorted(holders, key=order)[: max(0, over)]:
         why = f"level {context.settings.level.name} has fewer slots"
         stop(context, *context.present(program.name), reason="slot", by="extralife", why=why)
 

@@ -29,16 +29,19 @@ def reconcile(context: DecisionContext, why: str, *, chosen: LevelChosen | None 
     for spec in context.settings.programs:
         program = context.state.programs.get(spec.name)
         if program is None:
-            cause = f"new in the config ({why})"
-            context.record(
-                facts.ProgramConfigured(cause, spec.name, spec.digest, spec.autostart, spec.own_digest, service=spec.service)
-            )
+            context.record(_configured(spec, f"new in the config ({why})"))
         elif program.digest != spec.digest:
             level_only = other_level and spec.own_digest != "" and spec.own_digest == program.own_digest
             if chosen is not None and level_only:
                 _move(context, program, spec, why)
             else:
                 _change(context, program, spec, why, level_only=level_only)
+        elif program.own_digest != spec.own_digest:
+            context.record(_configured(spec, f"{'follows' if spec.own_digest else 'does not follow'} the level ({why})"))
+    _remove_others(context)
+
+
+def _remove_others(context: DecisionContext) -> None:
     for name, program in sorted(context.state.programs.items()):
         if context.spec(name) is not None:
             continue
@@ -48,13 +51,15 @@ def reconcile(context: DecisionContext, why: str, *, chosen: LevelChosen | None 
             context.record(facts.ProgramRemoved("it is no longer in the config", name))
 
 
+def _configured(spec: ProgramSpec, cause: str, *, level_only: bool = False, moved: bool = False) -> facts.ProgramConfigured:
+    return facts.ProgramConfigured(
+        cause, spec.name, spec.digest, spec.autostart, spec.own_digest, level_only, moved, service=spec.service
+    )
+
+
 def _change(context: DecisionContext, program: Program, spec: ProgramSpec, why: str, *, level_only: bool) -> None:
     cause = f"settings of another level ({why})" if level_only else f"changed in the config ({why})"
-    context.record(
-        facts.ProgramConfigured(
-            cause, spec.name, spec.digest, spec.autostart, spec.own_digest, level_only, service=spec.service
-        )
-    )
+    context.record(_configured(spec, cause, level_only=level_only))
     if program.attempt is not None:
         stop(context, program, program.attempt, reason="config", by="config", why="its configuration changed")
     elif program.phase in {Phase.FATAL, Phase.EXITED, Phase.DONE, Phase.BACKOFF} and program.wanted:
@@ -66,18 +71,7 @@ def _move(context: DecisionContext, program: Program, spec: ProgramSpec, why: st
 
     A program that is DONE stays so. A program given up for lack of memory is queued again, as it may need less memory here.
     """
-    context.record(
-        facts.ProgramConfigured(
-            f"settings of {why}",
-            spec.name,
-            spec.digest,
-            spec.autostart,
-            spec.own_digest,
-            level_only=True,
-            moved=True,
-            service=spec.service,
-        )
-    )
+    context.record(_configured(spec, f"settings of {why}", level_only=True, moved=True))
     if program.attempt is not None:
         stop(
             context,

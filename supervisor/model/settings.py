@@ -149,6 +149,7 @@ class ProgramSpec:
     batch_size: int | None = None
     fallback_batch: int | None = None  # the first smaller batch after out of memory, in place of the next divisor
     own_digest: str = ""
+    follows_level: bool = True  # a climb may restart it: it resumes, or the operator wants it
     template: Template | None = None  # how `argv` and `env` are filled in at a start; None: they are used unchanged
     gpu: int | None = None  # the index of its GPU, in the order of the bus; None: CUDA's first
     visible: str | None = None  # its CUDA_VISIBLE_DEVICES, where `gpu` does not set it (`policy/box/visible.py`)

@@ -207,12 +207,19 @@ def test_a_level_has_resources_of_its_own_and_those_of_the_level_before(tmp_path
 
 
 def test_a_change_of_resources_moves_each_training_and_no_service(tmp_path):
-    for program in (PROGRAM, SCRIPTS):
+    resumes = SCRIPTS.replace('"./train"', '"./train"\ncheckpoint_glob = "*.pt"')
+    for program in (PROGRAM, resumes):
         light, wide = (at_levels(tmp_path, program)[name].programs[0] for name in ("light", "wide"))
         assert light.digest != wide.digest
         assert light.own_digest == wide.own_digest != ""
-    light, wide = (at_levels(tmp_path, SCRIPTS)[name].programs[1] for name in ("light", "wide"))
+    light, wide = (at_levels(tmp_path, resumes)[name].programs[1] for name in ("light", "wide"))
     assert (light.digest, light.own_digest, light.job) == (wide.digest, "", wide.job)
+
+
+def test_a_script_that_names_no_way_to_resume_keeps_the_job_of_the_start(tmp_path):
+    light, wide = (at_levels(tmp_path, SCRIPTS)[name].programs[0] for name in ("light", "wide"))
+    assert light == wide
+    assert (light.own_digest, light.job.cpus) == ("", None)
 
 
 def test_levels_that_differ_in_resources_alone_are_two_levels(tmp_path):

@@ -58,11 +58,11 @@ def test_a_scripts_command_is_that_of_each_level(place):
 @pytest.mark.parametrize(
     ("keys", "moved_by"),
     [
-        ('command = "t {num_envs}"', {"heavy"}),
-        ('command = "t {batch_size}"', {"heavy"}),
-        ('command = "t {level}"', {"wide", "heavy"}),
-        ('command = "t"\nenv = { N = "{num_envs}" }', {"heavy"}),
-        ('command = "t"\ndirectory = "/r/{level}"', {"wide", "heavy"}),
+        ('command = "t {num_envs} {resume}"', {"heavy"}),
+        ('command = "t {batch_size} {resume}"', {"heavy"}),
+        ('command = "t {level} {resume}"', {"wide", "heavy"}),
+        ('command = "t"\nenv = { N = "{num_envs}" }\nfollows_level = true', {"heavy"}),
+        ('command = "t"\ndirectory = "/r/{level}"\ncheckpoint_glob = "*.pt"', {"wide", "heavy"}),
         ('command = "t"\nlevel_values = ["batch_size"]', {"heavy"}),
         ('command = "t {num_envs}"\nnum_envs = 8', set()),
         ('command = "t {name} {run_dir} {resume}"', set()),
@@ -78,15 +78,58 @@ def test_a_level_moves_exactly_the_programs_that_use_what_it_changes(place, keys
     assert {at(place, text, level).own_digest for level in ("light", "wide", "heavy")} == {light.own_digest}
 
 
+@pytest.mark.parametrize(
+    ("keys", "follows"),
+    [
+        ('command = "t {num_envs}"', False),
+        ('command = "t {num_envs}"\nprogress = "beat"', True),
+        ('command = "t {num_envs}"\nenv = { FROM = "{resume}" }', True),
+        ('shell = true\ncommand = "t {num_envs} ${EXTRALIFE_RESUME:+--resume}"', True),
+        ('command = "t {num_envs}"\ncheckpoint_glob = "*.pt"\nfollows_level = false', False),
+    ],
+)
+def test_a_climb_moves_no_program_that_names_no_way_to_resume(place, keys, follows):
+    text = f"[load]\nstart = 'heavy'\n{LADDER}[program.it]\n{keys}\n"
+    found = [rung.programs[0] for rung in place.settings(text).ladder]
+    assert len({spec.digest for spec in found}) == 1 + follows
+    assert [spec.num_envs for spec in found] == ([32, 32, 64] if follows else [64, 64, 64])
+    assert {bool(spec.own_digest) for spec in found} == {follows}
+    fixed = place.settings(text.replace("[load]", '[load]\nmode = "fixed"')).ladder
+    assert [rung.programs[0].num_envs for rung in fixed] == [32, 32, 64], "a level that the operator pins is meant"
+
+
+def test_levels_that_differ_in_slots_alone_restart_nothing_so_it_takes_part(place):
+    loaded = place.load('[levels.a]\n[levels.b]\nslots = 3\n[program.it]\ncommand = "sleep {num_envs}"\n')
+    assert loaded.warnings == ()
+    assert loaded.settings.programs[0].own_digest
+
+
+@pytest.mark.parametrize("keys", ["", "seeds = [1, 2]\n"])
+def test_a_section_that_a_climb_leaves_alone_is_one_warning_with_both_remedies(place, keys):
+    section = f'[program.it]\ncommand = "sleep {{num_envs}}"\nenv = {{ S = "{"{seed}" if keys else ""}" }}\n{keys}'
+    loaded = place.load(section + LADDER)
+    assert loaded.warnings == (
+        (
+            f"{place.file}, line 1: program.it: names no way to resume and would begin anew at each change of level, so it keeps "
+            "that of light; set checkpoint_glob to what it resumes from, or follows_level = true to restart it all the same"
+        ),
+    )
+    key = f"program.{loaded.settings.programs[0].name}.follows_level"
+    assert (loaded.values[key], str(loaded.origins[key])) == (False, "names no way to resume")
+    assert place.load(section + "follows_level = false\n" + LADDER).warnings == ()
+    told = place.load(section + "follows_level = true\n" + LADDER)
+    assert (told.warnings, told.values[key]) == ((), True)
+
+
 def test_threads_that_follow_from_the_slots_are_of_the_level_too(place, monkeypatch):
     monkeypatch.setattr("supervisor.config.loading.usable_cores", lambda: 12)
-    text = '[program.it]\ncommand = "t {threads}"\n'
+    text = '[program.it]\ncommand = "t {threads} {resume}"\n'
     assert [started(at(place, text, level)).argv[1] for level in ("light", "wide", "heavy")] == ["6", "4", "4"]
     assert at(place, text, "light").digest != at(place, text, "wide").digest == at(place, text, "heavy").digest
 
 
 def test_a_programs_own_settings_and_not_the_levels_are_in_its_own_digest(place):
-    text = '[program.it]\ncommand = "t {num_envs} {seed}"\nseed = %d\n'
+    text = '[program.it]\ncommand = "t {num_envs} {seed} {resume}"\nseed = %d\n'
     first, second = at(place, text % 1, "light"), at(place, text % 2, "light")
     assert first.digest != second.digest
     assert first.own_digest != second.own_digest
@@ -238,6 +281,7 @@ MISTAKES = {
         f'{C} must be one string where shell = true, such as "python train.py | tee log", not [\'t\']'
     ),
     'command = " "\nshell = true': f'{C} names no program; write it such as ["python", "train.py"], without NUL characters',
+    'command = "t"\nfollows_level = 1': f"FILE, line 3: {IT}.follows_level must be true or false, not 1",
     'command = ["t"]\nshell = "yes"': f"FILE, line 3: {IT}.shell must be true or false, not 'yes'",
     'command = "t"\nshell = "yes"': f"FILE, line 3: {IT}.shell must be true or false, not 'yes'",
     'command = "t"\nlevel_values = ["num_env"]': (
@@ -404,7 +448,7 @@ def test_what_no_shell_would_change_is_said_nothing_of(place, command):
 
 
 def test_a_ladder_that_no_program_tells_anything_of_is_a_warning(place):
-    commands = ("sleep 1", "sleep {num_envs}")
+    commands = ("sleep 1", "sleep {num_envs} {resume}")
     found = [place.load(f'[program.it]\ncommand = "{command}"\n{LADDER}').warnings for command in commands]
     assert found == [
         (
@@ -430,7 +474,7 @@ def test_a_ladder_that_is_not_climbed_or_can_be_measured_is_none(place, text):
 
 
 def test_the_name_of_a_level_of_the_built_in_ladder_is_a_warning(place):
-    text = '[load]\nmode = "climb"\n[program.it]\ncommand = "sleep {level}"\n'
+    text = '[load]\nmode = "climb"\n[program.it]\ncommand = "sleep {level} {resume}"\n'
     found = [place.load(text).warnings, place.load(text + LADDER).warnings]
     assert found == [
         (

@@ -130,7 +130,7 @@ def test_a_service(place: Place) -> None:
     (spec,) = loaded.settings.programs
     assert spec == ProgramSpec(
         "board", ("sleep", "1"), spec.digest, env=PRINTS_AT_ONCE, progress=Progress.NONE, service=True, restart="never",
-        user="0", stdin=True, redirect_stderr=True, stdout_log="NONE", min_free_mb=5,
+        user="0", stdin=True, redirect_stderr=True, stdout_log="NONE", min_free_mb=5, follows_level=False,
         health=HealthCheck(command=("true", "x"), every_s=1.0),
         template=Template((("name", "board"), ("run_dir", f"{place.directory}/state/programs/board"))),
     )  # fmt: skip

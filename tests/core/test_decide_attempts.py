@@ -355,6 +355,15 @@ def test_fewer_slots_shed_the_least_important_and_more_bring_it_back():
     assert core.phase("Qbert") is Phase.QUEUED
 
 
+def test_fewer_slots_shed_those_of_a_priority_that_can_resume_first():
+    core = Core(settings("Pong", "Qbert", spec("script", follows_level=False), slots=2))
+    core.begin()
+    core.running("Pong", "Qbert").ended("Pong", code=0)
+    core.running("script")
+    core.load(replace(core.settings, level=replace(core.settings.level, slots=1)))
+    assert [fact.program for fact in core.told(facts.StopIntended)] == ["Qbert"], "and not the script, which began later"
+
+
 def test_a_kept_slot_is_not_kept_beyond_a_lowered_level():
     """Found by the simulation: the restart of a program in BACKOFF came on top of a level that had become full."""
     core = Core(settings("A", "B", slots=2))

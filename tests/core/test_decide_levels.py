@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, commands, facts, of, settings, spec
 
+from supervisor import config
 from supervisor.deciding import levels
 from supervisor.deciding.context import DecisionContext
 from supervisor.model import level_memory
@@ -751,6 +752,34 @@ def test_a_script_that_takes_of_the_level_is_measured_alone_and_moves_while_the_
     core.until_level("heavy")
     stops = core.told(facts.StopIntended)
     assert [(stop.program, stop.reason) for stop in stops] == [("Pong", "level")]
+
+
+def test_a_script_that_cannot_resume_trains_on_through_each_change_of_level(tmp_path):
+    file = tmp_path / "extralife.toml"
+    file.write_text(
+        '[levels.light]\n[levels.heavy]\nnum_envs = 64\n[program.Pong]\n[program.it]\ncommand = "sleep {num_envs}"\n'
+    )
+    core = Box(config.load(str(file), {"HOME": str(tmp_path)}, look=False).settings)
+    core.begin()
+    core.train(60.0)
+    for level in ("heavy", "light"):
+        core.pin(level)
+        core.train(60.0)
+    assert [(stop.program, stop.reason) for stop in core.told(facts.StopIntended)] == [("Pong", "level")] * 2
+    assert not core.program("it").takes_level
+
+
+def test_a_script_that_is_to_follow_the_level_from_now_on_is_not_restarted_for_that():
+    core = scripts_box("Pong")
+    alone = core.settings.programs
+    told = tuple(replace(each, own_digest="told") if each.name == "Breakout" else each for each in alone)
+    for programs, takes in ((told, True), (alone, False)):
+        core.load(replace(core.settings, programs=programs))
+        assert core.program("Breakout").takes_level == takes
+    assert [fact.why.partition(" (")[0] for fact in core.told(facts.ProgramConfigured)[-2:]] == [
+        "follows the level", "does not follow the level",
+    ]  # fmt: skip
+    assert not core.told(facts.StopIntended)
 
 
 def test_a_script_that_counts_from_zero_again_does_not_take_back_what_was_made():
