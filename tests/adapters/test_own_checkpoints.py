@@ -343,8 +343,7 @@ class Daemon:
             Paths(str(directory / "state"), "/run"), BootClock(), self.inbox, KeptCopies(), self._put_back
         )
         self.path: str | None = ""
-        self.run_dir = f"{directory}/state/programs/Pong"
-        Path(self.run_dir).mkdir(parents=True)
+        self.run_dir = f"{directory}/state/programs/Pong"  # made by the first start
         self.put_back: Callable[[], object] = lambda: None
         self.refused = queue.SimpleQueue[str]()
 

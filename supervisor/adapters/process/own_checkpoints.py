@@ -34,6 +34,7 @@ import structlog
 
 from supervisor.adapters import durable, leftovers
 from supervisor.adapters.process import whole_files
+from supervisor.adapters.process.processes import make_dir
 from supervisor.adapters.threads import Tasks
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
 from supervisor.policy.worker import newest_whole
@@ -233,6 +234,7 @@ def _note_start(place: Place, now_wall_s: float) -> None:
     path = Path(place.run_dir, _STARTS_FILE)
     starts = [*starts_of(place), now_wall_s][-_MOST_STARTS:]
     try:
+        make_dir(path.parent)  # the first start comes before its run directory
         durable.replace(path, json.dumps(starts).encode(), aside=path.with_suffix(contract.TMP_SUFFIX))
     except OSError as error:
         log.warning("start_not_noted", path=str(path), error=str(error))
