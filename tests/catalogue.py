@@ -704,8 +704,8 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         ),
         Row(
             "a worker's log is removed, renamed or replaced under it, as by logrotate",
-            "its growth is read through the file that the worker has open, so that it is not taken for a stall; `status` and an "
-            "alert report the log until the next start of the program",
+            "its growth and its figures are read through the file that the worker has open, so that it counts neither as stalled "
+            "nor as slow; `status` and an alert report the log until the next start of the program",
             "supervisor/adapters/process/growth.py",
             "adapters/test_growth.py::test_a_log_that_was_taken_away_is_measured_through_the_file_that_its_worker_has_open",
         ),

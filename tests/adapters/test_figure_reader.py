@@ -102,7 +102,7 @@ def test_all_that_the_child_is_asked_and_that_the_next_look_goes_on_from_there(d
     desk.watch(sources, logs_from=(30, 4))
     desk.look({"cursors": {desk.logs[0]: [1, 2, 40]}, "files": {"json": ["/m.jsonl"]}, "slow": [1], "lines": 5})
     first = {
-        "logs": desk.logs, "regex": [STEP, "b"], "begin": dict(zip(desk.logs, (30, 4), strict=True)), "off": [],
+        "logs": desk.logs, "opened": [], "regex": [STEP, "b"], "begin": dict(zip(desk.logs, (30, 4), strict=True)), "off": [],
         "globs": {"json": "*.jsonl", "csv": "*.csv"}, "names": {"loss": "train/loss"},
         "base": desk.paths.run_dir("mine"), "since_wall_s": 1.7e9, "search": True, "first": True, "files": {}, "cursors": {},
         "name": "mine", "places": [], "contested": False, "trees": {}, "watch": False, "claims": {},

@@ -39,10 +39,11 @@ class Place:
             {str(self.log): 0},
         )
         self.cursors, self.files, self.searched = {}, {}, False
+        self.opened = []  # what the worker has open
 
     def look(self):
         asked = {
-            "logs": [str(self.log)], "regex": self.regex, "off": [], "begin": self.begin, "globs": self.globs,
+            "logs": [str(self.log)], "opened": self.opened, "regex": self.regex, "off": [], "begin": self.begin, "globs": self.globs,
             "names": self.names, "base": str(self.root), "since_wall_s": self.since_wall_s, "search": True,
             "first": not self.searched, "files": self.files, "cursors": self.cursors,
             "name": "mine", "places": [], "contested": False, "trees": {}, "watch": False, "claims": {},
@@ -142,6 +143,19 @@ def test_a_log_that_is_rotated_emptied_or_replaced_is_read_from_its_beginning(pl
     place.log.write_text("")
     place.say(*range(200, 300))  # longer than it was, but not the same lines
     assert place.steps() == list(range(200, 300))
+
+
+def test_a_log_that_was_taken_away_is_read_on_through_the_descriptor_of_its_worker(place):
+    """logrotate without copytruncate: the worker goes on writing into the file that was renamed."""
+    with place.log.open("w") as worker:
+        place.opened = [f"/proc/{os.getpid()}/fd/0", f"/proc/{os.getpid()}/fd/{worker.fileno()}"]
+        line = "global_step={}, episodic_return=[21.]\n"
+        for step, take_away in ((1, lambda: None), (2, lambda: place.log.rename(place.root / "old")), (3, place.log.touch)):
+            take_away()
+            print(line.format(step), end="", file=worker, flush=True)
+            assert place.rows() == [(LOG, True, {"step": step, "episode_return": 21.0})]
+    place.log.write_text(line.format(4))
+    assert place.steps() == [4], "the worker has gone"
 
 
 def test_a_flood_is_passed_over_up_to_its_newest_part(place):

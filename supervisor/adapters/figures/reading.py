@@ -186,10 +186,17 @@ class _Reader:
     def logs(self) -> None:
         patterns = [(place, _compiled(text)) for place, text in enumerate(self._request["regex"]) if place not in self._off]
         for path in self._request["logs"] if patterns else ():
-            for data, whole in self._new_data(path):
+            for data, whole in self._new_data(path, self._opened(path)):
                 for line in _LINE_ENDS.split(data):
                     if line and not self._watchdog.over:
                         self._match(patterns, line, whole=whole)
+
+    def _opened(self, path: str) -> str:
+        """The worker's descriptor of a log that was taken away under it, as logrotate does; empty: the log is in place."""
+        cursor = self._answer.cursors.get(path)
+        if cursor is None or _file(path) == cursor.file:
+            return ""
+        return next((each for each in self._request["opened"] if _file(each) == cursor.file), "")
 
     def _match(self, patterns: list[tuple[int, re.Pattern[str]]], line: bytes, *, whole: bool) -> None:
         text = plain_text(line[: 4 * LONGEST_MATCHED].decode("utf-8", "replace"))[:LONGEST_MATCHED]
@@ -314,10 +321,10 @@ class _Reader:
 
     # --- new bytes -------------------------------------------------------------------------------------------------------
 
-    def _new_data(self, path: str, *, whole_records: bool = False) -> Iterator[tuple[bytes, bool]]:
+    def _new_data(self, path: str, opened: str = "", *, whole_records: bool = False) -> Iterator[tuple[bytes, bool]]:
         """The data written since the previous look, in whole lines (or records), and whether nothing was skipped."""
         try:
-            fd = open_regular(path)
+            fd = open_regular(opened or path, follow=bool(opened))
         except FileNotFoundError:
             return
         except OSError as error:
@@ -450,6 +457,14 @@ class _Reader:
 @functools.lru_cache(maxsize=256)
 def _compiled(text: str) -> re.Pattern[str]:
     return re.compile(text)
+
+
+def _file(path: str) -> tuple[int, int] | None:
+    """The file at a path, by device and inode."""
+    with contextlib.suppress(OSError):
+        found = Path(path).stat()
+        return found.st_dev, found.st_ino
+    return None
 
 
 def _mark(fd: int, at: int) -> int:

@@ -310,7 +310,8 @@ class FigureReader:
 def _request(item: _Watched, *, search: bool) -> dict[str, Any]:
     sources = item.sources
     return {
-        "logs": list(item.begin), "regex": list(sources.log_regex), "begin": item.begin,
+        "logs": list(item.begin), "opened": [f"/proc/{pid}/fd/{fd}" for pid in item.roots[:1] for fd in (1, 2)],
+        "regex": list(sources.log_regex), "begin": item.begin,
         "off": [place for place, strikes in item.strikes.items() if strikes >= _MOST_STRIKES],
         "globs": sources.globs, "names": dict(sources.names),
         "base": item.base, "since_wall_s": item.since_wall_s, "search": search, "first": not item.searched,

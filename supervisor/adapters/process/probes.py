@@ -253,22 +253,13 @@ class LocalProbes:
                 return self._from_beat(item, state, notified)
             case Progress.AUTO:
                 return self._from_best(item, state, notified)
-            case Progress.LOG:
+            case Progress.LOG | Progress.FIGURES:
                 self._note_growth(item, self._logs(item))
             case Progress.FILES:
                 self._note_growth(item, growth.files(self._paths, item.spec))
-            case Progress.FIGURES:
-                self._note_growth(item, self._logs(item))
-                if self._misses_figures(item):
-                    return self._unless_known(item, Progress.LOG, state, notified)
             case Progress.NOTIFY | Progress.NONE:
                 pass
         return self._unless_known(item, item.spec.progress, state, notified)
-
-    @staticmethod
-    def _misses_figures(item: _Watched) -> bool:
-        """Whether its figures stand in a log that was taken away: then the growth of that file shows its progress."""
-        return bool(item.logs.taken and item.spec.figures.log_regex)
 
     def _unless_known(self, item: _Watched, source: Progress, state: str | None, notified: NotifyState | None) -> Sample:
         reading = self._figure_reading(item)
@@ -298,7 +289,7 @@ class LocalProbes:
             return self._unless_known(item, Progress.NOTIFY, state, notified)
         self._note_growth(item, self._logs(item) | (growth.files(self._paths, item.spec) if item.spec.progress_glob else {}))
         reading = self._figure_reading(item)
-        has_figures = reading is not None and reading.shows_progress(self._clock.now_s()) and not self._misses_figures(item)
+        has_figures = reading is not None and reading.shows_progress(self._clock.now_s())
         return self._unless_known(item, Progress.FIGURES if has_figures else Progress.LOG, state, notified)
 
     def _without_beat(
