@@ -324,14 +324,16 @@ def _keep_at_start(validation: Validation, made: dict[str, tuple[ProgramSpec, ..
     moved = {spec.name for specs in made.values() for spec in specs if spec.digest != at_start.get(spec.name, spec).digest}
     kept = {name: replace(at_start[name], own_digest="") for name in sorted(moved) if not at_start[name].follows_level}
     made |= {level: tuple(kept.get(spec.name, spec) for spec in specs) for level, specs in made.items()}
+    followed = any(spec.own_digest for spec in made[start.name])
+    stays = "" if followed else "; no program follows the level, so it stays as it is"
     for name in kept:
         key, origin = label("program", name, "follows_level"), validation.at("program", name)
         if key in validation.values:  # the operator's own word
             continue
         validation.note(key, False, Origin(DERIVED, "names no way to resume"))
-        why = f"names no way to resume and would begin anew at each change of level, so it keeps that of {start.name}"
+        why = f"names no way to resume and would begin anew at each change of level: it keeps the settings of {start.name}"
         do = "set checkpoint_glob to what it resumes from, or follows_level = true to restart it all the same"
-        validation.warn(origin, f"{label('program', name)}: {why}; {do}")
+        validation.warn(origin, f"{label('program', name)}: {why}; {do}{stays}")
 
 
 def _warn_ladder(validation: Validation, rungs: tuple[Rung, ...], specs: tuple[ProgramSpec, ...], *, climbs: bool) -> None:

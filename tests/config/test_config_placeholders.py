@@ -110,10 +110,13 @@ def test_a_section_that_a_climb_leaves_alone_is_one_warning_with_both_remedies(p
     loaded = place.load(section + LADDER)
     assert loaded.warnings == (
         (
-            f"{place.file}, line 1: program.it: names no way to resume and would begin anew at each change of level, so it keeps "
-            "that of light; set checkpoint_glob to what it resumes from, or follows_level = true to restart it all the same"
+            f"{place.file}, line 1: program.it: names no way to resume and would begin anew at each change of level: it keeps the "
+            "settings of light; set checkpoint_glob to what it resumes from, or follows_level = true to restart it all the same; "
+            "no program follows the level, so it stays as it is"
         ),
     )
+    (beside,) = place.load(section + "[program.Pong]\n" + LADDER).warnings
+    assert beside == loaded.warnings[0].partition("; no program")[0]
     key = f"program.{loaded.settings.programs[0].name}.follows_level"
     assert (loaded.values[key], str(loaded.origins[key])) == (False, "names no way to resume")
     assert place.load(section + "follows_level = false\n" + LADDER).warnings == ()
