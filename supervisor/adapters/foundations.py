@@ -108,10 +108,10 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A watched file or directory. `expected` returns its identity; None: unknown or not created yet; nothing is reported.
+    """A watched file or directory. `expected` returns its identity; None: unknown or not created yet.
 
-    `check` returns a defect of a file whose identity is right, as a clause ("it cannot be written"; empty: none). It may
-    raise OSError.
+    `check` returns a defect of a file whose identity is right or unknown, as a clause ("it cannot be written"; empty: none).
+    It may raise OSError.
     `restore` puts the file back and makes `expected` return the new identity. It raises OSError when it fails. The checking
     thread calls it again and again until the path is right. It must never remove or overwrite somebody else's file.
     """
@@ -135,10 +135,10 @@ def check_row(row: Watched) -> Finding | None:
     )  # fmt: skip
     try:
         expected = row.expected()
-        if expected is None:
-            return None
-        found = of_path(row.path)
         wrong = row.check() if row.check is not None else ""
+        if expected is None:
+            return replace(finding, look=Look.DAMAGED, detail=wrong) if wrong else None
+        found = of_path(row.path)
     except OSError as error:
         return replace(finding, detail=error.strerror or str(error))
     if found is None:

@@ -20,10 +20,13 @@ from supervisor.adapters.foundations import Identity, of_fd
 
 
 class MainLog(logging.handlers.RotatingFileHandler):
-    """A rotating log file. The first line opens it: a file that cannot be opened must not prevent a start."""
+    """A rotating log file. The first line opens it: a file that cannot be opened must not prevent a start.
+
+    A link at `path` stays: the file that it leads to is written and rotated.
+    """
 
     def __init__(self, path: str, *, max_bytes: int, backups: int) -> None:
-        super().__init__(path, maxBytes=max_bytes, backupCount=backups, encoding="utf-8", delay=True)
+        super().__init__(os.path.realpath(path), maxBytes=max_bytes, backupCount=backups, encoding="utf-8", delay=True)
         self._error = ""  # why the newest line failed; empty: it was written
         self._failed: str  # the same of the line that is being written
 

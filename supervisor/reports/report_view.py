@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from supervisor.model.facts import Stamped
 from supervisor.model.recording import PROGRAMS
+from supervisor.model.state import Program
 from supervisor.policy.upkeep.accounting import COMPUTING
 from supervisor.policy.upkeep.resolution import TIERS, rows_for, tier_for
 from supervisor.reports.accounts import AccountSheet, Summary
@@ -54,7 +55,7 @@ def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: flo
             closed, games, climb_view(sources.state, sources.settings, now_s=sources.now_s)["levels"], end_s - begun_s
         ),
         "next": _next(bill, status["daemon"]["level"]["line"]),
-        "needs": _needs(status),
+        "needs": _needs(status, sources.state.programs),
     }
 
 
@@ -104,12 +105,25 @@ def _next(bill: Json, line: str) -> Json:
     return {**{key: here[key] for key in ("days", "days_more", "usd", "why")}, "level": here["name"], "line": line}
 
 
-def _needs(status: Json) -> list[str]:
+def _needs(status: Json, programs: Mapping[str, Program]) -> list[str]:
     """The problems that need a person, one sentence each; usually none."""
     config = status["daemon"]["config"]
     refused = [] if config is None else [f"the configuration cannot be used: {config['errors'][0]}"]
     given_up = [f"{view['name']} was given up: {view['why']}" for view in status["programs"] if view["phase"] == "FATAL"]
     ended = [f"{view['name']} has ended: {view['why']}" for view in status["programs"] if view["phase"] == "EXITED"]
     slow = [f"{view['name']} fails again and again: {view['why']}" for view in status["programs"] if view["slow_retry"]]
+    anew = [
+        f"{name} began from nothing, because {why}: if you have a whole copy, stop {name}, put the copy there and start it"
+        for name, program in programs.items()
+        if (why := _lacks_checkpoint(program))
+    ]
     hidden = [f"{view['name']}: {view['why']}" for view in status["programs"] if view["trouble"] == "background"]
-    return [*refused, *troubles(status["daemon"]), *given_up, *ended, *slow, *hidden]
+    return [*refused, *troubles(status["daemon"]), *given_up, *ended, *slow, *anew, *hidden]
+
+
+def _lacks_checkpoint(program: Program) -> str:
+    """Why a live attempt began from nothing although there is a checkpoint, as a clause; empty: it did not."""
+    if program.attempt is None or program.attempt.from_path != "":
+        return ""
+    cut = "" if program.attempt.from_sure else "its checkpoint may be cut"
+    return f"{program.torn_path} is torn" if program.torn_path else cut

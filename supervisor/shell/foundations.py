@@ -57,8 +57,9 @@ def rows(paths: Paths, journal: Journal, lock: Singleton, main_log: MainLog) -> 
         ),
         # Somebody's logrotate may do this every day: it needs a line in the log itself, but no alert.
         Watched(
-            "main log", paths.main_log, main_log.identity, check=main_log.trouble, restore=main_log.reopen, minor=True,
+            "main log", main_log.baseFilename, main_log.identity, check=main_log.trouble, restore=main_log.reopen,
             consequence="its lines are only on standard output", remedy="supervisorctl history lists the decisions",
+            minor=True,
         ),
         # The deciding thread restores it before it handles any other input: only that thread may use the connection.
         Watched(JOURNAL, journal_file, journal.identity, check=journal.moved, restore=_by_the_loop),

@@ -130,7 +130,7 @@ def test_a_change_of_the_sources_begins_anew_with_all_that_was_counted(desk: Des
     desk.watch(Sources((STEP,), "*.jsonl"))
     cursors = {desk.logs[0]: [1, 2, 3]}
     told = desk.look({"slow": [0], "lines": 300, "files": {"json": ["/a"]}, "cursors": cursors})
-    assert told.fault == f"log_regex {STEP!r} matches no line of its log"
+    assert told.fault == f"log_regex '{STEP}' matches no line of its log"
     for _ in range(2):
         desk.look({"slow": [0], "files": {"json": ["/a"]}, "cursors": cursors})
     desk.specs["mine"] = replace(desk.specs["mine"], figures=Sources(("other",), "*.jsonl"))
@@ -222,8 +222,8 @@ def test_a_look_that_fails_is_a_fault_beside_what_was_known(desk: Desk, error: A
     assert desk.look(error) == FigureReading(known.figures, 1_000.0, fault), "with its old time"
 
 
-NO_LINE = f"log_regex {STEP!r} matches no line of its log"
-NO_NUMBER = f"log_regex {STEP!r} finds 'five' as step, which is no number"
+NO_LINE = f"log_regex '{STEP}' matches no line of its log"
+NO_NUMBER = f"log_regex '{STEP}' finds 'five' as step, which is no number"
 FILES = Sources((STEP,), "*.jsonl", "", "runs/*")
 
 
@@ -251,7 +251,7 @@ FILES = Sources((STEP,), "*.jsonl", "", "runs/*")
         (FILES, 300.0, [{"slow": [0]}] * 2, "no file below {base} matches *.jsonl, or none was written since its start"),
         (
             FILES, 300.0, [{"slow": [0], "lines": 200}] * 3,
-            f"log_regex {STEP!r} takes too long for a line of its log: it is not used any more",
+            f"log_regex '{STEP}' takes too long for a line of its log: it is not used any more",
         ),
         (
             Sources(("a", "b", "c")), 0.0, [{"slow": [2, 1]}] * 3,

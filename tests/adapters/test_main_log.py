@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from supervisor import files
-from supervisor.adapters.foundations import of_path
+from supervisor.adapters.foundations import Watched, check_row, of_path
 from supervisor.adapters.main_log import MainLog
 
 
@@ -44,8 +44,10 @@ def test_what_somebody_rotates_away_is_opened_anew(tmp_path):
 def test_a_line_that_cannot_be_written_is_trouble_and_no_traceback(tmp_path, capsys):
     path = tmp_path / "none" / "extralife.log"
     handler = log_at(path)
+    row = Watched("main log", handler.baseFilename, handler.identity, check=handler.trouble)
+    assert check_row(row) is None, "no line was written yet"
     write(handler, "one")
-    assert handler.trouble() == "it cannot be written: No such file or directory"
+    assert handler.trouble() == check_row(row).detail == "it cannot be written: No such file or directory"
     with pytest.raises(OSError, match="No such file"):
         handler.reopen()
     assert capsys.readouterr().err == ""
@@ -55,6 +57,18 @@ def test_a_line_that_cannot_be_written_is_trouble_and_no_traceback(tmp_path, cap
     write(handler, "two")
     assert path.read_text().splitlines()[-1] == "two"
     handler.close()
+
+
+def test_a_link_to_a_log_elsewhere_stays_and_its_target_is_rotated(tmp_path):
+    path, target = tmp_path / "extralife.log", tmp_path / "var.log"
+    path.symlink_to(target)
+    handler = MainLog(str(path), max_bytes=15, backups=1)
+    for text in ("first line", "second line"):
+        write(handler, text)
+        assert check_row(Watched("main log", handler.baseFilename, handler.identity, check=handler.trouble)) is None
+    handler.close()
+    assert (path.readlink(), path.read_text()) == (target, "second line\n")
+    assert (tmp_path / "var.log.1").read_text() == "first line\n"
 
 
 def make_socket(path):

@@ -9,7 +9,7 @@ from fakes import FakeSources
 from supervisor.api.night import headline
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
-from supervisor.model.inputs import ConfigFaulty
+from supervisor.model.inputs import CheckpointsFound, ConfigFaulty, OwnCheckpoint
 from supervisor.model.lifecycle import Phase
 from supervisor.model.recording import Row
 from supervisor.model.settings import Progress
@@ -97,6 +97,24 @@ def test_a_program_that_fails_again_and_again_needs_somebody(core):
     found = report(core)
     assert "Pong fails again and again: exit code 1" in found["needs"]
     assert found["programs"][0]["name"] == "Pong"
+
+
+@pytest.mark.parametrize(
+    ("found", "needs"),
+    [
+        (OwnCheckpoint(note="nothing matches"), []),
+        (OwnCheckpoint(torn="/w/a.pt"), ["/w/a.pt is torn"]),
+        (OwnCheckpoint(sure=False), ["its checkpoint may be cut"]),
+        (OwnCheckpoint("/w/b.pt", torn="/w/a.pt"), []),
+    ],
+)
+def test_a_start_from_nothing_beside_a_checkpoint_that_cannot_be_used_needs_somebody(found, needs):
+    core = Core(settings(spec("Pong", progress=Progress.AUTO, checkpoint_glob="*.pt")))
+    core.begin()
+    core.give(CheckpointsFound(core.now_s, "Pong", core.token("Pong"), found, ()))
+    core.spawned("Pong")
+    then = "if you have a whole copy, stop Pong, put the copy there and start it"
+    assert report(core)["needs"] == [f"Pong began from nothing, because {why}: {then}" for why in needs]
 
 
 def test_only_what_broke_in_the_window_is_told(core):

@@ -343,16 +343,16 @@ def _fault(item: _Watched, notes: list[str], now_s: float) -> str:
     patterns = item.sources.log_regex
     off = [patterns[place] for place, strikes in item.strikes.items() if strikes >= _MOST_STRIKES and place < len(patterns)]
     if off:
-        return f"log_regex {off[0]!r} takes too long for a line of its log: it is not used any more"
+        return f"log_regex '{off[0]}' takes too long for a line of its log: it is not used any more"
     for_s = now_s - item.watched_s
     if item.lines >= (_UNMATCHED_LINES if for_s < _MISSING_S else 1):
         limit_s = _ONE_UNMATCHED_S if item.matched else 0.0
         unmatched = [pattern for place, pattern in enumerate(patterns) if place not in item.matched and for_s >= limit_s]
         if unmatched:
-            return f"log_regex {unmatched[0]!r} matches no line of its log"
+            return f"log_regex '{unmatched[0]}' matches no line of its log"
     for figure, (pattern, text) in item.odd.items():
         if figure not in item.known:
-            return f"log_regex {pattern!r} finds {text!r} as {figure}, which is no number"
+            return f"log_regex '{pattern}' finds '{text}' as {figure}, which is no number"
     for kind, pattern in item.sources.globs.items():
         if item.not_own.get(kind) and not item.files.get(kind) and for_s >= _SETTLES_S:
             return (
