@@ -775,7 +775,7 @@ class Client:
     def _publish(self, counters: Mapping[str, float | None]) -> None:
         with self._lock:
             self._set(counters)
-            if self._record is not None:
+            if self._record is not None and not self._is_replaced():
                 self._record.write_all(self._image, self._next, self._extra)
                 self._write_own()
 
@@ -802,14 +802,42 @@ class Client:
 
     def _live(self, period_s: float) -> None:
         while not self._closing.wait(period_s):
-            assert self._record is not None  # noqa: S101  only started with a record
-            self._record.stamp_live(now_ns())
-            if not self._record.in_place():
+            record = self._record
+            if record is None:  # replaced
+                return
+            record.stamp_live(now_ns())
+            if not record.in_place() and not self._is_replaced():
                 with contextlib.suppress(OSError):  # the directory cannot be made now: the next turn tries again
                     self._beat_anew()
             self._write_own()
             if self._control is not None:
                 self._control.look_again()
+
+    def _is_replaced(self) -> bool:
+        """Whether another process of this attempt writes the record now, as a spawned rank 0 does. Then this one stops.
+
+        Of what never changes in a record, only its process id and `start_ticks` differ.
+        """
+        if self._record is not None and not self._record.in_place():
+            with contextlib.suppress(OSError, struct.error), open(self._beat_path, "rb") as file:  # noqa: PTH123
+                found, own = (_FIXED.unpack_from(data) for data in (file.read(_EXTRA_AT)[_BODY_AT:], self._fixed))
+                if found != own and found[:3] + found[4:6] == own[:3] + own[4:6]:
+                    self._record = None
+        return self._record is None
+
+    def take_back(self) -> int:
+        """Continue the record of a process that has replaced this one; returns its step. 0: none has, or it is damaged."""
+        if not self.supervised or not self._is_replaced():
+            return 0
+        with contextlib.suppress(OSError), open(self._beat_path, "rb") as file, self._lock:  # noqa: PTH123
+            data = file.read(RECORD_BYTES)
+            found = read_record(data, _BEAT_MAGIC)
+            if found is not None and len(found[2]) == _FIXED.size + _MOVING.size:
+                self._next[:] = found[2][_FIXED.size :]
+                self._extra[:] = data[_EXTRA_BODY_AT : _EXTRA_BODY_AT + _EXTRA.size]
+                self._beat_anew()
+                return int(self._words[_ENV_STEPS])
+        return 0
 
     def _beat_anew(self) -> None:
         """Write all of the beat record again: it was removed, replaced or overwritten.

@@ -5,6 +5,7 @@ Steps are optimizer steps (`global_step`).
 
 from __future__ import annotations
 
+import copyreg
 from typing import TYPE_CHECKING, Any
 
 from .contract import EXIT_LEFT
@@ -60,6 +61,7 @@ def saver(run: Run) -> Any:
         def on_validation_start(self, trainer: Any, module: Any) -> None:  # noqa: ARG002
             run.phase("evaluating")
 
+    copyreg.pickle(Saver, lambda _: (saver, (run,)))  # for `ddp_spawn`
     return Saver()
 
 

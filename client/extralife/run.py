@@ -4,8 +4,9 @@ Nothing here raises into the loop: an error is one line on stderr, and the train
 process, all at its beginning or its end: `init` refuses an identity that is no JSON, and `restore` another one (exit code
 78), a directory that another process uses is refused (1), and `leave` exits with the code that tells the daemon why.
 
-Three kinds of processes stay silent: ranks other than 0 (RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK, LOCAL_RANK), children by
-fork, and children that inherited the environment of one that reports (spawn, subprocess).
+Three kinds of processes stay silent: ranks other than 0 (RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK, LOCAL_RANK), children of
+one that reports (fork, spawn, subprocess), and daemonic processes of multiprocessing, as the workers of a SubprocVecEnv are.
+Rank 0 of torch.multiprocessing.spawn, and of a process group, reports in place of its parent, which waits for it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from . import contract
 from .contract import Client, TargetKind, WorkerPhase
@@ -50,6 +51,7 @@ _OTHER_NAMES = {"reward": "mean_return", "mean_reward": "mean_return", "ep_rew_m
 _Handler = Any  # of signal.signal
 
 _the_run: Run | None = None
+_is_forked_group = False  # torch's process group is that of the parent of this process
 
 
 def init(
@@ -67,8 +69,20 @@ def init(
     silence_s: the longest time between two calls of `step`, an evaluation included; after that it counts as hung.
     """
     global _the_run  # noqa: PLW0603  one process has one beat
-    if _the_run is None or _the_run.pid != os.getpid():
-        _the_run = Run(total, identity or {}, save_every_s, directory, os.environ, silence_s)
+    given = (total, identity or {}, save_every_s, directory, silence_s)
+    if _the_run is None and _is_being_spawned():
+        return _later(*given)
+    if _the_run is None:
+        _the_run = Run(*given[:4], os.environ, silence_s)
+    return _the_run
+
+
+def _later(*given: Any) -> Run:
+    """The Run of this process; if there is none, one that begins when it is first used. Before, its rank is not known."""
+    global _the_run  # noqa: PLW0603
+    if _the_run is None:
+        _the_run = Run.__new__(Run)
+        vars(_the_run)["_given"] = given
     return _the_run
 
 
@@ -84,10 +98,11 @@ class Run:
         environ: MutableMapping[str, str],
         silence_s: float = _SILENCE_S,
     ) -> None:
-        self.total, self.at, self.pid = total, 0, os.getpid()
+        self.total, self.at = total, 0
         self._target = contract.UNKNOWN if total is None or not math.isfinite(total) else max(0, math.ceil(total))
-        self._is_child = False  # by fork; set by `_in_child`, because getpid(2) in every step would be half of its time
-        self.is_reporter = _rank(environ) == 0 and _is_first(environ)
+        place = _place(environ)
+        self._is_helper, self._is_spawned, self._stands_in = place.is_helper, place.is_spawned, place.stands_in
+        self.is_reporter = place.rank == 0 and not place.is_helper
         self._directory = directory
         self._client = _client(environ, Path(directory), is_reporter=self.is_reporter)
         self.supervised = self._client.supervised
@@ -117,8 +132,21 @@ class Run:
         self._listen()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickled Run, as in a worker of SubprocVecEnv, is that of the process that loads it. There it reports nothing."""
-        return init, (self.total, self.identity, self._every_s, self._directory, self._silence_s)
+        """A pickled Run is that of the process that loads it: of rank 0 it reports, of a worker of SubprocVecEnv nothing."""
+        return _later, self._as_given()
+
+    def _as_given(self) -> tuple[Any, ...]:
+        return self.total, self.identity, self._every_s, self._directory, self._silence_s
+
+    if not TYPE_CHECKING:  # any attribute would pass its check
+
+        def __getattr__(self, name: str) -> Any:
+            """Begin a Run that was pickled or forked: it has no attributes until now."""
+            given = None if name.startswith("__") else vars(self).pop("_given", None)
+            if given is None:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            self.__init__(*given[:4], os.environ, given[4])
+            return getattr(self, name)
 
     # reporting
 
@@ -130,7 +158,7 @@ class Run:
         Others: episodes, updates, frames, entropy, grad_norm, q_mean and more, listed in docs/contract.md. A figure of
         any other name (`accuracy`) is shown under that name, at most 32 of them.
         """
-        if self._is_child:
+        if self._is_helper:
             return
         before = self.at
         try:
@@ -276,7 +304,7 @@ class Run:
 
     def should_save(self) -> bool:
         """Whether a checkpoint is due: by time, on the daemon's request, before leaving, at the end. Only on rank 0."""
-        if not self.is_reporter or self._is_child:
+        if not self.is_reporter:
             return False
         self._saves_asked = True
         if self._client.save_wanted() or time.monotonic() >= self._save_at_s:
@@ -296,7 +324,7 @@ class Run:
         code is raised. On ranks other than 0, and in children, the block's files are deleted.
         """
         saver, step = None, 0
-        if self.is_reporter and not self._is_child:
+        if self.is_reporter:
             try:
                 step, saver = _whole(n), self._opened()
             except (TypeError, ValueError, OverflowError) as error:
@@ -361,7 +389,10 @@ class Run:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _end(contract.EXIT_FAILED, f"{directory} is in use by another process: stop that one, or use another directory")
+            if self._stands_in:
+                return  # its parent may hold it
+            error = f"{directory} is in use by another process: stop that one, or use another directory"
+            _end(contract.EXIT_FAILED, error)
         except OSError as error:  # a file system without locks, as network disks may be: it can hold checkpoints
             self._warn_once(f"{directory} cannot be locked ({error.strerror}): use it for one process at a time")
 
@@ -399,6 +430,7 @@ class Run:
 
         A script that ends by itself before `total`, as an early stop does, is done: it would stop again after each start.
         """
+        self.at = max(self.at, self._client.take_back())
         self._enter(WorkerPhase.LEAVING)
         with contextlib.suppress(ValueError, OSError):  # not the main thread
             # While Python exits, SIGTERM has its default again: a signal now would turn the exit into a kill.
@@ -407,7 +439,8 @@ class Run:
         if self._why is not None:
             code = self._why
         elif self._leaving() and (self.total is None or self.at < self.total):
-            code = contract.EXIT_LEFT
+            # To torch, that is a failure of a rank. Its parent leaves so.
+            code = contract.EXIT_DONE if self._is_spawned else contract.EXIT_LEFT
         sys.exit(code)
 
     def _leaving(self) -> bool:
@@ -443,7 +476,7 @@ class Run:
     # the process around it
 
     def _listen(self) -> None:
-        if threading.current_thread() is threading.main_thread():
+        if threading.current_thread() is threading.main_thread() and not self._is_helper:
             with contextlib.suppress(ValueError, OSError):
                 self._earlier[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._asked_to_leave)
         stacks = self._environ.get(contract.ENV_STACKS)
@@ -462,13 +495,17 @@ class Run:
             earlier(number, frame)
 
     def _in_child(self) -> None:
-        """A forked child is not the training: it neither beats nor saves, and SIGTERM ends it as before."""
-        self.is_reporter, self._is_child = False, True
-        self._client.supervised, self._client._record = False, None
+        """A forked child is not the training, unless it is rank 0: its first call finds out. SIGTERM ends it as before."""
+        global _is_forked_group  # noqa: PLW0603
+        _is_forked_group = _group_rank() is not None
+        if "_given" in vars(self):
+            return
         for number, earlier in self._earlier.items():
             with contextlib.suppress(ValueError, TypeError, OSError):
                 signal.signal(number, earlier if earlier is not None else signal.SIG_DFL)
-        self._earlier.clear()
+        given = self._as_given()
+        vars(self).clear()
+        vars(self)["_given"] = given
 
     def _report(self, kind: str, **fields: Any) -> None:
         if self.is_reporter:
@@ -520,17 +557,58 @@ def _end(code: int, text: str) -> NoReturn:
     sys.exit(code)
 
 
-def _rank(environ: Mapping[str, str]) -> int:
-    for name in _RANKS:
-        if environ.get(name, "").isdecimal():
-            return int(environ[name])
-    return 0
+class _Place(NamedTuple):
+    """What this process is among those of its training."""
+
+    rank: int
+    is_helper: bool  # of the process that reports
+    is_spawned: bool  # a rank that multiprocessing has started
+    stands_in: bool  # for a parent that reported until now
 
 
-def _is_first(environ: MutableMapping[str, str]) -> bool:
-    """Whether no parent of this process reports. The value survives an exec(2), and differs in each child."""
+def _place(environ: MutableMapping[str, str]) -> _Place:
+    given = (int(environ[name]) for name in _RANKS if environ.get(name, "").isdecimal())
+    process, spawned = _started_process(), _spawned_rank()
+    rank = spawned or next(given, 0)
+    # The value of the first process that reports. It survives an exec(2), and differs in each child.
     own = f"{os.getpid()}.{contract.start_ticks()}"
-    return environ.setdefault(contract.SPEAKER_ENV, own) == own
+    is_first = environ.setdefault(contract.SPEAKER_ENV, own) == own
+    if spawned is not None:
+        environ[contract.SPEAKER_ENV] = own
+        return _Place(rank, is_helper=False, is_spawned=True, stands_in=not is_first and rank == 0)
+    is_daemonic = process is not None and process.daemon
+    return _Place(rank, is_helper=is_daemonic or (rank == 0 and not is_first), is_spawned=False, stands_in=False)
+
+
+def _spawned_rank() -> int | None:
+    """The rank of a process that multiprocessing has started, by torch's spawn or fork, or in a process group of its own."""
+    process = _started_process()
+    arguments: tuple[Any, ...] = getattr(process, "_args", ())
+    is_torchs = getattr(getattr(process, "_target", None), "__module__", "") == "torch.multiprocessing.spawn"
+    if is_torchs and len(arguments) > 1 and isinstance(arguments[1], int):
+        return arguments[1]
+    return None if process is None or process.daemon or _is_forked_group else _group_rank()
+
+
+def _group_rank() -> int | None:
+    """The rank in torch's process group; None: there is none."""
+    group = sys.modules.get("torch.distributed")
+    with contextlib.suppress(Exception):
+        if group is not None and group.is_initialized():
+            return int(group.get_rank())
+    return None
+
+
+def _started_process() -> Any:
+    """The process as multiprocessing, which has started it, knows it; else None."""
+    module = sys.modules.get("multiprocessing.process")
+    return module.current_process() if module is not None and module.parent_process() is not None else None
+
+
+def _is_being_spawned() -> bool:
+    """Whether multiprocessing is still importing the script, before this process knows its task."""
+    module = sys.modules.get("multiprocessing.process")
+    return module is not None and getattr(module.current_process(), "_inheriting", False)
 
 
 def _has_daemon(environ: Mapping[str, str]) -> bool:

@@ -635,6 +635,100 @@ def test_where_it_stands_is_written_when_the_daemon_wants_to_know(tmp_path, arou
     assert "deep_in_the_training" in (tmp_path / "stacks.txt").read_text()
 
 
+RANKS = """
+import os, sys
+import torch.distributed as dist
+import torch.multiprocessing as mp
+import extralife
+
+def rank(number, run):
+    dist.init_process_group("gloo", init_method="file://" + sys.argv[3], rank=number, world_size=2)
+    run = run or extralife.init(total=20, directory="here")
+    found = run.restore()
+    step = found.step if found else 0
+    while step < run.total:
+        step += 1
+        run.step(step, own=1)
+        dist.barrier()
+        if run.should_save():
+            with run.checkpoint(step) as directory:
+                (directory / "rank").write_text(str(number))
+    dist.destroy_process_group()
+    run.leave()
+
+if __name__ == "__main__":
+    run = extralife.init(total=20, directory="here") if sys.argv[2] == "parent" else None
+    if run:
+        run.restore()
+    if sys.argv[1] == "process":
+        processes = [mp.get_context("fork").Process(target=rank, args=(number, run)) for number in range(2)]
+        for each in processes:
+            each.start()
+        for each in processes:
+            each.join()
+        assert [each.exitcode for each in processes] == [0, 0]
+    else:
+        mp.start_processes(rank, (run,), nprocs=2, start_method=sys.argv[1])
+    print(os.getpid())
+    if run:
+        run.leave()
+"""
+
+
+@pytest.mark.parametrize(("how", "first"), [("spawn", "parent"), ("fork", "parent"), ("process", "child")])
+def test_of_ranks_that_a_script_starts_itself_rank_0_reports_and_saves(tmp_path, around, how, first):
+    (tmp_path / "train.py").write_text(RANKS)
+    for environ, kept in ((({}, tmp_path / "here"), (around.environ, around.run_dir)))[how == "spawn" :]:
+        command = [sys.executable, "train.py", how, first, str(tmp_path / f"group-{kept.name}")]
+        env = {**os.environ, **environ, "PYTHONPATH": str(CLIENT)}
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=100)
+        assert done.returncode == 0, done.stderr
+        (saved,) = survey(kept)
+        assert (saved.env_steps, (saved.path / "rank").read_text()) == (20, "0")
+    beat = read_beat(around.beat_file)
+    assert (beat.env_steps, beat.target, beat.ckpt_step, beat.own) == (20, 20, 20, {"own": 1.0})
+    assert beat.phase is contract.WorkerPhase.LEAVING
+    assert (beat.pid == int(done.stdout)) == (first == "parent"), "the parent leaves last, with what its rank 0 reached"
+
+
+WORKERS = """
+import multiprocessing, os, signal
+import extralife
+
+def worker(pipe, run):
+    run = run or extralife.init(total=10)
+    run.step(999)
+    with run.checkpoint(999) as directory:
+        (directory / "model").write_text("wrong")
+    pipe.send((run.is_reporter, run.should_save()))
+    pipe.recv()
+
+if __name__ == "__main__":
+    run = None
+    for how in ("fork", "spawn", "forkserver"):  # the first worker calls init before its parent does
+        context = multiprocessing.get_context(how)
+        ours, theirs = context.Pipe()
+        process = context.Process(target=worker, args=(theirs, run), daemon=True)
+        process.start()
+        assert ours.recv() == (False, False), how
+        process.terminate()
+        process.join(50)
+        assert process.exitcode == -signal.SIGTERM, how
+        run = run or extralife.init(total=10)
+        run.step(5)
+    run.step(6)
+    assert run.is_reporter
+"""
+
+
+def test_workers_of_a_vectorised_environment_report_nothing_and_end_by_sigterm(tmp_path, around):
+    (tmp_path / "train.py").write_text(WORKERS)
+    env = {**os.environ, **around.environ, "PYTHONPATH": str(CLIENT)}
+    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=env, timeout=100, check=True)
+    assert read_beat(around.beat_file).env_steps == 6
+    assert survey(around.run_dir) == []
+
+
 SPAWNED = """
 import multiprocessing, pickle
 import extralife
