@@ -260,8 +260,8 @@ class InPieces:
             self.memory[where.start + at : where.start + at + len(piece)] = piece
 
 me = Client(live_period_s=0.001)
-me._record._map = InPieces(me._record._map)
 me.phase(WorkerPhase.TRAINING)
+me._record._map = InPieces(me._record._map)
 print("ready", flush=True)
 step, last = int(sys.argv[1]), float(sys.argv[2])
 while step < last:
