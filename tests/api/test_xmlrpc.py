@@ -98,7 +98,7 @@ Start every program of a group. A program without one is a group of its own.
 Stop every program that runs, waits for a slot, or would be started again.
 
 @param boolean wait      wait until it has exited
-@return array result     structs {name, group, status, description}, sorted by name""",
+@return array result     structs {name, group, status, description}, by priority, then by name""",
 }
 
 
@@ -243,6 +243,9 @@ def test_all_of_them_in_one_request(rpc: Any, backend: FakeBackend) -> None:
         {"name": name, "group": name, "status": 80, "description": "OK"} for name in ("Breakout", "Pong", "Retry")
     ], "what waits for a slot would start instead"
     assert len(backend.asked) == 1
+    backend.change("Retry", priority=1)
+    assert [each["name"] for each in rpc.supervisor.stopAllProcesses()] == ["Retry", "Breakout", "Pong"]
+    assert backend.asked[1][:2] == (Verb.STOP, ("Retry", "Breakout", "Pong"))
     backend.asked.clear()
     rpc.supervisor.startAllProcesses(False)
     assert backend.asked[0][:2] == (Verb.START, ("Breakout", "Done", "Down"))

@@ -18,6 +18,10 @@ def test_each_name_once_in_the_order_asked_and_all_of_them_sorted():
     known = [{"name": "Pong"}, {"name": "Breakout", "group": ""}]
     assert expand(["Pong:*", "Nobody", "Pong"], known) == ["Pong", "Nobody"]
     assert expand(["Pong", "all"], known) == ["Breakout", "Pong"]
+    seeds = [
+        {"name": name, "group": "G", "priority": priority} for name, priority in (("a", 9), ("b", 5), ("c", None), ("d", 5))
+    ]
+    assert expand(["all"], seeds) == expand(["G:*"], seeds) == ["b", "d", "a", "c"]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from supervisor.api.rpc.faults import Fault
 from supervisor.api.signals import signal_name
 from supervisor.model import codes
 from supervisor.model.inputs import Verb
-from supervisor.model.names import group_of
+from supervisor.model.names import by_priority, group_of
 
 TABLE: Final[Table] = {}
 
@@ -85,7 +85,7 @@ def request(
             return await each(call, snapshot, snapshot.programs, value)
 
         async def each(call: Call, snapshot: StatusPage, views: Iterable[Json], value: Any) -> Structs:
-            names = [view["name"] for view in views if not idle(view)]
+            names = [view["name"] for view in by_priority(views) if not idle(view)]
             return _structs(snapshot, await perform(call, snapshot, names, value) if names else [])
 
         name = Parameter("string", "name", "the program (or 'group:name', or 'group:*')")
@@ -94,7 +94,9 @@ def request(
         text = inspect.getdoc(perform) or ""
         TABLE[f"supervisor.{verb}Process"] = Method(process, text, (name, option), "boolean", "always true unless error")
         TABLE[f"supervisor.{verb}ProcessGroup"] = Method(group, group_text, (whole, option), "array", none)
-        TABLE[f"supervisor.{verb}AllProcesses"] = Method(every, all_text, (option,), "array", f"{_STRUCTS}, sorted by name")
+        TABLE[f"supervisor.{verb}AllProcesses"] = Method(
+            every, all_text, (option,), "array", f"{_STRUCTS}, by priority, then by name"
+        )
         return perform
 
     return enter
@@ -178,7 +180,7 @@ async def clear_process_logs(call: Call, name: str) -> bool:
     return _true(name, await call.ask(Verb.CLEAR, [view["name"]]))
 
 
-@method(TABLE, "supervisor.clearAllProcessLogs", result=f"{_STRUCTS}, sorted by name")
+@method(TABLE, "supervisor.clearAllProcessLogs", result=f"{_STRUCTS}, by priority, then by name")
 async def clear_all_process_logs(call: Call) -> Structs:
     """Empty the logs of every program. Rotated copies stay."""
     snapshot = call.changing()
@@ -208,11 +210,12 @@ def _true(spec: str, results: list[Result]) -> bool:
 
 
 def _structs(snapshot: StatusPage, results: list[Result]) -> Structs:
-    groups = {view["name"]: group_of(view) for view in snapshot.programs}
+    groups = {view["name"]: group_of(view) for view in by_priority(snapshot.programs)}
+    places = {name: place for place, name in enumerate(groups)}
     return [
         {
             "name": name, "group": groups.get(name, name), "status": int(code),
             "description": "OK" if code == codes.SUCCESS else f"{codes.NAMES[code]}: {name}: {text}",
         }
-        for name, code, text in sorted(results)
+        for name, code, text in sorted(results, key=lambda result: (places.get(result[0], len(places)), result[0]))
     ]  # fmt: skip
