@@ -169,11 +169,13 @@ def test_a_disk_that_refuses_is_a_sentence(tmp_path):
         f"cannot write the alert to {path}: No such file or directory; "
         "reboots are also in extralife's journal: `supervisorctl reboots`"
     )
+
+
+def test_a_link_in_its_place_is_put_aside_and_not_followed(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
-    assert append(tmp_path / "link", "one") == (
-        f"cannot write the alert to {tmp_path / 'link'}: Too many levels of symbolic links; "
-        "reboots are also in extralife's journal: `supervisorctl reboots`"
-    )
+    assert append(tmp_path / "link", "one") is None
+    assert (tmp_path / "link").read_text() == "one\n"
+    assert (tmp_path / "link.found").is_symlink()
     assert not (tmp_path / "elsewhere").exists()
 
 

@@ -104,11 +104,13 @@ def test_no_descriptor_stays_open_also_when_the_disk_fails(tmp_path, monkeypatch
     assert open_files() <= before
 
 
-def test_a_rename_that_is_refused_leaves_the_old_content_and_nothing_beside_it(tmp_path):
+def test_a_directory_in_the_place_of_a_file_is_put_aside_whole(tmp_path):
     (tmp_path / "kept").mkdir()
-    with pytest.raises(IsADirectoryError):
-        durable.replace(tmp_path / "kept", b"x", aside=tmp_path / "new")
-    assert [each.name for each in tmp_path.iterdir()] == ["kept"]
+    (tmp_path / "kept" / "somebody's").touch()
+    durable.replace(tmp_path / "kept", b"x", aside=tmp_path / "new")
+    assert (tmp_path / "kept").read_bytes() == b"x"
+    assert (tmp_path / "kept.found" / "somebody's").exists()
+    assert {each.name for each in tmp_path.iterdir()} == {"kept", "kept.found"}
 
 
 def test_where_blocks_cannot_be_shared_there_is_no_clone_and_no_file(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sqlite3
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -246,7 +247,9 @@ def unprivileged(box: Box, tmp_path: Path) -> Iterator[None]:
     if os.geteuid() != 0:
         yield
         return
-    for path in (*tmp_path.parents[:2], tmp_path):
+    for path in (tmp_path, *tmp_path.parents):
+        if path == Path(tempfile.gettempdir()):
+            break
         path.chmod(0o755)
     for path in tmp_path.rglob("*"):
         os.chown(path, 65534, 65534, follow_symlinks=False)

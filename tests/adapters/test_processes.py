@@ -937,6 +937,8 @@ def test_a_shim_is_ordered_to_the_letter(tmp_path, monkeypatch):
         "EXTRALIFE_CONTROL": "/run/x/beats/Pong.3.control", "EXTRALIFE_BOOT_ID": "boot",
         "EXTRALIFE_LEAVE_BY": "/run/x/beats/Pong.3.leave-by",
         "EXTRALIFE_STACKS": f"/state/programs/Pong/attempts/3-{token}/stacks.txt", "NOTIFY_SOCKET": "/run/x/notify/Pong",
+        "SUPERVISOR_ENABLED": "1", "SUPERVISOR_SERVER_URL": "unix:///run/x/supervisor.sock",
+        "SUPERVISOR_PROCESS_NAME": "Pong", "SUPERVISOR_GROUP_NAME": "Pong",
     }  # fmt: skip
     order = processes.shim_order(paths, own, 3, token, "boot", "/cgroup")
     assert order == {
@@ -948,7 +950,7 @@ def test_a_shim_is_ordered_to_the_letter(tmp_path, monkeypatch):
         "lock": "/state/programs/Pong/lock", "may_claim": True, "end_signal": 15,
     }  # fmt: skip
     builtin = processes.shim_order(paths, replace(own, builtin=True, directory=None), 3, token, "boot")
-    assert builtin["env"] == {name: value for name, value in env.items() if name != "RL_LR"}
+    assert builtin["env"] == {name: value for name, value in env.items() if not name.startswith(("RL_", "SUPERVISOR_"))}
     assert (builtin["cwd"], builtin["cgroup"]) == ("/state/programs/Pong", "")
 
 

@@ -271,7 +271,8 @@ def test_another_user_gets_the_environment_of_a_login_and_none_of_our_paths(monk
     assert order["env"] == {
         "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", "HOME": nobody.pw_dir, "USER": "mine", "LOGNAME": "nobody",
         "SHELL": nobody.pw_shell, "EXTRALIFE_PROGRAM": "Pong", "EXTRALIFE_TOKEN": "ab", "EXTRALIFE_ATTEMPT": "3",
-        "EXTRALIFE_BOOT_ID": "boot",
+        "EXTRALIFE_BOOT_ID": "boot", "SUPERVISOR_ENABLED": "1", "SUPERVISOR_SERVER_URL": f"unix://{tmp_path}/supervisor.sock",
+        "SUPERVISOR_PROCESS_NAME": "Pong", "SUPERVISOR_GROUP_NAME": "Pong",
     }  # fmt: skip
 
 

@@ -500,15 +500,25 @@ def test_nothing_is_made_in_the_place_of_another_state_directory(box: Box) -> No
     assert box.count == 2
 
 
-def test_what_cannot_be_written_is_told_once_and_tried_again(box: Box) -> None:
-    box.path.mkdir()
-    with capture_logs() as logs:
+def test_what_cannot_be_written_is_told_once_and_tried_again(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_args: object, **_more: object) -> None:
+        raise sqlite3.OperationalError("unable to open database file")
+
+    with monkeypatch.context() as patched, capture_logs() as logs:
+        patched.setattr(sqlite3, "connect", refused)
         box.record(3)
-    error = f"{box.path}: unable to open database file"
-    assert logs == [{"event": "nothing_recorded", "path": str(box.path), "error": error, "log_level": "error"}]
-    box.path.rmdir()
+    ((event, level, error),) = [(each["event"], each["log_level"], each["error"]) for each in logs]
+    assert (event, level) == ("nothing_recorded", "error")
+    assert error.startswith(str(box.path))
     box.record(2)
     assert box.count == 2
+
+
+def test_a_directory_in_its_place_is_put_aside(box: Box) -> None:
+    box.path.mkdir()
+    box.record(2)
+    assert box.count == 2
+    assert box.path.with_name(f"{box.path.name}.found").is_dir()
 
 
 def test_trouble_is_over_when_ten_minutes_had_none(box: Box) -> None:

@@ -80,7 +80,7 @@ def test_the_borders_of_what_is_allowed(place: Place) -> None:
         ("log_max_bytes = 4095", "program.x.log_max_bytes must be 0 (never rotated) or at least 4096, not 4095"),
         ("start_retries = -1", "program.x.start_retries must be at least 0, not -1"),
         ("stdin = 1", "program.x.stdin must be true or false, not 1"),
-        ("startsecs = 1", "program.x.startsecs is not a setting; did you mean start_s?"),
+        ("startsecs = 1", "program.x.startsecs is not a setting; set start_s"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said(place: Place, line: str, said: str) -> None:

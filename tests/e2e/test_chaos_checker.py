@@ -233,7 +233,7 @@ def test_a_wanted_program_that_does_not_train_is_seen(
     checker = Checker(board)
     time.sleep(0.15)
     checker._turn()
-    assert broken(board) == ["trains"]
+    assert broken(board) == ["trains", "trains"], "the game and the script"
 
 
 def test_a_traceback_in_the_daemons_log_is_seen(world: World, board: Scoreboard) -> None:

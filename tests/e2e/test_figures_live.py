@@ -50,7 +50,7 @@ def test_a_script_that_prints_and_one_that_draws_have_steps_returns_and_lost_ste
     assert "shows step" in again["why"]
     assert not box.facts("ResumeUnknown", "prints")
 
-    drawn = until(lambda: (p := box.program("draws"))["steps_per_s"] and p, 60, "the pace of its curve")
+    drawn = until(lambda: (p := box.program("draws"))["steps_per_s"] and p["mean_return"] and p, 60, "its curve")
     assert drawn["mean_return"] == 21.0
     assert drawn["progress_source"] == "figures"
     assert drawn["figures"] == {"losses/value_loss": 0.5}
