@@ -23,7 +23,7 @@ from serving import Connection
 
 TESTS = Path(__file__).resolve().parents[1]
 RECORDED = Path(__file__).parent / "recorded"
-OLD_NIGHT = Path(__file__).parent / "old_night"  # never recorded again: later code has to read it
+OLD_NIGHT = Path(__file__).parent / "old_night.jsonl.xz"  # a journal that is never recorded again: later code has to read it
 ANEW = ".venv/bin/python tests/outside/record.py"
 _LINES = 40  # of one difference
 _SHORT = 200  # characters: shorter answers are recorded again
@@ -129,6 +129,7 @@ class Pages:
 
     def ask_all(self):
         self.found["facts.txt"] = normalised("".join(f"{_line_of(row)}\n" for row in self.host.rows()), self.where)
+        self.found["state_of_the_old_night.json"] = state_of(old_night())
         self.reasons = _reasons(self.host.rows())
         self.application.serve()
         self.reads()
@@ -351,8 +352,8 @@ def recorded():
 
 
 def old_night():
-    """The rows of a journal that a daemon wrote once, as lines, and the state that they come to."""
-    return lzma.decompress((OLD_NIGHT / "journal.jsonl.xz").read_bytes()).decode(), (OLD_NIGHT / "state.json").read_text()
+    """The rows of a journal that a daemon wrote once, as lines."""
+    return lzma.decompress(OLD_NIGHT.read_bytes()).decode()
 
 
 def record(pages):

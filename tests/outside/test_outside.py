@@ -42,11 +42,11 @@ def _fits(path, target):
 
 def test_an_old_journal_gives_its_state_for_ever():
     """Whatever later code does with new nights: this journal is read, and comes to the state that it came to."""
-    journal, state = old_night()
-    rows = [json.loads(line) for line in journal.splitlines()]
+    rows = [json.loads(line) for line in old_night().splitlines()]
     assert len(rows) > 900
     assert len({row["kind"] for row in rows}) > 60
-    assert differences({"state.json": state_of(journal)}, {"state.json": state}) == ""
+    name = "state_of_the_old_night.json"
+    assert differences({name: state_of(old_night())}, {name: recorded()[name]}) == ""
 
 
 def test_a_difference_names_the_page_the_line_and_the_command():
