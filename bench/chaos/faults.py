@@ -331,6 +331,9 @@ def _refused(scene: Scene, limit: int, lowest: Callable[[int], int]) -> None:
     pid, worker = scene.daemon(), scene.main()
     seconds = scene.dice.uniform(10.0, 20.0)
     scene.board.exempt("status", "daemon", seconds + 10.0 * PATIENCE)
+    scene.board.exempt(
+        "traceback", "daemon", seconds + 10.0 * PATIENCE
+    )  # asyncio logs each connection that it cannot accept
     before = resource.prlimit(pid, limit)
     resource.prlimit(pid, limit, (lowest(pid), before[1]))
     try:

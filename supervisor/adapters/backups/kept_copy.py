@@ -3,7 +3,7 @@
 A script that always saves to `last.pt` has one checkpoint. A kill in the middle of a write leaves none. So the daemon copies
 each new state of such a checkpoint to `kept/` in the program's run directory: a clone where the file system can, a link
 where the script replaces its files, else a copy. There is one copy of each program, and two while a new one is made. A copy
-is made only if the disk then still has room for two more, and 1 GiB.
+is made only if the disk then still has room for two more, and beyond that for ten more or 1 GiB.
 
 `kept/checkpoint.json` lists the files with their sizes, times and digests, as in a backup. A new copy is complete before
 the old one is renamed to `kept.old/`, so a crash at any moment leaves one of the two.
@@ -53,7 +53,7 @@ class KeptCopies:
         """
         new, kept, old = (Path(place.run_dir, name) for name in (_NEW, KEPT, _OLD))
         room = os.statvfs(place.run_dir)
-        if room.f_bavail * room.f_frsize < 3 * newest.size_bytes + _LEAST_FREE_BYTES:
+        if room.f_bavail * room.f_frsize < 3 * newest.size_bytes + min(10 * newest.size_bytes, _LEAST_FREE_BYTES):
             free_mb = room.f_bavail * room.f_frsize / 1e6
             return f"no copy of {newest.path} is kept, because only {free_mb:,.0f} MB are free in {place.run_dir}"
         shutil.rmtree(new, ignore_errors=True)
