@@ -19,7 +19,7 @@ from typing import Any
 from box import PATIENCE
 
 from chaos.truth import Program, Truth, daemon_figures
-from chaos.world import CHECKPOINT_MAX_S, SCRIPT, SCRIPT_INTERVAL, World
+from chaos.world import CHECKPOINT_MAX_S, SCRIPT, SCRIPT_BEHIND, World
 
 PERIOD_S = 0.2
 UNSUPERVISED_S = 25.0 * PATIENCE
@@ -230,7 +230,7 @@ class Checker(threading.Thread):
             del track.behind[:-600]
 
     def _script_steps(self, name: str, program: Program, track: _Track) -> None:
-        """A script that overwrites its only checkpoint resumes from a whole one: at most two of its intervals behind."""
+        """A script that overwrites its only checkpoint resumes from a whole one that is at most seconds old."""
         if name != SCRIPT or not program.mains:
             return
         token = program.mains[0].token
@@ -240,7 +240,7 @@ class Checker(threading.Thread):
         resumed, pid = self.truth.script_figure("resumed"), self.truth.script_figure("pid")
         if resumed is None or pid not in {each.pid for each in program.processes}:
             return  # it has not begun yet
-        if track.newest is not None and resumed < track.newest - 2 * SCRIPT_INTERVAL:
+        if track.newest is not None and resumed < track.newest - SCRIPT_BEHIND:
             self._board.breaks("steps", name, f"resumed at {resumed}, and had saved {track.newest} whole")
         track.token = token
 

@@ -35,6 +35,7 @@ ALGORITHMS = ("dqn", "ppo")
 GAMES = ("Pong", "Breakout", "Catch", "Qbert")
 SCRIPT = "script"  # somebody's own training, with one checkpoint file that it overwrites in place
 SCRIPT_INTERVAL = 40  # its steps between two checkpoints
+SCRIPT_BEHIND = 400  # 20 s of its steps: the daemon looks every ten seconds, and copies what it finds whole
 OPTIONS = {
     "dqn": 'algo = "dqn"\nreplay_size = 4000\nlearning_starts = 200\nreplay_ratio = 0.5\nbatch_size = 32',
     "ppo": 'algo = "ppo"\nn_steps = 32\nepochs = 1\nbatch_size = 64',
