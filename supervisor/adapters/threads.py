@@ -184,5 +184,5 @@ def _failed(name: str, error: BaseException, *, vital: bool) -> float:
 def _succeeded(name: str) -> None:
     if name in _failures:
         with _guard:
-            count = _failures.pop(name)[0]
+            count = _failures.pop(name, (0,))[0]  # 0: another task of this name has succeeded meanwhile
         log.info("thread_works_again", thread=name, failures=count)

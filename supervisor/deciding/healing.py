@@ -638,8 +638,8 @@ def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:
     usual = slowness.usual(watch.rates)
     if still or attempt.slow_step is not None:
         spec = context.spec(name)
-        told = spec is None or spec.stall_timeout_s is not None  # the operator has set the longest healthy silence
-        usual = None if told else slowness.usual(watch.rates, slowness.STEPS_NEEDED) or program.rate
+        has_own_limit = spec is None or spec.stall_timeout_s is not None  # of the operator, for the longest healthy silence
+        usual = None if has_own_limit else slowness.usual(watch.rates, slowness.STEPS_NEEDED) or program.rate
     if rate is None or usual is None or sample.phase != "training" or attempt.stall is not None or attempt.stop is not None:
         return
     since_s = watch.slow_since_s

@@ -137,7 +137,7 @@ class Program:
     service: bool = False  # it uses no slot and is no training
     own_digest: str = ""  # digest of its settings without those of the level; empty: unknown
     slow_restart_at_s: float | None = None
-    slow_restart_step: int | None = None  # the step at which it stood still then
+    slow_restart_step: int | None = None  # its step when it was restarted because it made no steps
     interval_s: float | None = None
     gaps_s: tuple[tuple[str, float], ...] = ()
     exposure_s: float = 0.0
