@@ -18,6 +18,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 umask 022
 
+# Why no .deb: torch with CUDA makes it gigabytes, dpkg knows one version at a time and calls it installed before any check, and a
+# postinst that needs the network blocks dpkg for every other package when a mirror does not answer.
+
 # shellcheck source=deploy/release.sh
 source deploy/release.sh
 start=true first_config='' upgraded=false repository='' password_file='' env_file='' yes=()

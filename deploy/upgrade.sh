@@ -18,6 +18,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 umask 022
 
+# Why beside the old release: installed over it, neither version is complete for minutes, and workers that import lazily get modules
+# of the other one. Why deploy/health.py imports neither version: a broken version would check itself.
+
 # shellcheck source=deploy/release.sh
 source deploy/release.sh
 readonly HOME_DIR=$PWD SOCKET=$RUNTIME/supervisor.sock JOURNAL=$STATE/journal.sqlite

@@ -10,6 +10,9 @@ are not repeated (`evaluate.py`), so their points are written again.
 **Order and size.** TensorBoard reads the files of a directory by name: they are numbered, not named after a clock that may
 be wrong after a reboot. Beyond `MOST_BYTES` or `MOST_FILES` the oldest files are deleted. 64 MB are about a month of
 points; 4,096 files are about a month of one start every ten minutes.
+
+**Why tensorboardX's lowest layer.** `SummaryWriter`'s thread dies at the first full disk, and its queue then blocks the
+training. torch's own writer needs all of TensorBoard, with a dozen dependencies.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ number of frames since the game began. envpool does the same: after a reset all 
 **Another number of environments.** Each cell stores N. So a run that resumes with more or fewer environments continues in
 the same ring, and rows of another width are sampled like any others. The first row of a process begins a game in each
 environment. If it is narrower than the rows before it, the step after one of their last cells would lie beyond that first
-row. That cell stores another N, and the transition is cut there.
+row. That cell stores another N, and the transition is cut there. Why not rows as wide as the widest level: a light level
+would leave seven eighths of the memory empty. Why not rewrite the files: it takes gigabytes just when the box may fail.
 
 **envpool resets on the next call.** With done at row t, the next `recv` still shows the last frame of the game that
 ended; the action sent then is ignored and brings reward 0; only the call after that shows the new game. So step t + 1

@@ -5,6 +5,9 @@ browser requests the page itself each time, and gets 304 if it has not changed.
 
 The page loads nothing from other servers, and the browser enforces this (Content-Security-Policy). It allows scripts,
 styles and connections of this server only, no frame of another page, and no text turned into HTML (trusted types).
+
+The page needs no build step: two libraries (uPlot, lit-html) lie in `vendor/` with their digests. Other chart libraries
+are 3 to 17 times as large and 3 to 13 times as slow (uPlot: 22 kB, 0.1 s for ten series of 10,000 points).
 """
 
 from __future__ import annotations

@@ -7,6 +7,9 @@ connects before the daemon can answer, or while one image replaces another, wait
 `_set_access` is the only place that sets mode and group, for a new socket and for one that is taken over. At every start,
 systemd sets the runtime directory and everything in it back to 0700, so a socket from its store must get its group again. If
 the socket cannot get its group, training continues: only the owner can use the socket, and `trouble` gives the reason.
+
+After a crash systemd's descriptor store hands the socket to the next daemon. Why not a socket unit: after `systemctl stop`
+a `status`, or a dashboard that asks every minute, would start every training again.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ trainings to supervise, and the journal itself reports what it could not write.
 
 A runtime directory that another user could change is refused, because the daemon trusts its files. For a state directory
 this is only a warning: rented boxes mount their volumes with mode 0777, often on file systems without modes, and have no
-second user (docs/adr/0030-shim-started-from-memory.md).
+second user.
 
 With jobs of a cluster the state directory must be shared with the nodes; on one machine it must not be. Both are warnings,
 because the name of a file system does not show how a site has configured it.

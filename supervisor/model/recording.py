@@ -6,6 +6,8 @@ series the least, mean and most, for a counted one the newest value. None is "no
 The columns of a sheet are fixed. Figures with a script's own names (`kl`, `success_rate`) have a sheet of their own.
 There all names together, a line each, are one of the keys, and the values have numbered columns, in the order of the
 names. So a figure costs eight bytes a row, and a program that reports other figures than before is another subject.
+
+Why 16 of them: 20 scripts take 58 MiB in 30 days; with 32 columns 82 MiB. One row per figure is several times as large.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Families of metrics as text: Prometheus' format 0.0.4 and OpenMetrics 1.0. Pure.
 
-Why not a library's encoder: docs/adr/0052-metrics.md. The tests read this output with that library.
+Why not prometheus-client's encoder: for 500 programs (23,500 series) it takes 7 times as long for text, and 12 times for
+OpenMetrics (237 ms, `bench/metrics.py`); a scrape may take 50 ms. The tests read this output with that library.
 
 https://prometheus.io/docs/instrumenting/exposition_formats/ and
 https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md

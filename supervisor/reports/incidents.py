@@ -11,6 +11,8 @@ One grouping for the page `incidents`, for `report` and for `explain`. The rules
 Worked example. Stalled (no progress for 32 s), Examined, StopIntended, Exited (stalled), BackedOff, SpawnIntended, Resumed
 (500 steps lost), BecameReady: one incident "stall (hang)". Its outage is the 32 s plus the time up to BecameReady. A later
 Exited (crash) begins the next incident.
+
+Why not a fact that `decide` writes: it would record no decision, and a better grouping could never apply to old facts.
 """
 
 from __future__ import annotations

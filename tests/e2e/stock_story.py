@@ -367,7 +367,7 @@ Programs and clients send no events, so `PROCESS_COMMUNICATION` and `REMOTE_COMM
   with their new settings, new programs are added. A change without a restart is listed as a group to be added, by its section:
   `[level]`, `[stall]`, or `[program.Pong]` for a program's limits. So a stock `update` applies the whole file. Unlike extralife's
   own `update` it starts a stopped program that has changed, if its `autostart` is true, and resets its count of restarts. The
-  reason is that it removes and adds the program, as with Supervisor ([why](adr/0010-stock-update-by-sections.md)).
+  reason is that it removes and adds the program, as with Supervisor.
 - **reload** lets the daemon replace itself; the workers are not touched (Supervisor stops and starts all of them). A configuration with
   mistakes is refused with CANT_REREAD and a list of all mistakes, and the daemon keeps its configuration.
 - **While the daemon ends** it still answers read requests, so that `status` shows the programs that still save; Supervisor

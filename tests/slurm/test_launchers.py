@@ -453,7 +453,7 @@ for step in range(10, 10_000, 10):
 
 
 def test_figures_and_checkpoints_of_a_script_that_knows_nothing_are_read(launched):
-    """ADR 0071 and 0072, wherever it runs."""
+    """On this machine as on a cluster."""
     sources = Sources(
         log_regex=(r"step=(?P<step>\d+) loss=(?P<loss>\S+)", r"step=(?P<step>\d+)$"), json_lines="runs/*.jsonl",
         names=(("mean_return", "eval"),), target_steps=5000,

@@ -183,7 +183,7 @@ def test_a_real_slurm_runs_a_job_that_is_found_by_its_comment(real):
 @pytest.mark.slow
 @pytest.mark.slurm
 def test_what_is_asked_of_one_task_changes_that_task_alone(real):
-    """What ADR 0091 relies on. One of four tasks each is signalled, requeued and held, and deleted; of those that wait one is changed."""
+    """What arrays of seeds rely on. One of four tasks each is signalled, requeued and held, and deleted; of those that wait one is changed."""
     slurm = Slurm()
     real.run("scancel", "--user=root")
     script = SCRIPT.format("trap 'exit 0' USR1\nwhile :; do sleep 0.2; done")

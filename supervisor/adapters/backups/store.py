@@ -22,6 +22,9 @@ A rollback may be killed at any point. It must leave either the old state or the
 3. Replace `results.csv`, and remove the checkpoints that were renamed away.
 
 If the rollback is requested again, each step skips finished work and does the rest.
+
+Why not exchange two directories (RENAME_EXCHANGE): overlays and network file systems lack it, and the way without it
+would be the less tested one. Why not a pointer to the chosen checkpoint: it could contradict the directory.
 """
 
 from __future__ import annotations

@@ -11,6 +11,9 @@ library and driver of different versions), the thread tries again every `retry_s
 Each sample is attributed to the phases of the workers on that GPU at that moment, as their heartbeats report them. So the
 memory and load of an update can be distinguished from those of acting, compiling or an evaluation. The driver identifies
 workers by process ids. A container that sees other process ids than the host gets no attribution.
+
+Why not a child process: SIGKILL does not end a process in the driver's uninterruptible sleep, a second process usually
+blocks at the same lock, and it takes 15 MiB. In such a sleep a `reload` waits for the driver; workers train on.
 """
 
 from __future__ import annotations

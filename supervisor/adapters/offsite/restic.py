@@ -11,6 +11,9 @@ now another process may have that process id, and a training would die of the si
 itself, and then runs `unlock --remove-all`, which sends no signal.
 
 Written for restic 0.14 (Debian 12). Later versions give the same answers, and errors also as JSON.
+
+Why restic: an archive of our own would need encryption, deduplication and retention. rclone keeps one version and does not
+encrypt by default. borg must be installed at the destination too.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ last beat that could be read stays valid until there is another.
 A beat file can also be removed, replaced or overwritten. Its worker creates it again within a second (`contract.Client`).
 Until then, or if it cannot, the record that the worker still maps is read through /proc. If even that fails, the growth of
 its log and its CPU time replace its beats, with the time limits of programs without beats. Beats that cannot be read are
-unknown, and unknown is not stalled (docs/adr/0031-lost-beats.md).
+unknown, and unknown is not stalled. Why the daemon does not create the file again: the worker would still write into the
+old one, which it maps.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Earlier it was a file in the runtime directory. Anybody who could write there could put their own code in its place, and a
 damaged file made every start fail. A check of the file's owner, mode and content would leave a moment between the check and
 the start of the interpreter. The bytes in a sealed memfd belong to this daemon alone, nobody can change them, and a start
-reads them through an inherited descriptor (docs/adr/0030-shim-started-from-memory.md).
+reads them through an inherited descriptor.
 
 The shim is compiled once, because compiling it at each start costs 4 ms and 1.5 MiB of RSS. The source is read when the
 daemon starts: an upgrade that replaces the installation later cannot make an old daemon start a new shim.

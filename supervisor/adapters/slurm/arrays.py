@@ -9,6 +9,9 @@ steps finds its tasks again.
                                    job-17_1.out    output of slurmd and of the `setup` lines for task 1
 
 A table is kept while at least one of its attempts is live or still has a directory.
+
+Why no throttle (`--array=1-9%4`): it counts only the tasks of one array. Ten games are ten arrays, and the next jobs of
+their seeds are other jobs again. The level's slots limit all of them, with priorities and rotation.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ the program of its task in a table::
     exec /home/me/extralife/.venv/bin/python -S -E .../node.py "$extralife_order"
 
 An array has no singleton: a later array of the group would wait for the last task of the earlier one. As everywhere, the
-attempt's claim and its fence (`node.py`) keep a task that runs twice from training (docs/adr/0091-seeds-as-arrays.md).
+attempt's claim and its fence (`node.py`) keep a task that runs twice from training.
 """
 
 from __future__ import annotations

@@ -116,7 +116,8 @@ async def reload_config(call: Call) -> list[list[list[str]]]:
     """Read the configuration file, and say what an update would change. Changes nothing.
 
     `added` also names what changes without a restart: sections such as '[level]', and '[program.NAME]' for a program
-    whose limits or priority changed. So a client that adds all that is `added` has applied the whole file.
+    whose limits or priority changed. So a client that adds all that is `added` has applied the whole file. Listed as
+    `changed`, it would stop and start a program whose priority changed.
     """
     call.changing()
     planned = await _reread(call)

@@ -24,6 +24,9 @@ Why heat comes before an orderly end: the kernel then shuts down in order, but t
 comes before a panic: events after all programs had saved and left are not about the training. Why one process that was
 ended for its memory is not enough: that costs a worker, not a box; and one in a cgroup with a limit of its own proves
 nothing about the box at all. Why only the last minutes count: every box has old trouble in its log.
+
+Why a kind beside `cause`, and not more values of it: readers that look for `unclean` would take a panic for an intended
+reboot.
 """
 
 from __future__ import annotations
