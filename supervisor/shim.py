@@ -433,6 +433,37 @@ class _Process:
             os.close(fd)
 
 
+def _shared_memory(pid: int) -> dict[bytes, int]:
+    """The files in /dev/shm that a process has mapped, with their inodes (proc_pid_maps(5))."""
+    try:
+        lines = _read(f"/proc/{pid}/maps").splitlines()
+    except OSError:
+        return {}  # it has ended, or belongs to another user
+    fields = [line.split(None, 5) for line in lines if b" /dev/shm/" in line and not line.endswith(b" (deleted)")]
+    return {words[5]: int(words[4]) for words in fields}
+
+
+def _free(shared: dict[bytes, int]) -> list[str]:
+    """Remove the files that only processes of this tree had mapped. Returns their paths and sizes.
+
+    Python's resource tracker and NCCL remove such files at a clean end. After a SIGKILL of all, the memory of the box stays
+    taken until its next boot.
+    """
+    for entry in os.listdir("/proc") if shared else ():
+        for path in _shared_memory(int(entry)) if entry.isdigit() else ():
+            shared.pop(path, None)
+    freed = []
+    for path, inode in shared.items():
+        try:
+            found = os.lstat(path)
+            if found.st_ino == inode:
+                os.unlink(path)
+                freed.append(f"{path.decode('utf-8', 'replace')} ({found.st_size} bytes)")
+        except OSError:
+            pass  # it is gone, or belongs to another user
+    return freed
+
+
 def _descendants() -> list[_Process]:
     """The whole tree, parents before children, including zombies.
 
@@ -476,6 +507,7 @@ class _Leaving:
     def __init__(self, order: Order, worker: int) -> None:
         self.worker = worker
         self.ended: dict[int, str] = {}  # names, by pid, of processes that were left behind or killed
+        self.shared: dict[bytes, int] = {}  # the files in /dev/shm that those and the worker had mapped, with their inodes
         self._grace_s, self._to, self._signal = order.grace_s, order.signal_to, order.stop_signal
         self._rest_s = order.rest_s
         self._worker_lives = True
@@ -484,6 +516,7 @@ class _Leaving:
         self.is_rest = False  # it had ended well, so they may work on until `_began_s`
         self._is_killing = False
         self._asked: set[tuple[int, int]] = set()
+        self._examined: set[tuple[int, bool]] = set()
         self._handled_s: float | None = None  # when a process with a handler was last seen
         self._pause_s = _LOOK_LEAST_S
 
@@ -528,8 +561,12 @@ class _Leaving:
         found = _descendants()
         if self._is_killing or self._is_left_over:
             for process in found:
-                if process.is_alive and process.pid != self.worker:
-                    self.ended.setdefault(process.pid, process.command() if self.is_rest else process.name)
+                look = process.pid, self._is_killing
+                if process.is_alive and look not in self._examined:
+                    self._examined.add(look)
+                    self.shared.update(_shared_memory(process.pid))
+                    if process.pid != self.worker:
+                        self.ended.setdefault(process.pid, process.command() if self.is_rest else process.name)
         if self._is_killing:
             for process in found:
                 process.send(_signal.SIGKILL)
@@ -718,7 +755,7 @@ def main() -> None:
     result = _wait_for_tree(leaving, order)
     after = _oom_kills(cgroup=order.cgroup)
     result["oom_kills"] = None if oom_kills is None or after is None else [oom_kills, after]
-    result["leftovers"] = [f"{name}({number})" for number, name in leaving.ended.items()]
+    result["leftovers"] = [f"{name}({number})" for number, name in leaving.ended.items()] + _free(leaving.shared)
     _write_exit(order, result)
     os._exit(0)
 

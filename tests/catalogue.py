@@ -106,6 +106,12 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "orphans",
         ),
         Row(
+            "a tree is killed that shares memory in /dev/shm (NCCL, `multiprocessing`)",
+            "the files that no other process has mapped are removed and named in history",
+            "supervisor/shim.py",
+            "adapters/test_processes.py::test_shared_memory_that_only_a_killed_tree_had_mapped_is_removed",
+        ),
+        Row(
             "a worker ignores SIGTERM",
             "killed with all its processes after its grace period",
             "supervisor/policy/worker/ending.py",

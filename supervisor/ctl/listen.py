@@ -299,6 +299,8 @@ class Feed:
         if state is None:
             return []
         before, self._states[name] = self._states.get(name, "UNKNOWN"), state
+        if before == state == "BACKOFF":
+            return []  # the pause after a failed start that was reported
         tries = self._tries[name] = _tries_after(state, self._tries.get(name, 0))
         more = {
             "STARTING": f" tries:{tries}", "BACKOFF": f" tries:{tries}",
@@ -347,7 +349,8 @@ class Feed:
 def state_of(kind: str, fields: dict[str, Any]) -> str | None:
     """Supervisor's state that a program enters by a fact; None if its state does not change.
 
-    A program whose breaker is open, or that was given up, is FATAL, as `status` shows it to Supervisor's clients.
+    A program whose breaker is open, or that was given up, is FATAL, as `status` shows it to Supervisor's clients. An end
+    before the program counts as started is a failed start (BACKOFF), of which crashmail sends no mail.
     """
     match kind:
         case "SpawnIntended":
@@ -357,7 +360,8 @@ def state_of(kind: str, fields: dict[str, Any]) -> str | None:
         case "StopIntended":
             return "STOPPING"
         case "Exited":
-            return "STOPPED" if fields["cause"] == "stopped" else "EXITED"
+            early = "BACKOFF" if fields.get("early") else "EXITED"
+            return "STOPPED" if fields["cause"] == "stopped" else early
         case "BackedOff":
             return "FATAL" if fields["slow"] else "BACKOFF"
         case "GaveUp":

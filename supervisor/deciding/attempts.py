@@ -327,18 +327,17 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     if not ending.oom_own:
         killed = verdict.cause == out_of_memory.OOM_KILLED
         accounted = out_of_memory.accounted_after(ending.oom_kills, accounted, killed=killed)
-    (steps, at_least), left = _last_position(context, *context.present(name), ending), len(ending.leftovers)
+    steps, at_least = _last_position(context, *context.present(name), ending)
     early = spec is not None and _is_early(context, spec, attempt, verdict, ended_at_s)
     verdict = _course(context, name, ending, steps).judge(verdict)
     if spec is not None and verdict.cause == "done" and (early or spec.restart == restart.ALWAYS):
         reason = f"ended within {spec.start_s:g} s of its start" if early else "ended, but `restart` is always"
         verdict = Diagnosis("ended", counted=early, why=f"{reason}: {verdict.why}")
     watch = context.memory.watch(name, attempt.token)
-    named = not left or attempt.rest == ENDED
-    why = verdict.why + ("" if named else f"; {left} leftover process{'' if left == 1 else 'es'} ended")
     context.record(
         facts.Exited(
-            why, name, attempt.token, verdict.cause, ending.code, ending.signal, steps, ending.ckpt_step,
+            verdict.why + _left_behind(attempt, ending),
+            name, attempt.token, verdict.cause, ending.code, ending.signal, steps, ending.ckpt_step,
             ending.leftovers, ending.last_lines if verdict.counted or verdict.cause == "config" else (),
             verdict.counted, ending.max_rss_bytes, ended_at_s, accounted, at_least,
             None if ending.ckpt_at_s is None else min(context.now_s, ending.ckpt_at_s), early,
@@ -349,6 +348,14 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     context.memory = context.memory.forget(name)
     context.command(commands.Forget(name, attempt.token))
     _follow(context, name, attempt, ending, verdict)
+
+
+def _left_behind(attempt: Attempt, ending: Ending) -> str:
+    """What its processes left, as a part of the sentence about its end."""
+    files = sum(each.startswith("/") for each in ending.leftovers)
+    processes = 0 if attempt.rest == ENDED else len(ending.leftovers) - files
+    said = f"; {processes} leftover process{'' if processes == 1 else 'es'} ended" if processes else ""
+    return said + (f"; {files} leftover file{'' if files == 1 else 's'} in /dev/shm removed" if files else "")
 
 
 def _course(context: DecisionContext, name: str, ending: Ending, steps: int | None) -> Course:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import mmap
 import os
 import secrets
 import shutil
@@ -479,6 +480,28 @@ def test_leftovers_are_told(world):
     assert ending.code == 1
     assert len(ending.leftovers) == 1
     assert gone(int(ending.leftovers[0].rpartition("(")[2][:-1]))
+
+
+_SHARES_MEMORY = """
+import os, sys, time
+from multiprocessing import shared_memory
+own, both = (shared_memory.SharedMemory(name=name, create=True, size=8192) for name in sys.argv[1:])
+os.fork()
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def test_shared_memory_that_only_a_killed_tree_had_mapped_is_removed(world):
+    own, both = f"xl-own-{os.getpid()}", f"xl-both-{os.getpid()}"
+    started = world.run([*python(_SHARES_MEMORY), own, both])
+    assert eventually(lambda: world.stdout() == "up\nup\n")
+    with (Path("/dev/shm") / both).open("r+b") as file, mmap.mmap(file.fileno(), 0):
+        world.launcher.kill_tree("Pong", started.token)
+        leftovers = world.inbox.expect(Ended).ending.leftovers
+    Path("/dev/shm", both).unlink()  # the test had mapped it, so it was still here
+    assert not Path("/dev/shm", own).exists()
+    assert [each for each in leftovers if each.startswith("/")] == [f"/dev/shm/{own} (8192 bytes)"]
 
 
 # --- signals and killing -----------------------------------------------------------------------------------------------------

@@ -224,10 +224,11 @@ def test_a_clean_exit_keeps_no_last_lines():
     assert of(core.ended("Pong", code=0, last_lines=("bye",)), facts.Exited)[0].last_lines == ()
 
 
-def test_left_over_processes_are_told():
+def test_leftover_processes_and_files_are_told():
     core = Core(settings("Pong")).running("Pong")
-    why = of(core.ended("Pong", code=1, leftovers=("7 sleep", "8 sleep", "9 sh")), facts.Exited)[0].why
-    assert why.endswith("; 3 leftover processes ended")
+    left = ("7 sleep", "8 sleep", "9 sh", "/dev/shm/nccl-1 (8192 bytes)")
+    why = of(core.ended("Pong", code=1, leftovers=left), facts.Exited)[0].why
+    assert why.endswith("; 3 leftover processes ended; 1 leftover file in /dev/shm removed")
 
 
 def test_exit_codes_of_a_program_that_does_not_speak_the_contract_are_just_codes():

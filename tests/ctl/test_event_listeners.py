@@ -190,7 +190,8 @@ def test_wrong_use(args: tuple[str, ...], said: str) -> None:
 
 
 def test_states() -> None:
-    assert state_of("Exited", {"cause": "stopped"}) == "STOPPED"
+    assert state_of("Exited", {"cause": "stopped", "early": True}) == "STOPPED"
+    assert [state_of("Exited", {"cause": "failed", "early": early}) for early in (True, False)] == ["BACKOFF", "EXITED"]
     assert state_of("BackedOff", {"slow": True}) == state_of("GaveUp", {}) == "FATAL"
     assert state_of("Checkpointed", {}) is None
     assert os.environ.get("EXTRALIFE_RUN_DIR") is None

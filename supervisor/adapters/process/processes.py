@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 KEPT_ATTEMPTS: Final = 20
+_SHIM_PATIENCE_S: Final = 1.0  # after that its cgroup is killed as a whole
 _KILL_PATIENCE_S: Final = 2.0  # a shim needs milliseconds to end its tree; one that is stopped or stuck gets no more
 _MOST_PATIENCE_S: Final = 30.0
 _LOCK_WAIT_S: Final = 5.0  # a predecessor that is just ending needs milliseconds; a running one keeps the lock
@@ -502,8 +503,10 @@ class LocalLauncher:
             fd = os.dup(live.shim_fd)  # the other one closes when the shim is gone
             shim = (live.attempt.shim_pid, live.attempt.shim_start_ticks) if live.attempt else None
         try:
-            self._groups.kill(token)  # the shim notices, and records how the tree ended
-            procfs.send(fd, signal.SIGTERM)
+            procfs.send(fd, signal.SIGTERM)  # the shim kills the tree, and records what it held and how it ended
+            if procfs.wait_gone(fd, _SHIM_PATIENCE_S):
+                return
+            self._groups.kill(token)  # a tree that forks faster than it is killed
             if procfs.wait_gone(fd, _KILL_PATIENCE_S):
                 return
             self._groups.kill_all(token)
