@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _NEVER_WORKS = (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR, errno.ELOOP, errno.EINVAL)
+_REFUSED = (errno.EPERM, errno.ENOSYS)  # by a container's seccomp profile, to which pidfds are not known
 _ASK = _signal.SIGUSR1  # from the daemon: ask the tree to save and leave
 _AWAITED = {_signal.SIGCHLD, _signal.SIGTERM, _signal.SIGUSR2, _ASK}
 _TIME = _signal.SIGALRM
@@ -420,16 +421,18 @@ class _Process:
 
     def send(self, number: int) -> None:
         """Signal exactly this process. Skips it if another process has taken its pid meanwhile."""
+        fd = -1
         try:
             fd = os.pidfd_open(self.pid)
-        except OSError:
-            return  # it has ended
+        except OSError as error:
+            if error.errno not in _REFUSED:
+                return  # it has ended
         try:
             if _start_ticks(self.pid) == self.start_ticks:
-                _signal.pidfd_send_signal(fd, number)
+                _send(fd, self.pid, number)
         except OSError:
             pass  # it has ended, or belongs to another user: then wait until it leaves by itself
-        finally:
+        if fd >= 0:
             os.close(fd)
 
 
@@ -462,6 +465,15 @@ def _free(shared: dict[bytes, int]) -> list[str]:
         except OSError:
             pass  # it is gone, or belongs to another user
     return freed
+
+
+def _send(fd: int, pid: int, number: int) -> None:
+    try:
+        _signal.pidfd_send_signal(fd, number)
+    except OSError as error:
+        if error.errno not in (errno.EBADF, *_REFUSED):
+            raise
+        os.kill(pid, number)
 
 
 def _descendants() -> list[_Process]:

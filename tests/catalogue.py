@@ -575,6 +575,14 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "e2e/test_cost.py::test_after_a_lack_of_descriptors_every_end_is_noticed_and_healthz_is_not_200_meanwhile",
         ),
     ),
+    "A container": (
+        Row(
+            "the container refuses pidfds (EPERM or ENOSYS of its seccomp profile)",
+            "workers are watched by their number and start time, 50 times a second: each end is noticed, each tree ended",
+            "supervisor/adapters/procfs.py",
+            "e2e/test_container_live.py::test_without_pidfds_every_end_is_noticed_and_every_tree_ended",
+        ),
+    ),
     "The daemon and its configuration": (
         Row(
             "the daemon is killed (-9)",

@@ -17,9 +17,13 @@ A process that cannot be read for lack of a descriptor or of memory is not gone:
 from __future__ import annotations
 
 import contextlib
+import errno
+import functools
 import os
 import select
 import signal
+import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -294,10 +298,91 @@ def descendants(roots: Iterable[int]) -> list[Stat]:
 # --- pidfds --------------------------------------------------------------------------------------------------------------
 
 
+class _StandIns:
+    """Pidfds for a container whose kernel refuses the real ones: pipes that this side closes when the process has ended.
+
+    A thread looks at the processes 50 times a second. A pipe is known by its inode: descriptors are closed and used again.
+    """
+
+    def __init__(self) -> None:
+        self._guard, self._any = threading.Lock(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self._processes: dict[int, tuple[int, int, int]] = {}  # by inode: pid, start ticks, our end of the pipe
+
+    def open(self, pid: int) -> int:
+        stat = read_stat(pid)
+        if stat is None:
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+        with self._guard:
+            if self._thread is None:
+                from supervisor.adapters.threads import Lasting
+
+                thread = Lasting("processes-without-pidfds", self._look, lambda: False, vital=True)
+                thread.start()
+                self._thread = thread
+            theirs, ours = os.pipe2(os.O_CLOEXEC)
+            self._processes[os.fstat(theirs).st_ino] = pid, stat.start_ticks, ours
+            self._any.set()
+        return theirs
+
+    def send(self, fd: int, number: int) -> None:
+        with self._guard:
+            pid, start_ticks, _ = self._processes.get(os.fstat(fd).st_ino, (0, 0, -1))
+            if not pid or not is_alive(pid, start_ticks):
+                raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+            os.kill(pid, number)
+
+    def _look(self) -> None:
+        self._any.wait()
+        time.sleep(_LOOK_S)
+        with self._guard:
+            for inode, (pid, start_ticks, ours) in list(self._processes.items()):
+                poller = select.poll()
+                poller.register(ours, 0)
+                if poller.poll(0) or not is_alive(pid, start_ticks):  # nobody reads the pipe, or the process has ended
+                    os.close(ours)
+                    del self._processes[inode]
+            if not self._processes:
+                self._any.clear()
+
+
+_LOOK_S: Final = 0.02
+_stand_ins: Final = _StandIns()
+
+
+@functools.cache
+def _has_pidfds() -> bool:
+    """False where a container's seccomp profile refuses one of the calls (EPERM of an old Docker, ENOSYS of gVisor)."""
+    fd = -1
+    try:
+        fd = os.pidfd_open(os.getpid())
+        signal.pidfd_send_signal(fd, 0)
+    except OSError as error:
+        lack.check(error)
+        return False
+    finally:
+        if fd >= 0:
+            os.close(fd)
+    return True
+
+
+def pidfd(pid: int) -> int:
+    """A descriptor that is readable once this process has ended. Raises OSError, ESRCH if there is no such process."""
+    return os.pidfd_open(pid) if _has_pidfds() else _stand_ins.open(pid)
+
+
+def pidfd_send(fd: int, number: int) -> None:
+    """Send a signal to the process of a `pidfd`. Raises OSError."""
+    if _has_pidfds():
+        signal.pidfd_send_signal(fd, number)
+    else:
+        _stand_ins.send(fd, number)
+
+
 def open_verified(pid: int, start_ticks: int) -> int | None:
     """A pidfd of exactly the process with these start ticks, or None when that process is gone."""
     try:
-        fd = os.pidfd_open(pid)
+        fd = pidfd(pid)
     except OSError as error:
         lack.check(error)
         return None
@@ -320,7 +405,7 @@ def wait_gone(fd: int, timeout_s: float) -> bool:
 def send(fd: int, number: int) -> bool:
     """Send a signal through a pidfd; False when the process is gone (or when we may not signal it, after a setuid exec)."""
     with contextlib.suppress(OSError):
-        signal.pidfd_send_signal(fd, number)
+        pidfd_send(fd, number)
         return True
     return False
 

@@ -73,6 +73,7 @@ class Box:
         self.daemon: subprocess.Popen[bytes] | None = None
         self.home = {"XDG_STATE_HOME": str(directory / "home")}  # the user's own is left alone
         self.env: dict[str, str] = {}  # of the daemon, besides what it needs
+        self.under: list[str] = []  # a command that executes the daemon, such as one that takes rights away
         self.daemons: list[subprocess.Popen[bytes]] = []
 
     # the world
@@ -128,7 +129,7 @@ settle_s = 0.0
         env = {**os.environ, "EXTRALIFE_BOOT_FILES": str(self.boot_files), "PYTHONPATH": str(ROOT), **self.home, **self.env}
         with self.log.open("ab") as log:
             self.daemon = subprocess.Popen(
-                [sys.executable, "-m", "supervisor", "-c", str(self.config_file)],
+                [*self.under, sys.executable, "-m", "supervisor", "-c", str(self.config_file)],
                 cwd=ROOT, env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         self.daemons.append(self.daemon)

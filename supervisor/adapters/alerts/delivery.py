@@ -32,7 +32,7 @@ from typing import Any, Final
 
 import structlog
 
-from supervisor.adapters import leftovers
+from supervisor.adapters import leftovers, procfs
 from supervisor.adapters.host import clock, sd_journal
 from supervisor.adapters.threads import Lasting
 from supervisor.model.inputs import AlertTried
@@ -181,7 +181,7 @@ def _await_end(process: subprocess.Popen[bytes], timeout_s: float, stop_fd: int 
 
     The kill comes before the process is reaped: until then, nothing else can get its process id.
     """
-    pidfd = os.pidfd_open(process.pid)
+    pidfd = procfs.pidfd(process.pid)
     try:
         poller = select.poll()
         poller.register(pidfd, select.POLLIN)

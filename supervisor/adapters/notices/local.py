@@ -25,7 +25,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from supervisor.adapters import leftovers
+from supervisor.adapters import leftovers, procfs
 from supervisor.adapters.notices.web import Unreadable
 from supervisor.files import open_regular
 from supervisor.policy.box import wall_clock
@@ -138,7 +138,7 @@ class Command:
         Does not wait for the program's own children.
         """
         until_s, output = time.monotonic() + self._timeout_s, b""
-        pidfd = os.pidfd_open(process.pid)
+        pidfd = procfs.pidfd(process.pid)
         try:
             out = process.stdout.fileno() if process.stdout is not None else -1
             os.set_blocking(out, False)

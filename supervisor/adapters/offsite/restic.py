@@ -293,7 +293,7 @@ class Restic:
 
         It gets SIGINT first, so that it leaves no lock.
         """
-        pidfd = os.pidfd_open(process.pid)
+        pidfd = procfs.pidfd(process.pid)
         try:
             poller = select.poll()
             poller.register(pidfd, select.POLLIN)

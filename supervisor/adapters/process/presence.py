@@ -83,7 +83,7 @@ def _without_process(view: Mapping[str, Any], phase: str, why: str) -> dict[str,
 
 def _exists(pid: int) -> bool:
     try:
-        os.close(os.pidfd_open(pid))
+        os.close(procfs.pidfd(pid))
     except OSError:
         return False
     return True

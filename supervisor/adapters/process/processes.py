@@ -404,7 +404,7 @@ class LocalLauncher:
         finally:
             os.close(stdin)
         try:
-            live = _Live(spec.name, attempt, token, os.pidfd_open(shim.pid), shim)
+            live = _Live(spec.name, attempt, token, procfs.pidfd(shim.pid), shim)
         except BaseException:  # it must not run unwatched
             shim.terminate()
             shim.wait()
@@ -689,18 +689,17 @@ class LocalLauncher:
         with self._guard:
             return {live.shim.pid for live in self._live.values() if live.shim is not None}
 
-    @staticmethod
-    def _reap(live: _Live) -> int | None:
+    def _reap(self, live: _Live) -> int | None:
         """Reap the shim. Returns its status in Popen's form; None for a shim that is not our child."""
         if live.shim is not None:
             return live.shim.wait()
-        with contextlib.suppress(OSError):  # our child only if this daemon re-executed itself since; else ECHILD
-            os.waitid(os.P_PIDFD, live.shim_fd, os.WEXITED | os.WNOHANG)
+        assert live.attempt is not None  # noqa: S101
+        self._reap_orphan(live.attempt.shim_pid, live.attempt.shim_start_ticks)
         return None
 
     @staticmethod
     def _reap_orphan(shim_pid: int, start_ticks: int) -> None:
-        """Reap a shim that was our child before this daemon re-executed itself, and ended before we watched it again."""
+        """Reap a shim that was our child before this daemon re-executed itself; does nothing to another's child."""
         stat = procfs.read_stat(shim_pid)
         if stat is not None and stat.start_ticks == start_ticks:
             with contextlib.suppress(ChildProcessError):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import select
-import signal
 import stat
 import time
 from typing import Final
@@ -56,7 +55,7 @@ def _open(shim_pid: int, shim_start_ticks: int) -> int:
 def _is_alive(pidfd: int) -> bool:
     """Closes the descriptor."""
     try:
-        signal.pidfd_send_signal(pidfd, 0)
+        procfs.pidfd_send(pidfd, 0)
     except ProcessLookupError:
         return False
     finally:
