@@ -350,23 +350,27 @@ def _record(order: Order, pid: int, log_sizes: tuple[int, int]) -> dict[str, obj
 
 
 def _oom_kills(root: str = "", cgroup: str = "") -> "int | None":
-    """The number of kills so far by the kernel's OOM killer in the worker's cgroup; of the box without a cgroup counter.
+    """The number of kills so far by the kernel's OOM killer in the worker's cgroup; of the box if it has no cgroup at all.
 
     If the worker has no own cgroup, the shim's cgroup counts, which the worker shares. If the count rose while the worker
-    lived, a SIGKILL that the daemon or shim did not send comes from the OOM killer.
+    lived, a SIGKILL that the daemon or shim did not send comes from the OOM killer. A container may not see the path of its
+    cgroup: then that is the top of the mount. The count of the box has its neighbours' kills, and never stands for its own.
     """
-    places = [root + "/proc/vmstat"]
-    own = [f"{cgroup}/tree/memory.events"] if cgroup else []
+    paths = {}  # by version of the cgroups
     try:
         for line in _read(root + "/proc/self/cgroup").decode("utf-8", "surrogateescape").splitlines():
             number, controllers, path = line.split(":", 2)
-            if number == "0":
-                places.insert(0, f"{root}/sys/fs/cgroup{path}/memory.events")
-            elif "memory" in controllers.split(","):
-                places.insert(0, f"{root}/sys/fs/cgroup/memory{path}/memory.oom_control")
+            if number == "0" or "memory" in controllers.split(","):
+                paths["2" if number == "0" else "1"] = path
     except (OSError, ValueError):
         pass  # there are no cgroups here
-    for place in own + places:
+    places = [f"{cgroup}/tree/memory.events"] if cgroup else []
+    for version, mount in (("1", "/sys/fs/cgroup/memory%s/memory.oom_control"), ("2", "/sys/fs/cgroup%s/memory.events")):
+        if version in paths:
+            places += [root + mount % paths[version], root + mount % ""]
+    if paths.get("1", paths.get("2", "/")) == "/" and not _is_contained(root):
+        places.append(root + "/proc/vmstat")
+    for place in places:
         try:
             for text in _read(place).splitlines():
                 words = text.split()
@@ -375,6 +379,14 @@ def _oom_kills(root: str = "", cgroup: str = "") -> "int | None":
         except (OSError, ValueError):
             pass
     return None
+
+
+def _is_contained(root: str) -> bool:
+    """Whether it runs in a PID namespace of its own: that of a container. The first namespace has a fixed inode."""
+    try:
+        return os.stat(root + "/proc/self/ns/pid").st_ino != 0xEFFFFFFC
+    except OSError:
+        return False
 
 
 def _read(path: str) -> bytes:

@@ -582,6 +582,12 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "supervisor/adapters/procfs.py",
             "e2e/test_container_live.py::test_without_pidfds_every_end_is_noticed_and_every_tree_ended",
         ),
+        Row(
+            "the kernel kills a process of a neighbour for its memory, and a worker dies of a SIGKILL of somebody",
+            "the worker was killed, and keeps its batch: only the container's own counter of OOM kills counts (cgroup v1 or v2)",
+            "supervisor/policy/worker/out_of_memory.py",
+            "adapters/test_shim.py::test_the_oom_killers_count_is_that_of_its_own_cgroup",
+        ),
     ),
     "The daemon and its configuration": (
         Row(

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 from typing import Final
 
 from supervisor.adapters import procfs
@@ -35,7 +34,7 @@ def mark(*, of_user: bool = False) -> dict[str, str]:
     if stat is None:
         return {}
     session = stat.session if of_user else _WHOLE_TREE
-    return {ENV: f"{_namespace()}:{stat.pid}:{stat.start_ticks}:{session}"}
+    return {ENV: f"{procfs.pid_namespace()}:{stat.pid}:{stat.start_ticks}:{session}"}
 
 
 def end() -> list[str]:
@@ -59,7 +58,7 @@ def _is_left_over(stat: procfs.Stat, value: str) -> bool:
         own_session = None if session == _WHOLE_TREE else int(session)
     except ValueError:
         return False
-    if namespace != _namespace() or procfs.is_alive(parent, start_ticks):
+    if namespace != procfs.pid_namespace() or procfs.is_alive(parent, start_ticks):
         return False
     return own_session is None or (stat.session == own_session and stat.group == stat.pid)
 
@@ -68,11 +67,3 @@ def _mark_of(pid: int) -> str | None:
     start = f"{ENV}=".encode()
     found = next((each for each in procfs.environment(pid) if each.startswith(start)), None)
     return None if found is None else found[len(start) :].decode("ascii", "replace")
-
-
-def _namespace() -> int:
-    """The inode of this process's PID namespace: process 7 of a container is not process 7 of the host."""
-    try:
-        return Path("/proc/self/ns/pid").stat().st_ino
-    except OSError:
-        return 0

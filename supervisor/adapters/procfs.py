@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_FIRST_NAMESPACE: Final = 0xEFFFFFFC  # inode of the PID namespace of the whole machine (proc_ns.h)
 _DEAD: Final = frozenset("ZXx")
 _STAT_BYTES: Final = 4096
 _TEXT_BYTES: Final = 64 * 1024  # no file of /proc that is read here is longer, but /proc/PID/environ can be
@@ -164,6 +165,19 @@ def is_alive(pid: int, start_ticks: int) -> bool:
 
 def pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208  a path object each is waste
+
+
+def pid_namespace() -> int:
+    """The inode of this process's PID namespace: process 7 of a container is not process 7 of the host. 0: unknown."""
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return 0
+
+
+def contained() -> bool:
+    """Whether this process runs in a PID namespace of its own, as in a container."""
+    return pid_namespace() not in {0, _FIRST_NAMESPACE}
 
 
 def all_stats() -> dict[int, Stat]:

@@ -71,6 +71,22 @@ def test_what_a_containers_limit_leaves(tmp_path, limit, used, stat, found):
     assert (seen.memory_bytes, seen.available_bytes) == found
 
 
+def test_the_limit_of_a_container_with_cgroups_of_version_1(tmp_path):
+    folder = "sys__fs__cgroup__memory__memory_DOT_"
+    lay(
+        tmp_path, proc__meminfo=MEMINFO, proc__self__cgroup="4:memory:/docker/a\n0::/\n",
+        **{
+            f"{folder}limit_in_bytes": f"{500 * KB}\n", f"{folder}usage_in_bytes": f"{300 * KB}\n",
+            f"{folder}stat": f"inactive_file 0\ntotal_inactive_file {50 * KB}\n",
+        },
+    )  # fmt: skip
+    found = LocalHost(str(tmp_path), root=tmp_path).look()
+    assert (found.memory_bytes, found.available_bytes) == (500 * KB, 250 * KB)
+    lay(tmp_path, **{f"{folder}limit_in_bytes": "9223372036854771712\n"})
+    found = LocalHost(str(tmp_path), root=tmp_path).look()
+    assert (found.memory_bytes, found.available_bytes) == (1000 * KB, 400 * KB)
+
+
 def test_a_container_whose_host_tells_nothing(tmp_path):
     lay(tmp_path, sys__fs__cgroup__memory_DOT_max="500", sys__fs__cgroup__memory_DOT_current="300")
     found = LocalHost(str(tmp_path), root=tmp_path).look()

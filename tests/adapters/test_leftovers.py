@@ -80,7 +80,7 @@ def test_in_a_container_whose_session_began_outside_a_user_s_command_still_keeps
     assert leftovers.mark(of_user=True)[leftovers.ENV].endswith(":0")
     assert leftovers.mark()[leftovers.ENV].endswith(":tree")
     monkeypatch.undo()
-    value = f"{leftovers._namespace()}:{stat.pid}:1:0"  # that process has ended: its start ticks are another process's
+    value = f"{procfs.pid_namespace()}:{stat.pid}:1:0"  # that process has ended: its start ticks are another process's
     outside, background = replace(stat, pid=77, group=77, session=0), replace(stat, pid=78, group=78, session=78)
     assert leftovers._is_left_over(outside, value)
     assert not leftovers._is_left_over(background, value)

@@ -289,6 +289,13 @@ CGROUPS = {
         },
         2,
     ),
+    "v1, its path not there": (
+        {"proc/self/cgroup": "4:memory:/docker/a\n0::/", "sys/fs/cgroup/memory/memory.oom_control": "oom_kill 5\n"},
+        5,
+    ),
+    "v2, its path not there": ({"proc/self/cgroup": "0::/docker/a", "sys/fs/cgroup/memory.events": "oom_kill 6\n"}, 6),
+    "a container without a counter": ({"proc/self/cgroup": "0::/docker/a", "proc/vmstat": "oom_kill 7\n"}, None),
+    "another PID namespace": ({"proc/self/cgroup": "0::/", "proc/vmstat": "oom_kill 7\n", "proc/self/ns/pid": ""}, None),
     "root of v2": ({"proc/self/cgroup": "0::/", "proc/vmstat": "nr_free 5\noom_kill 7\n"}, 7),
     "no cgroups": ({"proc/vmstat": "oom_kill 1\n"}, 1),
     "garbage": ({"proc/self/cgroup": "nonsense", "proc/vmstat": "oom_kill many\n"}, None),

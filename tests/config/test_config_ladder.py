@@ -167,18 +167,19 @@ def test_the_memory_of_a_level_is_that_of_all_its_programs(
 def test_how_much_memory_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = usable_memory_mb(tmp_path / "none")
     assert whole is not None
-    limit = tmp_path / "memory.max"
+    limit = tmp_path / "sys/fs/cgroup/memory.max"
+    limit.parent.mkdir(parents=True)
     limit.write_text("max\n")
-    assert usable_memory_mb(limit) == whole
+    assert usable_memory_mb(tmp_path) == whole
     limit.write_text("5000000\n")
-    assert usable_memory_mb(limit) == 5
+    assert usable_memory_mb(tmp_path) == 5
     limit.write_text("1" + "0" * 30)
-    assert usable_memory_mb(limit) == whole, "a limit beyond what there is"
+    assert usable_memory_mb(tmp_path) == whole, "a limit beyond what there is"
     monkeypatch.setattr(cores.os, "sysconf", lambda name: 2_000_000 if "PHYS" in name else 4096)
     assert usable_memory_mb(tmp_path / "none") == 8192
     for pages in (-1, 0):
         monkeypatch.setattr(cores.os, "sysconf", lambda name, pages=pages: pages if "PHYS" in name else 4096)
-        assert usable_memory_mb(limit) is None
+        assert usable_memory_mb(tmp_path) is None
 
 
 @pytest.mark.parametrize(

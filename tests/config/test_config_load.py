@@ -15,6 +15,7 @@ from config_kit import Place, flags_of
 from tools import MEMORY_DIR
 
 from supervisor import config, places
+from supervisor.config import cores
 from supervisor.config.cores import usable_cores
 from supervisor.config.source import lines
 from supervisor.config.whole_input import ConfigInput
@@ -154,14 +155,40 @@ def test_threads_follow_from_the_slots(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cpu_max", "cores"),
+    ("cpu_max", "quota"),
     [("max 100000", None), ("100000 100000", 1), ("50000 100000", 1), ("150000 100000", 2), ("x", None), ("1 0", None)],
 )
-def test_a_quota_counts_as_cores(tmp_path: Path, cpu_max: str, cores: int | None) -> None:
-    (tmp_path / "cpu.max").write_text(cpu_max + "\n")
+def test_a_quota_counts_as_cores(tmp_path: Path, cpu_max: str, quota: int | None) -> None:
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/cpu.max").write_text(cpu_max + "\n")
     allowed = len(os.sched_getaffinity(0))
-    assert usable_cores(tmp_path / "cpu.max") == (allowed if cores is None else min(allowed, cores))
+    assert usable_cores(tmp_path) == (allowed if quota is None else min(allowed, quota))
     assert usable_cores(tmp_path / "missing") == allowed
+
+
+# What a container shows: /proc/self/cgroup, and files below /sys/fs/cgroup with a quota of one core.
+CGROUPS = {
+    "v1 without its path": ("4:memory:/docker/a\n3:cpu,cpuacct:/docker/a\n", {"cpu,cpuacct/cpu.cfs_quota_us": "100000"}),
+    "v1 by its own name": ("3:cpu,cpuacct:/docker/a\n0::/\n", {"cpu/docker/a/cpu.cfs_quota_us": "100000"}),
+    "v2 without its path": ("0::/docker/a\n", {"cpu.max": "100000 100000"}),
+    "v2 outside of its namespace": ("0::/../../a\n", {"cpu.max": "100000 100000"}),
+    "v2, a service within a slice with a quota": ("0::/a/b\n", {"a/cpu.max": "100000 100000", "a/b/cpu.max": "max 100000"}),
+}
+
+
+@pytest.mark.parametrize(("own", "files"), CGROUPS.values(), ids=CGROUPS)
+def test_the_quota_of_a_container_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, files: dict[str, str]
+) -> None:
+    monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _pid: set(range(128)))
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(own)
+    for name, text in files.items():
+        file = tmp_path / "sys/fs/cgroup" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.with_name("cpu.cfs_period_us").write_text("100000")
+    assert usable_cores(tmp_path) == 1
 
 
 # --- built-in programs -----------------------------------------------------------------------------------------------------

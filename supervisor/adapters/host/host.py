@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from supervisor.adapters.threads import Lasting
-from supervisor.config.cores import usable_cores
+from supervisor.config.cores import memory_limits, usable_cores
 from supervisor.policy.box.readings import Host
 
 _PERIOD_S: Final = 5.0
@@ -45,7 +45,7 @@ class LocalHost:
     def look(self) -> Host:
         """Read everything now."""
         memory = _table(self._root / "proc/meminfo")
-        whole, left = _of_cgroup(self._root / "sys/fs/cgroup", memory.get("MemTotal"), memory.get("MemAvailable"))
+        whole, left = _of_cgroup(self._root, memory.get("MemTotal"), memory.get("MemAvailable"))
         pressure = self._root / "proc/pressure"
         try:
             disk = os.statvfs(self._state_dir)
@@ -54,7 +54,7 @@ class LocalHost:
             disk_free_bytes = None
         return Host(
             whole, left, memory.get("SwapTotal"), memory.get("SwapFree"), _full(pressure / "memory"),
-            _full(pressure / "io"), usable_cores(self._root / "sys/fs/cgroup/cpu.max"), disk_free_bytes,
+            _full(pressure / "io"), usable_cores(self._root), disk_free_bytes,
         )  # fmt: skip
 
     def _turn(self) -> None:
@@ -73,17 +73,16 @@ def _table(path: Path) -> dict[str, int]:
     return found
 
 
-def _of_cgroup(folder: Path, whole: int | None, left: int | None) -> tuple[int | None, int | None]:
+def _of_cgroup(root: Path, whole: int | None, left: int | None) -> tuple[int | None, int | None]:
     """Total and free memory of the host, or of this process's cgroup where that is less."""
-    limit, used = _text(folder / "memory.max").strip(), _text(folder / "memory.current").strip()
-    if not limit.isdigit() or not used.isdigit():
-        return whole, left
-    cached = next((int(n) for name, n in _pairs(folder / "memory.stat") if name == "inactive_file" and n.isdigit()), 0)
-    room = max(0, int(limit) - int(used) + cached)
-    return (
-        int(limit) if whole is None else min(whole, int(limit)),
-        room if left is None else min(left, room),
-    )
+    for limit, used, folder in memory_limits(root):
+        if used is None:
+            continue
+        stat = dict(_pairs(folder / "memory.stat"))
+        cached = stat.get("total_inactive_file", stat.get("inactive_file", ""))
+        room = max(0, limit - used + (int(cached) if cached.isdigit() else 0))
+        whole, left = min(limit, limit if whole is None else whole), min(room, room if left is None else left)
+    return whole, left
 
 
 def _full(path: Path) -> float | None:

@@ -3,8 +3,9 @@
 It is called once for a worker that died of a SIGKILL. The message has the pid and the memory of the process, which no
 counter has:
 `Memory cgroup out of memory: Killed process 24007 (python3) total-vm:221356kB, anon-rss:61184kB, ...`. Reading never
-blocks and is bounded. Without the right to read (CAP_SYSLOG, `kernel.dmesg_restrict`), or in a container with its own pid
-numbers, it finds nothing; then the cgroup's counter must suffice (`policy/worker/out_of_memory.py`).
+blocks and is bounded. Without the right to read (CAP_SYSLOG, `kernel.dmesg_restrict`) it finds nothing; then the cgroup's
+counter must suffice (`policy/worker/out_of_memory.py`). A container with its own pid numbers must not ask: the log has those
+of the host, so the line could be about a neighbour.
 
 Each record needs a separate read. After months of uptime there are tens of thousands of records, and all these reads would
 come between a death and the next start. So it first checks the kernel's count of such kills (`oom_kill` in /proc/vmstat,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from supervisor.config.cores import usable_cores
+from supervisor.config.cores import usable_cores, usable_memory_mb
 
 _GIB = 2**30
 _SHARE = 0.9  # tolerance: each kernel update may reserve a few MB more or less
@@ -20,10 +19,8 @@ def here() -> dict[str, Any]:
     for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
         lines = path.read_text(errors="replace").splitlines()
         gpus += [line.partition(":")[2].strip() for line in lines if line.startswith("Model")]
-    try:
-        memory_gib: float | None = round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / _GIB, 1)
-    except (OSError, ValueError):
-        memory_gib = None
+    memory_mb = usable_memory_mb()
+    memory_gib = None if memory_mb is None else round(memory_mb * 10**6 / _GIB, 1)
     return {"cores": usable_cores(), "memory_gib": memory_gib, "gpus": gpus}
 
 

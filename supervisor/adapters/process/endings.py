@@ -10,6 +10,7 @@ import json
 import signal
 from typing import TYPE_CHECKING, Final
 
+from supervisor.adapters import procfs
 from supervisor.adapters.host import kernel_log
 from supervisor.adapters.process import cgroups, log_places
 from supervisor.files import read_bounded
@@ -123,7 +124,7 @@ def read_ending(
         oom_kills=record.oom_kills,
         oom_own=confined is not None and confined.counts_oom,
         memory_max_bytes=None if confined is None else confined.limits.memory_max_bytes,
-        oom_line=kernel_log.oom_kill_of(record.pid) if record.signal == signal.SIGKILL else "",
+        oom_line=kernel_log.oom_kill_of(record.pid) if record.signal == signal.SIGKILL and not procfs.contained() else "",
         fate=record.spawn_error or "",
         ended_at_s=None if journal_s is None else journal_s(record.ended_ns),
     )
