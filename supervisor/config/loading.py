@@ -11,7 +11,7 @@ from supervisor import membership, places
 from supervisor.config import added, alerts, directories, foreign_names, http, ladder, launcher, notice, offsite, source
 from supervisor.config.cores import usable_cores
 from supervisor.config.programs import Defaults, Options, option, programs, rl_overrides
-from supervisor.config.tables import ALERT_LISTS, DIRECTORIES, ORDERED, TOP, Key, directory_keys, section_keys
+from supervisor.config.tables import ALERT_LISTS, DIRECTORIES, TOP, Key, directory_keys, section_keys
 from supervisor.config.validation import (
     DEFAULT,
     DERIVED,
@@ -25,6 +25,7 @@ from supervisor.config.validation import (
     label,
 )
 from supervisor.config.whole_input import OVERRIDES, PREFIX, VARIABLES, ConfigInput, is_override
+from supervisor.keys import declared
 from supervisor.model.settings import CLIMB, SECTIONS, Level, Paths, ProgramSpec, Rung, Settings
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.backups import calendar_error
@@ -105,8 +106,10 @@ def _checked(
     rl = rl_overrides(validation, *from_environment(environ)) if has_builtin else {}
     overrides = _overrides(validation, environ, flags, rl)
     made = {name: _section(validation, name, overrides) for name in SECTIONS}
-    for section, low, high in ORDERED:
-        _ordered(validation, made[section], section, low, high)
+    for section, settings in made.items():
+        for low, declaration in declared(type(settings)).items():
+            if declaration.up_to:
+                _ordered(validation, settings, section, low, declaration.up_to)
     made["alerts"] = alerts.complete(validation, made["alerts"], read_secrets=check_environment)
     made["offsite"] = offsite.complete(validation, made["offsite"], read_secrets=check_environment, starting=starting)
     made["notice"] = notice.complete(validation, made["notice"])

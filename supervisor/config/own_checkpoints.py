@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
-from supervisor.config.tables import YEAR_S
 from supervisor.config.validation import Validation, shown
+from supervisor.keys import YEAR_S
 from supervisor.model.settings import ProgramSpec
 from supervisor.policy.worker.step_in_name import parsed
 

@@ -8,8 +8,8 @@ from dataclasses import fields
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from supervisor.config.tables import YEAR_S
 from supervisor.config.validation import DEFAULT, Origin, Validation, label, shown
+from supervisor.keys import YEAR_S
 from supervisor.policy.worker.service_health import HealthCheck
 from workers.options import nearest
 

@@ -10,6 +10,7 @@ import typing
 from dataclasses import field, is_dataclass
 from typing import Final
 
+from supervisor.keys import REQUIRED, key
 from supervisor.policy.box.gate import GateSettings
 from supervisor.policy.box.prechecks import PrecheckSettings
 from supervisor.policy.cluster.launcher import JobResources, LauncherSettings
@@ -25,7 +26,7 @@ from supervisor.policy.worker.confinement import CgroupSettings
 from supervisor.policy.worker.divergence import DivergenceSettings
 from supervisor.policy.worker.ending import STOP_SIGNAL_TO, STOP_SIGNALS
 from supervisor.policy.worker.figures import Sources
-from supervisor.policy.worker.health import HealthSettings
+from supervisor.policy.worker.health import ACTIONS, HealthSettings
 from supervisor.policy.worker.placeholders import RESUME, Template, for_attempt, uses, variable
 from supervisor.policy.worker.restart import RESTARTS, RestartSettings
 from supervisor.policy.worker.service_health import HealthCheck
@@ -52,12 +53,17 @@ SILENT: Final = frozenset({Progress.FIGURES, Progress.LOG, Progress.FILES})  # s
 class Level:
     """One level of the load: how many programs run at once, and how heavy each is."""
 
-    name: str = "light"
-    slots: int = 2
-    num_envs: int = 32
-    batch_size: int = 512
-    threads: int | None = None  # CPU threads of each worker (torch and envpool); None: cores / slots
-    memory_mb: int | None = None  # configured host memory of one program at this level; None: not configured
+    name: str = key("light", "name of this load in status and history")
+    slots: int = key(2, "programs that run at once; the others wait in order of priority", high=1024)
+    num_envs: int = key(32, "parallel environments of each built-in program", high=4096)
+    batch_size: int = key(512, "transitions per update of each built-in program; a multiple of 8", high=65_536)
+    threads: int | None = key(
+        None, "CPU threads of each program (torch, envpool, OMP_NUM_THREADS)", high=1024, unset="cores / slots, at least 1"
+    )
+    memory_mb: int | None = key(
+        None, "host memory of one program; a level whose programs need more than the box has is never used",
+        high=100_000_000, unset="not checked",
+    )  # fmt: skip
     launcher: JobResources = field(default_factory=JobResources)  # resources of its jobs, in place of [launcher]'s
 
     @property
@@ -77,18 +83,35 @@ CLIMB: Final = "climb"
 class LoadSettings:
     """How the level is chosen: the rule itself is `policy/level/load.py`."""
 
-    mode: str | None = None  # FIXED or CLIMB; the config resolves None
-    start: str | None = None  # the level of a box without a record; None: the lowest
-    rotation_h: float = 0.0  # `_rotate` in deciding/attempts.py; 0: never
-    stagger_s: float = 2.0  # between two starts after a change of level
-    review_s: float = 600.0  # training time between two reviews
-    reboot_penalty_min: float = _RULE.reboot_penalty_min
-    dwell_s: float = _RULE.dwell_s
-    trial_s: float = _RULE.trial_s
-    climb_s: float = _RULE.climb_s
-    cool_s: float = _RULE.cool_s
-    cool_max_s: float = _RULE.cool_max_s
-    rest_s: float = _RULE.rest_s
+    mode: str | None = key(
+        None, "`fixed`: the configured level; `climb`: the level that keeps the most work on this box, found by trials",
+        choices=(FIXED, CLIMB), unset="`climb` where the file has [levels], else `fixed`",
+    )  # fmt: skip
+    start: str | None = key(
+        None, 'level that a new box begins with; with `mode = "fixed"`: the level that it keeps', unset="the lowest"
+    )
+    rotation_h: float = key(
+        0.0, "hours after which a program gives its slot to an equal one that has waited as long; 0: never", low=0, high=8784
+    )
+    stagger_s: float = key(
+        2.0, "time between two starts after a change of level, so that games are built one by one; not for jobs",
+        low=0, high=600,
+    )  # fmt: skip
+    review_s: float = key(600.0, "time of training between two reviews of the level in force")
+    reboot_penalty_min: float = key(
+        _RULE.reboot_penalty_min,
+        "minutes of training that a reboot costs you, beside downtime and lost work: your preference",
+        low=0, high=1440,
+    )  # fmt: skip
+    dwell_s: float = key(_RULE.dwell_s, "time without change or reboot before the next higher level is tried")
+    trial_s: float = key(_RULE.trial_s, "least time of a trial")
+    climb_s: float = key(_RULE.climb_s, "least time of a trial on a box that has never rebooted under load")
+    cool_s: float = key(
+        _RULE.cool_s, "wait before a level whose trial ended in a reboot is tried again; doubled after each further one",
+        up_to="cool_max_s",
+    )  # fmt: skip
+    cool_max_s: float = key(_RULE.cool_max_s, "longest wait before a level whose trial ended in a reboot is tried again")
+    rest_s: float = key(_RULE.rest_s, "wait before a level that was not faster is tried again")
 
     def rule(self, names: tuple[str, ...]) -> load.LoadSettings:
         """The settings in the form of the rule, for a ladder of these levels."""
@@ -111,13 +134,13 @@ class ProgramSpec:
     name: str
     argv: tuple[str, ...]
     digest: str
-    env: tuple[tuple[str, str], ...] = ()
+    env: tuple[tuple[str, str], ...] = key((), 'environment variables of its own, `{ NAME = "value" }`', unset="none")
     directory: str = ""
     builtin: bool = False
     game: str = ""
-    group: str = ""  # empty: a group of its own
-    priority: int = 100  # lower starts first, as with Supervisor's `priority`
-    autostart: bool = True
+    group: str = key("", "programs with the same word are a group: `supervisorctl stop WORD:*`. Seeds are one by themselves")
+    priority: int = key(100, "lower starts first", low=0, high=1_000_000)
+    autostart: bool = key(True, "whether it starts by itself when it first appears in the configuration")
     progress: Progress = Progress.BEAT
     progress_glob: str = ""
     checkpoint_glob: str = ""  # paths of the checkpoints that it writes itself; empty: not configured
@@ -125,25 +148,52 @@ class ProgramSpec:
     checkpoint_check: tuple[str, ...] = ()  # a command whose exit code says whether a checkpoint is whole
     checkpoint_check_timeout_s: float = 60.0
     figures: Sources = field(default_factory=Sources)  # sources of figures in its own output; a change takes effect at once
-    stall_timeout_s: float | None = None  # overrides every learned limit while training
-    start_timeout_s: float | None = None  # spawn to the first sign of progress
-    stop_grace_s: float = 20.0  # SIGTERM to SIGKILL
-    stop_signal: str = STOP_SIGNALS[0]  # the signal that asks it to save and leave
-    stop_signal_to: str = STOP_SIGNAL_TO[0]  # the processes that get it first (`supervisor/shim.py`)
-    on_sick: str | None = None  # action for any illness (`policy/worker/health.py`)
+    stall_timeout_s: float | None = key(
+        None, "limit without progress while training, in place of the learned one", unset="learned, see [stall]"
+    )
+    start_timeout_s: float | None = key(None, "limit from its start to its first sign of progress", unset="see [stall]")
+    stop_grace_s: float = key(
+        20.0, "time to save and exit between SIGTERM and SIGKILL; also for what a clean end leaves running", low=0
+    )
+    stop_signal: str = key(
+        STOP_SIGNALS[0], "the signal that asks it to save and exit. Used from its next start on", choices=STOP_SIGNALS
+    )
+    stop_signal_to: str = key(
+        STOP_SIGNAL_TO[0],
+        "which processes get that signal first: the topmost that handle it; the one that was started; all of them. "
+        "Used from its next start on",
+        choices=STOP_SIGNAL_TO,
+    )  # fmt: skip
+    on_sick: str | None = key(
+        None, "action after any illness of [health], in place of its three settings", choices=ACTIONS, unset="see [health]"
+    )
     done_codes: tuple[int, ...] = (0,)  # exit codes that mean "finished"
     service: bool = False  # TensorBoard, a notebook, a log shipper: it uses no slot, and is not judged by progress
     restart: str = RESTARTS[0]  # the ends after which it is started again
-    start_s: float | None = None  # it counts as started once it has lived this long
-    start_retries: int | None = None  # it is given up after `start_retries` + 1 such early ends in a row
-    user: str = ""  # user of its process; empty: the daemon's user
-    umask: str = ""  # octal; empty: the daemon's
-    stdin: bool = False  # its standard input is a pipe that clients may write to
-    redirect_stderr: bool = False  # its standard error goes to its standard output
-    stdout_log: str = LOG_AUTO  # LOG_AUTO, LOG_NONE or an absolute path
-    stderr_log: str = LOG_AUTO
-    log_max_bytes: int | None = None  # in place of [daemon]'s; 0: its logs are never rotated
-    log_backups: int | None = None  # in place of [daemon]'s
+    start_s: float | None = key(
+        None, "it counts as started once it has lived for so long (Supervisor's `startsecs`)",
+        low=0, unset="see [stall]'s settle_s; 1 with start_retries",
+    )  # fmt: skip
+    start_retries: int | None = key(
+        None, "retries, 1, 2, 3 ... s apart, if it ends before `start_s`; then FATAL (`startretries`)",
+        low=0, high=1_000_000, unset="see [restart]",
+    )  # fmt: skip
+    user: str = key(
+        "", "user whose process it is, by name or number (`user`); for a daemon that runs as root", unset="the daemon's"
+    )
+    umask: str = key("", 'its file mode creation mask, octal, such as `"022"` (`umask`)', unset="the daemon's")
+    stdin: bool = key(False, "whether its standard input is a pipe for `supervisorctl fg`; otherwise it is empty")
+    redirect_stderr: bool = key(
+        False, "whether its standard error goes into the log of its standard output (`redirect_stderr`)"
+    )
+    stdout_log: str = key(LOG_AUTO, "log of its standard output: `AUTO`, `NONE` or an absolute path (`stdout_logfile`)")
+    stderr_log: str = key(LOG_AUTO, "log of its standard error, likewise (`stderr_logfile`)")
+    log_max_bytes: int | None = key(
+        None, "in place of [daemon]'s log_max_bytes; 0: never rotated (`stdout_logfile_maxbytes`)", low=0, unset="[daemon]'s"
+    )
+    log_backups: int | None = key(
+        None, "in place of [daemon]'s log_backups (`stdout_logfile_backups`)", low=0, high=1000, unset="[daemon]'s"
+    )
     health: HealthCheck | None = None  # health checks of a service
     num_envs: int | None = None
     batch_size: int | None = None
@@ -151,12 +201,19 @@ class ProgramSpec:
     own_digest: str = ""
     follows_level: bool = True  # a climb may restart it: it resumes, or the operator wants it
     template: Template | None = None  # how `argv` and `env` are filled in at a start; None: they are used unchanged
-    gpu: int | None = None  # the index of its GPU, in the order of the bus; None: CUDA's first
+    gpu: int | None = key(
+        None, "index of its GPU as `nvidia-smi` lists them; it sees only this one (CUDA_VISIBLE_DEVICES)",
+        low=0, high=63, unset="all GPUs; CUDA uses the first",
+    )  # fmt: skip
     visible: str | None = None  # its CUDA_VISIBLE_DEVICES, where `gpu` does not set it (`policy/box/visible.py`)
-    min_free_mb: int | None = None  # in place of [gate]'s
-    gate_poll_s: float | None = None
-    gate_timeout_s: float | None = None
-    cpu_weight: int | None = None  # in place of [cgroups]'s; takes effect at its next start
+    min_free_mb: int | None = key(
+        None, "in place of [gate]'s min_free_mb; 0: as much as it used before", low=0, high=10_000_000, unset="[gate]'s"
+    )
+    gate_poll_s: float | None = key(None, "in place of [gate]'s poll_s", low=0, high=60, unset="[gate]'s")
+    gate_timeout_s: float | None = key(None, "in place of [gate]'s timeout_s", low=0, unset="[gate]'s")
+    cpu_weight: int | None = key(
+        None, "in place of [cgroups]'s cpu_weight; used from its next start on", high=10_000, unset="[cgroups]'s"
+    )
     job: JobResources = field(default_factory=JobResources)  # resources that its jobs request at this level
 
     @property
@@ -205,8 +262,14 @@ class Rung:
 class Paths:
     """The paths of all files. `state_dir` is durable; `runtime_dir` is on tmpfs and gone after a reboot."""
 
-    state_dir: str
-    runtime_dir: str
+    state_dir: str = key(
+        REQUIRED, "durable state: journal, checkpoints, logs. In the file an absolute path, or one that begins with ~",
+        unset="`$STATE_DIRECTORY`, `/var/lib/extralife` for root under systemd, else `~/.local/state/extralife`",
+    )  # fmt: skip
+    runtime_dir: str = key(
+        REQUIRED, "control socket and beats: a directory on tmpfs, gone after a reboot; absolute, or begins with ~",
+        unset="`$RUNTIME_DIRECTORY`, else `/run`, `$XDG_RUNTIME_DIR` or `/dev/shm` + `/extralife` + a mark of state_dir",
+    )  # fmt: skip
     config_file: str | None = None
 
     @property
@@ -294,23 +357,30 @@ class Paths:
 class DaemonSettings:
     """`[daemon]` in the config."""
 
-    sample_period_s: float = 1.0
-    alive_period_s: float = 5.0
-    log_level: str = "info"
-    log_format: str = "text"  # of the lines in the main log and in systemd's journal
-    log_max_bytes: int = 50 * 2**20
-    log_backups: int = 3
-    host_names: str = ""  # host names under which a proxy or a tunnel reaches the control socket, besides localhost
-    socket_group: str = ""  # group that may use the control socket (0660); empty: only the owner (0600)
+    sample_period_s: float = key(1.0, "time between two samples of every worker", low=0.01, high=60)
+    alive_period_s: float = key(
+        5.0, "time between two durable signs of life, from which the downtime of a reboot is computed", low=0.1, high=3600
+    )
+    log_level: str = key("info", "least severity that is logged", choices=("debug", "info", "warning", "error", "critical"))
+    log_format: str = key(
+        "text", "format of the lines in the main log and in systemd's journal (`journalctl -u extralife`)",
+        choices=("text", "json"),
+    )  # fmt: skip
+    log_max_bytes: int = key(50 * 2**20, "a worker's log is rotated once it is larger", low=4096)
+    log_backups: int = key(3, "rotated logs kept for each of a worker's two channels; 0: none", low=0, high=1000)
+    host_names: str = key(
+        "", "host names, separated by spaces, for browsers that reach the socket through a proxy (no port)"
+    )
+    socket_group: str = key("", "group that may use the control socket; empty: only its owner")
 
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
     """A TCP port beside the control socket (`api/tcp.py`)."""
 
-    listen: str = ""  # ADDRESS:PORT; empty: none
-    user: str = "extralife"
-    password_file: str = ""
+    listen: str = key("", "ADDRESS:PORT of a TCP port beside the control socket, such as `127.0.0.1:9001`; empty: none")
+    user: str = key("extralife", "user name that clients send with the password")
+    password_file: str = key("", "file with the password on one line, that only its owner may read (mode 0600)")
     host: str = ""  # from `listen`
     port: int = 0  # from `listen`
     password: str = field(default="", repr=False)  # from `password_file`
@@ -320,8 +390,10 @@ class HttpSettings:
 class JournalSettings:
     """How much of the past stays in the journal; older facts are in the archive (`adapters/journal/archive.py`)."""
 
-    keep_days: int = 30
-    max_mb: int = 256
+    keep_days: int = key(
+        30, "days for which facts stay in the journal; older ones move to `journal-archive/` beside it", high=36_500
+    )
+    max_mb: int = key(256, "size beyond which more facts move, until the journal has half of it", high=1_000_000)
 
 
 @dataclass(frozen=True, slots=True)

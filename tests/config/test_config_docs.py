@@ -23,19 +23,9 @@ def test_every_key_has_a_meaning(section: str) -> None:
     keys = tables.section_keys(section)
     assert keys
     for name, key in keys.items():
-        assert key.option.help, f"say in supervisor/config/tables.py, MEANINGS, what {section}.{name} means"
         assert f"| `{name}` |" in PAGE.read_text()
         if key.option.default is not None:
             key.check(key.option.default, name)
-
-
-def test_meanings_and_bounds_are_of_keys_that_exist() -> None:
-    known = {f"{section}.{name}" for section in SECTIONS for name in tables.section_keys(section)}
-    known |= {f"daemon.{name}" for name in tables.DIRECTORIES}
-    known |= {f"alerts.{name}" for name in tables.ALERT_LISTS}
-    known |= {f"program.{name}" for name in (*tables.COMMON_KEYS, *tables.FOREIGN_KEYS)}
-    for table in (tables.MEANINGS, tables._BOUNDS, tables._CHOICES, tables._UNSET):
-        assert not table.keys() - known
 
 
 def test_every_option_is_told() -> None:

@@ -33,6 +33,7 @@ import enum
 import math
 from typing import Final
 
+from supervisor.keys import key
 from supervisor.policy.box.readings import Gpu, Gpus
 from supervisor.records import dataclass
 
@@ -44,11 +45,17 @@ ON_TIMEOUT: Final = ("start", "wait", "give_up")
 class GateSettings:
     """`[gate]` in the config; a program may have its own (`min_free_mb`, `gate_poll_s`, `gate_timeout_s`)."""
 
-    min_free_mb: int = 0
-    poll_s: float = 5.0
-    timeout_s: float = 600.0
-    on_timeout: str = "start"
-    fallback_batch: int | None = None
+    min_free_mb: int = key(
+        0, "MiB that must be free on its GPU before a program starts; 0: as much as it used before", low=0, high=10_000_000
+    )
+    poll_s: float = key(
+        5.0, "time for which the memory must have been free, because other trainings allocate in bursts", low=0, high=60
+    )
+    timeout_s: float = key(600.0, "longest time that a program waits for the memory", low=0)
+    on_timeout: str = key("start", "action after `timeout_s`, for programs without a fallback batch", choices=ON_TIMEOUT)
+    fallback_batch: int | None = key(
+        None, "smaller batch to start with after `timeout_s`, for programs without their own", unset="none"
+    )
 
 
 class Answer(enum.Enum):

@@ -40,6 +40,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Final
 
+from supervisor.keys import key
 from supervisor.policy.box.readings import Gpu, Gpus, Host
 from supervisor.records import dataclass
 
@@ -63,9 +64,11 @@ HARMLESS_XIDS: Final = frozenset({13, 31, 43, 45, 63, 68, 92, 94, 109})
 class PrecheckSettings:
     """`[prechecks]` in the config."""
 
-    margin_c: float = 3.0
-    clear_s: float = 1800.0
-    disk_free_mb: int = 500
+    margin_c: float = key(3.0, "a GPU within this many degrees C of its slowdown vetoes higher levels", low=0, high=50)
+    clear_s: float = key(1800.0, "time for which the reason of a veto must be gone before the veto is lifted", low=0)
+    disk_free_mb: int = key(
+        500, "with fewer free MiB on the disk of the state directory, higher levels are vetoed", low=0, high=1_000_000_000
+    )
 
 
 @dataclass(frozen=True, slots=True)

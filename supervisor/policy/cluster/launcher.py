@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any, Final
 
+from supervisor.keys import key
 from supervisor.records import dataclass
 
 LOCAL: Final = "local"
@@ -27,24 +28,39 @@ system may delay both by some seconds: with a limit of 2 s each healthy job woul
 class LauncherSettings:
     """`[launcher]` in the config. Empty and None: not requested, so the cluster's own default applies."""
 
-    kind: str = LOCAL
-    partition: str = ""
-    account: str = ""
-    qos: str = ""
-    constraint: str = ""
-    gres: str = ""
-    gpus: int = 0
-    cpus: int = 4
-    memory_mb: int | None = None
-    time_limit_s: float = 4 * 3600.0
-    signal_lead_s: float = 120.0
-    setup: str = ""  # lines of shell
-    options: str = ""  # options of sbatch, one a line
-    arrays: bool = True  # programs of a group that start together are one array
-    poll_s: float = 10.0
-    settle_s: float = 120.0
-    node_faults: int = 3
-    node_exclude_s: float = 86400.0
+    kind: str = key(
+        LOCAL, "`local`: programs run on this machine; `slurm`: each start of a program is a job of a Slurm cluster",
+        choices=KINDS,
+    )  # fmt: skip
+    partition: str = key("", "partition of the jobs; empty: the cluster's default")
+    account: str = key("", "account that the jobs are charged to; empty: your default account")
+    qos: str = key("", "quality of service of the jobs; empty: the account's default")
+    constraint: str = key("", "features that a node must have, as in `sbatch --constraint`")
+    gres: str = key("", "generic resources in Slurm's own words, such as `gpu:a100:1`, in place of `gpus`")
+    gpus: int = key(0, "GPUs of each job", low=0, high=64)
+    cpus: int = key(
+        4, "processors of each job; also the threads of a built-in program, unless its level says otherwise", high=4096
+    )
+    memory_mb: int | None = key(None, "memory of each job in MiB", high=100_000_000, unset="the partition's default")
+    time_limit_s: float = key(
+        4 * 3600.0, "time limit of each job, rounded up to minutes; the next job continues where it ends", low=60
+    )
+    signal_lead_s: float = key(
+        120.0, "time before its time limit at which a job saves and exits; must be longer than a save takes",
+        low=5, high=65_535, up_to="time_limit_s",
+    )  # fmt: skip
+    setup: str = key(
+        "", "lines of shell that each job runs first, such as `module load conda` and `conda activate rl`; "
+        "a line that fails ends the job",
+    )  # fmt: skip
+    options: str = key("", "more options of sbatch, one a line, such as `--reservation=night`")
+    arrays: bool = key(True, "whether seeds of a game (or programs of one `group`) that start together are one job array")
+    poll_s: float = key(10.0, "time between two polls of the queue", low=0.5, high=3600)
+    settle_s: float = key(
+        120.0, "time to search for a job whose submission got no answer, before it counts as not submitted"
+    )
+    node_faults: int = key(3, "number of faults of one node after which new jobs avoid it", high=1000)
+    node_exclude_s: float = key(86400.0, "time for which new jobs avoid a node with too many faults")
 
     @property
     def remote(self) -> bool:

@@ -29,6 +29,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import field, replace
 from typing import Final
 
+from supervisor.keys import key
 from supervisor.records import dataclass
 
 INFO, WARNING, CRITICAL = "info", "warning", "critical"
@@ -88,15 +89,17 @@ class AlertSettings:
     """`[alerts]` in the config. `urls` are secrets: no log, status or argument list contains them."""
 
     urls: tuple[str, ...] = field(default=(), repr=False)
-    urls_file: str = ""
+    urls_file: str = key("", "file with more URLs of Apprise, one per line, that only its owner may read (mode 0600)")
     command: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()  # none: all
-    min_severity: str = INFO
-    at_most_per_h: int = 12
-    same_within_s: float = 3600.0
-    timeout_s: float = 15.0
-    keep_days: int = 3
-    report_at: str = ""
+    min_severity: str = key(INFO, "least severity that is sent", choices=SEVERITIES)
+    at_most_per_h: int = key(12, "largest number sent in an hour; the others are counted and sent as one", high=120)
+    same_within_s: float = key(
+        3600.0, "an alert of the same kind and program is not sent again within this time, only counted", low=0
+    )
+    timeout_s: float = key(15.0, "longest time of one try", low=1, high=300)
+    keep_days: int = key(3, "days for which delivery is tried", high=365)
+    report_at: str = key("", "when the daily report is sent, such as `08:00`, local time; its window is the day before")
 
     @property
     def targets(self) -> tuple[str, ...]:

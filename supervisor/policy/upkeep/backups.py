@@ -24,6 +24,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from supervisor.keys import key
 from supervisor.records import dataclass
 
 OPERATOR, CALENDAR, LEVEL, ROLLBACK = "operator", "calendar", "level", "rollback"
@@ -40,9 +41,13 @@ _AHEAD_S: Final = 86_400.0  # more than time zones and daylight saving can move 
 class BackupSettings:
     """When automatic backups are made, and how many of each kind are kept."""
 
-    calendar: str = "daily 03:30"
-    keep: int = 7
-    before_level: bool = True
+    calendar: str = key(
+        "daily 03:30", "when an automatic backup is made, local time: `off`, `hourly`, `daily HH:MM`, `weekly DAY HH:MM`"
+    )
+    keep: int = key(
+        7, "number of automatic backups of each kind that are kept; those of `supervisorctl backup` stay", high=10_000
+    )
+    before_level: bool = key(True, "whether a backup is made before a level's first trial and before a change of [level]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from math import fsum, sqrt
 from statistics import mean, stdev
 from typing import Final
 
+from supervisor.keys import key
 from supervisor.policy.upkeep.accounting import Account
 from supervisor.records import dataclass
 
@@ -66,7 +67,9 @@ CAUSES: Final[dict[str, tuple[Account, ...]]] = {
 class CostSettings:
     """The price of the box; None: not configured."""
 
-    usd_per_hour: float | None = None
+    usd_per_hour: float | None = key(
+        None, "price of an hour of this box; without it `cost` shows only hours and shares", unset="not known"
+    )
 
 
 @dataclass(frozen=True, slots=True)

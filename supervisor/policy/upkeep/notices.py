@@ -36,6 +36,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from supervisor.keys import key
 from supervisor.records import dataclass
 
 END, RISK = "end", "risk"
@@ -57,12 +58,17 @@ _SAME_S: Final = 5.0
 class NoticeSettings:
     """`[notice]` in the config."""
 
-    provider: str = AUTO
-    endpoint: str = "http://169.254.169.254"
-    command: str = ""
-    file: str = ""
-    every_s: float = 2.0
-    timeout_s: float = 2.0
+    provider: str = key(
+        AUTO, "provider whose metadata service is polled; `auto`: the one that the firmware (DMI) names, if any",
+        choices=PROVIDERS,
+    )  # fmt: skip
+    endpoint: str = key("http://169.254.169.254", "address of the metadata service, `http://HOST` or `http://HOST:PORT`")
+    command: str = key(
+        "", "a program that prints a line when this box ends (docs/offsite.md); no shell reads it; empty: none"
+    )
+    file: str = key("", "a file that appears when this box ends; empty: none")
+    every_s: float = key(2.0, "time between two questions", low=0.1, high=600)
+    timeout_s: float = key(2.0, "longest time for an answer", low=0.1, high=60)
 
 
 @dataclass(frozen=True, slots=True)

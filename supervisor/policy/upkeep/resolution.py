@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from supervisor.keys import key
 from supervisor.records import dataclass
 
 _HOUR_S: Final = 3600.0
@@ -41,7 +42,10 @@ _ROOM: Final = 0.9  # target share of the allowed size after it was exceeded: a 
 class RecorderSettings:
     """`[recorder]` in the config: the size of the recording."""
 
-    max_mb: int = 128  # 0: recording is off
+    max_mb: int = key(
+        128, "size of the recorder's file; beyond it the oldest rows are removed. 0: nothing is recorded",
+        low=0, high=1_000_000,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

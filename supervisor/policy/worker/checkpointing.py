@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from supervisor.keys import key
 from supervisor.records import dataclass
 
 _REBOOTS_FOR_HAZARD: Final = 5
@@ -36,12 +37,12 @@ _LEAST_COST_S: Final = 0.001  # keeps the interval above zero for a save too sho
 class CheckpointSettings:
     """`[checkpoint]` in the config. All times in seconds."""
 
-    min_s: float = 5.0
-    max_s: float = 300.0
-    first_s: float = 10.0
-    move: float = 0.2
-    prior_failures: float = 1.0
-    prior_mtbf_s: float = 4 * 3600.0
+    min_s: float = key(5.0, "shortest interval between two checkpoints", up_to="max_s")
+    max_s: float = key(300.0, "longest interval between two checkpoints")
+    first_s: float = key(10.0, "interval while the cost of a save is unknown")
+    move: float = key(0.2, "the interval is changed only when it would move by more than this share", low=0, high=1)
+    prior_failures: float = key(1.0, "weight of the assumed failure rate, in failures")
+    prior_mtbf_s: float = key(4 * 3600.0, "assumed time between failures before any were measured")
 
 
 @dataclass(frozen=True, slots=True)

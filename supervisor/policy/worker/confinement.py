@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from supervisor.keys import key
 from supervisor.records import dataclass
 
 _MB: Final = 2**20
@@ -33,11 +34,15 @@ _MB: Final = 2**20
 class CgroupSettings:
     """`[cgroups]` in the config. `use` and `parent` are read when the daemon starts, the rest when a program starts."""
 
-    use: bool = True
-    parent: str = ""  # a cgroup v2 directory that only extralife uses; empty: the service's own, where it was delegated
-    memory_slack: float = 0.0
-    pids_max: int = 8192
-    cpu_weight: int = 100
+    use: bool = key(
+        True, "whether each worker gets a cgroup of its own, if cgroups are delegated to the daemon (docs/box.md)"
+    )
+    parent: str = key("", "directory of cgroup v2 that only extralife uses; empty: that of its service (Delegate=yes)")
+    memory_slack: float = key(
+        0.0, "a worker may exceed its level's memory_mb by this share, slowed down; beyond that it is killed", low=0, high=10
+    )
+    pids_max: int = key(8192, "largest number of processes and threads of one worker", low=16, high=4_194_304)
+    cpu_weight: int = key(100, "weight of a program's share of the processors, unless it has its own", high=10_000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ full price.
 
 from __future__ import annotations
 
+from supervisor.keys import key
 from supervisor.records import dataclass
 
 
@@ -38,8 +39,8 @@ from supervisor.records import dataclass
 class DivergenceSettings:
     """`[divergence]` in the config."""
 
-    rollbacks: int = 3
-    nan_for_s: float = 60.0
+    rollbacks: int = key(3, "number of rollbacks to an older checkpoint before a diverged program is given up")
+    nan_for_s: float = key(60.0, "a worker has diverged when its losses are not finite in every sample for this long")
 
 
 @dataclass(frozen=True, slots=True)

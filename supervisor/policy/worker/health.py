@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from supervisor.keys import key
 from supervisor.records import dataclass
 
 EXPLODING: Final = "exploding"
@@ -79,15 +80,23 @@ class Returns:
 class HealthSettings:
     """`[health]` in the config."""
 
-    on_exploding: str = ROLLBACK
-    on_collapsed: str = TELL
-    on_falling: str = TELL
-    q_factor: float = 10.0
-    exploding_for_s: float = 60.0
-    entropy_share: float = 0.01
-    collapsed_for_s: float = 1800.0
-    fall_share: float = 0.5
-    fall_games: int = 1000
+    on_exploding: str = key(
+        ROLLBACK, "action when a network's Q is far larger than the game's rewards allow", choices=ACTIONS
+    )
+    on_collapsed: str = key(TELL, "action when a policy has lost its entropy without a good return", choices=ACTIONS)
+    on_falling: str = key(TELL, "action when the return is far below its own best", choices=ACTIONS)
+    q_factor: float = key(
+        10.0, "Q has exploded when it exceeds this times its possible maximum, 1 / (1 - gamma)", low=1, high=1e9
+    )
+    exploding_for_s: float = key(60.0, "Q has exploded when every sample for this long is above the limit of `q_factor`")
+    entropy_share: float = key(
+        0.01, "a policy has collapsed below this share of the entropy that it could have", low=0, high=0.5
+    )
+    collapsed_for_s: float = key(1800.0, "time with every sample below `entropy_share`, and the return not near its best")
+    fall_share: float = key(
+        0.5, "the return has fallen when it has lost more than this share of its gain", low=0.01, high=100
+    )
+    fall_games: int = key(1000, "number of games in a row for which the return must have fallen (`fall_share`)")
 
 
 def action(settings: HealthSettings, illness: str, own: str | None) -> str:

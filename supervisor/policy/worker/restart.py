@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from supervisor.keys import key
 from supervisor.records import dataclass
 
 FAILED, ALWAYS, NEVER = "failed", "always", "never"
@@ -48,16 +49,18 @@ MOST_DEATHS: Final = 64  # deaths kept for each program: a larger `window_deaths
 class RestartSettings:
     """`[restart]` in the config. All times in seconds."""
 
-    first_delay_s: float = 0.0
-    base_delay_s: float = 1.0
-    factor: float = 2.0
-    max_delay_s: float = 300.0
-    healthy_s: float = 600.0
-    window_s: float = 3600.0
-    window_deaths: int = 8
-    slow_retry_s: float = 1800.0
-    slow_retry_max_s: float = 6 * 3600.0
-    poison_deaths: int = 3
+    first_delay_s: float = key(0.0, "wait after the first death since the program was healthy", low=0)
+    base_delay_s: float = key(1.0, "wait after the second death; it grows from there", up_to="max_delay_s")
+    factor: float = key(2.0, "growth of the wait from one death to the next", low=1, high=100)
+    max_delay_s: float = key(300.0, "longest wait before the breaker opens")
+    healthy_s: float = key(600.0, "after this much progress, earlier deaths no longer count")
+    window_s: float = key(3600.0, "the breaker counts deaths in a window of this length")
+    window_deaths: int = key(
+        8, "number of deaths in the window that opens the breaker: one trial start at a time", high=MOST_DEATHS
+    )
+    slow_retry_s: float = key(1800.0, "wait before the first trial start; it doubles with each", up_to="slow_retry_max_s")
+    slow_retry_max_s: float = key(6 * 3600.0, "longest wait between two trial starts")
+    poison_deaths: int = key(3, "number of deaths in a row after resuming from one checkpoint that sets it aside")
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ import enum
 import math
 from typing import Final
 
+from supervisor.keys import key
 from supervisor.policy.worker.witness import WORDS
 from supervisor.records import dataclass
 
@@ -68,28 +69,36 @@ NOT_HEALED: Final = {UNINTERRUPTIBLE: "no signal reaches it"}
 class StallSettings:
     """`[stall]` in the config. All times in seconds."""
 
-    floor_s: float = 30.0
-    coarse_floor_s: float = 600.0
-    factor: float = 5.0
-    live_s: float = 10.0
-    start_s: float = 120.0
-    importing_s: float = 300.0
-    building_s: float = 60.0
-    building_s_per_env: float = 0.5
-    restoring_s: float = 300.0
-    compiling_s: float = 900.0
-    evaluating_s: float = 900.0
-    saving_s: float = 120.0
-    leaving_s: float = 120.0
-    cap_s: float = 3600.0
-    silence_max_s: float = 6 * 3600.0
-    settle_s: float = 10.0
-    continue_s: float = 5.0
-    grace_s: float = 3.0
-    slow_ratio: float = 0.5
-    slow_for_s: float = 60.0
-    slow_restart_s: float = 1800.0
-    slow_restart_every_s: float = 6 * 3600.0
+    floor_s: float = key(30.0, "shortest time without progress after which a training counts as stalled")
+    coarse_floor_s: float = key(
+        600.0, "`floor_s` of a program without beats; without notifications too, its longest time without work"
+    )
+    factor: float = key(5.0, "the learned limit is this many times the largest healthy gap seen so far", low=1, high=1000)
+    live_s: float = key(10.0, "without a sign of other threads for this long, something holds the GIL")
+    start_s: float = key(120.0, "limit from the start to the first sign of life")
+    importing_s: float = key(300.0, "limit for importing")
+    building_s: float = key(
+        60.0, "limit for building environments, before the part for each environment (`building_s_per_env`)"
+    )
+    building_s_per_env: float = key(0.5, "time added to `building_s` for each environment")
+    restoring_s: float = key(300.0, "limit for restoring a checkpoint")
+    compiling_s: float = key(900.0, "limit for compiling")
+    evaluating_s: float = key(900.0, "limit for evaluating")
+    saving_s: float = key(120.0, "limit for saving a checkpoint")
+    leaving_s: float = key(120.0, "limit for exiting")
+    cap_s: float = key(3600.0, "latest deadline that a worker may set for itself")
+    silence_max_s: float = key(
+        6 * 3600.0, "longest limit: each kill for silence doubles the limit until the program is healthy again"
+    )
+    settle_s: float = key(10.0, "a program without beats or notifications counts as RUNNING only after this time", low=0)
+    continue_s: float = key(5.0, "a stopped process (state T) is sent SIGCONT after this")
+    grace_s: float = key(3.0, "a stalled worker's time between SIGTERM and SIGKILL")
+    slow_ratio: float = key(0.5, "slower than this share of its own usual rate is reported as slow; 0: never", low=0, high=1)
+    slow_for_s: float = key(60.0, "time below `slow_ratio`, or without an expected step, before a program counts as slow")
+    slow_restart_s: float = key(
+        1800.0, "a program that alone is slow, or stands still, for this long saves, exits and is restarted"
+    )
+    slow_restart_every_s: float = key(6 * 3600.0, "shortest time between two restarts of a program because it is slow")
 
 
 class Action(enum.StrEnum):
