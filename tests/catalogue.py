@@ -697,10 +697,10 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         ),
         Row(
             "the journal is damaged",
-            "the damaged file is kept, and a new one is built from every readable fact; the number of lost facts is in `status`, "
-            "`history` and the alert log; running workers whose start was lost are adopted",
-            "supervisor/adapters/journal/salvage.py",
-            "e2e/test_journal_lost.py::test_a_damaged_journal_is_told_where_one_looks",
+            "the damaged file is kept, and a new one is built from its readable facts, the verified copy of every hour and the "
+            "facts since; the number of lost facts is in `status`, `history` and the alert log; running workers are adopted",
+            "supervisor/adapters/journal/spare.py",
+            "e2e/test_journal_lost.py::test_a_damaged_journal_is_told_where_one_looks_and_what_was_answered_holds",
         ),
         Row(
             "the journal has grown for months",

@@ -19,6 +19,7 @@ from apscheduler.triggers.base import BaseTrigger
 
 from supervisor.adapters import threads
 from supervisor.adapters.journal import archive as journal_archive
+from supervisor.adapters.journal import spare
 from supervisor.adapters.process.logs import LogGuard
 from supervisor.model.inputs import BackupDue, OffsiteDue, ReportDue, SnapshotDue
 from supervisor.model.settings import Settings
@@ -72,6 +73,7 @@ class Housekeeping:
     ) -> None:
         """`settings` returns the settings in force, so a reread needs no restart. `report` makes the daily report."""
         self._settings, self._inbox, self._clock, self._report = settings, inbox, clock, report
+        self.journal_defect = ""  # found when the journal was last copied
         self._report_posted_s: float | None = None
         self._over = threading.Event()
         self._backup_posted_s: float | None = None
@@ -139,7 +141,7 @@ class Housekeeping:
         self._inbox.post(ReportDue(self._clock.now_s(), due_wall_s, text))
 
     def care_for_journal(self) -> None:
-        """Ask for a snapshot when the next start would have to fold many facts; move old facts to the archive."""
+        """Ask for a snapshot if the next start would have to fold many facts; archive old facts; copy the journal."""
         settings = self._settings()
         path, rules = Path(settings.paths.journal), settings.journal
         try:
@@ -152,8 +154,16 @@ class Housekeeping:
             )  # fmt: skip
         except (OSError, ValueError) as error:
             log.critical("journal_not_compacted", error=str(error))
-            return
-        if moved is not None:
-            log.info("journal_compacted", facts=moved.facts, archive=str(moved.archive))
-            if moved.differs:
-                log.warning("snapshot_differs_from_facts", fields=list(moved.differs))
+        else:
+            _log_move(moved)
+        try:
+            self.journal_defect = spare.renew(path)
+        except OSError as error:
+            log.critical("journal_not_copied", error=str(error))
+
+
+def _log_move(moved: journal_archive.Compaction | None) -> None:
+    if moved is not None:
+        log.info("journal_compacted", facts=moved.facts, archive=str(moved.archive))
+        if moved.differs:
+            log.warning("snapshot_differs_from_facts", fields=list(moved.differs))

@@ -472,10 +472,11 @@ class Daemon:
         from supervisor.api.night import daily_report
         from supervisor.api.server import Server
 
-        self._housekeeping = Housekeeping(
+        self._housekeeping = housekeeping = Housekeeping(
             lambda: parts.loop.settings, parts.inbox, parts.clock, lambda: daily_report(parts.backend)
         )
-        self._housekeeping.start()
+        housekeeping.start()
+        parts.foundations.watch(foundations.journal_row(self._paths, lambda: housekeeping.journal_defect))
         server = Server(parts.backend, listener, parts.clock.now_s, self._settings.daemon.host_names.split())
         server.start()
         listener.renewed.append(server.also)

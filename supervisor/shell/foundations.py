@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from supervisor import files, trust
 from supervisor.adapters.foundations import Identity, Remembered, Watched, of_path
 from supervisor.adapters.host import boot
-from supervisor.adapters.journal import archive, schema
+from supervisor.adapters.journal import archive, schema, spare
 from supervisor.adapters.journal.sqlite import Journal
 from supervisor.adapters.main_log import MainLog
 from supervisor.adapters.process.controls import Controls
@@ -66,14 +66,23 @@ def rows(paths: Paths, journal: Journal, lock: Singleton, main_log: MainLog) -> 
     )  # fmt: skip
 
 
+def journal_row(paths: Paths, defect: Callable[[], str]) -> Watched:
+    """The content of the journal, as the last copy found it. The daemon needs that content only at its next start."""
+    return Watched(
+        "journal on disk", paths.journal, lambda: None, check=defect,
+        consequence="the last good copy of it stays, and all later facts are written in text beside it",
+        remedy="restart extralife, which builds a new journal from these",
+    )  # fmt: skip
+
+
 def make_room(paths: Paths) -> None:
     """At the start: put aside what is in the way of the daemon's directories and of SQLite's files. Raises OSError.
 
     Its other files make room for themselves when they are opened (`files.open_own`).
     """
-    archived = str(archive.folder(Path(paths.journal)))
+    journals = (str(folder(Path(paths.journal))) for folder in (archive.folder, spare.folder))
     below = (f"{paths.runtime_dir}/{name}" for name in ("notify", "shims", "beats", "controls"))
-    for directory in (paths.programs, paths.backups, paths.offsite, archived, *below):
+    for directory in (paths.programs, paths.backups, paths.offsite, *journals, *below):
         files.make_room(directory, files.DIRECTORY, follow=True)
     schema.make_room(Path(paths.journal))
 

@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from supervisor.adapters.host.clock import SystemClock
 from supervisor.adapters.housekeeping import Housekeeping
 from supervisor.adapters.journal import archive as journal_archive
+from supervisor.adapters.journal import spare
 from supervisor.model.inputs import BackupDue, OffsiteDue, ReportDue, SnapshotDue
 from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
 from supervisor.policy.upkeep.alerting import AlertSettings
@@ -210,11 +211,13 @@ def test_the_journal_is_cared_for_as_the_settings_say(settings, monkeypatch):
     most = journal_archive.SNAPSHOT_FACTS
     monkeypatch.setattr(journal_archive, "since_snapshot", lambda path: asked.append(path) or most - 1)
     monkeypatch.setattr(journal_archive, "compact", lambda path, **more: asked.append((path, more)))
+    monkeypatch.setattr(spare, "renew", lambda _: "row 7: its CRC does not match")
     made.care_for_journal()
     path = Path(settings.paths.journal)
     bounds = {"before_wall_s": 1_800_000_000.0 - 3 * 86_400.0, "most_bytes": 5 * 2**20, "pause": made._over.wait}
     assert asked == [path, (path, bounds)]
     assert inbox.take(0) is None
+    assert made.journal_defect == "row 7: its CRC does not match"
     monkeypatch.setattr(journal_archive, "since_snapshot", lambda _: most)
     moved = journal_archive.Compaction(Path("facts-1.jsonl.gz"), 7, ("steps",))
     monkeypatch.setattr(journal_archive, "compact", lambda _, **__: moved)

@@ -30,7 +30,7 @@ def row(seq: int, kind: str = "Finished") -> Row:
 
 
 def names(path: Path) -> list[str]:
-    return sorted(each.name for each in path.parent.iterdir())
+    return sorted(each.name for each in path.parent.iterdir() if each.name != "journal-copy")
 
 
 @pytest.fixture
@@ -353,57 +353,3 @@ def test_open_files_that_have_their_names_get_a_second_one(
         second = beside(path, f".replaced{suffix}")
         assert second.exists() is (suffix not in gone)
         assert suffix in gone or second.samefile(beside(path, suffix))
-
-
-class Broken:
-    """A connection on which nothing can be read any more."""
-
-    def execute(self, *_: object) -> None:
-        raise sqlite3.OperationalError("disk I/O error")
-
-
-def test_rows_come_from_the_files_where_sqlite_cannot_read_them(
-    path: Path, opened: tuple[OpenJournalFiles, sqlite3.Connection]
-) -> None:
-    files, db = opened
-    everything = [row(seq) for seq in range(1, 7)]
-    assert files.rows(db, 6) == (0, everything, 0)
-    assert files.rows(Broken(), 6) == (0, everything, 0)  # type: ignore[arg-type]
-    assert files.rows(db, 4) == files.rows(Broken(), 4) == (0, everything[:4], 0), "the others were not acknowledged"  # type: ignore[arg-type]
-    assert files.rows(db, 8) == (0, everything, 2)
-    files.note_hole(7, 6)  # none
-    files.note_hole(7, 7)
-    assert files.rows(db, 8) == (0, everything, 1)
-    files.note_hole(8, 9)
-    assert files.rows(db, 9) == (0, everything, 0)
-    for suffix in ("", "-wal"):
-        os.truncate(beside(path, suffix), 0)
-    assert files.rows(Broken(), 9) == (0, [], 6)  # type: ignore[arg-type]
-
-
-def test_rows_come_from_sqlite_where_the_files_cannot_be_read(
-    opened: tuple[OpenJournalFiles, sqlite3.Connection], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files, db = opened
-    everything = [row(seq) for seq in range(1, 7)]
-    db.execute(schema.INSERT, (*row(7)[:7], 5))
-    assert files.rows(db, 7) == files.rows(Broken(), 7) == (0, everything, 1), "its CRC is another"  # type: ignore[arg-type]
-
-    def away(*_: object) -> bytes:
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(os, "pread", away)
-    assert files.rows(db, 7) == (0, everything, 1)
-    assert files.rows(Broken(), 7) == (0, [], 7)  # type: ignore[arg-type]
-
-
-def test_rows_begin_at_the_floor_if_a_snapshot_is_there(path: Path) -> None:
-    rows = [row(1), row(2), row(4, "Snapshot"), row(5), row(8)]
-    for floor, expected in ((4, (4, rows[2:], 0)), (5, (0, rows[3:], 0)), (0, (0, rows, 0))):
-        schema.build(path, rows, floor=floor)
-        with contextlib.closing(OpenJournalFiles(path)) as files:
-            with contextlib.closing(sqlite3.connect(path)) as db:
-                db.execute("SELECT * FROM fact").fetchone()
-                files.complete(db)
-                assert files.rows(db, 8) == expected, "3, 6 and 7 were lost long ago"
-                assert files.rows(Broken(), 8) == expected  # type: ignore[arg-type]

@@ -2,11 +2,13 @@
 
 import contextlib
 import os
+import shutil
 from dataclasses import replace
 
 import pytest
 from fakes import FakeClock
 
+from supervisor.adapters.journal import spare
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
 from supervisor.model import commands, facts
 from supervisor.model.fold import replay
@@ -121,6 +123,7 @@ def test_a_journal_cut_short_costs_history_and_never_the_truth(loop, tmp_path):
     loop.journal._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     loop.journal._db.execute("PRAGMA shrink_memory")  # or SQLite's page cache would still have all of it
     os.truncate(path, 4096)
+    shutil.rmtree(spare.folder(path))
     stop(loop, "Qbert")
     assert not loop.performer.refused
     state, kinds = next_daemon(path)

@@ -29,8 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from supervisor.adapters.foundations import directory, of_fd, of_path
-from supervisor.adapters.journal import schema
-from supervisor.adapters.journal.salvage import carve_bytes, readable_bytes
+from supervisor.adapters.journal import schema, spare
 from supervisor.adapters.journal.schema import COLUMNS, Row, beside, crc_of
 from supervisor.files import open_regular
 from supervisor.ports import JournalMoved
@@ -92,11 +91,6 @@ class OpenJournalFiles:
             wal = beside(self._path, "-wal")
             raise JournalMoved(str(wal), f"{wal.name} was cut to {size_bytes:,} of {needed_bytes:,} bytes")
 
-    def note_hole(self, first: int, last: int) -> None:
-        """Record numbers that no fact has: their facts were lost before this journal was opened."""
-        if first <= last:
-            self._holes.append((first, last))
-
     def _fds(self) -> tuple[tuple[str, int], ...]:
         return ("", self._fd), ("-wal", self._wal_fd), ("-shm", self._shm_fd)
 
@@ -108,15 +102,15 @@ class OpenJournalFiles:
             raise OSError(errno.ESTALE, f"the directory of the journal {state}", str(self._path.parent))
 
     def rows(self, db: sqlite3.Connection, last: int) -> tuple[int, list[Row], int]:
-        """(floor, all readable facts up to `last`, number of unreadable ones): by SQLite, else from the files' pages."""
+        """(floor, all readable facts up to `last`, number of unreadable ones): by SQLite, else from the spare."""
         floor, rows = self._first, []
         with contextlib.suppress(sqlite3.Error, UnicodeDecodeError):
             floor = max(schema.floor(db), 1)
             rows = [row for row in db.execute(_EVERY, (floor, last)) if crc_of(row) == row[7]]
         expected = last - floor + 1 - sum(max(0, end - max(first, floor) + 1) for first, end in self._holes)
         if len(rows) < expected:
-            carved = carve_bytes(_readable(self._fd), _readable(self._wal_fd))
-            both = {**{seq: row for seq, row in carved.items() if floor <= seq <= last}, **{row[0]: row for row in rows}}
+            _, spared = spare.rows(self._path)
+            both = {**{seq: row for seq, row in spared.items() if floor <= seq <= last}, **{row[0]: row for row in rows}}
             rows = [row for _, row in sorted(both.items())]
         starts_whole = bool(rows) and rows[0][0] == floor and rows[0][4] == "Snapshot"
         return floor if starts_whole else 0, rows, max(0, expected - len(rows))
@@ -151,10 +145,3 @@ def _wal_bytes(index: bytes) -> int:
     """
     frames = int.from_bytes(index[16:20], sys.byteorder)
     return _WAL_HEADER_BYTES + frames * _FRAME_BYTES if frames else 0
-
-
-def _readable(fd: int) -> bytes:
-    try:
-        return readable_bytes(fd)
-    except OSError:
-        return b""

@@ -59,6 +59,7 @@ _TABLES: Final = (
     f"PRAGMA user_version = {SCHEMA}",
 )
 REPLACED: Final = ".replaced"
+_BUSY_S: Final = 10.0
 
 
 def crc_of(row: Row) -> int:
@@ -126,6 +127,17 @@ def build(path: Path, rows: Sequence[Row], *, before_rename: Callable[[], None] 
     files.make_room(path)
     aside.replace(path)
     sync(path.parent)
+
+
+def copy_database(source: Path, target: Path) -> None:
+    """Copy a database consistently while a process writes it: one read transaction, which blocks no writer (WAL)."""
+    with contextlib.ExitStack() as stack:
+        live = stack.enter_context(
+            contextlib.closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True, timeout=_BUSY_S))
+        )  # fmt: skip
+        copy = stack.enter_context(contextlib.closing(sqlite3.connect(target)))
+        live.backup(copy)
+        copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
 
 
 def new_file(path: Path) -> None:

@@ -19,9 +19,10 @@ The rules:
 * Damage (`JournalDamaged`) is found by SQLite's `quick_check` at the opening, and by each row's CRC and the codec during
   reading. SQLite itself has no checksums: a flipped bit in a body would silently go into the state, and one in a kind would
   look like a fact of a newer extralife. `open_or_salvage` then keeps the damaged files under another name. It builds a new
-  journal from every readable row (`salvage.py`), under its old number. The last fact of the new journal
-  (`facts.JournalSalvaged`) counts the lost facts. A journal that ends before the fact named by the last sign of life has
-  lost facts too, without a trace of damage: its WAL was removed, or an older copy was put back.
+  journal from every readable row and from the spare (`spare.py`), under the old numbers. The last fact of the new journal
+  (`facts.JournalSalvaged`) counts the lost facts. A journal that ends before the fact named by the last sign of life, or
+  before the last one in the spare, has lost facts too: it was removed, its WAL was removed or damaged, or an older copy
+  was put back.
 
 Why not JSON lines: a torn tail, no transaction over several facts, no reader next to the writer.
 `supervisorctl journal` exports them.
@@ -44,9 +45,8 @@ from urllib.parse import quote
 
 from supervisor import files
 from supervisor.adapters.foundations import Identity
-from supervisor.adapters.journal import schema
+from supervisor.adapters.journal import schema, spare
 from supervisor.adapters.journal.open_files import OpenJournalFiles
-from supervisor.adapters.journal.salvage import carve, torn_commits
 from supervisor.adapters.journal.schema import (
     APPLICATION_ID,
     COLUMNS,
@@ -153,6 +153,7 @@ class Journal:
         self._path = Path(path)
         self._failures = 0  # consecutive failures of `append`
         self._refused = ""  # why the last `append` found the journal moved
+        self._since = spare.Since(self._path)
         _finish_swap(self._path)
         with as_os_error(self._path):
             if not self._path.exists():
@@ -201,6 +202,7 @@ class Journal:
         except OSError as error:
             self._failures += error.errno in _DEAD
             raise
+        self._since.write(rows)
         self._failures, self.last_seq, self._last_crc = 0, rows[-1][0], rows[-1][7]
         return stamped
 
@@ -228,16 +230,6 @@ class Journal:
         with as_os_error(self._path):
             self._open()
         self.last_seq, self._last_crc = acknowledged
-
-    def append_salvaged(self, found: Salvage, stamp: tuple[float, str], *, wall_s: float, seq: int) -> Stamped:
-        """Record that facts were lost, under the number after theirs: no number is ever used twice."""
-        fact, (at_s, boot_id) = found.fact(), stamp
-        row = _row(seq, at_s, wall_s, boot_id, *encode(fact))
-        with as_os_error(self._path), transaction(self._db):
-            self._db.execute(INSERT, row)
-        self._files.note_hole(self.last_seq + 1, seq - 1)
-        self.last_seq, self._last_crc = seq, row[7]
-        return Stamped(seq, at_s, wall_s, boot_id, fact)
 
     def read(self, after_seq: int = 0) -> Iterator[Stamped]:
         """The facts after `after_seq`, oldest first."""
@@ -292,6 +284,7 @@ class Journal:
     def close(self) -> None:
         self._db.close()
         self._files.close()
+        self._since.close()
 
 
 def open_or_salvage(
@@ -299,46 +292,49 @@ def open_or_salvage(
 ) -> tuple[Journal, list[Stamped], Salvage | None]:
     """The journal and all its facts, for the daemon's start. A Salvage means that facts were lost: report it loudly.
 
-    `seen_seq` is the number of the last fact in the sign of life. If the journal ends before it, facts are lost without a
-    trace of damage: a WAL or the whole file was removed, or an older copy was put back.
+    `seen_seq` is the number of the last fact in the sign of life. If the journal ends before it, or before the spare, facts
+    are lost without a trace of damage.
     Raises JournalRefused (a newer or foreign journal) or another OSError (the disk); the file is then unchanged.
     """
     path = Path(path)
     _finish_swap(path)
-    found = None
+    facts, found, why = list[Stamped](), None, ""
     try:
         facts = _read_all(path)
     except JournalDamaged as error:
-        found = salvage(path, wall_s=wall_s, why=error.why, seen_seq=seen_seq)
+        why = error.why
+    last, written = facts[-1].seq if facts else 0, max(seen_seq, spare.last_seq(path))
+    if not why and written > last:
+        why = f"it ends at fact {last}, and fact {written} had been written"
+    if why:
+        found = salvage(path, wall_s=wall_s, why=why, seen_seq=seen_seq)
         facts = _read_all(path)
-    journal = Journal(path)
-    last = facts[-1].seq if facts else 0
-    if seen_seq > last:
-        why = f"it ends at fact {last}, and fact {seen_seq} had been written"
-        found = Salvage("", why, len(facts), seen_seq - last)
-        facts.append(journal.append_salvaged(found, _stamp_of(facts), wall_s=wall_s, seq=seen_seq + 1))
-    return journal, facts, found
+    return Journal(path), facts, found
 
 
 def salvage(path: str | os.PathLike[str], *, wall_s: float, why: str, seen_seq: int = 0) -> Salvage:
-    """Keep a damaged journal under another name, and build a new one at its path from every readable row.
+    """Keep a damaged journal under another name, and build a new one at its path from every readable row and the spare.
 
     The damaged file and its WAL stay unchanged, as `journal.sqlite.damaged-<wall seconds>`. The last fact of the new one
     records the loss. A crash at any moment leaves either the damaged journal in place or the new one.
     """
     path = Path(path)
-    found_rows = carve(path)  # before SQLite opens it: with an empty database, SQLite removes the WAL
-    floor, last = _extent(path)
-    floor = floor if floor in found_rows and found_rows[floor][4] == _SNAPSHOT else 0
-    rows = [row for seq, row in sorted(found_rows.items()) if seq >= floor and _is_a_fact(row)]
-    if last is not None:  # SQLite may see fewer than have been read here, and fewer than were written
-        last = max(last, seen_seq, rows[-1][0] if rows else 0)
-    lost = None if last is None else last - max(floor, 1) + 1 - len(rows)
+    own_floor, own_last, own = spare.readable(path)
+    spare_floor, spared = spare.rows(path)
+    if any(spared.get(seq, row) != row for seq, row in own.items()):
+        spare_floor, spared = 0, {}  # the spare of another journal
+    every = {**spared, **own}
+    floor = max((each for each in (own_floor, spare_floor) if each in every and every[each][4] == _SNAPSHOT), default=0)
+    rows = [row for seq, row in sorted(every.items()) if seq >= floor and _is_a_fact(row)]
+    last = max(own_last or 0, seen_seq, rows[-1][0] if rows else 0)
+    unknown = own_last is None and not spared and not seen_seq
+    lost = None if unknown else last - max(floor, 1) + 1 - len(rows)
     damaged = schema.free_name(path, f".damaged-{int(wall_s)}")
-    found = Salvage(str(damaged if path.exists() else beside(damaged, "-wal")), why, len(rows), lost)
+    there = path if path.exists() else beside(path, "-wal")
+    kept = str(damaged if there == path else beside(damaged, "-wal")) if there.exists() else ""
+    found = Salvage(kept, why, len(rows), lost)
     at_s, boot_id = (rows[-1][1], rows[-1][3]) if rows else (0.0, "")
-    seq = max(last or 0, seen_seq, rows[-1][0] if rows else 0) + 1
-    loss_row = _row(seq, at_s, wall_s, boot_id, *encode(found.fact()))
+    loss_row = _row(last + 1, at_s, wall_s, boot_id, *encode(found.fact()))
     with as_os_error(path):
         schema.build(
             beside(path, ".rebuilt"), [*rows, loss_row], floor=floor,
@@ -365,26 +361,30 @@ def _finish_swap(path: Path) -> None:
     """Finish an interrupted swap of an earlier daemon, or put the file aside: it may be stale, or no journal at all.
 
     A swap leaves a whole journal. It lacks no fact of the file that it replaces, or that file has a second name by then, as
-    when `deploy/health.py` has put an older copy back.
+    when `deploy/health.py` has put an older copy back: then the spare has another history.
     """
     rebuilt = beside(path, ".rebuilt")
     files.make_room(rebuilt)
-    if rebuilt.exists() and not _may_replace(rebuilt, path):
-        kept = schema.free_name(path, ".found")
-        rebuilt.rename(kept)
-        files.put_aside.append((str(rebuilt), "file that is not the journal's newest", str(kept)))
+    if rebuilt.exists():
+        last, known = _last_if_whole(rebuilt), max(spare.readable(path)[2], default=0)
+        if last is None or (last < known and path.stat().st_nlink < 2):
+            kept = schema.free_name(path, ".found")
+            rebuilt.rename(kept)
+            files.put_aside.append((str(rebuilt), "file that is not the journal's newest", str(kept)))
+        elif last < known:
+            shutil.rmtree(spare.folder(path), ignore_errors=True)
     schema.finish_swap(path)
 
 
-def _may_replace(rebuilt: Path, path: Path) -> bool:
+def _last_if_whole(rebuilt: Path) -> int | None:
+    """The number of its last fact; None if it is no whole journal."""
     try:
         db = sqlite3.connect(f"{_uri(rebuilt, 'ro')}&immutable=1", uri=True)
         with contextlib.closing(db), as_os_error(rebuilt):
             _check_database(db, rebuilt)
-            last = max((fact.seq for fact in _read(db, rebuilt, 0)), default=0)
+            return max((fact.seq for fact in _read(db, rebuilt, 0)), default=0)
     except OSError:
-        return False
-    return last >= max(carve(path), default=0) or (path.exists() and path.stat().st_nlink > 1)
+        return None
 
 
 def _read_all(path: Path) -> list[Stamped]:
@@ -392,27 +392,8 @@ def _read_all(path: Path) -> list[Stamped]:
         if has_orphan(path):
             raise JournalDamaged(path, _ORPHAN)
         return []
-    torn = torn_commits(path)
-    if torn:
-        raise JournalDamaged(path, f"{torn} commits lie behind a damaged place of its write-ahead log")
     with JournalReader(path) as reader:
         return list(reader.read())
-
-
-def _stamp_of(facts: list[Stamped]) -> tuple[float, str]:
-    return (facts[-1].at_s, facts[-1].boot_id) if facts else (0.0, "")
-
-
-def _extent(path: Path) -> tuple[int, int | None]:
-    """(first number that counts, last number), as far as SQLite can read them. None if the last one is unreadable."""
-    floor, last = 0, None
-    if not path.exists() or path.stat().st_size == 0:
-        return floor, last
-    db = sqlite3.connect(_uri(path, "ro"), uri=True)
-    with contextlib.closing(db), contextlib.suppress(sqlite3.Error, UnicodeDecodeError):
-        floor = schema.floor(db)
-        last, _ = _last(db)
-    return floor, last
 
 
 def _is_a_fact(row: Row) -> bool:
@@ -465,10 +446,11 @@ def _check_database(db: sqlite3.Connection, path: Path) -> None:
         raise JournalDamaged(path, "the file is empty")
     application_id = pragma(db, "application_id")
     if application_id != APPLICATION_ID:
-        if carve(path):
-            raise JournalDamaged(path, f"its header has the application id {application_id:#x}")
-        if not db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():
+        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+        if not tables:
             raise JournalDamaged(path, "it is an empty database")
+        if {"fact", "about"} <= tables:
+            raise JournalDamaged(path, f"its header has the application id {application_id:#x}")
         msg = f"{path}: this is not a journal of extralife (SQLite application id {application_id:#x}): move it aside"
         raise JournalRefused(msg)
     version, table_version = schema.version(db), schema.table_version(db)

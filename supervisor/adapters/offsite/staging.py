@@ -35,6 +35,7 @@ from supervisor.adapters.backups import store as backups
 from supervisor.adapters.backups.own import Waiting
 from supervisor.adapters.backups.store import BackupError, NothingToBackUp, Task
 from supervisor.adapters.journal import archive
+from supervisor.adapters.journal.schema import copy_database
 from supervisor.adapters.process.own_checkpoints import KEPT, Place
 from supervisor.files import open_regular
 from supervisor.model.settings import Paths
@@ -64,7 +65,6 @@ _LEFT_OUT: Final = frozenset({ATTEMPTS_DIR, BACKUPS_DIR, REPLAY_DIR, LOCK_FILE, 
 _LOGS: Final = ("stdout.log", "stderr.log")
 _MOST_DEEP: Final = 16
 _NAME: Final = "copy"
-_BUSY_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +118,9 @@ def clear(paths: Paths) -> None:
 
 
 def snapshot(source: Path, target: Path) -> None:
-    """Copy a database consistently while a process writes it: one read transaction, which blocks no writer (WAL)."""
+    """A consistent copy of a database that a process may be writing. Raises OSError or sqlite3.Error."""
     target.unlink(missing_ok=True)
-    with contextlib.ExitStack() as stack:
-        live = stack.enter_context(
-            contextlib.closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True, timeout=_BUSY_S))
-        )  # fmt: skip
-        copy = stack.enter_context(contextlib.closing(sqlite3.connect(target)))
-        live.backup(copy)
-        copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
+    copy_database(source, target)
     target.chmod(0o600)
 
 
