@@ -1,4 +1,4 @@
-"""Random faults under two real games; ground truth from /proc and from the checkpoints themselves (docs/chaos.md).
+"""Random faults under two real games; ground truth from /proc and from the checkpoints themselves (docs/testing.md).
 
     python bench/chaos.py --minutes 10               # a seed is drawn and printed
     python bench/chaos.py --seed 7 --faults 150      # until 150 faults were injected

@@ -1,6 +1,6 @@
 """Duration of a simulated year of ten programs: `python bench/simulator.py [--days 365] [--programs 10] [--seed 1]`.
 
-It runs the real loop, core and policies with all invariants after every step (tests/sim, docs/simulator.md), on the box
+It runs the real loop, core and policies with all invariants after every step (tests/sim, docs/testing.md), on the box
 "year": each program crashes every 6 h and stalls every 12 h, the host reboots and the daemon is killed every 12 h, and so
 on. The simulator samples every 10 min while nothing happens, and every 15 s for 90 s after each event, because in a quiet
 hour all samples are equal. After the year come seven calm hours, in which all programs must train again. It uses one core.

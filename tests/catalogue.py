@@ -682,7 +682,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "the state directory is removed, unmounted or covered while extralife runs",
             "running workers train on; no worker is started and nothing is written in its place; requests are refused with the "
             "reason, `/healthz` is 503; all goes on by itself when the directory is back; a start without its mount is refused "
-            "([more](foundations.md))",
+            "([more](box.md#files-it-relies-on))",
             "supervisor/policy/box/foundations.py",
             "e2e/test_journal_lost.py::test_a_state_directory_that_is_away_holds_up_what_is_new_until_it_is_back",
             "state-away",
@@ -690,7 +690,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         Row(
             "the journal is removed or replaced while extralife runs",
             "noticed within 2 s and before any answer; written anew from the file that is still open, with the same fact numbers; "
-            "a file in its place is kept under another name ([more](foundations.md))",
+            "a file in its place is kept under another name ([more](box.md#files-it-relies-on))",
             "supervisor/adapters/journal/open_files.py",
             "e2e/test_journal_lost.py::test_a_journal_removed_under_a_daemon_is_written_anew_and_what_was_answered_holds",
             "journal-removed",
@@ -710,7 +710,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         ),
         Row(
             "the runtime directory or the control socket is removed",
-            "made again within seconds with sockets, records and marker; no worker is ended ([more](foundations.md))",
+            "made again within seconds with sockets, records and marker; no worker is ended ([more](box.md#files-it-relies-on))",
             "supervisor/policy/box/foundations.py",
             "e2e/test_runtime_lost.py::test_a_removed_runtime_directory_is_made_again_with_all_that_was_in_it",
             "runtime-removed",

@@ -1,4 +1,4 @@
-"""Random faults under two real games, with ground truth from outside the daemon (docs/chaos.md)."""
+"""Random faults under two real games, with ground truth from outside the daemon (docs/testing.md)."""
 
 import sys
 from pathlib import Path

@@ -56,7 +56,7 @@ _SECTION_INTRO: Final = {
     "gate": "A program starts once its GPU has the memory that it needs: [the rule](../supervisor/policy/box/gate.py).",
     "cgroups": "What one worker may take of the box: [the rule](../supervisor/policy/worker/confinement.py).",
     "prechecks": "What vetoes a higher level before it causes a reboot: [the rule](../supervisor/policy/box/prechecks.py).",
-    "recorder": "What is kept for [curves](curves.md): [the rule](../supervisor/policy/upkeep/resolution.py).",
+    "recorder": "What is kept for [curves](dashboard.md#curves): [the rule](../supervisor/policy/upkeep/resolution.py).",
     "http": "A TCP port with a password, for [browsers, Supervisor's clients and Prometheus](security.md#tcp).",
     "launcher": "Where programs run: here, or as jobs of Slurm: [the rule](../supervisor/policy/cluster/launcher.py).",
     "journal": "How much of the past stays in the journal: [the rule](../supervisor/adapters/journal/archive.py).",

@@ -119,7 +119,7 @@ def step(phase: Phase, edge: Edge) -> Phase:
 
 
 def mermaid() -> str:
-    """The table as a Mermaid state diagram; docs/lifecycle.md is generated from it, and a test compares the two."""
+    """The table as a Mermaid state diagram; docs/concepts.md is generated from it, and a test compares the two."""
     arrows: dict[tuple[Phase, Phase], list[str]] = {}
     for phase, row in TABLE.items():
         for edge, after in row.items():

@@ -1,4 +1,4 @@
-"""Metrics for monitoring: one family per metric, from the state and the newest readings. Pure; docs/metrics.md lists all.
+"""Metrics for monitoring: one family per metric, from the state and the newest readings. Pure; docs/alerts.md lists all.
 
 Counters come from the journal's fold alone, so none of them falls when the daemon or the box starts again. An unknown value
 is absent, never 0. Labels come from closed sets (programs, levels, GPUs, causes), never from reasons, paths or tokens.

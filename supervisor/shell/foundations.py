@@ -1,4 +1,4 @@
-"""The table of the files and directories that the daemon relies on (`adapters/foundations.py`, docs/foundations.md).
+"""The table of the files and directories that the daemon relies on (`adapters/foundations.py`, docs/box.md).
 
 To watch another one, add its row here, or call `Foundations.watch` where it is created.
 """

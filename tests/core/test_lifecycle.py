@@ -86,6 +86,6 @@ def test_every_program_fact_that_moves_a_program_is_an_edge():
 
 
 def test_the_diagram_is_the_table():
-    assert f"```mermaid\n{mermaid()}```\n" in (ROOT / "docs" / "lifecycle.md").read_text()
+    assert f"```mermaid\n{mermaid()}```\n" in (ROOT / "docs" / "concepts.md").read_text()
     for phase in Phase:
         assert phase.value in mermaid()

@@ -327,7 +327,7 @@ checkpoint_step = 'step=(\\d+)'
 log_regex = 'step=(?P<step>\\d+) return=(?P<return>\\S+)'
 ```
 
-[Any script](any-script.md) explains these lines, [four games](recipes.md#scripts-that-stay-as-they-are) is a complete file.
+[Any script](any-script.md) explains these lines, [four games](client.md#scripts-that-stay-as-they-are) is a complete file.
 
 ## Event listeners
 

@@ -1,4 +1,4 @@
-"""Random faults under two real games, none of which may break an invariant (bench/chaos.py, docs/chaos.md)."""
+"""Random faults under two real games, none of which may break an invariant (bench/chaos.py, docs/testing.md)."""
 
 from __future__ import annotations
 

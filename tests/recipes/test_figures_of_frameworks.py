@@ -1,4 +1,4 @@
-"""The settings of docs/recipes.md for scripts without a change, against what the real frameworks write."""
+"""The settings of docs/recipes/frameworks.toml for scripts without a change, against what the real frameworks write."""
 
 from __future__ import annotations
 
@@ -16,11 +16,7 @@ UNCHANGED = Path(__file__).parent / "unchanged"
 
 pytestmark = pytest.mark.timeout(900)
 
-(TEXT,) = [
-    text
-    for text in re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "recipes.md").read_text(), flags=re.DOTALL)
-    if "[program.sb3-json]" in text
-]
+TEXT = (ROOT / "docs" / "recipes" / "frameworks.toml").read_text()
 SETTINGS = tomllib.loads(TEXT)["program"]
 RUNS = {  # the script, its arguments, and the figures that its settings must find
     "cleanrl": ("cleanrl", [], {"mean_return"}),
