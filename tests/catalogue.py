@@ -775,7 +775,7 @@ def _rule(row: Row) -> str:
 
 def _test(row: Row) -> str:
     file, _, function = row.test.partition("::")
-    return f'[{Path(file).stem.removeprefix("test_").replace("_", " ")}](../tests/{file} "{function}")'
+    return f'[test](../tests/{file} "{function}")'
 
 
 if __name__ == "__main__":

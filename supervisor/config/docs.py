@@ -26,16 +26,16 @@ from supervisor.config.tables import (
 from supervisor.model.settings import SECTIONS
 from workers.options import EXTRA_GAMES, GAMES, OPTIONS
 
-_TYPES: Final = {int: "whole number", float: "number", bool: "true or false", str: "string"}
+_TYPES: Final = {int: "integer", float: "number", bool: "true/false", str: "string"}
 _FOREIGN_TYPES: Final = {
-    "env": "table of strings", "command": "string or list of strings", "directory": "string", "shell": "true or false",
-    "follows_level": "true or false", "level_values": "list of `num_envs`, `batch_size`, `threads`, `level`",
+    "env": "table of strings", "command": "string or list of strings", "directory": "string", "shell": "true/false",
+    "follows_level": "true/false", "level_values": "list of `num_envs`, `batch_size`, `threads`, `level`",
     "alerts.command": "list of strings", "urls": "list of strings", "kinds": "list of [kinds](alerts.md#kinds)",
     "progress": "`auto`, `beat`, `notify`, `figures`, `log`, `files`, `none`", "progress_glob": "string",
     "checkpoint_glob": "string", "checkpoint_step": "string", "checkpoint_check": "string or list of strings",
     "checkpoint_check_timeout_s": "number > 0",
     "log_regex": "string or list of strings", "json_lines": "string", "csv_glob": "string", "events_glob": "string",
-    "figures": "table of strings", "target_steps": "whole number >= 1", "steps_begin_anew": "true or false",
+    "figures": "table of strings", "target_steps": "integer >=1", "steps_begin_anew": "true/false",
     "done_codes": "list of 0 to 255", "kind": "`training`, `service`", "restart": "`failed`, `always`, `never`",
     "health": "table",
 }  # fmt: skip
@@ -209,11 +209,16 @@ def _type(key: Key) -> str:
         return "a known game"
     if option.choices:
         return ", ".join(f"`{choice}`" for choice in option.choices)
-    kind = _TYPES[option.kind]
-    low = "" if option.low is None else f" > {_number(option.low)}" if key.positive else f" >= {_number(option.low)}"
-    high = "" if option.high is None or option.name.endswith("_s") else f", <= {_number(option.high)}"
     words = "".join(f", or `{word}`" for word in option.words)
-    return f"{kind}{low}{high if low else high.replace(',', '')}{words}"
+    return f"{_TYPES[option.kind]}{_bounds(key)}{words}"
+
+
+def _bounds(key: Key) -> str:
+    low, high = key.option.low, key.option.high
+    above = "" if low is None else f" {'>' if key.positive else '>='}{_number(low)}"
+    if high is None or key.option.name.endswith("_s"):
+        return above
+    return f"{above} <={_number(high)}" if key.positive or low is None else f" {_number(low)}..{_number(high)}"
 
 
 def _default(key: Key) -> str:

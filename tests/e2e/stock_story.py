@@ -280,8 +280,8 @@ the control socket.
 supervisorctl -s unix:///run/extralife/supervisor.sock status
 ```
 
-For the tables below, `tests/e2e/stock_story.py` ran every command against a real supervisord 4.3.0 and against extralife, with
-the same programs. A test compares the results with this page. `python tests/e2e/stock_story.py` writes the page again.
+`python tests/e2e/stock_story.py` runs every command of the tables below against a real supervisord 4.3.0 and against extralife, with
+the same programs, and writes this page. A test compares the results with it.
 
 ## Moving over
 
@@ -290,10 +290,8 @@ supervisorctl import /etc/supervisor/supervisord.conf --out extralife.toml
 supervisord -c extralife.toml --check
 ```
 
-`import` reads programs, groups, `numprocs`, `process_name`, includes, `%(...)s`, environments and event listeners. It prints each
-setting without a counterpart, with the reason, on standard error and as comments at the top of the file. Its result always passes
-`supervisord --check`. For a broken file, a file that is no supervisord.conf, or a file of more than 4 MiB it prints one sentence.
-It leaves out an include inside an included file, as Supervisor does.
+`import` reads programs, groups, includes, `%(...)s`, environments and event listeners. It prints each setting without a counterpart,
+with the reason, on standard error and as comments at the top of the file. Its result always passes `supervisord --check`.
 
 | supervisord.conf | extralife.toml |
 |---|---|
@@ -343,45 +341,38 @@ Install superlance and its `supervisor` in a separate environment: in extralife'
 extralife's. The journal is the queue, so no event is dropped: a listener that was away continues after the last event that it
 answered. Of ticks it gets only the newest. A listener that answers FAIL gets the event again. If a listener breaks the protocol,
 ends, or does not answer for ten minutes (`--timeout S`), extralife ends it with one sentence in its log, and starts it again with
-growing delays. A test runs superlance's memmon, httpok, crashmail, crashmailbatch and fatalmailbatch and supervisor-checks'
-`supervisor_tcp_check` unchanged. `multivisor-rpc` is no listener: it is a plug-in inside a supervisord process, and extralife has
-no such plug-ins. The events are `PROCESS_STATE_*`, `PROCESS_LOG_*`, `PROCESS_GROUP_*`, `SUPERVISOR_STATE_CHANGE_*` and `TICK_*`.
+growing delays. superlance's memmon, httpok, crashmail, crashmailbatch and fatalmailbatch and supervisor-checks' `supervisor_tcp_check` run
+unchanged; `multivisor-rpc`, a plug-in inside a supervisord process, does not. The events are `PROCESS_STATE_*`, `PROCESS_LOG_*`, `PROCESS_GROUP_*`, `SUPERVISOR_STATE_CHANGE_*` and `TICK_*`.
 Programs and clients send no events, so `PROCESS_COMMUNICATION` and `REMOTE_COMMUNICATION` never occur
 ([why](adr/0069-listeners-fed-from-the-journal.md)).
 
 ## Differences and mappings
 
-- **Names.** A program without a group is a group by itself, as with Supervisor: `Pong`, `Pong:Pong`, `Pong:*` and `Pong:` mean
-  the same. The seeds of a game are a group, and `group = "NAME"` puts a program into another group. Where Supervisor requires
-  `group:name`, the name alone works too. `reread` and `update` name programs, not groups, so that a new seed does not restart the
-  others.
+- **Names.** As in [supervisorctl](supervisorctl.md#names); where Supervisor requires `group:name`, the name alone works too. `reread`
+  and `update` name programs, not groups, so that a new seed does not restart the others.
 - **States.** QUEUED, GATED and STOPPED appear as STOPPED, DONE as EXITED, the others unchanged; the description has extralife's
-  own state. A program with `restart = "never"` that failed is EXITED, with its exit status. FATAL is for programs that were given up. So Supervisor's `status` ends with 3 while a program waits for a slot; extralife's own `status` ends with 0. A
+  own state. A program with `restart = "never"` that failed is EXITED, with its exit status. FATAL is for programs that were given up. So
+  Supervisor's `status` ends with 3 while a program waits for a slot; extralife's own `status` ends with 0. A
   program in slow retry (its breaker is open after many deaths) appears as FATAL, so that monitoring sees it; the description
   begins with BACKOFF and has the time of the next start. extralife's own `status` shows BACKOFF and ends with 3.
 - **start** answers once the process has lived for half a second or trains; Supervisor waits for `startsecs`. For a program without a
-  slot the answer is `started`: it starts by itself, and `status` shows the reason of the delay. A program in BACKOFF starts at
-  once; Supervisor calls it already started.
+  slot the answer is `started`: it starts by itself. A program in BACKOFF starts at once; Supervisor calls it already started.
 - **stop** stays in effect through restarts of daemon and host. `stop all` also stops programs that wait for a slot.
 - **update** handles extralife's configuration like Supervisor's: removed programs stop, changed programs save, leave and start
   with their new settings, new programs are added. A change without a restart is listed as a group to be added, by its section:
   `[level]`, `[stall]`, or `[program.Pong]` for a program's limits. So a stock `update` applies the whole file. Unlike extralife's
-  own `update` it starts a stopped program that has changed, if its `autostart` is true, and resets its count of restarts. The
-  reason is that it removes and adds the program, as with Supervisor.
+  own `update` it starts a stopped program that has changed, if its `autostart` is true, and resets its count of restarts.
 - **reload** lets the daemon replace itself; the workers are not touched (Supervisor stops and starts all of them). A configuration with
   mistakes is refused with CANT_REREAD and a list of all mistakes, and the daemon keeps its configuration.
 - **While the daemon ends** it still answers read requests, so that `status` shows the programs that still save; Supervisor
   refuses all requests.
 - **tail** replaces bytes that are not UTF-8 and shows control characters as ␛ or ␀. Supervisor's server fails at such bytes, its
   client at control characters. `tail` reads at most one MiB at a time.
-- **Event listeners** (superlance and others) run unchanged behind `supervisorctl listen` ([above](#event-listeners)).
 - **Standard input** (`fg`, `sendProcessStdin`): only a program with `stdin = true` has it; `import` writes this setting. Other
   programs read an empty standard input, so a program that asks a question fails at once. The pipe outlives the daemon. Input that
   a program does not read within 2 s is refused.
 - **Refused**: `sendRemoteCommEvent` (no client sends events), `clearLog` (the daemon rotates its own log).
 - **version** is `4.3.0+extralife.` and extralife's version.
-- `system.multicall` answers with bare values, as Supervisor's does.
-- The journal records the user behind each change, as the kernel reports it for the connection.
 """
 
 
@@ -394,20 +385,16 @@ def document(story: list[CommandOutcome]) -> str:
         f"{len(story)} commands; {len(differ)} of them differ in what they print, {codes} in their exit code. Without free text\n"
         f"(the description of `status`, the errors of a file, the version) {free} of {len(story)} print the same."
     )
-    lines = [HEAD, "## The differences", "", count, ""]
+    reasons: dict[str, list[str]] = {}
     for told in differ:
-        lines += [f"### `{told.step.title}`", "", told.step.why, "", "```"]
-        for name, (code, text) in (("supervisord", told.theirs), ("extralife", told.ours)):
-            lines += [f"# {name}, exit code {code}", *(text.splitlines() or ["(nothing)"])]
-        lines += ["```", ""]
-    lines += ["## The same on both sides", "", "| command | exit code | prints |", "|---|---|---|"]
-    lines += [f"| `{told.step.title}` | {told.ours[0]} | {_cell(told.ours[1])} |" for told in story if told.same]
+        reasons.setdefault(told.step.why, []).append(f"`{told.step.title}`")
+    lines = [HEAD, "## The differences", "", count, "", "| command | difference |", "|---|---|"]
+    lines += [f"| {', '.join(dict.fromkeys(titles))} | {why} |" for why, titles in reasons.items()]
+    lines += ["", "The same on both sides, with this exit code:", "", "| exit code | commands |", "|---|---|"]
+    for code in sorted({told.ours[0] for told in story if told.same}):
+        titles = dict.fromkeys(f"`{told.step.title}`" for told in story if told.same and told.ours[0] == code)
+        lines.append(f"| {code} | {', '.join(titles)} |")
     return "\n".join(lines) + "\n"
-
-
-def _cell(text: str) -> str:
-    shown = [line.replace("|", "\\|") for line in text.splitlines() if line]
-    return "<br>".join(f"`{line}`" for line in shown) if shown else "nothing"
 
 
 def main() -> None:
