@@ -175,6 +175,14 @@ def pid_namespace() -> int:
         return 0
 
 
+def mount_namespace(pid: int) -> str:
+    """The name of a process's mount namespace; empty if it cannot be read."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/mnt")  # noqa: PTH115  it is no path
+    except OSError:
+        return ""
+
+
 def contained() -> bool:
     """Whether this process runs in a PID namespace of its own, as in a container."""
     return pid_namespace() not in {0, _FIRST_NAMESPACE}

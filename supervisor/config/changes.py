@@ -13,7 +13,7 @@ from supervisor.records import dataclass
 # Keys of [cgroups] that take effect only when the daemon starts.
 _AT_START: Final = frozenset({"cgroups.use", "cgroups.parent"})
 # Keys of [daemon] that are read at each use; the others take effect only when the daemon starts.
-_LIVE_DAEMON: Final = frozenset({"log_max_bytes", "log_backups"})
+_LIVE_DAEMON: Final = frozenset({"log_max_bytes", "log_backups", "stop_within_s"})
 
 
 @dataclass(frozen=True, slots=True)

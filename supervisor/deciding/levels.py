@@ -33,8 +33,9 @@ from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Mark, Tenure
 from supervisor.model.settings import Progress
 from supervisor.model.snapshot import encoded
+from supervisor.policy.box.reboot_cause import CONTAINER
 from supervisor.policy.level import load
-from supervisor.policy.level.attribution import attribute
+from supervisor.policy.level.attribution import Kills, attribute
 from supervisor.policy.level.load import Cap, LoadState, LoadVerdict
 from supervisor.records import dataclass, replace
 
@@ -253,6 +254,7 @@ class RunningBefore:
     workers: int
     since_s: float | None  # the record lacks the training since then; None: there was none
     changed_at_s: float | None = None  # last change of level in that boot; None: there was none
+    began_s: float | None = None  # when the first of them began to train at this level; None: there was none
 
 
 def running_before(context: DecisionContext) -> RunningBefore:
@@ -263,6 +265,7 @@ def running_before(context: DecisionContext) -> RunningBefore:
     trained = [attempt.ready_at_s for attempt in attempts if attempt.ready_at_s is not None]
     marks = [at_s for at_s in (climb.reviewed_at_s, climb.level_since_s) if at_s is not None]
     since_s = max([min(trained), *marks]) if trained else None
+    began_s = max(min(trained), climb.level_since_s or 0.0) if trained else None
     # A change in the first turn of a boot does not count: nothing ran at the old level in that boot.
     begun_s = [reboot.at_s for reboot in context.state.reboots[-1:]] + (
         [context.state.box.since_s] if context.state.box else []
@@ -270,7 +273,7 @@ def running_before(context: DecisionContext) -> RunningBefore:
     changed_at_s = climb.changed_at_s
     if changed_at_s is not None and begun_s and changed_at_s <= max(begun_s):
         changed_at_s = None
-    return RunningBefore(sum(attempt.pid is not None for attempt in attempts), since_s, changed_at_s)
+    return RunningBefore(sum(attempt.pid is not None for attempt in attempts), since_s, changed_at_s, began_s)
 
 
 def on_reboot(context: DecisionContext, reboot: facts.HostRebooted, before: RunningBefore) -> None:
@@ -287,6 +290,8 @@ def on_reboot(context: DecisionContext, reboot: facts.HostRebooted, before: Runn
     found = attribute(
         reboot.cause, workers=before.workers, sign_age_s=context.settings.daemon.alive_period_s if sure else None,
         since_change_s=change_s, stepped_down=left is not None and left > place,
+        ran_s=None if last_s is None or before.began_s is None else last_s - before.began_s,
+        kills=_kills(context, remembered, place, up_s) if reboot.end == CONTAINER else None,
     )  # fmt: skip
     charged = left if found.left and left is not None else place
     rule = context.settings.load.rule(names(context))
@@ -307,6 +312,14 @@ def on_reboot(context: DecisionContext, reboot: facts.HostRebooted, before: Runn
     why = f"{found.why}; {verdict.why}"
     context.record(facts.RebootJudged(why, names(context)[charged], found.weight, up_s, encoded(after)))
     _change_level(context, names(context)[verdict.level], verdict.why, "the rule", trial=verdict.trial)
+
+
+def _kills(context: DecisionContext, remembered: LoadState, place: int, up_s: float) -> Kills:
+    """The record of ends without an order at this level and below it; the present one is in it already."""
+    records = [context.state.levels.get(name) for name in names(context)[: place + 1]]
+    ends = [0 if record is None else record.reboots for record in records]
+    ran_s = [level.up_s for level in remembered.known[: place + 1]]
+    return Kills(ends[place], ran_s[place] + up_s, sum(ends[:place]), sum(ran_s[:place]))
 
 
 # --- a node of a cluster --------------------------------------------------------------------------------------------------

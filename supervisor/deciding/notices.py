@@ -126,10 +126,10 @@ def _rescue(context: DecisionContext, announced: Announced) -> None:
 
 
 def _plan(context: DecisionContext, notice: EndNotice) -> Plan:
-    return rule.plan(notice, _savings(context), copy_s=_copy_s(context), now_s=context.now_s)
+    return rule.plan(notice, savings(context), copy_s=_copy_s(context), now_s=context.now_s)
 
 
-def _savings(context: DecisionContext) -> list[Saving]:
+def savings(context: DecisionContext) -> list[Saving]:
     """The programs that save on request (those with beats), with the time since the last save and the duration of one."""
     found = []
     for name, program in context.state.live.items():

@@ -20,6 +20,7 @@ from supervisor.model.lifecycle import Phase
 from supervisor.model.offsite_record import Fence
 from supervisor.policy.upkeep import offsite as rule
 from supervisor.policy.upkeep.backups import is_due
+from supervisor.policy.upkeep.notices import KILL_S
 from supervisor.policy.worker.restart import span
 from supervisor.records import replace
 
@@ -210,7 +211,9 @@ def _limit_s(context: DecisionContext) -> float:
 def _copy_before_the_end(context: DecisionContext) -> None:
     """At an orderly shutdown of the host and at SIGTERM, make one last copy, once all programs have exited."""
     end, cause = context.state.notices.end(), context.memory.last_copy
-    left_s = None if end is None or end.notice.until_s is None else end.notice.until_s - context.now_s
+    ends_s = [end.notice.until_s] if end is not None and end.notice.until_s is not None else []
+    ends_s += [context.memory.ends_at_s - KILL_S] if context.memory.ends_at_s is not None else []
+    left_s = min(ends_s) - context.now_s if ends_s else None
     limit_s = rule.last_copy_s(context.settings.offsite, left_s)
     waits = cause and context.memory.offsite_until_s is None and not context.state.live
     if waits and limit_s > 0 and context.state.offsite.fence is None and _copies(context).trained:

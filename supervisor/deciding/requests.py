@@ -6,7 +6,7 @@ Every request is safe in every phase and is answered with Supervisor's fault cod
 
 from __future__ import annotations
 
-from supervisor.deciding import backups, levels, offsite
+from supervisor.deciding import backups, levels, notices, offsite
 from supervisor.deciding.attempts import fill_slots, stop
 from supervisor.deciding.context import DecisionContext, leaves_jobs_at_s
 from supervisor.deciding.reconcile import reconcile
@@ -18,6 +18,7 @@ from supervisor.model.memory import Pending
 from supervisor.model.settings import SECTIONS, ProgramSpec, Settings
 from supervisor.model.state import Program
 from supervisor.policy.upkeep import offsite as rule
+from supervisor.policy.upkeep.notices import KILL_S, leave_later
 from supervisor.policy.worker.finish import LEAVE_SIGNALS
 from supervisor.records import replace
 
@@ -154,6 +155,8 @@ def on_terminated(context: DecisionContext, item: Terminated) -> None:
         return
     cause = rule.REBOOT if item.host or context.memory.last_copy == rule.REBOOT else rule.STOP
     context.memory = replace(context.memory, last_copy=cause)
+    if context.settings.daemon.stop_within_s and context.memory.ends_at_s is None:
+        context.memory = replace(context.memory, ends_at_s=context.now_s + context.settings.daemon.stop_within_s)
     end(context, by=item.by, keep_workers=False, why=f"{item.by}: orderly shutdown")
 
 
@@ -165,13 +168,40 @@ def end(context: DecisionContext, *, by: str, keep_workers: bool, why: str, reex
         context.memory = replace(context.memory, ended=True)
         context.command(commands.EndDaemon(reexec=reexec))
         return
-    for name in context.state.live:
-        stop(context, *context.present(name), reason="shutdown", by=by, why=why)
+    _ask_to_leave(context, by, why)
+
+
+def _ask_to_leave(context: DecisionContext, by: str, why: str) -> None:
+    """Ask the workers to leave: all, or if the box ends too soon for that, first those that lose most."""
+    ends_at_s = context.memory.ends_at_s
+    later: tuple[str, ...] = ()
+    if ends_at_s is not None and context.now_s < (others_at_s := ends_at_s - context.settings.daemon.stop_within_s / 2.0):
+        later = leave_later(notices.savings(context), ends_in_s=ends_at_s - context.now_s)
+        if later:
+            context.wake_for_upkeep(others_at_s)
+    for name in [name for name in context.state.live if name not in later]:
+        program, attempt = context.present(name)
+        spec, grace_s = context.spec(name), None
+        if ends_at_s is not None:
+            left_s = max(0.0, ends_at_s - context.now_s - KILL_S)
+            grace_s = left_s if spec is None else min(left_s, spec.stop_grace_s)
+        stop(context, program, attempt, reason="shutdown", by=by, why=why, grace_s=grace_s)
+
+
+def _ask_the_others(context: DecisionContext) -> None:
+    """Ask the workers that were to leave later, once the first ones have left, or at half of the time."""
+    asked = [program for program in context.state.live.values() if program.attempt is not None and program.attempt.stop]
+    half_s = context.settings.daemon.stop_within_s / 2.0
+    ends_at_s = context.memory.ends_at_s
+    if ends_at_s is not None and len(asked) < len(context.state.live) and (not asked or context.now_s >= ends_at_s - half_s):
+        _ask_to_leave(context, "extralife", "orderly shutdown: the workers that lose most have left first")
 
 
 def end_if_empty(context: DecisionContext) -> None:
     """When the last worker has exited, or cannot be reached any more, record it, then end the daemon."""
     leaves_at_s = leaves_jobs_at_s(context)
+    if context.state.stopping:
+        _ask_the_others(context)
     if leaves_at_s is not None and context.now_s >= leaves_at_s:
         _end_without_jobs(context, f"the cluster does not answer ({context.state.cluster.error}): extralife ends without")
     elif context.state.stopping and not context.state.live and not offsite.holds_end(context):

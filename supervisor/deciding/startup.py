@@ -17,7 +17,7 @@ from supervisor.model.memory import Away
 from supervisor.model.reboots import reboot_pattern
 from supervisor.model.state import Attempt, Program
 from supervisor.policy.box import box_identity
-from supervisor.policy.box.reboot_cause import WORDS
+from supervisor.policy.box.reboot_cause import CONTAINER, WORDS
 from supervisor.policy.upkeep import offsite
 from supervisor.policy.worker.loss import ABOUT, furthest, loss
 from supervisor.records import replace
@@ -41,12 +41,12 @@ def on_began(context: DecisionContext, item: Began) -> None:
         context.memory = replace(context.memory, away=Away(since_s, context.now_s, dict(item.boot.steps)))
     alive = sum(1 for survivor in item.survivors.values() if survivor.survival is Survival.ALIVE)
     adopted = 0 if item.boot.rebooted else alive
-    why = _why(clean=clean, rebooted=item.boot.rebooted, adopted=adopted)
+    why = _why(clean=clean, rebooted=_what_restarted(item.boot) if item.boot.rebooted else "", adopted=adopted)
     context.record(facts.DaemonStarted(why, item.pid, item.version, clean is not False, item.salt, adopted, last_sign_s))
     for name in sorted(context.state.live):
         _settle_attempt(
             context, *context.present(name), item.survivors.get(name),
-            rebooted=bool(item.boot.rebooted), last_sign_s=last_sign_s,
+            rebooted=_what_restarted(item.boot) if item.boot.rebooted else "", last_sign_s=last_sign_s,
         )  # fmt: skip
     for program in sorted(context.state.programs.values(), key=lambda each: each.name):
         _fill_hole(context, program)
@@ -90,9 +90,13 @@ def _await_lease(context: DecisionContext, *, rebooted: bool) -> None:
     context.memory = replace(context.memory, offsite_first_look_s=until_s)
 
 
-def _why(*, clean: bool | None, rebooted: bool | None, adopted: int) -> str:
+def _what_restarted(boot: BootEvidence) -> str:
+    return "the container's restart" if boot.kind == CONTAINER else "the host's reboot"
+
+
+def _why(*, clean: bool | None, rebooted: str, adopted: int) -> str:
     if rebooted:
-        return "started after a host reboot"
+        return f"started after {rebooted}"
     if clean is None:
         return "first start with this state directory"
     how = "started" if clean else "started after the previous daemon ended unexpectedly"
@@ -112,8 +116,12 @@ def _identify(context: DecisionContext, boot: BootEvidence, identity: box_identi
     """Record which box this is, if that is new."""
     box = context.state.box
     known = {} if box is None or identity.another else box.witnesses
-    witnesses = box_identity.merged(known, boot.box)
-    if not boot.box or witnesses == known:
+    # Each container of an image has another host name, and its box is the same.
+    now = {
+        key: value for key, value in boot.box.items() if not known or (key, boot.kind) != (box_identity.HOSTNAME, CONTAINER)
+    }
+    witnesses = box_identity.merged(known, now)
+    if not now or witnesses == known:
         return
     hostname = witnesses.get(box_identity.HOSTNAME, "")
     named = hostname or "a box without a name"
@@ -137,9 +145,11 @@ def _rebooted(context: DecisionContext, boot: BootEvidence, identity: box_identi
     running = tuple(sorted(context.state.live))
     old_boot_id = context.state.boot_id
     down = "unknown" if boot.down_s is None else f"{boot.down_s:.0f} s"
-    ending = f": {WORDS[boot.kind]}" if boot.kind else ""
+    container = boot.kind == CONTAINER
+    ending = f": {WORDS[boot.kind]}" if boot.kind and not container else ""
     cause, kind, words = boot.cause, boot.kind, boot.last_words
-    why = f"the host rebooted, {cause}{ending}, down {down} ({boot.evidence})"
+    what = "the container was started again" if container else "the host rebooted"
+    why = f"{what}, {cause}{ending}, down {down} ({boot.evidence})"
     last_s = context.state.at_s if boot.last_sign_s is None else boot.last_sign_s
     notice = context.state.notices.explanation(last_s)
     if notice is not None:
@@ -221,21 +231,21 @@ def _settle_attempt(
     attempt: Attempt,
     survivor: Survivor | None,
     *,
-    rebooted: bool,
+    rebooted: str,
     last_sign_s: float | None,
 ) -> None:
     """Adopt or close one attempt whose end is not in the journal."""
     name = program.name
     survival, ending = (survivor.survival, survivor.ending) if survivor is not None else (Survival.NEVER, None)
     if rebooted:
-        why = "ended by the host's reboot"
+        why = f"ended by {rebooted}"
         ended_at_s = context.state.at_s if last_sign_s is None else last_sign_s
         context.record(
             facts.Exited(
                 why, name, attempt.token, "reboot", None, None, program.steps, None, ended_at_s=ended_at_s, at_least=True
             )
         )  # fmt: skip
-        _requeue(context, name, "resumes after the host's reboot")
+        _requeue(context, name, f"resumes after {rebooted}")
     elif survivor is not None and survival is Survival.ALIVE:
         _adopt(context, program, attempt, survivor)
     elif survival is Survival.NEVER and attempt.pid is None:

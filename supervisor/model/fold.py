@@ -92,7 +92,7 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
                 stopping=False, clean=False, config=None,
             )  # fmt: skip
         case facts.DaemonStopping(keep_workers=keep):
-            return replace(state, stopping=not keep, clean=True if keep else state.clean)
+            return replace(state, stopping=not keep, clean=True)  # also if the box gives too little time for the rest
         case facts.DaemonStopped():
             return replace(state, clean=True, daemon_pid=None, stopping=False)
         case facts.HostRebooted() | facts.BoxIdentified() | facts.ClockSet():

@@ -214,6 +214,7 @@ class Memory:
     notice_errors: dict[str, str] = field(default_factory=dict)  # sources of notices that cannot be read
     jobs: dict[str, JobSight] = field(default_factory=dict)  # by program, at the newest look at the cluster's queue
     last_copy: str = ""  # why the end waits for a last copy off the box: the host's shutdown, or SIGTERM
+    ends_at_s: float | None = None  # after SIGTERM: when the box ends, by `[daemon] stop_within_s`
     ended: bool = False  # EndDaemon was issued
 
     @property

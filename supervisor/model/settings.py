@@ -361,6 +361,12 @@ class DaemonSettings:
     alive_period_s: float = key(
         5.0, "time between two durable signs of life, from which the downtime of a reboot is computed", low=0.1, high=3600
     )
+    stop_within_s: float = key(
+        0.0,
+        "time that the box gives from SIGTERM to SIGKILL (`docker stop -t`, `terminationGracePeriodSeconds`); 0: not known "
+        "([the rule](../supervisor/policy/upkeep/notices.py))",
+        low=0, high=86_400,
+    )  # fmt: skip
     log_level: str = key("info", "least severity that is logged", choices=("debug", "info", "warning", "error", "critical"))
     log_format: str = key(
         "text", "format of the lines in the main log and in systemd's journal (`journalctl -u extralife`)",

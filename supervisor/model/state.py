@@ -300,7 +300,7 @@ class State:
     daemon_since_wall_s: float | None = None
     daemon_since_s: float | None = None
     stopping: bool = False
-    clean: bool | None = None  # whether the last daemon ended in order; None: there was none yet
+    clean: bool | None = None  # whether the last daemon ended in order, or was asked to; None: there was none yet
     level: str = ""
     slots: int = 0
     climb: Climb = field(default_factory=Climb)

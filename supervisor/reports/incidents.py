@@ -25,6 +25,7 @@ from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.model.snapshot import decoded
 from supervisor.model.state import State
+from supervisor.policy.box.reboot_cause import CONTAINER
 from supervisor.records import dataclass
 
 # Causes of death in plain words. Stalls, divergences and illnesses have facts of their own.
@@ -176,8 +177,9 @@ class _Grouping:
         found.began_s, found.over_s = began_s, found.cause.at_s
 
     def _rebooted(self, stamped: Stamped, fact: facts.HostRebooted) -> None:
-        more = f" ({fact.end})" if fact.end not in {"", fact.cause} else ""
-        found = self._reboot = self._begin(f"reboot of the host, {fact.cause}{more}", stamped)
+        more = f" ({fact.end})" if fact.end not in {"", fact.cause, CONTAINER} else ""
+        what = "restart of the container" if fact.end == CONTAINER else "reboot of the host"
+        found = self._reboot = self._begin(f"{what}, {fact.cause}{more}", stamped)
         found.level = fact.level or self._level
         found.began_s = stamped.at_s - (fact.down_s or 0.0) if fact.last_sign_s is None else fact.last_sign_s
         found.awaited.update(fact.programs)

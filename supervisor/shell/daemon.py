@@ -44,7 +44,7 @@ from supervisor.adapters.notices import detect
 from supervisor.adapters.notices.thread import NoticeWatch
 from supervisor.adapters.offsite.restoring import log_origin
 from supervisor.adapters.offsite.thread import Offsite
-from supervisor.adapters.process import cgroups, checkpoints, limits, orphans, starts
+from supervisor.adapters.process import cgroups, checkpoints, limits, marks, orphans, starts
 from supervisor.adapters.process.controls import Controls
 from supervisor.adapters.process.evidence import LocalEvidence
 from supervisor.adapters.process.notify_sockets import NotifySockets
@@ -378,6 +378,7 @@ class Daemon:
         return AliveMark(
             this_boot.boot_id, this_boot.pid1_ticks, boot_s + system_clock.offset_s, wall_s, boot_s,
             state.level, {**steps, **newest}, last_seq, _foreign_checkpoints(loop, reported.ckpt_steps),
+            this_boot.first, this_boot.root,
         )  # fmt: skip
 
     def _next_image(self) -> list[str]:
@@ -539,6 +540,7 @@ class Daemon:
         evidence = boot.examine(
             parts.boot, boot.read_mark(Path(self._paths.alive)), marker=Path(self._paths.marker), clean=state.clean,
             wall_now_s=wall_now_s, boot_now_s=boot_now_s, journal_boot_id=state.boot_id, journal_at_s=state.at_s,
+            lives=lambda: next(iter(marks.attempts(self._paths.programs)), None) is not None,
         )  # fmt: skip
         if self._settings.launcher.remote:  # a reboot of this host ends no job, and shows nothing about any node
             evidence = replace(evidence, rebooted=None if evidence.rebooted is None else False)
@@ -652,6 +654,9 @@ def _with_cause(evidence: BootEvidence, state: State) -> BootEvidence:
     )  # fmt: skip
     found = reboot_cause.judge(traces)
     cause = {reboot_cause.ORDERLY: "orderly", reboot_cause.THERMAL: "unclean"}.get(found.kind, evidence.cause)
+    if evidence.kind:  # the kernel goes on, so only an order to a system within the container can be told
+        orderly = found.kind == reboot_cause.ORDERLY
+        return replace(evidence, cause="orderly" if orderly else evidence.cause, last_words=found.words if orderly else ())
     words = tuple(dict.fromkeys((found.why, *found.words))) if found.kind else ()
     return replace(evidence, cause=cause, kind=found.kind, last_words=words)
 

@@ -54,6 +54,9 @@ def test_the_files_can_be_given(tmp_path):
     assert files == BootFiles(tmp_path / "boot_id", tmp_path / "pid1_stat", tmp_path)
     assert BootFiles.of({"EXTRALIFE_BOOT_FILES": ""}) == BootFiles()
     assert read_boot(files) == Boot("0f1e2d3c000011112222333344445555", 4711)
+    (tmp_path / "first").write_text("70 900\n")
+    (tmp_path / "root").write_text("mnt:[7]\n")
+    assert read_boot(files) == Boot("0f1e2d3c000011112222333344445555", 4711, "70 900", "mnt:[7]")
 
 
 @pytest.mark.parametrize("stat", [None, "", "1 (init", "1 (init) S 0"])
@@ -97,8 +100,34 @@ def test_a_restarted_container_keeps_the_boot_id_of_its_host():
     # CLOCK_BOOTTIME is the host's and goes on; the container's pid 1 started at 12:00:40.
     told = seen(Boot(OLD, 1_040 * HZ), boot_now_s=1_045.0)
     assert told.rebooted
-    assert told.evidence == "pid 1 was started at another time"
+    assert (told.evidence, told.kind) == ("pid 1 was started at another time", "container")
     assert told.down_s == pytest.approx(40.0)
+
+
+POD = replace(LAST, first="70 900", root="mnt:[7] 0:50 / / rw - overlay overlay upperdir=/1")
+
+
+@pytest.mark.parametrize(
+    ("first", "root", "marker", "lives", "rebooted"),
+    [
+        ("70 901", "mnt:[8]", True, False, True),
+        ("70 901", POD.root, False, False, True),  # the numbers of namespaces and mounts are used again
+        ("70 901", POD.root, True, False, False),  # one witness: another `kubectl exec` started this daemon
+        ("70 900", "mnt:[8]", False, False, False),
+        ("70 901", "mnt:[8]", False, True, False),  # a worker of it still lives
+        ("", "", False, False, False),
+    ],
+)
+def test_where_containers_share_their_processes_two_others_are_needed(first, root, marker, lives, rebooted, tmp_path):
+    """Pid 1 is the pod's own process, and the boot id that of the host: both stay."""
+    now = Boot(OLD, 2 * HZ, first, root)
+    told = examine(
+        now, POD, marker=tmp_path if marker else tmp_path / "gone", clean=False, wall_now_s=1_800_043_245.0,
+        boot_now_s=1_045.0, lives=lambda: lives,
+    )  # fmt: skip
+    assert (told.rebooted, told.kind) == (rebooted, "container" if rebooted else "")
+    if rebooted:
+        assert told.evidence.startswith("the container has another first process and root")
 
 
 def test_the_marker_is_named_when_it_is_gone_too():
@@ -237,6 +266,9 @@ def test_a_mark_comes_back_as_it_was(tmp_path):
     told = CheckedWriter(tmp_path / "alive")
     told.writer.write()
     assert read_mark(tmp_path / "alive") == LAST
+    told.mark = POD
+    told.writer.write()
+    assert read_mark(tmp_path / "alive") == POD
     assert (tmp_path / "alive").stat().st_mode & 0o777 == 0o600
     assert not told.errors
 

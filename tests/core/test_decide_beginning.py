@@ -11,6 +11,7 @@ from supervisor.model.inputs import Survival
 from supervisor.model.lifecycle import Phase
 from supervisor.model.state import State
 from supervisor.policy.worker.loss import ABOUT, AT_LEAST, UNKNOWN, Loss
+from supervisor.reports.incidents import incidents
 from supervisor.reports.status_view import box_view
 
 
@@ -122,14 +123,14 @@ def test_a_backoff_that_came_due_while_no_daemon_was_there():
 # --- reboots --------------------------------------------------------------------------------------------------------------
 
 
-def rebooted(**evidence):
+def rebooted(boot="boot-2", **evidence):
     core = Core(settings(spec("Pong", builtin=True), "Qbert", spec("Enduro", builtin=True), slots=2))
     core.begin()
     core.running("Enduro", "Pong")
     core.look(Pong={"steps": 5000, "ckpt_step": 4000, "ckpt_count": 1})
     core.later(1000.0)
     decision = core.reboot(
-        "boot-2", steps={"Pong": 9000, "Enduro": 70}, down_s=95.0, up_s=1010.0,
+        boot, steps={"Pong": 9000, "Enduro": 70}, down_s=95.0, up_s=1010.0,
         last_sign_wall_s=core.wall_offset_s + core.now_s - 100.0, last_sign_s=core.now_s - 100.0, **evidence,
     )  # fmt: skip
     return core, decision
@@ -147,8 +148,26 @@ def test_a_reboot_is_nobodys_fault_and_everything_that_ran_resumes():
     assert core.program("Pong").steps == 9000
     assert core.program("Pong").exposure_s == pytest.approx(900.0), "it ran until the last sign of life"
     assert core.state.boots == 2
-    assert core.told(facts.DaemonStarted)[-1].why == "started after a host reboot"
+    assert core.told(facts.DaemonStarted)[-1].why == "started after the host's reboot"
     assert core.told(facts.DaemonStarted)[-1].adopted == 0
+
+
+def test_a_container_that_was_started_again_is_told_as_that():
+    core, decision = rebooted(boot="boot-1", kind="container")
+    assert of(decision, facts.HostRebooted)[0].why == "the container was started again, unclean, down 95 s (test)"
+    assert {fact.why for fact in of(decision, facts.Exited)} == {"ended by the container's restart"}
+    assert core.told(facts.DaemonStarted)[-1].why == "started after the container's restart"
+    assert incidents(core.journal)[-1].what == "restart of the container, unclean"
+
+
+def test_an_end_after_sigterm_is_never_unclean_however_the_time_ran_out():
+    core = Core(settings("Pong")).running("Pong")
+    core.terminate()
+    assert core.state.clean
+    assert core.told(facts.DaemonStopping), "it is on record before anything else is done"
+    core.later(60.0).begin(core.survivor("Pong", Survival.ENDED, code=None, signal=9))
+    assert core.told(facts.DaemonStarted)[-1].clean
+    assert not core.told(facts.Exited)[-1].counted
 
 
 def test_the_alert_tells_what_was_lost_and_what_resumes():

@@ -113,6 +113,12 @@ def test_another_image_in_the_same_boot_is_the_same_box():
     assert not core.told(facts.BoxIdentified)[-1].another
 
 
+def test_a_new_name_of_a_container_is_no_news():
+    core = on({"machine": "m1", "hostname": "a1"}, "Pong")
+    core.later(9.0).reboot("boot-1", box={"machine": "m1", "hostname": "a2"}, kind="container")
+    assert len(core.told(facts.BoxIdentified)) == 1
+
+
 def test_boxes_without_a_name_can_differ_too():
     core = on({"machine": "m1", "hardware": "x"}, "Pong")
     core.later(9.0).reboot("boot-2", box={"machine": "m1", "hardware": "x"})

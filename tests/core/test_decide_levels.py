@@ -324,6 +324,30 @@ def test_one_step_down_is_charged_to_the_level_left_once():
     assert "heavy" not in judged[1:], (judged, chosen)
 
 
+def test_a_container_killed_in_a_level_s_first_seconds_proves_nothing_about_it():
+    core = climbed("wide")
+    core.train(30.0)
+    power_cut(core, "boot-1", kind="container")
+    assert core.told(facts.RebootJudged)[-1].weight == 0.0
+    assert (core.state.level, core.state.climb.trial) == ("wide", True)
+    core.train(1020.0)
+    power_cut(core, "boot-1", kind="container")
+    assert core.told(facts.RebootJudged)[-1].weight == 1.0, "no such end at the level below"
+    assert core.state.level == "light"
+
+
+def test_kills_that_come_at_each_level_are_no_fault_of_the_load():
+    core = climbed()
+    core.train(300.0)
+    power_cut(core, "boot-1", kind="container")
+    assert core.told(facts.RebootJudged)[-1].weight == 1.0, "there is nothing below, and no level is left for it"
+    core.until_level("wide")
+    core.train(300.0)
+    power_cut(core, "boot-1", kind="container")
+    weight = core.told(facts.RebootJudged)[-1].weight
+    assert 0.0 < weight < 1.0
+
+
 def test_a_reboot_while_pinned_moves_nothing():
     core = climbed("wide")
     core.pin("heavy")

@@ -9,7 +9,7 @@ from core_kit import Core, commands, facts, kinds, of, settings, spec
 
 from supervisor.model.inputs import EndNoticesRead, LeaseFound, OffsiteDone, Survival, Terminated, Verb
 from supervisor.model.lifecycle import Phase
-from supervisor.model.settings import Progress
+from supervisor.model.settings import DaemonSettings, Progress
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.backups import BackupSettings
 from supervisor.policy.upkeep.notices import END, RISK, EndNotice
@@ -319,6 +319,42 @@ def test_while_the_daemon_ends_nothing_is_begun():
     told = read(core, aws(core))
     assert asked_to_save(told) == []
     assert of(told, facts.EndAnnounced) != []
+
+
+# --- SIGTERM of a container ----------------------------------------------------------------------------------------------
+
+
+def left(decision):
+    return [(each.program, each.grace_s) for each in of(decision, facts.StopIntended)]
+
+
+@pytest.mark.parametrize(("within_s", "graces"), [(0.0, [20.0, 20.0]), (10.0, [9.0, 9.0]), (300.0, [20.0, 20.0])])
+def test_all_leave_at_once_if_there_is_time_for_it(within_s, graces):
+    core = running(daemon=DaemonSettings(stop_within_s=within_s))
+    assert left(core.terminate()) == list(zip(["Pong", "Qbert"], graces, strict=True))
+
+
+def test_who_loses_most_leaves_first_and_the_copy_has_the_rest():
+    core = running(daemon=DaemonSettings(stop_within_s=4.5))
+    assert left(core.terminate()) == [("Pong", 3.5)]
+    assert core.wake_at_s == core.now_s + 2.25
+    assert left(core.later(0.5).woke()) == []
+    assert left(core.terminate()) == [], "asked again"
+    assert left(core.later(0.5).ended("Pong", code=75)) == [("Qbert", 2.5)]
+    assert copies(core.later(0.5).ended("Qbert", code=75)) == [("stop", 2.0, True)]
+    assert of(core.later(2.0).woke(), commands.EndDaemon)
+
+
+def test_who_hangs_does_not_cost_the_others_their_turn():
+    core = running(daemon=DaemonSettings(stop_within_s=4.5))
+    core.terminate()
+    assert left(core.later(2.25).woke()) == [("Qbert", 1.25)]
+
+
+def test_a_program_that_has_left_the_config_leaves_in_time_too():
+    core = running(daemon=DaemonSettings(stop_within_s=10.0))
+    core.settings = replace(core.settings, programs=core.settings.programs[:1])
+    assert left(core.terminate()) == [("Pong", 9.0), ("Qbert", 9.0)]
 
 
 @pytest.mark.parametrize("orderly", [False, True])

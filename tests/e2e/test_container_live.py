@@ -34,3 +34,27 @@ def test_without_pidfds_every_end_is_noticed_and_every_tree_ended(box: Box, erro
     box.ctl("stop", "all", timeout_s=30, check=True)
     until(lambda: not box.pids(), 10, "every process to be gone")
     assert box.stop_daemon() == 0
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_container_that_is_started_again_is_told_as_that_and_unclean_only_without_sigterm(box: Box, asked: bool) -> None:
+    """`docker stop` with too little grace, and `docker kill`: the boot id stays, pid 1 is another."""
+    box.env["EXTRALIFE_STOP_WITHIN_S"] = "5"
+    box.config(box.trainer("a") + box.trainer("b", "ignore-term"))
+    box.start()
+    box.wait_fact("BecameReady", "a")
+    box.wait_fact("BecameReady", "b")
+    boot_id = (box.boot_files / "boot_id").read_text()
+    if asked:
+        assert box.daemon is not None
+        box.daemon.send_signal(signal.SIGTERM)
+        box.wait_fact("StopIntended", "b")
+        assert box.facts("StopIntended", "b")[-1]["grace_s"] < 5.0
+    box.power_cut()
+    (box.boot_files / "boot_id").write_text(boot_id)
+    box.start()
+    told = box.wait_fact("HostRebooted")
+    assert (told["cause"], told["end"]) == ("orderly" if asked else "unclean", "container")
+    assert told["why"].startswith("the container was started again, ")
+    box.wait_fact("BecameReady", "a", count=2)
+    assert not any(fact["counted"] for fact in box.facts("Exited"))

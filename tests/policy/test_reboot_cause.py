@@ -31,11 +31,11 @@ SHUTDOWN = Line(0.1, "Reached target reboot.target - System Reboot.")
     ("traces", "kind", "why"),
     [
         # orderly
-        (Traces(own_stop=True), "orderly", "extralife had ended in order"),
+        (Traces(own_stop=True), "orderly", "extralife was ending in order"),
         (Traces(False, Journal.READ, (*QUIET, SHUTDOWN, Line(0.0, "Journal stopped"))), "orderly", "Reached target reboot.target - System Reboot."),
         (Traces(False, Journal.READ, (Line(1.0, "System is powering down."),)), "orderly", "System is powering down."),
         (Traces(False, Journal.UNKNOWN, went_down=True), "orderly", "wtmp records a shutdown"),
-        (Traces(own_stop=True, dumps=(DUMP.format("x"),)), "orderly", "extralife had ended in order"),
+        (Traces(own_stop=True, dumps=(DUMP.format("x"),)), "orderly", "extralife was ending in order"),
         # heat, although that end is an orderly one
         (kernel("thermal thermal_zone0: critical temperature reached (105 C), shutting down"), "thermal", "thermal thermal_zone0: critical temperature reached (105 C), shutting down"),
         (kernel("thermal thermal_zone0: acpitz: critical temperature reached", ago_s=9000.0), "thermal", "thermal thermal_zone0: acpitz: critical temperature reached"),
@@ -74,7 +74,7 @@ SHUTDOWN = Line(0.1, "Reached target reboot.target - System Reboot.")
         # the watchdog
         (Traces(False, watchdog=True), "watchdog", "the watchdog device reports that it reset the box"),
         (Traces(False, reset_reason="hardware watchdog timer expired"), "watchdog", "hardware watchdog timer expired"),
-        (Traces(True, reset_reason="thermal pin BP_THERMTRIP_L was tripped"), "orderly", "extralife had ended in order"),
+        (Traces(True, reset_reason="thermal pin BP_THERMTRIP_L was tripped"), "orderly", "extralife was ending in order"),
         # hardware
         (Traces(False, reset_reason="an uncorrected error caused a data fabric sync flood event"), "hardware", "an uncorrected error caused a data fabric sync flood event"),
         (Traces(False, Journal.READ, QUIET, reset_reason="software wrote 0x6 to reset control register"), "power", ABRUPT),

@@ -10,7 +10,12 @@ It uses four witnesses, because each alone can miss a reboot:
   hand, and if that counted as a reboot, running workers would be recorded as dead.
 
 "The box" means everything below pid 1. A container's pid 1 starts long after its host boots. So downtime ends and uptime
-begins with the start of pid 1, not at the zero of CLOCK_BOOTTIME.
+begins with the start of pid 1, not at the zero of CLOCK_BOOTTIME. With the same boot id, only the container was started
+again.
+
+In a pod whose containers share their processes, pid 1 is that of the pod, and outlives a container. There two others count
+together: the first process of this container is another one, and its root was mounted anew or the marker is gone. A worker
+that still lives refutes both.
 
 `EXTRALIFE_BOOT_FILES` names a directory with `boot_id` and `pid1_stat`, which are read instead of /proc. It is for
 containers whose runtime has better information, and for tests.
@@ -30,12 +35,13 @@ from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Final
 
-from supervisor import files
+from supervisor import files, filesystems
 from supervisor.adapters import procfs
 from supervisor.adapters.durable import sync_directory, write_all
 from supervisor.adapters.foundations import directory
 from supervisor.adapters.threads import Lasting
 from supervisor.model.inputs import BootEvidence
+from supervisor.policy.box.reboot_cause import CONTAINER
 from supervisor.policy.box.wall_clock import is_set
 from supervisor.records import dataclass
 
@@ -70,6 +76,8 @@ class Boot:
 
     boot_id: str
     pid1_ticks: int | None
+    first: str = ""  # the first process of this container, if that is not pid 1; empty: it is, or is not known
+    root: str = ""  # the mount of this container's root, likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +93,8 @@ class AliveMark:
     steps: dict[str, int] = field(default_factory=dict)
     seq: int = 0  # the number of the journal's last fact
     ckpt_steps: dict[str, int] = field(default_factory=dict)  # for programs whose checkpoints only they can read
+    first: str = ""
+    root: str = ""
 
 
 def read_boot(files: BootFiles) -> Boot:
@@ -93,7 +103,27 @@ def read_boot(files: BootFiles) -> Boot:
     ticks = None
     with contextlib.suppress(OSError, ValueError, IndexError):
         ticks = procfs.parse_stat(files.pid1_stat.read_bytes()).start_ticks
-    return Boot(boot_id, ticks)
+    return Boot(boot_id, ticks, *_container(files.folder))
+
+
+def is_container() -> bool:
+    """Whether this is a container: processes of its own, or a root made of an image's layers."""
+    return procfs.contained() or filesystems.layered(filesystems.kind_of(Path("/")))
+
+
+def _container(folder: Path | None) -> tuple[str, str]:
+    """(first process, mount of its root) of a container whose pid 1 belongs to another one; empty elsewhere."""
+    with contextlib.suppress(OSError, ValueError):
+        if folder is not None:
+            return (folder / "first").read_text().strip(), (folder / "root").read_text().strip()
+        mounts, pid = procfs.mount_namespace(os.getpid()), os.getpid()
+        if is_container() and mounts and mounts != procfs.mount_namespace(1):
+            while (stat := procfs.read_stat(pid)) is not None and procfs.mount_namespace(stat.parent) == mounts:
+                pid = stat.parent
+            lines = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+            root = next(words[2:] for words in map(str.split, lines) if words[4] == "/")
+            return f"{pid} {stat.start_ticks if stat else 0}", f"{mounts} {' '.join(root)}"
+    return "", ""
 
 
 def examine(
@@ -106,18 +136,22 @@ def examine(
     boot_now_s: float,
     journal_boot_id: str = "",
     journal_at_s: float = 0.0,
+    lives: Callable[[], bool] = lambda: False,
 ) -> BootEvidence:
     """Whether the box restarted since the last sign of life, by which witnesses, and for how long it was down.
 
     `clean`: the last daemon ended in order (None: there was none). `journal_boot_id` is the boot of the journal's last fact.
     It replaces a lost mark. If it is this boot, the journal already has the reboot that an older mark shows.
     `journal_at_s` is the time of that fact; if it is later than the mark, it is the last sign of life. `down_s` is unknown
-    (None) if the wall clock places the boot before the last sign of life, or is not set.
+    (None) if the wall clock places the boot before the last sign of life, or is not set. `lives`: whether a worker that an
+    earlier daemon started still runs.
 
     Example: last sign at 12:00:00, now 12:00:45, up for 5 s: the downtime was 40 s, or up to one period less.
     """
     boot_wall_s = wall_now_s - boot_now_s + _pid1_at_s(boot.pid1_ticks, boot_now_s)
     witnesses = _witnesses(boot, last, journal_boot_id, boot_now_s)
+    if not witnesses and last is not None and _is_another_container(boot, last, marker) and not lives():
+        witnesses.append("the container has another first process and root")
     if not witnesses:
         known = last is not None or journal_boot_id
         evidence = "the same boot" if known else "no sign of an earlier life"
@@ -128,6 +162,7 @@ def examine(
     if not marker.exists():
         witnesses.append("the marker in the runtime directory is gone")
     cause = "orderly" if clean else "unclean"
+    kind = CONTAINER if boot.boot_id in {journal_boot_id, "" if last is None else last.boot_id} else ""
     if last is None:
         return BootEvidence(boot.boot_id, rebooted=True, evidence=", ".join(witnesses), cause=cause, boot_wall_s=boot_wall_s)
     mark_at_s = last.at_s
@@ -140,6 +175,7 @@ def examine(
         rebooted=True,
         evidence=", ".join(witnesses),
         cause=cause,
+        kind=kind,
         down_s=max(0.0, down_s) if possible else None,
         up_s=last.boot_s - _pid1_at_s(last.pid1_ticks, last.boot_s),
         steps=last.steps,
@@ -171,6 +207,11 @@ def _witnesses(boot: Boot, last: AliveMark | None, journal_boot_id: str, boot_no
     return witnesses
 
 
+def _is_another_container(boot: Boot, last: AliveMark, marker: Path) -> bool:
+    known = all((boot.first, boot.root, last.first, last.root)) and boot.first != last.first
+    return known and (boot.root != last.root or not marker.exists())
+
+
 def _pid1_at_s(ticks: int | None, boot_now_s: float) -> float:
     """Start of pid 1 in seconds of CLOCK_BOOTTIME; 0.0 if it is unknown or impossible."""
     at_s = 0.0 if ticks is None else ticks / _TICKS_PER_S
@@ -191,7 +232,8 @@ def leave_marker(marker: Path, boot: Boot) -> None:
 
 def pack_mark(mark: AliveMark, sequence: int) -> bytes:
     """One slot: magic, sequence, CRC and the mark as JSON, compressed if the slot is too small for it."""
-    body, magic = json.dumps(asdict(mark), allow_nan=False).encode(), _MAGIC
+    kept = {key: value for key, value in asdict(mark).items() if value or key not in {"first", "root"}}
+    body, magic = json.dumps(kept, allow_nan=False).encode(), _MAGIC  # elsewhere than in a pod, an older version can read it
     if _HEAD.size + len(body) > _SLOT_BYTES:
         body, magic = zlib.compress(body), _COMPRESSED
     return _HEAD.pack(magic, sequence, _crc(sequence, body), len(body)) + body

@@ -1,5 +1,7 @@
 """Reads the witnesses that identify this box (`policy/box/box_identity.py`). Omits witnesses that cannot be read.
 
+The name of a container says nothing: each new container of an image has another one.
+
 Ids are stored as digests: people see the journal and copy it into reports, and machine-id(5) asks not to expose the
 machine-id. `EXTRALIFE_BOOT_FILES` names a directory with `machine_id`, `hostname`, `product_uuid`, `cards`, `gpus` and
 `hardware`, which are read instead of the system's files. It is for tests, and for containers whose runtime has better
@@ -13,7 +15,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from supervisor.adapters.host.boot import BootFiles
+from supervisor.adapters.host.boot import BootFiles, is_container
 from supervisor.policy.box import box_identity as rule
 
 _PRODUCT: Final = Path("/sys/class/dmi/id/product_uuid")
@@ -30,7 +32,7 @@ def witnesses(files: BootFiles) -> dict[str, str]:
     found = {
         rule.PRODUCT: _digest(_product(_text(product))),
         rule.MACHINE: _digest(_machine_id() if given is None else _text(given / "machine_id")),
-        rule.HOSTNAME: os.uname().nodename if given is None else _text(given / "hostname"),
+        rule.HOSTNAME: ("" if is_container() else os.uname().nodename) if given is None else _text(given / "hostname"),
         rule.CARDS: _digests(_cards() if given is None else _text(given / "cards").split()),
         rule.GPUS: _digests(_gpus() if given is None else _text(given / "gpus").split()),
         rule.HARDWARE: _hardware() if given is None else _text(given / "hardware"),

@@ -4,7 +4,8 @@ Each process of an attempt carries the attempt's token and program in its enviro
 the program, the number of the attempt and the run directory. The environment of a worker has the run directory too, unless
 it is another user's; such a worker is found below its shim.
 
-A process in another PID namespace is not ours: a container has a state directory of its own, even if that has the same path.
+A process in another PID namespace, or with another root, is not ours: a container has a state directory of its own, even if
+that has the same path. The containers of a pod may share their processes, but not their roots.
 
 Example: the state directory and the runtime directory of a killed daemon were removed. Shim 90 and its worker 91 of Pong
 still run. The next daemon adopts them. Without this search it would start a second Pong.
@@ -38,12 +39,12 @@ class Marked:
 def attempts(programs_dir: str) -> list[Marked]:
     """The attempts with a run directory below `programs_dir`, the oldest first. One scan of /proc."""
     members: dict[str, list[tuple[procfs.Stat, dict[bytes, bytes]]]] = {}
-    home, namespace = os.path.realpath(programs_dir), _namespace("self")
+    home, container = os.path.realpath(programs_dir), _container("self")
     for pid in procfs.pids():
         env = dict(each.partition(b"=")[::2] for each in procfs.environment(pid))
         token = env.get(contract.ENV_TOKEN.encode(), b"").decode("ascii", "replace")
         stat = procfs.read_stat(pid) if token else None
-        if stat is not None and stat.alive and _namespace(pid) == namespace:
+        if stat is not None and stat.alive and _container(pid) == container:
             members.setdefault(token, []).append((stat, env))
     found = [_attempt(home, token, sorted(each, key=lambda one: one[0].start_ticks)) for token, each in members.items()]
     return sorted((each for each in found if each is not None), key=lambda each: each.since_ticks)
@@ -77,8 +78,10 @@ def _of_shim(pid: int, home: str) -> tuple[str, int]:
     return (program, int(number)) if os.path.realpath(run_dir) == f"{home}/{program}" else ("", 0)
 
 
-def _namespace(pid: int | str) -> int:
+def _container(pid: int | str) -> tuple[int, ...]:
+    """Tells the processes of one container from those of others: the PID namespace, and the directory that is its root."""
     try:
-        return Path(f"/proc/{pid}/ns/pid").stat().st_ino
+        root = Path(f"/proc/{pid}/root/").stat()
+        return Path(f"/proc/{pid}/ns/pid").stat().st_ino, root.st_dev, root.st_ino
     except OSError:  # it has ended
-        return 0
+        return ()

@@ -41,6 +41,7 @@ from supervisor.records import dataclass
 
 THERMAL, ORDERLY, PANIC, OOM = "thermal", "orderly", "panic", "oom"
 HUNG, GPU, WATCHDOG, HARDWARE, POWER, UNKNOWN = "hung", "gpu", "watchdog", "hardware", "power", ""
+CONTAINER: Final = "container"  # its host went on: known from the boot id, before any trace is read
 WORDS: Final = {
     THERMAL: "it switched itself off because of heat", ORDERLY: "it was shut down in order", PANIC: "the kernel panicked",
     OOM: "its memory ran out", HUNG: "it hung", GPU: "its GPU failed", WATCHDOG: "its hardware watchdog reset it",
@@ -135,7 +136,7 @@ def _heat(traces: Traces) -> Verdict | None:
 
 def _orderly(traces: Traces) -> Verdict | None:
     if traces.own_stop:
-        return Verdict(ORDERLY, "extralife had ended in order")
+        return Verdict(ORDERLY, "extralife was ending in order")
     lines = [line.text for line in traces.lines if not line.kernel and _DOWN.search(line.text)]
     if lines:
         return _verdict(ORDERLY, lines)

@@ -7,12 +7,17 @@ First match wins:
 2. **0** when no worker ran, or all workers were paused: an idle box is not overloaded.
 3. By the age of the last sign of life when the box went down: **1** up to two minutes, **0.5** up to ten, **0** beyond.
    With an old sign of life the daemon itself may have been dead, so nobody knows which workers ran. Unknown age: **0.5**.
-4. The level in force is charged. Exception: within a minute of a step down, the level that was left is charged, because
+4. A restart of a container without an order: the kernel went on, so somebody sent SIGKILL to all: the provider, a
+   neighbour's need of memory, or the load. Only the record can say which. **0** in the first minute of the level. After
+   that rule 3, times the share of this level's ends per hour that the levels below it do not have, too.
+5. The level in force is charged. Exception: within a minute of a step down, the level that was left is charged, because
    heat and memory lag behind. The step must have been made in the boot that ended: a level that was left because of an
    earlier reboot has not run since.
 
 Worked example: unclean, sign of life 4 s old, eight workers, at heavy since 17 minutes: 1, against heavy. The same 20 s
-after a step down from heavy: 1, against heavy.
+after a step down from heavy: 1, against heavy. A container is killed at
+heavy, for the third time in an hour there; the levels below had 10 hours and no such end: 1. With 20 such ends in these 10
+hours: 1 - 2 / 3 = 0.33. As often below as at heavy: 0.
 
 A crash of a worker, or a worker that runs out of memory, is no reboot, so this rule never sees it. Why not require proof
 before a reboot is charged: a box that loses power leaves none, and such reboots matter most. A reboot that is charged
@@ -28,6 +33,7 @@ from supervisor.records import dataclass
 FRESH_S: Final = 120.0
 OLD_S: Final = 600.0
 LAG_S: Final = 60.0
+FIRST_S: Final = 60.0
 _HALF: Final = 0.5
 
 
@@ -40,15 +46,34 @@ class Attribution:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Kills:
+    """The record of ends without an order (the present one included) and of training time: at this level, and below it."""
+
+    here: int
+    here_s: float
+    below: int
+    below_s: float
+
+    @property
+    def share(self) -> float:
+        """The share of this level's rate of ends that the levels below do not explain."""
+        if not self.below or self.below_s <= 0.0 or not self.here:
+            return 1.0
+        return max(0.0, 1.0 - self.below / self.below_s * self.here_s / self.here)
+
+
 def attribute(
-    cause: str, *, workers: int, sign_age_s: float | None, since_change_s: float | None = None, stepped_down: bool = False
-) -> Attribution:
+    cause: str, *, workers: int, sign_age_s: float | None, since_change_s: float | None = None, stepped_down: bool = False,
+    ran_s: float | None = None, kills: Kills | None = None,
+) -> Attribution:  # fmt: skip
     """The weight of a reboot, and the level that it counts against.
 
     `cause` is that of the fact `HostRebooted`. `workers` is the number of workers that use the level and trained when the
     box went down. `sign_age_s` is the time from the last sign of life to the end of that boot (None: unknown).
     `since_change_s` is the time since the level was changed in that boot (None: it was not changed). `stepped_down` says
-    whether that change was to a lower level.
+    whether that change was to a lower level. `kills` is the record of a container's ends (None: the host rebooted), and
+    `ran_s` the time that the workers had trained at the level in this life of the container (None: unknown).
     """
     if cause != "unclean":
         return Attribution(0.0, left=False, why=f"it was intended ({cause}): does not count against the load")
@@ -58,9 +83,21 @@ def attribute(
         sign = f"the last sign of life was {sign_age_s / 60:.0f} min old"
         why = f"{sign}, so what ran is unknown: does not count against the load"
         return Attribution(0.0, left=False, why=why)
+    if kills is not None:
+        return _killed(kills, ran_s, 1.0 if sign_age_s is not None and sign_age_s <= FRESH_S else _HALF)
     left = stepped_down and since_change_s is not None and since_change_s < LAG_S
     whom = "counts against the level just left" if left else "counts against the level"
     if sign_age_s is None or sign_age_s > FRESH_S:
         return Attribution(_HALF, left, why=f"unclean, and what ran is uncertain: half of it {whom}")
     count = f"{workers} worker" if workers == 1 else f"{workers} workers"
     return Attribution(1.0, left, why=f"unclean, with {count} training: {whom}")
+
+
+def _killed(kills: Kills, ran_s: float | None, weight: float) -> Attribution:
+    if ran_s is None or ran_s < FIRST_S:
+        why = "killed from outside in the level's first minute, which proves nothing about it"
+        return Attribution(0.0, left=False, why=why)
+    share = weight * kills.share
+    here, below = f"{kills.here} in {kills.here_s / 3600:.1f} h", f"{kills.below} in {kills.below_s / 3600:.1f} h"
+    why = f"killed from outside, {here} at this level and {below} below it: counts {share:.2f} against the level"
+    return Attribution(share, left=False, why=why)

@@ -27,6 +27,12 @@ time.
 Why not leave at once in any case: of the two minutes of AWS, more than one and a half can still be trained and copied,
 and a notice that is withdrawn would have cost a restart.
 
+SIGTERM is a notice, too: the box ends after `[daemon] stop_within_s`, if that is known (`docker stop` waits 10 s). All
+programs leave at once, which saves, if their saves take less than that time in sum. Otherwise those that lose most per
+second of saving leave first, and the others once these have left, at the latest at half of the time. A copy off the box
+has the rest. Example: 10 s, Pong loses 100 s per second of saving and takes 6 s for it, Qbert loses 30 and takes 5 s: Pong
+leaves first, Qbert after it. Both at once would share the disk, and neither would be saved after 10 s.
+
 A notice is over when its source no longer announces the end, or 120 s after the announced time if the box is still there:
 the programs start again, and the same notice counts no more.
 """
@@ -34,6 +40,7 @@ the programs start again, and the same notice counts no more.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import Final
 
 from supervisor.keys import key
@@ -45,6 +52,7 @@ COMMAND, FILE = "command", "file"
 PROVIDERS: Final = (AUTO, OFF, AWS, GOOGLE, AZURE)
 SAVES_S: Final = 5.0  # assumed duration of a save, until one was measured
 COPIES_S: Final = 15.0  # assumed duration of a copy, likewise
+KILL_S: Final = 1.0  # before the end that follows SIGTERM: whoever has not left is killed, and this is recorded
 _SPARE_S: Final = 5.0
 _WORTH_S: Final = 10.0
 _PATIENCE_S: Final = 60.0
@@ -115,15 +123,20 @@ def plan(notice: EndNotice, savings: Iterable[Saving], *, copy_s: float, now_s: 
     leave_at_s = max(now_s, notice.until_s - longest_s - copy_s - _SPARE_S)
     if leave_at_s - now_s < _WORTH_S:
         return Plan((), (), None, now_s)
-    room_s = leave_at_s - now_s - copy_s
-    fitting, taken_s = 0, 0.0
-    for each in order:
-        taken_s += each.save_s
-        if taken_s > room_s:
-            break
-        fitting += 1
+    fitting = _fitting(order, leave_at_s - now_s - copy_s)
     then = names[fitting:] if fitting else ()
     return Plan(names[:fitting], then, max(now_s, leave_at_s - copy_s), leave_at_s)
+
+
+def _fitting(order: list[Saving], room_s: float) -> int:
+    """How many of them can be saved within this time, one after the other."""
+    return sum(taken_s <= room_s for taken_s in accumulate(each.save_s for each in order))
+
+
+def leave_later(savings: Iterable[Saving], *, ends_in_s: float) -> tuple[str, ...]:
+    """The programs that are not asked to leave yet, because the others lose more and there is no time for all."""
+    order = sorted(savings, key=lambda each: (-each.lost_per_s, each.name))
+    return tuple(each.name for each in order[max(1, _fitting(order, ends_in_s - KILL_S)) :])
 
 
 def is_over(notice: EndNotice, now_s: float) -> bool:
