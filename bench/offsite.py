@@ -46,7 +46,6 @@ num_envs = 16
 batch_size = 256
 threads = 1
 [notice]
-provider = "off"
 file = "{here}/end"
 {offsite}
 [program.Pong]

@@ -128,10 +128,12 @@ make_account() {
 }
 
 write_config() {
+    local program
     if [[ -e $CONFIG ]]; then
         [[ -z $first_config ]] || cmp -s "$first_config" "$CONFIG" ||
             say "$CONFIG exists and stays as it is: --config counts only at the first installation. To replace it:" \
                 "install -m 644 $first_config $CONFIG && $prefix/current/.venv/bin/supervisorctl -c $CONFIG update"
+        return 0
     elif [[ -n $first_config ]]; then
         # Check the file before installing it: otherwise a refused file would become the installed configuration.
         "$dry_run" || check_config "$1" "$first_config"
@@ -139,6 +141,11 @@ write_config() {
     else
         act "write $CONFIG, ten games at the load that the box bears" write_file "$CONFIG" "$(<"$DEFAULT_CONFIG")"
     fi
+    # Without this section, a box of AWS, Google or Azure would end unannounced. The path holds after upgrades.
+    "$dry_run" || ! grep -q '^\[notice\]' "$CONFIG" || return 0
+    "$dry_run" || program=$("$1/.venv/bin/python" -m supervisor.adapters.notices.detect)
+    [[ -z ${program-} ]] || act "let $(basename "$program") announce the end of this box, in $CONFIG" write_file "$CONFIG" \
+        "$(printf '%s\n\n[notice]\ncommand = "%s"\nevery_s = 5.0' "$(<"$CONFIG")" "$prefix/current/deploy/notices/$(basename "$program")")"
 }
 
 # switch RELEASE: upgrade.sh switches a running service, because it checks the new release and can go back.

@@ -440,8 +440,8 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         Row(
             "a metadata service hangs, drips, lies or redirects",
             "its last word stands, `status` says that it cannot be read, and nothing waits for it",
-            "supervisor/adapters/notices/web.py",
-            "adapters/test_notices.py::test_a_service_that_fails_says_nothing_and_takes_no_longer_than_its_time",
+            "supervisor/adapters/notices/local.py",
+            "adapters/test_notice_programs.py::test_a_service_that_does_not_end_is_given_up_by_the_daemon",
         ),
         Row(
             "the repository cannot be reached, or its password is wrong",

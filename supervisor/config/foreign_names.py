@@ -52,6 +52,8 @@ _INSTEAD: Final = {
     "programs services apps": "write one section a program, [program.NAME]",
     "eventlistener": "`supervisorctl import FILE` translates it into a program",
 }  # fmt: skip
+_PROGRAM: Final = "set notice.command to the provider's program in deploy/notices/ (docs/offsite.md)"
+GONE: Final = {"notice.provider": _PROGRAM, "notice.endpoint": _PROGRAM}  # a setting of an earlier extralife, and what to do
 _BY_NAME: Final = {name: instead for names, instead in _INSTEAD.items() for name in names.split()}
 
 

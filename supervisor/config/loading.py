@@ -198,7 +198,8 @@ def _section(validation: Validation, section: str, overrides: Overrides) -> Any:
     known = (*rules, *{"daemon": DIRECTORIES, "alerts": ALERT_LISTS}.get(section, ()))
     for key in body:
         if key not in known:
-            hint = nearest(key, known) or f"; [{section}] has {', '.join(known)}"
+            gone = foreign_names.GONE.get(f"{section}.{key}")
+            hint = f" any more; {gone}" if gone else nearest(key, known) or f"; [{section}] has {', '.join(known)}"
             validation.error(validation.at(section, key), f"{label(section, key)} is not a setting{hint}")
     values = {}
     for key, rule in rules.items():

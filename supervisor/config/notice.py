@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import shutil
 from dataclasses import replace
-from urllib.parse import urlsplit
 
 from supervisor.config import secrets
 from supervisor.config.validation import Validation, shown
@@ -14,22 +13,9 @@ from supervisor.policy.upkeep.notices import NoticeSettings
 
 def complete(validation: Validation, made: NoticeSettings) -> NoticeSettings:
     """`made` (the plain keys), checked."""
-    if not _is_endpoint(made.endpoint):
-        at = validation.at("notice", "endpoint")
-        validation.error(at, f"notice.endpoint must be http://HOST or http://HOST:PORT, not {shown(made.endpoint)}")
     if made.command:
         _check_command(validation, made.command)
     return replace(made, file=secrets.beside(validation, made.file)) if made.file else made
-
-
-def _is_endpoint(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        named = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-    plain = text.isascii() and text.isprintable() and " " not in text
-    return named and plain and parts.scheme == "http" and not (parts.query or parts.fragment or parts.username)
 
 
 def _check_command(validation: Validation, command: str) -> None:

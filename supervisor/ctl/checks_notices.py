@@ -9,15 +9,13 @@ from typing import Final
 
 from supervisor.adapters.host.boot import BootFiles
 from supervisor.adapters.notices import detect
-from supervisor.adapters.notices.local import Command, File
-from supervisor.adapters.notices.metadata import PROVIDERS, Source
-from supervisor.adapters.notices.web import Unreadable, Web
+from supervisor.adapters.notices.local import Command, File, Unreadable
+from supervisor.adapters.notices.thread import source
 from supervisor.ctl import text
 from supervisor.ctl.checks import Finding, Installation
-from supervisor.policy.upkeep.notices import AUTO, COMMAND, FILE, NoticeSettings
+from supervisor.policy.upkeep.notices import COMMAND, FILE
 
 _NAME: Final = "notices"
-_LEAST_S: Final = 5.0  # the first answer of Azure's service takes longer than later ones
 
 
 class _Clock:
@@ -39,26 +37,19 @@ def notices(installation: Installation) -> Iterator[Finding]:
     if installation.settings is None:
         return
     rules = installation.settings.notice
-    sources = _sources(rules)
-    if not sources:
-        yield Finding(_NAME, "ok", "no provider is known, so this box ends without notice (docs/offsite.md)")
-    for name, source in sources.items():
-        yield _asked(name, source)
+    asked = {name: made for name in (COMMAND, FILE) if (made := source(name, rules, _Clock())) is not None}
+    program = detect.command(BootFiles.of(os.environ))
+    if program and COMMAND not in asked and not installation.settings.launcher.remote:
+        provider = program.rpartition("/")[2]
+        told = f"this box is of {provider}, and nothing asks {provider} for notices of its end"
+        yield Finding(_NAME, "warn", told, f'[notice] command = "{program}"')
+    elif not asked:
+        yield Finding(_NAME, "ok", "no source of notices is configured, so this box ends without notice (docs/offsite.md)")
+    for name, made in asked.items():
+        yield _asked(name, made)
 
 
-def _sources(rules: NoticeSettings) -> dict[str, Source]:
-    provider = detect.provider(BootFiles.of(os.environ)) if rules.provider == AUTO else rules.provider
-    found: dict[str, Source] = {}
-    if provider in PROVIDERS:
-        found[provider] = PROVIDERS[provider](Web(rules.endpoint, max(_LEAST_S, rules.timeout_s)), _Clock())
-    if rules.command:
-        found[COMMAND] = Command(rules.command, rules.timeout_s, _Clock())
-    if rules.file:
-        found[FILE] = File(rules.file, _Clock())
-    return found
-
-
-def _asked(name: str, source: Source) -> Finding:
+def _asked(name: str, source: Command | File) -> Finding:
     try:
         found = source.read()
     except Unreadable as error:

@@ -347,9 +347,13 @@ class Daemon:
         recorder = Recorder(
             Path(paths.recording), backend.readings, lambda: loop.settings.recorder.max_mb, system_clock
         )  # fmt: skip
-        notices = NoticeWatch(
-            lambda: loop.settings, inbox, system_clock, lambda: detect.provider(BootFiles.of(os.environ))
-        )  # fmt: skip
+        notices = NoticeWatch(lambda: loop.settings, inbox, system_clock)
+        if (
+            not settings.notice.command
+            and not settings.launcher.remote
+            and (found := detect.command(BootFiles.of(os.environ)))
+        ):
+            log.warning("no_notice_command", why=f'this box ends without notice; set [notice] command = "{found}"')
         return _Parts(
             this_boot, system_clock, inbox, replies, notify_sockets, launcher, probes, figures, sampler, gpu, host, alive,
             backend, performer, loop, pool, backups, offsite, watched, recorder, notices,

@@ -100,7 +100,7 @@ class Metadata:
 
     def aws(self, request):
         if request.path == "/latest/api/token":
-            asked = request.command == "PUT" and request.headers["X-aws-ec2-metadata-token-ttl-seconds"] == "21600"
+            asked = request.command == "PUT" and request.headers["X-aws-ec2-metadata-token-ttl-seconds"] == "60"
             return (200, self.token) if self.token and asked else (405, "")
         if self.token and request.headers.get("X-aws-ec2-metadata-token") != self.token:
             return 401, ""

@@ -1,29 +1,23 @@
-"""Every answer of a metadata service, a command and a file to the word: what is asked, what is made of it, what is kept."""
+"""Every answer of a command and a file to the word: what is asked, what is made of it, what is kept."""
 
 from __future__ import annotations
 
-import json
 import os
-import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from attempts_kit import eventually
 from fakes import FakeClock
 from leaks import open_files
-from notices_kit import WALL_S, Metadata
+from notices_kit import WALL_S
 from structlog.testing import capture_logs
 
 from supervisor.adapters.host.boot import BootFiles
-from supervisor.adapters.notices import detect, web
-from supervisor.adapters.notices.local import Command, File, notice
-from supervisor.adapters.notices.metadata import PROVIDERS, NoticeTimes, Source
+from supervisor.adapters.notices import detect
+from supervisor.adapters.notices.local import Command, File, Unreadable, notice
 from supervisor.adapters.notices.thread import NoticeWatch
-from supervisor.adapters.notices.web import Answer, Unreadable, Web
 from supervisor.model.inputs import EndNoticesRead
 from supervisor.model.settings import Paths, Settings
 from supervisor.policy.upkeep.notices import END, RISK, EndNotice, NoticeSettings
@@ -42,310 +36,11 @@ def clock() -> FakeClock:
     return FakeClock(at_s=1000.0, at_wall_s=WALL_S)
 
 
-class Told(Web):
-    """A service whose answers are in `told`, by path: a body, or a status."""
-
-    def __init__(self, **told: str | int) -> None:
-        super().__init__("http://nowhere", 1.0)
-        self.told: dict[str, str | int] = dict(told)
-        self.asked: Asked = []
-        self.headers: dict[str, str] = {}
-
-    def ask(self, path: str, headers: Mapping[str, str] | None = None, method: str = "GET") -> Answer:
-        self.asked.append((method, path, dict(headers or {})))
-        found = next((self.told[end] for end in self.told if path.partition("?")[0].endswith(end)), 404)
-        return Answer(found if isinstance(found, int) else 200, found if isinstance(found, str) else "", self.headers, None)
-
-
-def read(of: Source) -> tuple[EndNotice, ...] | str:
+def read(of: Command | File) -> tuple[EndNotice, ...] | str:
     try:
         return of.read()
     except Unreadable as error:
         return str(error)
-
-
-def unparsed(body: str) -> str:
-    return f"its answer cannot be parsed: {body!r}"
-
-
-# --- one request -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def served() -> Iterator[Callable[[bytes], tuple[str, list[bytes]]]]:
-    """A server that answers each connection with these bytes: its address, and what it was sent."""
-    with ExitStack() as stack:
-
-        def serve(answer: bytes) -> tuple[str, list[bytes]]:
-            server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            got: list[bytes] = []
-
-            def run() -> None:
-                while True:
-                    try:
-                        connection, _ = server.accept()
-                    except OSError:
-                        return
-                    with connection:
-                        got.append(connection.recv(65536))
-                        connection.sendall(answer)
-
-            threading.Thread(target=run, daemon=True).start()
-            stack.callback(server.shutdown, socket.SHUT_RDWR)
-            return f"http://127.0.0.1:{server.getsockname()[1]}", got
-
-        yield serve
-
-
-def test_an_answer_as_it_comes(served):
-    head = b"HTTP/1.1 404 Not Found\r\nDate: Fri, 15 Jan 2027 08:00:30 GMT\r\nX-Odd: A b\r\n"
-    endpoint, got = served(head + b"\r\ncaf\xe9")
-    headers = {"date": "Fri, 15 Jan 2027 08:00:30 GMT", "x-odd": "A b"}
-    assert Web(f"{endpoint}/base/", 60.0).ask("/a?b=c") == Answer(
-        404, "caf\N{REPLACEMENT CHARACTER}", headers, WALL_S + 30.0
-    )
-    assert Web(f"{endpoint}/X", 60.0).ask("/a", {"X-A": "1"}, "PUT").status == 404
-    host = endpoint.removeprefix("http://")
-    lines = [f"Host: {host}", "Accept-Encoding: identity"]
-    assert [each.decode().split("\r\n") for each in got] == [
-        ["GET /base/a?b=c HTTP/1.1", *lines, "Connection: close", "", ""],
-        ["PUT /X/a HTTP/1.1", *lines, "Content-Length: 0", "Connection: close", "X-A: 1", "", ""],
-    ]
-
-
-@pytest.mark.parametrize("date", ["", "Date: soon\r\n", "Date: Fri, 15 Jan 99999999999 08:00:30 GMT\r\n"])
-def test_a_service_without_a_clock_says_nothing_of_the_time(served, date):
-    endpoint, _ = served(f"HTTP/1.1 200 OK\r\n{date}\r\n".encode())
-    assert Web(endpoint, 60.0).ask("/").date_wall_s is None
-
-
-@pytest.mark.parametrize("status", [299, 300, 399, 400])
-def test_which_statuses_are_a_redirect(served, status):
-    endpoint, _ = served(f"HTTP/1.1 {status} X\r\n\r\n".encode())
-    if status in (299, 400):
-        assert Web(endpoint, 60.0).ask("/") == Answer(status, "", {}, None)
-        return
-    with pytest.raises(Unreadable) as told:
-        Web(endpoint, 60.0).ask("/")
-    assert str(told.value) == f"it answers with a redirect ({status}): that is no metadata service"
-
-
-def test_without_a_port_it_is_that_of_http(monkeypatch):
-    asked: list[object] = []
-
-    def refuses(address: object, timeout_s: float) -> None:
-        asked.append((address, timeout_s))
-        raise OSError(111, "Connection refused")
-
-    monkeypatch.setattr(web.socket, "create_connection", refuses)
-    for endpoint in ("http://169.254.169.254", "http://box:8080", "nothing"):
-        with pytest.raises(Unreadable, match=r"^it cannot be asked \(Connection refused\)$"):
-            Web(endpoint, 2.0).ask("/")
-    assert asked == [(("169.254.169.254", 80), 2.0), (("box", 8080), 2.0), (("", 80), 2.0)]
-
-
-def test_a_question_that_cannot_be_asked_is_an_error_and_leaves_no_connection_open(served):
-    endpoint, _ = served(b"noise\r\n\r\n")
-    before = open_files()
-    for path, headers, reason in (
-        ("/", {}, "BadStatusLine"), ("/a b", {}, "InvalidURL"), ("/", {"X": "a\nb"}, "ValueError"),
-    ):  # fmt: skip
-        with pytest.raises(Unreadable) as told:
-            Web(endpoint, 60.0).ask(path, headers)
-        assert str(told.value) == f"it cannot be asked ({reason})"
-        assert open_files() <= before
-
-
-def test_a_service_that_takes_no_question_is_not_waited_for():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        endpoint = f"http://127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(Unreadable, match=r"^it has not answered within 0\.3 s$"):
-            Web(endpoint, 0.3).ask("/", {"X": "x" * 20_000_000})
-
-
-def test_the_time_for_a_request_is_over_when_it_has_passed(served, monkeypatch):
-    endpoint, _ = served(b"HTTP/1.1 200 OK\r\n\r\n")
-    for passed_s, over in ((59.5, False), (60.0, True)):
-        times = [100.0]
-        monkeypatch.setattr(
-            web,
-            "time",
-            SimpleNamespace(monotonic=lambda passed_s=passed_s, times=times: times.pop() if times else 100.0 + passed_s),
-        )
-        if not over:
-            assert web._left_s(160.0) == 60.0
-            assert web._left_s(160.0) == 0.5
-            continue
-        with pytest.raises(Unreadable, match=r"^it has not answered within 60 s$"):
-            Web(endpoint, 60.0).ask("/")
-
-
-# --- times of a provider ---------------------------------------------------------------------------------------------------
-
-
-def test_a_time_counts_by_the_services_clock_or_by_this_box_s_or_is_unknown(clock):
-    times = NoticeTimes(clock)
-    assert times.at(WALL_S + 90.0, Answer(200, "", {}, WALL_S + 30.0)) == 1060.0
-    assert times.at(WALL_S + 90.0, Answer(200, "", {}, None)) == 1090.0
-    clock.at_wall_s = 5.0
-    assert times.at(WALL_S + 90.0, Answer(200, "", {}, None)) is None
-    assert times.at(WALL_S + 90.0, Answer(200, "", {}, WALL_S)) == 1090.0
-
-
-def test_soon_counts_from_when_it_was_first_seen_until_it_is_forgotten(clock):
-    times = NoticeTimes(clock)
-    assert (times.soon("a", 30.0), times.soon("b", 0.0)) == (1030.0, 1000.0)
-    clock.advance(5.0)
-    times.forget_but("b")
-    assert (times.soon("a", 30.0), times.soon("b", 0.0)) == (1035.0, 1000.0)
-
-
-# --- AWS -------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("action", ["terminate", "stop", "hibernate"])
-@pytest.mark.parametrize(
-    ("at", "until_s"), [(AT, 1060.0), ("2027-01-15T08:01:00", 1060.0), ("2027-01-15T09:01:00+01:00", 1060.0)]
-)
-def test_each_end_that_aws_announces(clock, action, at, until_s):
-    told = Told(**{"instance-action": json.dumps({"action": action, "time": at})})
-    assert PROVIDERS["aws"](told, clock).read() == (EndNotice(f"aws {action}", "aws", END, f"spot {action}", until_s),)
-
-
-def test_a_risk_is_kept_as_long_as_aws_does_not_answer_about_it(clock):
-    end = EndNotice("aws stop", "aws", END, "spot stop", 1060.0)
-    risk = EndNotice("aws rebalance", "aws", RISK, "rebalance recommendation")
-    told = Told(**{"instance-action": json.dumps({"action": "stop", "time": AT}), "rebalance": 503})
-    aws = PROVIDERS["aws"](told, clock)
-    assert aws.read() == (end,), "none was read yet"
-    told.told["rebalance"] = json.dumps({"noticeTime": AT})
-    assert aws.read() == (end, risk)
-    told.told["rebalance"] = json.dumps({"noticeTime": "soon"})
-    assert aws.read() == (end, risk)
-    told.told["rebalance"] = 404
-    assert aws.read() == (end,)
-
-
-@pytest.mark.parametrize(
-    ("path", "answer", "error"),
-    [
-        ("instance-action", 500, f"it answers {ACTION} with status 500"), ("rebalance", 201, f"it answers {REBALANCE} with status 201"),
-        ("instance-action", 401, f"it answers {ACTION} with status 401"), ("rebalance", "{}", unparsed("{}")),
-        ("rebalance", '{"noticeTime": 5}', unparsed('{"noticeTime": 5}')), ("rebalance", "[1]", unparsed("[1]")),
-        ("token", "", unparsed("")), ("token", "a b\x7f", unparsed("a b\x7f")), ("token", "\xe9", unparsed("\xe9")),
-        ("token", "x" * 1025, unparsed("x" * 80)), ("instance-action", "{", unparsed("{")),
-    ],
-)  # fmt: skip
-def test_what_is_no_answer_of_aws(clock, path, answer, error):
-    assert read(PROVIDERS["aws"](Told(**{path: answer}), clock)) == error
-
-
-def test_a_session_of_aws_lasts_half_its_time_and_ends_early_when_it_is_refused(clock):
-    clock.at_s = 0.0  # journal time may begin there
-    told = Told(token="x" * 1024)
-    aws = PROVIDERS["aws"](told, clock)
-    ask = ("PUT", "/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "21600"})
-    looks = [("GET", path, {TOKEN_HEADER: "x" * 1024}) for path in (ACTION, REBALANCE)]
-    for advance_s, wanted in ((0.0, [ask, *looks]), (10_799.0, looks), (1.0, [ask, *looks])):
-        clock.advance(advance_s)
-        told.asked.clear()
-        assert aws.read() == ()
-        assert told.asked == wanted
-    told.told["rebalance"] = 401
-    told.asked.clear()
-    assert read(aws) == f"it answers {REBALANCE} with status 401"
-    assert told.asked == [*looks, ask, looks[1]]
-
-
-def test_without_sessions_aws_is_asked_for_one_as_seldom(clock):
-    told = Told()
-    aws = PROVIDERS["aws"](told, clock)
-    ask = ("PUT", "/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "21600"})
-    for _ in range(2):
-        assert aws.read() == ()
-    assert told.asked == [ask, *[("GET", path, {}) for path in (ACTION, REBALANCE)] * 2]
-
-
-# --- Google ----------------------------------------------------------------------------------------------------------------
-
-GOOGLE = "/computeMetadata/v1/instance/"
-
-
-@pytest.mark.parametrize(
-    ("preempted", "event", "found"),
-    [
-        ("TRUE\n", "NONE", (EndNotice("google preempted", "google", END, "preempted", 1030.0),)),
-        ("FALSE\n", " TERMINATE_ON_HOST_MAINTENANCE\n",
-         (EndNotice("google maintenance", "google", END, "it ends for maintenance of its host"),)),
-        ("FALSE", "ON_TERMINATE", ()), (404, 404, ()), (404, "TERMINATE",
-         (EndNotice("google maintenance", "google", END, "it ends for maintenance of its host"),)),
-        ("MAYBE", "NONE", unparsed("MAYBE")), (503, "NONE", f"it answers {GOOGLE}preempted with status 503"),
-        ("FALSE", 201, f"it answers {GOOGLE}maintenance-event with status 201"),
-    ],
-)  # fmt: skip
-def test_what_google_announces(clock, preempted, event, found):
-    told = Told(preempted=preempted, **{"maintenance-event": event})
-    told.headers = {"metadata-flavor": "Google"}
-    assert read(PROVIDERS["google"](told, clock)) == found
-    headers = {"Metadata-Flavor": "Google", "Host": "metadata.google.internal"}
-    asked = [("GET", f"{GOOGLE}{key}", headers) for key in ("preempted", "maintenance-event")]
-    assert told.asked == asked[: len(told.asked)]
-    told.headers = {"metadata-flavor": "google"}
-    assert read(PROVIDERS["google"](told, clock)) == "it does not say that it is Google's (Metadata-Flavor)"
-
-
-# --- Azure -----------------------------------------------------------------------------------------------------------------
-
-
-def azure(*events: object, name: str | int = " Train-1\n") -> Told:
-    return Told(name=name, scheduledevents=json.dumps({"Events": events}))
-
-
-EVENT = {"EventType": "Reboot", "EventId": "A1", "NotBefore": "Fri, 15 Jan 2027 08:01:00 GMT"}
-
-
-@pytest.mark.parametrize(
-    ("event", "found"),
-    [
-        ({}, ("azure A1", "Reboot", 1060.0)), ({"EventSource": "User"}, ("azure A1", "Reboot (by User)", 1060.0)),
-        ({"EventSource": "Platform"}, ("azure A1", "Reboot (by Platform)", 1060.0)),
-        ({"EventSource": "x\x1b"}, ("azure A1", "Reboot", 1060.0)), ({"EventType": "Preempt"}, ("azure A1", "Preempt", 1060.0)),
-        ({"EventType": "Terminate"}, ("azure A1", "Terminate", 1060.0)), ({"EventType": "Redeploy"}, ("azure A1", "Redeploy", 1060.0)),
-        ({"EventId": "x" * 300}, ("azure " + "x" * 194, "Reboot", 1060.0)), ({"NotBefore": None}, ("azure A1", "Reboot", 1000.0)),
-        ({"Resources": ["other", "TRAIN-1"]}, ("azure A1", "Reboot", 1060.0)), ({"Resources": []}, ("azure A1", "Reboot", 1060.0)),
-        ({"Resources": ["other"]}, None), ({"EventType": "Freeze"}, None), ({"EventType": "Freeze", "Resources": ["other"]}, None),
-    ],
-)  # fmt: skip
-def test_each_event_of_azure(clock, event, found):
-    notices = PROVIDERS["azure"](azure(EVENT | event), clock).read()
-    assert notices == (() if found is None else (EndNotice(found[0], "azure", END, found[1], found[2]),))
-
-
-@pytest.mark.parametrize(
-    ("told", "error"),
-    [
-        (azure(name=""), unparsed("")), (azure(name=503), "it answers /metadata/instance/compute/name with status 503"),
-        (azure(EVENT | {"Resources": "Train-1"}), None), (azure(EVENT | {"EventType": 5}), None), (azure("x"), None),
-        (azure(EVENT, "x"), None), (azure(EVENT | {"NotBefore": "soon"}), None),
-        (Told(name="a", scheduledevents=404), "it answers /metadata/scheduledevents with status 404"),
-        (Told(name="a", scheduledevents="{}"), unparsed("{}")),
-    ],
-)  # fmt: skip
-def test_what_is_no_answer_of_azure(clock, told, error):
-    assert read(PROVIDERS["azure"](told, clock)) == (error or unparsed(str(told.told["scheduledevents"])[:80]))
-
-
-def test_azure_is_asked_once_for_its_name_and_forgets_what_it_no_longer_announces(clock):
-    begun = EVENT | {"NotBefore": ""}
-    told = azure(begun, begun | {"EventId": "B2"})
-    asked = PROVIDERS["azure"](told, clock)
-    assert [each.until_s for each in asked.read()] == [1000.0, 1000.0]
-    clock.advance(5.0)
-    told.told |= azure(begun).told
-    assert [each.until_s for each in asked.read()] == [1000.0]
-    told.told |= azure(begun, begun | {"EventId": "B2"}).told
-    assert [each.until_s for each in asked.read()] == [1000.0, 1005.0]
-    assert told.asked == [("GET", path, {"Metadata": "true"}) for path in (NAME, EVENTS, EVENTS, EVENTS)]
 
 
 # --- a line, a file, a command -----------------------------------------------------------------------------------------------
@@ -468,14 +163,9 @@ def test_the_firmware_s_words(tmp_path, files, found):
 
 
 class Watched:
-    def __init__(self, clock: FakeClock, rules: NoticeSettings, detected: str = "") -> None:
+    def __init__(self, clock: FakeClock, rules: NoticeSettings) -> None:
         self.inbox, self.settings = Inbox(), Settings(Paths("/s", "/r"), notice=rules)
-        self.detected: list[str] = []
-        self.watch = NoticeWatch(lambda: self.settings, self.inbox, clock, lambda: self.detects(detected))
-
-    def detects(self, found: str) -> str:
-        self.detected.append(found)
-        return found
+        self.watch = NoticeWatch(lambda: self.settings, self.inbox, clock)
 
     def takes(self) -> EndNoticesRead:
         item = self.inbox.take(30.0)
@@ -488,8 +178,8 @@ def watched(clock: FakeClock) -> Iterator[Callable[..., Watched]]:
     made: list[Watched] = []
     assert eventually(nobody_watches), "what an earlier test began would be in the log of this one"
 
-    def make(rules: NoticeSettings, detected: str = "") -> Watched:
-        made.append(Watched(clock, rules, detected))
+    def make(rules: NoticeSettings) -> Watched:
+        made.append(Watched(clock, rules))
         made[-1].watch.start()
         return made[-1]
 
@@ -504,50 +194,22 @@ def nobody_watches() -> bool:
 
 
 def test_all_that_is_posted_is_in_the_order_of_the_sources(watched, tmp_path):
-    service, path = Metadata("azure"), tmp_path / "end"
-    try:
-        service.events(service.event())
-        path.write_text("risk it may")
-        rules = NoticeSettings(
-            "azure", service.endpoint, script(tmp_path, "echo 30 of the command"), str(path), every_s=0.05, timeout_s=60.0
-        )
-        with capture_logs() as logged:
-            found = watched(rules)
-            first = found.takes()
-        threads = {each.name: each.daemon for each in threading.enumerate() if each.name.startswith("notices-")}
-        assert threads == {"notices-provider": True, "notices-command": True, "notices-file": True}
-    finally:
-        service.close()
-    at_once = (
+    path = tmp_path / "end"
+    path.write_text("risk it may")
+    rules = NoticeSettings(script(tmp_path, "echo 30 of the command"), str(path), every_s=0.05, timeout_s=60.0)
+    first = watched(rules).takes()
+    threads = {each.name: each.daemon for each in threading.enumerate() if each.name.startswith("notices-")}
+    assert threads == {"notices-command": True, "notices-file": True}
+    assert first == EndNoticesRead(1000.0, (
         EndNotice("command end", "command", END, "of the command", 1030.0), EndNotice("file risk", "file", RISK, "it may"),
-        EndNotice("azure A1", "azure", END, "Preempt (by Platform)", 1030.0),
-    )  # fmt: skip
-    assert first == EndNoticesRead(1000.0, at_once, {})
-    assert (found.detected, logged) == ([], []), "the provider is configured"
-
-
-def test_a_provider_is_detected_once_and_logged(watched, tmp_path, clock):
-    service = Metadata("google")
-    try:
-        with capture_logs() as logged:
-            found = watched(NoticeSettings(endpoint=service.endpoint, every_s=0.05, timeout_s=60.0), "google")
-            assert found.takes() == EndNoticesRead(1000.0, (), {})
-            found.settings = Settings(Paths("/s", "/r"), notice=NoticeSettings(
-                endpoint=service.endpoint, file=str(tmp_path / "end"), every_s=0.05, timeout_s=60.0
-            ))  # fmt: skip
-            (tmp_path / "end").touch()
-            assert found.takes() == EndNoticesRead(1000.0, (EndNotice("file end", "file", END, "an end"),), {})
-    finally:
-        service.close()
-    assert found.detected == ["google"]
-    assert logged == [{"event": "notices", "provider": "google", "log_level": "info"}]
+    ), {})  # fmt: skip
 
 
 def test_an_error_is_printable_and_is_logged_again_when_it_is_another(watched, tmp_path):
     path = tmp_path / "end\x1b"
     path.mkdir()
     with capture_logs() as logged:
-        found = watched(NoticeSettings("off", file=str(path), every_s=0.05))
+        found = watched(NoticeSettings(file=str(path), every_s=0.05))
         first = f"{tmp_path}/end\\x1b cannot be read (a directory, not a regular file)"
         assert found.takes() == EndNoticesRead(1000.0, (), {"file": first})
         aside = tmp_path / "aside"
@@ -573,7 +235,7 @@ def test_a_time_that_moves_by_more_than_some_seconds_is_posted(watched, tmp_path
         aside.rename(path)
 
     says(30)
-    found = watched(NoticeSettings("off", file=str(path), every_s=0.02))
+    found = watched(NoticeSettings(file=str(path), every_s=0.02))
     assert [each.until_s for each in found.takes().found] == [1030.0]
     says(60)
     assert [each.until_s for each in found.takes().found] == [1060.0]

@@ -22,27 +22,16 @@ def test_without_the_section_it_is_the_default(place: Place) -> None:
 
 
 def test_a_file_is_found_beside_the_configuration(place: Place) -> None:
-    loaded = place.load(f'{HEAD}file = "end"\ncommand = "sleep 1"\nendpoint = "http://h:80"\n')
-    assert loaded.settings.notice == NoticeSettings(file=f"{place.directory}/end", command="sleep 1", endpoint="http://h:80")
+    loaded = place.load(f'{HEAD}file = "end"\ncommand = "sleep 1"\n')
+    assert loaded.settings.notice == NoticeSettings(file=f"{place.directory}/end", command="sleep 1")
     assert loaded.warnings == ()
 
 
-@pytest.mark.parametrize("endpoint", ["http://h", "http://127.0.0.1:1", "http://[::1]:65535", "http://h/x"])
-def test_an_endpoint(place: Place, endpoint: str) -> None:
-    assert place.settings(f'{HEAD}endpoint = "{endpoint}"\n').notice.endpoint == endpoint
-
-
-@pytest.mark.parametrize(
-    "endpoint",
-    [
-        "", "h", "https://h", "http://", "http://:80", "http://h:0", "http://h:65536", "http://h:x", "http://me@h", "http://h?x",
-        "http://h#x", "http://é", "http://h /", "http://[::1",
-    ],
-)  # fmt: skip
-def test_what_is_no_endpoint(place: Place, endpoint: str) -> None:
-    assert place.errors(f'{HEAD}endpoint = "{endpoint}"\n') == [
-        f"FILE, line 3: notice.endpoint must be http://HOST or http://HOST:PORT, not {endpoint!r}"
-    ]
+@pytest.mark.parametrize("line", ['provider = "aws"', 'endpoint = "http://h"'])
+def test_a_key_that_has_gone_is_refused_with_what_takes_its_place(place: Place, line: str) -> None:
+    (told,) = place.errors(f"{HEAD}{line}\n")
+    program = "set notice.command to the provider's program in deploy/notices/ (docs/offsite.md)"
+    assert told == f"FILE, line 3: notice.{line.partition(' ')[0]} is not a setting any more; {program}"
 
 
 @pytest.mark.parametrize(

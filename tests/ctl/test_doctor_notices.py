@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "adapters"))
-from notices_kit import Metadata
 
 from supervisor.ctl import checks_notices
 from supervisor.ctl.checks import Installation
@@ -22,22 +16,19 @@ def look(rules):
     return [(each.level, each.what) for each in found]
 
 
-@pytest.fixture
-def ec2(tmp_path, monkeypatch):
+def test_every_source_is_asked_once_and_the_program_for_this_box_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("EXTRALIFE_BOOT_FILES", str(tmp_path))
-    made = Metadata("aws")
-    yield made
-    made.close()
-
-
-def test_every_source_is_asked_once(ec2, tmp_path):
     assert list(checks_notices.notices(Installation(None))) == []
-    assert look(NoticeSettings()) == [("ok", "no provider is known, so this box ends without notice (docs/offsite.md)")]
+    assert look(NoticeSettings()) == [
+        ("ok", "no source of notices is configured, so this box ends without notice (docs/offsite.md)")
+    ]
     (tmp_path / "sys_vendor").write_text("Amazon EC2")
-    rules = NoticeSettings(endpoint=ec2.endpoint, command="/nowhere", file=str(tmp_path / "end"))
+    (found,) = checks_notices.notices(Installation(Settings(Paths("/s", "/r"))))
+    assert (found.level, found.what) == ("warn", "this box is of aws, and nothing asks aws for notices of its end")
+    program = Path(__file__).parents[2] / "deploy" / "notices" / "aws"
+    assert found.do == f'[notice] command = "{program}"'
     (tmp_path / "end").write_text("30 gone")
-    assert look(rules) == [
-        ("ok", "aws: no end is announced"),
+    assert look(NoticeSettings(command="/nowhere", file=str(tmp_path / "end"))) == [
         ("bad", "command: /nowhere cannot be started (No such file or directory)"),
         ("bad", "file: THIS BOX ENDS: gone"),
     ]

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.skipif(shutil.which("restic") is None, reason="restic i
 def test_an_announced_end_is_saved_copied_and_called_preempted(box: Box, tmp_path: Path) -> None:
     ec2 = Metadata("aws", ticks=True)
     try:
-        (box.boot_files / "sys_vendor").write_text("Amazon EC2")
-        notice = f'[notice]\nendpoint = "{ec2.endpoint}"\nevery_s = 0.1\ntimeout_s = 10.0'
+        program = Path(__file__).parents[2] / "deploy" / "notices" / "aws"
+        notice = f'[notice]\ncommand = "env EXTRALIFE_METADATA={ec2.endpoint} {program}"\nevery_s = 0.1\ntimeout_s = 10.0'
         script = (
             'while sleep 0.05; do echo "$(date +%s)"; [ ! -e "$EXTRALIFE_LEAVE_BY" ] || cp "$EXTRALIFE_LEAVE_BY" heard; done'
         )
@@ -56,7 +56,7 @@ def test_an_announced_end_is_saved_copied_and_called_preempted(box: Box, tmp_pat
         box.start()
         box.wait_phase("a", "RUNNING")
         back = box.wait_fact("HostRebooted")
-        assert (back["cause"], "aws had announced" in back["why"]) == ("preempted", True)
+        assert (back["cause"], "command had announced" in back["why"]) == ("preempted", True)
         assert box.wait_fact("Resumed", "a", count=2)["lost_steps"] == 0
         assert not Path(box.runtime / "beats").joinpath("mine.2.leave-by").exists()
     finally:

@@ -1,1 +1,1 @@
-"""Notices that this box will end: metadata services of providers, a command, a file."""
+"""Notices that this box will end: a command, a file."""

@@ -1,19 +1,23 @@
-"""Detects this box's provider from the identification in its firmware (DMI). Sends no request.
+"""Names the program that asks this box's provider for notices, by the firmware (DMI). Sends no request.
 
 `EXTRALIFE_BOOT_FILES` names a directory with `sys_vendor`, `product_name` and `chassis_asset_tag`. These files are then read
 instead of /sys/class/dmi/id.
+
+    python -m supervisor.adapters.notices.detect      prints the program; deploy/install.sh configures it
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Final
 
 from supervisor.adapters.host.boot import BootFiles
-from supervisor.policy.upkeep.notices import AWS, AZURE, GOOGLE
 
 _DMI: Final = Path("/sys/class/dmi/id")
 _AZURE_TAG: Final = "7783-7084-3265-9085-8269-3286-77"  # the same on every virtual machine of Azure, on no other Hyper-V
+_ROOT: Final = Path(__file__).parents[3]
 
 
 def provider(files: BootFiles) -> str:
@@ -21,10 +25,18 @@ def provider(files: BootFiles) -> str:
     folder = files.folder or _DMI
     vendor = _text(folder / "sys_vendor")
     if vendor == "Amazon EC2":
-        return AWS
+        return "aws"
     if vendor == "Google" and _text(folder / "product_name") == "Google Compute Engine":
-        return GOOGLE
-    return AZURE if _text(folder / "chassis_asset_tag") == _AZURE_TAG else ""
+        return "google"
+    return "azure" if _text(folder / "chassis_asset_tag") == _AZURE_TAG else ""
+
+
+def command(files: BootFiles) -> str:
+    """The program for this box's provider, by a path that stays after an upgrade; empty: there is none."""
+    name, current = provider(files), _ROOT.parent.parent / "current"
+    root = current if current.exists() and current.samefile(_ROOT) else _ROOT
+    found = root / "deploy" / "notices" / name
+    return str(found) if name and found.exists() else ""
 
 
 def _text(path: Path) -> str:
@@ -33,3 +45,7 @@ def _text(path: Path) -> str:
             return file.read(256).decode("utf-8", "replace").strip()
     except OSError:
         return ""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(command(BootFiles.of(os.environ)))

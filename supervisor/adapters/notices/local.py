@@ -1,4 +1,4 @@
-"""Notices from providers without an API: the output of a command, or a file that appears.
+"""Notices that this box will end: the output of a command (deploy/notices/ has some), or a file that appears.
 
 Both have the same first line: `[risk] [WHEN] [WHY ...]`. WHEN is the number of seconds left, seconds since the epoch, or a
 time such as 2026-11-23T08:22:00Z. Without WHEN the time of the end is unknown. Examples: `30`, `120 evicted`, `risk the
@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Final
 
 from supervisor.adapters import leftovers, procfs
-from supervisor.adapters.notices.web import Unreadable
 from supervisor.files import open_regular
 from supervisor.policy.box import wall_clock
 from supervisor.policy.upkeep.notices import COMMAND, END, FILE, RISK, EndNotice
@@ -40,6 +39,10 @@ _EPOCH_S: Final = 1e9  # a larger number is a time since the epoch, not a number
 _MOST_S: Final = 30 * 86_400.0
 _NUMBER: Final = re.compile(r"\d{1,12}(\.\d{1,9})?", re.ASCII)
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\dT\S+", re.ASCII)
+
+
+class Unreadable(Exception):
+    """A source gave no answer that can be parsed; the message is one clause."""
 
 
 def notice(line: str, source: str, clock: Clock, *, from_wall_s: float | None = None) -> EndNotice:

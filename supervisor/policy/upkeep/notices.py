@@ -47,9 +47,7 @@ from supervisor.keys import key
 from supervisor.records import dataclass
 
 END, RISK = "end", "risk"
-AUTO, OFF, AWS, GOOGLE, AZURE = "auto", "off", "aws", "google", "azure"
 COMMAND, FILE = "command", "file"
-PROVIDERS: Final = (AUTO, OFF, AWS, GOOGLE, AZURE)
 SAVES_S: Final = 5.0  # assumed duration of a save, until one was measured
 COPIES_S: Final = 15.0  # assumed duration of a copy, likewise
 KILL_S: Final = 1.0  # before the end that follows SIGTERM: whoever has not left is killed, and this is recorded
@@ -66,11 +64,6 @@ _SAME_S: Final = 5.0
 class NoticeSettings:
     """`[notice]` in the config."""
 
-    provider: str = key(
-        AUTO, "provider whose metadata service is polled; `auto`: the one that the firmware (DMI) names, if any",
-        choices=PROVIDERS,
-    )  # fmt: skip
-    endpoint: str = key("http://169.254.169.254", "address of the metadata service, `http://HOST` or `http://HOST:PORT`")
     command: str = key(
         "", "a program that prints a line when this box ends (docs/offsite.md); no shell reads it; empty: none"
     )
