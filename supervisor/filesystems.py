@@ -11,7 +11,7 @@ MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 _SHARED: Final = frozenset(
     {
         "nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "ocfs2",
-        "gfs2", "orangefs", "pvfs2", "coda",
+        "gfs2", "orangefs", "pvfs2", "coda", "fuse",
     }
 )  # fmt: skip
 # These keep no owners or modes, and a power cut can damage a rename.

@@ -21,6 +21,7 @@ ENV_CONFIG = "EXTRALIFE_CONFIG"
 SYSTEM_CONFIG = "/etc/extralife/extralife.toml"
 SYSTEM_STATE = "/var/lib/extralife"
 _LARGEST_BYTES = 1 << 20
+_ROOMY_BYTES = 256 << 20
 
 
 def find_config(environ: Mapping[str, str]) -> str | None:
@@ -107,7 +108,8 @@ def runtime_dir_for(state_dir: str, environ: Mapping[str, str]) -> str:
     """The runtime directory of a state directory: on tmpfs, and different for each state directory on this host.
 
     systemd's $RUNTIME_DIRECTORY; else /run/extralife (root), $XDG_RUNTIME_DIR/extralife or /dev/shm/extralife-UID,
-    followed by eight hex digits from a hash of the state directory's path.
+    followed by eight hex digits from a hash of the state directory's path. A container's /dev/shm of 64 MiB belongs to its
+    data loaders: while it is full, no worker could start. Then it is /run (root) or /tmp, which are on the container's disk.
     """
     if environ.get("RUNTIME_DIRECTORY"):
         return environ["RUNTIME_DIRECTORY"].split(":")[0]
@@ -118,7 +120,18 @@ def runtime_dir_for(state_dir: str, environ: Mapping[str, str]) -> str:
         return f"/run/extralife-{mark}"
     if environ.get("XDG_RUNTIME_DIR") and os.access(environ["XDG_RUNTIME_DIR"], os.W_OK):
         return f"{environ['XDG_RUNTIME_DIR']}/extralife-{mark}"
-    return f"/dev/shm/extralife-{os.geteuid()}-{mark}"  # noqa: S108  0700, and its owner is checked before use
+    shared = "/dev/shm"  # noqa: S108  0700, and its owner is checked before use
+    others = ("/run", "/tmp") if _is_small(shared) else ()  # noqa: S108  likewise
+    place = next((each for each in others if os.access(each, os.W_OK)), shared)
+    return f"{place}/extralife-{os.geteuid()}-{mark}"
+
+
+def _is_small(path: str) -> bool:
+    try:
+        sizes = os.statvfs(path)
+    except OSError:
+        return True
+    return sizes.f_blocks * sizes.f_frsize < _ROOMY_BYTES
 
 
 def _on_tmpfs(path: str) -> bool:

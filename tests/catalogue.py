@@ -595,6 +595,18 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "core/test_decide_notices.py::test_who_loses_most_leaves_first_and_the_copy_has_the_rest",
         ),
         Row(
+            "a worker dies of SIGBUS, ENOSPC or EDQUOT",
+            "restarted as after any death; the sentence names the file system that was full, or a /dev/shm that is too small",
+            "supervisor/policy/worker/no_room.py",
+            "e2e/test_container_live.py::test_a_worker_that_a_small_dev_shm_kills_is_told_so",
+        ),
+        Row(
+            "two containers start with one network volume as their state directory",
+            "the second one is refused while the first one renews its lease; it takes over once that has stood still for 45 s",
+            "supervisor/adapters/slurm/lease.py",
+            "e2e/test_container_live.py::test_of_two_containers_on_one_network_volume_only_one_trains",
+        ),
+        Row(
             "all of a container is killed with SIGKILL",
             "it counts against the level as far as that ends more often than those below it; never in the level's first minute",
             "supervisor/policy/level/attribution.py",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.filesystems import kind_of, unsafe
+from supervisor.filesystems import kind_of, shared, unsafe
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -38,3 +38,9 @@ def test_a_real_mount_is_seen_through_a_link(tmp_path: Path) -> None:
         pytest.skip(f"this machine lets nobody mount in a namespace: {done.stderr.strip()[-200:]}")
     assert done.stdout == "ramfs\n"
     assert "a reboot deletes it" in unsafe("ramfs")
+
+
+def test_a_network_volume_of_a_rented_container_is_shared() -> None:
+    assert [kind for kind in ("fuse", "fuse.juicefs", "nfs4", "fuseblk", "ext4", "overlay", "") if shared(kind)] == [
+        "fuse", "fuse.juicefs", "nfs4",
+    ]  # fmt: skip

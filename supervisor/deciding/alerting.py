@@ -21,6 +21,7 @@ from supervisor.model.alert_record import Queued
 from supervisor.model.inputs import AlertTried, ReportDue
 from supervisor.model.memory import DeliveryState
 from supervisor.model.state import State
+from supervisor.policy.box.prechecks import is_full
 from supervisor.policy.upkeep import alerting as rule
 from supervisor.policy.upkeep.alerting import CRITICAL, INFO, WARNING, Notice
 from supervisor.policy.upkeep.backups import is_due
@@ -34,7 +35,6 @@ _MOST_TEXT: Final = 1000
 _MOST_REPORT: Final = 4000
 _STARTS_BEFORE_ALERT: Final = 6  # without a command, over half a minute
 _SEVERITY: Final = {"unclean": CRITICAL, "moved": WARNING, "preempted": WARNING}  # of a reboot alert, by cause of the reboot
-_FULL: Final = ("no space left", "is full", "disk quota")  # parts of the error texts of ENOSPC, SQLite and EDQUOT
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def unwritable(error: str, at_s: float, wall_s: float) -> Notice:
     text = printable(f"the journal cannot be written ({error}): workers train on, but nothing starts until it can")[
         :_MOST_TEXT
     ]
-    return Notice(id_, "disk" if _is_full(error) else "journal", CRITICAL, text, wall_s)
+    return Notice(id_, "disk" if is_full(error) else "journal", CRITICAL, text, wall_s)
 
 
 def damaged(text: str, at_s: float, wall_s: float) -> Notice:
@@ -182,7 +182,7 @@ def _of_program(fact: facts.ProgramFact) -> Iterator[Alert]:
         case facts.CheckpointsPutBack():
             yield Alert("checkpoint", CRITICAL, fact.program, text)
         case facts.CheckpointFailed(error=error):
-            yield Alert("disk" if _is_full(error) else "checkpoint", CRITICAL, fact.program, text)
+            yield Alert("disk" if is_full(error) else "checkpoint", CRITICAL, fact.program, text)
         case facts.Finished():
             yield Alert("finished", INFO, fact.program, text)
         case _:
@@ -192,7 +192,7 @@ def _of_program(fact: facts.ProgramFact) -> Iterator[Alert]:
 def _of_box(before: State, fact: facts.Fact) -> Iterator[Alert]:
     match fact:
         case facts.JournalStalled(error=error):
-            yield Alert("disk" if _is_full(error) else "journal", CRITICAL, "", fact.why)
+            yield Alert("disk" if is_full(error) else "journal", CRITICAL, "", fact.why)
         case facts.JournalRestored():
             yield Alert("journal", WARNING, "", fact.why)
         case facts.FoundationLost(troubled=troubled):
@@ -237,10 +237,6 @@ def _of_copies(before: State, fact: facts.BackupFact | facts.OffsiteFact) -> Ite
             yield Alert("offsite", CRITICAL, "", fact.why)
         case _:
             pass
-
-
-def _is_full(error: str) -> bool:
-    return any(word in error.lower() for word in _FULL)
 
 
 def _rebooted(context: DecisionContext) -> bool:

@@ -14,7 +14,7 @@ from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.model.state import Attempt, Program, Stop
 from supervisor.policy.box.gate import Answer, Verdict
 from supervisor.policy.cluster import job_end
-from supervisor.policy.worker import newest_whole, out_of_memory, restart, resume_step, starting
+from supervisor.policy.worker import newest_whole, no_room, out_of_memory, restart, resume_step, starting
 from supervisor.policy.worker.diagnosis import Diagnosis, diagnose
 from supervisor.policy.worker.finish import BACKGROUND, ENDED, Course
 from supervisor.policy.worker.loss import IN_WORDS, Loss, furthest, loss
@@ -336,7 +336,7 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     watch = context.memory.watch(name, attempt.token)
     context.record(
         facts.Exited(
-            verdict.why + _left_behind(attempt, ending),
+            verdict.why + _no_room(verdict, ending) + _left_behind(attempt, ending),
             name, attempt.token, verdict.cause, ending.code, ending.signal, steps, ending.ckpt_step,
             ending.leftovers, ending.last_lines if verdict.counted or verdict.cause == "config" else (),
             verdict.counted, ending.max_rss_bytes, ended_at_s, accounted, at_least,
@@ -348,6 +348,12 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     context.memory = context.memory.forget(name)
     context.command(commands.Forget(name, attempt.token))
     _follow(context, name, attempt, ending, verdict)
+
+
+def _no_room(verdict: Diagnosis, ending: Ending) -> str:
+    """The file system that was full, as a part of the sentence about its end."""
+    found = no_room.clause(ending.signal, ending.last_lines, ending.disks) if verdict.counted else ""
+    return f"; {found}" if found else ""
 
 
 def _left_behind(attempt: Attempt, ending: Ending) -> str:

@@ -189,7 +189,11 @@ def _box(context: DecisionContext, ladder: tuple[Rung, ...], present: int, xids:
         held, known = held_gpu_bytes(context, program, spec), ours_gpu.get(index, 0)
         uses_it = any(needs[-1].gpu_bytes)
         ours_gpu[index] = None if known is None or (held is None and uses_it) else known + (held or 0)
-    return BoxReadings(ladder, present, context.memory.gpus, context.memory.host, tuple(needs), ours_gpu, ours_host, xids)
+    errors = [program.attempt.save_error for program in context.state.live.values() if program.attempt is not None]
+    return BoxReadings(
+        ladder, present, context.memory.gpus, context.memory.host, tuple(needs), ours_gpu, ours_host, xids,
+        next(filter(prechecks.is_full, errors), ""),
+    )  # fmt: skip
 
 
 def _need(program: Program, index: int | None, ladder: tuple[Rung, ...]) -> Need:

@@ -18,6 +18,7 @@ from supervisor.policy.box.supervision import Failing
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.upkeep.notices import EndNotice
 from supervisor.policy.upkeep.offsite import Claim, Lease
+from supervisor.policy.worker.no_room import Disk
 from supervisor.policy.worker.service_health import Checked
 from supervisor.records import dataclass, replace
 
@@ -182,6 +183,7 @@ class Ending:
     oom_kills: tuple[int, int] | None = None  # OOM kills counted in its cgroup: before it began, and after it ended
     oom_own: bool = False  # only this worker used that cgroup, so the count has no other worker's kills
     memory_max_bytes: int | None = None  # the memory limit of that cgroup
+    disks: tuple[Disk, ...] = ()  # the file systems that it may have filled; only where its end speaks of that
     oom_line: str = ""  # line of the kernel's log about an OOM kill of this very process
     fate: str = ""  # one clause when neither code nor signal is known
     ended_at_s: float | None = None  # journal time

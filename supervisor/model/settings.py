@@ -268,7 +268,8 @@ class Paths:
     )  # fmt: skip
     runtime_dir: str = key(
         REQUIRED, "control socket and beats: a directory on tmpfs, gone after a reboot; absolute, or begins with ~",
-        unset="`$RUNTIME_DIRECTORY`, else `/run`, `$XDG_RUNTIME_DIR` or `/dev/shm` + `/extralife` + a mark of state_dir",
+        unset="`$RUNTIME_DIRECTORY`, else `/run`, `$XDG_RUNTIME_DIR` or `/dev/shm` + `/extralife` + a mark of state_dir; "
+        "with a `/dev/shm` below 256 MiB, below `/run` or `/tmp`",
     )  # fmt: skip
     config_file: str | None = None
 

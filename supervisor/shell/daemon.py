@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from supervisor import config, image
+from supervisor import config, filesystems, image
 from supervisor.adapters import last_config, leftovers, next_image, singleton, threads
 from supervisor.adapters.alerts import reboot_log as alerts
 from supervisor.adapters.alerts.delivery import AlertCourier
@@ -170,6 +170,7 @@ class Daemon:
         self._host_watch: HostWatch | None = None
         self._housekeeping: Housekeeping | None = None
         self._tcp: TcpPort | None = None
+        self._local: LocalLauncher | None = None
 
     def run(self) -> int:
         """Serve until the end. Returns the exit status.
@@ -229,16 +230,25 @@ class Daemon:
         return exit_codes.SHUT_DOWN if self._notifier.has_service_manager and not self._signalled else exit_codes.STOPPED
 
     def _lease(self) -> DaemonLease | None:
-        """If several hosts share the state directory, let only this host run its daemon. Raises Taken or OSError."""
-        if not self._settings.launcher.remote:
+        """If several hosts may share the state directory, let only this host run its daemon. Raises Taken or OSError.
+
+        Two containers may mount one network volume. Each of them sees only its own locks.
+        """
+        if not (self._settings.launcher.remote or filesystems.shared(filesystems.kind_of(Path(self._paths.state_dir)))):
             return None
         from supervisor.adapters.slurm.lease import DaemonLease
 
         self._notifier.busy("waits for another host's daemon to be gone", _OPEN_S)
         lease = DaemonLease(self._paths.state_dir, boot.read_boot(BootFiles.of(os.environ)).boot_id)
         lease.take()
-        lease.keep(lambda: os._exit(exit_codes.REFUSED))  # as if killed: every job now belongs to the other daemon
+        lease.keep(self._lose)
         return lease
+
+    def _lose(self) -> None:
+        """Another daemon owns the state directory now: end as if killed, and let no process of this host train on."""
+        if self._local is not None:
+            self._local.end_all()
+        os._exit(exit_codes.REFUSED)
 
     # --- building ------------------------------------------------------------------------------------------------------
 
@@ -291,7 +301,9 @@ class Daemon:
                 paths, lambda: loop.settings.launcher, inbox, system_clock, newest_own, figures
             )  # fmt: skip
         else:
-            local = LocalLauncher(paths, this_boot.boot_id, inbox, system_clock, groups, come_home, figures.last_step)
+            local = self._local = LocalLauncher(
+                paths, this_boot.boot_id, inbox, system_clock, groups, come_home, figures.last_step
+            )
             looks = LocalProbes(paths, system_clock, notify_sockets, groups, newest_own, figures)
             adapters = ProgramAdapters(
                 paths, local, looks, Controls(paths, system_clock),

@@ -38,6 +38,12 @@ def world(tmp_path):
     world.close()
 
 
+def test_a_daemon_that_loses_its_state_directory_to_another_host_leaves_no_worker(world):
+    pids = [world.run(["sh", "-c", "trap '' TERM; sleep 60"], name=name).pid for name in ("Pong", "Qbert")]
+    world.launcher.end_all()
+    assert eventually(lambda: all(map(gone, pids)))
+
+
 # --- starting and ending ---------------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ from supervisor.model.inputs import CommandLeft
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
 from supervisor.policy.worker.figures import Sources
+from supervisor.policy.worker.no_room import Disk
 from supervisor.reports.incidents import incidents
 from supervisor.reports.view import program_views
 
@@ -160,3 +161,11 @@ def test_steps_after_the_command_had_left_show_that_they_are_the_work():
     core.look(t={"steps": 5, "left": gone})
     core.watch(25, t={"steps": 7, "left": gone})
     assert core.told(facts.CommandGone)[0].background
+
+
+def test_a_data_loader_that_a_small_dev_shm_kills_is_told_so():
+    core = running()
+    line = "RuntimeError: DataLoader worker (pid 61) is killed by signal: Bus error."
+    core.ended("t", code=1, last_lines=(line,), disks=(Disk("/dev/shm", 64 << 20, 64 << 20),))
+    why = core.told(facts.Exited)[-1].why
+    assert why == f"exit code 1: {line}; /dev/shm has only 64 MiB in all: start the container with more (--shm-size)"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_backend import FakeBackend
@@ -114,3 +116,24 @@ def test_end_to_end(backend: FakeBackend, socket_path: Path, tmp_path: Path) -> 
         assert ctl("-c", str(file), "pid").stdout == "1234\n"
         assert ctl("pid", EXTRALIFE_CONFIG=str(file)).stdout == "1234\n"
         assert ctl("--state-dir=/nowhere", "pid", EXTRALIFE_RUNTIME_DIR=str(socket_path.parent)).stdout == "1234\n"
+
+
+@pytest.mark.parametrize(
+    ("size_mb", "writable", "found"),
+    [
+        (64, ("/tmp",), "/tmp/"), (64, ("/run", "/tmp"), "/run/"), (64, (), "/dev/shm/"), (256, ("/run", "/tmp"), "/dev/shm/"),
+        (None, ("/tmp",), "/tmp/"),
+    ],
+)  # fmt: skip
+def test_a_small_dev_shm_is_left_to_the_data_loaders(
+    monkeypatch: pytest.MonkeyPatch, size_mb: int | None, writable: tuple[str, ...], found: str
+) -> None:
+    def sizes(_path: str) -> SimpleNamespace:
+        if size_mb is None:
+            raise FileNotFoundError
+        return SimpleNamespace(f_blocks=size_mb << 8, f_frsize=4096)
+
+    monkeypatch.setattr(places.os, "statvfs", sizes)
+    monkeypatch.setattr(places.os, "access", lambda path, _mode: path in writable)
+    monkeypatch.setattr(places, "_on_tmpfs", lambda _path: False)
+    assert places.runtime_dir_for("/s", {}).startswith(f"{found}extralife-{os.geteuid()}-")

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
 import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import seccomp
@@ -58,3 +66,65 @@ def test_a_container_that_is_started_again_is_told_as_that_and_unclean_only_with
     assert told["why"].startswith("the container was started again, ")
     box.wait_fact("BecameReady", "a", count=2)
     assert not any(fact["counted"] for fact in box.facts("Exited"))
+
+
+FILLS = """
+import mmap
+with open("/dev/shm/batch", "w+b") as file:
+    file.truncate(100 << 20)
+    memory = mmap.mmap(file.fileno(), 100 << 20)
+for at in range(0, 100 << 20, 4096):
+    memory[at] = 1
+"""
+
+
+def test_a_worker_that_a_small_dev_shm_kills_is_told_so(box: Box) -> None:
+    small = 'mount -t tmpfs -o size=64m none /dev/shm && exec "$@"'
+    box.under = ["unshare", "--mount", "--map-root-user", "sh", "-c", small, "sh"]
+    if subprocess.run([*box.under, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this kernel lets nobody mount in a namespace of their own")
+    shutil.rmtree(box.runtime)
+    box.runtime = Path(tempfile.mkdtemp(prefix="xl-", dir="/tmp"))
+    box.config(f"[program.a]\ncommand = {json.dumps([sys.executable, '-c', FILLS])}\nprogress = 'none'\n")
+    box.start()
+    why = box.wait_fact("Exited", "a")["why"]
+    assert re.match(r"killed by SIGBUS.*; /dev/shm \(64 MiB\) ", why), why
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Iterator[Callable[[], Path]]:
+    """Mounts one directory once more, as another container does: each sees only its own locks."""
+    (tmp_path / "lower").mkdir()
+    (tmp_path / "upper").mkdir()
+    mounted: list[Path] = []
+
+    def mount() -> Path:
+        place, work = tmp_path / f"mount{len(mounted)}", tmp_path / f"work{len(mounted)}"
+        place.mkdir()
+        work.mkdir()
+        layers = f"lowerdir={tmp_path}/lower,upperdir={tmp_path}/upper,workdir={work},timeout=0"
+        command = ["fuse-overlayfs", "-o", layers, str(place)]
+        if shutil.which(command[0]) is None or subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip("no file system in user space can be mounted here")
+        mounted.append(place)
+        return place
+
+    yield mount
+    for place in mounted:
+        subprocess.run(["umount", "--lazy", place], check=False)
+
+
+def test_of_two_containers_on_one_network_volume_only_one_trains(box: Box, volume: Callable[[], Path]) -> None:
+    first = volume()
+    box.state = first / "state"
+    box.config(box.trainer("a"))
+    box.start()
+    box.wait_fact("BecameReady", "a")
+    other = {str(first): str(volume()), str(box.runtime): f"{box.runtime}/other"}
+    box.config_file.write_text(re.sub("|".join(other), lambda found: other[found[0]], box.config_file.read_text()))
+    box.under = ["unshare", "--uts", "sh", "-c", 'hostname another && exec "$@"', "sh"]
+    daemon = box.start(wait=False)
+    assert daemon.wait(60) != 0
+    assert "another supervisord (pid " in box.log.read_text()
+    assert len(box.facts("DaemonStarted")) == 1
+    assert len(box.facts("Spawned")) == 1

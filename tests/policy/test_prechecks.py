@@ -62,6 +62,7 @@ def test_nothing_is_known_and_nothing_objects():
         (on(memory_full=1.0, io_full=50.0), "pressure", 1),
         (on(swap_bytes=1000, swap_free_bytes=49, memory_bytes=1000, available_bytes=99), "swap", 1),
         (on(disk_free_bytes=500 * MB - 1), "disk", 1),
+        (BoxReadings(LADDER, 1, save_error="[Errno 122] Disk quota exceeded"), "disk", 1),
         (on(cores=1), "cores", 1),
     ],
 )  # fmt: skip

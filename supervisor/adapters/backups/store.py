@@ -687,7 +687,7 @@ def _digest_of(data: bytes) -> str:
 
 
 def _error_text(error: Exception) -> str:
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return "the disk is full: make room, or lower [backup] keep"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror

@@ -6,8 +6,12 @@ bounded, torn and foreign content is skipped, and nothing raises.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from supervisor.adapters import procfs
@@ -15,8 +19,9 @@ from supervisor.adapters.host import kernel_log
 from supervisor.adapters.process import cgroups, log_places
 from supervisor.files import read_bounded
 from supervisor.model.inputs import Ending, Report
-from supervisor.policy.worker import reason_line
+from supervisor.policy.worker import no_room, reason_line
 from supervisor.policy.worker.figures import plain_text
+from supervisor.policy.worker.no_room import Disk
 from supervisor.records import dataclass
 from workers import contract, daemon_side
 from workers.exit_record import ExitRecord
@@ -107,13 +112,15 @@ def read_ending(
     if record is None:
         return None
     last = _last_beat(paths, program, attempt, token)
+    lines = () if record.spawn_error else last_log_lines(log_places.read(paths, program, attempt, token), from_bytes)
     confined = cgroups.read_note(paths.attempt_dir(program, attempt, token))
     return Ending(
         code=record.code,
         signal=record.signal,
         rest=record.rest,
         leftovers=tuple(name[:_NAME_CHARS] for name in record.leftovers[:_MAX_LEFTOVERS]),
-        last_lines=() if record.spawn_error else last_log_lines(log_places.read(paths, program, attempt, token), from_bytes),
+        last_lines=lines,
+        disks=_disks(paths) if no_room.suspected(record.signal, lines) else (),
         max_rss_bytes=record.max_rss_bytes or None,
         steps=last.steps,
         ckpt_step=last.ckpt_step,
@@ -128,6 +135,17 @@ def read_ending(
         fate=record.spawn_error or "",
         ended_at_s=None if journal_s is None else journal_s(record.ended_ns),
     )
+
+
+def _disks(paths: Paths) -> tuple[Disk, ...]:
+    """The file systems that a worker usually writes to."""
+    found: dict[int, Disk] = {}
+    for place in (no_room.SHARED_MEMORY, paths.state_dir, paths.runtime_dir, tempfile.gettempdir()):
+        with contextlib.suppress(OSError):
+            sizes = os.statvfs(place)
+            disk = Disk(place, sizes.f_blocks * sizes.f_frsize, sizes.f_bavail * sizes.f_frsize)
+            found.setdefault(Path(place).stat().st_dev, disk)
+    return tuple(found.values())
 
 
 def without_record(

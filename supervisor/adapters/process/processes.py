@@ -514,6 +514,13 @@ class LocalLauncher:
         finally:
             os.close(fd)
 
+    def end_all(self) -> None:
+        """End every tree at once, without a report: this daemon has lost its state directory to another one."""
+        with self._guard:
+            for live in self._live.values():
+                self._groups.kill(live.token)
+                procfs.send(live.shim_fd, signal.SIGTERM)
+
     # --- watching --------------------------------------------------------------------------------------------------------
 
     def attempt(self, token: str) -> RunningAttempt | None:

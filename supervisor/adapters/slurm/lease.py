@@ -1,10 +1,10 @@
-"""Ensures that only one daemon uses a state directory that several hosts share.
+"""Ensures that only one daemon uses a state directory that several hosts share: nodes of a cluster, or rented containers.
 
 The lock of one machine (`adapters/singleton.py`) is valid on one machine: over a shared file system flock(2) may be local or
 refused. So the daemon also writes its lease, the file `slurm/lease`, and increments its count every `RENEW_S`. A daemon on
 another host that finds a lease watches it. While the count changes, that daemon refuses to start. When the count has not
-changed for `DEAD_S`, it takes over. No clocks are compared. A daemon whose lease was taken exits at once, as if killed, and
-touches no job: the jobs now belong to the other daemon.
+changed for `DEAD_S`, it takes over. No clocks are compared. A daemon whose lease was taken exits at once, as if killed. It
+touches no job: the jobs now belong to the other daemon. Workers on its own host end with it.
 
 Example: the daemon on login1 stops with its host. A daemon on login2 starts, watches for 45 s, takes over and adopts all
 jobs. login1 comes back, and its daemon was only frozen. At its next renewal it finds login2's token and exits.

@@ -19,7 +19,7 @@ the box at a low level for ever.
 | `gpu_xid` | a grave Xid (not one that a faulty program causes) | 0 s | any higher one |
 | `pressure` | all processes waited for memory (5 %) or for the disk (50 %) of a minute | 60 s | any higher one |
 | `swap` | less than a twentieth of swap and a tenth of memory are left | 60 s | any higher one |
-| `disk` | less than `disk_free_mb` (500) are left on the disk of the state directory | 0 s | any higher one |
+| `disk` | less than `disk_free_mb` (500) are left for the state, or a save met a full disk or quota | 0 s | higher ones |
 
 A need is never estimated upwards: a level that has not run yet is assumed to need as much as a lower one did, program by
 program. The lowest level is never vetoed: it is the last resort. "SW power cap" is normal for every GPU under load, and
@@ -101,6 +101,7 @@ class BoxReadings:
     ours_gpu_bytes: Mapping[int, int | None] = field(default_factory=dict)  # by GPU; None: not known
     ours_host_bytes: int = 0
     xids: tuple[int, ...] = ()  # codes reported since the last sample
+    save_error: str = ""  # of a program whose last save failed for lack of room
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +214,13 @@ def _of_host(settings: PrecheckSettings, box: BoxReadings) -> Iterator[Objection
     if host.disk_free_bytes is not None and host.disk_free_bytes < settings.disk_free_mb * _MB:
         why = f"only {host.disk_free_bytes / _MB:,.0f} MiB are free on the disk of the state directory"
         yield Objection("disk", box.present, why)
+    elif box.save_error:  # a quota leaves less room than the file system has
+        yield Objection("disk", box.present, f"a checkpoint could not be written: {box.save_error}")
+
+
+def is_full(error: str) -> bool:
+    """Whether a write failed for lack of room: by the error's text (ENOSPC, SQLite's, EDQUOT)."""
+    return any(word in error.lower() for word in ("no space left", "is full", "disk quota"))
 
 
 def _below(left: int | None, whole: int | None, share: float) -> bool:
