@@ -51,7 +51,8 @@ check_host() {
     ((EUID == 0)) || die "a system service needs root; without root use deploy/try"
     if [[ ! -d /run/systemd/system ]]; then
         die "this machine was not booted with systemd. Without it: deploy/bootstrap, then .venv/bin/supervisord" \
-            "-c FILE, started at boot and again whenever it ends by your own means (docs/box.md)"
+            "-c FILE, started at boot and again whenever it ends by your own means (docs/box.md); in a container" \
+            "deploy/container/entrypoint does all that (docs/container.md)"
     fi
     local version
     version=$(systemctl --version | awk 'NR == 1 { print $2 }')
@@ -87,7 +88,8 @@ find_python() {
             return
         fi
     done
-    die "Python 3.11 or newer is needed, and there is none (Debian 12, Ubuntu 24.04: apt-get install python3 python3-venv)"
+    candidate=${PYTHON:-python3} && candidate=${candidate%% *}
+    die "Python 3.11 or newer is needed, and $candidate is $("$candidate" -V 2>/dev/null || echo "not there") (Debian 12, Ubuntu 24.04: apt-get install python3 python3-venv)"
 }
 
 # put SOURCE TARGET: copy the file if it differs, with the prefix in place of /opt/extralife.

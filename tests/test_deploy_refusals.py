@@ -46,10 +46,11 @@ def test_an_upgrade_of_nothing_says_so(tmp_path: Path) -> None:
 def test_the_trainings_of_another_box_are_not_silently_left_out(tmp_path: Path) -> None:
     """`deploy/try --from-offsite` where ./run has a journal: of its own, or of an earlier restore."""
     clone, where = tmp_path / "a clone", tmp_path / "elsewhere"
-    (clone / "deploy").mkdir(parents=True)
+    (clone / "deploy/container").mkdir(parents=True)
     (clone / ".venv/bin").mkdir(parents=True)
     where.mkdir()
-    shutil.copy(ROOT / "deploy/try", clone / "deploy/try")
+    for each in ("try", "container/first-process.sh"):
+        shutil.copy(ROOT / "deploy" / each, clone / "deploy" / each)
     for name, lines in (
         ("deploy/bootstrap", ""),
         (".venv/bin/supervisord", ""),

@@ -164,7 +164,7 @@ def test_no_two_files_of_tests_have_the_same_name():
 def test_tests_run_refuses_what_it_does_not_know():
     done = subprocess.run([ROOT / "tests" / "run", "fast"], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
-    assert done.stderr == "tests/run: fast is not one of lint, unit, e2e, all, slow, faults, slurm, lab\n"
+    assert done.stderr == "tests/run: fast is not one of lint, unit, e2e, all, slow, faults, slurm, containers, lab\n"
 
 
 HANGING = """

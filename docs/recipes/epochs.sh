@@ -1,4 +1,3 @@
-#!/bin/sh
 # EPOCHS epochs; goes on after the last one that is complete.
 set -eu
 epochs=${EPOCHS:-100}

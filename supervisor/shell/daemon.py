@@ -227,7 +227,8 @@ class Daemon:
         lock.release()
         if parts.loop.memory.trouble is not None:
             return exit_codes.REFUSED
-        return exit_codes.SHUT_DOWN if self._notifier.has_service_manager and not self._signalled else exit_codes.STOPPED
+        kept = self._notifier.has_service_manager or os.environ.get(exit_codes.ENV_KEPT)
+        return exit_codes.SHUT_DOWN if kept and not self._signalled else exit_codes.STOPPED
 
     def _lease(self) -> DaemonLease | None:
         """If several hosts may share the state directory, let only this host run its daemon. Raises Taken or OSError.

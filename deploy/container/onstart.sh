@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# The onstart script of vast.ai (at most 4,048 characters), which runs it at each start. Put your repository's address in place of
+# REPOSITORY. The disk of the container survives a stop, but not a destroy: copies off the box (docs/offsite.md).
+export EXTRALIFE_STATE=/workspace EXTRALIFE_OWN_LAYER=yes EXTRALIFE_STOP_WITHIN_S=10
+source=$EXTRALIFE_STATE/extralife/source
+mkdir -p "$EXTRALIFE_STATE"
+[[ -e $source ]] || git clone -q REPOSITORY "$source"
+until "$source/deploy/container/entrypoint"; do sleep 30; done >/proc/1/fd/1 2>&1 &
