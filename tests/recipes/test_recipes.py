@@ -104,7 +104,8 @@ def test_it_is_killed_stopped_hung_out_of_memory_and_rebooted_and_goes_on_where_
     resumed = resumed_in(box, 2)
     ended = box.facts("Exited", "it")[-1]
     assert before["ckpt_step"] <= resumed["step"] <= ended["steps"]
-    assert resumed["lost_steps"] == ended["steps"] - resumed["step"]
+    # Ranks that outlive their launcher save when they are asked to leave: their loss is unknown, not 0, if no beat came after.
+    assert (resumed["lost_steps"] or 0) == ended["steps"] - resumed["step"]
 
     # a stop and a start: nothing is lost
     before = saved(box, resumed["step"])

@@ -332,7 +332,7 @@ def job_state(box: Box) -> str:
 def test_a_job_that_eats_more_memory_than_it_asked_for_is_told(box: Box, slurm: Cluster):
     configure(box, counting("a", "--eat-mib", "900", keys='restart = "never"'))
     box.start()
-    box.wait_phase("a", "FATAL", 120)
+    box.wait_phase("a", "EXITED", 120)
     assert "needed more memory than it was given" in box.ctl("history", "a").stdout
 
 

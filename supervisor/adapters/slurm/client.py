@@ -49,7 +49,7 @@ _UNREACHABLE: Final = re.compile(
     re.IGNORECASE,
 )
 _SBATCH_SAYS: Final = re.compile(r"^sbatch: ", re.MULTILINE)
-_NO_SUCH_JOB: Final = re.compile(r"invalid job id", re.IGNORECASE)
+_NO_SUCH_JOB: Final = re.compile(r"invalid job id|^job \S+ not found$", re.IGNORECASE)  # the latter for tasks of arrays
 _NO_ACCOUNTING: Final = re.compile(r"accounting storage is disabled", re.IGNORECASE)
 
 
