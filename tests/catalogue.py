@@ -177,8 +177,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         ),
         Row(
             "a script shows step 0 after it has loaded its checkpoint",
-            "its first three steps are judged: a bar that jumps has resumed; a count that begins anew is added to the "
-            "checkpoint's step, if its command has `{resume}` or `steps_begin_anew = true`; else the loss is unknown",
+            "a bar that jumps has resumed; a count that begins anew is added to the checkpoint's step, with `{resume}` or `steps_begin_anew = true`; else the loss is unknown",
             "supervisor/policy/worker/resume_step.py",
             "e2e/test_own_checkpoints_live.py::test_scripts_that_show_zero_after_a_resume_have_lost_only_what_they_lost",
         ),
@@ -219,8 +218,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         ),
         Row(
             "a script is killed while it writes over its only checkpoint",
-            "the copy that extralife keeps of its last whole state is put back, and the torn one is set aside; without a copy a "
-            "critical alert says that it begins from nothing, before it begins",
+            "the copy of its last whole state is put back, and the torn one is set aside; without a copy a critical alert comes before it begins from nothing",
             "supervisor/adapters/backups/kept_copy.py",
             "e2e/test_own_checkpoints_live.py::test_an_only_file_that_is_cut_while_it_is_written_over_is_put_back",
         ),
@@ -264,9 +262,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         ),
         Row(
             "Q explodes",
-            "after a minute beyond ten times the game's highest possible value the worker is ended without another save and "
-            "resumes from a checkpoint before the explosion, with another random seed; FATAL after three times; `on_sick` sets "
-            "another answer",
+            "after a minute beyond ten times the highest possible value back to a checkpoint before it, with another random seed; FATAL after three times; `on_sick` sets another answer",
             "supervisor/policy/worker/exploding.py",
             "e2e/test_health.py::test_a_worker_whose_q_explodes_is_rolled_back_to_before_it_began",
             "exploding-q",
@@ -568,9 +564,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         ),
         Row(
             "descriptors, memory or threads are short for a while (EMFILE, ENFILE, ENOMEM, EAGAIN)",
-            "no thread of the daemon ends: its work is tried again, a second failure is shown in `status`, an alert and a 503 of "
-            "`/healthz`, and every end is read when the lack is over; after two minutes the daemon starts anew and adopts its "
-            "workers",
+            "no thread of the daemon ends; a second failure is in `status`, an alert and a 503 of `/healthz`; after two minutes the daemon starts anew and adopts its workers",
             "supervisor/policy/box/supervision.py",
             "e2e/test_cost.py::test_after_a_lack_of_descriptors_every_end_is_noticed_and_healthz_is_not_200_meanwhile",
         ),
@@ -653,8 +647,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         ),
         Row(
             "the daemon is killed while a command runs that it awaits: a health check, a hook, a notice command",
-            "the next daemon ends that command, which nobody would hold to its time limit; what the command has put into the "
-            "background stays",
+            "the next daemon ends that command, not what the command has put into the background",
             "supervisor/adapters/leftovers.py",
             "adapters/test_leftovers.py::test_a_child_whose_daemon_is_gone_is_ended_and_another_s_is_not",
         ),
@@ -735,17 +728,14 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         ),
         Row(
             "the state directory is removed, unmounted or covered while extralife runs",
-            "running workers train on; no worker is started and nothing is written in its place; requests are refused with the "
-            "reason, `/healthz` is 503; all goes on by itself when the directory is back; a start without its mount is refused "
-            "([more](box.md#files-it-relies-on))",
+            "running workers train on, nothing is started or written in its place, requests are refused, `/healthz` is 503; all goes on when it is back; a start without its mount is refused ([more](box.md#files-it-relies-on))",
             "supervisor/policy/box/foundations.py",
             "e2e/test_journal_lost.py::test_a_state_directory_that_is_away_holds_up_what_is_new_until_it_is_back",
             "state-away",
         ),
         Row(
             "the journal is removed or replaced while extralife runs",
-            "noticed within 2 s and before any answer; written anew from the file that is still open, with the same fact numbers; "
-            "a file in its place is kept under another name ([more](box.md#files-it-relies-on))",
+            "written anew before any answer, from the file that is still open; a file in its place is kept under another name ([more](box.md#files-it-relies-on))",
             "supervisor/adapters/journal/open_files.py",
             "e2e/test_journal_lost.py::test_a_journal_removed_under_a_daemon_is_written_anew_and_what_was_answered_holds",
             "journal-removed",
@@ -772,15 +762,13 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         ),
         Row(
             "state directory, runtime directory, journal, lock or several of them vanish while no daemon runs",
-            "the next daemon finds the living workers by their marks in /proc before it starts anything, and adopts them; a second "
-            "one of the same program is ended",
+            "the next daemon finds the living workers by their marks in /proc and adopts them",
             "supervisor/adapters/process/marks.py",
             "adapters/test_processes.py::test_whatever_vanished_while_no_daemon_ran_a_living_worker_is_adopted",
         ),
         Row(
             "a worker's log is removed, renamed or replaced under it, as by logrotate",
-            "its growth and its figures are read through the file that the worker has open, so that it counts neither as stalled "
-            "nor as slow; `status` and an alert report the log until the next start of the program",
+            "it is read through the file that the worker has open; `status` and an alert report it until the next start of the program",
             "supervisor/adapters/process/growth.py",
             "adapters/test_growth.py::test_a_log_that_was_taken_away_is_measured_through_the_file_that_its_worker_has_open",
         ),

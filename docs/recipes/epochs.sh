@@ -1,3 +1,4 @@
+#!/bin/sh
 # EPOCHS epochs; goes on after the last one that is complete.
 set -eu
 epochs=${EPOCHS:-100}

@@ -38,6 +38,7 @@ def _gpu(gpu: dict[str, Any]) -> str:
     parts += [f"{busy:.0f} % busy"] if busy is not None else []
     if heat is not None:
         parts.append(f"{heat:.0f} C" + (f" (slows down at {limit:.0f})" if limit is not None else ""))
+    parts += [f"{gpu['power_w']:.0f} W"] if gpu.get("power_w") is not None else []
     parts += (
         [f"clocks limited by {', '.join(gpu['reasons'])}"] if set(gpu["reasons"] or ()) - {"idle", "clocks_setting"} else []
     )

@@ -183,7 +183,7 @@ def explain(session: Session, args: list[str]) -> int:
 
 
 def _now(view: dict[str, Any]) -> list[str]:
-    from supervisor.ctl.status import cells
+    from supervisor.ctl.status_page import cells
     from workers.contract import FIGURES
 
     cell = cells(view)

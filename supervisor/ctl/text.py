@@ -50,6 +50,11 @@ def reader_left(within_s: float = 0.0) -> bool:
     return bool(watcher.poll(within_s * 1000.0))
 
 
+def is_screen() -> bool:
+    """Whether standard output is a terminal on which a page can be drawn in place."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
 def size(size_bytes: float | None) -> str:
     return UNKNOWN if size_bytes is None else f"{number(size_bytes)}B"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from supervisor.ctl import checks_notices
 from supervisor.ctl.checks import Installation
-from supervisor.ctl.status import _notices
+from supervisor.ctl.status_page import _notices
 from supervisor.model.settings import Paths, Settings
 from supervisor.policy.upkeep.notices import NoticeSettings
 

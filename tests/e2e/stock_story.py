@@ -390,10 +390,6 @@ def document(story: list[CommandOutcome]) -> str:
         reasons.setdefault(told.step.why, []).append(f"`{told.step.title}`")
     lines = [HEAD, "## The differences", "", count, "", "| command | difference |", "|---|---|"]
     lines += [f"| {', '.join(dict.fromkeys(titles))} | {why} |" for why, titles in reasons.items()]
-    lines += ["", "The same on both sides, with this exit code:", "", "| exit code | commands |", "|---|---|"]
-    for code in sorted({told.ours[0] for told in story if told.same}):
-        titles = dict.fromkeys(f"`{told.step.title}`" for told in story if told.same and told.ours[0] == code)
-        lines.append(f"| {code} | {', '.join(titles)} |")
     return "\n".join(lines) + "\n"
 
 

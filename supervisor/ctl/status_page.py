@@ -1,0 +1,318 @@
+"""The page of `status` and `top`: a header on daemon, box and cluster, and a row for each program, aligned."""
+
+from __future__ import annotations
+
+import contextlib
+
+from supervisor.ctl import cluster, hardware, text
+from supervisor.ctl.client import DaemonRefused, Unreachable
+from supervisor.ctl.outcome import Failed
+from supervisor.ctl.session import Session
+from supervisor.model.names import expand
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+_COLOURS = {
+    "RUNNING": "green", "STARTING": "yellow", "STOPPING": "yellow", "BACKOFF": "yellow", "QUEUED": "blue",
+    "GATED": "blue",
+    "DONE": "cyan", "STOPPED": "dim", "FATAL": "red", "GONE": "red", "EXITED": "red",
+}  # fmt: skip
+_STALE_S = 20.0  # the decision loop runs at least every 5 s
+_WHY_LEAST = 24
+_DAMAGE_SHOWN_S = 86_400.0
+_GAP = "  "
+_LABELS = {
+    "JOB": "job", "STEPS/S": "steps/s", "STEPS": "steps", "EPISODES": "episodes", "RETURN": "return",
+    "CKPT": "checkpoint age", "RESTARTS": "restarts", "NEXT": "next", "WHY": "why",
+}  # fmt: skip
+# The order in which a narrow terminal loses columns. Columns without a single known value are removed before all others.
+_EXPENDABLE = ("EPISODES", "RESTARTS", "RETURN", "STEPS", "STEPS/S", "CKPT", "NEXT")
+
+
+def choose(views: list[Any], names: list[str]) -> tuple[list[Any], list[str]]:
+    """(the programs named, in that order; the names without a program)."""
+    if not names or "all" in names:
+        return views, []
+    known = {view["name"]: view for view in views}
+    wanted = expand(names, views)
+    return [known[name] for name in wanted if name in known], [name for name in wanted if name not in known]
+
+
+def page(status: dict[str, Any], names: list[str], columns: int | None, paint: text.Paint) -> list[str]:
+    """All lines. `columns` is the terminal's width; None: no limit."""
+    chosen, bad = choose(status["programs"], names)
+    lines = [f"{text.printable(name)}: ERROR (no such process)" for name in bad]
+    dead = status["daemon"]["state"] == "dead"
+    if not names or dead:
+        lines += [text.clip(line, columns) if columns else line for line in header(status, columns)]
+        lines.append("")
+    if chosen and (columns is not None or not names):
+        lines += table([cells(view) for view in chosen], columns, paint)
+    elif chosen:
+        lines += labelled(chosen)
+    elif not names:
+        lines.append("no programs: the configuration names none")
+    return lines
+
+
+def header(status: dict[str, Any], columns: int | None) -> list[str]:
+    """Daemon, level, boots and stability, on as many lines as the terminal's width requires."""
+    daemon, now_s = status["daemon"], text.wall_s()
+    lines = []
+    if daemon["state"] == "dead":
+        lines.append(daemon["says"])
+    elif now_s - status["wall_s"] > _STALE_S:
+        age = text.duration(now_s - status["wall_s"])
+        lines.append(f"the daemon answers, but its decision loop has not run for {age}: see maintail")
+    lines += _config(daemon.get("config"), now_s)
+    lines += _journal(daemon.get("journal"), now_s)
+    lines += [_trouble(trouble, now_s) for trouble in daemon.get("foundations") or ()]
+    lines += hardware.lines(daemon, now_s)
+    lines += _port(daemon.get("http") or {"error": ""})
+    unmet = (daemon.get("cgroups") or {}).get("unmet")
+    lines += [text.printable(unmet)] if unmet else []
+    lines += _box(daemon.get("box"), now_s)
+    lines += _notices(daemon.get("notices") or {"standing": [], "errors": {}})
+    lines += _offsite(daemon.get("offsite"))
+    lines += cluster.lines(daemon.get("cluster"))
+    if daemon.get("reboot_pattern"):
+        lines.append(f"reboots form a pattern: {text.printable(daemon['reboot_pattern'])}")
+    level = daemon["level"]
+    parts = [f"level {text.printable(level['name'] or text.UNKNOWN)}{_how(level)}: {_level(level)}"]
+    if daemon["state"] != "dead":
+        state = "" if daemon["state"] == "running" else f" ({daemon['state']})"
+        parts.append(f"daemon pid {daemon['pid']} up {text.clock(daemon['uptime_s'])}{state}")
+    boot = f"boot up {text.clock(daemon['boot_up_s'])}" if daemon["boot_up_s"] is not None else ""
+    reboots = daemon["reboots_24h"]
+    told = "" if reboots is None else f"{reboots} reboot{'' if reboots == 1 else 's'} in 24 h"
+    if told and _lately_damaged(daemon.get("journal"), now_s) and daemon["journal"]["damage"]["lost"] != 0:
+        told = f"at least {told}"
+    last = daemon["last_reboot"]
+    if last is not None and told:
+        down = f", down {text.duration(last['down_s'])}" if last["down_s"] is not None else ""
+        ago_s = last.get("ago_s")  # an older daemon does not send this key
+        ago = text.duration(now_s - last["wall_s"] if ago_s is None else ago_s)
+        told += f" (last {ago} ago, {last['cause']}{down})"
+    if told and daemon["mtbf_s"] is not None:
+        told += f", MTBF {_hours(daemon['mtbf_s'])}"
+    parts += [part for part in (boot, told) if part]
+    if daemon.get("cost"):
+        parts.append(daemon["cost"])
+    joined = parts[0]
+    for part in parts[1:]:
+        longer = f"{joined} · {part}"
+        if columns is not None and text.width(longer) > columns:
+            lines.append(joined)
+            longer = part
+        joined = longer
+    line = text.printable(level.get("line") or "") if level.get("mode") == "climb" else ""
+    return [*lines, joined, *([line] if line else [])]
+
+
+def _hours(seconds: float) -> str:
+    """`6.2 h`; a value that would round to `0.0 h` is `< 0.1 h`."""
+    return "< 0.1 h" if seconds < 360.0 else f"{seconds / 3600:.1f} h"
+
+
+def _how(level: dict[str, Any]) -> str:
+    told = [word for word, key in (("on trial", "trial"), ("pinned", "pinned")) if level.get(key)]
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _config(fault: dict[str, Any] | None, now_s: float) -> list[str]:
+    """The fault of an unusable configuration, with each reason, until the daemon has loaded a correct one."""
+    if fault is None:
+        return []
+    since = text.duration(now_s - fault["wall_s"])
+    if fault["in_use"]:
+        first = f"THE CONFIGURATION CANNOT BE USED: the daemon started {since} ago with the last good one, {fault['in_use']}"
+    else:
+        first = (
+            f"the configuration cannot be used: {fault['by']} asked to load it {since} ago; the previous one stays in use"
+        )
+    reasons = [f"  {error}" for error in fault["errors"]]
+    return [text.printable(line) for line in (first, *reasons, "  correct it, then: supervisorctl update")]
+
+
+def _journal(journal: dict[str, Any] | None, now_s: float) -> list[str]:
+    """Faults of the journal itself, present or within the last day."""
+    lines = []
+    if journal is not None and journal["error"]:
+        since = text.duration(now_s - journal["error_since_wall_s"])
+        lines.append(
+            f"the journal has not been writable for {since} ({text.printable(journal['error'])}): "
+            "workers train on; nothing else starts until it is writable again"
+        )
+    if journal is not None and _lately_damaged(journal, now_s):
+        damage = journal["damage"]
+        lost = "an unknown number of" if damage["lost"] is None else damage["lost"]
+        ago = text.duration(now_s - damage["wall_s"])
+        lines.append(
+            f"the journal was damaged {ago} ago: {lost} facts lost, {damage['kept']} kept; "
+            + (
+                f"the damaged file is {text.printable(damage['kept_as'])}"
+                if damage["kept_as"]
+                else "the damaged file is gone"
+            )
+        )
+    return lines
+
+
+def _port(port: dict[str, Any]) -> list[str]:
+    """A line on the TCP port, if it is configured and not open."""
+    error = text.printable(port["error"])
+    return [f"the TCP port {port['listen']} of [http] is not open: {error}"] if error else []
+
+
+def _trouble(trouble: dict[str, Any], now_s: float) -> str:
+    return f"trouble for {text.duration(now_s - trouble['since_wall_s'])}: {text.printable(trouble['why'])}"
+
+
+def _box(box: dict[str, Any] | None, now_s: float) -> list[str]:
+    """For the first day on a new box: a line that the box has changed."""
+    if not box or not box["former"] or now_s - box["since_wall_s"] > _DAMAGE_SHOWN_S:
+        return []
+    names = text.printable(box["hostname"] or text.UNKNOWN), text.printable(box["former"][-1]["hostname"] or text.UNKNOWN)
+    ago = text.duration(now_s - box["since_wall_s"])
+    return [f"the box changed {ago} ago: {names[0]} (before: {names[1]}), with a new record of levels and reboots"]
+
+
+def _notices(found: dict[str, Any]) -> list[str]:
+    """Notices that this box ends, and the errors of sources that cannot be read."""
+    lines = []
+    for each in found["standing"]:
+        told = f"{text.printable(each['source'])} announced: {text.printable(each['what'])}"
+        if each["kind"] == "risk":
+            lines.append(f"this box MAY END; {told}; all is saved and copied, and training goes on")
+            continue
+        when = "" if each["left_s"] is None else f" in {text.duration(each['left_s'])}"
+        leaves = "" if each["leaves_s"] is None else f"; the programs leave in {text.duration(each['leaves_s'])}"
+        lines.append(f"THIS BOX ENDS{when}; {told}{leaves}")
+    errors = found["errors"].items()
+    return [*lines, *(f"notices of {text.printable(name)} cannot be read: {text.printable(why)}" for name, why in errors)]
+
+
+def _offsite(found: dict[str, Any] | None) -> list[str]:
+    """The age of the newest copy off the box."""
+    if found is None:
+        return []
+    from supervisor.ctl.offsite import line
+
+    return [line(found)]
+
+
+def _lately_damaged(journal: dict[str, Any] | None, now_s: float) -> bool:
+    damage = journal["damage"] if journal is not None else None
+    return damage is not None and now_s - damage["wall_s"] <= _DAMAGE_SHOWN_S
+
+
+def _level(level: dict[str, Any]) -> str:
+    slots = level["slots"]
+    out = f"{text.UNKNOWN if slots is None else slots} slot{'' if slots == 1 else 's'}"
+    if level["num_envs"] is not None:
+        out += f" x {level['num_envs']} environments"
+    return out + (f", batch {level['batch_size']}" if level["batch_size"] is not None else "")
+
+
+def labelled(views: list[Any]) -> list[str]:
+    """Named programs for a script: Supervisor's three columns, then each known value with its label."""
+    rows = [cells(view) for view in views]
+    wide = max(text.width(row["NAME"]) for row in rows)
+    lines = []
+    for row in rows:
+        known = [f"{_LABELS[title]} {row[title]}" for title in _LABELS if row.get(title, text.UNKNOWN) != text.UNKNOWN]
+        parts = (text.pad(row["NAME"], wide), text.pad(row["STATE"], 8), ", ".join([row["PROCESS"], *known]))
+        lines.append(_GAP.join(parts).rstrip())
+    return lines
+
+
+def table(
+    rows: Sequence[dict[str, str]], columns: int | None, paint: text.Paint, expendable: Sequence[str] = _EXPENDABLE
+) -> list[str]:  # fmt: skip
+    """The rows below their titles, aligned, cut to `columns`. `expendable`: the order in which columns are left out."""
+    shown = list(rows[0])
+    widths = {title: max(text.width(title), *(text.width(row[title]) for row in rows)) for title in shown}
+    fixed = [title for title in shown if title != "WHY"]
+    if columns is not None:
+        unknown = [title for title in expendable if all(row[title] in {"", text.UNKNOWN} for row in rows)]
+        for title in dict.fromkeys((*unknown, *expendable)):
+            if _total(widths, fixed) + _WHY_LEAST <= columns:
+                break
+            fixed.remove(title)
+    room = None if columns is None else max(0, columns - _total(widths, fixed))
+    head = _GAP.join(text.pad(title, widths[title], right=title in _RIGHT) for title in fixed)
+    lines = [paint(_cut(f"{head}{_GAP}WHY", columns), "dim")]
+    for row in rows:
+        parts = []
+        for title in fixed:
+            cell = text.pad(row[title], widths[title], right=title in _RIGHT)
+            parts.append(paint(cell, _COLOURS.get(row["STATE"], "")) if title == "STATE" else cell)
+        why = row["WHY"] if room is None else text.clip(row["WHY"], room)
+        lines.append((_GAP.join(parts) + _GAP + why).rstrip())
+    return lines
+
+
+_RIGHT = {"STEPS/S", "STEPS", "EPISODES", "RETURN", "CKPT", "RESTARTS", "CPU", "MEM", "GPU"}
+
+
+def _total(widths: dict[str, int], fixed: list[str]) -> int:
+    return sum(widths[title] + len(_GAP) for title in fixed)
+
+
+def _cut(line: str, columns: int | None) -> str:
+    return line if columns is None else text.clip(line, columns)
+
+
+def cells(view: dict[str, Any]) -> dict[str, str]:
+    """One program as text, by column."""
+    of_steps = view["target"] if view["target_kind"] == "env_steps" else None
+    of_episodes = view["target"] if view["target_kind"] == "episodes" else None
+    return {
+        "NAME": text.printable(view["name"]),
+        "STATE": text.printable(view["phase"]),
+        "PROCESS": _process(view),
+        **({"JOB": cluster.cell(view["job"])} if "job" in view else {}),
+        "STEPS/S": text.number(view["steps_per_s"]),
+        "STEPS": _of(view["steps"], of_steps),
+        "EPISODES": _of(view["episodes"], of_episodes),
+        "RETURN": text.signed(view["mean_return"]),
+        "CKPT": text.duration(view["ckpt_age_s"]),
+        "RESTARTS": text.number(view["restarts"]),
+        "NEXT": _next(view),
+        "WHY": _why(view),
+    }
+
+
+def _of(done: float | None, target: float | None) -> str:
+    return text.number(done) if target is None else f"{text.number(done)}/{text.number(target)}"
+
+
+def _process(view: dict[str, Any]) -> str:
+    if view["pid"] is not None:
+        return f"pid {view['pid']}, uptime {text.clock(view['uptime_s'])}"
+    return text.UNKNOWN if view["since_wall_s"] is None else f"since {text.when(view['since_wall_s'], text.wall_s())}"
+
+
+def _next(view: dict[str, Any]) -> str:
+    """Time until the next automatic event: the next try, or the end of the training."""
+    if view["retry_in_s"] is not None:
+        return f"{'slow ' if view['slow_retry'] else ''}retry in {text.duration(view['retry_in_s'])}"
+    return text.UNKNOWN if view["eta_s"] is None else f"done in {text.duration(view['eta_s'])}"
+
+
+def _why(view: dict[str, Any]) -> str:
+    phase, why = view["worker_phase"], text.printable(view["why"] or "")
+    busy = text.printable(phase) if phase is not None and (phase != "training" or not why) else ""
+    return " · ".join(part for part in (busy, why) if part) or text.UNKNOWN
+
+
+def add_cost(session: Session, status: dict[str, Any]) -> None:
+    """Add a short summary of the cost. It takes a second request, which is sent only if a price is set."""
+    if status["daemon"].get("usd_per_hour") is not None:
+        from supervisor.ctl.cost import short
+
+        with contextlib.suppress(Failed, DaemonRefused, Unreachable):  # without the cost, show the rest of the page
+            status["daemon"]["cost"] = short(session.page("cost"))
