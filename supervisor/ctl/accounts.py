@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import re
 import sys
+from datetime import datetime
+from typing import Any
 
 from supervisor.ctl import text
 from supervisor.ctl.outcome import OK, USAGE, Failed
 from supervisor.ctl.session import Session, parse_options
 from supervisor.model.names import expand
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _SPAN = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+")
@@ -63,8 +61,6 @@ def until_query(value: str | None) -> str | None:
 def _moment(value: str, takes: str) -> str:
     if _SPAN.fullmatch(value):
         return f"{sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(value)):g}s"
-    from datetime import datetime
-
     try:
         return f"@{datetime.fromisoformat(value).timestamp():.3f}"
     except (ValueError, OverflowError, OSError):

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
+from collections.abc import Callable
+from pathlib import Path
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from supervisor.ctl.session import Session
+from supervisor.ctl.client import DaemonRefused, Unreachable
+from supervisor.ctl.outcome import GENERIC, NOT_RUNNING, Failed
+from supervisor.ctl.session import Session
 
 
 def run(session: Session, words: list[str]) -> int:
     """Run one action and return its exit code. Every failure is printed as one sentence."""
-    from supervisor.ctl.client import DaemonRefused, Unreachable
-    from supervisor.ctl.outcome import GENERIC, NOT_RUNNING, Failed
-
     action, *args = words
     perform = _action(action)
     own = args[: args.index("--")] if "--" in args else args  # after `--` comes another program's command
@@ -65,6 +63,7 @@ _WITHOUT_MODULE = {
     "exit": "exit, quit, Ctrl-D\n  Leave the shell.",
     "help": "help [ACTION]\n  What an action does, and how it is used.",
 }
+_DOCSTRING = re.compile(r'^def ([a-z]\w*)\(session: Session.*?\n    """(.*?)"""', re.MULTILINE | re.DOTALL)
 USAGE = """supervisorctl [options] [action [arguments]]
 
 Talks to extralife's daemon over its control socket. Without an action: an interactive shell.
@@ -104,8 +103,16 @@ def _action(name: str) -> Callable[[Session, list[str]], int] | None:
 
 
 def _of(module: str, name: str) -> Callable[[Session, list[str]], int]:
-    """Import only the action's own module: `pid` in a script's loop must not pay for the shell's imports."""
-    return getattr(importlib.import_module(f"supervisor.ctl.{module}"), name.replace("-", "_"))  # type: ignore[no-any-return]
+    """Import only the action's own module. A name that Python or its linters reserve has an underscore at its end."""
+    found, name = importlib.import_module(f"supervisor.ctl.{module}"), name.replace("-", "_")
+    return getattr(found, name, None) or getattr(found, f"{name}_")  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _docstrings(module: str) -> dict[str, str]:
+    """The docstring of each function of a module, from its source: `--help` would take seconds to import all actions."""
+    found = _DOCSTRING.findall(Path(__file__).with_name(f"{module}.py").read_text())
+    return {name.rstrip("_").replace("_", "-"): text for name, text in found}
 
 
 def description(name: str) -> str | None:
@@ -113,8 +120,7 @@ def description(name: str) -> str | None:
     module = _modules().get(name)
     if module is None:
         return _WITHOUT_MODULE.get("exit" if name == "quit" else name)
-    perform = _of(module, name)
-    usage, _, rest = (perform.__doc__ or "").partition("\n\n")
+    usage, _, rest = _docstrings(module)[name].partition("\n\n")
     first = " ".join(usage.split()).removeprefix("`").removesuffix("`.")
     return "\n  ".join([first, *(line.strip() for line in rest.strip().split("\n"))])
 
@@ -149,7 +155,7 @@ def _help(session: Session, args: list[str]) -> int:
 
 
 def _own_version(session: Session, _: list[str]) -> int:
-    from importlib.metadata import PackageNotFoundError, version
+    from importlib.metadata import PackageNotFoundError, version  # takes 15 ms
 
     try:
         session.say(version("extralife"))

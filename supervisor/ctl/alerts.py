@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from supervisor.ctl import text
 from supervisor.ctl.client import Unreachable
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
 from supervisor.ctl.session import Session, parse_options
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def alerts(session: Session, args: list[str]) -> int:
@@ -33,9 +31,7 @@ def _test(session: Session, *, as_json: bool) -> int:
     try:
         tried = session.client.post("/api/v1/alerts/test", {})["tried"]
     except Unreachable as gone:
-        from supervisor.ctl import offline
-
-        tried = offline.test_alerts(session.options, session.require_dead(gone))
+        tried = session.dead_daemon(gone).test_alerts()
     if not tried:
         raise Failed("alerts go nowhere: [alerts] has neither urls nor a command (docs/alerts.md)")
     if as_json:

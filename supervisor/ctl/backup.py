@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from supervisor.ctl import text
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
 from supervisor.ctl.session import Session, parse_options
 from supervisor.model.codes import SUCCESS
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _LOOK_S = 0.2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import pwd
@@ -258,8 +259,6 @@ def clock(installation: Installation) -> Iterator[Finding]:
 
 def synchronised() -> bool | None:
     """Whether a time service disciplines the kernel's clock: adjtimex(2) returns TIME_ERROR while none does."""
-    import ctypes
-
     try:
         answer = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
     except (OSError, AttributeError):

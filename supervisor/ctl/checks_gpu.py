@@ -14,8 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
 from supervisor import files
+from supervisor.adapters.journal.sqlite import JournalReader
 from supervisor.ctl.checks import Finding, Installation
+from supervisor.model.fold import replay
 from supervisor.model.settings import ProgramSpec, Rung, Settings
 from supervisor.policy.box.gate import MB
 from supervisor.policy.box.readings import Gpu, Gpus
@@ -250,9 +254,6 @@ def _need(settings: Settings, rung: Rung, spec: ProgramSpec, learned: Learned) -
 
 def _learned(settings: Settings) -> Learned:
     """GPU memory that programs have held, by (program, level); empty if no journal can be read."""
-    from supervisor.adapters.journal.sqlite import JournalReader
-    from supervisor.model.fold import replay
-
     try:
         with JournalReader(settings.paths.journal) as journal:
             state, _ = replay(journal.read())
@@ -266,8 +267,6 @@ def _learned(settings: Settings) -> Learned:
 
 def _ours(settings: Settings) -> set[int]:
     """Pids of the shims, workers and all their descendants, from the records of the shims."""
-    import psutil
-
     ours: set[int] = set()
     for record in Path(settings.paths.runtime_dir, "shims").glob("*.json"):
         try:

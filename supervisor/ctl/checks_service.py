@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from supervisor import collision, files
+from supervisor.adapters.process.cgroups import DAEMON, WANTED, mounted
 from supervisor.ctl.checks import Finding, Installation, output_of, unknown_finding
 from supervisor.places import SYSTEM_STATE
 from supervisor.records import dataclass
@@ -125,8 +126,6 @@ def _drift(installed: Path, *, needed: bool = True) -> str:
 
 def cgroups(installation: Installation) -> Iterator[Finding]:
     """Each worker has its own cgroup: the kernel enforces its limits, and can kill its whole process tree at once."""
-    from supervisor.adapters.process.cgroups import DAEMON, WANTED, mounted
-
     pid, why = _ours(installation)
     try:
         mount = mounted(Path(f"{installation.root}/proc/self/mountinfo").read_text(errors="replace"))

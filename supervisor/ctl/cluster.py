@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from supervisor.ctl import text
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from supervisor.ctl import text
 
 
 def cell(job: dict[str, Any] | None) -> str:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import contextlib
 import re
 import signal
+from collections.abc import Iterator
 
+from supervisor.ctl import actions
+from supervisor.ctl.command_line import parse
 from supervisor.ctl.outcome import OK, USAGE, Failed
 from supervisor.ctl.session import Session
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _PATIENCE_S = 2.0  # a shell must not hang while a daemon does not answer
 _SIGNALS = ("HUP", "INT", "QUIT", "KILL", "TERM", "USR1", "USR2", "STOP", "CONT")
@@ -81,8 +80,6 @@ def completion(session: Session, args: list[str]) -> int:
 
 def complete(words: list[str]) -> int:
     """Print a line for each candidate for the last of `words`: the candidate, a tab, its description."""
-    from supervisor.ctl.command_line import parse
-
     *before, current = words or [""]
     try:
         options, action = parse(before)
@@ -96,8 +93,6 @@ def complete(words: list[str]) -> int:
 
 
 def _candidates(session: Session, words: list[str], current: str) -> Iterator[tuple[str, str]]:
-    from supervisor.ctl import actions
-
     if not words:
         if current.startswith("-"):
             yield from ((option, "") for option in _GLOBAL)

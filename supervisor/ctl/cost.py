@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from supervisor.api.night import days, usd
 from supervisor.ctl import text
 from supervisor.ctl.accounts import since_query, until_query
 from supervisor.ctl.outcome import OK, USAGE, Failed
 from supervisor.ctl.session import Session, parse_options
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def cost(session: Session, args: list[str]) -> int:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pwd
 import shlex
 import socket
 import sys
 
+from supervisor.adapters.tcp_owner import owner
 from supervisor.ctl import text
 from supervisor.ctl.client import DaemonRefused
+from supervisor.ctl.forwarder import Forwarder
 from supervisor.ctl.outcome import OK, USAGE, Failed
 from supervisor.ctl.session import Session, parse_int, parse_options
 
@@ -50,11 +53,6 @@ def _listening(port: int) -> socket.socket:
 
 
 def _serve(session: Session, sock: socket.socket) -> int:
-    import asyncio
-
-    from supervisor.adapters.tcp_owner import owner
-    from supervisor.ctl.forwarder import Forwarder
-
     try:
         owner(sock.getsockname(), sock.getsockname())
     except OSError as error:

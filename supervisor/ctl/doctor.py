@@ -6,15 +6,23 @@ reports `unknown`, never `ok`. If one check fails, or hangs on a driver, the oth
 
 from __future__ import annotations
 
-from supervisor.ctl import text
+from collections.abc import Callable, Iterable
+
+from supervisor.ctl import (
+    checks,
+    checks_alerts,
+    checks_disk,
+    checks_gpu,
+    checks_notices,
+    checks_offsite,
+    checks_service,
+    checks_slurm,
+    checks_training,
+    text,
+)
+from supervisor.ctl.checks import Finding, Installation, unknown_finding
 from supervisor.ctl.outcome import GENERIC, OK, Failed
 from supervisor.ctl.session import Session, parse_options
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from supervisor.ctl.checks import Finding, Installation
 
 LEVELS = ("bad", "warn", "unknown", "ok")
 
@@ -35,18 +43,6 @@ def doctor(session: Session, args: list[str]) -> int:
 
 def examine(session: Session, skip: str = "") -> list[Finding]:
     """Every finding, the worst first. Raises Failed if no check is called `skip`."""
-    from supervisor.ctl import (
-        checks,
-        checks_alerts,
-        checks_disk,
-        checks_gpu,
-        checks_notices,
-        checks_offsite,
-        checks_service,
-        checks_slurm,
-        checks_training,
-    )
-
     installation = checks.load_installation(session.options)
     found: list[Finding] = []
     of_upkeep = checks_alerts, checks_offsite, checks_notices, checks_slurm
@@ -64,8 +60,6 @@ def _name(check: Callable[[Installation], Iterable[Finding]]) -> str:
 
 
 def _try(check: Callable[[Installation], Iterable[Finding]], installation: Installation) -> list[Finding]:
-    from supervisor.ctl.checks import Finding, unknown_finding
-
     name = _name(check)
     try:
         return list(check(installation))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import io
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
 from supervisor.ctl import files, text
 from supervisor.ctl.accounts import since_query
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
 from supervisor.ctl.session import Session, parse_options
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
+from supervisor.model.recording import ONE_BY_ONE, SHEETS
 
 _PARQUET = ".parquet"
 _ROWS = 5000  # per request
@@ -58,10 +60,6 @@ def _rows(session: Session, asked: dict[str, str | None], drawn: str | None) -> 
 
 def _csv(file: str, columns: list[str], pages: Iterator[list[Any]]) -> int:
     """Write the rows as CSV and return their number. An unknown value is an empty cell."""
-    import csv
-    import io
-    from itertools import chain
-
     count = 0
 
     def pieces() -> Iterator[str]:
@@ -85,8 +83,6 @@ def _parquet(file: str, columns: list[str], pages: Iterator[list[Any]]) -> int:
         raise Failed(
             "Error: Parquet needs pyarrow: pip install 'extralife[parquet]', or give --out a name that ends in .csv", GENERIC
         ) from None
-    from supervisor.model.recording import ONE_BY_ONE, SHEETS
-
     words = {name for sheet in (*SHEETS.values(), ONE_BY_ONE) for name in (*sheet.keys, *sheet.words)}
     count = 0
     schema = pa.schema([(name, pa.string() if name in words else pa.float64()) for name in columns])

@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from supervisor.ctl import text
 from supervisor.ctl.outcome import GENERIC, Failed
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 
 def write(file: str, pieces: Iterable[str], *, secret: bool = False) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from supervisor.ctl import text
 from supervisor.ctl.client import DaemonRefused, Unreachable
 from supervisor.ctl.outcome import OK, Failed
 from supervisor.ctl.session import Session, parse_int, parse_options
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+from supervisor.ctl.status_page import cells
+from supervisor.model.codec import kinds
+from workers.contract import FIGURES
 
 _LAST = 50
 _INCIDENTS = 3
@@ -137,8 +137,6 @@ def _follow(
 
 
 def _non_routine_kinds() -> list[str]:
-    from supervisor.model.codec import kinds
-
     return sorted(set(kinds()) - _ROUTINE)
 
 
@@ -183,9 +181,6 @@ def explain(session: Session, args: list[str]) -> int:
 
 
 def _now(view: dict[str, Any]) -> list[str]:
-    from supervisor.ctl.status_page import cells
-    from workers.contract import FIGURES
-
     cell = cells(view)
     out = [f"{cell['NAME']}: {cell['STATE']}, {cell['PROCESS']}", f"  why         {cell['WHY']}"]
     if view["spawn_error"]:

@@ -76,9 +76,6 @@ def import_(session: Session, args: list[str]) -> int:
     return OK
 
 
-globals()["import"] = import_  # the table of actions looks the verb up by this name, and a keyword cannot name a function
-
-
 def _checked(toml: str) -> None:
     """Check that the daemon would accept the TOML. Raises Failed with the errors of our own check."""
     with tempfile.TemporaryDirectory() as directory:

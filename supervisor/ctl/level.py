@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from supervisor.ctl import text
+from supervisor.ctl.accounts import since_query
+from supervisor.ctl.client import DaemonRefused
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
 from supervisor.ctl.session import Session, parse_int, parse_options
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _WHY = ("LadderLaid", "LevelChosen", "RebootJudged", "NodeFaultJudged", "LevelPinned", "LevelUnpinned", "LevelSettled")
 _LAST = 20
@@ -83,8 +82,6 @@ def _unpin(session: Session, args: list[str]) -> int:
 
 
 def _asked(session: Session, body: dict[str, object], options: dict[str, str]) -> int:
-    from supervisor.ctl.client import DaemonRefused
-
     try:
         told = session.client.post("/api/v1/level", body)
     except DaemonRefused as refused:
@@ -98,8 +95,6 @@ def _asked(session: Session, body: dict[str, object], options: dict[str, str]) -
 
 def span_s(value: str) -> float:
     """`90s`, `45m`, `6h`, `2d`, `1w`, or some of them together, in seconds."""
-    from supervisor.ctl.accounts import since_query
-
     try:
         found = since_query(value)
         seconds = float(found[:-1]) if found.endswith("s") else 0.0

@@ -1,4 +1,4 @@
-"""Where the daemon's socket, state directory and settings are: by flag, environment or the daemon's configuration.
+"""Where the daemon's socket and state directory are: by flag, environment or the daemon's configuration.
 
 It reads only two keys of the configuration, and ignores all mistakes in the rest. After a bad edit, a user must still be
 able to query the running daemon, above all about that edit.
@@ -9,12 +9,7 @@ from __future__ import annotations
 import os
 
 from supervisor import places
-from supervisor.ctl.outcome import Failed
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from supervisor.ctl.outcome import Options
-    from supervisor.model.settings import Settings
+from supervisor.ctl.outcome import Failed, Options
 
 
 def socket_path(options: Options) -> str:
@@ -28,17 +23,6 @@ def state_dir(options: Options) -> str | None:
     if options.socket is not None and options.config_file is None and options.state_dir is None:
         return None
     return _directories(options)[0]
-
-
-def settings(options: Options) -> Settings | None:
-    """The whole configuration; None if it cannot be read, and then there is less to show."""
-    from supervisor import config
-
-    try:
-        flags = {"state_dir": options.state_dir} if options.state_dir is not None else {}
-        return config.load(options.config_file, os.environ, flags, look=False).settings
-    except config.ConfigError:
-        return None
 
 
 def _directories(options: Options) -> tuple[str, str | None]:

@@ -20,8 +20,6 @@ def metrics(session: Session, args: list[str]) -> int:
     try:
         output = session.client.read("/metrics")[1].decode()
     except Unreachable as gone:
-        from supervisor.ctl import offline
-
-        output = offline.metrics(session.options, session.require_dead(gone))
+        output = session.dead_daemon(gone).metrics()
     files.write(options.get("-o", "-"), [text.printable(output, lines=True)])
     return OK

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from supervisor.ctl import text
 from supervisor.ctl.outcome import OK, USAGE, Failed
 from supervisor.ctl.session import Session, parse_options
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def nodes(session: Session, args: list[str]) -> int:

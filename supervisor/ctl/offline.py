@@ -6,50 +6,39 @@ Values that only a running daemon knows are unknown. Ages continue from the newe
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, NoReturn
 
+from supervisor import config
+from supervisor.adapters.alerts.delivery import as_json, deliver_to_all, test_notice
+from supervisor.adapters.backups import shown
+from supervisor.adapters.host.boot import AliveMark, read_mark
+from supervisor.adapters.host.clock import local_zone
+from supervisor.adapters.journal.archive import read_lasting
+from supervisor.adapters.journal.sqlite import JournalReader
+from supervisor.adapters.process.presence import corrected, has_rebooted, without_daemon
+from supervisor.adapters.process.results_reader import survey
+from supervisor.adapters.recorder import events, store
 from supervisor.ctl import text
 from supervisor.ctl.client import DaemonRefused, Unreachable
-from supervisor.ctl.locate import settings as find_settings
-from supervisor.ctl.locate import state_dir as find_state_dir
+from supervisor.ctl.configuration import settings as find_settings
 from supervisor.ctl.outcome import NOT_RUNNING, Failed, Options
+from supervisor.model.facts import Stamped
+from supervisor.model.fold import replay
+from supervisor.model.memory import Memory
+from supervisor.model.recording import Drawn, Row, Sheet, Track
+from supervisor.model.settings import Paths, Settings
+from supervisor.model.state import Attempt, State
 from supervisor.policy.box.wall_clock import is_set
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-    from typing import Any, NoReturn
-
-    from supervisor.adapters.host.boot import AliveMark
-    from supervisor.model.facts import Stamped
-    from supervisor.model.memory import Memory
-    from supervisor.model.recording import Drawn, Row, Sheet, Track
-    from supervisor.model.settings import Paths, Settings
-    from supervisor.model.state import Attempt, State
-    from supervisor.policy.upkeep.resolution import Held, Tier
-    from supervisor.reports.ledger import Ledger
-    from supervisor.reports.results_view import NewestResult
-
-
-def page(options: Options, gone: Unreachable, name: str, query: Mapping[str, str]) -> dict[str, Any]:
-    """A page of `reports.pages.PAGES`. Raises DaemonRefused as the daemon would, and Failed if the journal is unreadable."""
-    from supervisor.reports.pages import PAGES, BadQuery
-
-    try:
-        return PAGES[name].of(DeadDaemon(options, gone), query)
-    except BadQuery as bad:
-        raise DaemonRefused(422, str(bad)) from bad
-    except OSError as error:  # a damaged recording or disk, not a bug
-        raise DaemonRefused(503, f"this cannot be read now: {error}") from error
-
-
-def metrics(options: Options, gone: Unreachable) -> str:
-    """The metrics of a dead daemon, as text."""
-    from supervisor.reports.exposition import TEXT, encoded
-    from supervisor.reports.metrics_view import metrics_view
-
-    return encoded(metrics_view(DeadDaemon(options, gone)), TEXT).decode()
+from supervisor.policy.upkeep.resolution import Held, Tier
+from supervisor.reports.exposition import TEXT, encoded
+from supervisor.reports.ledger import Ledger, fold_accounts
+from supervisor.reports.metrics_view import metrics_view
+from supervisor.reports.pages import PAGES, BadQuery
+from supervisor.reports.results_view import NewestResult
 
 
 class DeadDaemon:
@@ -58,27 +47,46 @@ class DeadDaemon:
     alive = False
     worst_gap_s = version = release = None
 
-    def __init__(self, options: Options, gone: Unreachable) -> None:
-        """Raises Failed if there is no journal, or if the state directory is unknown."""
-        found = find_state_dir(options)
-        if found is None or not os.path.exists(f"{found}/journal.sqlite"):  # noqa: PTH110  pathlib takes 5 ms to import
-            raise Failed(str(gone), NOT_RUNNING) from gone
-        self.state_dir, self.wall_s = found, text.wall_s()
+    def __init__(self, options: Options, state_dir: str, gone: Unreachable) -> None:
+        self.state_dir, self.wall_s = state_dir, text.wall_s()
         self._options, self._gone = options, gone
+
+    def page(self, name: str, query: Mapping[str, str]) -> dict[str, Any]:
+        """A page of `reports.pages`. Raises DaemonRefused as the daemon would, and Failed if the journal is unreadable."""
+        try:
+            return PAGES[name].of(self, query)
+        except BadQuery as bad:
+            raise DaemonRefused(422, str(bad)) from bad
+        except OSError as error:  # a damaged recording or disk, not a bug
+            raise DaemonRefused(503, f"this cannot be read now: {error}") from error
+
+    def metrics(self) -> str:
+        """The metrics as text."""
+        return encoded(metrics_view(self), TEXT).decode()
+
+    def test_alerts(self) -> list[dict[str, Any]]:
+        """The result of /api/v1/alerts/test. This process sends the alerts, with the configuration as it is now."""
+        try:
+            rules = config.alerts_alone(self._options.config_file, os.environ)
+        except config.ConfigError as error:
+            raise Failed(str(error)) from error
+        return [as_json(tried) for tried in deliver_to_all(rules, test_notice(text.wall_s()))]
+
+    def log_path(self, name: str | None, channel: str) -> str:
+        """Path of a log: the daemon's own if `name` is None. Raises FileNotFoundError if the name is a path."""
+        if name is None:
+            return self.paths.main_log
+        if "/" in name or name.startswith("."):
+            raise FileNotFoundError(name)
+        return self.paths.log(name, channel)
 
     @property
     def paths(self) -> Paths:
-        from supervisor.model.settings import Paths
-
         return Paths(self.state_dir, "")
 
     @cached_property
     def settings(self) -> Settings | None:
         """The settings, with the file of secrets if this user may read it: else its alert targets would look removed."""
-        from dataclasses import replace
-
-        from supervisor import config
-
         found = find_settings(self._options)
         if found is None:
             return None
@@ -92,8 +100,6 @@ class DeadDaemon:
 
     @cached_property
     def memory(self) -> Memory:
-        from supervisor.model.memory import Memory
-
         return Memory()
 
     @property
@@ -113,14 +119,10 @@ class DeadDaemon:
             raise Failed(f"{self._gone}; and the journal cannot be read: {error}", NOT_RUNNING) from error
 
     def zone(self, wall_s: float) -> tuple[str, float]:
-        from supervisor.adapters.host.clock import local_zone
-
         return local_zone(wall_s)
 
     def closed(self) -> tuple[Ledger, float]:
         """The ledger up to now. The time since the last sign of life is booked as time without a daemon."""
-        from supervisor.reports.ledger import fold_accounts
-
         ledger, mark = fold_accounts(self._journal), self._mark
         last_s, last_wall_s = ledger.at_s, ledger.wall_s
         if mark is not None and mark.at_s >= last_s:
@@ -128,75 +130,41 @@ class DeadDaemon:
         return ledger.closed(_moved_on(last_s, last_wall_s, self.wall_s), last_s), self.wall_s
 
     def facts(self, after_seq: int, kinds: Sequence[str]) -> Iterator[Stamped]:
-        from pathlib import Path
-
-        from supervisor.adapters.journal.archive import read_lasting
-
         return read_lasting(Path(self.paths.journal), iter(self._journal), after_seq, kinds)
 
     def recorded(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterator[Row]:
-        from pathlib import Path
-
-        from supervisor.adapters.recorder import store
-
         return store.read(Path(self.paths.recording), sheet, tier, since_s, until_s, subjects)
 
     def recorded_tracks(
         self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]
     ) -> dict[tuple[str, ...], Track]:  # fmt: skip
-        from pathlib import Path
-
-        from supervisor.adapters.recorder import store
-
         return store.tracks(Path(self.paths.recording), sheet, tier, since_s, until_s, subjects)
 
     def recorded_held(
         self, sheet: Sheet, since_s: float, until_s: float, subjects: Sequence[str], enough: int
     ) -> list[Held]:  # fmt: skip
-        from pathlib import Path
-
-        from supervisor.adapters.recorder import store
-
         return store.held(Path(self.paths.recording), sheet, since_s, until_s, subjects, enough)
 
     def recorded_names(self) -> set[str]:
-        from pathlib import Path
-
-        from supervisor.adapters.recorder import store
-
         return store.names(Path(self.paths.recording))
 
     def drawn(self, program: str, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> Iterator[Drawn]:
-        from pathlib import Path
-
-        from supervisor.adapters.recorder import events
-
         return events.read(Path(self.paths.run_dir(program)), names, since_wall_s, until_wall_s)
 
     def results(self) -> list[NewestResult]:
-        from pathlib import Path
-
-        from supervisor.adapters.process.results_reader import survey
-
         return survey(Path(self.paths.programs))
 
     def backups(self) -> list[dict[str, Any]]:
-        from supervisor.adapters.backups import shown
-
         return shown.rows(self._backups)
 
     def backup_progress(self) -> None:
         return None
 
     def check_backup(self, name: str) -> str:
-        from supervisor.adapters.backups import shown
-
         return shown.check(self._backups, name)
 
     @property
     def _backups(self) -> Path:
-        from pathlib import Path
-
         return Path(self.paths.backups)
 
     def config(self) -> NoReturn:
@@ -205,10 +173,6 @@ class DeadDaemon:
 
     @property
     def _mark(self) -> AliveMark | None:
-        from pathlib import Path
-
-        from supervisor.adapters.host.boot import read_mark
-
         return read_mark(Path(self.paths.alive))
 
     def last_sign(self) -> dict[str, Any]:
@@ -230,14 +194,10 @@ class DeadDaemon:
 
     def corrected(self, program: dict[str, Any], attempt: Attempt | None) -> dict[str, Any]:
         """The program's view, compared with its process: no daemon has checked the process since the daemon died."""
-        from supervisor.adapters.process.presence import corrected, without_daemon
-
         return without_daemon(corrected({**program, "uptime_s": None}, attempt, rebooted=self._rebooted))
 
     @cached_property
     def _rebooted(self) -> bool | None:
-        from supervisor.adapters.process.presence import has_rebooted
-
         return has_rebooted(self.state, self.state_dir, os.environ)
 
 
@@ -260,42 +220,10 @@ def _version(path: str) -> tuple[int, int] | None:
 @lru_cache(maxsize=1)
 def _read(journal: str, *_: object) -> list[Stamped]:
     """All facts, cached until the files change: one command may need them several times."""
-    from supervisor.adapters.journal.sqlite import JournalReader
-
     with JournalReader(journal) as reader:
         return list(reader.read())
 
 
 @lru_cache(maxsize=1)
 def _folded(journal: str, *versions: object) -> State:
-    from supervisor.model.fold import replay
-
     return replay(_read(journal, *versions))[0]
-
-
-def sentence(options: Options, gone: Unreachable) -> str:
-    """A sentence that the daemon is dead, and since when."""
-    return str(DeadDaemon(options, gone).last_sign()["says"])
-
-
-def test_alerts(options: Options, gone: Unreachable) -> list[dict[str, Any]]:
-    """The result of /api/v1/alerts/test. This process sends the alerts, with the configuration as it is now."""
-    from supervisor import config
-    from supervisor.adapters.alerts.delivery import as_json, deliver_to_all, test_notice
-
-    DeadDaemon(options, gone)
-    try:
-        rules = config.alerts_alone(options.config_file, os.environ)
-    except config.ConfigError as error:
-        raise Failed(str(error)) from error
-    return [as_json(tried) for tried in deliver_to_all(rules, test_notice(text.wall_s()))]
-
-
-def log_path(options: Options, gone: Unreachable, name: str | None, channel: str) -> str:
-    """Path of a log: the daemon's own if `name` is None. Raises FileNotFoundError if the name is a path."""
-    paths = DeadDaemon(options, gone).paths
-    if name is None:
-        return paths.main_log
-    if "/" in name or name.startswith("."):
-        raise FileNotFoundError(name)
-    return paths.log(name, channel)

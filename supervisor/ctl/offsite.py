@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+import socket
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from supervisor.adapters.offsite import hardware, restoring
+from supervisor.adapters.offsite import lease as leases
+from supervisor.adapters.offsite.restic import Restic, ResticError, ResticSnapshot
+from supervisor.adapters.offsite.restoring import Restored
+from supervisor.config import moved
+from supervisor.config.offsite import masked
 from supervisor.ctl import text
 from supervisor.ctl.client import Unreachable
+from supervisor.ctl.configuration import settings
+from supervisor.ctl.locate import state_dir
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
 from supervisor.ctl.session import Session, parse_options
 from supervisor.model.codes import SUCCESS
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from pathlib import Path
-    from typing import Any
-
-    from supervisor.adapters.offsite.restic import Restic, ResticSnapshot
-    from supervisor.adapters.offsite.restoring import Restored
-    from supervisor.policy.upkeep.offsite import OffsiteSettings
+from supervisor.policy.upkeep.offsite import Claim, OffsiteSettings, verified
 
 _LOOK_S = 0.2
 _FLAGS = ("--json", "--no-wait", "--take-over", "--yes")
@@ -62,8 +70,6 @@ def _status(session: Session, options: dict[str, str]) -> int:
 
 def page(found: dict[str, Any]) -> list[str]:
     """The newest copy, the current activity, the errors, and the box that holds the repository."""
-    from supervisor.policy.upkeep.offsite import verified
-
     if not found["on"]:
         return ["nothing is copied off this box: set [offsite] repository (docs/offsite.md)"]
     lines = [line(found)]
@@ -136,8 +142,6 @@ def _asked(session: Session, options: dict[str, str], do: str) -> int:
 
 def _outcome(before: dict[str, Any], found: dict[str, Any], do: str) -> tuple[str, bool] | None:
     """(text, whether it succeeded) once the action has ended; None before."""
-    from supervisor.policy.upkeep.offsite import verified
-
     if do != "check":
         over = found["ends"] > before["ends"] and found["asked"] != "operator"
         return (found["ended"], found["ended_well"]) if over else None
@@ -184,16 +188,12 @@ def _check(session: Session, options: dict[str, str]) -> int:
             return _asked(session, options, "check")
     except Unreachable as gone:
         session.require_dead(gone)
-    from supervisor.policy.upkeep.offsite import verified
-
     restic, _ = _opened(session, options)
     return _print_outcome(session, options, f"the repository has {verified(_run_restic(restic.check))}")
 
 
 def _init(session: Session, options: dict[str, str]) -> int:
     restic, rules = _opened(session, options)
-    from supervisor.config.offsite import masked
-
     _run_restic(restic.init)
     made = f"made the repository {masked(rules.repository)}; without its password nobody can read it"
     return _print_outcome(session, options, made)
@@ -204,11 +204,6 @@ def _take_over(session: Session, options: dict[str, str]) -> int:
         return _asked(session, options, "take-over")
     except Unreachable as gone:
         session.require_dead(gone)
-    from pathlib import Path
-
-    from supervisor.adapters.offsite import lease as leases
-    from supervisor.policy.upkeep.offsite import Claim
-
     restic, _ = _opened(session, options)
     state_dir = _state_dir(session)
     claim, lease = _run_restic(
@@ -222,10 +217,6 @@ def _take_over(session: Session, options: dict[str, str]) -> int:
 
 
 def _restore(session: Session, options: dict[str, str]) -> int:
-    from pathlib import Path
-
-    from supervisor.adapters.offsite import restoring
-
     if "--to" not in options:
         raise Failed("Error: restore needs --to DIR, the state directory to make", USAGE)
     restic, rules = _opened(session, options, owner=None)
@@ -258,8 +249,6 @@ def _confirm_takeover(
     session: Session, config: Path | None, about: dict[str, Any], rules: OffsiteSettings, options: dict[str, str]
 ) -> None:  # fmt: skip
     """Before the lease and the journal are written: print what this box lacks, and ask the user. Raises Failed."""
-    import sys
-
     _write_config(config, rules, options)
     shortcomings = _shortcomings(about)
     if "--json" not in options:
@@ -277,17 +266,11 @@ def _confirm_takeover(
 
 def _shortcomings(about: dict[str, Any]) -> list[str]:
     """A sentence for each resource of which this box has less than the copied box."""
-    from supervisor.adapters.offsite import hardware
-
     return [f"this box has {each}" for each in hardware.missing(about.get("hardware") or {}, hardware.here())]
 
 
 def _write_config(config: Path | None, rules: OffsiteSettings, options: dict[str, str]) -> None:
     """Write the copied configuration with this box's paths, if --config-to is given. Raises Failed."""
-    from pathlib import Path
-
-    from supervisor.config import moved
-
     if "--config-to" not in options:
         return
     if config is None:
@@ -329,28 +312,17 @@ def _opened(session: Session, options: dict[str, str], owner: str | None = "") -
     As root, this process first becomes the state directory's owner. The daemon could not read files that root writes into a
     repository on a disk of this box. With `owner` None, the process keeps its user.
     """
-    import os
-    from pathlib import Path
-
-    from supervisor.adapters.offsite.restic import Restic
-
     rules = _rules(session, options)
     if owner is not None and "--repository" not in options:
         _become_owner(_state_dir(session))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "extralife-offsite"  # noqa: PTH111
     if not os.access(cache.parent if cache.parent.exists() else cache.parent.parent, os.W_OK):
-        import tempfile
-
         cache = Path(tempfile.gettempdir()) / f"extralife-offsite-{os.getuid()}"
     return Restic(rules, cache), rules
 
 
 def _rules(session: Session, options: dict[str, str]) -> OffsiteSettings:
-    from supervisor.policy.upkeep.offsite import OffsiteSettings
-
     if "--repository" in options:
-        import os
-
         if "--password-file" not in options:
             raise Failed("Error: --repository needs --password-file FILE", USAGE)
         files = {key: os.path.abspath(options[f"--{key}"]) for key in ("password-file", "env-file") if f"--{key}" in options}  # noqa: PTH100
@@ -361,8 +333,6 @@ def _rules(session: Session, options: dict[str, str]) -> OffsiteSettings:
             repository=repository, password_file=files["password-file"], env_file=files.get("env-file", ""),
             sftp_command=options.get("--sftp-command", ""),
         )  # fmt: skip
-    from supervisor.ctl.locate import settings
-
     found = settings(session.options)
     if found is None:
         raise Failed("the configuration cannot be read: supervisord --check says why; or name --repository")
@@ -372,8 +342,6 @@ def _rules(session: Session, options: dict[str, str]) -> OffsiteSettings:
 
 
 def _state_dir(session: Session) -> str:
-    from supervisor.ctl.locate import state_dir
-
     found = state_dir(session.options)
     if found is None:
         raise Failed("Error: name the configuration (-c FILE) or the state directory (--state-dir DIR)", USAGE)
@@ -381,9 +349,6 @@ def _state_dir(session: Session) -> str:
 
 
 def _become_owner(state_dir: str) -> None:
-    import os
-    import pwd
-
     if os.geteuid() != 0 or not os.path.isdir(state_dir):  # noqa: PTH112
         return
     uid = os.stat(state_dir).st_uid  # noqa: PTH116
@@ -398,14 +363,10 @@ def _become_owner(state_dir: str) -> None:
 
 
 def _box() -> str:
-    import socket
-
     return socket.gethostname()
 
 
 def _run_restic(call: Any) -> Any:
-    from supervisor.adapters.offsite.restic import ResticError
-
     try:
         return call()
     except ResticError as error:

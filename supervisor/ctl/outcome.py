@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from supervisor.records import dataclass
+
 # Exit codes, Supervisor's (LSB): scripts and monitoring plugins depend on them.
 OK = 0
 GENERIC = 1
@@ -28,16 +30,14 @@ class Failed(Exception):
         self.code = code
 
 
+@dataclass(slots=True)
 class Options:
     """Options before the action on the command line."""
 
-    __slots__ = ("config_file", "history_file", "interactive", "password", "socket", "state_dir", "username")
-
-    def __init__(self) -> None:
-        self.config_file: str | None = None
-        self.socket: str | None = None  # the path of a socket, or http://host:port
-        self.username: str | None = None
-        self.password: str | None = None  # `-`: the client prompts for it
-        self.state_dir: str | None = None
-        self.history_file: str | None = None
-        self.interactive = False
+    config_file: str | None = None
+    socket: str | None = None  # the path of a socket, or http://host:port
+    username: str | None = None
+    password: str | None = None  # `-`: the client prompts for it
+    state_dir: str | None = None
+    history_file: str | None = None
+    interactive: bool = False

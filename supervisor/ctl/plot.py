@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from supervisor.ctl import files, text
 from supervisor.ctl.accounts import since_query
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
 from supervisor.ctl.session import Session, parse_options
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _STABILITY = "stability"
 _ENDINGS = ("png", "svg")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from supervisor.api.night import headline, other_levels, returns, until_done
 from supervisor.ctl import files, text
 from supervisor.ctl.accounts import since_query, until_query
 from supervisor.ctl.outcome import OK, USAGE, Failed
 from supervisor.ctl.session import JSON_VERSION, Session, parse_options
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _NIGHT = "12h"
 _TITLES = ("PROGRAM", "STATE", "TRAINED", "KEPT STEPS", "LOST", "FAILURES", "RETURN", "BEST", "DONE IN")

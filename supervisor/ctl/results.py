@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
+from typing import Any
+
 from supervisor.ctl import files, text
 from supervisor.ctl.outcome import OK, Failed
 from supervisor.ctl.session import Session, parse_options
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 # Columns of the CSV file. The rows of a game leave the last three empty; the rows called ALL cover all games.
 COLUMNS = (
@@ -81,9 +81,6 @@ def _overall(row: dict[str, Any]) -> str:
 
 def as_csv(found: dict[str, Any]) -> str:
     """One row per game, then one called ALL for each algorithm and resolution. An unknown value is empty."""
-    import csv
-    import io
-
     out = io.StringIO(newline="")
     rows = csv.DictWriter(out, COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
     rows.writeheader()

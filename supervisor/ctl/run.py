@@ -14,9 +14,11 @@ import json
 import os
 import re
 import shutil
+import tomllib
 from pathlib import Path
 from typing import Any, Final
 
+from supervisor import places
 from supervisor.adapters import durable
 from supervisor.config import added
 from supervisor.ctl import locate, text
@@ -231,8 +233,6 @@ def _text(value: str) -> str:
 
 def _value(value: str) -> str:
     """The value itself if it is valid TOML, such as 60, true or [0, 3]; else a TOML string."""
-    import tomllib
-
     try:
         tomllib.loads(f"value = {value}")
     except ValueError:
@@ -285,8 +285,6 @@ def _added(state_dir: str, name: str, section: str) -> _Place:
 
 def _saved(session: Session, section: str) -> _Place:
     """Append the section to the configuration file; its other content stays unchanged."""
-    from supervisor import places
-
     found = session.options.config_file or places.find_config(os.environ)
     if found is None:
         raise Failed(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import difflib
+import getpass
+import json
 import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from supervisor.ctl.client import Client, Unreachable
-from supervisor.ctl.outcome import USAGE, Failed, Options
+from supervisor.ctl.client import Client, Unreachable, quote
+from supervisor.ctl.locate import socket_path, state_dir
+from supervisor.ctl.outcome import NOT_RUNNING, USAGE, Failed, Options
 from supervisor.model.names import members, plain
 
-TYPE_CHECKING = False  # importing typing takes longer than the request
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import Any
+    from supervisor.ctl.offline import DeadDaemon
 
 # The format version of every object that `--json` prints, errors included. A new key does not change it. A removed key, or a
 # new meaning or unit of a key, does.
@@ -30,8 +35,6 @@ class Session:
     @property
     def client(self) -> Client:
         if self._client is None:
-            from supervisor.ctl.locate import socket_path
-
             self._client = Client(self.options.socket or socket_path(self.options), _login(self.options))
         return self._client
 
@@ -45,8 +48,6 @@ class Session:
 
     def say_json(self, found: dict[str, Any]) -> None:
         """The answer of a verb with `--json`: one object, whose `version` is the version of its format."""
-        import json
-
         print(json.dumps({"version": JSON_VERSION, **found}, indent=2))
 
     def show(self, found: dict[str, Any], page: Callable[[dict[str, Any]], Iterable[str]], options: dict[str, str]) -> None:
@@ -59,8 +60,6 @@ class Session:
 
     def suggest(self, given: str, known: Iterable[str]) -> None:
         """`did you mean Pong?` on standard error: standard output keeps Supervisor's words."""
-        import difflib
-
         near = difflib.get_close_matches(given, list(known), 1)
         if near:
             self.warn(f"did you mean {near[0]}?")
@@ -72,16 +71,12 @@ class Session:
 
     def page(self, name: str, **query: str | int | None) -> dict[str, Any]:
         """A page of `reports/pages.py`; without a daemon, made from the files that it left. A None in `query` is omitted."""
-        from supervisor.ctl.client import quote
-
         asked = {key: str(value) for key, value in query.items() if value is not None}
         target = "&".join(f"{key}={quote(value)}" for key, value in asked.items())
         try:
             found: dict[str, Any] = self.client.get(f"/api/v1/{name}?{target}" if target else f"/api/v1/{name}")
         except Unreachable as gone:
-            from supervisor.ctl import offline
-
-            return offline.page(self.options, self.require_dead(gone), name, asked)
+            return self.dead_daemon(gone).page(name, asked)
         return found
 
     def program(self, spec: str) -> str:
@@ -111,14 +106,22 @@ class Session:
 
     def warn_if_dead(self, *, to_stdout: bool) -> None:
         """If the daemon is dead, say so first: only the journal can answer. Without `to_stdout` (JSON), print to stderr."""
-        from supervisor.ctl import offline
-
         try:
             self.client.read("/healthz")
         except Unreachable as gone:
-            (self.say if to_stdout else self.warn)(offline.sentence(self.options, self.require_dead(gone)))
+            (self.say if to_stdout else self.warn)(self.dead_daemon(gone).last_sign()["says"])
         except Exception as error:  # noqa: BLE001  a daemon with a fault still answers requests
             self.warn(str(error))
+
+    def dead_daemon(self, gone: Unreachable) -> DeadDaemon:
+        """The files that a dead daemon has left. Raises `gone` if it may live, Failed if there is no journal."""
+        self.require_dead(gone)
+        found = state_dir(self.options)
+        if found is None or not Path(found, "journal.sqlite").exists():
+            raise Failed(str(gone), NOT_RUNNING) from gone
+        from supervisor.ctl.offline import DeadDaemon  # takes longer than most actions
+
+        return DeadDaemon(self.options, found, gone)
 
     @staticmethod
     def require_dead(gone: Unreachable) -> Unreachable:
@@ -135,8 +138,6 @@ def _login(options: Options) -> tuple[str, str] | None:
     user, password = options.username or "", options.password
     if password in {None, "-"}:
         if sys.stdin.isatty():
-            import getpass
-
             password = getpass.getpass(f"password of {user or 'the daemon'}: ")
         else:
             password = sys.stdin.readline().rstrip("\n")

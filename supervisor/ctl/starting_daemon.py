@@ -9,13 +9,10 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Iterator
 
 from supervisor.adapters import procfs
 from supervisor.ctl import text
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _YOUNG_S = 10.0
 _LOOK_S = 0.05

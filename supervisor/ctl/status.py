@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 from supervisor.ctl import text
 from supervisor.ctl.client import DaemonRefused, Unreachable
 from supervisor.ctl.outcome import GENERIC, OK, STATUS_NOT_RUNNING, STATUS_UNKNOWN, Failed
 from supervisor.ctl.session import Session, parse_int, parse_options
 from supervisor.ctl.status_page import add_cost, choose, page
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _DOWN = {"STOPPED", "DONE", "EXITED", "FATAL", "GONE"}  # do not start by themselves; Supervisor: STOPPED, EXITED, FATAL
 _WATCH_S = 2

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
+from typing import Any
 
 from supervisor.ctl import cluster, hardware, text
 from supervisor.ctl.client import DaemonRefused, Unreachable
 from supervisor.ctl.outcome import Failed
 from supervisor.ctl.session import Session
 from supervisor.model.names import expand
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
 
 _COLOURS = {
     "RUNNING": "green", "STARTING": "yellow", "STOPPING": "yellow", "BACKOFF": "yellow", "QUEUED": "blue",
@@ -312,7 +309,7 @@ def _why(view: dict[str, Any]) -> str:
 def add_cost(session: Session, status: dict[str, Any]) -> None:
     """Add a short summary of the cost. It takes a second request, which is sent only if a price is set."""
     if status["daemon"].get("usd_per_hour") is not None:
-        from supervisor.ctl.cost import short
+        from supervisor.ctl.cost import short  # not needed by most
 
         with contextlib.suppress(Failed, DaemonRefused, Unreachable):  # without the cost, show the rest of the page
             status["daemon"]["cost"] = short(session.page("cost"))

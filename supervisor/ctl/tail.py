@@ -9,15 +9,17 @@ from __future__ import annotations
 import codecs
 import os
 import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from supervisor.api import logfiles
 from supervisor.ctl import text
 from supervisor.ctl.client import DaemonRefused, Unreachable, quote
 from supervisor.ctl.outcome import GENERIC, OK, Failed
 from supervisor.ctl.session import Session
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from supervisor.ctl.offline import DeadDaemon
 
 _TAIL_BYTES = 1600  # Supervisor's default
 _ANSWER_BYTES = 1 << 20  # the daemon's limit for one answer
@@ -156,19 +158,16 @@ def _fetch(session: Session, name: str | None, channel: str, at: Chunk | int) ->
     try:
         headers, data = session.client.read(f"{page}?{query}")
     except Unreachable as gone:
-        return _from_disk(session, session.require_dead(gone), name, channel, at)
+        return _from_disk(session, session.dead_daemon(gone), name, channel, at)
     if "x-file" not in headers or not headers.get("x-next-offset", "").isdecimal():
         raise session.client.stranger()
     return Chunk(data, headers["x-file"], int(headers["x-next-offset"]), headers.get("x-note", ""))
 
 
-def _from_disk(session: Session, gone: Unreachable, name: str | None, channel: str, at: Chunk | int) -> Chunk:
-    from supervisor.api import logfiles
-    from supervisor.ctl import offline
-
-    path = offline.log_path(session.options, gone, name, channel)
+def _from_disk(session: Session, dead: DeadDaemon, name: str | None, channel: str, at: Chunk | int) -> Chunk:
+    path = dead.log_path(name, channel)
     if isinstance(at, int):
-        session.warn(offline.sentence(session.options, gone))
+        session.warn(dead.last_sign()["says"])
         found = logfiles.read_tail(path, at)
     else:
         found = logfiles.read_from(path, at.file, at.next, logfiles.MOST_BYTES)

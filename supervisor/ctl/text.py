@@ -11,13 +11,10 @@ import select
 import sys
 import time
 import unicodedata
+from collections.abc import Container, Sequence
 
 from supervisor.api.words import UNKNOWN, clock, duration, number, percent, signed, when
 from supervisor.printable import printable
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
 
 __all__ = ["UNKNOWN", "clock", "duration", "number", "percent", "printable", "signed", "when"]  # and the names defined here
 

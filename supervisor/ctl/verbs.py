@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
-from supervisor.ctl import text
+from supervisor.ctl import cluster, text
 from supervisor.ctl.client import DaemonRefused
+from supervisor.ctl.command_line import place_of
 from supervisor.ctl.outcome import GENERIC, NOT_RUNNING, OK, USAGE, Failed
 from supervisor.ctl.session import Session, parse_options
+from supervisor.ctl.status import status
 from supervisor.model import codes
 from supervisor.model.names import expand, group_of, plain
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _NOT_RUNNING_CODES = {codes.ABNORMAL_TERMINATION, codes.SPAWN_ERROR, codes.NOT_RUNNING}  # exit code 7
 _ERRORS = {
@@ -250,16 +249,10 @@ def open_(session: Session, args: list[str]) -> int:
 
     Talk to another daemon from now on, in the shell: unix:///path/to/socket or http://host:port.
     """
-    from supervisor.ctl.command_line import place_of
-    from supervisor.ctl.status import status
-
     if len(args) != 1:
         raise Failed("Error: open requires a URL", USAGE)
     session.connect(place_of(args[0], "open"))
     return status(session, [])
-
-
-globals()["open"] = open_  # the table of actions looks the verb up by this name; linters reject `def open`
 
 
 def _changes(session: Session, page: str, body: dict[str, object]) -> dict[str, list[str]]:
@@ -286,8 +279,6 @@ def shutdown(session: Session, args: list[str]) -> int:
 
     Every worker saves and exits, then the daemon ends. It does not wait for jobs of a cluster that does not answer.
     """
-    from supervisor.ctl import cluster
-
     _reject_arguments(args, "shutdown")
     if session.options.interactive and not _confirmed("shut the remote supervisord process down"):
         return OK

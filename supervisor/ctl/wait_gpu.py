@@ -9,15 +9,17 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+from dataclasses import replace
 
+from supervisor.adapters.host.clock import boot_s
+from supervisor.adapters.host.gpu_nvml import NvmlGpu
+from supervisor.ctl.configuration import settings
 from supervisor.ctl.outcome import NOT_EXECUTABLE, NOT_FOUND, TIMED_OUT, UNKNOWN_GPU, USAGE, Failed
 from supervisor.ctl.session import Session, parse_int, parse_options
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from supervisor.model.settings import Settings
-    from supervisor.policy.box.gate import Wish
-    from supervisor.policy.box.readings import Gpus
+from supervisor.model.settings import Settings
+from supervisor.policy.box.gate import Answer, GateSettings, Wish, check
+from supervisor.policy.box.readings import Gpus
+from supervisor.policy.box.visible import gpu_seen
 
 _LOOK_S = 0.5
 _WARN_EVERY_S = 30.0
@@ -50,9 +52,6 @@ def wait_gpu(session: Session, args: list[str]) -> int:
 
 def _asked(options: dict[str, str], session: Session) -> tuple[Wish, bool]:
     """(the wish from the options, whether to run without a GPU). The configuration's [gate] has the defaults, if any."""
-    from supervisor.ctl.locate import settings
-    from supervisor.policy.box.gate import GateSettings, Wish
-
     found: Settings | None = settings(session.options)
     gate = GateSettings() if found is None else found.gate
     least_mb = parse_int(options.get("--min-free-mb", str(gate.min_free_mb)), "--min-free-mb")
@@ -89,14 +88,6 @@ def _environment(wish: Wish) -> dict[str, str]:
 
 def _wait(session: Session, wish: Wish, *, run_without: bool) -> int | None:
     """Wait until the command may start. Return the batch to start with; None means its own. Raises Failed."""
-    from dataclasses import replace
-
-    from supervisor.adapters.host.clock import boot_s
-    from supervisor.adapters.host.gpu_nvml import NvmlGpu
-    from supervisor.policy.box.gate import Answer, check
-    from supervisor.policy.box.readings import Gpus
-    from supervisor.policy.box.visible import gpu_seen
-
     readings = NvmlGpu()
     readings.start()
     began_s, warned_s, never = boot_s(), float("-inf"), threading.Event()

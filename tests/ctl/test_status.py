@@ -246,31 +246,6 @@ def test_a_pipe_that_closes_is_no_error(api: Path, backend: FakeBackend) -> None
     assert told.stderr == ""
 
 
-def test_status_imports_nothing_heavy(api: Path) -> None:
-    """These take longer to import than the daemon takes to answer."""
-    probe = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv = ['supervisorctl', '-s', 'unix://{api}', 'status', '--json'];"
-        "from supervisor.ctl.__main__ import main; main(); sys.stderr.write(' '.join(sys.modules))"
-    )
-    told = subprocess.run(
-        [sys.executable, "-S", "-c", probe], capture_output=True, text=True, check=True, timeout=60, cwd="/"
-    )
-    heavy = {
-        "typing",
-        "dataclasses",
-        "inspect",
-        "argparse",
-        "pathlib",
-        "subprocess",
-        "http",
-        "urllib",
-        "asyncio",
-        "sqlite3",
-        "logging",
-    }
-    assert not heavy & set(told.stderr.split())
-
-
 @pytest.mark.parametrize("module", ["supervisor.ctl.actions", "supervisor.ctl.session"])
 def test_ctrl_c_while_it_is_loaded_is_no_traceback(module: str) -> None:
     probe = (

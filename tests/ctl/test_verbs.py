@@ -316,8 +316,8 @@ def test_help() -> None:
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
-        (("-x",), "Error: unknown option -x"),
-        (("-c",), "Error: -c needs a value"),
+        (("-x",), "Error: unrecognized arguments: -x"),
+        (("-c",), "Error: argument -c/--configuration: expected one argument"),
         (("-s", "ftp://localhost:9001", "status"), "Error: -s takes unix:///path/to/socket or http://host:port"),
         (("-s", "http:///", "status"), "Error: -s takes unix:///path/to/socket"),
         (("-s", "unix://", "status"), "Error: -s takes unix:///path/to/socket"),
