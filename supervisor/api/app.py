@@ -11,6 +11,7 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -40,6 +41,7 @@ from supervisor.api.stream import Stream
 from supervisor.model.codes import BAD_NAME, BAD_SIGNAL, CANT_REREAD, SUCCESS
 from supervisor.model.inputs import Verb
 from supervisor.model.names import expand, plain
+from supervisor.policy.upkeep.when_done import ACTIONS, DELAY
 from supervisor.reports.pages import PAGES, BadQuery
 from supervisor.reports.status_view import troubles
 
@@ -53,7 +55,14 @@ _READERS: Final = 4
 _LONG: Final = "check"  # this query reads every byte of a backup, so it must not use one of the few reader threads
 _ASKERS: Final = 16
 
-_OWN_ROUTES: Final = (Verb.BACKUP, Verb.ROLLBACK, Verb.OFFSITE, Verb.PIN, Verb.UNPIN)  # they have their own routes
+_OWN_ROUTES: Final = (
+    Verb.BACKUP,
+    Verb.ROLLBACK,
+    Verb.OFFSITE,
+    Verb.PIN,
+    Verb.UNPIN,
+    Verb.WHEN_DONE,
+)  # they have their own routes
 _VERBS: Final = {verb.value: verb for verb in Verb if verb not in _OWN_ROUTES}
 
 _OFFSITE: Final = ("now", "check", "forget", "take-over")
@@ -106,6 +115,7 @@ class Api:
             ("/api/v1/backup", self.backup),
             ("/api/v1/rollback", self.rollback),
             ("/api/v1/offsite", self.offsite),
+            ("/api/v1/when-done", self.when_done),
             ("/api/v1/reread", self.reread),
             ("/api/v1/update", self.update),
             ("/api/v1/remove", self.remove),
@@ -239,6 +249,19 @@ class Api:
             raise RequestRefused(400, f"do must be one of {', '.join(_OFFSITE)}")
         by, uid = caller(request.scope)
         name, code, message = await self._wait(self._backend.ask_backups, Verb.OFFSITE, do, [], by, uid, ASK_WAIT_S)
+        return answer({"name": name, "code": code, "text": message})
+
+    async def when_done(self, request: Request) -> Response:
+        """{"do": "cancel", "now"} or {"do": "delay", "for_s"} -> {"name", "code", "text"}; see `status`."""
+        body = await _body(request, {"do", "for_s"})
+        do, for_s = _words(body, "do"), body.get("for_s")
+        if do not in ACTIONS:
+            raise RequestRefused(400, f"do must be one of {', '.join(ACTIONS)}")
+        if (do == DELAY) != is_span(for_s) or (do != DELAY and for_s is not None):
+            raise RequestRefused(400, "delay, and nothing else, needs for_s, a number of seconds")
+        by, uid = caller(request.scope)
+        ask = partial(self._backend.ask_backups, Verb.WHEN_DONE, do, [], by, uid, ASK_WAIT_S, for_s)
+        name, code, message = await self._wait(ask)
         return answer({"name": name, "code": code, "text": message})
 
     async def _backups(self, request: Request, verb: Verb, text: str, body: dict[str, Any]) -> Response:

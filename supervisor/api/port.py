@@ -82,8 +82,11 @@ class Backend(Protocol):
         """The settings by name of every program of the file. If the file is invalid: of every supervised program."""
         ...
 
-    def ask_backups(self, verb: Verb, text: str, names: Sequence[str], by: str, uid: int | None, timeout_s: float) -> Result:
-        """BACKUP with a label, ROLLBACK with a backup's name, OFFSITE with an action. No names: all programs.
+    def ask_backups(
+        self, verb: Verb, text: str, names: Sequence[str], by: str, uid: int | None, timeout_s: float,
+        for_s: float | None = None,
+    ) -> Result:  # fmt: skip
+        """BACKUP with a label, ROLLBACK with a backup's name, OFFSITE or WHEN_DONE with an action. No names: all programs.
 
         Returns once the work has begun, or is refused.
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from supervisor.config import secrets
+from supervisor.config import lists, secrets
 from supervisor.config.tables import section_keys
 from supervisor.config.validation import DEFAULT, Origin, Validation, label, shown
 from supervisor.policy.upkeep.alerting import KINDS, AlertSettings, report_error
-from workers.options import nearest
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 _MISSING: Final = (
@@ -38,7 +36,8 @@ def complete(validation: Validation, made: AlertSettings, *, read_secrets: bool 
         path = secrets.beside(validation, made.urls_file)
         made = replace(made, urls_file=path)
         urls += _of_file(validation, path) if read_secrets else []
-    kinds, command = _kinds(validation, table), _command(validation, table)
+    kinds = lists.choices(validation, "alerts", "kinds", KINDS, "kind of alert")
+    command = lists.command(validation, "alerts", '["/usr/local/bin/page-me"]', validation.warn)
     if urls and importlib.util.find_spec("apprise") is None:
         validation.warn(validation.at("alerts", "urls"), _MISSING)
     if table.get("urls") and _is_open(validation):
@@ -110,34 +109,6 @@ def urls_in(text: str) -> list[tuple[int, str]]:
     """(line number, line) of each line in a file of URLs, valid or not. Empty lines and comments are left out."""
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
     return [(number, line) for number, line in lines if line and not line.startswith("#")]
-
-
-def _kinds(validation: Validation, table: dict[str, Any]) -> tuple[str, ...]:
-    given = table.get("kinds", [])
-    if not isinstance(given, list) or not all(isinstance(kind, str) for kind in given):
-        validation.error(
-            validation.at("alerts", "kinds"), f'alerts.kinds must be a list such as ["reboot"], not {shown(given)}'
-        )
-        return ()
-    for kind in given:
-        if kind not in KINDS:
-            hint = nearest(kind, KINDS) or f"; there are {', '.join(KINDS)}"
-            validation.error(validation.at("alerts", "kinds"), f"alerts.kinds: {shown(kind)} is not a kind of alert{hint}")
-    return tuple(dict.fromkeys(kind for kind in given if kind in KINDS))
-
-
-def _command(validation: Validation, table: dict[str, Any]) -> tuple[str, ...]:
-    given = table.get("command", [])
-    origin = validation.at("alerts", "command")
-    if not isinstance(given, list) or not all(isinstance(word, str) and "\0" not in word for word in given):
-        validation.error(origin, f'alerts.command must be a list such as ["/usr/local/bin/page-me"], not {shown(given)}')
-        return ()
-    if given and not given[0]:
-        validation.error(origin, 'alerts.command names no program; write it such as ["/usr/local/bin/page-me"]')
-        return ()
-    if given and shutil.which(given[0]) is None:
-        validation.warn(origin, f"alerts.command: {given[0]!r:.80} is not found, or not executable (yet)")
-    return tuple(given)
 
 
 def _is_open(validation: Validation) -> bool:

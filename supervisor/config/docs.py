@@ -10,9 +10,9 @@ from supervisor.config.default import DEFAULT_TOML
 from supervisor.config.ladder import DEFAULT_LADDER
 from supervisor.config.scripts import OWN_KEYS
 from supervisor.config.tables import (
-    ALERT_LISTS,
     COMMON_KEYS,
     FOREIGN_KEYS,
+    LISTS,
     MEANINGS,
     Key,
     directory_keys,
@@ -30,7 +30,8 @@ _TYPES: Final = {int: "integer", float: "number", bool: "true/false", str: "stri
 _FOREIGN_TYPES: Final = {
     "env": "table of strings", "command": "string or list of strings", "directory": "string", "shell": "true/false",
     "follows_level": "true/false", "level_values": "list of `num_envs`, `batch_size`, `threads`, `level`",
-    "alerts.command": "list of strings", "urls": "list of strings", "kinds": "list of [kinds](alerts.md#kinds)",
+    "alerts.command": "list of strings", "when_done.command": "list of strings",
+    "when": "list of `done`, `stuck`, `budget`", "urls": "list of strings", "kinds": "list of [kinds](alerts.md#kinds)",
     "progress": "`auto`, `beat`, `notify`, `figures`, `log`, `files`, `none`", "progress_glob": "string",
     "checkpoint_glob": "string", "checkpoint_step": "string", "checkpoint_check": "string or list of strings",
     "checkpoint_check_timeout_s": "number > 0",
@@ -52,6 +53,7 @@ _SECTION_INTRO: Final = {
     "offsite": "Copies on another machine: [the rule](../supervisor/policy/upkeep/offsite.py), [how](offsite.md).",
     "notice": "Who says that this box ends: [the rule](../supervisor/policy/upkeep/notices.py), [how](offsite.md#notices).",
     "cost": "What the box costs: [the rule](../supervisor/policy/upkeep/cost.py). `EXTRALIFE_USD_PER_HOUR` overrides it.",
+    "when_done": "When this box is stopped: [rule](../supervisor/policy/upkeep/when_done.py), [how](accounts.md#when-done).",
     "alerts": "Alerts and their targets: [the rule](../supervisor/policy/upkeep/alerting.py), [what is sent](alerts.md).",
     "gate": "A program starts once its GPU has the memory that it needs: [the rule](../supervisor/policy/box/gate.py).",
     "cgroups": "What one worker may take of the box: [the rule](../supervisor/policy/worker/confinement.py).",
@@ -167,8 +169,7 @@ def page() -> str:
     for section in SECTIONS:
         keys = (directory_keys() if section == "daemon" else {}) | section_keys(section)
         rows = [_row(name, _type(key), _default(key), key.option.help) for name, key in keys.items()]
-        if section == "alerts":
-            rows = [*(_special(name, section) for name in ALERT_LISTS), *rows]
+        rows = [*(_special(name, section) for name in LISTS.get(section, ())), *rows]
         parts.append(f"## [{section}]\n\n{_SECTION_INTRO[section]}\n\n{_table(rows)}")
     rows = [_row(name, _type(key), _default(key), key.option.help) for name, key in ladder_keys().items()]
     parts.append(f"{_LEVELS}\n{_table(rows)}\n{_RESOURCES}")

@@ -8,10 +8,22 @@ from dataclasses import field
 from typing import Any, Final
 
 from supervisor import membership, places
-from supervisor.config import added, alerts, directories, foreign_names, http, ladder, launcher, notice, offsite, source
+from supervisor.config import (
+    added,
+    alerts,
+    directories,
+    foreign_names,
+    http,
+    ladder,
+    launcher,
+    notice,
+    offsite,
+    source,
+    when_done,
+)
 from supervisor.config.cores import usable_cores
 from supervisor.config.programs import Defaults, Options, option, programs, rl_overrides
-from supervisor.config.tables import ALERT_LISTS, DIRECTORIES, TOP, Key, directory_keys, section_keys
+from supervisor.config.tables import DIRECTORIES, LISTS, TOP, Key, directory_keys, section_keys
 from supervisor.config.validation import (
     DEFAULT,
     DERIVED,
@@ -113,6 +125,8 @@ def _checked(
     made["alerts"] = alerts.complete(validation, made["alerts"], read_secrets=check_environment)
     made["offsite"] = offsite.complete(validation, made["offsite"], read_secrets=check_environment, starting=starting)
     made["notice"] = notice.complete(validation, made["notice"])
+    made["cost"] = when_done.limits(validation, made["cost"])
+    made["when_done"] = when_done.complete(validation, made["when_done"], made["cost"], starting=starting)
     made["http"] = http.complete(validation, made["http"], read_secrets=check_environment)
     made["launcher"] = launcher.complete(validation, made["launcher"])
     launcher.check_patience(validation, made["launcher"], made["stall"])
@@ -195,7 +209,7 @@ def _is_reserved(variable: str) -> bool:
 def _section(validation: Validation, section: str, overrides: Overrides) -> Any:
     """A dataclass from its table, the environment and the flags. A wrong value is an error, and keeps its default."""
     rules, body = section_keys(section), validation.table(section)
-    known = (*rules, *{"daemon": DIRECTORIES, "alerts": ALERT_LISTS}.get(section, ()))
+    known = (*rules, *{"daemon": DIRECTORIES, **LISTS}.get(section, ()))
     for key in body:
         if key not in known:
             gone = foreign_names.GONE.get(f"{section}.{key}")

@@ -51,6 +51,8 @@ MEANINGS: Final[dict[str, str]] = {
     "alerts.urls": "targets as URLs of [Apprise](https://github.com/caronc/apprise); never shown anywhere",
     "alerts.command": "a program to run for each alert, which gets it as JSON on standard input; no shell reads it",
     "alerts.kinds": "kinds of alerts that are sent",
+    "when_done.command": "a program that stops this box; no shell reads it",
+    "when_done.when": "`done`: every program is DONE; `stuck`: none can go on; `budget`: a limit of [cost] is reached",
     "program.env": 'environment variables of its own, `{ NAME = "value" }`',
     "program.command": (
         'the program and its arguments, `["python", "train.py"]` or `"python train.py"`, '
@@ -91,6 +93,8 @@ MEANINGS: Final[dict[str, str]] = {
 }
 
 _UNSET: Final = {
+    "when_done.command": "none: this box is not stopped",
+    "when_done.when": '["done"]',
     "alerts.urls": "none",
     "alerts.command": "none",
     "alerts.kinds": "all",
@@ -123,7 +127,7 @@ COMMON_KEYS: Final = (
     "group", "priority", "autostart", "stall_timeout_s", "start_timeout_s", "stop_grace_s", "stop_signal", "stop_signal_to",
     "on_sick", "gpu", "min_free_mb", "gate_poll_s", "gate_timeout_s", "cpu_weight", "env",
 )  # fmt: skip
-ALERT_LISTS: Final = ("urls", "command", "kinds")  # of [alerts]: `config/alerts.py` checks them
+LISTS: Final = {"alerts": ("urls", "command", "kinds"), "when_done": ("command", "when")}  # checked by `config/lists.py`
 PROCESS_KEYS: Final = (
     "start_s", "start_retries", "user", "umask", "stdin", "redirect_stderr", "stdout_log", "stderr_log", "log_max_bytes",
     "log_backups",

@@ -55,6 +55,7 @@ _MODULES = {  # action -> module with a function of that name, for actions that 
     **dict.fromkeys(("tail", "maintail"), "tail"),
     **{name: name for name in ("completion", "dashboard", "doctor", "export", "metrics", "plot")},
     "import": "imported", "fg": "fg", "listen": "listen", "top": "top", "wait-gpu": "wait_gpu",
+    "when-done": "when_done",
     **dict.fromkeys(("run", "remove"), "run"),
 }  # fmt: skip
 # Pages that are not actions: history, explain, reboots, journal and export show them.

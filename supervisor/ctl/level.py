@@ -93,7 +93,7 @@ def _asked(session: Session, body: dict[str, object], options: dict[str, str]) -
     return OK
 
 
-def span_s(value: str) -> float:
+def span_s(value: str, name: str = "--for") -> float:
     """`90s`, `45m`, `6h`, `2d`, `1w`, or some of them together, in seconds."""
     try:
         found = since_query(value)
@@ -101,7 +101,7 @@ def span_s(value: str) -> float:
     except Failed:
         seconds = 0.0
     if not seconds:
-        raise Failed(f"Error: --for takes a span such as 90s, 45m, 6h or 1h30m, not {value!r}", USAGE)
+        raise Failed(f"Error: {name} takes a span such as 90s, 45m, 6h or 1h30m, not {value!r}", USAGE)
     return seconds
 
 

@@ -190,7 +190,8 @@ function drawNow() {
   const curve = new Map((curves?.subjects ?? []).map((subject) => [subject.program, subject]));
   render(status ? where(status.daemon) : nothing, at("box"));
   render(controls(), at("controls"));
-  render(report ? html`<p class="sentence">${sentence(report)}</p>` : html`<p class="sentence">&nbsp;</p>`, at("sentence"));
+  const end = status?.daemon.when_done; // with a cause: the work is over, and the box is about to be stopped
+  render(html`<p class="sentence">${report ? sentence(report) : html`&nbsp;`}</p>${end?.cause ? html`<p class="trouble">${end.line}</p>` : nothing}`, at("sentence"));
   render(trained({ status, subjects: curve, open, on }), at("trained"));
   render(next({ report, level, cost: bill, error: errors.report || errors.level, on }), at("next"));
   render(well({ status, curves, choice: status ? present() : choice, error: errors.curves, charts, on }), at("well"));

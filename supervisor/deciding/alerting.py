@@ -25,6 +25,7 @@ from supervisor.policy.box.prechecks import is_full
 from supervisor.policy.upkeep import alerting as rule
 from supervisor.policy.upkeep.alerting import CRITICAL, INFO, WARNING, Notice
 from supervisor.policy.upkeep.backups import is_due
+from supervisor.policy.upkeep.when_done import DONE, Step
 from supervisor.policy.worker import service_health
 from supervisor.policy.worker.loss import IN_WORDS, Loss
 from supervisor.policy.worker.restart import span
@@ -205,8 +206,8 @@ def _of_box(before: State, fact: facts.Fact) -> Iterator[Alert]:
             yield Alert("disk", CRITICAL, "", fact.why)
         case facts.BackupFact() | facts.OffsiteFact():
             yield from _of_copies(before, fact)
-        case facts.EndAnnounced() | facts.EndCalledOff():
-            yield from _of_notices(before, fact)
+        case facts.EndAnnounced() | facts.EndCalledOff() | facts.WhenDoneStep():
+            yield from _of_ends(before, fact)
         case facts.GpuLost():
             yield Alert("gpu", CRITICAL, "", fact.why)
         case facts.GpusUnknown(hung_s=hung_s) if hung_s is not None or before.gpus.most:
@@ -217,11 +218,20 @@ def _of_box(before: State, fact: facts.Fact) -> Iterator[Alert]:
             pass
 
 
-def _of_notices(before: State, fact: facts.EndAnnounced | facts.EndCalledOff) -> Iterator[Alert]:
-    if isinstance(fact, facts.EndAnnounced):
-        yield Alert("notice", CRITICAL if fact.sure else WARNING, "", fact.why)
-    elif fact.id in before.notices.standing:
-        yield Alert("notice", INFO, "", fact.why)
+def _of_ends(before: State, fact: facts.EndAnnounced | facts.EndCalledOff | facts.WhenDoneStep) -> Iterator[Alert]:
+    match fact:
+        case facts.EndAnnounced(sure=sure):
+            yield Alert("notice", CRITICAL if sure else WARNING, "", fact.why)
+        case facts.EndCalledOff(id=id_) if id_ in before.notices.standing:
+            yield Alert("notice", INFO, "", fact.why)
+        case facts.WhenDoneStep(step=Step.REPORT):
+            yield Alert(rule.DONE, INFO, "", fact.why)
+        case facts.WhenDoneStep(step=Step.BEGIN, cause=cause, error=error):
+            yield from [Alert(rule.DONE, WARNING, "", fact.why)] if cause != DONE or error else []
+        case facts.WhenDoneStep(error=error) if error:
+            yield Alert("meter", CRITICAL, "", fact.why)
+        case _:
+            pass
 
 
 def _of_copies(before: State, fact: facts.BackupFact | facts.OffsiteFact) -> Iterator[Alert]:
@@ -296,7 +306,7 @@ def _raise_or_hold(context: DecisionContext, alert: Alert) -> None:
     if not rule.wanted(rules, alert.kind, alert.severity):
         return
     key = rule.same(alert.kind, alert.program)
-    if alert.kind == rule.REPORT:  # it comes once a day, and the operator configured it: never held back
+    if alert.kind in rule.ALWAYS:
         _raise(context, alert)
     elif key in record.held or rule.due_s(rules, record.gone, key, context.now_s) > context.now_s:
         context.record(facts.AlertHeld(alert.text, alert.kind, alert.severity, alert.program))

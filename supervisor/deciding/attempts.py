@@ -43,6 +43,8 @@ def fill_slots(context: DecisionContext, *, staggered: bool = True) -> None:
         return
     if context.state.offsite.keeps_down(on=context.settings.offsite.on) or context.state.notices.keeps_down(context.now_s):
         return
+    if context.state.when_done.keeps_down:
+        return
     if context.memory.lease_awaited_until_s(context.now_s) is not None:
         return
     _stop_excess(context)
@@ -281,6 +283,17 @@ def stop(
     context.command(commands.AskToLeave(name, attempt.token))
 
 
+def send_away(context: DecisionContext, reason: str, why: str) -> None:
+    """Ask running programs to save and exit, and keep the others from starting."""
+    for name in sorted(context.state.programs):
+        program = context.state.programs[name]
+        if program.attempt is not None:
+            if program.attempt.stop is None:
+                stop(context, program, program.attempt, reason=reason, by="extralife", why=why)
+        elif program.phase in {Phase.BACKOFF, Phase.GATED}:
+            context.record(facts.Requeued(why, name))
+
+
 # --- the end -------------------------------------------------------------------------------------------------------------
 
 
@@ -468,6 +481,7 @@ _AFTER_STOP = {
     "slow": "restarts because it was slow",
     "rollback": "stopped for a rollback to a backup",
     "offsite": "another box has taken over",
+    "when_done": "this box is about to be stopped",
 }
 
 

@@ -19,6 +19,7 @@ from supervisor.deciding import (
     offsite,
     own_checkpoints,
     supervision,
+    when_done,
 )
 from supervisor.deciding.attempts import fill_slots, on_ended, on_spawn_broke, on_spawned
 from supervisor.deciding.context import Decision, DecisionContext
@@ -53,6 +54,7 @@ from supervisor.model.inputs import (  # fmt: skip
     SpawnSucceeded,
     SupervisionLooked,
     Terminated,
+    WhenDoneEnded,
     Woke,
 )
 from supervisor.model.memory import Memory
@@ -65,7 +67,7 @@ AnyInput = (
     AlertTried | Asked | BackupChecked | BackupDue | BackupMade | BackupRestored | Began | CheckpointsFound | ClockMoved
     | ConfigFaulty | ConfigLoaded | Ended | EndNoticesRead | EvidenceTaken | FoundationsLooked | JobsSeen | LeaseFound
     | OffsiteDone | OffsiteDue | Sampled | SpawnBroke | SpawnSucceeded | ReportDue | SnapshotDue | SupervisionLooked
-    | Terminated | Woke
+    | Terminated | WhenDoneEnded | Woke
 )  # fmt: skip
 
 
@@ -102,6 +104,7 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
     on_deadlines(context)
     backups.pursue(context)
     notices.pursue(context)
+    when_done.pursue(context)
     offsite.pursue(context)
     levels.on_deadlines(context)
     fill_slots(context)
@@ -123,7 +126,7 @@ def _on_start(context: DecisionContext, item: CheckpointsFound | SpawnSucceeded 
 CopiesInput = BackupChecked | BackupDue | BackupMade | BackupRestored | LeaseFound | OffsiteDone | OffsiteDue
 HousekeepingInput = (
     AlertTried | ClockMoved | ConfigFaulty | EndNoticesRead | FoundationsLooked | JobsSeen | ReportDue | SnapshotDue
-    | SupervisionLooked | CopiesInput
+    | SupervisionLooked | WhenDoneEnded | CopiesInput
 )  # fmt: skip
 
 
@@ -146,6 +149,8 @@ def _on_housekeeping(context: DecisionContext, item: HousekeepingInput) -> None:
             alerting.on_report(context, item)
         case SupervisionLooked():
             supervision.on_looked(context, item)
+        case WhenDoneEnded():
+            when_done.on_ended(context, item)
         case SnapshotDue():
             why = f"state after {item.facts:,} more facts"
             context.record(facts.Snapshot(why, encoded(context.state)))

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from supervisor.deciding.attempts import stop
+from supervisor.deciding.attempts import send_away
 from supervisor.deciding.context import DecisionContext
 from supervisor.model import commands, facts
 from supervisor.model.codes import FAILED, SHUTDOWN_STATE, SUCCESS
 from supervisor.model.inputs import Asked, LeaseFound, OffsiteDone, OffsiteDue
-from supervisor.model.lifecycle import Phase
 from supervisor.model.offsite_record import Fence
 from supervisor.policy.upkeep import offsite as rule
 from supervisor.policy.upkeep.backups import is_due
@@ -122,7 +121,7 @@ def _copied(item: OffsiteDone) -> facts.OffsiteCopied:
     why = f"copied off the box as {item.snapshot}: {count}, {size}, in {item.took_s:.0f} s{missed}"
     return facts.OffsiteCopied(
         why, item.cause, item.snapshot, item.as_of_s, item.as_of_wall_s, item.steps, item.size_bytes, item.sent_bytes,
-        item.took_s, item.missed,
+        item.took_s, item.missed, verified=item.cause == rule.DONE and not item.missed,
     )  # fmt: skip
 
 
@@ -134,7 +133,7 @@ def pursue(context: DecisionContext) -> None:
     if not context.settings.offsite.on or context.memory.ended:
         return
     if context.state.offsite.fence is not None:
-        _hold_down(context)
+        send_away(context, "offsite", fenced(context))
     if context.state.stopping:
         _copy_before_the_end(context)
         return
@@ -191,7 +190,7 @@ def _looks(context: DecisionContext) -> bool:
 def _preempt_for_urgent(context: DecisionContext) -> None:
     """Let an urgent copy interrupt the running work: a check of the whole repository takes too long."""
     asked, doing = context.state.offsite.asked, context.memory.offsite
-    if context.state.offsite.fence is not None or asked not in rule.URGENT:
+    if context.state.offsite.fence is not None or asked not in rule.PREEMPTING:
         return
     if doing in {CHECK, FORGET}:
         context.memory = replace(context.memory, offsite_asked=(doing, *context.memory.offsite_asked))
@@ -269,17 +268,6 @@ def _report_late(context: DecisionContext, copies: rule.Copies) -> None:
         old = f"the newest copy off the box is {span(age_s)} old"
     why = f"{old}: {record.error}" if record.error else f"{old}, and no copy has finished since"
     context.record(facts.OffsiteLate(why, age_s))
-
-
-def _hold_down(context: DecisionContext) -> None:
-    """Ask running programs to save and exit, and keep the others from starting."""
-    for name in sorted(context.state.programs):
-        program = context.state.programs[name]
-        if program.attempt is not None:
-            if program.attempt.stop is None:
-                stop(context, program, program.attempt, reason="offsite", by="extralife", why=fenced(context))
-        elif program.phase in {Phase.BACKOFF, Phase.GATED}:
-            context.record(facts.Requeued(fenced(context), name))
 
 
 def fenced(context: DecisionContext) -> str:

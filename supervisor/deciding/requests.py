@@ -6,7 +6,7 @@ Every request is safe in every phase and is answered with Supervisor's fault cod
 
 from __future__ import annotations
 
-from supervisor.deciding import backups, levels, notices, offsite
+from supervisor.deciding import backups, levels, notices, offsite, when_done
 from supervisor.deciding.attempts import fill_slots, stop
 from supervisor.deciding.context import DecisionContext, leaves_jobs_at_s
 from supervisor.deciding.reconcile import reconcile
@@ -42,8 +42,8 @@ def on_asked(context: DecisionContext, item: Asked) -> None:
     if item.verb in {Verb.BACKUP, Verb.ROLLBACK}:
         backups.on_asked(context, item)
         return
-    if item.verb is Verb.OFFSITE:
-        offsite.on_asked(context, item)
+    if item.verb in {Verb.OFFSITE, Verb.WHEN_DONE}:
+        (offsite if item.verb is Verb.OFFSITE else when_done).on_asked(context, item)
         return
     if item.verb in {Verb.SHUTDOWN, Verb.RELOAD}:
         context.command(commands.Reply(item.request_id, ()))
@@ -77,6 +77,8 @@ def on_asked(context: DecisionContext, item: Asked) -> None:
 def _one(context: DecisionContext, program: Program, item: Asked) -> Result | None:
     if item.verb in {Verb.START, Verb.RESTART} and context.state.offsite.keeps_down(on=context.settings.offsite.on):
         return (program.name, FAILED, f"cannot start here: {offsite.fenced(context)}")
+    if item.verb in {Verb.START, Verb.RESTART} and (why := when_done.refuses_starts(context)):
+        return (program.name, FAILED, why)
     match item.verb:
         case Verb.START:
             return _start(context, program, item.by)
@@ -232,6 +234,7 @@ def on_config(context: DecisionContext, item: ConfigLoaded) -> None:
     if item.of_file and context.state.config is not None:
         context.record(facts.ConfigMended(f"the configuration is valid again: {item.by} requested update"))
     context.settings = merged(context.settings, item.settings, item.only)
+    when_done.on_config(context)
     levels.apply_level(context)
     reconcile(context, why="the configuration was updated")
     fill_slots(context)

@@ -221,6 +221,14 @@ class OffsiteTend(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class StopBox(Command):
+    """Run the operator's command that stops this box, within `timeout_s`. Outcome: WhenDoneEnded."""
+
+    argv: tuple[str, ...]
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class AlertReboot(Command):
     """Append one line to reboot_alerts.log."""
 

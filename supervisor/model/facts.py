@@ -525,6 +525,7 @@ class OffsiteCopied(OffsiteFact):
     sent_bytes: int
     took_s: float
     missed: dict[str, str] = field(default_factory=dict)
+    verified: bool = False  # the repository was verified after the copy, and the copy has every program
 
 
 @dataclass(frozen=True, slots=True)
@@ -602,6 +603,23 @@ class EndCalledOff(Fact):
     id: str
     source: str
     passed: bool = False
+
+
+# --- the end of the work, and the command that stops the box (`deciding/when_done.py`) ----------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WhenDoneStep(Fact):
+    """A step of an end of the work, or the operator's word: `step` is a Step or an action of `policy/upkeep/when_done.py`.
+
+    `until_s` is of a delay, `error` of a step that failed, and `output` has the last lines of the command.
+    """
+
+    step: str
+    cause: str = ""
+    until_s: float | None = None
+    error: str = ""
+    output: str = ""
 
 
 # --- alerts ----------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from supervisor.model import cluster_record, facts, program_fold, snapshot
+from supervisor.model import cluster_record, facts, program_fold, snapshot, when_done_record
 from supervisor.model.alert_record import alerted
 from supervisor.model.backup_record import recorded
 from supervisor.model.clock_times import with_times
@@ -79,6 +79,8 @@ def fold(state: State, stamped: Stamped) -> State:
     cluster = cluster_record.recorded(state.cluster, stamped)
     if cluster is not state.cluster:
         state = replace(state, cluster=cluster)
+    if isinstance(fact, when_done_record.RecordedFact):
+        state = replace(state, when_done=when_done_record.recorded(state.when_done, stamped, fact))
     if isinstance(fact, facts.ProgramFact):
         return program_fold.with_program(state, stamped, fact)
     return _box(state, stamped, fact)

@@ -455,6 +455,14 @@ class AlertTried(Input):
     error: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class WhenDoneEnded(Input):
+    """The end of the command that stops this box. With an `error` it has failed. `output` has its last lines."""
+
+    error: str = ""
+    output: str = ""
+
+
 class Verb(enum.StrEnum):
     """An operator's request that changes something."""
 
@@ -470,6 +478,7 @@ class Verb(enum.StrEnum):
     OFFSITE = "offsite"
     PIN = "pin"
     UNPIN = "unpin"
+    WHEN_DONE = "when-done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,7 +486,7 @@ class Asked(Input):
     """A request of an operator. `names` are program names, already expanded from `all`. `by` names the sender.
 
     For BACKUP, `text` is the label; for ROLLBACK, the name of the backup to restore; no names then means all. For OFFSITE it
-    is `now`, `check` or `take-over`.
+    is `now`, `check` or `take-over`, for WHEN_DONE `cancel`, `delay` or `now`.
     """
 
     verb: Verb
@@ -487,7 +496,7 @@ class Asked(Input):
     by: str = "operator"
     uid: int | None = None
     text: str = ""
-    for_s: float | None = None  # duration of a pin, whose level is the only name; None: until further notice
+    for_s: float | None = None  # of a delay, or of a pin, whose level is the only name; None: until further notice
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,8 @@ def wanting(record: OffsiteRecord, cause: str, at_s: float) -> OffsiteRecord:
     """The record with one more reason for a copy. An urgent reason is not replaced by one that is not urgent."""
     if record.asked in rule.URGENT and cause not in rule.URGENT:
         return record
+    if cause == rule.DONE:  # its first try does not wait for an earlier failure
+        record = replace(record, failures=0, failed_s=None)
     return replace(record, asked=cause, asked_at_s=at_s)
 
 
@@ -81,15 +83,13 @@ def recorded(record: OffsiteRecord, stamped: Stamped, fact: facts.OffsiteFact) -
         case facts.OffsiteAsked(cause=cause):
             return wanting(record, cause, stamped.at_s)
         case facts.OffsiteCopied():
-            return _copied(record, fact)
+            return _copied(record, stamped, fact)
         case facts.OffsiteFailed(what="forget" | "check" as what, error=error, due_wall_s=due_wall_s):
             return _tended(record, what, Tended(stamped.wall_s, error, due_wall_s))
         case facts.OffsiteFailed(what="take-over"):
             return _ended(record, fact.why, well=False)
         case facts.OffsiteFailed(error=error):
-            asked = "" if fact.cause == rule.OPERATOR == record.asked else record.asked
-            failed = replace(record, failures=record.failures + 1, failed_s=stamped.at_s, error=error, asked=asked)
-            return _ended(failed, fact.why, well=False)
+            return _failed(record, stamped, fact.cause, error)
         case facts.OffsiteTended(what=what, due_wall_s=due_wall_s, read_percent=read_percent):
             return _tended(record, what, Tended(stamped.wall_s, "", due_wall_s, read_percent))
         case facts.OffsiteLate():
@@ -105,16 +105,23 @@ def recorded(record: OffsiteRecord, stamped: Stamped, fact: facts.OffsiteFact) -
             return record
 
 
-def _copied(record: OffsiteRecord, fact: facts.OffsiteCopied) -> OffsiteRecord:
+def _copied(record: OffsiteRecord, stamped: Stamped, fact: facts.OffsiteCopied) -> OffsiteRecord:
     copied = Copied(
         fact.snapshot, fact.cause, fact.as_of_s, fact.as_of_wall_s, fact.steps, fact.size_bytes, fact.sent_bytes,
         fact.took_s, fact.missed,
     )  # fmt: skip
+    record = replace(record, copied=copied, late=False)
+    if fact.cause == rule.DONE and not fact.verified:
+        return _failed(record, stamped, fact.cause, "; ".join(f"not copied: {n}: {why}" for n, why in fact.missed.items()))
     answered = record.asked_at_s <= fact.as_of_s  # a reason that arrived later needs another copy
-    record = replace(
-        record, copied=copied, failures=0, failed_s=None, error="", late=False, asked="" if answered else record.asked
-    )  # fmt: skip
+    record = replace(record, failures=0, failed_s=None, error="", asked="" if answered else record.asked)
     return _ended(record, fact.why, well=True)
+
+
+def _failed(record: OffsiteRecord, stamped: Stamped, cause: str, error: str) -> OffsiteRecord:
+    asked = "" if cause == rule.OPERATOR == record.asked else record.asked
+    failed = replace(record, failures=record.failures + 1, failed_s=stamped.at_s, error=error, asked=asked)
+    return _ended(failed, stamped.fact.why, well=False)
 
 
 def _tended(record: OffsiteRecord, what: str, tended: Tended) -> OffsiteRecord:

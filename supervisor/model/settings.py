@@ -21,6 +21,7 @@ from supervisor.policy.upkeep.cost import CostSettings
 from supervisor.policy.upkeep.notices import NoticeSettings
 from supervisor.policy.upkeep.offsite import OffsiteSettings
 from supervisor.policy.upkeep.resolution import RecorderSettings
+from supervisor.policy.upkeep.when_done import WhenDoneSettings
 from supervisor.policy.worker.checkpointing import CheckpointSettings
 from supervisor.policy.worker.confinement import CgroupSettings
 from supervisor.policy.worker.divergence import DivergenceSettings
@@ -426,6 +427,7 @@ class Settings:
     offsite: OffsiteSettings = field(default_factory=OffsiteSettings)
     notice: NoticeSettings = field(default_factory=NoticeSettings)
     cost: CostSettings = field(default_factory=CostSettings)
+    when_done: WhenDoneSettings = field(default_factory=WhenDoneSettings)
     cgroups: CgroupSettings = field(default_factory=CgroupSettings)
     launcher: LauncherSettings = field(default_factory=LauncherSettings)
     alerts: AlertSettings = field(default_factory=AlertSettings)

@@ -16,6 +16,7 @@ from supervisor.model.counts import Counts
 from supervisor.model.lifecycle import Phase
 from supervisor.model.notice_record import NoticeRecord
 from supervisor.model.offsite_record import OffsiteRecord
+from supervisor.policy.upkeep.when_done import EndRecord
 from supervisor.records import dataclass
 
 
@@ -323,6 +324,7 @@ class State:
     offsite: OffsiteRecord = field(default_factory=OffsiteRecord)
     notices: NoticeRecord = field(default_factory=NoticeRecord)
     cluster: ClusterRecord = field(default_factory=ClusterRecord)
+    when_done: EndRecord = field(default_factory=EndRecord)
     gaps: int = 0  # how often a damaged journal lost facts: with one or more, all counts are "at least"
 
     def cap(self, levels: Sequence[str]) -> tuple[int, str] | None:

@@ -17,6 +17,7 @@ from supervisor.reports.offsite_view import offsite_view
 from supervisor.reports.program_metrics import program_metrics
 from supervisor.reports.sources import Json, Sources
 from supervisor.reports.status_view import box_view, troubles_view
+from supervisor.reports.when_done_view import when_done_view
 
 _ONE: Final[Labels] = ()
 _CAUSES: Final = (
@@ -109,6 +110,8 @@ def _offsite(sources: Sources) -> Iterator[Family]:
     yield _gauge("offsite_copy_late", "1 while the newest copy off the box is older than [offsite] late_s", late)
     yield _gauge("offsite_failures", "attempts to copy off the box that have failed since the newest copy", failures)
     yield _gauge("offsite_fenced", "1 while another box has taken over: no program runs here", fenced)
+    end = when_done_view(sources.state, sources.settings, sources.memory, now_s=sources.now_s, wall_s=sources.wall_s) or {}
+    yield _gauge("when_done_seconds", "until this box is stopped, because its work is over", end.get("left_s"))
 
 
 # --- the box ---------------------------------------------------------------------------------------------------------------

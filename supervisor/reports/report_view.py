@@ -21,6 +21,7 @@ from supervisor.reports.incidents_view import causes
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.sources import Sources
 from supervisor.reports.status_view import status_view, troubles
+from supervisor.reports.when_done_view import costs_for_nothing
 from supervisor.reports.would_have import would_have
 
 Json = dict[str, Any]
@@ -55,7 +56,7 @@ def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: flo
             closed, games, climb_view(sources.state, sources.settings, now_s=sources.now_s)["levels"], end_s - begun_s
         ),
         "next": _next(bill, status["daemon"]["level"]["line"]),
-        "needs": _needs(status, sources.state.programs),
+        "needs": [*_needs(status, sources.state.programs), *_meter(sources, status)],
     }
 
 
@@ -119,6 +120,13 @@ def _needs(status: Json, programs: Mapping[str, Program]) -> list[str]:
     ]
     hidden = [f"{view['name']}: {view['why']}" for view in status["programs"] if view["trouble"] == "background"]
     return [*refused, *troubles(status["daemon"]), *given_up, *ended, *slow, *anew, *hidden]
+
+
+def _meter(sources: Sources, status: Json) -> list[str]:
+    """The box costs money while nothing trains, or is about to be stopped."""
+    end = status["daemon"]["when_done"]
+    line = end["line"] if end is not None and end["cause"] else ""
+    return costs_for_nothing(sources.state, sources.settings, sources.zone, wall_s=sources.wall_s, line=line)
 
 
 def _lacks_checkpoint(program: Program) -> str:

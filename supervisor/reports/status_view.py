@@ -18,6 +18,7 @@ from supervisor.reports.notices_view import notices_view
 from supervisor.reports.offsite_view import offsite_view, trouble
 from supervisor.reports.sources import Sources
 from supervisor.reports.view import program_views
+from supervisor.reports.when_done_view import when_done_view
 
 Json = dict[str, Any]
 _DAY_S = 86400.0
@@ -75,6 +76,7 @@ def _daemon(sources: Sources, state: State, settings: Settings | None, memory: M
         "vetoes": vetoes_view(state),
         "offsite": offsite_view(state, settings, memory, now_s=now_s),
         "notices": notices_view(state, memory, now_s=now_s),
+        "when_done": when_done_view(state, settings, memory, now_s=now_s, wall_s=sources.wall_s),
         "http": sources.http(),
         **({"cluster": cluster_view(state, settings, now_s=now_s)} if jobs_on(settings) else {}),
         "release": sources.release,

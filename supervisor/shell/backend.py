@@ -166,8 +166,11 @@ class DaemonBackend:
             return [("", CANT_REREAD, "; ".join(errors))]
         return self._answer(Asked(self.clock.now_s(), verb, 0, tuple(names), signal, by, uid), names, timeout_s)
 
-    def ask_backups(self, verb: Verb, text: str, names: Sequence[str], by: str, uid: int | None, timeout_s: float) -> Result:
-        request = Asked(self.clock.now_s(), verb, 0, tuple(names), "", by, uid, text)
+    def ask_backups(
+        self, verb: Verb, text: str, names: Sequence[str], by: str, uid: int | None, timeout_s: float,
+        for_s: float | None = None,
+    ) -> Result:  # fmt: skip
+        request = Asked(self.clock.now_s(), verb, 0, tuple(names), "", by, uid, text, for_s)
         return self._only(self._answer(request, [text], timeout_s), text)
 
     def pin(self, level: str | None, for_s: float | None, by: str, uid: int | None, timeout_s: float) -> Result:

@@ -53,6 +53,7 @@ from supervisor.adapters.process.probes import LocalProbes
 from supervisor.adapters.process.processes import LocalLauncher, make_dir
 from supervisor.adapters.process.share import Share
 from supervisor.adapters.recorder.thread import Recorder
+from supervisor.adapters.when_done import logged_in, stop_box
 from supervisor.api.listener import Listener, listen, take_over
 from supervisor.model.commands import AlertClock, AlertReboot
 from supervisor.model.fold import replay
@@ -297,6 +298,9 @@ class Daemon:
             spec = loop.settings.program(name)
             return None if spec is None else own.newest(spec)
 
+        def sessions() -> tuple[str, ...] | None:
+            return logged_in() if loop.settings.when_done.hold_while_logged_in else None
+
         if settings.launcher.remote:
             adapters = _cluster_adapters(
                 paths, lambda: loop.settings.launcher, inbox, system_clock, newest_own, figures
@@ -312,7 +316,7 @@ class Daemon:
             )  # fmt: skip
         launcher, probes = adapters.launcher, adapters.probes
         own = OwnCheckpoints(adapters.paths, system_clock, inbox, KeptCopies(), put_back)
-        gpu, host = NvmlGpu(doing=probes.doing), LocalHost(paths.state_dir)
+        gpu, host = NvmlGpu(doing=probes.doing), LocalHost(paths.state_dir, logged_in=sessions)
         sampler = Sampler(
             probes, probes.reports, system_clock, inbox, settings.daemon.sample_period_s, wake,
             clock_moved=self._clock_moved,
@@ -342,7 +346,7 @@ class Daemon:
             controls=adapters.controls, replies=replies, pool=pool, take_evidence=adapters.take_evidence,
             alert=self._alert, backups=backups, offsite=offsite,
             courier=AlertCourier(lambda: loop.settings.alerts, inbox, system_clock),
-            foundations=watched, own=own,
+            foundations=watched, own=own, stop_box=lambda command: stop_box(command, inbox, system_clock),
         )  # fmt: skip
         loop = Loop(
             settings=settings, state=state, clock=system_clock, boot_id=this_boot.boot_id, journal=journal, inbox=inbox,

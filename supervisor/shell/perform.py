@@ -61,6 +61,7 @@ class Performer:
     courier: Courier
     foundations: Foundations
     own: OwnCheckpoints
+    stop_box: Callable[[commands.StopBox], None]
     reexec: bool = field(default=False)
     again: tuple[Command, ...] = ()  # commands that a lack of descriptors, memory or threads has stopped
 
@@ -129,6 +130,8 @@ class Performer:
                 self.backups.perform(command)
             case commands.OffsiteCopy() | commands.OffsiteTakeOver() | commands.OffsiteTend():
                 self.offsite.perform(command)
+            case commands.StopBox():
+                self.stop_box(command)
             case commands.AlertReboot():
                 self.pool.submit(self.alert, command)
             case commands.AlertClock():

@@ -153,7 +153,9 @@ class FakeBackend:
             case _:
                 return (name, SUCCESS, "signalled")
 
-    def ask_backups(self, verb: Verb, text: str, names: Any, by: str, uid: int | None, timeout_s: float) -> Result:
+    def ask_backups(
+        self, verb: Verb, text: str, names: Any, by: str, uid: int | None, timeout_s: float, for_s: float | None = None
+    ) -> Result:  # fmt: skip
         self.asked.append((verb, tuple(names), text, by, uid))
         if verb is Verb.ROLLBACK and text == "busy":
             return (text, FAILED, "a rollback to b is under way; wait for its end")

@@ -154,6 +154,8 @@ ROUTES: list[tuple[str, dict[str, Any], tuple[Any, ...]]] = [
     ("rollback", {"backup": "b", "names": ["Pong"]}, ("ask_backups", Verb.ROLLBACK, "b", ["Pong"], ME, UID, 600.0)),
     *(("offsite", {"do": do}, ("ask_backups", Verb.OFFSITE, do, [], ME, UID, 600.0))
       for do in ("now", "check", "forget", "take-over")),
+    ("when-done", {"do": "delay", "for_s": 5}, ("ask_backups", Verb.WHEN_DONE, "delay", [], ME, UID, 600.0, 5)),
+    ("when-done", {"do": "now"}, ("ask_backups", Verb.WHEN_DONE, "now", [], ME, UID, 600.0, None)),
     ("remove", {"name": "Pong:Pong"}, ("remove", "Pong", ME, UID)),
     ("stdin", {"name": "any:any", "text": "ä\ud800\n"}, ("send_stdin", "any", b"\xc3\xa4\xed\xa0\x80\n")),
     ("level", {"pin": "light"}, ("pin", "light", None, ME, UID, 600.0)),
@@ -251,7 +253,7 @@ def test_a_body_that_makes_no_sense(api: Path, body: bytes, sentence: str) -> No
 
 
 @pytest.mark.parametrize(
-    "page", ["backup", "offsite", "rollback", "remove", "stdin", "level", "update", "alerts/test", "reread"]
+    "page", ["backup", "offsite", "when-done", "rollback", "remove", "stdin", "level", "update", "alerts/test", "reread"]
 )
 def test_every_route_refuses_a_key_that_it_does_not_know(api: Path, backend: Noting, page: str) -> None:
     status, told = call(api, f"/api/v1/{page}", {"z": 1})

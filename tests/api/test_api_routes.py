@@ -154,6 +154,7 @@ POSTS: list[tuple[str, Any, int, Any]] = [
     ("backup", {}, 200, {"name": "20261121-033000", "code": 80, "text": "begun"}),
     ("rollback", {"backup": "b"}, 200, {"name": "b", "code": 80, "text": "20261121-033000"}),
     ("offsite", {"do": "now"}, 200, {"name": "now", "code": 80, "text": "20261121-033000"}),
+    ("when-done", {"do": "now"}, 200, {"name": "now", "code": 80, "text": "20261121-033000"}),
     ("reread", {}, 200, {"live": [], "sections": [], "added": [], "changed": [], "removed": []}),
     ("update", {}, 200, {"live": [], "sections": [], "added": [], "changed": [], "removed": [], "applied": True}),
     ("remove", {"name": "Pong"}, 200, {"name": "", "code": 80, "text": ""}),

@@ -63,3 +63,6 @@ def test_over_xml_rpc(rpc: Any, backend: FakeBackend) -> None:
     assert [(level, for_s) for level, for_s, _, _ in backend.pins] == [("heavy", 60.0), ("light", None), (None, None)]
     assert fault_of(rpc.extralife.pinLevel, "hevy")[0] == 10
     assert fault_of(rpc.extralife.pinLevel, "heavy", -1)[0] == 2
+    assert rpc.extralife.whenDone("delay", 60) == "20261121-033000"
+    assert fault_of(rpc.extralife.whenDone, "delay")[0] == 2
+    assert fault_of(rpc.extralife.whenDone, "dance")[0] == 2

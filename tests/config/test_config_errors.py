@@ -39,11 +39,11 @@ MISTAKES = {
     # sections and keys
     PONG + "[progam.Qbert]\n": "FILE, line 2: progam is not a section; did you mean program?",
     PONG + "[zzz]\n": (
-        "FILE, line 2: zzz is not a section; the sections are daemon, level, restart, stall, checkpoint, divergence, health, gate, prechecks, journal, recorder, http, load, backup, offsite, notice, cost, cgroups, launcher, alerts, levels, training, program"
+        "FILE, line 2: zzz is not a section; the sections are daemon, level, restart, stall, checkpoint, divergence, health, gate, prechecks, journal, recorder, http, load, backup, offsite, notice, cost, when_done, cgroups, launcher, alerts, levels, training, program"
     ),
     PONG + '["a\\u001b\\nb"]\n': (
         'FILE, line 2: "a\\u001b\\nb" is not a section; '
-        "the sections are daemon, level, restart, stall, checkpoint, divergence, health, gate, prechecks, journal, recorder, http, load, backup, offsite, notice, cost, cgroups, launcher, alerts, levels, training, program"
+        "the sections are daemon, level, restart, stall, checkpoint, divergence, health, gate, prechecks, journal, recorder, http, load, backup, offsite, notice, cost, when_done, cgroups, launcher, alerts, levels, training, program"
     ),
     "level = 3\n" + PONG: "FILE, line 1: level must be a section, [level], not 3",
     "program = 3\n": "FILE, line 1: program must be a section, [program], not 3",

@@ -388,8 +388,10 @@ class _Backend(DaemonBackend):
     def remove(self, name: str, by: str, uid: int | None) -> Any:
         return super().remove(name, OPERATOR, OPERATOR_UID)
 
-    def ask_backups(self, verb: Any, text: str, names: Any, by: str, uid: int | None, timeout_s: float) -> Any:
-        return super().ask_backups(verb, text, names, OPERATOR, OPERATOR_UID, timeout_s)
+    def ask_backups(
+        self, verb: Any, text: str, names: Any, by: str, uid: int | None, timeout_s: float, for_s: float | None = None
+    ) -> Any:  # fmt: skip
+        return super().ask_backups(verb, text, names, OPERATOR, OPERATOR_UID, timeout_s, for_s)
 
     def pin(self, level: str | None, for_s: float | None, by: str, uid: int | None, timeout_s: float) -> Any:
         return super().pin(level, for_s, OPERATOR, OPERATOR_UID, timeout_s)

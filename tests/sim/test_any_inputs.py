@@ -60,6 +60,7 @@ from supervisor.model.inputs import (
     Survivor,
     Terminated,
     Verb,
+    WhenDoneEnded,
     Woke,
 )
 from supervisor.model.lifecycle import HAS_PROCESS
@@ -69,6 +70,7 @@ from supervisor.policy.box.supervision import Failing
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.notices import END, RISK, EndNotice
 from supervisor.policy.upkeep.offsite import Claim, Lease, OffsiteSettings
+from supervisor.policy.upkeep.when_done import WhenDoneSettings
 from supervisor.reports.status_view import status_view
 from supervisor.reports.view import program_views
 
@@ -108,6 +110,7 @@ own_checkpoints = st.builds(
 
 ALERTS = AlertSettings(command=("page-me",), at_most_per_h=2)
 OFFSITE = OffsiteSettings(repository="/srv/copies", every_s=30.0)
+WHEN_DONE = WhenDoneSettings(("stop-me",), ("done", "stuck"), after_s=20.0)
 
 
 class AnyInputs(RuleBasedStateMachine):
@@ -121,6 +124,7 @@ class AnyInputs(RuleBasedStateMachine):
                 slots=slots,
                 alerts=ALERTS,
                 offsite=OFFSITE,
+                when_done=WHEN_DONE,
             )
         )
         self.ended_in_order = False
@@ -229,6 +233,12 @@ class AnyInputs(RuleBasedStateMachine):
     def news_of_copies(self, what, error, claim, cause):
         self.give(LeaseFound(self.now_s, claim, Lease("t", 1, "box")))
         self.give(OffsiteDone(self.now_s, what, cause, error, "abc", self.now_s))
+
+    @rule(do=st.sampled_from(["cancel", "delay", "now"]), error=st.sampled_from(["", "no answer"]))
+    def the_end_of_the_work(self, do, error):
+        self.core.request += 1
+        self.give(Asked(self.now_s, Verb.WHEN_DONE, self.core.request, text=do, for_s=60.0 if do == "delay" else None))
+        self.give(WhenDoneEnded(self.now_s, error))
 
     @rule(
         found=st.lists(end_notices, max_size=2, unique_by=lambda each: each.id), errors=st.sampled_from([{}, {"aws": "no"}])

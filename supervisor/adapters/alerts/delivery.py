@@ -1,8 +1,7 @@
 """Delivers alerts to Apprise URLs, to a command of the operator, and to systemd's journal.
 
-Each attempt is a separate process in its own process group. When it ends or its time is over, the daemon kills the whole
-group. So a hanging URL, or a hook that forks and hangs, blocks nothing else. The process reads and writes nameless temporary
-files instead of pipes, so neither side waits for the other.
+Each attempt is a separate process in its own process group (`adapters/hooks.py`). When it ends or its time is over, the
+daemon kills the whole group. So a hanging URL, or a hook that forks and hangs, blocks nothing else.
 
 The daemon has one thread for each target, so a dead target delays neither the other targets nor the decider. When the daemon
 stops, it ends running attempts at once, including hooks, and waits at most a second: a target that does not answer must not
@@ -15,16 +14,12 @@ import contextlib
 import json
 import os
 import queue
-import select
-import signal
 import socket
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -32,14 +27,13 @@ from typing import Any, Final
 
 import structlog
 
-from supervisor.adapters import leftovers, procfs
+from supervisor.adapters import hooks
 from supervisor.adapters.host import clock, sd_journal
 from supervisor.adapters.threads import Lasting
 from supervisor.model.inputs import AlertTried
 from supervisor.policy.upkeep.alerting import COMMAND, KINDS, AlertSettings, Notice, body, target_name, title, wanted
 from supervisor.ports import Clock, Inbox
 from supervisor.records import dataclass
-from workers import contract
 
 log = structlog.get_logger()
 
@@ -79,7 +73,11 @@ def deliver(rules: AlertSettings, target: str, notice: Notice, host: str | None 
         "url": url, "title": title(notice, host), "body": body(notice), "severity": notice.severity,
         "timeout_s": rules.timeout_s,
     }  # fmt: skip
-    code, output = _run([sys.executable, "-P", _CHILD], json.dumps(request), _environ(), rules.timeout_s, stop_fd)
+    argv = [sys.executable, "-P", _CHILD]
+    try:
+        code, output = hooks.run(argv, rules.timeout_s, data=json.dumps(request), stop_fd=stop_fd)
+    except OSError as error:
+        return f"{argv[0]} cannot be started: {error.strerror or error}"
     if code is None:
         return f"no answer within {rules.timeout_s:g} s"
     try:
@@ -128,71 +126,14 @@ def _fields(notice: Notice) -> dict[str, str]:
     return {_ENV + key: value for key, value in known.items()}
 
 
-def _environ() -> dict[str, str]:
-    """The daemon's environment without the variables that systemd set for the daemon alone.
-
-    A hook that inherits those could confuse the service.
-    """
-    kept = {key: value for key, value in os.environ.items() if key not in contract.STRIPPED_ENV}
-    return kept | leftovers.mark(of_user=True)
-
-
 def _run_hook(rules: AlertSettings, notice: Notice, host: str, stop_fd: int | None) -> str:
     event = {
         "id": notice.id, "kind": notice.kind, "severity": notice.severity, "program": notice.program or None,
         "text": notice.text, "wall_s": notice.wall_s, "more": notice.more, "dropped": notice.dropped, "host": host,
         "title": title(notice, host),
     }  # fmt: skip
-    env = _environ() | _fields(notice) | {_ENV + "TEXT": notice.text, _ENV + "HOST": host}
-    code, output = _run(list(rules.command), json.dumps(event), env, rules.timeout_s, stop_fd)
-    if code is None:
-        return output or f"it did not end within {rules.timeout_s:g} s and was killed"
-    if code == 0:
-        return ""
-    last = output.strip().rpartition("\n")[2][-_MOST_ERROR_CHARS:]
-    how = f"it ended with status {code}" if code > 0 else f"it was ended by signal {-code}"
-    return f"{how}: {last}" if last else how
-
-
-def _run(
-    argv: Sequence[str], data: str, env: Mapping[str, str], timeout_s: float, stop_fd: int | None
-) -> tuple[int | None, str]:
-    """(exit status, output). The status is None after a timeout (no output) or a failed start (output: the reason)."""
-    with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as output:
-        stdin.write(data.encode("utf-8", "replace"))
-        stdin.seek(0)
-        try:
-            # A process group that can be killed as one. It stays in the daemon's session, because the daemon takes
-            # children in other sessions for orphans of workers.
-            process = subprocess.Popen(
-                argv, stdin=stdin, stdout=output, stderr=subprocess.STDOUT, env=dict(env), process_group=0, cwd="/"
-            )
-        except OSError as error:
-            return None, f"{argv[0]} cannot be started: {error.strerror or error}"
-        ended = _await_end(process, timeout_s, stop_fd)
-        code = process.wait()
-        output.seek(max(0, output.seek(0, os.SEEK_END) - 64 * 1024))
-        text = output.read().decode("utf-8", "replace")
-        return (code, text) if ended else (None, "")
-
-
-def _await_end(process: subprocess.Popen[bytes], timeout_s: float, stop_fd: int | None) -> bool:
-    """Wait up to `timeout_s` for the process to end, then kill its whole group.
-
-    The kill comes before the process is reaped: until then, nothing else can get its process id.
-    """
-    pidfd = procfs.pidfd(process.pid)
-    try:
-        poller = select.poll()
-        poller.register(pidfd, select.POLLIN)
-        if stop_fd is not None:
-            poller.register(stop_fd, select.POLLIN)
-        ended = pidfd in {fd for fd, _ in poller.poll(timeout_s * 1000.0)}
-    finally:
-        os.close(pidfd)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-    return ended
+    env = hooks.environ() | _fields(notice) | {_ENV + "TEXT": notice.text, _ENV + "HOST": host}
+    return hooks.attempt(rules.command, json.dumps(event), rules.timeout_s, env=env, stop_fd=stop_fd)[0]
 
 
 def as_json(tried: DeliveryResult) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -25,8 +26,12 @@ _KB: Final = 1024
 class LocalHost:
     """`ports.Host` for the box of the daemon."""
 
-    def __init__(self, state_dir: str, *, period_s: float = _PERIOD_S, root: Path = Path("/")) -> None:
-        self._state_dir, self._period_s, self._root = state_dir, period_s, root
+    def __init__(
+        self, state_dir: str, *, period_s: float = _PERIOD_S, root: Path = Path("/"),
+        logged_in: Callable[[], tuple[str, ...] | None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """`logged_in` returns the open sessions; None: they are not of interest."""
+        self._state_dir, self._period_s, self._root, self._logged_in = state_dir, period_s, root, logged_in
         self._over = threading.Event()
         self._newest: tuple[float, Host] | None = None
         self._thread = Lasting("host", self._turn, self._over.is_set)
@@ -55,6 +60,7 @@ class LocalHost:
         return Host(
             whole, left, memory.get("SwapTotal"), memory.get("SwapFree"), _full(pressure / "memory"),
             _full(pressure / "io"), usable_cores(self._root), disk_free_bytes,
+            self._logged_in(),
         )  # fmt: skip
 
     def _turn(self) -> None:

@@ -13,25 +13,19 @@ file's last change.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import select
 import shlex
-import signal
-import subprocess
-import time
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from supervisor.adapters import leftovers, procfs
+from supervisor.adapters import hooks
 from supervisor.files import open_regular
 from supervisor.policy.box import wall_clock
 from supervisor.policy.upkeep.notices import COMMAND, END, FILE, RISK, EndNotice
 from supervisor.ports import Clock
 from supervisor.printable import printable
-from workers import contract
 
 _MOST_BYTES: Final = 4096
 _SHOWN: Final = 200
@@ -112,58 +106,12 @@ class Command:
         return (self._before[1],)
 
     def _printed(self) -> str:
-        env = {key: value for key, value in os.environ.items() if key not in contract.STRIPPED_ENV}
-        env |= leftovers.mark(of_user=True)
         try:
-            process = subprocess.Popen(
-                self._argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env, cwd="/",
-                process_group=0,
-            )  # fmt: skip
+            code, output = hooks.run(self._argv, self._timeout_s, errors=False)
         except OSError as error:
             raise Unreadable(f"{self._argv[0]} cannot be started ({error.strerror or error})") from error
-        try:
-            output, in_time = self._read(process)
-        finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            code = process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
-        if not in_time:
+        if code is None:
             raise Unreadable(f"it took longer than {self._timeout_s:g} s")
         if code:
             raise Unreadable(f"it ended with status {code}")
-        return output.decode("utf-8", "replace")
-
-    def _read(self, process: subprocess.Popen[bytes]) -> tuple[bytes, bool]:
-        """The output of the program until it ended, and whether it ended in time.
-
-        Does not wait for the program's own children.
-        """
-        until_s, output = time.monotonic() + self._timeout_s, b""
-        pidfd = procfs.pidfd(process.pid)
-        try:
-            out = process.stdout.fileno() if process.stdout is not None else -1
-            os.set_blocking(out, False)
-            poller = select.poll()
-            poller.register(pidfd, select.POLLIN)
-            poller.register(out, select.POLLIN)
-            while (left_s := until_s - time.monotonic()) > 0:
-                ready = {fd for fd, _ in poller.poll(left_s * 1000.0)}
-                if out in ready:
-                    piece = _piece(out)
-                    output = (output + piece)[:_MOST_BYTES]
-                    if not piece:
-                        poller.unregister(out)
-                elif pidfd in ready:
-                    return output, True
-            return output, False
-        finally:
-            os.close(pidfd)
-
-
-def _piece(fd: int) -> bytes:
-    try:
-        return os.read(fd, _MOST_BYTES)
-    except BlockingIOError:
-        return b""
+        return output

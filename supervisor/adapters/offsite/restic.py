@@ -195,9 +195,9 @@ class Restic:
         if surplus:
             self._run("forget", *sorted(surplus), "--prune")
 
-    def check(self) -> int:
-        """Verify the repository. Returns the percentage of its data that was read back."""
-        share = self._rules.check_percent
+    def check(self, percent: int | None = None) -> int:
+        """Verify the repository. Returns the percentage of its data that was read back. None: as configured."""
+        share = self._rules.check_percent if percent is None else percent
         self._run("check", *([f"--read-data-subset={share}%"] if share else []))
         return share
 

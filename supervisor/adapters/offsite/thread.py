@@ -29,7 +29,7 @@ from supervisor.adapters.process.share import Share
 from supervisor.model import commands
 from supervisor.model.inputs import LeaseFound, OffsiteDone
 from supervisor.model.settings import Paths, Settings
-from supervisor.policy.upkeep.offsite import Claim, Lease, aside_s
+from supervisor.policy.upkeep.offsite import DONE, Claim, Lease, aside_s
 from supervisor.ports import Clock, Inbox
 from supervisor.records import dataclass
 
@@ -173,6 +173,8 @@ class Offsite:
             tags = (COPY_TAG, f"generation={lease.generation}", f"number={number}", f"cause={command.cause}", *steps)
             summary, unread = restic.copy(found.directory, host=self._box(), tags=tags)
             missed = {**found.missed, **staging.lacking(unread)}
+            if command.cause == DONE:
+                restic.check(0)
         finally:
             staging.clear(self._paths)
         return OffsiteDone(

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import ssl
-import subprocess
 import threading
 import time
 from dataclasses import replace
@@ -20,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from supervisor import users
-from supervisor.adapters import leftovers
+from supervisor.adapters import hooks, leftovers
 from supervisor.adapters.threads import Lasting
 from supervisor.policy.worker.service_health import Checked, HealthCheck
 
@@ -171,17 +169,8 @@ def _command(check: HealthCheck, spec: ProgramSpec) -> None:
     whose: dict[str, Any] = {}
     if user is not None and user.uid != os.geteuid():
         whose = {"user": user.uid, "group": user.gid, "extra_groups": user.groups}
-    process = subprocess.Popen(
-        check.command, cwd=spec.directory or "/", env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL, process_group=0, **whose,
-    )  # fmt: skip
-    try:
-        code = process.wait(check.timeout_s)
-    except subprocess.TimeoutExpired:
-        raise Failed(f"the command did not end within {check.timeout_s:g} s") from None
-    finally:
-        with contextlib.suppress(OSError):  # also the processes that it started
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    code, _ = hooks.run(check.command, check.timeout_s, env=env, cwd=spec.directory or "/", **whose)
+    if code is None:
+        raise Failed(f"the command did not end within {check.timeout_s:g} s")
     if code:
         raise Failed(f"exit code {code}" if code > 0 else f"signal {-code}")

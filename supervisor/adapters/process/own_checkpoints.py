@@ -20,9 +20,7 @@ import functools
 import json
 import os
 import re
-import signal
 import stat
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -32,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 
-from supervisor.adapters import durable, leftovers
+from supervisor.adapters import durable, hooks
 from supervisor.adapters.process import whole_files
 from supervisor.adapters.process.processes import make_dir
 from supervisor.adapters.threads import Tasks
@@ -354,32 +352,20 @@ class _NoAnswer(Exception):
 
 def _own_check(place: Place, path: str) -> str:
     """Run `checkpoint_check`: empty for exit code 0, else its last line. Raises _NoAnswer when it gives no answer."""
-    env = {name: value for name, value in os.environ.items() if name not in contract.STRIPPED_ENV}
-    env |= dict(place.env) | leftovers.mark(of_user=True)
     try:
-        check = subprocess.Popen(
-            [*place.check, path], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            cwd=place.directory, env=env, process_group=0,
+        code, output = hooks.run(
+            [*place.check, path], place.check_timeout_s, env=hooks.environ() | dict(place.env), cwd=place.directory
         )  # fmt: skip
     except (OSError, ValueError) as error:
         raise _NoAnswer(f"checkpoint_check cannot be started: {error}") from error
-    try:
-        output = check.communicate(timeout=place.check_timeout_s)[0]
-    except subprocess.TimeoutExpired:
-        raise _NoAnswer(f"checkpoint_check did not answer within {place.check_timeout_s:g} s") from None
-    finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(check.pid, signal.SIGKILL)  # and the processes that it may have left behind
-        if check.returncode is None:
-            check.wait()
-        if check.stdout is not None:
-            check.stdout.close()
-    if check.returncode == 0:
+    if code is None:
+        raise _NoAnswer(f"checkpoint_check did not answer within {place.check_timeout_s:g} s")
+    if code < 0 or code in (126, 127):
+        raise _NoAnswer(f"checkpoint_check ended with {code}")
+    lines = output.strip().splitlines()
+    if code == 0:
         return ""
-    if check.returncode < 0 or check.returncode in (126, 127):
-        raise _NoAnswer(f"checkpoint_check ended with {check.returncode}")
-    lines = output.decode("utf-8", "replace").strip().splitlines()
-    return (lines[-1][:_MOST_SAID] if lines else "") or f"checkpoint_check ended with {check.returncode}"
+    return (lines[-1][:_MOST_SAID] if lines else "") or f"checkpoint_check ended with {code}"
 
 
 @dataclass(frozen=True, slots=True)

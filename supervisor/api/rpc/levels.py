@@ -1,7 +1,8 @@
-"""extralife.* methods: the ladder of levels, which Supervisor does not know."""
+"""extralife.* methods: the ladder of levels and the end of the work, which Supervisor does not know."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 from supervisor.api.pins import MOST_PIN_S, is_span
@@ -9,6 +10,8 @@ from supervisor.api.port import ASK_WAIT_S
 from supervisor.api.rpc.calls import Call, Table, method
 from supervisor.api.rpc.faults import Fault
 from supervisor.model import codes
+from supervisor.model.inputs import Verb
+from supervisor.policy.upkeep.when_done import ACTIONS, DELAY
 
 TABLE: Final[Table] = {}
 
@@ -40,6 +43,23 @@ async def unpin_level(call: Call) -> str:
     """End the pin; the climbing rule continues from that level."""
     call.changing()
     return await _pin(call, None, None)
+
+
+@method(
+    TABLE, "extralife.whenDone",
+    action="cancel, delay or now", seconds="of a delay; otherwise 0 (or left out)", result="what was done",
+)  # fmt: skip
+async def when_done(call: Call, action: str, seconds: int = 0) -> str:
+    """Cancel, delay or hasten the command that stops the box once its work is over ([when_done])."""
+    call.changing()
+    if action not in ACTIONS or (action == DELAY) != is_span(seconds):
+        raise Fault(codes.INCORRECT_PARAMETERS, f"action must be one of {', '.join(ACTIONS)}, and only delay has seconds")
+    for_s = float(seconds) or None
+    ask = partial(call.backend.ask_backups, Verb.WHEN_DONE, action, [], call.by, call.uid, ASK_WAIT_S, for_s)
+    _, code, text = await call.wait(ask)
+    if code != codes.SUCCESS:
+        raise Fault(code, text)
+    return str(text)
 
 
 async def _pin(call: Call, level: str | None, for_s: float | None) -> str:

@@ -96,3 +96,4 @@ class Host:
     io_full: float | None = None  # the same for the disk
     cores: int | None = None
     disk_free_bytes: int | None = None  # where the state is kept
+    logged_in: tuple[str, ...] | None = None  # open sessions, such as `ada on pts/0`; None also: not read

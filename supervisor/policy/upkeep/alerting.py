@@ -35,6 +35,8 @@ from supervisor.records import dataclass
 INFO, WARNING, CRITICAL = "info", "warning", "critical"
 SEVERITIES: Final = (INFO, WARNING, CRITICAL)
 REPORT: Final = "report"
+DONE: Final = "done"
+ALWAYS: Final = frozenset({REPORT, DONE})  # the operator has configured them, and each comes rarely: never held back
 COMMAND: Final = "command"  # the name of the target that is a program
 MOST_OWED: Final = 100
 _HOUR_S: Final = 3600.0
@@ -78,6 +80,11 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "config": ("68cf6726e7ab4874bf4d4dbd52cf4f8a", "the configuration cannot be used; the previous one stays in use"),
     "finished": ("83dc2f89fb064928bbf328640fdf84c1", "a program has reached its target"),
+    DONE: (
+        "6f0a1d3c8b5e4f7a9d2c4b1e7a90c3d8",
+        "the work is over: this box will be told to stop, or is told now (always sent, `kinds` has no effect)",
+    ),
+    "meter": ("a4d7c2e95b184f60b3e8d1f7c6a2905e", "this box costs money, because it could not be stopped after its work"),
     "service": ("d757b11095ea415f937f85215e71ad07", "the service failed, or its daemon ends again and again"),
     "report": ("2f0d3c1e5a9b4c67b1d8e4f7a6c5092d", "the daily report, at the time of `report_at`"),
     "test": ("315af56f4e5b4ddea33e8e6214f42414", "you asked for it: supervisorctl alerts test"),
@@ -156,8 +163,8 @@ def report_error(text: str) -> str | None:
 
 
 def wanted(rules: AlertSettings, kind: str, severity: str) -> bool:
-    """Whether this kind of alert is sent at all. The daily report always is: `report_at` asks for it."""
-    if kind == REPORT:
+    """Whether this kind of alert is sent at all."""
+    if kind in ALWAYS:
         return True
     return (not rules.kinds or kind in rules.kinds) and SEVERITIES.index(severity) >= SEVERITIES.index(rules.min_severity)
 

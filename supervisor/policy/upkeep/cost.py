@@ -29,6 +29,7 @@ replace.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from math import fsum, sqrt
 from statistics import mean, stdev
 from typing import Final
@@ -65,11 +66,15 @@ CAUSES: Final[dict[str, tuple[Account, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class CostSettings:
-    """The price of the box; None: not configured."""
+    """`[cost]` in the config; None: not configured."""
 
     usd_per_hour: float | None = key(
         None, "price of an hour of this box; without it `cost` shows only hours and shares", unset="not known"
     )
+    budget_usd: float | None = key(
+        None, 'dollars that this box may cost in all; then an end is reached (`when_done.when = ["budget"]`)'
+    )
+    until: str = key("", "time at which an end is reached likewise, such as `2026-12-01T08:00:00+01:00`", unset="none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,16 @@ class Bill:
 def usd_of(hours: float | None, usd_per_hour: float | None) -> float | None:
     """The price of so many hours in dollars; None when either is not known."""
     return None if hours is None or usd_per_hour is None else hours * usd_per_hour
+
+
+def limit_reached(rules: CostSettings, *, paid_s: float, wall_s: float | None) -> str:
+    """Which limit of [cost] is reached, as a clause; empty: none. `wall_s` None: the clock is not set."""
+    spent = usd_of(paid_s / _HOUR_S, rules.usd_per_hour)
+    if rules.budget_usd is not None and spent is not None and spent >= rules.budget_usd:
+        return f"${spent:,.2f} of the budget of ${rules.budget_usd:,.2f} are spent"
+    if rules.until and wall_s is not None and wall_s >= datetime.fromisoformat(rules.until).timestamp():
+        return f"the time of [cost] until, {rules.until}, has passed"
+    return ""
 
 
 def bill(wall_s: float, seconds: Mapping[Account, float], usd_per_hour: float | None) -> Bill:

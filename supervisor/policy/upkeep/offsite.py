@@ -2,7 +2,7 @@
 
 The rule of when. Without a `repository`, or while another box holds it, the box makes no copies. Otherwise:
 
-1. A reason is answered at once: another level, a rollback, the operator, a notice of the end.
+1. A reason is answered at once: another level, a rollback, the operator, a notice of the end, the end of the work.
 2. If a program has trained since the newest copy began: `every_s` after that moment. The first copy comes 60 s after the
    daemon's start. A box on which no program trains makes no copies: the newest one has everything.
 3. After a failure, neither comes before 60, 120, 240 ... seconds, at most `every_s`. Only the operator, a reboot and a
@@ -73,7 +73,9 @@ from supervisor.records import dataclass
 
 LEVEL, ROLLBACK, OPERATOR, PERIOD = "level", "rollback", "operator", "period"
 REBOOT, NOTICE, START, STOP = "reboot", "notice", "start", "stop"
+DONE: Final = "done"  # this box is about to be stopped for good, so the repository is verified after the copy
 URGENT: Final = frozenset({OPERATOR, REBOOT, NOTICE, STOP})  # these do not wait after a failure
+PREEMPTING: Final = URGENT | {DONE}  # these interrupt a check or a removal of old copies
 _FIRST_S: Final = 60.0
 _FIRST_RETRY_S: Final = 60.0
 _URGENT_RETRY_S: Final = 2.0

@@ -1,0 +1,45 @@
+"""Runs the command that stops this box, and reads who is logged in (`deciding/when_done.py`)."""
+
+from __future__ import annotations
+
+import time
+
+import psutil
+
+from supervisor.adapters import hooks, procfs, threads
+from supervisor.model.commands import StopBox
+from supervisor.model.inputs import WhenDoneEnded
+from supervisor.ports import Clock, Inbox
+
+
+def stop_box(command: StopBox, inbox: Inbox, clock: Clock) -> None:
+    """Run the command in a thread of its own; its end is posted. The end of the daemon does not end it.
+
+    Raises RuntimeError while no thread can be started.
+    """
+
+    def run() -> None:
+        error, output = hooks.attempt(command.argv, "", command.timeout_s)
+        inbox.post(WhenDoneEnded(clock.now_s(), error, output.strip()))
+
+    threads.Thread("when-done", run).start()
+
+
+def logged_in() -> tuple[str, ...]:
+    """Open sessions: terminals in utmp, terminals of sshd where no utmp is kept (containers), and `supervisorctl fg`.
+
+    A terminal of tmux or screen is no session: it stays when its user leaves.
+    """
+    found = {}
+    for user in psutil.users():
+        if psutil.pid_exists(int(user.pid)) and not (user.host or "").startswith(("tmux(", ":pts/", "screen")):
+            since = time.strftime("%H:%M", time.localtime(user.started))
+            found[user.terminal or ""] = f"{user.name} on {user.terminal} since {since}"
+    for pid in procfs.pids():
+        words = (procfs.read_text(pid, "cmdline") or "").split("\0")
+        who, at, terminal = words[0].partition("@")
+        if at and who.startswith(("sshd: ", "sshd-session: ")) and terminal.startswith("pts/"):
+            found.setdefault(terminal.strip(), f"{who.partition(': ')[2]} on {terminal.strip()}")
+        elif "fg" in words and any(word.endswith(("supervisorctl", "extralifectl")) for word in words):
+            found[str(pid)] = f"supervisorctl fg ({pid})"
+    return tuple(found[key] for key in sorted(found))

@@ -1,0 +1,164 @@
+"""The end of the work: everything is saved and copied, the report is sent, then the command stops this box.
+
+The rule is `policy/upkeep/when_done.py`. Each step is a fact before it is performed, so a daemon that is killed between two
+steps never repeats the command unseen.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from supervisor.deciding import offsite
+from supervisor.deciding.attempts import send_away
+from supervisor.deciding.context import DecisionContext
+from supervisor.model import commands, facts
+from supervisor.model.codes import FAILED, SHUTDOWN_STATE, SUCCESS
+from supervisor.model.inputs import Asked, WhenDoneEnded
+from supervisor.model.work import limit, outlooks, reason
+from supervisor.policy.upkeep import cost
+from supervisor.policy.upkeep import offsite as copies
+from supervisor.policy.upkeep import when_done as rule
+from supervisor.policy.upkeep.alerting import DONE as REPORT
+from supervisor.policy.upkeep.when_done import Seen, Step
+from supervisor.policy.worker.restart import span
+from supervisor.records import replace
+
+_MOST_OUTPUT: Final = 2000
+_LEAVES: Final = "this box is about to be stopped"
+_ANSWERS: Final = {
+    rule.CANCEL: "this box is not stopped until there is new work",
+    rule.DELAY: "this box is not stopped",
+    rule.NOW: "this box is stopped without further waiting",
+}
+
+
+def on_ended(context: DecisionContext, item: WhenDoneEnded) -> None:
+    """Handle the end of the command."""
+    output = item.output[-_MOST_OUTPUT:]
+    outcome = f"failed: {item.error}" if item.error else "has succeeded: this box should end now"
+    printed = f"; it printed: {output}" if output else ""
+    why = f"{_name(context)} {outcome}{printed}"
+    context.record(facts.WhenDoneStep(why, Step.ENDED.value, error=item.error, output=output))
+
+
+def on_config(context: DecisionContext) -> None:
+    """Another configuration: an end that is still there counts anew."""
+    if context.state.when_done.begun and not context.state.when_done.runs:
+        context.record(facts.WhenDoneStep("the configuration was updated", Step.CALL_OFF.value))
+
+
+def on_asked(context: DecisionContext, item: Asked) -> None:
+    """Handle `when-done cancel`, `delay` and `now`."""
+    record, do = context.state.when_done, item.text
+    until_s = None if item.for_s is None else context.now_s + item.for_s
+    code, answer = FAILED, ""
+    if context.state.stopping:
+        code, answer = SHUTDOWN_STATE, "extralife is shutting down"
+    elif not context.settings.when_done.command:
+        answer = "no command is configured: set [when_done] command (docs/accounts.md)"
+    elif record.runs:
+        answer = "the command runs already"
+    elif do != rule.DELAY and not record.cause:
+        answer = f"no end is near: it comes with {' or '.join(context.settings.when_done.when)}"
+    else:
+        code, answer = SUCCESS, _ANSWERS[do] + (f" for {span(item.for_s)}" if item.for_s is not None else "")
+        context.record(facts.WhenDoneStep(f"{item.by}: {answer}", do, until_s=until_s))
+    context.command(commands.Reply(item.request_id, ((do, code, answer),)))
+
+
+def refuses_starts(context: DecisionContext) -> str:
+    """Why no program may be started; empty: one may, and calls an end off. Only a spent budget stays spent."""
+    held = context.state.when_done.keeps_down and context.state.when_done.cause == rule.BUDGET
+    return f"cannot start: {_LEAVES}; `supervisorctl when-done cancel` keeps it" if held else ""
+
+
+# --- at the end of every turn ---------------------------------------------------------------------------------------------
+
+
+def pursue(context: DecisionContext) -> None:
+    """Perform all steps that are due. Each step is recorded, so the next one sees it."""
+    rules = context.settings.when_done
+    if context.state.stopping or context.memory.ended or not (rules.command or context.state.when_done.begun):
+        return
+    while True:
+        seen = _seen(context)
+        step, until_s = rule.next_step(rules, context.state.when_done, seen, context.now_s)
+        if step is Step.WAIT:
+            break
+        context.record(_fact(context, step, seen))
+        if step is Step.RUN:
+            context.command(commands.StopBox(rules.command, rules.timeout_s))
+    if until_s is not None:
+        context.wake_for_upkeep(until_s)
+    if context.state.when_done.keeps_down:
+        send_away(context, "when_done", _LEAVES)
+
+
+def _seen(context: DecisionContext) -> Seen:
+    state, settings, host = context.state, context.settings, context.memory.host
+    over_budget = limit(state, settings, now_s=context.now_s, wall_s=context.wall_s) != ""
+    cause = rule.cause_of(settings.when_done, outlooks(state, settings), over_budget=over_budget)
+    if state.backups.rollback is not None:
+        cause = ""  # it puts other checkpoints in place, and then the programs train again
+    asked, own = state.offsite.asked, state.when_done.asked_s is not None
+    error = state.offsite.error if own and asked == copies.DONE and state.offsite.failures else ""
+    if state.offsite.fence is not None:
+        error = offsite.fenced(context)
+    owed = state.when_done.reported_s == context.now_s or any(each.kind == REPORT for each in state.alerts.queue)
+    return Seen(
+        cause, bool(state.live), bool(host and host.logged_in), settings.offsite.on, asked in copies.PREEMPTING, error,
+        owed and bool(settings.alerts.targets),
+    )  # fmt: skip
+
+
+def _name(context: DecisionContext) -> str:
+    return next(iter(context.settings.when_done.command), "the command")
+
+
+def _fact(context: DecisionContext, step: Step, seen: Seen) -> facts.Fact:
+    """The fact that records a step."""
+    name, error = _name(context), ""
+    match step:
+        case Step.COPY:
+            return facts.OffsiteAsked("a copy is made and verified before this box is stopped", copies.DONE)
+        case Step.BEGIN:
+            why, error = _begun(context, seen.cause), context.state.when_done.error
+        case Step.CALL_OFF:
+            why = "this box is not stopped: a program is wanted again, or a limit was raised"
+        case Step.LEAVE:
+            why = "every program saves and exits before this box is stopped"
+        case Step.REFUSE:
+            error = seen.copy_error
+            why = f"this box is NOT stopped and costs money, because no copy off the box is verified: {error}; the copy is "
+            why += "tried again, and `supervisorctl when-done now` stops the box without it"
+        case Step.REPORT:
+            why = _report(context, seen.cause)
+        case Step.RUN:
+            why = f"{name} is run to stop this box"
+        case _:
+            error = f"this box is still there {span(context.settings.when_done.timeout_s)} after its success"
+            why = f"{name} did not stop this box: {error}"
+    return facts.WhenDoneStep(why, step.value, seen.cause, error=error)
+
+
+def _begun(context: DecisionContext, cause: str) -> str:
+    record = replace(context.state.when_done, since_s=context.now_s)
+    left_s = rule.due_s(context.settings.when_done, record) - context.now_s
+    when = f"in {span(left_s)} (`supervisorctl when-done cancel` keeps it)" if left_s > 0 else "now"
+    again = f"; {_name(context)} has run, and {record.error}" if record.failures else ""
+    return f"{_reason(context, cause)}{again}: this box is stopped {when}"
+
+
+def _report(context: DecisionContext, cause: str) -> str:
+    record, copied = context.state.when_done, context.state.offsite.copied
+    paid_s = context.now_s - record.off_s
+    usd = cost.usd_of(paid_s / 3600.0, context.settings.cost.usd_per_hour)
+    so_far = f"{span(paid_s)} so far" if usd is None else f"${usd:,.2f} so far"
+    saved = "all is saved on this box only"
+    if record.copied_s is not None and copied is not None:
+        saved = f"all is saved, also off the box as {copied.snapshot}"
+    return f"{_reason(context, cause)}; {so_far}; {saved}; this box is now told to stop"
+
+
+def _reason(context: DecisionContext, cause: str) -> str:
+    return reason(context.state, context.settings, cause, now_s=context.now_s, wall_s=context.wall_s)

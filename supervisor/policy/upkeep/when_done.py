@@ -1,0 +1,194 @@
+"""When this box is told to stop, because its work is over: the end of the meter.
+
+The rule. An end is reached when a cause in `when` holds:
+
+* `done`: every wanted program is DONE. A service is no work, and neither is a program that the operator has stopped.
+* `stuck`: no wanted program can go on by itself: each is DONE, FATAL, EXITED, or held for good (another box has taken over).
+* `budget`: [cost] `budget_usd` is spent, or `until` has passed, although programs train.
+
+Then the steps, in this order:
+
+1. Nothing happens for `after_s`, or until the operator's `delay` is over, or while somebody is logged in and
+   `hold_while_logged_in` is true. An unknown reading counts as "nobody": a meter must not run because of it.
+2. Every process saves and exits, services too, and none starts.
+3. Where [offsite] names a repository, one more copy is made, and the repository is verified. Until this succeeds the
+   command does not run, because it may destroy the disk. One alert reports it, and the copy is tried again.
+4. The report is sent. The next step waits until each target has accepted it, at most 30 s.
+5. The command runs, once. If it fails, or runs longer than `timeout_s`, or the box is still there `timeout_s` after it has
+   succeeded, an alert reports it, and it runs again after 1, 2, 4 ... 60 min.
+
+New work (`start`, a higher target) or another configuration calls the end off. `cancel` does so until there is new work.
+`now` skips the waiting of step 1; after a failed copy it also skips step 3.
+
+After a restart of daemon or box the steps begin anew, with `after_s`. A command that ran before the restart counts as a
+failure, so a box that is always started again runs it more and more rarely.
+
+Worked example, after_s = 600: Pong is DONE at 1:49, the last one. At 1:59 TensorBoard is asked to exit. At 2:00 the copy is
+verified and the report is sent, and the command runs: `vastai` cannot reach its service. An alert; it runs again at 2:01 and
+succeeds. If the box is there at 2:06 all the same, another alert comes, and the command runs again at 2:08.
+
+Why not give up after some tries: each further hour costs money, and a provider's service that is down comes back.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import Final
+
+from supervisor.keys import key
+from supervisor.records import dataclass
+
+DONE, STUCK, BUDGET = "done", "stuck", "budget"
+CAUSES: Final = (DONE, STUCK, BUDGET)
+CANCEL, DELAY, NOW = "cancel", "delay", "now"
+ACTIONS: Final = (CANCEL, DELAY, NOW)
+_FIRST_RETRY_S: Final = 60.0
+_LONGEST_RETRY_S: Final = 3600.0
+_REPORT_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class WhenDoneSettings:
+    """`[when_done]` in the config."""
+
+    command: tuple[str, ...] = ()
+    when: tuple[str, ...] = (DONE,)
+    after_s: float = key(600.0, "time between an end and the first step towards the command", low=0)
+    timeout_s: float = key(
+        300.0, "longest time of the command; so long after its success the box must be gone", low=1, high=3600
+    )
+    hold_while_logged_in: bool = key(
+        default=False, meaning="whether an open session (ssh, `supervisorctl fg`) delays the command"
+    )
+
+
+class Outlook(enum.Enum):
+    """Whether a wanted program has reached its target, cannot go on by itself, or trains, now or later."""
+
+    DONE = enum.auto()
+    OVER = enum.auto()
+    OPEN = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class EndRecord:
+    """An end and its steps so far. Times are journal time; None: not yet."""
+
+    cause: str = ""  # empty: there is no end
+    since_s: float = 0.0
+    not_before_s: float | None = None  # the operator's delay
+    cancelled: bool = False
+    now: bool = False  # the operator does not want to wait ...
+    waived: bool = False  # ... and, after a failed copy, wants no copy
+    left_s: float | None = None  # all programs were asked to exit
+    asked_s: float | None = None  # a verified copy was requested, after the last process had exited
+    copied_s: float | None = None  # such a copy has the files of this moment
+    refused: str = ""  # why no copy is verified; an alert has reported it
+    reported_s: float | None = None
+    ordered_s: float | None = None  # the command was started
+    succeeded_s: float | None = None  # the command has succeeded
+    failures: int = 0  # in a row
+    failed_s: float | None = None
+    error: str = ""  # of the newest try, if that failed
+    off_s: float = 0.0  # how long the box was off after a command: nobody paid for this time
+
+    @property
+    def runs(self) -> bool:
+        """Whether the command runs now."""
+        return self.ordered_s is not None and self.succeeded_s is None
+
+    @property
+    def begun(self) -> bool:
+        """Whether this is the record of an end."""
+        return self.cause != "" or self.failures > 0 or self.cancelled
+
+    @property
+    def keeps_down(self) -> bool:
+        """Whether no program may start."""
+        return self.left_s is not None and not self.cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The present facts about the box. `copy_error`: why no copy is verified; empty: none has failed."""
+
+    cause: str
+    live: bool = False  # a process runs
+    logged_in: bool = False  # False also: unknown
+    copies: bool = False  # a repository is configured
+    copy_asked: bool = False  # a copy is awaited: this one, or a more urgent one that comes first
+    copy_error: str = ""
+    owed: bool = False  # a target has not accepted the report yet
+
+
+class Step(enum.StrEnum):
+    """The next action; also the word for it in the journal."""
+
+    WAIT = "wait"
+    BEGIN = "begin"
+    CALL_OFF = "call off"
+    LEAVE = "leave"  # every process saves and exits
+    COPY = "copy"
+    REFUSE = "refuse"  # no copy is verified
+    REPORT = "report"
+    RUN = "run"
+    ENDED = "ended"  # the command has ended, or the box was still there long after its success
+
+
+def cause_of(rules: WhenDoneSettings, work: Iterable[Outlook], *, over_budget: bool) -> str:
+    """The cause for which an end is reached now; empty: none. `work`: all wanted programs without services."""
+    known = set(work)
+    if known == {Outlook.DONE} and DONE in rules.when:
+        return DONE
+    if Outlook.OVER in known and Outlook.OPEN not in known and STUCK in rules.when:
+        return STUCK
+    return BUDGET if over_budget and BUDGET in rules.when else ""
+
+
+def retry_s(failures: int) -> float:
+    """Seconds until the next try. Example: 60, 120, 240 ... 3600 s."""
+    return float(min(_LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0 ** min(failures - 1, 20)))
+
+
+def due_s(rules: WhenDoneSettings, record: EndRecord) -> float:
+    """When the waiting of an end is over."""
+    if record.now:
+        return 0.0
+    again_s = 0.0 if record.failed_s is None else record.failed_s + retry_s(record.failures)
+    return max(record.since_s + rules.after_s, record.not_before_s or 0.0, again_s)
+
+
+def next_step(rules: WhenDoneSettings, record: EndRecord, seen: Seen, now_s: float) -> tuple[Step, float | None]:
+    """The next step, and for WAIT the time at which it may change by itself (None: only with new facts)."""
+    if record.runs:  # new work waits for its end, so that it never runs twice at once
+        return Step.WAIT, None
+    if not rules.command or not seen.cause:
+        return (Step.CALL_OFF if record.begun else Step.WAIT), None
+    if not record.cause:
+        return Step.BEGIN, None
+    if record.cancelled:
+        return Step.WAIT, None
+    if record.succeeded_s is not None:
+        until_s = record.succeeded_s + rules.timeout_s
+        return (Step.ENDED, None) if now_s >= until_s else (Step.WAIT, until_s)
+    if (until_s := due_s(rules, record)) > now_s:
+        return Step.WAIT, until_s
+    if seen.logged_in and rules.hold_while_logged_in and not record.now:
+        return Step.WAIT, None
+    return _past_the_wait(record, seen, now_s)
+
+
+def _past_the_wait(record: EndRecord, seen: Seen, now_s: float) -> tuple[Step, float | None]:
+    if record.left_s is None:
+        return Step.LEAVE, None
+    if seen.live:
+        return Step.WAIT, None
+    if seen.copies and record.copied_s is None and not record.waived:
+        if seen.copy_error and not record.refused:
+            return Step.REFUSE, None
+        return (Step.WAIT if seen.copy_asked else Step.COPY), None
+    if record.reported_s is None:
+        return Step.REPORT, None
+    until_s = record.reported_s + _REPORT_S
+    return (Step.WAIT, until_s) if seen.owed and now_s < until_s else (Step.RUN, None)

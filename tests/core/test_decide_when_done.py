@@ -1,0 +1,460 @@
+"""The end of the work, by hand: what is saved, copied and told before the command that stops the box, and what calls it off."""
+
+from dataclasses import replace
+
+import pytest
+from core_kit import Core, commands, facts, kinds, of, settings, spec
+
+from supervisor.model.inputs import AlertTried, Asked, LeaseFound, OffsiteDone, Sampled, Verb, WhenDoneEnded
+from supervisor.model.lifecycle import Phase
+from supervisor.model.memory import Memory
+from supervisor.model.settings import Progress
+from supervisor.policy.box.readings import Host
+from supervisor.policy.upkeep.alerting import AlertSettings
+from supervisor.policy.upkeep.cost import CostSettings
+from supervisor.policy.upkeep.offsite import Claim, Lease, OffsiteSettings
+from supervisor.policy.upkeep.when_done import BUDGET, CAUSES, DONE, WhenDoneSettings
+from supervisor.reports.when_done_view import costs_for_nothing, when_done_view
+
+RULES = WhenDoneSettings(("stop-me", "1"), CAUSES, after_s=600.0, timeout_s=300.0)
+OFFSITE = OffsiteSettings(repository="/srv/copies", every_s=1e6, forget="off", check="off", late_s=1e6)
+PRICE = CostSettings(usd_per_hour=1.2)
+LEASE = Lease("a", 1, "ada")
+
+
+def running(*programs, rules=RULES, **more):
+    """These programs run (Pong and Qbert without others), and this box holds the repository where there is one."""
+    core = Core(settings(*(programs or ("Pong", "Qbert")), when_done=rules, **more))
+    core.begin()
+    for name in sorted(core.state.live):
+        core.spawned(name)
+    core.later(1.0).look(**dict.fromkeys(core.state.live))
+    if core.settings.offsite.on:
+        core.give(LeaseFound(core.now_s, Claim.HELD, LEASE))
+        core.give(OffsiteDone(core.now_s, "look"))
+        core.later(60.0).woke()
+        core.give(OffsiteDone(core.now_s, "copy", "period", snapshot="abb", as_of_s=core.now_s))
+    return core
+
+
+def done(core, *names):
+    for name in names or ("Pong", "Qbert"):
+        core.ended(name, code=0)
+    return core
+
+
+def ask(core, do, for_s=None):
+    core.request += 1
+    decision = core.give(Asked(core.now_s, Verb.WHEN_DONE, core.request, (), "", "alice", 1000, do, for_s))
+    ((answer,),) = [each.results for each in of(decision, commands.Reply)]
+    return answer[1:]
+
+
+def copied(core, error="", **more):
+    found = {} if error else {"snapshot": "abc", "as_of_s": core.now_s, "steps": {"Pong": 5}, **more}
+    return core.give(OffsiteDone(core.now_s, "copy", "done", error, **found))
+
+
+def ran(core, error="", output=""):
+    return core.give(WhenDoneEnded(core.now_s, error, output))
+
+
+def sessions(core, *names):
+    return core.give(Sampled(core.now_s, host=Host(logged_in=names)))
+
+
+def stops(decision):
+    return [each.argv for each in of(decision, commands.StopBox)]
+
+
+def steps(core):
+    return [each.step for each in core.told(facts.WhenDoneStep)]
+
+
+def line(core, *names):
+    memory = Memory(host=Host(logged_in=names)) if names else core.memory
+    wall_s = core.wall_offset_s + core.now_s
+    return when_done_view(core.state, core.settings, memory, now_s=core.now_s, wall_s=wall_s)["line"]
+
+
+# --- the steps -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_last_done_is_followed_by_the_wait_the_copy_the_report_and_the_command():
+    core = running(spec("board", progress=Progress.NONE, service=True), "Pong", "Qbert", offsite=OFFSITE, cost=PRICE)
+    done(core, "Pong")
+    assert steps(core) == [], "Qbert still trains"
+    began_s = core.later(2939.0).now_s
+    done(core, "Qbert")
+    assert steps(core) == ["begin"]
+    assert core.last.facts[-1].why == (
+        "all is done (Pong, Qbert): this box is stopped in 10 min (`supervisorctl when-done cancel` keeps it)"
+    )
+    assert core.wake_at_s == began_s + 600.0
+    left = core.later(600.0).woke()
+    assert steps(core) == ["begin", "leave"]
+    assert [each.program for each in of(left, commands.AskToLeave)] == ["board"]
+    assert "it waits for board" in line(core)
+    asked = core.later(1.0).ended("board", code=75)
+    assert kinds(asked)[-1] == "OffsiteAsked"
+    assert of(asked, commands.Spawn) == [], "also a service stays down"
+    (copy,) = of(asked, commands.OffsiteCopy)
+    assert copy.cause == DONE
+    assert "it waits for the copy off the box" in line(core)
+    report = copied(core.later(5.0))
+    assert steps(core) == ["begin", "leave", "report", "run"]
+    assert stops(report) == [("stop-me", "1")]
+    told = next(each for each in of(report, facts.WhenDoneStep) if each.step == "report")
+    assert told.why == (
+        "all is done (Pong, Qbert); $1.20 so far; all is saved, also off the box as abc; this box is now told to stop"
+    )
+    assert line(core).endswith(": stop-me runs")
+    ended = ran(core.later(2.0), output="stopping")
+    assert of(ended, facts.WhenDoneStep)[0].why == "stop-me has succeeded: this box should end now; it printed: stopping"
+    assert line(core).endswith("stop-me has succeeded, and this box should end now")
+
+
+def test_without_a_repository_and_with_nothing_to_wait_for_the_command_runs_in_the_turn_of_the_last_end():
+    core = running(rules=replace(RULES, after_s=0.0))
+    done(core)
+    assert stops(core.last) == [("stop-me", "1")]
+    assert steps(core) == ["begin", "leave", "report", "run"]
+    (report,) = [each.why for each in of(core.last, facts.WhenDoneStep) if each.step == "report"]
+    assert report == "all is done (Pong, Qbert); 1 s so far; all is saved on this box only; this box is now told to stop"
+    assert of(core.last, facts.WhenDoneStep)[0].why.endswith(": this box is stopped now")
+
+
+def test_the_command_waits_until_the_report_is_accepted_but_not_for_ever():
+    rules = replace(RULES, after_s=0.0)
+    for accepted in (True, False):
+        core = running(rules=rules, alerts=AlertSettings(command=("page-me",), kinds=("reboot",), at_most_per_h=1))
+        done(core)
+        assert stops(core.last) == []
+        (alert,) = core.told(facts.AlertRaised)
+        assert (alert.alert, alert.severity) == ("done", "info")
+        if accepted:
+            sending = core.memory.reaching["command"].sending
+            assert stops(core.later(3.0).give(AlertTried(core.now_s, "command", sending))) == [("stop-me", "1")]
+        else:
+            assert core.wake_at_s == core.now_s + 30.0
+            assert stops(core.to_wake()) == [("stop-me", "1")]
+
+
+def test_an_end_of_trainings_that_nobody_wants_or_that_are_services_is_no_end():
+    core = running(spec("board", progress=Progress.NONE, service=True), "Pong")
+    core.ask("stop", "Pong")
+    core.ended("Pong", code=75)
+    core.ended("board", code=0)
+    assert steps(core) == []
+    assert line(core) == "no end is near (stop-me waits for: done, stuck, budget)"
+
+
+@pytest.mark.parametrize(("when", "begun"), [((DONE,), False), (CAUSES, True)])
+def test_one_that_is_given_up_is_an_end_only_where_stuck_is_one(when, begun):
+    core = running(rules=replace(RULES, when=when))
+    core.ended("Pong", code=0)
+    core.ended("Qbert", code=78)
+    assert bool(steps(core)) is begun
+    if begun:
+        fact = of(core.last, facts.WhenDoneStep)[0]
+        assert fact.why.startswith("nothing can go on (Pong DONE, Qbert FATAL): this box is stopped in")
+        assert ("done", "warning") in [(c.notice.kind, c.notice.severity) for c in of(core.last, commands.WriteAlert)]
+
+
+def test_a_spent_budget_lets_all_programs_save_and_exit_and_none_starts_until_it_is_raised():
+    cost = replace(PRICE, budget_usd=2.0)
+    core = running(rules=replace(RULES, after_s=60.0), cost=cost)
+    core.later(2.0 / 1.2 * 3600.0 - 61.0).woke()
+    assert steps(core) == []
+    core.later(60.0).woke()
+    assert steps(core) == ["begin"]
+    assert core.last.facts[0].why.startswith("$2.00 of the budget of $2.00 are spent: this box is stopped in 60 s")
+    left = core.later(60.0).woke()
+    assert {each.program for each in of(left, commands.AskToLeave)} == {"Pong", "Qbert"}
+    core.ended("Pong", code=75)
+    assert (core.phase("Pong"), core.program("Pong").why) == (Phase.QUEUED, "this box is about to be stopped")
+    assert of(core.ask("start", "Pong"), commands.Reply)[0].results == (
+        ("Pong", 30, "cannot start: this box is about to be stopped; `supervisorctl when-done cancel` keeps it"),
+    )
+    core.ended("Qbert", signal=9)
+    assert stops(core.last) == [("stop-me", "1")]
+    ran(core, "it ended with status 1")
+    loaded = core.load(replace(core.settings, cost=replace(cost, budget_usd=50.0)))
+    assert {each.spec.name for each in of(loaded, commands.Spawn)} == {"Pong", "Qbert"}
+
+
+def test_until_is_a_limit_once_the_clock_is_set():
+    limit = CostSettings(until="2027-01-15T09:00:00+01:00")  # the wall clock of these tests begins at 08:00:00Z
+    core = Core(settings("Pong", when_done=RULES, cost=limit), wall_offset_s=0.0)
+    core.begin()
+    assert steps(core) == []
+    core = running(cost=limit)
+    assert of(core.last, facts.WhenDoneStep) == []
+    assert core.told(facts.WhenDoneStep)[0].why.startswith("the time of [cost] until, 2027-01-15T09:00:00+01:00, has passed")
+
+
+# --- copies --------------------------------------------------------------------------------------------------------------
+
+
+def past_the_wait(core):
+    done(core)
+    core.later(600.0).woke()
+    return core
+
+
+def test_without_a_verified_copy_the_command_does_not_run_until_the_operator_says_so():
+    core = past_the_wait(running(offsite=OFFSITE))
+    failed = copied(core, error="connection refused")
+    (fact,) = of(failed, facts.WhenDoneStep)
+    assert (fact.step, fact.error) == ("refuse", "connection refused")
+    assert fact.why == (
+        "this box is NOT stopped and costs money, because no copy off the box is verified: connection refused; the copy is "
+        "tried again, and `supervisorctl when-done now` stops the box without it"
+    )
+    assert ("meter", "critical") in [(c.notice.kind, c.notice.severity) for c in of(failed, commands.WriteAlert)]
+    assert "NOT STOPPED, no copy off the box is verified (connection refused)" in line(core)
+    again = core.later(60.0).woke()
+    assert [each.cause for each in of(again, commands.OffsiteCopy)] == [DONE], "tried again as other copies are"
+    assert of(copied(core, error="no route"), facts.WhenDoneStep) == [], "one alert is enough"
+    assert ask(core, "now") == (80, "this box is stopped without further waiting")
+    assert stops(core.last) == [("stop-me", "1")]
+    (report,) = [each.why for each in of(core.last, facts.WhenDoneStep) if each.step == "report"]
+    assert "all is saved on this box only" in report
+
+
+def test_a_copy_without_a_program_is_no_verified_copy_and_the_next_whole_one_is():
+    core = past_the_wait(running(offsite=OFFSITE))
+    missed = copied(core, missed={"Pong": "it vanished"})
+    assert stops(missed) == []
+    assert of(missed, facts.WhenDoneStep)[0].error == "not copied: Pong: it vanished"
+    core.later(60.0).woke()
+    assert stops(copied(core)) == [("stop-me", "1")]
+
+
+def test_now_skips_the_wait_but_the_copy_only_after_it_has_failed():
+    core = done(running(offsite=OFFSITE))
+    assert ask(core, "now")[0] == 80
+    assert stops(core.last) == []
+    assert [each.cause for each in of(core.last, commands.OffsiteCopy)] == [DONE]
+    assert stops(copied(core)) == [("stop-me", "1")]
+
+
+def test_a_copy_that_somebody_asked_for_comes_first_and_a_check_is_interrupted():
+    core = running(offsite=OFFSITE)
+    core.give(Asked(core.now_s, Verb.OFFSITE, 90, (), "", "alice", 1000, "check"))
+    past_the_wait(core)
+    assert [each.urgent for each in of(core.last, commands.OffsiteCopy)] == [True]
+    core = running(offsite=OFFSITE)
+    core.give(Asked(core.now_s, Verb.OFFSITE, 90, (), "", "alice", 1000, "now"))
+    past_the_wait(core)
+    assert core.state.offsite.asked == "operator"
+    core.give(OffsiteDone(core.now_s, "copy", "operator", snapshot="abb", as_of_s=core.now_s))
+    assert core.state.offsite.asked == DONE
+
+
+def test_the_first_copy_does_not_wait_because_an_earlier_one_had_failed():
+    core = running(offsite=replace(OFFSITE, every_s=900.0))
+    core.later(900.0).woke()
+    core.give(OffsiteDone(core.now_s, "copy", "period", "no route"))
+    done(core.later(1.0))
+    ask(core, "now")
+    assert [each.cause for each in of(core.last, commands.OffsiteCopy)] == [DONE]
+    assert steps(core) == ["begin", "now", "leave"]
+
+
+def test_a_box_that_another_one_has_replaced_is_stuck_and_copies_nothing():
+    core = running(offsite=OFFSITE)
+    core.give(LeaseFound(core.now_s, Claim.LOST, Lease("b", 2, "bob")))
+    for name in ("Pong", "Qbert"):
+        core.ended(name, code=75)
+    assert steps(core) == ["begin"]
+    core.later(600.0).woke()
+    assert of(core.last, facts.WhenDoneStep)[-1].error.startswith("box bob has taken over")
+    assert stops(core.last) == []
+    ask(core, "now")
+    assert stops(core.last) == [("stop-me", "1")]
+
+
+# --- failures ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_command_that_fails_is_an_alert_and_runs_again_ever_more_rarely():
+    core = running(rules=replace(RULES, after_s=0.0))
+    done(core)
+    for wait_s in (60.0, 120.0):
+        failed = ran(core, "it ended with status 1: no such instance", "no such instance")
+        (fact,) = of(failed, facts.WhenDoneStep)
+        assert fact.why == ("stop-me failed: it ended with status 1: no such instance; it printed: no such instance")
+        assert ("meter", "critical") in [(c.notice.kind, c.notice.severity) for c in of(failed, commands.WriteAlert)]
+        assert core.wake_at_s == core.now_s + wait_s
+        assert "stop-me failed (it ended with status 1: no such instance); this box is stopped in" in line(core)
+        assert stops(core.to_wake()) == [("stop-me", "1")]
+
+
+def test_a_command_that_succeeds_while_the_box_lives_on_has_failed():
+    core = running(rules=replace(RULES, after_s=0.0))
+    done(core)
+    ran(core)
+    assert core.wake_at_s == core.now_s + 300.0
+    lived = core.to_wake()
+    (fact,) = of(lived, facts.WhenDoneStep)
+    assert fact.why == "stop-me did not stop this box: this box is still there 5 min after its success"
+    assert core.wake_at_s == core.now_s + 60.0
+    assert stops(core.to_wake()) == [("stop-me", "1")]
+
+
+def test_new_work_during_the_command_waits_for_its_end():
+    core = running(rules=replace(RULES, after_s=0.0))
+    done(core)
+    assert of(core.ask("start", "Pong"), commands.Spawn) == []
+    core.load(replace(core.settings, when_done=replace(RULES, timeout_s=100.0)))
+    assert ask(core, "cancel") == (30, "the command runs already")
+    begun = ran(core, "it ended with status 1")
+    assert [each.spec.name for each in of(begun, commands.Spawn)] == ["Pong"]
+    assert steps(core)[-2:] == ["ended", "call off"]
+    assert core.state.when_done.failures == 0
+    assert of(ran(core), commands.StopBox) == [], "an end of a command that nobody knows changes nothing"
+    assert core.state.when_done.succeeded_s is None
+
+
+# --- restarts ------------------------------------------------------------------------------------------------------------
+
+
+def test_after_a_restart_of_the_box_the_wait_begins_anew_and_the_command_comes_more_rarely():
+    core = running(rules=replace(RULES, after_s=5.0), cost=PRICE)
+    done(core)
+    core.to_wake()
+    ran(core)
+    began = core.later(3600.0).reboot("boot-2", down_s=3500.0)
+    (fact,) = of(began, facts.WhenDoneStep)
+    assert "; stop-me has run, and this box was started again: this box is stopped in 60 s" in fact.why
+    assert ("done", "warning") in [(c.notice.kind, c.notice.severity) for c in of(began, commands.WriteAlert)]
+    assert core.state.when_done.off_s == 3500.0, "nobody paid for the time after the command"
+    assert stops(core.later(5.0).woke()) == []
+    assert stops(core.to_wake()) == [("stop-me", "1")]
+
+
+def test_a_daemon_that_is_killed_between_command_and_end_does_not_repeat_it_at_once():
+    core = running(rules=replace(RULES, after_s=0.0))
+    done(core)
+    assert stops(core.later(1.0).begin()) == []
+    assert core.wake_at_s == core.now_s + 60.0
+
+
+def test_programs_that_run_again_after_the_restart_end_it():
+    core = running(rules=replace(RULES, after_s=0.0))
+    done(core)
+    core.settings = settings(spec("Pong", digest="more"), "Qbert", when_done=RULES)
+    core.later(60.0).reboot("boot-2")
+    assert core.phase("Pong") is Phase.STARTING
+    assert steps(core)[-1] == "call off"
+    assert core.state.when_done.failures == 0
+
+
+# --- the operator and new work -------------------------------------------------------------------------------------------
+
+
+def test_cancel_holds_until_there_is_new_work():
+    core = done(running())
+    assert ask(core, "cancel") == (80, "this box is not stopped until there is new work")
+    assert line(core).endswith("cancelled, so this box is not stopped")
+    assert stops(core.later(7200.0).woke()) == []
+    core.begin()
+    assert stops(core.later(7200.0).woke()) == [], "also over a restart of the daemon"
+    core.ask("start", "Pong")
+    assert steps(core)[-1] == "call off"
+    core.spawned("Pong")
+    core.ended("Pong", code=0)
+    assert stops(core.later(600.0).woke()) == [("stop-me", "1")]
+
+
+def test_cancel_after_the_wait_lets_everything_start_again():
+    core = running(rules=replace(RULES, when=(BUDGET,), after_s=0.0), cost=replace(PRICE, budget_usd=0.000001))
+    core.ended("Pong", code=75)
+    assert core.phase("Pong") is Phase.QUEUED
+    ask(core, "cancel")
+    assert core.phase("Pong") is Phase.STARTING
+
+
+def test_delay_counts_before_and_during_an_end_and_ends_with_now():
+    core = running()
+    assert ask(core, "delay", 7200.0) == (80, "this box is not stopped for 2 h")
+    done(core)
+    assert core.wake_at_s == core.now_s + 7200.0
+    assert "this box is stopped in 2 h" in line(core)
+    ask(core, "delay", 900.0)
+    assert core.wake_at_s == core.now_s + 900.0
+    ask(core, "now")
+    assert stops(core.last) == [("stop-me", "1")]
+
+
+def test_another_configuration_begins_the_wait_anew():
+    core = done(running())
+    core.later(500.0).load(replace(core.settings, when_done=replace(RULES, after_s=700.0)))
+    assert core.wake_at_s == core.now_s + 700.0
+    core.load(replace(core.settings, when_done=WhenDoneSettings()))
+    assert core.state.when_done.cause == ""
+    assert when_done_view(core.state, core.settings, core.memory, now_s=0.0, wall_s=0.0) is None
+
+
+def test_a_command_that_leaves_the_configuration_while_it_runs():
+    core = done(running(rules=replace(RULES, after_s=0.0)))
+    core.load(replace(core.settings, when_done=WhenDoneSettings()))
+    ended = ran(core, "it ended with status 1")
+    assert [each.step for each in of(ended, facts.WhenDoneStep)] == ["ended", "call off"]
+    assert of(ended, facts.WhenDoneStep)[0].why == "the command failed: it ended with status 1"
+
+
+def test_a_rollback_is_new_work():
+    core = done(running())
+    core.give(Asked(core.now_s, Verb.ROLLBACK, 7, ("Pong",), "", "alice", 1000, "b1"))
+    assert steps(core)[-1] == "call off"
+
+
+def test_requests_that_cannot_be_met_say_why():
+    core = running(rules=WhenDoneSettings())
+    assert ask(core, "now") == (30, "no command is configured: set [when_done] command (docs/accounts.md)")
+    core = running(rules=replace(RULES, when=(DONE,)))
+    assert ask(core, "cancel") == (30, "no end is near: it comes with done")
+    core.terminate()
+    assert ask(core, "cancel") == (6, "extralife is shutting down")
+
+
+def test_somebody_who_is_logged_in_holds_it_if_that_is_configured():
+    for holds in (True, False):
+        core = done(running(rules=replace(RULES, hold_while_logged_in=holds)))
+        sessions(core.later(599.0), "ada on pts/0")
+        assert stops(core.later(1.0).woke()) == ([] if holds else [("stop-me", "1")])
+        if holds:
+            assert line(core).endswith("this box is stopped once nobody is logged in (ada on pts/0)")
+            assert stops(sessions(core.later(60.0))) == [("stop-me", "1")]
+
+
+# --- the price of a box without work ---------------------------------------------------------------------------------------
+
+
+def needs(core, cost, line="", zone_s=3600.0):
+    wall_s = core.wall_offset_s + core.now_s
+    at = replace(core.settings, cost=cost)
+    return costs_for_nothing(core.state, at, lambda _: ("CET", zone_s), wall_s=wall_s, line=line)
+
+
+def test_a_box_without_work_says_since_when_it_costs_money():
+    core = running(rules=WhenDoneSettings())
+    assert needs(core, PRICE) == []
+    done(core, "Pong")
+    assert needs(core, PRICE) == []
+    done(core, "Qbert")
+    assert needs(core, PRICE) == ["all done since 09:00; the box costs $1.20 an hour"]
+    assert needs(core, PRICE, "soon") == ["all done since 09:00; the box costs $1.20 an hour; soon"]
+    assert needs(core, CostSettings()) == []
+    assert needs(core, CostSettings(), "soon") == ["soon"]
+    core.later(86_400.0)
+    assert needs(core, PRICE) == ["all done since 2027-01-15 09:00; the box costs $1.20 an hour"]
+    core.ask("stop", "Pong")
+    core.ask("stop", "Qbert")
+    assert needs(core, PRICE) == ["every program is stopped since 09:00; the box costs $1.20 an hour"]
+    stuck = running(rules=WhenDoneSettings())
+    stuck.ended("Pong", code=78)
+    stuck.ended("Qbert", code=0)
+    assert needs(stuck, PRICE) == ["nothing can go on since 09:00; the box costs $1.20 an hour"]

@@ -1,0 +1,51 @@
+"""`when-done` as people run it, over a fake daemon; `status`, which shows the same line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from fake_backend import FakeBackend
+from running import ctl
+
+from supervisor.model.codes import FAILED
+from supervisor.model.inputs import Verb
+
+LINE = "all is done (Pong): this box is stopped in 9.5 min (`supervisorctl when-done cancel` keeps it)"
+
+
+def test_the_line_is_shown_by_status_top_and_the_verb_itself(api: Path, backend: FakeBackend) -> None:
+    assert ctl("when-done", socket=api).stdout == "no command stops this box: set [when_done] command (docs/accounts.md)\n"
+    backend.header["when_done"] = {"cause": "", "left_s": None, "line": "no end is near"}
+    assert ctl("when-done", "status", socket=api).stdout == "no end is near\n"
+    assert "no end is near" not in ctl("status", socket=api).stdout
+    backend.header["when_done"] = {"cause": "done", "left_s": 570.0, "line": LINE}
+    assert ctl("when-done", socket=api).stdout == f"{LINE}\n"
+    assert json.loads(ctl("when-done", "--json", socket=api).stdout)["left_s"] == 570.0
+    assert LINE in ctl("status", "--wide", socket=api).stdout
+
+
+def test_a_word_reaches_the_daemon_and_its_answer_is_shown(api: Path, backend: FakeBackend) -> None:
+    assert ctl("when-done", "delay", "1h30m", socket=api).stdout == "when-done delay: 20261121-033000\n"
+    assert json.loads(ctl("when-done", "cancel", "--json", socket=api).stdout)["code"] == 80
+    assert [(each[0], each[2]) for each in backend.asked[-2:]] == [(Verb.WHEN_DONE, "delay"), (Verb.WHEN_DONE, "cancel")]
+
+
+def test_a_refusal_is_an_error(api: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(backend), "ask_backups", lambda *_: ("now", FAILED, "the command runs already"))
+    refused = ctl("when-done", "now", socket=api)
+    assert (refused.returncode, refused.stdout) == (1, "when-done now: ERROR (the command runs already)\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("dance",), "when-done takes status, cancel, delay with a span such as 2h, or now"),
+        (("delay",), "when-done takes status, cancel, delay with a span such as 2h, or now"),
+        (("delay", "soon"), "delay takes a span such as 90s, 45m, 6h or 1h30m, not 'soon'"),
+    ],
+)
+def test_what_is_no_request(api: Path, args: tuple[str, ...], told: str) -> None:
+    done = ctl("when-done", *args, socket=api)
+    assert (done.returncode, done.stdout) == (2, f"Error: {told}\n")
