@@ -26,6 +26,7 @@ class Row(NamedTuple):
 HEALING = "e2e/test_healing.py::"
 WORKER_FAULTS = "e2e/test_worker_faults.py::"
 OFFSITE = "adapters/test_offsite.py::"
+WHEN_DONE = "e2e/test_when_done_live.py::"
 HOST_FAULTS = "e2e/test_host_faults.py::"
 HOST_WORLD = "e2e/test_host_world.py::"
 CHECKPOINT_FAULTS = "e2e/test_checkpoint_faults.py::"
@@ -436,6 +437,26 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "the programs start again, and the same notice counts no more",
             "supervisor/policy/upkeep/notices.py",
             "core/test_decide_notices.py::test_a_box_that_is_still_there_goes_on_and_the_same_notice_counts_no_more",
+        ),
+        Row(
+            "the work is over at night: every program is DONE, none can go on, or the budget is spent",
+            "with `[when_done]` everything is saved, copied off the box, verified and reported, then a command stops the box, once; "
+            "without it, `report` says what the box costs for nothing",
+            "supervisor/policy/upkeep/when_done.py",
+            WHEN_DONE + "test_the_last_end_is_saved_copied_verified_told_and_then_the_command_runs_once",
+        ),
+        Row(
+            "that command fails, hangs, or succeeds while the box lives on",
+            "an alert, and it runs again after 1, 2, 4 ... 60 min; after a restart the wait begins anew",
+            "supervisor/policy/upkeep/when_done.py",
+            WHEN_DONE + "test_a_command_that_hangs_and_what_the_operator_does_about_it",
+        ),
+        Row(
+            "the work is over, and no copy off the box can be made or verified",
+            "the command does not run, as it may destroy the disk; an alert, and the copy is tried again; "
+            "`supervisorctl when-done now` overrules",
+            "supervisor/policy/upkeep/when_done.py",
+            "core/test_decide_when_done.py::test_without_a_verified_copy_the_command_does_not_run_until_the_operator_says_so",
         ),
         Row(
             "a metadata service hangs, drips, lies or redirects",

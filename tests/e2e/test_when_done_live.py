@@ -55,7 +55,6 @@ def step(box: Box, name: str, count: int = 1, timeout_s: float = 60.0) -> dict[s
 
 
 @pytest.mark.skipif(shutil.which("restic") is None, reason="restic is not installed: apt-get install restic")
-@pytest.mark.fault("all_done")
 @pytest.mark.timeout(240)
 def test_the_last_end_is_saved_copied_verified_told_and_then_the_command_runs_once(box: Box, tmp_path: Path) -> None:
     off, work = tmp_path / "off", tmp_path / "work"

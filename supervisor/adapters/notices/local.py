@@ -114,4 +114,4 @@ class Command:
             raise Unreadable(f"it took longer than {self._timeout_s:g} s")
         if code:
             raise Unreadable(f"it ended with status {code}")
-        return output
+        return output[:_MOST_BYTES]
