@@ -25,6 +25,7 @@ from supervisor.records import replace
 
 _MOST_OUTPUT: Final = 2000
 _LEAVES: Final = "this box is about to be stopped"
+_OVERRULE: Final = "the copy is tried again, and `supervisorctl when-done now` stops the box without it"
 _ANSWERS: Final = {
     rule.CANCEL: "this box is not stopped until there is new work",
     rule.DELAY: "this box is not stopped",
@@ -36,8 +37,7 @@ def on_ended(context: DecisionContext, item: WhenDoneEnded) -> None:
     """Handle the end of the command."""
     output = item.output[-_MOST_OUTPUT:]
     outcome = f"failed: {item.error}" if item.error else "has succeeded: this box should end now"
-    printed = f"; it printed: {output}" if output else ""
-    why = f"{_name(context)} {outcome}{printed}"
+    why = f"{_name(context)} {outcome}{f'; it printed: {output}' if output else ''}"
     context.record(facts.WhenDoneStep(why, Step.ENDED.value, error=item.error, output=output))
 
 
@@ -49,19 +49,19 @@ def on_config(context: DecisionContext) -> None:
 
 def on_asked(context: DecisionContext, item: Asked) -> None:
     """Handle `when-done cancel`, `delay` and `now`."""
-    record, do = context.state.when_done, item.text
-    until_s = None if item.for_s is None else context.now_s + item.for_s
+    rules, record, do = context.settings.when_done, context.state.when_done, item.text
     code, answer = FAILED, ""
     if context.state.stopping:
         code, answer = SHUTDOWN_STATE, "extralife is shutting down"
-    elif not context.settings.when_done.command:
+    elif not rules.command:
         answer = "no command is configured: set [when_done] command (docs/accounts.md)"
     elif record.runs:
         answer = "the command runs already"
     elif do != rule.DELAY and not record.cause:
-        answer = f"no end is near: it comes with {' or '.join(context.settings.when_done.when)}"
+        answer = f"no end is near: it comes with {' or '.join(rules.when)}"
     else:
-        code, answer = SUCCESS, _ANSWERS[do] + (f" for {span(item.for_s)}" if item.for_s is not None else "")
+        code, answer = SUCCESS, _ANSWERS[do] + (f" for {span(item.for_s)}" if item.for_s else "")
+        until_s = None if item.for_s is None else context.now_s + item.for_s
         context.record(facts.WhenDoneStep(f"{item.by}: {answer}", do, until_s=until_s))
     context.command(commands.Reply(item.request_id, ((do, code, answer),)))
 
@@ -98,16 +98,13 @@ def _seen(context: DecisionContext) -> Seen:
     state, settings, host = context.state, context.settings, context.memory.host
     over_budget = limit(state, settings, now_s=context.now_s, wall_s=context.wall_s) != ""
     cause = rule.cause_of(settings.when_done, outlooks(state, settings), over_budget=over_budget)
-    if state.backups.rollback is not None:
-        cause = ""  # it puts other checkpoints in place, and then the programs train again
-    asked, own = state.offsite.asked, state.when_done.asked_s is not None
-    error = state.offsite.error if own and asked == copies.DONE and state.offsite.failures else ""
-    if state.offsite.fence is not None:
-        error = offsite.fenced(context)
+    asked, own = state.offsite.asked, state.offsite.asked == copies.DONE and state.when_done.asked_s is not None
+    error = state.offsite.error if own and state.offsite.failures else ""
     owed = state.when_done.reported_s == context.now_s or any(each.kind == REPORT for each in state.alerts.queue)
     return Seen(
-        cause, bool(state.live), bool(host and host.logged_in), settings.offsite.on, asked in copies.PREEMPTING, error,
-        owed and bool(settings.alerts.targets),
+        cause if state.backups.rollback is None else "",  # it brings other checkpoints, and then programs train again
+        bool(state.live), bool(host and host.logged_in), settings.offsite.on, own or asked in copies.URGENT,
+        error if state.offsite.fence is None else offsite.fenced(context), owed and bool(settings.alerts.targets),
     )  # fmt: skip
 
 
@@ -117,27 +114,20 @@ def _name(context: DecisionContext) -> str:
 
 def _fact(context: DecisionContext, step: Step, seen: Seen) -> facts.Fact:
     """The fact that records a step."""
-    name, error = _name(context), ""
-    match step:
-        case Step.COPY:
-            return facts.OffsiteAsked("a copy is made and verified before this box is stopped", copies.DONE)
-        case Step.BEGIN:
-            why, error = _begun(context, seen.cause), context.state.when_done.error
-        case Step.CALL_OFF:
-            why = "this box is not stopped: a program is wanted again, or a limit was raised"
-        case Step.LEAVE:
-            why = "every program saves and exits before this box is stopped"
-        case Step.REFUSE:
-            error = seen.copy_error
-            why = f"this box is NOT stopped and costs money, because no copy off the box is verified: {error}; the copy is "
-            why += "tried again, and `supervisorctl when-done now` stops the box without it"
-        case Step.REPORT:
-            why = _report(context, seen.cause)
-        case Step.RUN:
-            why = f"{name} is run to stop this box"
-        case _:
-            error = f"this box is still there {span(context.settings.when_done.timeout_s)} after its success"
-            why = f"{name} did not stop this box: {error}"
+    if step is Step.COPY:
+        return facts.OffsiteAsked("a copy is made and verified before this box is stopped", copies.DONE)
+    name, error = _name(context), {Step.BEGIN: context.state.when_done.error, Step.REFUSE: seen.copy_error}.get(step, "")
+    if step is Step.ENDED:
+        error = f"this box is still there {span(context.settings.when_done.timeout_s)} after its success"
+    why = {
+        Step.BEGIN: _begun(context, seen.cause),
+        Step.CALL_OFF: "this box is not stopped: a program is wanted again, or a limit was raised",
+        Step.LEAVE: "every program saves and exits before this box is stopped",
+        Step.REFUSE: f"this box is NOT stopped and costs money, because no copy off the box is verified: {error}; {_OVERRULE}",
+        Step.REPORT: _report(context, seen.cause),
+        Step.RUN: f"{name} is run to stop this box",
+        Step.ENDED: f"{name} did not stop this box: {error}",
+    }[step]
     return facts.WhenDoneStep(why, step.value, seen.cause, error=error)
 
 
@@ -153,11 +143,10 @@ def _report(context: DecisionContext, cause: str) -> str:
     record, copied = context.state.when_done, context.state.offsite.copied
     paid_s = context.now_s - record.off_s
     usd = cost.usd_of(paid_s / 3600.0, context.settings.cost.usd_per_hour)
-    so_far = f"{span(paid_s)} so far" if usd is None else f"${usd:,.2f} so far"
-    saved = "all is saved on this box only"
-    if record.copied_s is not None and copied is not None:
-        saved = f"all is saved, also off the box as {copied.snapshot}"
-    return f"{_reason(context, cause)}; {so_far}; {saved}; this box is now told to stop"
+    so_far = span(paid_s) if usd is None else f"${usd:,.2f}"
+    off_box = record.copied_s is not None and copied is not None
+    saved = f"also off the box as {copied.snapshot}" if off_box and copied else "on this box only"
+    return f"{_reason(context, cause)}; {so_far} so far; all is saved, {saved}; this box is now told to stop"
 
 
 def _reason(context: DecisionContext, cause: str) -> str:

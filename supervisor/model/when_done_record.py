@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.policy.upkeep import offsite
@@ -23,49 +25,40 @@ def recorded(record: EndRecord, stamped: Stamped, fact: RecordedFact) -> EndReco
             return replace(record, copied_s=fact.as_of_s, refused="")
         case facts.HostRebooted() if record.ordered_s is not None or record.failures:
             return replace(record, off_s=record.off_s + (fact.down_s or 0.0))
-        case facts.DaemonStarted():  # the steps begin anew, and a command that ran before has not ended this box
-            if record.ordered_s is not None:
-                record = _failed(record, stamped.at_s, "this box was started again")
-            return _anew(record, cancelled=record.cancelled)
+        case facts.DaemonStarted():  # a command that ran before has not ended this box
+            lived = record.ordered_s is not None
+            return _anew(_failed(record, stamped.at_s, "this box was started again") if lived else record)
         case _:
             return record
 
 
 def _stepped(record: EndRecord, at_s: float, fact: facts.WhenDoneStep) -> EndRecord:
-    match fact.step:
-        case Step.BEGIN:
-            return replace(record, cause=fact.cause, since_s=at_s)
-        case Step.CALL_OFF:
-            return EndRecord(not_before_s=record.not_before_s, off_s=record.off_s)
-        case rule.CANCEL:
-            return replace(_anew(record, cancelled=True), cause=record.cause, since_s=record.since_s)
-        case rule.DELAY:
-            return replace(record, not_before_s=fact.until_s, now=False)
-        case rule.NOW:
-            return replace(record, cancelled=False, now=True, waived=record.refused != "")
-        case Step.LEAVE:
-            return replace(record, left_s=at_s)
-        case Step.REFUSE:
-            return replace(record, refused=fact.error)
-        case Step.REPORT:
-            return replace(record, reported_s=at_s)
-        case Step.RUN:
-            return replace(record, ordered_s=at_s, succeeded_s=None, now=False)
-        case _:  # the end of the command, unless it is that of a command of an earlier end
-            if record.ordered_s is None:
-                return record
-            return _failed(record, at_s, fact.error) if fact.error else replace(record, succeeded_s=at_s, error="")
+    changes: dict[str, dict[str, Any]] = {
+        Step.BEGIN: {"cause": fact.cause, "since_s": at_s},
+        rule.DELAY: {"not_before_s": fact.until_s, "now": False},
+        rule.NOW: {"cancelled": False, "now": True, "waived": record.refused != ""},
+        Step.LEAVE: {"left_s": at_s},
+        Step.REFUSE: {"refused": fact.error},
+        Step.REPORT: {"reported_s": at_s},
+        Step.RUN: {"ordered_s": at_s, "succeeded_s": None, "now": False},
+    }
+    if fact.step == Step.CALL_OFF:
+        return EndRecord(not_before_s=record.not_before_s, off_s=record.off_s)
+    if fact.step == rule.CANCEL:
+        return replace(_anew(record), cause=record.cause, since_s=record.since_s, cancelled=True)
+    if fact.step != Step.ENDED:
+        return replace(record, **changes[fact.step])
+    if record.ordered_s is None:  # a command of an earlier end
+        return record
+    return _failed(record, at_s, fact.error) if fact.error else replace(record, succeeded_s=at_s, error="")
 
 
-def _anew(record: EndRecord, *, cancelled: bool) -> EndRecord:
-    """The same end before its first step."""
-    return EndRecord(
-        not_before_s=record.not_before_s, cancelled=cancelled, failures=record.failures, failed_s=record.failed_s,
-        error=record.error, off_s=record.off_s,
-    )  # fmt: skip
+def _anew(record: EndRecord) -> EndRecord:
+    """The record of the same end before its first step."""
+    kept = ("not_before_s", "cancelled", "failures", "failed_s", "error", "off_s")
+    return EndRecord(**{name: getattr(record, name) for name in kept})
 
 
 def _failed(record: EndRecord, at_s: float, error: str) -> EndRecord:
-    return replace(
-        record, ordered_s=None, succeeded_s=None, failures=record.failures + 1, failed_s=at_s, error=error
-    )  # fmt: skip
+    failures = record.failures + 1
+    return replace(record, ordered_s=None, succeeded_s=None, failures=failures, failed_s=at_s, error=error)

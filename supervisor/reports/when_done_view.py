@@ -10,7 +10,7 @@ from supervisor.model.settings import Settings
 from supervisor.model.state import State
 from supervisor.model.work import outlooks, reason
 from supervisor.policy.upkeep import when_done as rule
-from supervisor.policy.upkeep.when_done import EndRecord, Outlook, WhenDoneSettings
+from supervisor.policy.upkeep.when_done import Outlook
 from supervisor.policy.worker.restart import span
 from supervisor.reports.days import Zone
 
@@ -26,51 +26,41 @@ def when_done_view(state: State, settings: Settings | None, memory: Memory, *, n
         return None
     record, rules = state.when_done, settings.when_done
     if not record.cause:
-        causes = ", ".join(rules.when)
-        return {"cause": "", "left_s": None, "line": f"no end is near ({rules.command[0]} waits for: {causes})"}
-    left_s = max(0.0, rule.due_s(rules, record) - now_s)
+        line = f"no end is near ({rules.command[0]} waits for: {', '.join(rules.when)})"
+        return {"cause": "", "left_s": None, "line": line}
+    waits = not record.cancelled and record.ordered_s is None
+    left_s = max(0.0, rule.due_s(rules, record) - now_s) if waits else 0.0
     why = reason(state, settings, record.cause, now_s=now_s, wall_s=wall_s)
-    logged_in = memory.host.logged_in if memory.host is not None else None
-    if record.cancelled or record.ordered_s is not None:
-        left_s = 0.0
-    return {
-        "cause": record.cause, "left_s": left_s or None,
-        "line": f"{why}: {_doing(rules, record, state, logged_in, left_s)}",
-    }  # fmt: skip
+    line = f"{why}: {_doing(state, settings, memory, left_s)}"
+    return {"cause": record.cause, "left_s": left_s or None, "line": line}
 
 
-def _doing(
-    rules: WhenDoneSettings, record: EndRecord, state: State, logged_in: tuple[str, ...] | None, left_s: float
-) -> str:  # fmt: skip
-    name, failed = rules.command[0], f"{rules.command[0]} failed ({record.error}); " if record.error else ""
+def _doing(state: State, settings: Settings, memory: Memory, left_s: float) -> str:
+    record, rules, name = state.when_done, settings.when_done, settings.when_done.command[0]
+    failed = f"{name} failed ({record.error}); " if record.error else ""
+    logged_in = (memory.host.logged_in if memory.host else None) if rules.hold_while_logged_in and not record.now else None
     if record.cancelled:
         return "cancelled, so this box is not stopped"
-    if record.runs:
-        return f"{name} runs"
-    if record.succeeded_s is not None:
-        return f"{name} has succeeded, and this box should end now"
+    if record.ordered_s is not None:
+        return f"{name} runs" if record.runs else f"{name} has succeeded, and this box should end now"
     if left_s > 0:
         return f"{failed}this box is stopped in {span(left_s)} (`supervisorctl when-done cancel` keeps it)"
-    if rules.hold_while_logged_in and logged_in and not record.now:
+    if logged_in:
         return f"{failed}this box is stopped once nobody is logged in ({', '.join(logged_in)})"
     if record.refused:
         return f"NOT STOPPED, no copy off the box is verified ({record.refused}); `supervisorctl when-done now` needs none"
-    waits = ", ".join(sorted(state.live)) or "the copy off the box"
-    return f"this box is about to be stopped, it waits for {waits}"
+    return f"this box is about to be stopped, it waits for {', '.join(sorted(state.live)) or 'the copy off the box'}"
 
 
-def costs_for_nothing(
-    state: State, settings: Settings | None, zone: Zone, *, wall_s: float, line: str
-) -> list[str]:  # fmt: skip
+def costs_for_nothing(state: State, settings: Settings | None, zone: Zone, *, wall_s: float, line: str) -> list[str]:
     """A sentence on a box that costs money while nothing trains. `line`: of the page above, if an end is reached."""
     price = None if settings is None else settings.cost.usd_per_hour
     trainings = [each for each in state.programs.values() if not each.service]
-    if settings is None or price is None or not trainings or Outlook.OPEN in outlooks(state, settings):
+    work = set() if settings is None else set(outlooks(state, settings))
+    if price is None or not trainings or Outlook.OPEN in work:
         return [line] if line else []
     since_wall_s = max(each.since_wall_s for each in trainings)
     local = datetime.fromtimestamp(since_wall_s + zone(since_wall_s)[1], UTC)
     since = f"{local:%H:%M}" if wall_s - since_wall_s < 86_400.0 else f"{local:%Y-%m-%d %H:%M}"
-    work = set(outlooks(state, settings))
     what = "all done" if work == {Outlook.DONE} else "nothing can go on" if work else "every program is stopped"
-    told = f"; {line}" if line else ""
-    return [f"{what} since {since}; the box costs ${price:,.2f} an hour{told}"]
+    return [f"{what} since {since}; the box costs ${price:,.2f} an hour{f'; {line}' if line else ''}"]

@@ -120,7 +120,7 @@ def test_without_a_repository_and_with_nothing_to_wait_for_the_command_runs_in_t
     assert stops(core.last) == [("stop-me", "1")]
     assert steps(core) == ["begin", "leave", "report", "run"]
     (report,) = [each.why for each in of(core.last, facts.WhenDoneStep) if each.step == "report"]
-    assert report == "all is done (Pong, Qbert); 1 s so far; all is saved on this box only; this box is now told to stop"
+    assert report == "all is done (Pong, Qbert); 1 s so far; all is saved, on this box only; this box is now told to stop"
     assert of(core.last, facts.WhenDoneStep)[0].why.endswith(": this box is stopped now")
 
 
@@ -219,7 +219,7 @@ def test_without_a_verified_copy_the_command_does_not_run_until_the_operator_say
     assert ask(core, "now") == (80, "this box is stopped without further waiting")
     assert stops(core.last) == [("stop-me", "1")]
     (report,) = [each.why for each in of(core.last, facts.WhenDoneStep) if each.step == "report"]
-    assert "all is saved on this box only" in report
+    assert "all is saved, on this box only" in report
 
 
 def test_a_copy_without_a_program_is_no_verified_copy_and_the_next_whole_one_is():

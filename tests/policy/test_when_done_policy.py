@@ -214,7 +214,7 @@ def test_the_command_never_runs_too_early_never_twice_and_always_in_the_end(seed
     ended = 0
     for seed in seeds:
         end = End(seed)
-        for _ in range(40):
+        for _ in range(25):
             if not end.stopped:
                 end.turn()
         end.calm = True
