@@ -123,7 +123,7 @@ def _fact(context: DecisionContext, step: Step, seen: Seen) -> facts.Fact:
         Step.BEGIN: _begun(context, seen.cause),
         Step.CALL_OFF: "this box is not stopped: a program is wanted again, or a limit was raised",
         Step.LEAVE: "every program saves and exits before this box is stopped",
-        Step.REFUSE: f"this box is NOT stopped and costs money, because no copy off the box is verified: {error}; {_OVERRULE}",
+        Step.REFUSE: f"this box is NOT stopped, as no copy off the box is verified: {error}; {_OVERRULE}",
         Step.REPORT: _report(context, seen.cause),
         Step.RUN: f"{name} is run to stop this box",
         Step.ENDED: f"{name} did not stop this box: {error}",

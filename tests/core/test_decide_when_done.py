@@ -208,7 +208,7 @@ def test_without_a_verified_copy_the_command_does_not_run_until_the_operator_say
     (fact,) = of(failed, facts.WhenDoneStep)
     assert (fact.step, fact.error) == ("refuse", "connection refused")
     assert fact.why == (
-        "this box is NOT stopped and costs money, because no copy off the box is verified: connection refused; the copy is "
+        "this box is NOT stopped, as no copy off the box is verified: connection refused; the copy is "
         "tried again, and `supervisorctl when-done now` stops the box without it"
     )
     assert ("meter", "critical") in [(c.notice.kind, c.notice.severity) for c in of(failed, commands.WriteAlert)]
