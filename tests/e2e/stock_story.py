@@ -341,10 +341,10 @@ Install superlance and its `supervisor` in a separate environment: in extralife'
 extralife's. The journal is the queue, so no event is dropped: a listener that was away continues after the last event that it
 answered. Of ticks it gets only the newest. A listener that answers FAIL gets the event again. If a listener breaks the protocol,
 ends, or does not answer for ten minutes (`--timeout S`), extralife ends it with one sentence in its log, and starts it again with
-growing delays. superlance's memmon, httpok, crashmail, crashmailbatch and fatalmailbatch and supervisor-checks' `supervisor_tcp_check` run
-unchanged; `multivisor-rpc`, a plug-in inside a supervisord process, does not. The events are `PROCESS_STATE_*`, `PROCESS_LOG_*`, `PROCESS_GROUP_*`, `SUPERVISOR_STATE_CHANGE_*` and `TICK_*`.
-Programs and clients send no events, so `PROCESS_COMMUNICATION` and `REMOTE_COMMUNICATION` never occur
-([why](adr/0069-listeners-fed-from-the-journal.md)).
+growing delays. superlance's memmon, httpok, crashmail, crashmailbatch and fatalmailbatch and supervisor-checks'
+`supervisor_tcp_check` run unchanged; `multivisor-rpc`, a plug-in inside a supervisord process, does not. The events are
+`PROCESS_STATE_*`, `PROCESS_LOG_*`, `PROCESS_GROUP_*`, `SUPERVISOR_STATE_CHANGE_*` and `TICK_*`. Programs and clients send no
+events, so `PROCESS_COMMUNICATION` and `REMOTE_COMMUNICATION` never occur.
 
 ## Differences and mappings
 
