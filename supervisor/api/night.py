@@ -5,14 +5,11 @@ Names and errors of programs are untrusted text: they go through `printable`.
 
 from __future__ import annotations
 
-from supervisor.api.words import UNKNOWN, duration, number, percent, when
+from typing import Any
+
+from supervisor.api.port import Backend
+from supervisor.formats import UNKNOWN, count, duration, number, percent, usd, when
 from supervisor.printable import printable
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from supervisor.api.port import Backend
 
 _MATTERS = 1.05
 _PROGRAMS, _CAUSES, _NEEDS = 4, 3, 3  # most entries of each kind
@@ -61,7 +58,11 @@ def _cause(group: dict[str, Any]) -> str:
 def headline(found: dict[str, Any]) -> str:
     """Such as `Since 19:00:00 (12h 0m): 6 of 6 trained, 41M steps kept (93% of paid time useful), 2 reboots, $7.20`."""
     trained = sum((row["trained_s"] or 0) > 0 for row in found["programs"])
-    parts = [f"{trained} of {len(found['programs'])} trained", _kept(found), _count(found["reboots"], "reboot")]
+    parts = [
+        f"{trained} of {len(found['programs'])} trained",
+        _kept(found),
+        count(found["reboots"], "reboot") if found["reboots"] else "no reboots",
+    ]
     if found["usd"] is not None:
         parts.append(usd(found["usd"]))
     since = when(found["since_wall_s"], found["until_wall_s"])
@@ -72,10 +73,6 @@ def _kept(found: dict[str, Any]) -> str:
     useful = found["useful_share"]
     share = "" if useful is None else f" ({percent(useful)} of paid time useful)"
     return f"{number(round(found['kept_steps']))} steps kept{share}"
-
-
-def _count(many: int, noun: str) -> str:
-    return f"{many or 'no'} {noun}{'' if many == 1 else 's'}"
 
 
 def until_done(found: dict[str, Any]) -> str:
@@ -110,10 +107,3 @@ def other_levels(levels: list[dict[str, Any]]) -> list[str]:
     unknown = [printable(level["name"]) for level in levels if level["why"] == "never measured"]
     parts += [f"never measured: {', '.join(unknown)}"] if unknown else []
     return [f"levels: {'; '.join(parts)}"] if parts else []
-
-
-def usd(value: float | None) -> str:
-    """Dollars for people: `$41.20`, `$0.139`, `-`."""
-    if value is None:
-        return UNKNOWN
-    return f"${value:,.2f}" if value >= 1 or value == 0 else f"${value:.3g}"

@@ -101,7 +101,7 @@ def page(found: dict[str, Any], programs: list[dict[str, Any]], *, total: bool, 
 def _paid(whole: dict[str, Any], slots: int | None) -> str:
     """One line: the slot-hours booked, the slot-hours paid, and the share that was productive."""
     booked_s = sum(whole["seconds"].values())
-    now = "" if slots is None else f" ({slots} slot{'' if slots == 1 else 's'} now)"
+    now = "" if slots is None else f" ({text.count(slots, 'slot')} now)"
     return (
         f"{_hours(booked_s)} slot-hours booked of {_hours(whole['wall_s'])} slot-hours paid{now}, "
         f"{text.percent(whole['ettr'])} of them productive"
@@ -214,7 +214,7 @@ def _levels(levels: dict[str, dict[str, Any]]) -> list[str]:
 def _mtbf(seconds: float, count: int, what: str) -> str:
     if count == 0:
         return f"{text.duration(seconds)} without a {what}"
-    return f"{text.duration(seconds)}, {count} {what}{'' if count == 1 else 's'}: one in {_mean(seconds / count)}"
+    return f"{text.duration(seconds)}, {text.count(count, what)}: one in {_mean(seconds / count)}"
 
 
 def _mean(seconds: float) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from supervisor import formats
 from supervisor.adapters.process import checkpoints
 from supervisor.ctl.checks import Finding, Installation
 from supervisor.model.settings import ProgramSpec, Settings
@@ -74,7 +75,7 @@ def disk_speed(installation: Installation) -> Iterator[Finding]:
     directory = installation.settings.paths.state_dir
     disk = shutil.disk_usage(directory)
     if disk.free < 2 * _MOST_BYTES:
-        yield Finding("disk speed", "unknown", f"not tried: only {_mib(disk.free)} are free", "make room first")
+        yield Finding("disk speed", "unknown", f"not tried: only {formats.size(disk.free)} are free", "make room first")
         return
     try:
         write, read = throughput(directory)
@@ -82,12 +83,12 @@ def disk_speed(installation: Installation) -> Iterator[Finding]:
         yield _cannot("disk speed", error)
         return
     size, grace_s, count = at_once(installation.settings)
-    message = f"{_mib(write)}/s written durably, {_mib(read)}/s read"
+    message = f"{formats.size(write)}/s written durably, {formats.size(read)}/s read"
     if not size:
         yield Finding("disk speed", "ok", message)
         return
     takes_s = size / write
-    message += f"; {count} checkpoints at once, {_mib(size)}, take {takes_s:.1f} s; a stop allows {grace_s:.0f} s"
+    message += f"; {count} checkpoints at once, {formats.size(size)}, take {takes_s:.1f} s; a stop allows {grace_s:.0f} s"
     if takes_s > grace_s:
         do = "a faster disk for the state, fewer slots, or a longer stop_grace_s: a kill during a save loses work"
         yield Finding("disk speed", "bad", message, do)
@@ -145,7 +146,8 @@ def room(installation: Installation) -> Iterator[Finding]:
     disk = shutil.disk_usage(place)
     there = sum(_used(Path(installation.settings.paths.run_dir(spec.name))) for spec in installation.settings.programs)
     needed = sum(needs_bytes(spec) for spec in installation.settings.programs)
-    told = f"{_gib(disk.free)} free of {_gib(disk.total)}; the full state needs {_gib(needed)}, of which {_gib(there)} exist"
+    free, whole, full, exist = map(formats.size, (disk.free, disk.total, needed, there))
+    told = f"{free} free of {whole}; the full state needs {full}, of which {exist} exist"
     if disk.free < needed - there:
         yield Finding("room", "bad", told, "a bigger disk, a smaller replay_size, or fewer programs")
     elif disk.free - (needed - there) < _LEAST_FREE * disk.total:
@@ -180,14 +182,6 @@ def _used(directory: Path) -> int:
 
 def _now_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def _gib(size: float) -> str:
-    return f"{size / 2**30:.1f} GiB"
-
-
-def _mib(size: float) -> str:
-    return f"{size / 2**20:,.0f} MiB"
 
 
 ALL: Final = (fsync, disk_speed, room)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from supervisor.api.night import days, usd
+from supervisor.api.night import days
 from supervisor.ctl import text
 from supervisor.ctl.accounts import since_query, until_query
 from supervisor.ctl.outcome import OK, USAGE, Failed
 from supervisor.ctl.session import Session, parse_options
+from supervisor.formats import usd
 
 
 def cost(session: Session, args: list[str]) -> int:
@@ -65,9 +66,8 @@ def _causes(found: dict[str, Any]) -> list[str]:
     share = text.percent(None if not found["slot_hours"] else 1.0)
     rows.append(("total", f"{found['slot_hours']:.2f}", share, usd(found["usd"])))
     unknown = found.get("lost_s_unknown", 0)  # an older daemon does not send this key
-    resumes = f"{unknown} resume{'' if unknown == 1 else 's'}"
-    notes = [f"lost work is at least this much: the lost time of {resumes} is unknown"] if unknown else []
-    return [*text.table(rows, right={1, 2, 3}), *notes]
+    least = f"lost work is at least this much: the lost time of {text.count(unknown, 'resume')} is unknown"
+    return [*text.table(rows, right={1, 2, 3}), *([least] if unknown else [])]
 
 
 def _frames(found: dict[str, Any]) -> list[str]:

@@ -6,8 +6,6 @@ from typing import Any
 
 from supervisor.ctl import text
 
-_MB = 2**20
-
 
 def lines(daemon: dict[str, Any], now_s: float) -> list[str]:
     """The header lines on GPUs and vetoes."""
@@ -32,7 +30,7 @@ def _gpu(gpu: dict[str, Any]) -> str:
     if gpu["lost"]:
         return f"{name}: lost: {text.printable(gpu['lost'])}"
     busy, heat, limit = gpu["utilisation"], gpu["temperature_c"], gpu["slowdown_c"]
-    parts = [f"{_mb(gpu['free_bytes'])} of {_mb(gpu['total_bytes'])} MiB free"]
+    parts = [f"{text.mib(gpu['free_bytes'])} of {text.mib(gpu['total_bytes'])} free"]
     parts += [f"{busy:.0f} % busy"] if busy is not None else []
     if heat is not None:
         parts.append(f"{heat:.0f} C" + (f" (slows down at {limit:.0f})" if limit is not None else ""))
@@ -48,11 +46,7 @@ def _minute(gpu: dict[str, Any]) -> list[str]:
     parts = []
     for each in gpu.get("by_phase") or []:
         used, busy = each["used"], each["utilisation"]
-        shown = [f"up to {_mb(used['most'])} MiB"] if used else []
+        shown = [f"up to {text.mib(used['most'])}"] if used else []
         shown += [f"{busy['mean']:.0f} % busy"] if busy else []
         parts += [f"{text.printable(each['phase'])} {', '.join(shown)}"] if shown else []
     return [f"  in the last minute: {'; '.join(parts)}"] if parts else []
-
-
-def _mb(size_bytes: int | None) -> str:
-    return text.UNKNOWN if size_bytes is None else f"{size_bytes / _MB:,.0f}"

@@ -43,10 +43,10 @@ def page(found: dict[str, Any]) -> list[str]:
 
 def _figures(each: dict[str, Any]) -> tuple[str, ...]:
     return (
-        str(each["jobs"]), f"{each['hours']:.1f}", str(each["faults"]), str(each["preemptions"]), _hours(each["mtbf_h"]),
-        _hours(each["mtbf_bound_h"]),
+        str(each["jobs"]), f"{each['hours']:.1f}", str(each["faults"]), str(each["preemptions"]), _mtbf(each["mtbf_h"]),
+        _mtbf(each["mtbf_bound_h"]),
     )  # fmt: skip
 
 
-def _hours(hours: float | None) -> str:
-    return text.UNKNOWN if hours is None else f"{hours:.1f} h"
+def _mtbf(hours: float | None) -> str:
+    return text.duration(None if hours is None else 3600.0 * hours)

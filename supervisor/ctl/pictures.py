@@ -192,7 +192,7 @@ def _stability_title(timeline: Json) -> str:
     other = sum(each["count"] for each in timeline["box"] if each["kind"] == "reboot") - unclean
     length = text.duration(timeline["until_s"] - timeline["since_s"])
     trial = "; hatched: a trial" if any(each["trial"] for each in timeline["levels"]) else ""
-    told = f"{unclean} unclean reboot{'' if unclean == 1 else 's'}" + (f" and {other} other" if other else "")
+    told = text.count(unclean, "unclean reboot") + (f" and {other} other" if other else "")
     return f"Levels of {length}: {told}{trial}"
 
 

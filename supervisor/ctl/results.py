@@ -65,17 +65,13 @@ def _number(value: float | None) -> str:
     return text.UNKNOWN if value is None else f"{value:,.2f}"
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def _overall(row: dict[str, Any]) -> str:
     low, high = row["hns_iqm_low"], row["hns_iqm_high"]
     between = "one seed per game, so no interval" if low is None else f"95 % interval {low:.3f} to {high:.3f}"
     pixels = "" if row["resolution"] is None else f" at {row['resolution']} pixels"
     return (
         f"{text.printable(row['algo'] or 'unknown algorithm')}{pixels}: interquartile mean of the human-normalised scores "
-        f"{row['hns_iqm']:.3f} ({between}; {_count(row['runs'], 'run')} of {_count(row['games'], 'game')})"
+        f"{row['hns_iqm']:.3f} ({between}; {text.count(row['runs'], 'run')} of {text.count(row['games'], 'game')})"
     )
 
 

@@ -84,7 +84,7 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
         parts.append(f"daemon pid {daemon['pid']} up {text.clock(daemon['uptime_s'])}{state}")
     boot = f"boot up {text.clock(daemon['boot_up_s'])}" if daemon["boot_up_s"] is not None else ""
     reboots = daemon["reboots_24h"]
-    told = "" if reboots is None else f"{reboots} reboot{'' if reboots == 1 else 's'} in 24 h"
+    told = "" if reboots is None else f"{text.count(reboots, 'reboot')} in 24 h"
     if told and _lately_damaged(daemon.get("journal"), now_s) and daemon["journal"]["damage"]["lost"] != 0:
         told = f"at least {told}"
     last = daemon["last_reboot"]
@@ -94,7 +94,7 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
         ago = text.duration(now_s - last["wall_s"] if ago_s is None else ago_s)
         told += f" (last {ago} ago, {last['cause']}{down})"
     if told and daemon["mtbf_s"] is not None:
-        told += f", MTBF {_hours(daemon['mtbf_s'])}"
+        told += f", MTBF {text.duration(daemon['mtbf_s'])}"
     parts += [part for part in (boot, told) if part]
     if daemon.get("cost"):
         parts.append(daemon["cost"])
@@ -107,11 +107,6 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
         joined = longer
     line = text.printable(level.get("line") or "") if level.get("mode") == "climb" else ""
     return [*lines, joined, *([line] if line else [])]
-
-
-def _hours(seconds: float) -> str:
-    """`6.2 h`; a value that would round to `0.0 h` is `< 0.1 h`."""
-    return "< 0.1 h" if seconds < 360.0 else f"{seconds / 3600:.1f} h"
 
 
 def _how(level: dict[str, Any]) -> str:
@@ -213,7 +208,7 @@ def _lately_damaged(journal: dict[str, Any] | None, now_s: float) -> bool:
 
 def _level(level: dict[str, Any]) -> str:
     slots = level["slots"]
-    out = f"{text.UNKNOWN if slots is None else slots} slot{'' if slots == 1 else 's'}"
+    out = f"{text.UNKNOWN} slots" if slots is None else text.count(slots, "slot")
     if level["num_envs"] is not None:
         out += f" x {level['num_envs']} environments"
     return out + (f", batch {level['batch_size']}" if level["batch_size"] is not None else "")

@@ -13,10 +13,12 @@ import time
 import unicodedata
 from collections.abc import Container, Sequence
 
-from supervisor.api.words import UNKNOWN, clock, duration, number, percent, signed, when
+from supervisor.formats import UNKNOWN, clock, count, duration, mib, number, percent, signed, size, usd, when
 from supervisor.printable import printable
 
-__all__ = ["UNKNOWN", "clock", "duration", "number", "percent", "printable", "signed", "when"]  # and the names defined here
+__all__ = [  # and the names defined here
+    "UNKNOWN", "clock", "count", "duration", "mib", "number", "percent", "printable", "signed", "size", "usd", "when",
+]  # fmt: skip
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36", "dim": "2", "bold": "1"}
 
@@ -50,10 +52,6 @@ def reader_left(within_s: float = 0.0) -> bool:
 def is_screen() -> bool:
     """Whether standard output is a terminal on which a page can be drawn in place."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-
-
-def size(size_bytes: float | None) -> str:
-    return UNKNOWN if size_bytes is None else f"{number(size_bytes)}B"
 
 
 def width(text: str) -> int:

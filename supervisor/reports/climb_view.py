@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from supervisor.formats import duration, number
 from supervisor.model.level_memory import costs, known
 from supervisor.model.settings import FIXED, Level, Rung, Settings
 from supervisor.model.state import LevelRecord, State
@@ -116,7 +117,7 @@ def _checked(state: State, remembered: LoadState | None, place: int) -> str:
 
 
 def _line(view: Json) -> str:
-    """`medium: 41.2 k steps/min kept, no reboot in 27.3 h (MTBF >= 11.9 h at 90 %); next trial in 20 min`."""
+    """`medium: 41.2k steps/min kept, no reboot in 1d 3h (MTBF >= 11h 54m at 90 %); next trial in 20m`."""
     levels = view["levels"]
     here = next((level for level in levels if level["in_force"]), None)
     if here is None:
@@ -127,43 +128,30 @@ def _line(view: Json) -> str:
         parts += _above(above)
     if view["pin"] is not None:
         left_s = view["pin"]["left_s"]
-        parts.append("pinned" if left_s is None else f"pinned for another {span(left_s)}")
+        parts.append("pinned" if left_s is None else f"pinned for another {duration(left_s)}")
     return f"{here['name']}{' on trial' if view['trial'] else ''}: {'; '.join(parts)}"
 
 
 def _record(level: Json) -> str:
-    parts = [] if level["steps_per_min"] is None else [f"{_thousands(level['steps_per_min'])} steps/min kept"]
+    parts = [] if level["steps_per_min"] is None else [f"{number(level['steps_per_min'])} steps/min kept"]
     reboots, bound_s = level["reboots"], level["mtbf_bound_s"]
-    bound = "" if bound_s is None else f" (MTBF >= {span(bound_s)} at 90 %)"
+    bound = "" if bound_s is None else f" (MTBF >= {duration(bound_s)} at 90 %)"
     if not level["up_s"]:
         parts.append("not measured yet")
     elif reboots:
-        parts.append(f"a reboot every {span(level['mtbf_s'])}{bound}")
+        parts.append(f"a reboot every {duration(level['mtbf_s'])}{bound}")
     else:
-        parts.append(f"no reboot in {span(level['up_s'])}{bound}")
+        parts.append(f"no reboot in {duration(level['up_s'])}{bound}")
     return ", ".join(parts)
 
 
 def _above(above: Json) -> list[str]:
     parts = []
     if above["failed_trials"]:
-        ran = "" if above["shortest_s"] is None else f" (shortest {span(above['shortest_s'])})"
+        ran = "" if above["shortest_s"] is None else f" (shortest {duration(above['shortest_s'])})"
         parts.append(f"failed trials of {above['name']}: {above['failed_trials']}{ran}")
     if above["veto"]:
         parts.append(f"{above['name']} is vetoed: {above['veto']}")
     elif above["next_trial_s"] is not None:
-        parts.append(f"next trial in {span(above['next_trial_s'])}")
+        parts.append(f"next trial in {duration(above['next_trial_s'])}")
     return parts
-
-
-def span(seconds: float) -> str:
-    """`45 s`, `20 min`, `27.3 h`, `12.5 d`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 5 * 86400 else f"{seconds / 86400:.1f} d"
-
-
-def _thousands(number: float) -> str:
-    return f"{number / 1000:.1f} k" if number >= 1000 else f"{number:.0f}"

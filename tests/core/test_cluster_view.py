@@ -132,7 +132,7 @@ def test_the_nodes_as_people_see_them():
     lost(core, "18")
     lines = nodes_page(nodes_view(core.state, core.settings, now_s=core.now_s))
     assert lines[0].split() == ["NODE", "JOBS", "HOURS", "FAULTS", "PREEMPTED", "MTBF", "MTBF", ">=", "LAST", "FAULT"]
-    assert lines[1].split()[:6] == ["a14", "1", "2.0", "1", "0", "2.0"]
+    assert lines[1].split()[:6] == ["a14", "1", "2.0", "1", "0", "2h"]
     assert lines[1].endswith("new jobs avoid it for 1h")
     assert lines[3].startswith("PARTITION")
     assert lines[4].split()[:2] == ["gpu", "1"]

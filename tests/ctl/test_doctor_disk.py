@@ -72,7 +72,7 @@ def test_checkpoints_that_are_written_together_have_to_fit_into_a_stop(
     monkeypatch.setattr(checks_disk, "throughput", lambda _directory: (float(per_s), float(per_s)))
     (found,) = checks_disk.disk_speed(installation)
     assert found.level == level
-    assert "2 checkpoints at once, 60 MiB" in found.what
+    assert "2 checkpoints at once, 62.9MB" in found.what
     assert bool(found.do) is (level != "ok")
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from fake_backend import WALL_S, FakeBackend, daemon, journal, program, reboot
+from fake_backend import FakeBackend, daemon, journal, program, reboot
 from running import CTL, ROOT, Terminal, ctl, environment
 
 from supervisor.ctl import text
@@ -52,14 +52,6 @@ def test_a_pattern_of_reboots_stands_on_a_line_of_its_own(api: Path, busy: FakeB
     assert "reboots form a pattern: 3 in 40 min, all at heavy" in ctl("status", socket=api).stdout.splitlines()
 
 
-@pytest.mark.parametrize(("mtbf_s", "told"), [(20.0, "MTBF < 0.1 h"), (359.0, "MTBF < 0.1 h"), (360.0, "MTBF 0.1 h")])
-def test_a_mean_that_is_very_short_is_not_none_at_all(api: Path, busy: FakeBackend, mtbf_s: float, told: str) -> None:
-    busy.header = daemon(mtbf_s=mtbf_s)
-    shown = ctl("status", socket=api).stdout
-    assert told in shown
-    assert "0.0 h" not in shown
-
-
 def test_an_open_breaker_is_not_healthy(api: Path, backend: FakeBackend) -> None:
     """Eight deaths in an hour, the next try in half an hour: a check that reads the exit code has to hear of it."""
     backend.add(program("Pong"), program("Qbert", "BACKOFF", retry_in_s=4.0))
@@ -86,7 +78,7 @@ def test_every_column_has_what_is_known(api: Path, busy: FakeBackend) -> None:
     first = told.stdout.splitlines()[0]
     assert first == (
         "level light: 2 slots x 32 environments, batch 512 · daemon pid 1234 up 3:12:05 · boot up 14:02:11 · "
-        "3 reboots in 24 h (last 14h 2m ago, unclean, down 3m 10s), MTBF 6.2 h"
+        "3 reboots in 24 h (last 14h 2m ago, unclean, down 3m 10s), MTBF 6h 12m"
     )
     assert row(told.stdout, "NAME") == [
         "NAME", "STATE", "PROCESS", "STEPS/S", "STEPS", "EPISODES", "RETURN", "CKPT", "RESTARTS", "NEXT", "WHY",
@@ -265,37 +257,6 @@ def test_ctrl_c_while_it_is_loaded_is_no_traceback(module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (None, "-"), (0, "0"), (7, "7"), (950, "950"), (999, "999"), (999.6, "1k"), (1000, "1k"), (1234, "1.23k"), (12_345, "12.3k"),
-        (99_960, "100k"), (123_456, "123k"), (999_960, "1M"), (12_345_678, "12.3M"), (50_000_000, "50M"), (2.5e9, "2.5G"),
-        (-1234, "-1.23k"), (3.14159, "3.1"), (0.0, "0.0"),
-    ],
-)  # fmt: skip
-def test_numbers(value: float | None, shown: str) -> None:
-    assert text.number(value) == shown
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [
-        (None, "-"), (0, "0s"), (42.4, "42s"), (59.7, "1m"), (60, "1m"), (65, "1m 5s"), (3599.9, "1h"), (3900, "1h 5m"), (11_000, "3h 3m"),
-        (86_400, "1d"), (190_000, "2d 4h"), (-5, "0s"),
-    ],
-)  # fmt: skip
-def test_durations(seconds: float | None, shown: str) -> None:
-    assert text.duration(seconds) == shown
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(None, "-"), (0, "0:00:00"), (155, "0:02:35"), (86_400 + 7384, "1 day, 2:03:04"), (3 * 86_400, "3 days, 0:00:00")],
-)
-def test_uptimes_are_written_as_supervisor_writes_them(seconds: float | None, shown: str) -> None:
-    assert text.clock(seconds) == shown
-
-
-@pytest.mark.parametrize(
     ("raw", "shown"),
     [
         ("plain", "plain"), ("\x1b[2J", "\\x1b[2J"), ("a\nb\tc", "a b c"), ("\x07\x00\x7f", "\\x07\\x00\\x7f"), ("\x9b31m", "\\x9b31m"),
@@ -329,12 +290,6 @@ def test_a_page_of_a_dead_daemon_always_begins_by_saying_so(backend: FakeBackend
 def test_named_programs_come_in_the_order_asked() -> None:
     views = [{"name": name} for name in "abc"]
     assert choose(views, ["c", "a:a", "x", "c:*"]) == ([{"name": "c"}, {"name": "a"}], ["x"])
-
-
-def test_moments() -> None:
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", text.when(WALL_S))
-    assert re.fullmatch(r"\d\d:\d\d:\d\d", text.when(WALL_S, WALL_S + 60))
-    assert text.when(None) == "-"
 
 
 def test_a_record_that_cannot_be_written_is_said_before_anything_else(api: Path, busy: FakeBackend) -> None:

@@ -33,7 +33,7 @@ def test_a_program_waits_for_memory_and_starts_when_it_is_free(box: Box, nvml: S
     (gated,) = box.facts("Gated", "a")
     assert (gated["need_bytes"], gated["free_bytes"]) == (12_000 * MB, 3_000 * MB)
     page = box.ctl("status").stdout
-    assert "GPU 0 Simulated GPU: 3,000 of 81,559 MiB free, 97 % busy, 50 C (slows down at 90)" in page
+    assert "GPU 0 Simulated GPU: 3,000 MiB of 81,559 MiB free, 97 % busy, 50 C (slows down at 90)" in page
     assert "waits for 12,000 MiB on GPU 0 (as configured); 3,000 MiB are free" in page
     assert box.ctl("start", "a").stdout.startswith("a: gated, starts by itself: waits for 12,000 MiB")
     assert box.program("a")["phase"] == "GATED"

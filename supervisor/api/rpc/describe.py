@@ -21,7 +21,7 @@ import time
 from typing import Any, Final
 
 from supervisor.api.port import Json, StatusPage
-from supervisor.api.words import clock, duration, number, signed
+from supervisor.formats import clock, duration, number, signed
 from supervisor.model.names import group_of
 
 STATES: Final = {

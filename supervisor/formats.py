@@ -1,4 +1,4 @@
-"""Formats numbers, durations and times for people, in daemon and client. Keep its imports few: `status` waits for them."""
+"""Numbers, durations, moments, sizes and money for people, one format for each, in daemon and client."""
 
 from __future__ import annotations
 
@@ -26,15 +26,9 @@ def number(value: float | None) -> str:
 
 def signed(value: float | None) -> str:
     """A mean return, such as -18.2."""
-    return (
-        UNKNOWN
-        if value is None
-        else f"{value:.2f}"
-        if abs(value) < 10
-        else f"{value:.1f}"
-        if abs(value) < 1e4
-        else number(value)
-    )
+    if value is None:
+        return UNKNOWN
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}" if abs(value) < 1e4 else number(value)
 
 
 _SKEW_S = 300.0  # largest normal difference between two clocks that are both set
@@ -71,6 +65,28 @@ def percent(share: float | None) -> str:
         return UNKNOWN
     value = 100.0 * share
     return f"{value:.0f}%" if value >= 99.95 or value == 0 else f"{value:.1f}%" if value >= 0.995 else f"{value:.2f}%"
+
+
+def size(size_bytes: float | None) -> str:
+    """`2.1GB`, `950B`."""
+    return UNKNOWN if size_bytes is None else f"{number(round(size_bytes))}B"
+
+
+def mib(size_bytes: float | None) -> str:
+    """Memory of a GPU, as nvidia-smi has it: `81,559 MiB`."""
+    return UNKNOWN if size_bytes is None else f"{size_bytes / 2**20:,.0f} MiB"
+
+
+def usd(value: float | None) -> str:
+    """`$41.20`, `$0.139`."""
+    if value is None:
+        return UNKNOWN
+    return f"${value:,.2f}" if value >= 1 or value == 0 else f"${value:.3g}"
+
+
+def count(many: int, noun: str) -> str:
+    """`1 reboot`, `3 reboots`."""
+    return f"{many} {noun}{'' if many == 1 else 's'}"
 
 
 def when(wall_s: float | None, now_wall_s: float | None = None) -> str:

@@ -6,9 +6,7 @@ import time
 
 import pytest
 
-from supervisor.api import words
-
-WALL_S = 1_763_700_000.0  # 2025-11-21 04:40 UTC
+from supervisor import formats
 
 
 @pytest.mark.parametrize(
@@ -21,7 +19,7 @@ WALL_S = 1_763_700_000.0  # 2025-11-21 04:40 UTC
     ],
 )  # fmt: skip
 def test_numbers(value: float | None, text: str) -> None:
-    assert words.number(value) == text
+    assert formats.number(value) == text
 
 
 @pytest.mark.parametrize(
@@ -32,7 +30,7 @@ def test_numbers(value: float | None, text: str) -> None:
     ],
 )  # fmt: skip
 def test_returns(value: float | None, text: str) -> None:
-    assert words.signed(value) == text
+    assert formats.signed(value) == text
 
 
 @pytest.mark.parametrize(
@@ -44,7 +42,7 @@ def test_returns(value: float | None, text: str) -> None:
     ],
 )  # fmt: skip
 def test_durations(seconds: float | None, text: str) -> None:
-    assert words.duration(seconds) == text
+    assert formats.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -55,7 +53,7 @@ def test_durations(seconds: float | None, text: str) -> None:
     ],
 )  # fmt: skip
 def test_uptimes(seconds: float | None, text: str) -> None:
-    assert words.clock(seconds) == text
+    assert formats.clock(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -66,18 +64,25 @@ def test_uptimes(seconds: float | None, text: str) -> None:
     ],
 )  # fmt: skip
 def test_shares(share: float | None, text: str) -> None:
-    assert words.percent(share) == text
+    assert formats.percent(share) == text
+
+
+def test_sizes_money_and_counts() -> None:
+    assert [formats.size(value) for value in (None, 950.4, 2.1e9)] == ["-", "950B", "2.1GB"]
+    assert [formats.mib(value) for value in (None, 81_559 * 2**20)] == ["-", "81,559 MiB"]
+    assert [formats.usd(value) for value in (None, 0, 41.2, 0.1388)] == ["-", "$0.00", "$41.20", "$0.139"]
+    assert [formats.count(many, "reboot") for many in (0, 1, 2)] == ["0 reboots", "1 reboot", "2 reboots"]
 
 
 def test_moments(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setenv("TZ", "UTC")
         time.tzset()
-        whole = "2025-11-21 04:40:00"
-        assert words.when(WALL_S) == whole
-        assert words.when(WALL_S, WALL_S) == "04:40:00"
-        assert words.when(WALL_S, WALL_S + 43_199.9) == "04:40:00"
-        assert words.when(WALL_S, WALL_S + 43_200.0) == whole
-        assert words.when(WALL_S, WALL_S - 0.1) == whole, "a moment of the future"
-        assert words.when(None) == words.when(5.0) == "-", "a clock that was not set"
+        whole, wall_s = "2025-11-21 04:40:00", 1_763_700_000.0
+        assert formats.when(wall_s) == whole
+        assert formats.when(wall_s, wall_s) == "04:40:00"
+        assert formats.when(wall_s, wall_s + 43_199.9) == "04:40:00"
+        assert formats.when(wall_s, wall_s + 43_200.0) == whole
+        assert formats.when(wall_s, wall_s - 0.1) == whole, "a moment of the future"
+        assert formats.when(None) == formats.when(5.0) == "-", "a clock that was not set"
     time.tzset()
