@@ -1,11 +1,10 @@
-"""Seeds on Slurm, as separate jobs and as one array: seconds to submit them, and seconds and calls of one poll.
+"""Seeds on Slurm, each a job: seconds to submit them, and seconds and calls of one poll.
 
     .venv/bin/python bench/slurm.py [--seeds 1000] [--polls 20]
 
-Run it as root, with Debian's slurmctld, slurmd and slurm-client (`tests/run slurm` installs them). For each way it starts a
-new Slurm on this machine (tests/slurm/cluster.py) and lets `adapters/slurm/launcher.py` submit the seeds of one game. The
-jobs are held, so that only the cost of the queue is measured. A poll is the launcher's own. The launcher reads JSON if it
-does not understand the text of a Slurm version; both are measured. Writes bench/results/slurm.json.
+Run it as root, with Debian's slurmctld, slurmd and slurm-client (`tests/run slurm` installs them). It starts a new Slurm on
+this machine (tests/slurm/cluster.py) and lets `adapters/slurm/launcher.py` submit the seeds of one game. The jobs are held,
+so that only the cost of the queue is measured. A poll is the launcher's own. Writes bench/results/slurm.json.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "slurm")]
 from cluster import Cluster, unfit  # noqa: E402
 
 from supervisor.adapters.host.clock import SystemClock  # noqa: E402
-from supervisor.adapters.slurm.client import Jobs, Slurm, Submitted  # noqa: E402
+from supervisor.adapters.slurm.client import Slurm, Submitted  # noqa: E402
 from supervisor.adapters.slurm.launcher import SlurmLauncher, remote_paths  # noqa: E402
 from supervisor.model.inputs import JobsSeen  # noqa: E402
 from supervisor.model.settings import Paths, ProgramSpec  # noqa: E402
@@ -43,9 +42,9 @@ def main() -> None:
     args = parser.parse_args()
     if why := unfit():
         raise SystemExit(f"bench/slurm.py: {why}")
-    rows = [row for arrays in (False, True) for row in ways(args.seeds, args.polls, arrays=arrays)]
+    rows = [submitted(args.seeds, args.polls)]
     print(f"{args.seeds} seeds in the queue, {args.polls} polls of each kind\n")
-    titles = ("seeds are", "read as", "submitted in s", "sbatch", "calls a poll", "a poll: median s", "worst s", "CPU s")
+    titles = ("submitted in s", "sbatch", "calls a poll", "a poll: median s", "worst s", "CPU s")
     print(f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}")
     for row in rows:
         print(f"| {' | '.join(f'{each:.3f}' if isinstance(each, float) else str(each) for each in row.values())} |")
@@ -76,12 +75,12 @@ class Newest:
         self.jobs = len(item.jobs)
 
 
-def ways(seeds: int, polls: int, *, arrays: bool) -> Iterator[dict[str, object]]:
-    """Submit the seeds in one way; the figures of polls by text and by JSON."""
+def submitted(seeds: int, polls: int) -> dict[str, object]:
+    """Submit the seeds; the figures of that, and of polls."""
     with one_machine() as where:
         slurm, inbox = Calls(), Newest()
         settings = LauncherSettings(
-            kind="slurm", cpus=1, memory_mb=50, time_limit_s=3600.0, options="--hold", arrays=arrays, poll_s=3600.0
+            kind="slurm", cpus=1, memory_mb=50, time_limit_s=3600.0, options="--hold", poll_s=3600.0
         )  # fmt: skip
         paths = remote_paths(Paths(f"{where}/extralife", f"{where}/extralife"))
         launcher = SlurmLauncher(paths, lambda: settings, slurm, inbox, SystemClock(0.0))
@@ -97,14 +96,9 @@ def ways(seeds: int, polls: int, *, arrays: bool) -> Iterator[dict[str, object]]
         took = {
             "submit_s": time.perf_counter() - began, "submissions": slurm.submissions,
         }  # fmt: skip
-        kind = "one array" if arrays else "jobs"
-        yield {"seeds": kind, "form": "text"} | took | measured(slurm, launcher.poll, polls)
+        figures = took | measured(slurm, launcher.poll, polls)
         assert inbox.jobs == seeds, inbox.jobs
-        slurm._by_json = True
-        yield {"seeds": kind, "form": "JSON"} | took | measured(slurm, launcher.poll, polls)
-        answer = slurm.jobs()
-        assert isinstance(answer, Jobs)
-        assert len(answer.found) == seeds
+        return figures
 
 
 @contextlib.contextmanager

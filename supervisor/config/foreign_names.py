@@ -53,7 +53,11 @@ _INSTEAD: Final = {
     "eventlistener": "`supervisorctl import FILE` translates it into a program",
 }  # fmt: skip
 _PROGRAM: Final = "set notice.command to the provider's program in deploy/notices/ (docs/offsite.md)"
-GONE: Final = {"notice.provider": _PROGRAM, "notice.endpoint": _PROGRAM}  # a setting of an earlier extralife, and what to do
+GONE: Final = {  # settings of an earlier extralife, and what to do
+    "notice.provider": _PROGRAM,
+    "notice.endpoint": _PROGRAM,
+    "launcher.arrays": "each seed is a job of its own: remove it",
+}
 _BY_NAME: Final = {name: instead for names, instead in _INSTEAD.items() for name in names.split()}
 
 

@@ -134,7 +134,7 @@ def _slots(context: DecisionContext) -> int:
 def _waits_for_another(context: DecisionContext) -> bool:
     """Whether a start from the queue would follow the previous start too soon. If so, the loop wakes up at the right time.
 
-    Cluster jobs are exempt: each builds its environments on its own node, and seeds that start together form one job array.
+    Cluster jobs are exempt: each builds its environments on its own node.
     """
     since_s, gap_s = context.state.climb.level_since_s, context.settings.load.stagger_s
     if context.settings.launcher.remote or not context.settings.ladder or since_s is None:
@@ -302,8 +302,7 @@ def on_ended(context: DecisionContext, item: Ended) -> None:
     if found is None:
         return
     finish(context, found[0], found[1], item.ending)
-    if not any(isinstance(fact, facts.NodeFaulted) for fact in context.facts):  # otherwise the level may change first
-        fill_slots(context)
+    fill_slots(context)
 
 
 def finish(context: DecisionContext, program: Program, attempt: Attempt, ending: Ending) -> None:

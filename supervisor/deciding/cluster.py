@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from supervisor.deciding.context import DecisionContext
 from supervisor.model import facts
 from supervisor.model.cluster_record import JobRecord
 from supervisor.model.inputs import Ending, JobSight, JobsSeen
-from supervisor.model.lifecycle import Phase
-from supervisor.policy.cluster import job_end, level_fault, nodes
+from supervisor.policy.cluster import job_end, nodes
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.worker.diagnosis import Diagnosis
 from supervisor.records import replace
-
-_OUT: Final = frozenset({Phase.DONE, Phase.STOPPED, Phase.FATAL, Phase.EXITED})
 
 
 def on_jobs(context: DecisionContext, item: JobsSeen) -> None:
@@ -78,31 +73,21 @@ def note_end(
 
 
 def _note_fault(context: DecisionContext, name: str, job: JobEnd, before: JobRecord | None) -> None:
-    """Record that a node lost a job. Part of the fault may count against the level; repeated faults exclude the node."""
+    """Record that a node lost a job. Repeated faults exclude the node for a while."""
     settings, record, node = context.settings.launcher, context.state.cluster, job.node
     begun_at_s, partition = (None, "") if before is None else (before.begun_at_s, before.partition)
     again = nodes.same_fault(record.faults.get(node, ()), begun_at_s=begun_at_s, at_s=context.now_s)
-    own, others = record.against_others(node, context.now_s)
-    worse = nodes.is_worse(own if again else replace(own, faults=own.faults + 1), others)
-    program = context.state.programs[name]
-    found = level_fault.share_of(
-        trained=job.began, takes_level=program.takes_level, worse=worse, jobs=_at_once(context)
-    )  # fmt: skip
-    why = f"node {node} has lost job {job.job} of {name}; {found.why}"
-    context.record(facts.NodeFaulted(why, node, partition, name, job.job, new=not again, weight=found.weight))
+    why = f"node {node} has lost job {job.job} of {name}"
+    context.record(facts.NodeFaulted(why, node, partition, name, job.job, new=not again))
     if again:
         return
-    faults_s = context.state.cluster.faults[node]
+    after = context.state.cluster
+    faults_s, avoided = after.faults[node], set(after.avoid(context.now_s)) - {node}
     until_s = nodes.exclude_until_s(
-        faults_s, worse, now_s=context.now_s, faults=settings.node_faults, exclude_s=settings.node_exclude_s
+        faults_s, now_s=context.now_s, faults=settings.node_faults, exclude_s=settings.node_exclude_s,
+        avoided=len(avoided), used=len(after.nodes.keys() | {node}),
     )  # fmt: skip
     if until_s is not None:
         for_h = settings.node_exclude_s / 3600.0
         why = f"node {node} has failed {len(faults_s)} times within a week: new jobs avoid it for {for_h:g} h"
         context.record(facts.NodeExcluded(why, node, until_s))
-
-
-def _at_once(context: DecisionContext) -> int:
-    """How many jobs train at once at the level in force."""
-    wanted = sum(each.wanted and not each.service and each.phase not in _OUT for each in context.state.programs.values())
-    return max(1, min(context.settings.level.slots, wanted))

@@ -86,7 +86,6 @@ def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, 
             pass  # every input checks the deadlines, below
         case Ended():
             on_ended(context, item)
-            levels.on_node_faults(context)
         case CheckpointsFound() | SpawnSucceeded() | SpawnBroke():
             _on_start(context, item)
         case EvidenceTaken():

@@ -10,7 +10,6 @@ others train on.
 * Time without samples or without training does not count: a suspended host does not pass a trial.
 * A script that ignores the level's settings is no evidence about the level. Its time and its steps are in no measurement,
   and a reboot while only such scripts run counts against no level.
-* On a cluster a node that fails under the level counts as its share of a reboot (`NodeFaultJudged`).
 * An operator's request or a worker's crash does not count against the level; a crash only lowers the kept steps.
 
 Example: level light is in force for 20 min, with 96,000 kept steps per minute: `Reviewed`, `LevelChosen(3x32, trial)`.
@@ -320,33 +319,6 @@ def _kills(context: DecisionContext, remembered: LoadState, place: int, up_s: fl
     ends = [0 if record is None else record.reboots for record in records]
     ran_s = [level.up_s for level in remembered.known[: place + 1]]
     return Kills(ends[place], ran_s[place] + up_s, sum(ends[:place]), sum(ran_s[:place]))
-
-
-# --- a node of a cluster --------------------------------------------------------------------------------------------------
-
-
-def on_node_faults(context: DecisionContext) -> None:
-    """Charge the jobs that nodes have lost in this turn to the level in force, and choose the next level."""
-    for fault in [fact for fact in context.facts if isinstance(fact, facts.NodeFaulted)]:
-        remembered, place = known(context.state), context.settings.place(context.state.level)
-        if fault.weight and context.settings.climbs and remembered is not None and place is not None:
-            _judge_fault(context, fault, remembered, place)
-
-
-def _judge_fault(context: DecisionContext, fault: facts.NodeFaulted, remembered: LoadState, place: int) -> None:
-    tenure, rule, pin = _tenure(context), context.settings.load.rule(names(context)), context.state.climb.pin
-    after, verdict = load.rebooted(
-        rule, costs(context.state), remembered, at_s=context.now_s, up_s=tenure.up_s, weight=fault.weight, cap=cap(context)
-    )
-    if pin is not None:
-        after = load.placed(after, place)
-        verdict = LoadVerdict(place, trial=False, why=f"{pin.level} stays: it is pinned")
-    level = names(context)[place]
-    charge = f"{fault.weight:.2g} of a reboot counts" if fault.weight < 1.0 else "it counts as a reboot"
-    why = f"node {fault.node} was lost under {level}: {charge} against it; {verdict.why}"
-    context.record(facts.NodeFaultJudged(why, fault.node, level, fault.weight, tenure.up_s, encoded(after)))
-    context.memory = replace(context.memory, tenure=replace(tenure, up_s=0.0))
-    _change_level(context, names(context)[verdict.level], verdict.why, "the rule", trial=verdict.trial)
 
 
 # --- the operator --------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from dataclasses import field
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.policy.cluster.job_end import PREEMPTED
-from supervisor.policy.cluster.nodes import KEPT, Stability, remembered, total
+from supervisor.policy.cluster.nodes import KEPT, Stability, remembered
 from supervisor.records import dataclass, replace
 
 NO_ACCOUNT = "default"
@@ -63,11 +63,6 @@ class ClusterRecord:
                 _ran(nodes, job.node, max(0.0, now_s - job.begun_at_s), now_s)
                 _ran(partitions, job.partition, max(0.0, now_s - job.begun_at_s), now_s)
         return nodes, partitions
-
-    def against_others(self, node: str, now_s: float) -> tuple[Stability, Stability]:
-        """(this node, the sum of all other nodes)."""
-        nodes, _ = self.stability(now_s)
-        return nodes.pop(node, Stability()), total(nodes.values())
 
 
 def _ran(records: dict[str, Stability], name: str, ran_s: float, at_s: float) -> None:

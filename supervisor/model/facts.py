@@ -264,7 +264,7 @@ class RebootJudged(Fact):
 
 @dataclass(frozen=True, slots=True)
 class NodeFaultJudged(Fact):
-    """How much the loss of a job by its node counts against the level, and the load rule's new state."""
+    """What the loss of a job by its node counted against the level, in an earlier extralife, and the load rule's state."""
 
     node: str
     level: str
@@ -396,7 +396,7 @@ class ClusterReached(Fact):
 
 @dataclass(frozen=True, slots=True)
 class NodeFaulted(Fact):
-    """A node lost one of our jobs. `weight`: the share that counts against the level (`policy/cluster/level_fault.py`)."""
+    """A node lost one of our jobs. `weight`: what an earlier extralife counted against the level."""
 
     node: str
     partition: str

@@ -652,7 +652,6 @@ def test_of_jobs_of_one_attempt_the_one_that_runs_is_kept_then_the_lowest_number
         ({"comment": "", "name": "extralife-{}-Pong2"}, False),
         ({"comment": "", "name": "extralife-00000000-Pong"}, False),
         ({"comment": "extralife:{}:Pong:3:" + "cd" * 16, "name": "extralife-{}-Pong"}, False),
-        ({"comment": "extralife:00000000:Pong:array:" + "cd" * 16, "name": "extralife-{}-Pong"}, False),
     ],
 )
 def test_a_number_that_slurm_gave_again_is_not_the_job(world, fields, is_it):
@@ -843,7 +842,7 @@ def test_the_thread_submits_what_is_asked_for_and_ends_when_it_is_told_to(world)
             "Invalid job constraint",
         )),
         *((words, False) for words in (
-            "Invalid job array specification", "Job violates accounting/QOS policy (job submit limit)", "Job submission rejected", "arrays not permitted",
+            "Job violates accounting/QOS policy (job submit limit)", "Job submission rejected",
         )),
     ],
 )  # fmt: skip

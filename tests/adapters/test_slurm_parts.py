@@ -19,7 +19,7 @@ from supervisor.adapters.slurm.client import SlurmRefused, Unknown
 from supervisor.adapters.slurm.controls import SlurmControls
 from supervisor.adapters.slurm.job_files import node_order
 from supervisor.adapters.slurm.probes import FRESH_S, SlurmEvidence, SlurmProbes
-from supervisor.adapters.slurm.script import ArrayTag, Tag, Terms, array_of, batch_script, tag_of
+from supervisor.adapters.slurm.script import Tag, Terms, batch_script, tag_of
 from supervisor.model.commands import SetControl
 from supervisor.model.inputs import Ended, EvidenceTaken, JobsSeen, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.policy.cluster.jobs import Job
@@ -129,9 +129,6 @@ def test_a_job_is_known_by_its_comment_even_if_the_cluster_adds_to_it():
     assert tag_of(f"checked by site policy; {tag} ok") == tag
     assert tag_of("extralife:me:you") is None
     assert tag.name == "extralife-abababab-Pong:s1"
-    array = ArrayTag("ab" * 4, "Pong", TOKEN)
-    assert (array_of(f"checked by site policy; {array} ok"), array.name) == (array, "extralife-abababab-Pong:all")
-    assert (tag_of(str(array)), array_of(str(tag))) == (None, None)
 
 
 # --- submitting ---

@@ -16,17 +16,14 @@ from structlog.testing import capture_logs
 from supervisor.adapters.figures.thread import FigureReading
 from supervisor.adapters.slurm import lease as leases
 from supervisor.adapters.slurm import node, report
-from supervisor.adapters.slurm.arrays import Arrays, TableMissing
 from supervisor.adapters.slurm.controls import SlurmControls
 from supervisor.adapters.slurm.lease import DaemonClaim, DaemonLease
 from supervisor.adapters.slurm.probes import SlurmEvidence, SlurmProbes
 from supervisor.adapters.slurm.report import NodeReport
-from supervisor.adapters.slurm.script import ArrayTag, Tag, Terms, array_of, array_script, tag_of
+from supervisor.adapters.slurm.script import tag_of
 from supervisor.model.commands import SetControl
 from supervisor.model.inputs import EvidenceTaken, OwnCheckpoint, Report, Sample
 from supervisor.model.settings import Progress
-from supervisor.policy.cluster.jobs import Job
-from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.policy.worker.figures import Figures
 from workers import contract
 
@@ -418,81 +415,7 @@ def test_a_report_that_is_no_object_or_has_another_sum_is_none(world):
     assert report.of_file(str(path)).node == "n7"
 
 
-# --- tables and scripts ---
-
-
-def test_a_table_is_written_for_this_user_and_found_again(world):
-    arrays = Arrays(world.paths, "ab" * 4)
-    tags = [Tag("ab" * 4, "a", 3, TOKEN), Tag("ab" * 4, "b", 1, NEXT)]
-    made, table = arrays.write("Pong", tags)
-    assert (made, table) == (ArrayTag("ab" * 4, "Pong", made.token), {1: tags[0], 2: tags[1]})
-    directory = Path(world.paths.runtime_dir, "arrays", made.token)
-    assert (arrays.directory(made.token), directory.stat().st_mode & 0o777) == (directory, 0o700)
-    assert [each.name for each in directory.iterdir()] == ["tasks.json"]
-    assert json.loads((directory / "tasks.json").read_text()) == {"1": ["a", 3, TOKEN], "2": ["b", 1, NEXT]}
-    assert [arrays.task_of(token) for token in (TOKEN, NEXT, "x")] == [(made.token, 1), (made.token, 2), None]
-    assert arrays.output(made.token, "17_2") == directory / "job-17_2.out"
-    assert arrays.write("Other", tags)[0].token == made.token, "a hash of their tokens"
-    assert arrays.write("Pong", tags[::-1])[0].token != made.token
-    other = Arrays(world.paths, "ab" * 4)
-    assert other.task_of(TOKEN) is None, "nothing was read yet"
-    row = Job(17, 2, comment=str(made))
-    assert other.tags([row, Job(18, comment=str(tags[0])), Job(19)]) == (
-        [(row, tags[1]), (Job(18, comment=str(tags[0])), tags[0])],
-        [],
-    )
-    assert other.task_of(TOKEN) == (made.token, 1)
-    assert Arrays(world.paths, "cd" * 4).tags([row]) == ([], []), "of another state directory"
-    other.remove(made.token)
-    assert (directory.exists(), other.task_of(NEXT)) == (False, None)
-    other.remove(made.token)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]x", '{"1": ["a", 3]}', '{"x": ["a", 3, "t"]}', '{"1": ["a", "y", "t"]}', '{"1": 5}']
-)
-def test_a_table_that_holds_none_is_missing_and_is_removed(world, text):
-    arrays = Arrays(world.paths, "ab" * 4)
-    directory = arrays.directory(TOKEN)
-    directory.mkdir(parents=True)
-    (directory / "tasks.json").write_text(text)
-    with pytest.raises(TableMissing, match=f"^{TOKEN}$"):
-        arrays._read(TOKEN)
-    rows = [Job(17, task, comment=f"extralife:{'ab' * 4}:g:array:{TOKEN}") for task in (1, 2)]
-    assert arrays.tags(rows) == ([], [(rows[0], True), (rows[1], True)])
-    arrays.prune(())
-    assert not directory.exists()
-    (Path(world.paths.runtime_dir) / "arrays").rmdir()
-    arrays.prune(())
-
-
-def test_a_table_that_cannot_be_read_now_is_read_at_the_next_look(world):
-    arrays = Arrays(world.paths, "ab" * 4)
-    path = arrays.directory(TOKEN) / "tasks.json"
-    path.mkdir(parents=True)
-    rows = [Job(17, task, comment=f"extralife:{'ab' * 4}:g:array:{TOKEN}") for task in (1, 2)]
-    assert arrays.tags(rows) == ([], [(rows[0], False), (rows[1], False)])
-    path.rmdir()
-    path.write_text(json.dumps({"1": ["a", 3, NEXT]}))
-    assert arrays.tags(rows) == ([(rows[0], Tag("ab" * 4, "a", 3, NEXT))], [(rows[1], True)])
-
-
-def test_the_script_of_an_array_is_whole():
-    places = {2: ("/state/b", "attempts/1/order.json"), 1: ("/a state/a", "attempts/3 x/order.json")}
-    terms = Terms(LauncherSettings(kind="slurm", setup="one\ntwo"), requeue=False)
-    text = array_script(terms, ArrayTag("ab" * 4, "g", TOKEN), places, command=("x", "y z"), output="/o")
-    head, failing = text.split("extralife_failed()", 1)  # test_slurm_setup runs what a failing line of the setup does
-    assert head == (
-        "#!/bin/bash\n# extralife: 2 programs of g, each a task of this array. "
-        "The daemon wrote this file; a change of it has no effect.\n"
-        f"#SBATCH --job-name=extralife-abababab-g:all\n#SBATCH --comment=extralife:abababab:g:array:{TOKEN}\n"
-        "#SBATCH --array=1-2\n#SBATCH --nodes=1\n#SBATCH --ntasks=1\n#SBATCH --cpus-per-task=4\n#SBATCH --time=240\n"
-        "#SBATCH --signal=B:USR1@120\n#SBATCH --open-mode=append\n#SBATCH --output=/o\n#SBATCH --no-requeue\n"
-        "trap '' USR1  # until the program runs, a signal must not end the script\n"
-        "case $SLURM_ARRAY_TASK_ID in\n1) cd '/a state/a' && extralife_order=$PWD/'attempts/3 x/order.json' ;;\n"
-        "2) cd /state/b && extralife_order=$PWD/attempts/1/order.json ;;\nesac\n"
-    )
-    assert failing.endswith("\none\ntwo\ntrap - ERR EXIT TERM\nexec x 'y z' \"$extralife_order\"\n")
+# --- comments ---
 
 
 @pytest.mark.parametrize(
@@ -501,7 +424,7 @@ def test_the_script_of_an_array_is_whole():
      f"extralife:{'ab' * 4}::1:{TOKEN}", f"Extralife:{'ab' * 4}:P:1:{TOKEN}"],
 )  # fmt: skip
 def test_what_is_almost_a_comment_is_none(comment):
-    assert (tag_of(comment), array_of(comment), array_of(comment.replace(":1:", ":array:"))) == (None, None, None)
+    assert tag_of(comment) is None
 
 
 # --- leases ---

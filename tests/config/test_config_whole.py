@@ -165,7 +165,6 @@ options = '''
 
   --nice
 '''
-arrays = false
 poll_s = 0.5
 settle_s = 9
 node_faults = 1
@@ -184,17 +183,17 @@ time_limit_s = 600
     assert loaded.settings.launcher == LauncherSettings(
         kind="slurm", partition="a100,h100", account="lab-x", qos="standby", constraint="a100&nvlink", gres="gpu:a100:1",
         cpus=14, memory_mb=60_000, time_limit_s=14_400.0, signal_lead_s=300.0, setup="module load conda",
-        options="--reservation=night\n\n  --nice\n", arrays=False, poll_s=0.5, settle_s=9.0, node_faults=1, node_exclude_s=60.0,
+        options="--reservation=night\n\n  --nice\n", poll_s=0.5, settle_s=9.0, node_faults=1, node_exclude_s=60.0,
     )  # fmt: skip
     assert [rung.programs[0].job for rung in loaded.settings.ladder] == [
         JobResources(gpus=2), JobResources(gpus=2, partition="h100", time_limit_s=600.0),
     ]  # fmt: skip
     shown = rows_of(loaded, "levels.") | rows_of(loaded, "program.Pong.threads")
     assert {key: row for key, row in shown.items() if "launcher" in key + row[1]} == {
-        "levels.light.launcher.gpus": (2, f"{place.file}:26"),
+        "levels.light.launcher.gpus": (2, f"{place.file}:25"),
         "levels.wide.launcher.gpus": (2, "as in the level before"),
-        "levels.wide.launcher.partition": ("h100", f"{place.file}:30"),
-        "levels.wide.launcher.time_limit_s": (600.0, f"{place.file}:31"),
+        "levels.wide.launcher.partition": ("h100", f"{place.file}:29"),
+        "levels.wide.launcher.time_limit_s": (600.0, f"{place.file}:30"),
         "program.Pong.threads": (14, "launcher.cpus"),
     }
     own = place.load(text.replace("gpus = 2", "cpus = 3"))

@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.policy.cluster import level_fault, nodes
+from supervisor.policy.cluster import nodes
 from supervisor.policy.cluster.job_end import JobEnd, judge
 from supervisor.policy.cluster.launcher import JobResources, LauncherSettings
-from supervisor.policy.cluster.nodes import Stability
 
 DAY_S = 86400.0
 H = 3600.0
@@ -94,11 +93,14 @@ def test_only_a_cluster_is_remote():
     assert LauncherSettings(kind="slurm").remote
 
 
+WEEK = {"now_s": 7 * DAY_S, "faults": 2, "exclude_s": DAY_S, "avoided": 0, "used": 9}
+
+
 def test_the_worked_example_of_a_bad_node():
     faults = {}
     for day, until_day in ((0.0, None), (1.0, None), (1.5, 2.5), (3.0, 4.0)):
         faults = nodes.remembered(faults, "a14", day * DAY_S)
-        until_s = nodes.exclude_until_s(faults["a14"], True, now_s=day * DAY_S, faults=3, exclude_s=DAY_S)
+        until_s = nodes.exclude_until_s(faults["a14"], **{**WEEK, "now_s": day * DAY_S, "faults": 3})
         assert until_s == (None if until_day is None else until_day * DAY_S)
 
 
@@ -106,9 +108,9 @@ def test_faults_of_more_than_a_week_ago_are_forgotten():
     faults = nodes.remembered({"a14": (0.0, 1.0), "b": (0.0,)}, "a14", 8 * DAY_S)
     assert faults == {"a14": (8 * DAY_S,)}
     assert nodes.remembered({"a14": (0.0, 1.0)}, "a14", 7 * DAY_S) == {"a14": (1.0, 7 * DAY_S)}, "a week and no more"
-    assert nodes.exclude_until_s((0.0, 7 * DAY_S), None, now_s=7 * DAY_S, faults=2, exclude_s=DAY_S) is None
-    assert nodes.exclude_until_s((1.0, 7 * DAY_S), None, now_s=7 * DAY_S, faults=2, exclude_s=DAY_S) == 8 * DAY_S
-    assert nodes.exclude_until_s((0.0, 1.0, 8 * DAY_S), None, now_s=8 * DAY_S, faults=2, exclude_s=DAY_S) is None
+    assert nodes.exclude_until_s((0.0, 7 * DAY_S), **WEEK) is None
+    assert nodes.exclude_until_s((1.0, 7 * DAY_S), **WEEK) == 8 * DAY_S
+    assert nodes.exclude_until_s((0.0, 1.0, 8 * DAY_S), **{**WEEK, "now_s": 8 * DAY_S}) is None
 
 
 def test_the_memory_of_nodes_is_bounded():
@@ -120,28 +122,13 @@ def test_the_memory_of_nodes_is_bounded():
     assert f"n{nodes.KEPT + 49}" in faults
 
 
-def test_nodes_that_fail_as_often_as_the_others_are_not_avoided():
-    """The level overheats them all: excluding them one by one would leave nowhere to go."""
-    own, others = Stability(up_s=100 * H, faults=10), Stability(up_s=300 * H, faults=30)
-    worse = nodes.is_worse(own, others)
-    assert worse is False
-    assert nodes.exclude_until_s((0.0, 1.0, 2.0), worse, now_s=2.0, faults=3, exclude_s=DAY_S) is None
-
-
 @pytest.mark.parametrize(
-    ("own", "others", "worse"),
-    [
-        ((100, 21), (300, 30), True),
-        ((100, 20), (300, 30), False),
-        ((100, 2), (300, 0), True),
-        ((100, 1), (300, 0), None),  # one fault shows nothing
-        ((100, 5), (100, 0), True),
-        ((100, 5), (99, 0), None),  # nor does a cluster of which too little is known
-        ((0, 2), (0, 0), True),  # launches that fail take no time
-    ],
+    ("avoided", "used", "excluded"), [(0, 1, True), (0, 2, True), (1, 2, False), (1, 4, True), (2, 4, False), (0, 0, True)]
 )
-def test_which_nodes_are_worse_than_the_others(own, others, worse):
-    assert nodes.is_worse(Stability(own[0] * H, faults=own[1]), Stability(others[0] * H, faults=others[1])) is worse
+def test_at_most_half_of_the_nodes_are_avoided_at_once(avoided, used, excluded):
+    """A level that overheats them all would leave nowhere to go."""
+    found = nodes.exclude_until_s((0.0, 1.0, 2.0), **{**WEEK, "now_s": 2.0, "avoided": avoided, "used": used})
+    assert found == (2.0 + DAY_S if excluded else None)
 
 
 def test_several_jobs_may_be_lost_by_one_fault():
@@ -154,26 +141,6 @@ def test_several_jobs_may_be_lost_by_one_fault():
     assert nodes.same_fault((20.0, 100.0), begun_at_s=50.0, at_s=130.0)
     assert not nodes.same_fault((100.0, 20.0), begun_at_s=50.0, at_s=130.0), "the last fault counts"
     assert not nodes.same_fault((100.0,), begun_at_s=None, at_s=130.0)
-
-
-def test_all_nodes_as_one():
-    found = nodes.total([Stability(1.0, 2, 3, 4, 5.0), Stability(10.0, 20, 30, 40, 50.0)])
-    assert found == Stability(11.0, 22, 33, 44)
-
-
-@pytest.mark.parametrize(
-    ("seen", "weight", "says"),
-    [
-        ({}, 0.125, "one of 8 jobs that trained"),
-        ({"worse": False, "jobs": 1}, 1.0, "one of 1 job that trained"),
-        ({"worse": True}, 0.0, "this node fails more often than the others: no level is blamed"),
-        ({"trained": False}, 0.0, "its training had not begun: no level is blamed"),
-        ({"takes_level": False}, 0.0, "it takes nothing of the level: no level is blamed"),
-    ],
-)
-def test_the_share_of_a_reboot_that_counts_against_the_level(seen, weight, says):
-    found = level_fault.share_of(**{"trained": True, "takes_level": True, "worse": None, "jobs": 8, **seen})
-    assert found == level_fault.LevelShare(weight, says)
 
 
 @pytest.mark.parametrize(

@@ -29,14 +29,10 @@ from workers.exit_record import ExitRecord
 
 WALL_S = 1_800_000_000.0
 POLL_S = 10.0
-GROUP = "P"  # of all programs: those that start together are one array
 SETTLE_S = 120.0
 LIMIT_S = 600.0
 TARGET_S = 1500.0  # of training, over all jobs of a program
 MOST_DELAY_S = 60.0  # of a submission that nobody has answered: less than SETTLE_S
-
-
-ORDERS = re.compile(r"^(\d+)\) cd (\S+) && extralife_order=\$PWD/(\S+) ;;$", re.MULTILINE)
 
 
 class DaemonKilled(BaseException):
@@ -54,7 +50,6 @@ class SimJob:
     partition: str = ""  # that its script asks for
     alone: bool = True  # --dependency=singleton
     output: str = ""
-    gone: bool = False  # a task that was deleted before it began: Slurm shows it no more
 
 
 class SimSlurm:
@@ -63,7 +58,7 @@ class SimSlurm:
     def __init__(self, clock, chance, progress):
         self.clock, self.chance, self.progress = clock, chance, progress  # seconds of training, by program
         self.jobs_, self.next_id, self.down_until_s = {}, 1, 0.0
-        self.next_submit, self.zombies, self.submissions = "ok", [], []  # of how many tasks each
+        self.next_submit, self.zombies = "ok", []
         self.drained = {}  # node -> reason
 
     # --- the commands ---
@@ -79,19 +74,12 @@ class SimSlurm:
             return Unknown("sbatch has not answered within 30 s", "timeout")
         asked = dict(re.findall(r"^#SBATCH --([\w-]+)=(.*)$", script, re.MULTILINE))
         delay_s = self.chance.uniform(1.0, MOST_DELAY_S) if how == "late" else 0.0
-        orders = {int(task): f"{run_dir}/{order}" for task, run_dir, order in ORDERS.findall(script)}
-        orders = orders or {None: script.split()[-1]}
-        for task, order in orders.items():
-            row = Job(
-                self.next_id, task, asked["job-name"], asked["comment"], state="PENDING", reason="Resources", restarts=0
-            )  # fmt: skip
-            self.jobs_[row.target] = SimJob(
-                row, order, self.clock.at_s + delay_s, partition=asked.get("partition", "main"),
-                alone=asked.get("dependency") == "singleton",
-                output=asked["output"].strip('"').replace("%A", str(row.id)).replace("%a", str(row.array_task)),
-            )  # fmt: skip
+        row = Job(self.next_id, None, asked["job-name"], asked["comment"], state="PENDING", reason="Resources", restarts=0)
+        self.jobs_[row.target] = SimJob(
+            row, script.split()[-1], self.clock.at_s + delay_s, partition=asked.get("partition", "main"),
+            alone=asked.get("dependency") == "singleton", output=asked["output"].strip('"').replace("%j", str(row.id)),
+        )  # fmt: skip
         self.next_id += 1
-        self.submissions.append(len(orders))
         if how == "killed":
             raise DaemonKilled
         if how in {"late", "unanswered"}:
@@ -106,7 +94,7 @@ class SimSlurm:
 
     def _shown(self, job):
         forgotten = job.ended_s is not None and self.clock.at_s - job.ended_s > 300.0
-        return job.visible_s <= self.clock.at_s and not forgotten and not job.gone
+        return job.visible_s <= self.clock.at_s and not forgotten
 
     def cancel(self, targets):
         if self._down():
@@ -156,7 +144,6 @@ class SimSlurm:
         Path(job.output).touch()
         environ = {
             "SLURM_JOB_ID": str(job.row.id), "SLURM_RESTART_COUNT": str(job.row.restarts), "SLURMD_NODENAME": job.row.nodes[0],
-            "SLURM_ARRAY_JOB_ID": str(job.row.id), "SLURM_ARRAY_TASK_ID": str(job.row.array_task or ""),
         }  # fmt: skip
         run = node.Run(json.loads(Path(job.order).read_text()), environ)
         try:
@@ -194,13 +181,7 @@ class SimSlurm:
                 ended_wall_s=self.clock.wall_s(), user_s=0.0, system_s=0.0, max_rss_bytes=1,
             )  # fmt: skip
             (job.run.attempt_dir / contract.EXIT_FILE).write_text(json.dumps(asdict(record)))
-        began = job.run is not None or job.row.restarts > 0
         job.row, job.ended_s, job.run = replace(job.row, state=state, reason=""), self.clock.at_s, None
-        if state == "CANCELLED" and not began and job.row.array_task is not None:
-            job.gone = True
-            array = [each for each in self.jobs_.values() if each.row.id == job.row.id]
-            if all(each.gone for each in array):  # of an array that never began one row is left
-                job.row, job.gone = replace(job.row, array_task=None), False
 
     def vanish(self, job, *, requeue):
         """Its node is gone, or only cut off."""
@@ -224,9 +205,7 @@ def _rung(level, names):
     place = level.launcher.partition
     return Rung(
         level,
-        tuple(
-            spec(name, digest=f"{name}-{place}", own_digest=f"{name}-own", job=level.launcher, group=GROUP) for name in names
-        ),
+        tuple(spec(name, digest=f"{name}-{place}", own_digest=f"{name}-own", job=level.launcher) for name in names),
     )
 
 
@@ -240,7 +219,7 @@ class SlurmWorld:
         made = settings(*rungs[0].programs, slots=programs, launcher=launcher)
         self.core = Core(replace(made, paths=self.paths, level=rungs[0].level, ladder=rungs, load=LoadSettings(mode=FIXED)))
         self.slurm = SimSlurm(self.clock, self.chance, self.progress)
-        self.faults, self.deleted, self.hidden_until_s = [], 0, 0.0
+        self.faults, self.deleted = [], 0
         self.start()
 
     def start(self):
@@ -269,8 +248,6 @@ class SlurmWorld:
     def step(self, seconds=2.0):
         self.clock.at_s += seconds
         self.core.now_s = self.clock.at_s
-        if self.clock.at_s >= self.hidden_until_s:
-            self.show_tables()
         self.slurm.step(seconds)
         try:
             self.launcher.step()
@@ -301,17 +278,6 @@ class SlurmWorld:
             if job is not None:
                 assert program.attempt.digest == f"{name}-{job.partition}", f"{job.row.target} of {name}, {self.faults[-5:]}"
 
-    def hide_tables(self):
-        """The tables of arrays lie on a file system that shows names late, and another daemon begins."""
-        for table in Path(self.paths.state_dir).glob("slurm/arrays/*/tasks.json"):
-            table.rename(table.with_suffix(".late"))
-        self.hidden_until_s = self.clock.at_s + self.chance.uniform(1.0, MOST_DELAY_S)
-        self.start()
-
-    def show_tables(self):
-        for table in Path(self.paths.state_dir).glob("slurm/arrays/*/tasks.late"):
-            table.rename(table.with_suffix(".json"))
-
     def harm(self):
         """One fault."""
         kind = self.chance.choice(HARM)
@@ -341,13 +307,6 @@ class SlurmWorld:
             case "deleted" if running or waiting:
                 self.slurm.end(self.chance.choice(running or waiting), "CANCELLED")
                 self.deleted += 1
-            case "array deleted" if running or waiting:
-                array = self.chance.choice(running or waiting).row.id
-                for job in [job for job in running + waiting if job.row.id == array]:
-                    self.slurm.end(job, "CANCELLED")
-                    self.deleted += 1
-            case "tables late":
-                self.hide_tables()
             case "stop and start":
                 name = self.chance.choice(self.names)
                 self.ask(Verb.STOP, name)
@@ -363,5 +322,5 @@ class SlurmWorld:
 
 HARM = (
     "late", "unanswered", "lost", "killed", "kill the daemon", "lose what was posted", "controller away", "node fails",
-    "requeued", "preempted", "deleted", "stop and start", "gpu breaks", "level", "array deleted", "tables late",
+    "requeued", "preempted", "deleted", "stop and start", "gpu breaks", "level",
 )  # fmt: skip

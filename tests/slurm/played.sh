@@ -1,6 +1,6 @@
 #!/bin/sh
 # Plays Slurm's commands from recordings: the directory RECORDED beside this file's name says of which version.
-# BEHAVE: how it misbehaves (a file whose first word is hang, down, garbage, cut, notext, late, silent or killed). Each call is a line in CALLS.
+# BEHAVE: how it misbehaves (a file whose first word is hang, down, garbage, cut, late, silent or killed). Each call is a line in CALLS.
 here=$(dirname "$0")
 command=$(basename "$0")
 recorded=$(cat "$here/RECORDED")
@@ -19,9 +19,6 @@ case $behave in
     cut)
         case "$*" in *-O*) head -c 700 "$recorded/squeue.txt" && exit 0 ;; esac
         ;;
-    notext)
-        case "$*" in *-O*) echo "squeue: error: Invalid job format specification: $*" >&2 && exit 1 ;; esac
-        ;;
     silent) exit 1 ;;
     killed) kill -9 $$ ;;
     late) # the controller took the job, and its answer was lost
@@ -30,7 +27,6 @@ case $behave in
 esac
 case "$command $*" in
     *--version*) cat "$recorded/version.txt" ;;
-    "squeue --json"*) cat "$recorded/squeue.json" ;;
     squeue*) cat "$recorded/squeue.txt" ;;
     sinfo*-N*) cat "$recorded/nodes.txt" ;;
     sinfo*) cat "$recorded/partitions.txt" ;;

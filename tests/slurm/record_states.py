@@ -2,7 +2,7 @@
 
     python tests/slurm/record_states.py [--extracted DIRECTORY]
 
-It writes `recorded_states/VERSION/`: `squeue -O`, `squeue --json`, both forms of `sinfo`, and `sacct`, as `adapters/slurm/client.py` asks
+It writes `recorded_states/VERSION/`: `squeue -O`, both forms of `sinfo`, and `sacct`, as `adapters/slurm/client.py` asks
 them. As root, with Debian's slurmctld and slurmd. `sacct` needs an accounting: slurmdbd, its MySQL plugin and mariadbd,
 installed or (so that none of them becomes a service here) extracted from their packages:
 
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import shutil
 import socket
@@ -201,7 +200,6 @@ def record(made: Cluster, accounting: Accounting | None) -> Path:
     calls = {
         "version.txt": ["sinfo", "--version"],
         "squeue.txt": ["squeue", "--all", "--states=all", "--array", "--noheader", "-O", form],
-        "squeue.json": ["squeue", "--json", "--all", "--states=all"],
         "nodes.txt": ["sinfo", "--all", "-N", "-h", "-o", reading.FIELD.join(reading.SINFO_NODE)],
         "partitions.txt": ["sinfo", "--all", "-h", "-o", reading.FIELD.join(reading.SINFO_PARTITION)],
     }
@@ -211,8 +209,6 @@ def record(made: Cluster, accounting: Accounting | None) -> Path:
     host = socket.gethostname().split(".")[0]
     for name, argv in calls.items():
         said = subprocess.run(argv, env=made.environ, check=True, capture_output=True, text=True).stdout
-        if name.endswith("json"):  # first, as Slurm writes a slash with a backslash
-            said = json.dumps(json.loads(said), separators=(",", ":")) + "\n"
         said = said.replace(str(made.where), "/slurm").replace(host, "host").replace(str(ROOT), "/root")
         (out / name).write_text(said)
     return out

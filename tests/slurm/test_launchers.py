@@ -376,41 +376,6 @@ def test_programs_of_a_group_that_start_together_have_each_a_life_of_their_own(l
         assert launched.ended(token).code == 75
 
 
-@pytest.mark.parametrize("launched", CLUSTERS, indirect=True)
-def test_a_group_is_one_array_of_which_one_task_is_deleted_or_all_are(launched):
-    slurm = Slurm(directory=launched.commands)
-    before = {job.target for job in slurm.jobs().found}
-    tokens = begin_group(launched, "a", "b", "c")
-    jobs = [job for job in slurm.jobs().found if job.target not in before]
-    assert sorted(job.array_task for job in jobs) == [1, 2, 3]
-    (array,) = {job.id for job in jobs}
-    launched.launcher.kill_tree("a", tokens["a"])
-    launched.ended(tokens["a"])
-    launched.until(lambda now: now.proc_state == "S", "another task goes on", name="b")
-    slurm.cancel([str(array)])
-    for name in ("b", "c"):
-        assert cause(launched.ended(tokens[name])) == "cancelled"
-
-
-@pytest.mark.parametrize("launched", CLUSTERS, indirect=True)
-def test_tasks_that_wait_are_deleted_by_hand_or_stopped_and_the_last_one_begins(launched):
-    slurm = Slurm(directory=launched.commands)
-    launched.hold()
-    try:
-        tokens = {name: launched.begin(SAVES, name=name, group="seeds") for name in ("a", "b", "c")}
-        ends_s, waiting = time.monotonic() + PATIENCE_S, []
-        while len(waiting) < 3:
-            assert time.monotonic() < ends_s
-            waiting = sorted(job.target for job in slurm.jobs().found if job.waiting)
-        slurm.cancel([waiting[1]])
-        assert cause(launched.ended(tokens["b"])) == "cancelled"
-        launched.launcher.ask_to_leave("c", tokens["c"])
-        assert launched.ended(tokens["c"]).job.state == "CANCELLED"
-    finally:
-        launched.release()
-    launched.begun(tokens["a"], name="a")
-
-
 BEATS = f"""
 import sys, time
 sys.path.insert(0, {str(ROOT)!r})

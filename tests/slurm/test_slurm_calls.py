@@ -71,7 +71,6 @@ def queue(*rows: dict[str, str]) -> str:
 FORM = ",".join(f"{name}:\x1f" for name in reading.SQUEUE_FIELDS[:-1]) + f",{reading.SQUEUE_FIELDS[-1]}:\x1e"
 ME = ["--all", "--states=all", f"--user={os.getuid()}"]
 SQUEUE = ["squeue", *ME, "--array", "--noheader", "-O", FORM]
-AS_JSON = ["squeue", "--json", *ME]
 SACCT = "JobID,JobName,Comment,State,NodeList,Partition,Account,QOS,Submit,Start,End,ExitCode,AllocTRES,TimelimitRaw"
 
 
@@ -270,22 +269,6 @@ def test_a_wanted_job_that_failed_leaves_the_second_call_to_the_nodes(said: Comm
     assert said.slurm.jobs(["18"]) == Jobs((job,), frozenset({"18"})), "nobody waits for the one that failed"
     said.say("squeue", queue(RUNS | {"State": "TIMEOUT"}))
     assert said.slurm.jobs(["17", "18"]) == Jobs((Job(17, state="TIMEOUT"),), frozenset({"18"}))
-
-
-def test_a_queue_that_cannot_be_read_as_text_is_read_as_json_from_then_on(said: Commands) -> None:
-    said.say("squeue", "what is this")
-    garbage = Unknown("squeue: its last line has no end: 'what is this'", "garbage")
-    assert said.slurm.jobs(["18"]) == garbage
-    assert said.calls() == [[*SQUEUE, "cwd=/"], [*AS_JSON, "cwd=/"]]
-    row = f'{{"job_id": 17, "user_id": {os.getuid()}, "job_state": "RUNNING"}}'
-    said.say("squeue", f'{{"jobs": [{row}]}}\n')
-    unread = "squeue had to run twice; sacct is queried at the next poll"
-    assert said.slurm.jobs(["18"]) == Jobs((Job(17, state="RUNNING"),), unread=unread)
-    assert said.calls() == [[*SQUEUE, "cwd=/"], [*AS_JSON, "cwd=/"]]
-    assert said.slurm.jobs(["17"]) == Jobs((Job(17, state="RUNNING"),))
-    assert said.calls() == [[*AS_JSON, "cwd=/"]]
-    said.say("squeue", "x")
-    assert said.slurm.jobs() == Unknown("squeue --json: Expecting value: line 1 column 1 (char 0)", "garbage")
 
 
 def test_a_controller_that_is_away_is_not_asked_in_another_form(said: Commands) -> None:

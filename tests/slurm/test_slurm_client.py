@@ -180,39 +180,6 @@ def test_a_real_slurm_runs_a_job_that_is_found_by_its_comment(real):
     real.until_state(answer.id, "CANCELLED")
 
 
-@pytest.mark.slow
-@pytest.mark.slurm
-def test_what_is_asked_of_one_task_changes_that_task_alone(real):
-    """What arrays of seeds rely on. One of four tasks each is signalled, requeued and held, and deleted; of those that wait one is changed."""
-    slurm = Slurm()
-    real.run("scancel", "--user=root")
-    script = SCRIPT.format("trap 'exit 0' USR1\nwhile :; do sleep 0.2; done")
-    array = slurm.submit(script, ["--array=1-4", "--output=/dev/null", "--time=30", "--mem=50", "--comment=tasks"]).id
-    waits = slurm.submit(script, ["--array=1-4", "--output=/dev/null", "--time=30", "--hold", "--comment=tasks"]).id
-
-    def states(of=array):
-        return {job.array_task: (job.state, job.restarts) for job in slurm.jobs().found if job.id == of}
-
-    running = ("RUNNING", 0)
-    real.until(lambda: states() == dict.fromkeys((1, 2, 3, 4), running), 60, "four tasks run")
-    assert slurm.signal(f"{array}_2", "USR1") == slurm.requeue(f"{array}_3") == slurm.cancel([f"{array}_4"]) == Done()
-    over = {1: running, 2: ("COMPLETED", 0), 3: ("PENDING", 1), 4: ("CANCELLED", 0)}
-    real.until(lambda: states() == over, 60, f"tasks that are {over}")
-    assert slurm.hold(f"{array}_3") == slurm.update(f"{waits}_2", ExcNodeList="n1") == Done()
-    assert [job.target for job in slurm.jobs().found if job.reason == "JobHeldAdmin"] == [f"{array}_3"]
-    said = [real.run("scontrol", "show", "job", f"{waits}_{task}") for task in (1, 2)]
-    assert ["ExcNodeList=n1" in each for each in said] == [False, True]
-    assert slurm.release(f"{array}_3") == Done()
-    real.until(lambda: states() == over | {3: ("RUNNING", 1)}, 60, "the third one runs again, as the same task")
-    assert {job.state for job in slurm.jobs([f"{array}_1", f"{waits}_4"]).found if job.id == waits} == {"PENDING"}
-    assert isinstance(slurm.submit(script, ["--array=1-2000"]), SlurmRefused), "MaxArraySize"
-    assert slurm.cancel([str(array), str(waits)]) == Done()
-    for each in (array, waits):
-        real.until(
-            lambda each=each: not {"PENDING", "RUNNING"} & {state for state, _ in states(each).values()}, 30, "its end"
-        )
-
-
 def test_a_poll_with_a_failed_job_leaves_its_second_call_to_the_question_for_nodes(played, monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: 0)  # the recordings are root's
     failed = next(job.target for job in played.slurm.jobs().found if job.state == "FAILED")
@@ -221,28 +188,6 @@ def test_a_poll_with_a_failed_job_leaves_its_second_call_to_the_question_for_nod
     unread = "a job failed, so sinfo is queried for its node; sacct is queried at the next poll"
     assert (first.absent, first.unread, played.slurm.calls - before) == (frozenset(), unread, 1)
     assert played.slurm.jobs(["9999"]).absent == {"9999"}
-
-
-@pytest.mark.parametrize("version", RECORDED)
-def test_json_and_text_say_the_same(version):
-    where = HERE / "recorded" / version
-    text = reading.jobs_in_text((where / "squeue.txt").read_text())
-    by_json = reading.jobs_in_json((where / "squeue.json").read_text(), 0)
-    assert len(text) == 12
-    assert sorted(by_json, key=lambda job: job.target) == sorted(text, key=lambda job: job.target)
-    assert reading.jobs_in_json((where / "squeue.json").read_text(), 1) == []
-
-
-def test_a_slurm_that_does_not_know_a_field_is_asked_for_json_from_then_on(played, monkeypatch):
-    monkeypatch.setattr(os, "getuid", lambda: 0)  # the recordings are root's
-    played.behave("notext")
-    first = played.slurm.jobs(["9999"])
-    assert len(first.found) == 12
-    unread = "squeue had to run twice; sacct is queried at the next poll"
-    assert (first.absent, first.unread, played.slurm.calls) == (frozenset(), unread, 2)
-    assert played.slurm.jobs(["9999"]).absent == {"9999"}
-    assert sum("--json" in call for call in played.calls()) == 2
-    assert sum("-O" in call for call in played.calls()) == 1
 
 
 @pytest.mark.parametrize(
@@ -261,12 +206,12 @@ def test_whatever_is_no_answer_is_unknown_and_never_a_failure(played, how, why):
 
 
 def test_a_cut_list_of_jobs_is_no_list(played, monkeypatch):
-    """The rest of the jobs would look as if they had vanished. JSON is asked instead, and that is whole."""
+    """The rest of the jobs would look as if they had vanished."""
     played.behave("cut")
     monkeypatch.setattr(os, "getuid", lambda: 0)
     with pytest.raises(reading.ParseError, match=r"has no end|fields instead of"):
         reading.jobs_in_text((HERE / "recorded" / RECORDED[-1] / "squeue.txt").read_text()[:700])
-    assert len(played.slurm.jobs().found) == 12
+    assert played.slurm.jobs().why == "garbage"
 
 
 def test_a_submission_that_is_not_answered_in_time_is_unknown_and_may_have_happened(played):
@@ -367,25 +312,6 @@ def test_tasks_that_are_no_numbers_are_garbage(text):
     with pytest.raises(reading.ParseError) as told:
         reading.tasks_in(text)
     assert str(told.value) == f"{text!r} are no tasks of an array"
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("5", "it holds no list of jobs"), ('{"jobs": {}}', "it holds no list of jobs"),
-        ('{"jobs": [], "errors": ["x"]}', '["x"]'), ('{"jobs": [5]}', "a job that is no object"),
-    ],
-)  # fmt: skip
-def test_json_that_is_no_list_of_jobs_is_garbage(text, told):
-    with pytest.raises(reading.ParseError) as garbage:
-        reading.jobs_in_json(text, 0)
-    assert str(garbage.value) == f"squeue --json: {told}"
-
-
-def test_a_job_without_a_number_is_garbage():
-    with pytest.raises(reading.ParseError, match=r"^a job without a number$"):
-        reading.jobs_in_json('{"jobs": [{"user_id": 0}]}', 0)
-    assert reading.jobs_in_json('{"jobs": [{"user_id": 1}]}', 0) == []
 
 
 @pytest.mark.parametrize(

@@ -415,7 +415,7 @@ def test_a_job_deleted_by_hand_stays_down_until_somebody_starts_it(box: Box, slu
     assert begun(box, 2, timeout_s=90)["step"] > 0
 
 
-# --- seeds as arrays ---
+# --- seeds ---
 
 SEEDS = ("a-s1", "a-s2", "a-s3", "a-s4")
 
@@ -427,11 +427,6 @@ def seeds(count: int = 4, keys: str = "") -> str:
 def begins(box: Box, *names: str) -> list[int]:
     """How often each has begun."""
     return [len(trace(box, name, "begins")) for name in names or SEEDS]
-
-
-def tasks(box: Box) -> dict[str, str]:
-    """The job of each program, as `status` shows it."""
-    return {name: (box.program(name)["job"] or {}).get("id", "") for name in SEEDS}
 
 
 def accepted(calls: Path) -> list[list[str]]:
@@ -451,66 +446,6 @@ def all_run(box: Box) -> None:
 
 
 @pytest.mark.slow
-def test_four_seeds_are_one_sbatch_and_each_restarts_stops_and_ends_for_itself(box: Box, slurm: Cluster, tmp_path: Path):
-    calls = wrapped(box, tmp_path / "bin")
-    configure(box, seeds())
-    box.start()
-    until_begun(box, 1, 1, 1, 1)
-    all_run(box)
-    ((_, array),) = accepted(calls)
-    assert tasks(box) == {name: f"{array}_{task}" for task, name in enumerate(SEEDS, start=1)}
-    assert f"{array}_3 on n" in box.ctl("status").stdout
-
-    os.kill(trace(box, "a-s1", "begins")[-1]["pid"], signal.SIGKILL)
-    until_begun(box, 2, 1, 1, 1)
-    assert begins(box) == [2, 1, 1, 1], "the others trained on"
-    assert len(accepted(calls)) == 2
-
-    assert box.ctl("stop", "a-s2").returncode == 0
-    box.wait_phase("a-s2", "STOPPED", 60)
-    assert trace(box, "a-s2", "leaves")
-    assert [box.program(name)["phase"] for name in ("a-s3", "a-s4")] == ["RUNNING", "RUNNING"]
-
-    box.kill_daemon()
-    box.start()
-    for name in ("a-s1", "a-s3", "a-s4"):
-        box.wait_phase(name, "RUNNING", 60)
-    assert begins(box) == [2, 1, 1, 1], "all were adopted"
-
-    slurm.run("scancel", array)
-    for name in ("a-s3", "a-s4"):
-        box.wait_phase(name, "STOPPED", 90)
-    assert box.program("a-s1")["phase"] == "RUNNING", "its job is another one"
-    assert box.ctl("start", "a-s2", "a-s3", "a-s4").returncode == 0
-    until_begun(box, 2, 2, 2, 2)
-    assert [trace(box, name, "begins")[1]["step"] > 0 for name in SEEDS] == [True] * 4
-    assert len(accepted(calls)) == 3, "those that were started together are one array again"
-
-
-@pytest.mark.slow
-def test_tasks_of_a_node_that_loses_power_go_on_in_their_array_and_the_others_train_on(
-    box: Box, slurm: Cluster, tmp_path: Path
-):
-    calls = wrapped(box, tmp_path / "bin")
-    configure(box, seeds())
-    box.start()
-    until_begun(box, 1, 1, 1, 1)
-    all_run(box)
-    until(lambda: all(step_of(box, name) >= 20 for name in SEEDS), 60, "checkpoints")
-    before, node = tasks(box), trace(box, "a-s1", "begins")[0]["node"]
-    lost = [name for name in SEEDS if trace(box, name, "begins")[0]["node"] == node]
-    slurm.kill_node(node)
-    for name in lost:
-        until(lambda name=name: box.facts("JobRequeued", name), 120, f"{name} to be put back")
-    slurm.start_node(node)
-    until_begun(box, *(1 + (name in lost) for name in SEEDS), timeout_s=180)
-    all_run(box)
-    assert begins(box) == [1 + (name in lost) for name in SEEDS]
-    assert [trace(box, name, "begins")[1]["step"] >= 20 for name in lost] == [True] * len(lost)
-    assert (tasks(box), len(accepted(calls))) == (before, 1)
-
-
-@pytest.mark.slow
 def test_a_daemon_killed_between_the_submission_of_seeds_and_its_record_adopts_all_of_them(
     box: Box, slurm: Cluster, tmp_path: Path
 ):
@@ -518,30 +453,14 @@ def test_a_daemon_killed_between_the_submission_of_seeds_and_its_record_adopts_a
     (tmp_path / "bin" / "FAULT").write_text("silent")
     configure(box, seeds())
     box.start()
-    until(lambda: accepted(calls), 60, "Slurm to take the array")
+    until(lambda: accepted(calls), 60, "Slurm to take the first job")
     box.kill_daemon()
     assert not box.facts("JobSubmitted")
     box.start()
     until_begun(box, 1, 1, 1, 1)
     all_run(box)
     pause(2 * 10)  # longer than `settle_s`: nothing more is submitted
-    assert (begins(box), len(accepted(calls)), len(running(slurm, box))) == ([1, 1, 1, 1], 1, 4)
-
-
-@pytest.mark.slow
-def test_seeds_save_at_their_time_limit_and_their_next_links_lose_no_step(box: Box, slurm: Cluster, tmp_path: Path):
-    calls = wrapped(box, tmp_path / "bin")
-    configure(box, seeds(), time_limit_s=60, signal_lead_s=30)
-    box.start()
-    until_begun(box, 3, 3, 3, 3, timeout_s=400)
-    for name in SEEDS:
-        begun_at = [line["step"] for line in trace(box, name, "begins")]
-        left_at = [line["step"] for line in trace(box, name, "leaves")]
-        assert left_at[:2] == begun_at[1:3]
-        assert begun_at[2] > begun_at[1] > 0
-        assert {fact["cause"] for fact in box.facts("Exited", name)} == {"time_limit"}
-    links = sum(begins(box))
-    assert len(accepted(calls)) < links, f"{links} starts: those that end together are one array again"
+    assert (begins(box), len(accepted(calls)), len(running(slurm, box))) == ([1, 1, 1, 1], 4, 4)
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from typing import Any
@@ -125,91 +124,6 @@ def test_an_array_has_no_more_tasks_than_a_list_of_nodes_may_have(monkeypatch: p
             reading.tasks_in(text)
     with pytest.raises(ParseError, match=f"^'{'x' * 60}' are no tasks of an array$"):
         reading.tasks_in("x" * 70)
-
-
-# --- JSON --------------------------------------------------------------------------------------------------------------------
-
-
-def number(value: int) -> dict[str, Any]:
-    return {"set": True, "infinite": False, "number": value}
-
-
-JSON: dict[str, Any] = {
-    "job_id": 17, "user_id": 5, "array_job_id": number(0), "array_task_id": {"set": False, "infinite": False, "number": 0},
-    "array_task_string": "", "name": "a, b|c", "comment": "run=a\nb", "job_state": ["PENDING"], "state_description": "",
-    "state_reason": "Resources", "nodes": "", "partition": "a100", "account": "lab", "qos": "night", "submit_time": number(1000),
-    "start_time": number(1100), "end_time": 1200, "exit_code": {"status": [], "return_code": number(0)}, "restart_cnt": 2,
-    "tres_alloc_str": "cpu=4,mem=1G,gres/gpu=2", "tres_req_str": "", "tres_per_node": "", "time_limit": number(60),
-}  # fmt: skip
-ENDED = {"ended_at_wall_s": 1200.0, "time_limit_s": 3600.0, **RAN}
-MINUTES = {"time_limit_s": 3600.0}
-
-
-@pytest.mark.parametrize(
-    ("row", "job"),
-    [
-        ({}, known(**MINUTES)),
-        ({"job_state": "PENDING", "submit_time": 1000, "array_job_id": 0, "array_task_id": None}, known(**MINUTES)),
-        ({"array_job_id": number(15), "array_task_id": number(4)}, known(id=15, array_task=4, **MINUTES)),
-        ({"array_job_id": 15, "array_task_id": 0}, known(id=15, array_task=0, **MINUTES)),
-        ({"array_job_id": 15, "array_task_string": "3"}, known(id=15, array_task=3, **MINUTES)),
-        ({"submit_time": 0, "start_time": number(0), "end_time": 0},
-         known(submitted_at_wall_s=None, start_expected_at_wall_s=None, **MINUTES)),
-        ({"job_state": ["COMPLETED"], "end_time": 0}, known(state="COMPLETED", exit_code=0, **ENDED | {"ended_at_wall_s": None})),
-        ({"state_description": "a sentence, whole"}, known(reason="a sentence, whole", **MINUTES)),
-        ({"state_reason": "None"}, known(reason="", **MINUTES)),
-        ({"state_reason": None, "state_description": 5}, known(reason="", **MINUTES)),
-        ({"job_state": ["RUNNING", "COMPLETING"]}, known(state="COMPLETING", **MINUTES, **RAN)),
-        ({"job_state": ["RUNNING"], "nodes": "n[1-2]"}, known(state="RUNNING", nodes=("n1", "n2"), **MINUTES, **RAN)),
-        ({"job_state": ["PENDING", "REQUEUE_HOLD", "REQUEUED"]}, known(state="REQUEUED", **MINUTES)),
-        ({"job_state": []}, known(state="UNKNOWN", **MINUTES)),
-        ({"job_state": None}, known(state="UNKNOWN", **MINUTES)),
-        ({"job_state": "COMPLETED", "exit_code": 0}, known(state="COMPLETED", exit_code=0, **ENDED)),
-        ({"job_state": "FAILED", "exit_code": 768}, known(state="FAILED", exit_code=3, **ENDED)),
-        ({"job_state": "FAILED", "exit_code": number(9)}, known(state="FAILED", **ENDED)),
-        ({"job_state": "FAILED", "exit_code": {"return_code": 3}}, known(state="FAILED", exit_code=3, **ENDED)),
-        ({"job_state": "FAILED", "exit_code": {"return_code": number(3), "signal": {"id": number(9)}}},
-         known(state="FAILED", signal=9, **ENDED)),
-        ({"job_state": "FAILED", "exit_code": {"return_code": 3, "signal": {"signal_id": 0}}},
-         known(state="FAILED", exit_code=3, **ENDED)),
-        ({"job_state": "FAILED", "exit_code": {"signal": {"signal_id": 11}}}, known(state="FAILED", signal=11, **ENDED)),
-        ({"job_state": "FAILED", "exit_code": {"signal": 15}}, known(state="FAILED", signal=15, **ENDED)),
-        ({"restart_cnt": None}, known(restarts=None, **MINUTES)),
-        ({"restart_cnt": True}, known(restarts=None, **MINUTES)),
-        ({"restart_cnt": 10**18 - 1}, known(restarts=10**18 - 1, **MINUTES)),
-        ({"restart_cnt": 10**18}, known(restarts=None, **MINUTES)),
-        ({"time_limit": {"set": True, "infinite": True, "number": 60}}, known(time_limit_s=None)),
-        ({"time_limit": None}, known(time_limit_s=None)),
-        ({"tres_alloc_str": "", "tres_req_str": "cpu=1,gres/gpu=3"}, known(gpus=3, **MINUTES)),
-        ({"tres_alloc_str": "", "tres_per_node": "gpu:5"}, known(gpus=5, **MINUTES)),
-        ({"tres_alloc_str": "cpu=1"}, known(gpus=0, **MINUTES)),
-        (dict.fromkeys(("name", "comment", "partition", "account", "qos"), 5),
-         known(name="", comment="", partition="", account="", qos="", **MINUTES)),
-    ],
-)  # fmt: skip
-def test_a_job_of_the_queue_as_json(row: dict[str, Any], job: Job) -> None:
-    strangers = [JSON | {"user_id": 6}, JSON | {"user_id": number(6)}, JSON | {"user_id": None}]
-    for mine in (5, number(5)):
-        text = json.dumps({"jobs": [*strangers, JSON | row | {"user_id": mine}], "errors": ["x"]})
-        assert reading.jobs_in_json(text, 5) == [job]
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("{", "squeue --json: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
-        ("{}", "squeue --json: it holds no list of jobs"),
-        ("[]", "squeue --json: it holds no list of jobs"),
-        ('{"jobs": [], "errors": [{"a": 1}]}', 'squeue --json: [{"a": 1}]'),
-        (json.dumps({"jobs": [], "errors": "x" * 400}), 'squeue --json: "' + "x" * 299),
-        ('{"jobs": [null]}', "squeue --json: a job that is no object"),
-        ('{"jobs": [{"user_id": 5, "job_id": null}]}', "a job without a number"),
-    ],
-)
-def test_json_that_makes_no_sense_says_why(text: str, says: str) -> None:
-    with pytest.raises(ParseError, match=f"^{re.escape(says)}$"):
-        reading.jobs_in_json(text, 5)
-    assert reading.jobs_in_json('{"jobs": [], "errors": []}', 5) == []
 
 
 # --- accounting, nodes, partitions -------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -65,13 +64,9 @@ def as_expected(job: Job) -> tuple[object, ...]:
     return job.state, job.reason, len(job.nodes), job.exit_code, job.signal, job.restarts
 
 
-@pytest.mark.parametrize("form", ["text", "json"])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_each_state_is_read_from_the_queue_in_both_forms(version, form):
-    text = form == "text"
-    found = (
-        reading.jobs_in_text(said(version, "squeue.txt")) if text else reading.jobs_in_json(said(version, "squeue.json"), 0)
-    )
+def test_each_state_is_read_from_the_queue(version):
+    found = reading.jobs_in_text(said(version, "squeue.txt"))
     assert {run_of(job): as_expected(job) for job in found} == EXPECTED
     by_run = {run_of(job): job for job in found}
     assert len({job.id for run, job in by_run.items() if run.startswith("seeds_")}) == 1
@@ -177,24 +172,3 @@ def test_what_was_recorded_is_cut_or_damaged_anywhere(kind, data):
         assert not whole[:at].split(end)[-1].strip()
     there = data.draw(st.text(max_size=8))
     total(parse, whole[:at] + there + whole[at + data.draw(st.integers(0, 20)) :])
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | WORDS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["set", "infinite", "number", "x"]), inner, max_size=3),
-    max_leaves=5,
-)  # fmt: skip
-
-
-@given(data=st.data())
-def test_json_with_a_field_of_any_kind_is_records_or_garbage(data):
-    whole = json.loads(said(VERSIONS[-1], "squeue.json"))
-    row = data.draw(st.sampled_from(whole["jobs"]))
-    row[data.draw(st.sampled_from(sorted(row)))] = data.draw(JSON)
-    total(lambda text: reading.jobs_in_json(text, 0), json.dumps({"jobs": [row]}))
-
-
-@given(JSON)
-def test_json_of_any_kind_is_records_or_garbage(value):
-    total(lambda text: reading.jobs_in_json(text, 0), json.dumps(value))
-    total(lambda text: reading.jobs_in_json(text, 0), json.dumps({"jobs": value, "errors": value}))

@@ -19,9 +19,7 @@ class JobAttempt:
     token: str
     submit_token: str  # the token in the job's comment: it names the attempt for which the job was submitted
     restart: int = 0  # number of times that Slurm had restarted the job when this attempt began
-    job: str | None = None  # `17`, or `17_3` of an array
-    array: str = ""  # the token of its array; empty: a single job
-    task: int = 0  # number of its task in that array
+    job: str | None = None
     unanswered_s: float | None = None  # since then it is unknown whether the job was submitted
     submitting: bool = True
     row: Job | None = None
@@ -42,7 +40,6 @@ class RequeuedJob:
     """A job that Slurm has put back into its queue, and the next attempt, which continues in that job."""
 
     job: str
-    array: str
     submit_token: str
     restart: int
     token: str
@@ -56,12 +53,6 @@ class SubmitRequest:
     attempt: JobAttempt
     spec: ProgramSpec
     terms: Terms
-    at_s: float
-
-    @property
-    def common(self) -> tuple[str, Terms]:
-        """The values that all attempts of one array share."""
-        return self.spec.group, self.terms
 
 
 def token_after(token: str, restarts: int) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Final
 
 from supervisor.adapters.process import endings
-from supervisor.adapters.slurm.arrays import OUTPUT_FILE, Arrays
 from supervisor.adapters.slurm.job_attempt import JobAttempt
+from supervisor.adapters.slurm.job_files import OUTPUT_FILE
 from supervisor.adapters.slurm.report import NodeReport
 from supervisor.files import read_bounded
 from supervisor.model.inputs import Ending
@@ -26,7 +26,6 @@ class JobEndings:
     """Reads how attempts ended. `paths` is the result of `remote_paths`."""
 
     paths: Paths
-    arrays: Arrays
     clock: Clock
     last_step: Callable[[str, str], int | None]
     """The newest step in an attempt's own output."""
@@ -64,13 +63,9 @@ class JobEndings:
         """
         if state != "FAILED":
             return state
-        if attempt.array:
-            output = str(self.arrays.output(attempt.array, str(attempt.job)))
-        else:
-            first = attempt.number - attempt.restart  # the number of the job's first attempt
-            directory = self.paths.attempt_dir(attempt.program, first, attempt.submit_token)
-            output = f"{directory}/{OUTPUT_FILE.format(attempt.job)}"
-        text = read_bounded(output, _OUTPUT_BYTES)
+        first = attempt.number - attempt.restart  # the number of the job's first attempt
+        directory = self.paths.attempt_dir(attempt.program, first, attempt.submit_token)
+        text = read_bounded(f"{directory}/{OUTPUT_FILE.format(attempt.job)}", _OUTPUT_BYTES)
         return "OUT_OF_MEMORY" if _OUT_OF_MEMORY.search(text) else state
 
     def _journal_of(self, node_report: NodeReport | None) -> Callable[[int], float] | None:

@@ -12,23 +12,24 @@ from typing import Final
 from supervisor.adapters import durable, procfs
 from supervisor.adapters.process import limits, log_places
 from supervisor.adapters.process.processes import filled_in, make_dir, signal_number
-from supervisor.adapters.slurm.arrays import OUTPUT_FILE, SCRIPT_FILE, Arrays
 from supervisor.adapters.slurm.job_attempt import SubmitRequest
-from supervisor.adapters.slurm.script import Tag, array_script, batch_script
+from supervisor.adapters.slurm.script import Tag, batch_script
 from supervisor.files import read_bounded
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
 from supervisor.policy.cluster.launcher import LauncherSettings
 from workers import contract, exit_record
 
 ORDER_FILE: Final = "order.json"
+SCRIPT_FILE: Final = "job.sh"
+OUTPUT_FILE: Final = "job-{}.out"  # filled with sbatch's pattern for the job id, or with the id itself
 
 
 class JobFiles:
     """Writes the files of jobs, each of them atomically."""
 
-    def __init__(self, paths: Paths, mark: str, arrays: Arrays) -> None:
+    def __init__(self, paths: Paths, mark: str) -> None:
         """`paths` is the result of `remote_paths`."""
-        self._paths, self._mark, self._arrays = paths, mark, arrays
+        self._paths, self._mark = paths, mark
         self._code: str | None = None
 
     def prepare(self, request: SubmitRequest) -> None:
@@ -50,40 +51,13 @@ class JobFiles:
         _write(f"{directory}/{ORDER_FILE}", json.dumps(order, indent=1))
 
     def write_script(self, request: SubmitRequest) -> str:
-        """Write the script of a single job, and return it."""
-        tag = self._tag(request)
+        """Write the script of the job, and return it."""
+        tag = Tag(self._mark, request.spec.name, request.attempt.number, request.attempt.token)
         directory = self._paths.attempt_dir(tag.program, tag.attempt, tag.token)
         command = (*self._command(), f"{directory}/{ORDER_FILE}")
         script = batch_script(request.terms, tag, command=command, output=_output(directory, "%j"))
         _write(f"{directory}/{SCRIPT_FILE}", script)
         return script
-
-    def write_array(self, together: list[SubmitRequest]) -> str:
-        """Write the table and the script of an array, and return the script.
-
-        Each attempt's directory gets a link to the script.
-        """
-        tag, table = self._arrays.write(together[0].spec.group, [self._tag(each) for each in together])
-        directory = str(self._arrays.directory(tag.token))
-        places = {}
-        for task, of in table.items():
-            run_dir = self._paths.run_dir(of.program)
-            places[task] = (
-                run_dir,
-                f"{Path(self._paths.attempt_dir(of.program, of.attempt, of.token)).relative_to(run_dir)}/{ORDER_FILE}",
-            )
-        script = array_script(together[0].terms, tag, places, command=self._command(), output=_output(directory, "%A_%a"))
-        _write(f"{directory}/{SCRIPT_FILE}", script)
-        for (task, of), each in zip(table.items(), together, strict=True):
-            each.attempt.array, each.attempt.task = tag.token, task
-            own = Path(self._paths.attempt_dir(of.program, of.attempt, of.token), SCRIPT_FILE)
-            own.unlink(missing_ok=True)
-            own.symlink_to(f"{directory}/{SCRIPT_FILE}")
-            durable.sync_directory(own.parent)
-        return script
-
-    def _tag(self, request: SubmitRequest) -> Tag:
-        return Tag(self._mark, request.spec.name, request.attempt.number, request.attempt.token)
 
     def _command(self) -> tuple[str, ...]:
         return sys.executable, "-S", "-E", f"{self._code_dir()}/node.py"

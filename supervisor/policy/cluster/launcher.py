@@ -54,7 +54,6 @@ class LauncherSettings:
         "a line that fails ends the job",
     )  # fmt: skip
     options: str = key("", "more options of sbatch, one a line, such as `--reservation=night`")
-    arrays: bool = key(True, "whether seeds of a game (or programs of one `group`) that start together are one job array")
     poll_s: float = key(10.0, "time between two polls of the queue", low=0.5, high=3600)
     settle_s: float = key(
         120.0, "time to search for a job whose submission got no answer, before it counts as not submitted"

@@ -1,29 +1,26 @@
 """How stable nodes and partitions are, and which nodes new jobs avoid.
 
-The rule. A node that has had `node_faults` faults within a week is avoided for `node_exclude_s`, a day, unless the other
-nodes fail as often. A fault is an end that only the node can cause: NODE_FAIL, a launch that failed, a job that vanished
-and was put back into the queue, a broken GPU. A preemption, a time limit and a crash of the program prove nothing about
-the node. When the time is over the node is used again. Its next fault excludes it at once, as long as the older faults
-are within the week.
+The rule. A node that has had `node_faults` faults within a week is avoided for `node_exclude_s`, a day. A fault is an end
+that only the node can cause: NODE_FAIL, a launch that failed, a job that vanished and was put back into the queue, a broken
+GPU. A preemption, a time limit and a crash of the program prove nothing about the node. When the time is over the node is
+used again. Its next fault excludes it at once, as long as the older faults are within the week.
 
 * *One fault of a node may end several jobs*: a job belongs to the node's last fault if it had begun before that fault and
   ends within ten minutes after it.
-* *As often*: its faults are at most twice the number that the rate of the other nodes predicts for its own hours. If the
-  node has only one fault, or as long as the others have fewer hours than it has, the comparison is unknown, and its
-  faults alone decide.
+* *At most half of the nodes that our jobs have used are avoided at once*: where most nodes fail, none of them is the cause,
+  and the jobs would wait for a day.
 
-Worked example, 3 faults: a14 fails on Monday, on Tuesday and on Tuesday night, in 60 h; the others fail once in 500 h. It
-is avoided until Wednesday night. It fails once more on Thursday: four within a week, avoided until Friday. At a level
-that overheats every node, four nodes fail ten times each in 100 h: the others' rate predicts ten in 100 h, so none is
-avoided. The level is to blame (`level_fault.py`), and excluding the nodes one by one would leave no node for the jobs.
+Worked example, 3 faults: a14 fails on Monday, on Tuesday and on Tuesday night. It is avoided until Wednesday night. It fails
+once more on Thursday: four within a week, avoided until Friday. With jobs on four nodes that all fail, two are avoided.
 
 Why not for ever: clusters repair nodes, and a list that only grows ends with no node left. Why not at the first fault:
-with 200 nodes and one random reboot a month each, half of the cluster would be avoided for nothing.
+with 200 nodes and one random reboot a month each, half of the cluster would be avoided for nothing. Why no blame of the
+level: a cluster has many causes of a lost job, and each level's jobs run on other nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from supervisor.records import dataclass
@@ -31,7 +28,6 @@ from supervisor.records import dataclass
 WINDOW_S: Final = 7 * 86400.0
 KEPT: Final = 200  # maximum number of nodes, and of faults of one node
 ONE_FAULT_S: Final = 600.0
-_AS_OFTEN: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +39,6 @@ class Stability:
     faults: int = 0
     preemptions: int = 0
     last_s: float = 0.0  # time of the newest job or fault, in journal time
-
-
-def total(records: Iterable[Stability]) -> Stability:
-    """The sum of these records, as one record."""
-    up_s, jobs, faults, preemptions = 0.0, 0, 0, 0
-    for each in records:
-        up_s, jobs = up_s + each.up_s, jobs + each.jobs
-        faults, preemptions = faults + each.faults, preemptions + each.preemptions
-    return Stability(up_s, jobs, faults, preemptions)
-
-
-def is_worse(node: Stability, others: Stability) -> bool | None:
-    """Whether a node fails clearly more often than the others; None: there is too little data."""
-    if node.faults < 2 or others.up_s < node.up_s:
-        return None
-    expected = others.faults * node.up_s / others.up_s if others.up_s else 0.0
-    return node.faults > _AS_OFTEN * expected
 
 
 def same_fault(faults_s: tuple[float, ...], *, begun_at_s: float | None, at_s: float) -> bool:
@@ -78,9 +57,12 @@ def remembered(faults: Mapping[str, tuple[float, ...]], node: str, at_s: float) 
 
 
 def exclude_until_s(
-    faults_s: tuple[float, ...], worse: bool | None, *, now_s: float, faults: int, exclude_s: float
+    faults_s: tuple[float, ...], *, now_s: float, faults: int, exclude_s: float, avoided: int, used: int
 ) -> float | None:  # fmt: skip
-    """Until when a node with these faults (the newest at `now_s`) is avoided; None: it is not avoided."""
-    if worse is False or sum(now_s - each < WINDOW_S for each in faults_s) < faults:
+    """Until when a node with these faults (the newest at `now_s`) is avoided; None: it is not avoided.
+
+    `avoided`: number of other nodes that are avoided now; `used`: number of nodes that jobs have used.
+    """
+    if sum(now_s - each < WINDOW_S for each in faults_s) < faults or avoided >= max(1, used // 2):
         return None
     return now_s + exclude_s
