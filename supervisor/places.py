@@ -121,17 +121,10 @@ def runtime_dir_for(state_dir: str, environ: Mapping[str, str]) -> str:
     if environ.get("XDG_RUNTIME_DIR") and os.access(environ["XDG_RUNTIME_DIR"], os.W_OK):
         return f"{environ['XDG_RUNTIME_DIR']}/extralife-{mark}"
     shared = "/dev/shm"  # noqa: S108  0700, and its owner is checked before use
-    others = ("/run", "/tmp") if _is_small(shared) else ()  # noqa: S108  likewise
+    sizes = os.statvfs(shared) if os.path.isdir(shared) else None  # noqa: PTH112
+    others = ("/run", "/tmp") if sizes is None or sizes.f_blocks * sizes.f_frsize < _ROOMY_BYTES else ()  # noqa: S108
     place = next((each for each in others if os.access(each, os.W_OK)), shared)
     return f"{place}/extralife-{os.geteuid()}-{mark}"
-
-
-def _is_small(path: str) -> bool:
-    try:
-        sizes = os.statvfs(path)
-    except OSError:
-        return True
-    return sizes.f_blocks * sizes.f_frsize < _ROOMY_BYTES
 
 
 def _on_tmpfs(path: str) -> bool:

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _NEVER_WORKS = (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR, errno.ELOOP, errno.EINVAL)
-_REFUSED = (errno.EPERM, errno.ENOSYS)  # by a container's seccomp profile, to which pidfds are not known
 _ASK = _signal.SIGUSR1  # from the daemon: ask the tree to save and leave
 _AWAITED = {_signal.SIGCHLD, _signal.SIGTERM, _signal.SIGUSR2, _ASK}
 _TIME = _signal.SIGALRM
@@ -436,12 +435,14 @@ class _Process:
         fd = -1
         try:
             fd = os.pidfd_open(self.pid)
-        except OSError as error:
-            if error.errno not in _REFUSED:
-                return  # it has ended
+        except OSError:
+            pass  # it has ended, or a container's seccomp profile refuses the call
         try:
             if _start_ticks(self.pid) == self.start_ticks:
-                _send(fd, self.pid, number)
+                try:
+                    _signal.pidfd_send_signal(fd, number)
+                except OSError:
+                    os.kill(self.pid, number)  # without a pidfd; the shim is its reaper, or an ancestor is
         except OSError:
             pass  # it has ended, or belongs to another user: then wait until it leaves by itself
         if fd >= 0:
@@ -477,15 +478,6 @@ def _free(shared: dict[bytes, int]) -> list[str]:
         except OSError:
             pass  # it is gone, or belongs to another user
     return freed
-
-
-def _send(fd: int, pid: int, number: int) -> None:
-    try:
-        _signal.pidfd_send_signal(fd, number)
-    except OSError as error:
-        if error.errno not in (errno.EBADF, *_REFUSED):
-            raise
-        os.kill(pid, number)
 
 
 def _descendants() -> list[_Process]:

@@ -60,6 +60,7 @@ import torch
 
 from workers.background import run_in_thread
 from workers.contract import read_boot_id
+from workers.memory_limits import memory_limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -653,20 +654,14 @@ def _refuse(geometry: Geometry, free_bytes: int, where: str) -> None:
 
 
 def available_memory_bytes() -> int | None:
-    """Memory that this process may still use: MemAvailable, or less if a cgroup (v2) limits it. None: unknown."""
+    """Memory that this process may still use: MemAvailable, or less if a cgroup limits it. None: unknown."""
     found: list[int] = []
     with contextlib.suppress(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text().splitlines()
         found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        groups = [line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::")]
-        group = Path("/sys/fs/cgroup") / groups[0].lstrip("/")
-        for level in (group, *group.parents):
-            with contextlib.suppress(OSError, ValueError):
-                limit = int((level / "memory.max").read_text())
-                stat = dict(line.split() for line in (level / "memory.stat").read_text().splitlines())
-                cache = int(stat["inactive_file"]) + int(stat["active_file"])
-                found.append(limit - int((level / "memory.current").read_text()) + cache)
+    for limit in memory_limits(Path("/")):
+        if limit.used_bytes is not None:
+            found.append(limit.limit_bytes - limit.used_bytes + limit.inactive_bytes + limit.active_bytes)
     return min(found) if found else None
 
 

@@ -16,6 +16,7 @@ reports that in `status`, /healthz, its log and an alert, until the file is corr
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -184,8 +185,12 @@ def _record_directories(paths: Paths, given: ConfigInput, environ: Mapping[str, 
     with contextlib.suppress(OSError, ValueError):
         if files.read(path, _LARGEST_BYTES) == text.encode():
             return
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _write(path, text, keep_before=False)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write(path, text, keep_before=False)
+    except OSError as error:  # a container's user may have no home, and its root may be read-only
+        if error.errno not in {errno.EACCES, errno.EROFS}:
+            raise
 
 
 def _write(path: Path, text: str, *, keep_before: bool) -> None:

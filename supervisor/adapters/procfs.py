@@ -327,8 +327,7 @@ class _StandIns:
     """
 
     def __init__(self) -> None:
-        self._guard, self._any = threading.Lock(), threading.Event()
-        self._thread: threading.Thread | None = None
+        self._guard, self._runs = threading.Lock(), False
         self._processes: dict[int, tuple[int, int, int]] = {}  # by inode: pid, start ticks, our end of the pipe
 
     def open(self, pid: int) -> int:
@@ -336,26 +335,23 @@ class _StandIns:
         if stat is None:
             raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
         with self._guard:
-            if self._thread is None:
+            if not self._runs:
                 from supervisor.adapters.threads import Lasting
 
-                thread = Lasting("processes-without-pidfds", self._look, lambda: False, vital=True)
-                thread.start()
-                self._thread = thread
+                Lasting("processes-without-pidfds", self._look, lambda: False, vital=True).start()
+                self._runs = True
             theirs, ours = os.pipe2(os.O_CLOEXEC)
             self._processes[os.fstat(theirs).st_ino] = pid, stat.start_ticks, ours
-            self._any.set()
         return theirs
 
     def send(self, fd: int, number: int) -> None:
         with self._guard:
             pid, start_ticks, _ = self._processes.get(os.fstat(fd).st_ino, (0, 0, -1))
-            if not pid or not is_alive(pid, start_ticks):
+            if not is_alive(pid, start_ticks):
                 raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
             os.kill(pid, number)
 
     def _look(self) -> None:
-        self._any.wait()
         time.sleep(_LOOK_S)
         with self._guard:
             for inode, (pid, start_ticks, ours) in list(self._processes.items()):
@@ -364,8 +360,6 @@ class _StandIns:
                 if poller.poll(0) or not is_alive(pid, start_ticks):  # nobody reads the pipe, or the process has ended
                     os.close(ours)
                     del self._processes[inode]
-            if not self._processes:
-                self._any.clear()
 
 
 _LOOK_S: Final = 0.02
@@ -375,16 +369,13 @@ _stand_ins: Final = _StandIns()
 @functools.cache
 def _has_pidfds() -> bool:
     """False where a container's seccomp profile refuses one of the calls (EPERM of an old Docker, ENOSYS of gVisor)."""
-    fd = -1
     try:
         fd = os.pidfd_open(os.getpid())
-        signal.pidfd_send_signal(fd, 0)
+        with os.fdopen(fd):
+            signal.pidfd_send_signal(fd, 0)
     except OSError as error:
         lack.check(error)
         return False
-    finally:
-        if fd >= 0:
-            os.close(fd)
     return True
 
 
@@ -395,10 +386,7 @@ def pidfd(pid: int) -> int:
 
 def pidfd_send(fd: int, number: int) -> None:
     """Send a signal to the process of a `pidfd`. Raises OSError."""
-    if _has_pidfds():
-        signal.pidfd_send_signal(fd, number)
-    else:
-        _stand_ins.send(fd, number)
+    (signal.pidfd_send_signal if _has_pidfds() else _stand_ins.send)(fd, number)
 
 
 def open_verified(pid: int, start_ticks: int) -> int | None:

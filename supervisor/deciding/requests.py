@@ -174,36 +174,33 @@ def end(context: DecisionContext, *, by: str, keep_workers: bool, why: str, reex
 
 
 def _ask_to_leave(context: DecisionContext, by: str, why: str) -> None:
-    """Ask the workers to leave: all, or if the box ends too soon for that, first those that lose most."""
-    ends_at_s = context.memory.ends_at_s
-    later: tuple[str, ...] = ()
-    if ends_at_s is not None and context.now_s < (others_at_s := ends_at_s - context.settings.daemon.stop_within_s / 2.0):
-        later = leave_later(notices.savings(context), ends_in_s=ends_at_s - context.now_s)
-        if later:
-            context.wake_for_upkeep(others_at_s)
-    for name in [name for name in context.state.live if name not in later]:
-        program, attempt = context.present(name)
-        spec, grace_s = context.spec(name), None
-        if ends_at_s is not None:
-            left_s = max(0.0, ends_at_s - context.now_s - KILL_S)
-            grace_s = left_s if spec is None else min(left_s, spec.stop_grace_s)
-        stop(context, program, attempt, reason="shutdown", by=by, why=why, grace_s=grace_s)
+    """Ask the workers to leave: all, or if the box ends too soon for all saves, first those that lose most.
 
-
-def _ask_the_others(context: DecisionContext) -> None:
-    """Ask the workers that were to leave later, once the first ones have left, or at half of the time."""
-    asked = [program for program in context.state.live.values() if program.attempt is not None and program.attempt.stop]
-    half_s = context.settings.daemon.stop_within_s / 2.0
-    ends_at_s = context.memory.ends_at_s
-    if ends_at_s is not None and len(asked) < len(context.state.live) and (not asked or context.now_s >= ends_at_s - half_s):
-        _ask_to_leave(context, "extralife", "orderly shutdown: the workers that lose most have left first")
+    The others are asked when these have left, at the latest at half of the time.
+    """
+    stops = {name: program.attempt.stop for name, program in context.state.live.items() if program.attempt is not None}
+    ends_at_s, grace_s = context.memory.ends_at_s, None
+    if ends_at_s is not None:
+        left_s, half_s = ends_at_s - context.now_s, context.settings.daemon.stop_within_s / 2.0
+        if left_s > half_s:
+            if any(each is not None and each.reason == "shutdown" for each in stops.values()):
+                return
+            for name in leave_later(notices.savings(context), ends_in_s=left_s):
+                del stops[name]
+                context.wake_for_upkeep(ends_at_s - half_s)
+        grace_s = max(0.0, left_s - KILL_S)
+    for name in stops:
+        spec = context.spec(name)
+        most_s = grace_s if grace_s is None or spec is None else min(grace_s, spec.stop_grace_s)
+        stop(context, *context.present(name), reason="shutdown", by=by, why=why, grace_s=most_s)
 
 
 def end_if_empty(context: DecisionContext) -> None:
     """When the last worker has exited, or cannot be reached any more, record it, then end the daemon."""
     leaves_at_s = leaves_jobs_at_s(context)
-    if context.state.stopping:
-        _ask_the_others(context)
+    waiting = any(program.attempt is not None and program.attempt.stop is None for program in context.state.live.values())
+    if context.state.stopping and context.memory.ends_at_s is not None and waiting:
+        _ask_to_leave(context, "extralife", "orderly shutdown: the workers that lose most have left first")
     if leaves_at_s is not None and context.now_s >= leaves_at_s:
         _end_without_jobs(context, f"the cluster does not answer ({context.state.cluster.error}): extralife ends without")
     elif context.state.stopping and not context.state.live and not offsite.holds_end(context):

@@ -104,17 +104,17 @@ def test_a_restarted_container_keeps_the_boot_id_of_its_host():
     assert told.down_s == pytest.approx(40.0)
 
 
-POD = replace(LAST, first="70 900", root="mnt:[7] 0:50 / / rw - overlay overlay upperdir=/1")
+POD = replace(LAST, first=f"70 {9 * HZ}", root="mnt:[7] 0:50 / / rw - overlay overlay upperdir=/1")
 
 
 @pytest.mark.parametrize(
     ("first", "root", "marker", "lives", "rebooted"),
     [
-        ("70 901", "mnt:[8]", True, False, True),
-        ("70 901", POD.root, False, False, True),  # the numbers of namespaces and mounts are used again
-        ("70 901", POD.root, True, False, False),  # one witness: another `kubectl exec` started this daemon
-        ("70 900", "mnt:[8]", False, False, False),
-        ("70 901", "mnt:[8]", False, True, False),  # a worker of it still lives
+        (f"70 {1_009 * HZ + 1}", "mnt:[8]", True, False, True),
+        (f"70 {1_009 * HZ + 1}", POD.root, False, False, True),  # the numbers of namespaces and mounts are used again
+        (f"70 {1_009 * HZ + 1}", POD.root, True, False, False),  # one witness: another `kubectl exec` started this daemon
+        (POD.first, "mnt:[8]", False, False, False),
+        (f"70 {1_009 * HZ + 1}", "mnt:[8]", False, True, False),  # a worker of it still lives
         ("", "", False, False, False),
     ],
 )
@@ -128,6 +128,8 @@ def test_where_containers_share_their_processes_two_others_are_needed(first, roo
     assert (told.rebooted, told.kind) == (rebooted, "container" if rebooted else "")
     if rebooted:
         assert told.evidence.startswith("the container has another first process and root")
+        assert told.down_s == pytest.approx(9.01), "since then pid 1 has run on"
+        assert told.up_s == pytest.approx(991.0)
 
 
 def test_the_marker_is_named_when_it_is_gone_too():

@@ -102,6 +102,16 @@ def test_an_error_of_the_disk_has_its_number_and_the_file(path: Path, code: int,
     assert (failed.value.args, failed.value.filename) == ((number, "the journal: what SQLite says"), str(path))
 
 
+def test_a_quota_that_is_used_up_is_no_dead_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_fd: int) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr("supervisor.adapters.journal.sqlite.os.fsync", refused)
+    with pytest.raises(OSError) as failed, as_os_error(path):
+        raise error_of(sqlite3.SQLITE_IOERR_WRITE)
+    assert (failed.value.args, failed.value.filename) == ((errno.EDQUOT, "the journal: Disk quota exceeded"), str(path))
+
+
 @pytest.mark.parametrize(
     "error",
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -246,6 +247,21 @@ def test_what_cannot_be_read_gives_way_to_the_one_before(
     found = last_config.find(None, environ, {"state_dir": paths.state_dir})
     assert found is not None
     assert (found.given.text, found.state_dir) == ("n = 0\n", paths.state_dir)
+
+
+def test_a_container_without_a_home_keeps_its_configuration(
+    tmp_path: Path, paths: Paths, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, make = Path(places.state_dir_for(environ)), Path.mkdir
+
+    def refused(path: Path, *args: object, **options: object) -> None:
+        if path == home:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        make(path, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Path, "mkdir", refused)
+    assert last_config.keep(paths, given(tmp_path), environ, 1e9) is None
+    assert last_config.read(Path(paths.last_config)).given == given(tmp_path)
 
 
 def test_a_lost_record_of_the_directories_is_made_again_although_nothing_else_is(

@@ -101,7 +101,7 @@ def test_of_the_boot_before_nothing_runs(attempt: Attempt) -> None:
     told = presence.corrected(VIEW, attempt, rebooted=True)
     assert told == {
         **VIEW, "phase": "GONE", "pid": None, "uptime_s": None, "steps_per_s": None,
-        "why": "the host rebooted; the next start resumes it",
+        "why": "the box was started again; the next start resumes it",
     }  # fmt: skip
 
 

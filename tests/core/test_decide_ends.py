@@ -168,4 +168,4 @@ def test_a_data_loader_that_a_small_dev_shm_kills_is_told_so():
     line = "RuntimeError: DataLoader worker (pid 61) is killed by signal: Bus error."
     core.ended("t", code=1, last_lines=(line,), disks=(Disk("/dev/shm", 64 << 20, 64 << 20),))
     why = core.told(facts.Exited)[-1].why
-    assert why == f"exit code 1: {line}; /dev/shm has only 64 MiB in all: start the container with more (--shm-size)"
+    assert why == f"exit code 1: {line}; /dev/shm has only 64 MiB in all: start the container with --shm-size"

@@ -129,11 +129,10 @@ def test_a_small_dev_shm_is_left_to_the_data_loaders(
     monkeypatch: pytest.MonkeyPatch, size_mb: int | None, writable: tuple[str, ...], found: str
 ) -> None:
     def sizes(_path: str) -> SimpleNamespace:
-        if size_mb is None:
-            raise FileNotFoundError
-        return SimpleNamespace(f_blocks=size_mb << 8, f_frsize=4096)
+        return SimpleNamespace(f_blocks=(size_mb or 0) << 8, f_frsize=4096)
 
     monkeypatch.setattr(places.os, "statvfs", sizes)
+    monkeypatch.setattr(places.os.path, "isdir", lambda _path: size_mb is not None)
     monkeypatch.setattr(places.os, "access", lambda path, _mode: path in writable)
     monkeypatch.setattr(places, "_on_tmpfs", lambda _path: False)
     assert places.runtime_dir_for("/s", {}).startswith(f"{found}extralife-{os.geteuid()}-")

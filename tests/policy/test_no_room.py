@@ -10,7 +10,7 @@ LOADER = (
     "RuntimeError: DataLoader worker (pid 61) is killed by signal: Bus error. It is possible that dataloader's workers are"
 )
 NO_ROOM = "OSError: [Errno 28] No space left on device"
-SHORT = "/dev/shm has only 64 MiB in all: start the container with more (--shm-size)"
+SHORT = "/dev/shm has only 64 MiB in all: start the container with --shm-size"
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def examine(
 
     Example: last sign at 12:00:00, now 12:00:45, up for 5 s: the downtime was 40 s, or up to one period less.
     """
-    boot_wall_s = wall_now_s - boot_now_s + _pid1_at_s(boot.pid1_ticks, boot_now_s)
+    boot_wall_s = wall_now_s - boot_now_s + _began_at_s(boot, boot_now_s)
     witnesses = _witnesses(boot, last, journal_boot_id, boot_now_s)
     if not witnesses and last is not None and _is_another_container(boot, last, marker) and not lives():
         witnesses.append("the container has another first process and root")
@@ -177,7 +177,7 @@ def examine(
         cause=cause,
         kind=kind,
         down_s=max(0.0, down_s) if possible else None,
-        up_s=last.boot_s - _pid1_at_s(last.pid1_ticks, last.boot_s),
+        up_s=last.boot_s - _began_at_s(last, last.boot_s),
         steps=last.steps,
         ckpt_steps=last.ckpt_steps,
         last_sign_wall_s=last.wall_s,
@@ -212,8 +212,10 @@ def _is_another_container(boot: Boot, last: AliveMark, marker: Path) -> bool:
     return known and (boot.root != last.root or not marker.exists())
 
 
-def _pid1_at_s(ticks: int | None, boot_now_s: float) -> float:
-    """Start of pid 1 in seconds of CLOCK_BOOTTIME; 0.0 if it is unknown or impossible."""
+def _began_at_s(boot: Boot | AliveMark, boot_now_s: float) -> float:
+    """Start of the box, that is of its first process, in seconds of CLOCK_BOOTTIME; 0.0 if it is unknown or impossible."""
+    *_, first = boot.first.split() or [""]
+    ticks = int(first) if first.isdigit() else boot.pid1_ticks
     at_s = 0.0 if ticks is None else ticks / _TICKS_PER_S
     return at_s if at_s <= boot_now_s else 0.0
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from supervisor.adapters.threads import Lasting
-from supervisor.config.cores import memory_limits, usable_cores
+from supervisor.config.cores import usable_cores
 from supervisor.policy.box.readings import Host
+from workers.memory_limits import memory_limits
 
 _PERIOD_S: Final = 5.0
 _STALE_S: Final = 30.0
@@ -81,13 +82,11 @@ def _table(path: Path) -> dict[str, int]:
 
 def _of_cgroup(root: Path, whole: int | None, left: int | None) -> tuple[int | None, int | None]:
     """Total and free memory of the host, or of this process's cgroup where that is less."""
-    for limit, used, folder in memory_limits(root):
-        if used is None:
-            continue
-        stat = dict(_pairs(folder / "memory.stat"))
-        cached = stat.get("total_inactive_file", stat.get("inactive_file", ""))
-        room = max(0, limit - used + (int(cached) if cached.isdigit() else 0))
-        whole, left = min(limit, limit if whole is None else whole), min(room, room if left is None else left)
+    for limit_bytes, used_bytes, inactive_bytes, _ in memory_limits(root):
+        if used_bytes is not None:
+            room = max(0, limit_bytes - used_bytes + inactive_bytes)
+            whole = limit_bytes if whole is None else min(whole, limit_bytes)
+            left = room if left is None else min(left, room)
     return whole, left
 
 
@@ -102,10 +101,6 @@ def _full(path: Path) -> float | None:
             except (KeyError, ValueError):
                 return None
     return None
-
-
-def _pairs(path: Path) -> list[tuple[str, str]]:
-    return [(words[0], words[1]) for words in map(str.split, _text(path).splitlines()) if len(words) == 2]
 
 
 def _text(path: Path) -> str:

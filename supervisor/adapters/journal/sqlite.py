@@ -482,7 +482,21 @@ def as_os_error(path: Path) -> Generator[None]:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         if code in _DAMAGE:
             raise JournalDamaged(path, error) from error
+        refused = _refusal(path.parent) if code == sqlite3.SQLITE_IOERR else None
+        if refused is not None:
+            raise OSError(refused.errno, f"the journal: {refused.strerror}", os.fspath(path)) from error
         raise OSError(_ERRNO.get(code, errno.EIO), f"the journal: {error}", os.fspath(path)) from error
+
+
+def _refusal(directory: Path) -> OSError | None:
+    """A quota that is used up: SQLite calls it an I/O error, as that of a dead disk."""
+    try:
+        with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
+            file.write(bytes(64 * 1024))
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error if error.errno == errno.EDQUOT else None
+    return None
 
 
 def _read(db: sqlite3.Connection, path: Path, after_seq: int) -> Iterator[Stamped]:

@@ -4,8 +4,8 @@ A daemon that is dead, or cannot write its journal, records no end. Its record s
 killed, or that ended with the previous boot. So each worker is checked by its identity (pid and start time, in this boot)
 before a page says that it runs.
 
-Example: the box lost power at RUNNING, pid 4242, and no daemon has run since. The page says GONE, "the host rebooted; the
-next start resumes it", and shows no uptime of pid 4242.
+Example: the box lost power at RUNNING, pid 4242, and no daemon has run since. The page says GONE, "the box was started
+again; the next start resumes it", and shows no uptime of pid 4242.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def corrected(view: Mapping[str, Any], attempt: Attempt | None, *, rebooted: boo
     if attempt is None or view["phase"] not in HAS_PROCESS:
         return dict(view)
     if rebooted:
-        return _without_process(view, GONE, "the host rebooted; the next start resumes it")
+        return _without_process(view, GONE, "the box was started again; the next start resumes it")
     if attempt.pid is None or attempt.start_ticks is None:
         return _without_process(view, UNKNOWN, "it was starting; whether it runs is unknown")
     if procfs.is_alive(attempt.pid, attempt.start_ticks):

@@ -84,20 +84,16 @@ def attribute(
         why = f"{sign}, so what ran is unknown: does not count against the load"
         return Attribution(0.0, left=False, why=why)
     if kills is not None:
-        return _killed(kills, ran_s, 1.0 if sign_age_s is not None and sign_age_s <= FRESH_S else _HALF)
+        if ran_s is None or ran_s < FIRST_S:
+            why = "killed from outside in the level's first minute, which proves nothing about it"
+            return Attribution(0.0, left=False, why=why)
+        weight = kills.share * (1.0 if sign_age_s is not None and sign_age_s <= FRESH_S else _HALF)
+        here, below = f"{kills.here} in {kills.here_s / 3600:.1f} h", f"{kills.below} in {kills.below_s / 3600:.1f} h"
+        why = f"killed from outside, {here} at this level and {below} below it: counts {weight:.2f} against the level"
+        return Attribution(weight, left=False, why=why)
     left = stepped_down and since_change_s is not None and since_change_s < LAG_S
     whom = "counts against the level just left" if left else "counts against the level"
     if sign_age_s is None or sign_age_s > FRESH_S:
         return Attribution(_HALF, left, why=f"unclean, and what ran is uncertain: half of it {whom}")
     count = f"{workers} worker" if workers == 1 else f"{workers} workers"
     return Attribution(1.0, left, why=f"unclean, with {count} training: {whom}")
-
-
-def _killed(kills: Kills, ran_s: float | None, weight: float) -> Attribution:
-    if ran_s is None or ran_s < FIRST_S:
-        why = "killed from outside in the level's first minute, which proves nothing about it"
-        return Attribution(0.0, left=False, why=why)
-    share = weight * kills.share
-    here, below = f"{kills.here} in {kills.here_s / 3600:.1f} h", f"{kills.below} in {kills.below_s / 3600:.1f} h"
-    why = f"killed from outside, {here} at this level and {below} below it: counts {share:.2f} against the level"
-    return Attribution(share, left=False, why=why)

@@ -39,33 +39,23 @@ class Disk:
     size_bytes: int
     free_bytes: int
 
-    @property
-    def is_full(self) -> bool:
-        return self.free_bytes < max(_MIB, self.size_bytes // 100)
-
 
 def suspected(signal: int | None, last_lines: Iterable[str]) -> bool:
     """Whether the end may be one for lack of room."""
     return signal == signals.SIGBUS or any(_LINES.search(line) for line in last_lines)
 
 
-def clause(signal: int | None, last_lines: tuple[str, ...], disks: Iterable[Disk]) -> str:
+def clause(signal: int | None, last_lines: tuple[str, ...], disks: tuple[Disk, ...]) -> str:
     """The file system that had no room, as a clause; empty if that is not known."""
     if not suspected(signal, last_lines):
         return ""
     said = "\n".join(line for line in last_lines if _LINES.search(line))
-    of = {disk.place: disk for disk in disks}
-    named = [disk for disk in of.values() if re.search(re.escape(disk.place) + r"(?:/|\b)", said)]
-    found = max(named, key=lambda disk: len(disk.place), default=None)
-    found = found or next((disk for disk in of.values() if disk.is_full), None)
-    if found is not None:
-        now = "is full" if found.is_full else f"had no room, {_size(found.free_bytes)} are free now"
-        return f"{found.place} ({_size(found.size_bytes)}) {now}"
-    shared = of.get(SHARED_MEMORY)
-    if shared is None or shared.size_bytes >= _SMALL_BYTES or not (signal == signals.SIGBUS or _SHARED.search(said)):
-        return ""
-    return f"{SHARED_MEMORY} has only {_size(shared.size_bytes)} in all: start the container with more (--shm-size)"
-
-
-def _size(size_bytes: int) -> str:
-    return f"{size_bytes / _MIB:,.0f} MiB"
+    full = [disk for disk in disks if disk.free_bytes < max(_MIB, disk.size_bytes // 100)]
+    for disk in [disk for disk in disks if disk.place in said] + full:
+        now = "is full" if disk in full else f"had no room, {disk.free_bytes / _MIB:,.0f} MiB are free now"
+        return f"{disk.place} ({disk.size_bytes / _MIB:,.0f} MiB) {now}"
+    if signal == signals.SIGBUS or _SHARED.search(said):
+        for disk in disks:
+            if disk.place == SHARED_MEMORY and disk.size_bytes < _SMALL_BYTES:
+                return f"{disk.place} has only {disk.size_bytes / _MIB:,.0f} MiB in all: start the container with --shm-size"
+    return ""
