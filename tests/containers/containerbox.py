@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 import uuid
 from collections.abc import Callable
@@ -45,6 +46,7 @@ def podman(*args: str, timeout_s: float = 120, check: bool = True) -> subprocess
         text=True,
         check=False,
         timeout=timeout_s * PATIENCE,
+        cwd=tempfile.gettempdir(),  # an OOM kill leaves a file there
     )
     assert not check or done.returncode == 0, f"podman {' '.join(args)}: {done.stderr}"
     return done

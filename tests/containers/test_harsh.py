@@ -23,16 +23,17 @@ def seccomp(tmp_path, errno: int) -> tuple[str, str]:
     return "--security-opt", f"seccomp={tmp_path}/seccomp.json"
 
 
+RESTRICTED, SHARED = "as restricted pods of Kubernetes", "with the processes of the host"
 KINDS = {
-    "as Kubernetes' restricted pods": lambda tmp: (
+    RESTRICTED: lambda tmp: (
         *seccomp(tmp, 1), "--read-only", "--read-only-tmpfs=false", "--user", "12345:12345", "--cap-drop", "all",
         "--security-opt", "no-new-privileges",
     ),
-    "with the processes of the host": lambda tmp: (*seccomp(tmp, 38), "--pid", "host"),
+    SHARED: lambda tmp: (*seccomp(tmp, 38), "--pid", "host"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [RESTRICTED, pytest.param(SHARED, marks=pytest.mark.slow)])
 def test_it_trains_is_watched_and_ends_in_order(box, tmp_path, kind):
     for directory, _, files in os.walk(box.volume):
         for each in (".", *files):
@@ -52,6 +53,7 @@ def test_it_trains_is_watched_and_ends_in_order(box, tmp_path, kind):
     assert box.trains()["steps"] >= stored
 
 
+@pytest.mark.slow
 def test_an_oom_kill_of_the_container_is_known_and_ends_neither_the_daemon_nor_the_other_program(box):
     glutton = box.volume / "glutton.py"
     glutton.write_text("import time\nheap = []\nwhile True:\n    heap.append(b'x' * 2**24)\n    time.sleep(0.02)\n")
@@ -64,6 +66,7 @@ def test_an_oom_kill_of_the_container_is_known_and_ends_neither_the_daemon_nor_t
     assert box.trains()["pid"] == before["pid"]
 
 
+@pytest.mark.slow
 def test_a_full_dev_shm_stops_no_training(box):
     box.run("--shm-size", "1m")
     before = box.trains()

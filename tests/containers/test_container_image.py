@@ -1,0 +1,186 @@
+"""The image of the Containerfile on a minimal Debian, with a real installation from pip's index, real games, and the torch of an image."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from containerbox import ROOT, limits, podman, unfit, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+IMAGE = "localhost/extralife-tests"
+
+
+def configuration_of_pip() -> list[str]:
+    """podman's options that give a container this machine's pip configuration, with the files that it names."""
+    variables = {
+        name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_CERT")) or "proxy" in name.lower()
+    }
+    files = [
+        Path(each) for each in ("/etc/pip.conf", os.environ.get("PIP_CONFIG_FILE", "")) if each and Path(each).is_file()
+    ]
+    words = " ".join([*variables.values(), *(each.read_text() for each in files)]).replace("=", " ").split()
+    named = {
+        Path(word.removeprefix("file://").removesuffix("/simple").removesuffix("/simple/")) for word in words if "/" in word
+    }
+    paths = {*files, *(path for path in named if path.is_absolute() and path.exists())}
+    mounts = [f"--volume={path}:{path}:ro" for path in sorted(paths)]
+    return [*mounts, *(f"--env={name}" for name in variables), "--network=host", *limits()]
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory):
+    if why := unfit() or ("" if shutil.which("mmdebstrap") else "mmdebstrap is not installed (apt-get install mmdebstrap)"):
+        pytest.skip(why)
+    base = tmp_path_factory.mktemp("image") / "base.tar"
+    packages = "--include=python3,python3-venv,ca-certificates"
+    subprocess.run(["mmdebstrap", "--quiet", "--variant=minbase", packages, "bookworm", base], check=True, timeout=600)
+    podman("import", "--quiet", str(base), f"{IMAGE}-base")
+    containerfile = f"{ROOT}/deploy/container/Containerfile"
+    podman(
+        "build", "--network=host", *limits(), f"--build-arg=BASE={IMAGE}-base", "--file", containerfile, "--tag", IMAGE, str(ROOT),
+        timeout_s=600,
+    )  # fmt: skip
+    yield IMAGE
+    podman("rmi", "--force", IMAGE, f"{IMAGE}-base", check=False)
+
+
+@contextlib.contextmanager
+def running(*args: str):
+    name = podman("run", "--detach", *configuration_of_pip(), *args).stdout.strip()
+    try:
+        yield name
+    finally:
+        podman("rm", "--force", "--time", "0", name, check=False)
+
+
+def said(name: str) -> str:
+    done = podman("logs", name)
+    return done.stdout + done.stderr
+
+
+def first_steps_s(name: str, began: float, ctl: str, directory: str) -> float:
+    """Wait until two games train. Seconds since `began`."""
+
+    def trains() -> bool:
+        done = podman("exec", name, "sh", "-c", f"cd {directory} && {ctl} status --json", check=False)
+        try:
+            programs = json.loads(done.stdout)["programs"]
+        except ValueError:
+            return False
+        return sum(bool(each["steps"] and each["worker_phase"] == "training") for each in programs) >= 2
+
+    until(trains, 900, "two games that train", lambda: said(name))
+    return time.monotonic() - began
+
+
+def test_from_nothing_to_training_and_again_and_what_a_stop_loses(image, tmp_path):
+    """The figures of docs/container.md. `deploy/try` in the same image is the plain installation and the start on a box."""
+    figures = {}
+    with running(
+        "--entrypoint=/bin/sh", image, "-c", "cp -r /opt/extralife /srv/x && cd /srv/x && exec deploy/try"
+    ) as plain:
+        figures["installed and trains, plain"] = first_steps_s(plain, time.monotonic(), ".venv/bin/supervisorctl", "/srv/x")
+        podman("stop", "--time", "30", plain)
+        began = time.monotonic()
+        podman("start", plain)
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    with running(f"--volume={volume}:/workspace", image) as name:
+        figures["installed and trains, container"] = first_steps_s(name, time.monotonic(), "./ctl", "/workspace/extralife")
+        time.sleep(20)  # the games get on
+        began = time.monotonic()
+        podman("stop", "--time", "10", name)
+        figures["stop"] = time.monotonic() - began
+        assert podman("inspect", "--format", "{{.State.ExitCode}}", name).stdout.strip() == "0"
+        began = time.monotonic()
+        podman("start", name)
+        figures["started again and trains, container"] = first_steps_s(name, began, "./ctl", "/workspace/extralife")
+        resumed = [line for line in said(name).splitlines() if "resumed at step" in line]
+        print(*resumed, sep="\n")
+        assert len(resumed) >= 2
+        assert all(" 0 steps lost" in line for line in resumed)
+    print(json.dumps({key: round(value, 1) for key, value in figures.items()}, indent=1))
+
+
+def bootstrap(clone: Path, python: str, wanted: str, path: str = "") -> str:
+    """Run deploy/bootstrap until it says what is wanted, or ends. What it said."""
+    environ = {**os.environ, "PYTHON": python, "REUSE_TORCH": "yes", "PATH": path + os.environ["PATH"]}
+    lines = []
+    with subprocess.Popen(
+        [clone / "deploy/bootstrap"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environ,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            if wanted in line:
+                break
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    return "".join(lines)
+
+
+@pytest.fixture
+def clone(tmp_path):
+    made = tmp_path / "clone"
+    for each in ("pyproject.toml", "README.md", "deploy", "tests/requirements.lock", "tests/requirements-systemd.lock"):
+        (made / each).parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / each).is_dir():
+            shutil.copytree(ROOT / each, made / each)
+        else:
+            shutil.copy(ROOT / each, made / each)
+    for package in ("supervisor", "workers"):
+        shutil.copytree(ROOT / package, made / package, ignore=shutil.ignore_patterns("__pycache__"))
+    return made
+
+
+def test_the_torch_of_the_image_is_used_and_none_is_downloaded(clone):
+    said = bootstrap(clone, sys.executable, "bootstrap: ready")
+    assert f"bootstrap: uses the torch {torch_version()} of {sys.executable}\n" in said, said
+    log = (clone / ".venv/bootstrap.log").read_text()
+    assert "Collecting torch" not in log
+    assert not list((clone / ".venv").glob("lib/python3*/site-packages/torch"))
+
+
+def torch_version() -> str:
+    import importlib.metadata
+
+    return importlib.metadata.version("torch")
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "why"),
+    [
+        ("2.1.0", False, "its version is 2.1.0, and <3,>=2.4 is needed"),
+        ("2.6.0", True, "torch 2.6.0 cannot use the GPU of this machine"),
+    ],
+)
+def test_a_torch_that_does_not_fit_is_named_and_another_installed(clone, tmp_path, version, gpu, why):
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "image"], check=True)
+    [site] = (tmp_path / "image").glob("lib/python3*/site-packages")
+    (site / f"torch-{version}.dist-info").mkdir()
+    (site / f"torch-{version}.dist-info/METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
+    (site / "torch").mkdir()
+    (site / "torch/__init__.py").write_text("class cuda:\n    is_available = staticmethod(lambda: False)\n")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    if gpu:
+        (tools / "nvidia-smi").write_text("#!/bin/sh\n")
+        (tools / "nvidia-smi").chmod(0o755)
+    wanted = "torch==2.13.0 with the CUDA of this driver" if gpu else "torch==2.13.0"
+    said = bootstrap(clone, f"{tmp_path}/image/bin/python", wanted, f"{tools}:")
+    assert f"{tmp_path}/image/bin/python, and installs another beside it: {why}\n" in said, said
+    assert wanted in said
