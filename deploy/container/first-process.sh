@@ -60,7 +60,7 @@ keep() {
         await "$child" || status=$?
         child=''
         [[ -z $asked ]] && ((status != 100)) || return "$status"
-        ((${#starts[@]} > 1 || status < 1 || status > 2)) || return "$status"
+        ((${#starts[@]} > 1 || SECONDS - starts[0] > 60 || status < 1 || status > 2)) || return "$status"
         pause=$((${#starts[@]} < 2 ? 0 : ${#starts[@]} > 7 ? 60 : 1 << (${#starts[@]} - 2)))
         ((pause > 0)) || pause=0.5
         echo "$(basename "$0"): the daemon ended (status $status); starts again in $pause s, its workers train on" >&2

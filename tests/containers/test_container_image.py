@@ -73,7 +73,7 @@ def first_steps_s(name: str, began: float, ctl: str, directory: str) -> float:
     def trains() -> bool:
         done = podman("exec", name, "sh", "-c", f"cd {directory} && {ctl} status --json", check=False)
         try:
-            programs = json.loads(done.stdout)["programs"]
+            programs = json.loads(done.stdout).get("programs", [])
         except ValueError:
             return False
         return sum(bool(each["steps"] and each["worker_phase"] == "training") for each in programs) >= 2
