@@ -31,18 +31,23 @@ class Declaration:
     choices: tuple[str, ...] = ()
     unset: str = ""  # description of the default, where there is no plain one
     up_to: str = ""  # another key of the section, which must not be less
+    form: str = ""  # "must be ...": the form of a text or a list
+    pattern: str = ""  # regular expression of the whole text
+    name: str = ""  # in the file, where it is not the field's
+    script: bool = False  # only a program with a command has it
 
 
-def key(
-    default: _T, meaning: str, *, low: float | None = None, high: float | None = None,
-    choices: tuple[str, ...] = (), unset: str = "", up_to: str = "", is_shown: bool = True,
-) -> _T:  # fmt: skip
-    """A field that is a key of the configuration. A secret is not shown in the record's `repr`."""
-    metadata = {_NAME: Declaration(meaning, low, high, choices, unset, up_to)}
-    made: _T = field(default=default, repr=is_shown, metadata=metadata)
+def key(default: _T, meaning: str, *, is_shown: bool = True, **more: Any) -> _T:
+    """A field that is a key of the configuration; `more`: as in `Declaration`. A secret is not shown by `repr`."""
+    made: _T = field(default=default, repr=is_shown, metadata={_NAME: Declaration(meaning, **more)})
     return made
 
 
+def script_key(default: _T, meaning: str, **more: Any) -> _T:
+    """A key that only a program with a command has."""
+    return key(default, meaning, script=True, **more)
+
+
 def declared(cls: Any) -> dict[str, Declaration]:
-    """The keys that the fields of a class declare."""
+    """The fields of a class that are keys."""
     return {each.name: each.metadata[_NAME] for each in fields(cls) if _NAME in each.metadata}

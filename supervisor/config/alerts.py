@@ -11,17 +11,21 @@ import importlib.util
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from supervisor.config import lists, secrets
-from supervisor.config.tables import section_keys
-from supervisor.config.validation import DEFAULT, Origin, Validation, label, shown
-from supervisor.policy.upkeep.alerting import KINDS, AlertSettings, report_error
+from supervisor.config.tables import Parsers, given, settings_of
+from supervisor.config.validation import Section, Validation
+from supervisor.policy.upkeep.alerting import KINDS, AlertSettings
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 _MISSING: Final = (
     "alerts.urls need the package apprise, which is not installed: pip install 'extralife[alerts]' into extralife's "
     "environment; until then these URLs get no alerts"
+)
+_OPEN: Final = (
+    "alerts.urls are secrets, and other users of this box can read this file: move them, one a line, to a file of mode 0600 "
+    "and name it as urls_file"
 )
 _NOBODY: Final = (
     "alerts.report_at has no target for the report, so it is only in systemd's journal: set urls, urls_file or command"
@@ -29,86 +33,64 @@ _NOBODY: Final = (
 
 
 def complete(validation: Validation, made: AlertSettings, *, read_secrets: bool = True) -> AlertSettings:
-    """`made` (the plain keys) with the lists. `read_secrets` is False if the caller may not read the daemon's secrets."""
-    table = validation.table("alerts")
-    urls = [url for _, url in _urls(validation, table)]
+    """`made` (the plain keys), checked. `read_secrets` is False if the caller may not read the daemon's secrets."""
+    section = validation.section("alerts")
+    for number, url in enumerate(made.urls, 1):
+        if not _is_url(url):
+            section.refuse(
+                "urls", f": entry {number} is not a URL such as ntfy://topic (not shown, because it may be a secret)"
+            )
+    kinds = lists.choices(section, "kinds", made.kinds, KINDS, "kind of alert")
+    lists.check_command(section, made.command, '["/usr/local/bin/page-me"]', validation.warn)
+    urls = [url for url in made.urls if _is_url(url)]
     if made.urls_file:
-        path = secrets.beside(validation, made.urls_file)
-        made = replace(made, urls_file=path)
-        urls += _of_file(validation, path) if read_secrets else []
-    kinds = lists.choices(validation, "alerts", "kinds", KINDS, "kind of alert")
-    command = lists.command(validation, "alerts", '["/usr/local/bin/page-me"]', validation.warn)
+        made = replace(made, urls_file=secrets.beside(validation, made.urls_file))
+        urls += _of_file(section, made.urls_file) if read_secrets else []
     if urls and importlib.util.find_spec("apprise") is None:
-        validation.warn(validation.at("alerts", "urls"), _MISSING)
-    if table.get("urls") and _is_open(validation):
-        validation.warn(
-            validation.at("alerts", "urls"),
-            "alerts.urls are secrets, and other users of this box can read this file: move them, one a line, to a file of "
-            "mode 0600 and name it as urls_file",
-        )
-    if (wrong := report_error(made.report_at)) is not None:
-        validation.error(validation.at("alerts", "report_at"), f"alerts.report_at {wrong}, not {shown(made.report_at)}")
-        made = replace(made, report_at="")
-    elif made.report_at and not (urls or command):
-        validation.warn(validation.at("alerts", "report_at"), _NOBODY)
-    values = {"urls": f"{len(urls)}, not shown" if urls else [], "command": list(command), "kinds": list(kinds)}
-    for key, value in values.items():
-        validation.note(label("alerts", key), value, validation.at("alerts", key) if key in table else Origin(DEFAULT))
-    return replace(made, urls=tuple(dict.fromkeys(urls)), command=command, kinds=kinds)
+        validation.warn(section.at("urls"), _MISSING)
+    if section.body.get("urls") and _is_open(validation):
+        validation.warn(section.at("urls"), _OPEN)
+    if made.report_at and not (urls or made.command):
+        validation.warn(section.at("report_at"), _NOBODY)
+    section.note("urls", f"{len(urls)}, not shown" if urls else [])
+    section.note("kinds", kinds)
+    return replace(made, urls=tuple(dict.fromkeys(urls)), kinds=kinds)
 
 
 def usable_part(validation: Validation) -> AlertSettings:
     """The usable part of [alerts] in a file that may be wrong elsewhere: the operator must be alerted about that."""
-    values: dict[str, Any] = {}
-    for key, rule in section_keys("alerts").items():
-        value = validation.table("alerts").get(key, rule.option.default)
-        try:
-            values[key] = rule.check(value, label("alerts", key))
-        except ValueError:
-            values[key] = rule.option.default
-    return complete(validation, AlertSettings(**values))
+    return complete(validation, AlertSettings(**given(validation.section("alerts"), settings_of(AlertSettings), PARSERS)))
 
 
-def _urls(validation: Validation, table: dict[str, Any]) -> list[tuple[int, str]]:
-    given = table.get("urls", [])
-    if isinstance(given, str):
-        given = [given]
-    if not isinstance(given, list):
-        validation.error(validation.at("alerts", "urls"), 'alerts.urls must be a list of strings, such as ["ntfy://topic"]')
-        return []
-    found = []
-    for number, url in enumerate(given, 1):
-        if isinstance(url, str) and _URL.fullmatch(url):
-            found.append((number, url))
-        else:
-            validation.error(
-                validation.at("alerts", "urls"),
-                f"alerts.urls: entry {number} is not a URL such as ntfy://topic (not shown, because it may be a secret)",
-            )
-    return found
+def _urls(value: object) -> tuple[object, ...]:
+    """The entries, right or wrong: the right ones are used even if another is wrong."""
+    if isinstance(value, str | list):
+        return (value,) if isinstance(value, str) else tuple(value)
+    raise ValueError
 
 
-def _of_file(validation: Validation, path: str) -> list[str]:
+PARSERS: Final[Parsers] = {"urls": _urls}
+
+
+def _is_url(url: object) -> bool:
+    return isinstance(url, str) and _URL.fullmatch(url) is not None
+
+
+def _of_file(section: Section, path: str) -> list[str]:
     """The URLs of a file, one per line; empty lines and lines that begin with # are left out.
 
     A kept configuration has no copy of this file, because secrets are not copied. If the file is missing, its URLs are left
     out: the purpose of a kept configuration is that the programs train.
     """
-    origin = validation.at("alerts", "urls_file")
+    origin, validation = section.at("urls_file"), section.validation
     complain = validation.warn if validation.source.is_kept else validation.error
     found = []
-    for number, url in urls_in(secrets.text(complain, origin, "alerts.urls_file", path, "one URL per line")):
+    for number, url in secrets.lines_in(secrets.text(complain, origin, "alerts.urls_file", path, "one URL per line")):
         if _URL.fullmatch(url):
             found.append(url)
         else:
             complain(origin, f"alerts.urls_file: line {number} of {path} is not a URL such as ntfy://topic (not shown)")
     return found
-
-
-def urls_in(text: str) -> list[tuple[int, str]]:
-    """(line number, line) of each line in a file of URLs, valid or not. Empty lines and comments are left out."""
-    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
-    return [(number, line) for number, line in lines if line and not line.startswith("#")]
 
 
 def _is_open(validation: Validation) -> bool:

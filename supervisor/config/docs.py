@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import textwrap
+from collections.abc import Mapping
 from typing import Final
 
 from supervisor.config.default import DEFAULT_TOML
 from supervisor.config.ladder import DEFAULT_LADDER
 from supervisor.config.scripts import OWN_KEYS
-from supervisor.config.tables import (
-    COMMON_KEYS,
-    FOREIGN_KEYS,
-    LISTS,
-    MEANINGS,
-    Key,
-    directory_keys,
-    ladder_keys,
-    process_keys,
-    program_keys,
-    resource_keys,
-    section_keys,
-    unset,
-)
-from supervisor.model.settings import SECTIONS
+from supervisor.config.tables import OF_LEVEL, RESOURCES, Setting, program_settings, settings_of
+from supervisor.model.settings import SECTIONS, Paths
 from workers.options import EXTRA_GAMES, GAMES, OPTIONS
 
 _TYPES: Final = {int: "integer", float: "number", bool: "true/false", str: "string"}
-_FOREIGN_TYPES: Final = {
-    "env": "table of strings", "command": "string or list of strings", "directory": "string", "shell": "true/false",
-    "follows_level": "true/false", "level_values": "list of `num_envs`, `batch_size`, `threads`, `level`",
-    "alerts.command": "list of strings", "when_done.command": "list of strings",
-    "when": "list of `done`, `stuck`, `budget`", "urls": "list of strings", "kinds": "list of [kinds](alerts.md#kinds)",
-    "progress": "`auto`, `beat`, `notify`, `figures`, `log`, `files`, `none`", "progress_glob": "string",
-    "checkpoint_glob": "string", "checkpoint_step": "string", "checkpoint_check": "string or list of strings",
-    "checkpoint_check_timeout_s": "number > 0",
-    "log_regex": "string or list of strings", "json_lines": "string", "csv_glob": "string", "events_glob": "string",
-    "figures": "table of strings", "target_steps": "integer >=1", "steps_begin_anew": "true/false",
-    "done_codes": "list of 0 to 255", "kind": "`training`, `service`", "restart": "`failed`, `always`, `never`",
-    "health": "table",
-}  # fmt: skip
 _SECTION_INTRO: Final = {
     "daemon": "Settings of the daemon. Each key is also an environment variable, `EXTRALIFE_` and its name in capitals.",
     "load": "Who chooses the level: you, or the rule that climbs the ladder. See [levels](levels.md).",
@@ -107,7 +83,7 @@ _RESOURCES: Final = f"""\
 ### [levels.NAME.launcher]
 
 What the jobs of a level ask for in place of [launcher], with `kind = "slurm"`:
-{", ".join(f"`{key}`" for key in resource_keys())}. A key that a level leaves out is as in the level before it, and in the
+{", ".join(f"`{key}`" for key in RESOURCES)}. A key that a level leaves out is as in the level before it, and in the
 lowest as in [launcher]. A change of level that changes one of them lets each training save and exit, and submits it again.
 
 ```toml
@@ -167,70 +143,57 @@ def page() -> str:
     """The whole of docs/config.md."""
     parts = [_INTRO]
     for section in SECTIONS:
-        keys = (directory_keys() if section == "daemon" else {}) | section_keys(section)
-        rows = [_row(name, _type(key), _default(key), key.option.help) for name, key in keys.items()]
-        rows = [*(_special(name, section) for name in LISTS.get(section, ())), *rows]
-        parts.append(f"## [{section}]\n\n{_SECTION_INTRO[section]}\n\n{_table(rows)}")
-    rows = [_row(name, _type(key), _default(key), key.option.help) for name, key in ladder_keys().items()]
-    parts.append(f"{_LEVELS}\n{_table(rows)}\n{_RESOURCES}")
-    common = program_keys()
-    rows = [_of_key(common[name]) if name in common else _special(name) for name in COMMON_KEYS]
-    parts.append(f"{_PROGRAM}\n{_table(rows)}")
-    parts.append(_BUILTIN)
-    process = process_keys()
-    rows = [_of_key(process[name]) if name in process else _special(name) for name in FOREIGN_KEYS]
+        settings = (settings_of(Paths) if section == "daemon" else {}) | settings_of(SECTIONS[section])
+        parts.append(f"## [{section}]\n\n{_SECTION_INTRO[section]}\n\n{_table(settings)}")
     own_keys = ", ".join(f"`{key}`" for key in OWN_KEYS)
-    parts.append(f"{_FOREIGN.replace('SCRIPT_KEYS', own_keys)}\n{_table(rows)}")
-    rows = [_row(option.name, _type(Key(option)), _default(Key(option)), option.help) for option in OPTIONS.values()]
-    parts.append(f"{_TRAINING}\n{_table(rows)}")
-    parts.append(f"## The embedded default\n\n```toml\n{DEFAULT_TOML}```\n")
+    parts += [
+        f"{_LEVELS}\n{_table(OF_LEVEL)}\n{_RESOURCES}",
+        f"{_PROGRAM}\n{_table(program_settings(command=False))}",
+        _BUILTIN,
+        f"{_FOREIGN.replace('SCRIPT_KEYS', own_keys)}\n{_table(program_settings(command=True))}",
+        f"{_TRAINING}\n{_table({name: Setting.plain(option) for name, option in OPTIONS.items()})}",
+        f"## The embedded default\n\n```toml\n{DEFAULT_TOML}```\n",
+    ]
     return "\n".join(parts)
 
 
-def _table(rows: list[str]) -> str:
+def _table(settings: Mapping[str, Setting]) -> str:
+    rows = [
+        f"| `{name}` | {_type(each)} | {_default(each)} | {each.declared.meaning.replace('|', chr(92) + '|')} |"
+        for name, each in settings.items()
+    ]
     return "\n".join(["| key | type | default | meaning |", "|---|---|---|---|", *rows]) + "\n"
 
 
-def _row(name: str, kind: str, default: str, meaning: str) -> str:
-    return f"| `{name}` | {kind} | {default} | {meaning.replace('|', chr(92) + '|')} |"
-
-
-def _of_key(key: Key) -> str:
-    return _row(key.option.name, _type(key), _default(key), key.option.help)
-
-
-def _special(name: str, section: str = "program") -> str:
-    kind = _FOREIGN_TYPES.get(f"{section}.{name}") or _FOREIGN_TYPES[name]
-    return _row(name, kind, unset(f"{section}.{name}"), MEANINGS[f"{section}.{name}"])
-
-
-def _type(key: Key) -> str:
-    option = key.option
-    if option.name == "game":
-        return "a known game"
+def _type(setting: Setting) -> str:
+    option = setting.option
+    if option.name in ("game", "kinds"):
+        return {"game": "a known game", "kinds": "list of [kinds](alerts.md#kinds)"}[option.name]
+    if setting.complex:
+        return setting.complex
     if option.choices:
         return ", ".join(f"`{choice}`" for choice in option.choices)
     words = "".join(f", or `{word}`" for word in option.words)
-    return f"{_TYPES[option.kind]}{_bounds(key)}{words}"
+    return f"{_TYPES[option.kind]}{_bounds(setting)}{words}"
 
 
-def _bounds(key: Key) -> str:
-    low, high = key.option.low, key.option.high
-    above = "" if low is None else f" {'>' if key.positive else '>='}{_number(low)}"
-    if high is None or key.option.name.endswith("_s"):
+def _bounds(setting: Setting) -> str:
+    low, high = setting.option.low, setting.option.high
+    above = "" if low is None else f" {'>' if setting.positive else '>='}{_number(low)}"
+    if high is None or setting.option.name.endswith("_s"):
         return above
-    return f"{above} <={_number(high)}" if key.positive or low is None else f" {_number(low)}..{_number(high)}"
+    return f"{above} <={_number(high)}" if setting.positive or low is None else f" {_number(low)}..{_number(high)}"
 
 
-def _default(key: Key) -> str:
-    default = key.option.default
-    if default is None or (default == "" and key.unset):
-        return key.unset or "none"
+def _default(setting: Setting) -> str:
+    default = setting.default
+    if setting.declared.unset or default is None:
+        return setting.declared.unset or "none"
     if isinstance(default, bool):
         return str(default).lower()
-    if isinstance(default, str):
-        return f'"{default}"'
-    return _number(default)
+    if isinstance(default, tuple):
+        return json.dumps(default)
+    return f'"{default}"' if isinstance(default, str) else _number(default)
 
 
 def _number(value: float) -> str:

@@ -19,23 +19,18 @@ def complete(validation: Validation, made: HttpSettings, *, read_secrets: bool =
         made = replace(made, password_file=secrets.beside(validation, made.password_file))
     if not made.listen:
         return made
-    origin = validation.origins["http.listen"]
+    section = validation.section("http")
     if (address := _address(made.listen)) is None:
-        validation.error(origin, f'http.listen must be ADDRESS:PORT such as "127.0.0.1:9001", not {made.listen!r:.60}')
+        section.refuse("listen", f'must be ADDRESS:PORT such as "127.0.0.1:9001", not {made.listen!r:.60}')
         return made
     if not made.password_file:
-        validation.error(
-            origin, "http.listen needs http.password_file: without a password everybody could stop the programs"
-        )
+        section.refuse("listen", "needs http.password_file: without a password everybody could stop the programs")
         return made
     if ":" in made.user or not made.user.isprintable() or not made.user:
-        validation.error(validation.origins["http.user"], "http.user must be a name without a colon")
+        section.refuse("user", "must be a name without a colon")
     if not ipaddress.ip_address(address[0]).is_loopback:
-        validation.warn(
-            origin,
-            f"http.listen: {made.listen} is not encrypted, and the password crosses the network with every request: "
-            f"listen on 127.0.0.1 behind a proxy with TLS, or use ssh -L",
-        )
+        why = f"{made.listen} is not encrypted, and the password crosses the network with every request"
+        section.warn("listen", f"{why}: listen on 127.0.0.1 behind a proxy with TLS, or use ssh -L")
     return replace(made, host=address[0], port=address[1], password=_password(validation, made) if read_secrets else "")
 
 

@@ -20,9 +20,9 @@ from typing import Any, Final
 
 from supervisor.config import launcher
 from supervisor.config.cores import usable_cores, usable_memory_mb
-from supervisor.config.tables import Key, ladder_keys
-from supervisor.config.validation import DEFAULT, DERIVED, FILE, Origin, Validation, label, shown
-from supervisor.model.settings import CLIMB, FIXED, Level, LoadSettings, Rung
+from supervisor.config.tables import OF_LEVEL, given, refuse_unknown
+from supervisor.config.validation import DEFAULT, DERIVED, FILE, Origin, Section, Validation, label, shown
+from supervisor.model.settings import A_NAME_OF_LEVEL, CLIMB, FIXED, NAME_OF_LEVEL, Level, LoadSettings, Rung
 from supervisor.policy.cluster.launcher import JobResources
 from workers.options import nearest
 
@@ -30,7 +30,6 @@ DEFAULT_LADDER: Final = (
     Level("light", 2, 32, 512), Level("3x32", 3, 32, 512), Level("medium", 4, 64, 1024), Level("5x64", 5, 64, 1024),
     Level("6x128", 6, 128, 1024), Level("heavy", 8, 256, 2048),
 )  # fmt: skip
-_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,32}")
 _MOST: Final = 64
 _GROWS: Final = ("slots", "num_envs", "batch_size")
 LAUNCHER: Final = "launcher"  # the section of a level's jobs
@@ -47,9 +46,7 @@ def levels(validation: Validation, load: LoadSettings, overrides: Overrides) -> 
         validation.note("load.mode", mode, Origin(DERIVED, "with [levels]" if mode == CLIMB else "without [levels]"))
     if "levels" not in body and mode == FIXED:
         if load.start is not None:
-            validation.error(
-                validation.at("load", "start"), "load.start names a level of [levels], and there is none; remove it"
-            )
+            validation.refuse(("load", "start"), "names a level of [levels], and there is none; remove it")
         return (), load
     if "level" in body:
         conflict = "with [levels]" if "levels" in body else 'with mode = "climb" in [load]'
@@ -114,83 +111,65 @@ def _built_in(validation: Validation, overrides: Overrides) -> tuple[Level, ...]
 
 
 def _given(validation: Validation, overrides: Overrides) -> tuple[Level, ...]:
-    tables = validation.table("levels")
+    levels = validation.section("levels")
     found: list[Level] = []
-    if not tables and validation.source.body["levels"] == {}:
-        validation.error(validation.at("levels"), "levels holds no level; add sections such as [levels.light], or remove it")
-    if len(tables) > _MOST:
-        validation.error(
-            validation.at("levels"), f"levels holds {len(tables)} levels, but at most {_MOST} are allowed; remove some"
-        )
+    if not levels.body and validation.source.body["levels"] == {}:
+        levels.refuse(None, "holds no level; add sections such as [levels.light], or remove it")
+    if len(levels.body) > _MOST:
+        levels.refuse(None, f"holds {len(levels.body)} levels, but at most {_MOST} are allowed; remove some")
         return _built_in(validation, overrides)
-    for name, table in tables.items():
-        place = validation.at("levels", name)
-        if not _NAME.fullmatch(name):
-            validation.error(
-                place, f"{label('levels', name)}: a level's name is one word of up to 32 letters, digits, _ . -"
-            )
+    for name, table in levels.body.items():
+        if not re.fullmatch(NAME_OF_LEVEL, name):
+            levels.refuse(name, f": a level's name is {A_NAME_OF_LEVEL}")
         elif not isinstance(table, dict):
-            validation.error(place, f"{label('levels', name)} must be a section, [levels.{name}], not {shown(table)}")
+            levels.refuse(name, f"must be a section, [levels.{name}], not {shown(table)}")
         else:
-            found.append(_level(validation, name, table, found[-1] if found else None, overrides))
+            found.append(_level(levels.inner(name), found[-1] if found else None, overrides))
     for below, above in itertools.pairwise(found):
         _check_order(validation, below, above)
     return tuple(found) or _built_in(validation, overrides)
 
 
-def _level(validation: Validation, name: str, table: Mapping[str, Any], below: Level | None, overrides: Overrides) -> Level:
+def _level(section: Section, below: Level | None, overrides: Overrides) -> Level:
     """One section. A missing key has the value of the level before; so has a wrong key, which is also an error."""
-    rules = ladder_keys()
-    values: dict[str, Any] = {}
     jobs = JobResources() if below is None else below.launcher
-    jobs = launcher.resources(validation, name, table.get(LAUNCHER, {}), jobs) if LAUNCHER in table or jobs.given() else jobs
-    for key, value in table.items():
-        path = ("levels", name, key)
-        if key == LAUNCHER:
-            continue
-        if key not in rules:
-            hint = nearest(key, rules) or f"; a level has {', '.join(rules)}"
-            validation.error(validation.at(*path), f"{label(*path)} is not a setting{hint}")
-            continue
-        try:
-            values[key] = rules[key].check(value, label(*path))
-        except ValueError as error:
-            validation.error(validation.at(*path), str(error))
-    base = Level(name) if below is None else replace(below, name=name)
-    left_out = {key: below for key in rules if key not in values}
-    return _noted(validation, replace(base, launcher=jobs, **values), left_out, overrides)
+    if LAUNCHER in section or jobs.given():
+        jobs = launcher.resources(section, jobs)
+    refuse_unknown(section, (*OF_LEVEL, LAUNCHER), f"a level has {', '.join(OF_LEVEL)}")
+    values = given(section, OF_LEVEL)
+    base = Level(section.name) if below is None else replace(below, name=section.name)
+    left_out = {key: below for key in OF_LEVEL if key not in values}
+    return _noted(section.validation, replace(base, launcher=jobs, **values), left_out, overrides)
 
 
 def _noted(validation: Validation, level: Level, left_out: Mapping[str, Level | None], overrides: Overrides) -> Level:
     """Note each value with its origin. `RL_*` overrides the load of every level, so that `status` shows the real load."""
-    for key in ladder_keys():
+    for key in OF_LEVEL:
         origin = validation.at("levels", level.name, key) if "levels" in validation.source.body else Origin(DEFAULT)
         if key in left_out:
             below = left_out[key]
             origin = Origin(DEFAULT) if below is None else Origin(DERIVED, f"as in {below.name}")
         if ("level", key) in overrides and key != "slots":
-            value, origin = _overridden(validation, ladder_keys()[key], overrides["level", key])
+            value, origin = _overridden(validation, key, overrides["level", key])
             level = replace(level, **{key: value}) if value is not None else level
         validation.note(label("levels", level.name, key), getattr(level, key), origin)
     return level
 
 
-def _overridden(validation: Validation, rule: Key, given: tuple[object, Origin]) -> tuple[Any, Origin]:
-    value, origin = given
-    name = rule.option.name
-    validation.warn(origin, f"overrides {name} of every level, so its values in [levels] have no effect")
+def _overridden(validation: Validation, key: str, override: tuple[object, Origin]) -> tuple[Any, Origin]:
+    value, origin = override
+    validation.warn(origin, f"overrides {key} of every level, so its values in [levels] have no effect")
     try:
-        return rule.check(value, name, text=True), origin
+        return OF_LEVEL[key].check(value, text=True), origin
     except ValueError as error:
-        validation.error(origin, str(error))
+        validation.error(origin, f"{key} {str(error) or OF_LEVEL[key].refusal(value)}")
         return None, origin
 
 
 def _check_slots_override(validation: Validation, overrides: Overrides) -> None:
     if ("level", "slots") in overrides:
-        validation.error(
-            overrides["level", "slots"][1], "is for a fixed [level], and this file has a ladder; set it in [levels.NAME]"
-        )
+        message = "is for a fixed [level], and this file has a ladder; set it in [levels.NAME]"
+        validation.error(overrides["level", "slots"][1], message)
 
 
 def _check_order(validation: Validation, below: Level, above: Level) -> None:
@@ -198,13 +177,11 @@ def _check_order(validation: Validation, below: Level, above: Level) -> None:
         less, more = getattr(above, key), getattr(below, key)
         if less < more:
             why = f"{key} {less} is less than the {more} of {below.name} before it, and a level is at least as heavy as the"
-            validation.error(
-                validation.at("levels", above.name, key),
-                f"{label('levels', above.name)}: {why} one before in every respect; raise it, or move the section",
-            )
+            message = f"{label('levels', above.name)}: {why} one before in every respect; raise it, or move the section"
+            validation.error(validation.at("levels", above.name, key), message)
     if below.shape == above.shape:
         why = f"is the same load as {below.name} before it ({below.shape}); remove one of the two"
-        validation.error(validation.at("levels", above.name), f"{label('levels', above.name)} {why}")
+        validation.refuse(("levels", above.name), why)
 
 
 def _check_start(validation: Validation, load: LoadSettings, made: tuple[Level, ...]) -> None:

@@ -13,25 +13,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from supervisor.config.tables import resource_keys, section_keys
-from supervisor.config.validation import DERIVED, Origin, Validation, label, shown
+from supervisor.config.tables import RESOURCES, given, refuse_unknown, settings_of
+from supervisor.config.validation import DERIVED, Origin, Section, Validation, shown
 from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.policy.cluster.launcher import LEAST_PATIENCE_S, SLURM, JobResources, LauncherSettings
 from supervisor.policy.worker.stall import StallSettings
-from workers.options import nearest
 
-_WORD: Final = re.compile(r"[A-Za-z0-9_.@+-]{1,64}", re.ASCII)
-_LIST: Final = re.compile(r"[A-Za-z0-9_.@+-]{1,64}(,[A-Za-z0-9_.@+-]{1,64})*", re.ASCII)
-_GRES: Final = re.compile(r"[A-Za-z0-9_.:,/=()-]{1,200}", re.ASCII)
-_CONSTRAINT: Final = re.compile(r"[A-Za-z0-9_.&|*!\[\](),:-]{1,200}", re.ASCII)
 _OPTION: Final = re.compile(r"--[a-z][a-z-]*(=[^\s'\"\\`$;|&<>]*)?", re.ASCII)
-_WORDS: Final = {
-    "partition": (_LIST, "the name of a partition, or several with commas between them"),
-    "account": (_WORD, "the name of an account"),
-    "qos": (_WORD, "the name of a quality of service"),
-    "gres": (_GRES, "generic resources such as gpu:a100:1"),
-    "constraint": (_CONSTRAINT, "features such as a100&nvlink"),
-}
 # The batch script sets these itself: another value would break what extralife relies on.
 _OURS: Final = (
     "array", "begin", "chdir", "comment", "constraint", "cpus-per-task", "dependency", "error", "exclude", "export",
@@ -65,69 +53,56 @@ def complete(validation: Validation, made: LauncherSettings) -> LauncherSettings
     if "launcher" not in validation.source.body:
         validation.forget("launcher.")
         return made
-    _check_words(validation, ("launcher",), {key: getattr(made, key) for key in _SECTION})
-    _check_gpus(validation, ("launcher",), made.gres, made.gpus)
+    section = validation.section("launcher")
+    _check_gpus(section, made.gres, made.gpus)
     if made.signal_lead_s > made.time_limit_s / 2:
-        _short(validation, validation.at("launcher", "signal_lead_s"), made.signal_lead_s, "launcher", made.time_limit_s)
+        _short(validation, section.at("signal_lead_s"), made.signal_lead_s, "launcher", made.time_limit_s)
     for line in made.options.splitlines():
-        _check_option(validation, line.strip())
-    if "\0" in made.setup or "\r" in made.setup:
-        validation.error(
-            validation.at("launcher", "setup"), "launcher.setup has a carriage return; write plain lines of shell"
-        )
+        _check_option(section, line.strip())
+    if "\r" in made.setup:
+        section.refuse("setup", "has a carriage return; write plain lines of shell")
     if made.remote and "notice" in validation.source.body:
         validation.error(validation.at("notice"), "[notice] is about the end of this host, which ends no job; remove it")
-    if not made.remote and len(validation.table("launcher")) > (1 if "kind" in validation.table("launcher") else 0):
-        validation.error(
-            validation.at("launcher"), '[launcher] has settings of a cluster; add kind = "slurm", or remove them'
-        )
+    if not made.remote and section.body.keys() - {"kind"}:
+        validation.error(section.at(), '[launcher] has settings of a cluster; add kind = "slurm", or remove them')
     return made
 
 
 def check_patience(validation: Validation, made: LauncherSettings, stall: StallSettings) -> None:
     """Refuse limits on progress that are too short for a job's beats, which arrive late through the shared file system."""
     limits: list[tuple[tuple[str, ...], float]] = [(("stall", "floor_s"), stall.floor_s)]
-    for name, table in validation.table("program").items():
+    for name, table in validation.section("program").body.items():
         given = table.get("stall_timeout_s") if isinstance(table, dict) else None
         if isinstance(given, int | float) and given > 0:
             limits.append((("program", name, "stall_timeout_s"), given))
     for path, given_s in limits:
         if made.remote and given_s < LEAST_PATIENCE_S:
-            message = f"{label(*path)} must be at least {LEAST_PATIENCE_S:g} for jobs of a cluster, not {given_s:g}"
+            message = f"must be at least {LEAST_PATIENCE_S:g} for jobs of a cluster, not {given_s:g}"
             why = "their beats come through the shared file system, some seconds late"
-            validation.error(validation.at(*path), f"{message}: {why}, and training jobs would be called stalled")
+            validation.refuse(path, f"{message}: {why}, and training jobs would be called stalled")
 
 
-def resources(validation: Validation, name: str, value: object, below: JobResources) -> JobResources:
+def resources(level: Section, below: JobResources) -> JobResources:
     """[levels.NAME.launcher]. A missing key has the value of the level before it."""
-    path = ("levels", name, "launcher")
-    if not isinstance(value, dict):
-        validation.error(validation.at(*path), f"{label(*path)} must be a section, [{label(*path)}], not {shown(value)}")
+    validation, table = level.validation, level.body.get("launcher", {})
+    section = Section(validation, (*level.path, "launcher"), table)
+    if not isinstance(table, dict):
+        section.refuse(None, f"must be a section, [{section.label()}], not {shown(table)}")
         return below
     if not _on_cluster(validation):
-        validation.error(
-            validation.at(*path), f'{label(*path)} is for jobs of a cluster; add [launcher] kind = "slurm", or remove it'
-        )
-    rules, given = resource_keys(), {}
-    for key, each in value.items():
-        if key not in rules:
-            hint = nearest(key, rules) or f"; a level may have its own {', '.join(rules)}"
-            hint = "; it is the same at all levels: set it in [launcher]" if key in section_keys("launcher") else hint
-            validation.error(validation.at(*path, key), f"{label(*path, key)} is not a setting{hint}")
-            continue
-        try:
-            given[key] = rules[key].check(each, label(*path, key))
-        except ValueError as error:
-            validation.error(validation.at(*path, key), str(error))
-    _check_words(validation, path, given)
-    _check_gpus(validation, path, given.get("gres"), given.get("gpus"))
-    lead_s, limit_s = validation.values.get("launcher.signal_lead_s"), given.get("time_limit_s")
+        section.refuse(None, 'is for jobs of a cluster; add [launcher] kind = "slurm", or remove it')
+    for key in table.keys() & settings_of(LauncherSettings).keys() - RESOURCES.keys():
+        section.refuse(key, "is not a setting; it is the same at all levels: set it in [launcher]")
+    known = (*RESOURCES, *settings_of(LauncherSettings))
+    refuse_unknown(section, known, f"a level may have its own {', '.join(RESOURCES)}")
+    values = given(section, RESOURCES)
+    _check_gpus(section, values.get("gres"), values.get("gpus"))
+    lead_s, limit_s = validation.values.get("launcher.signal_lead_s"), values.get("time_limit_s")
     if isinstance(lead_s, float) and isinstance(limit_s, float) and lead_s > limit_s / 2:
-        _short(validation, validation.at(*path, "time_limit_s"), lead_s, label(*path), limit_s)
-    made = below.then(given)
+        _short(validation, section.at("time_limit_s"), lead_s, section.label(), limit_s)
+    made = below.then(values)
     for key, each in made.given().items():
-        origin = validation.at(*path, key) if key in given else Origin(DERIVED, "as in the level before")
-        validation.note(label(*path, key), each, origin)
+        section.note(key, each, section.at(key) if key in values else Origin(DERIVED, "as in the level before"))
     return made
 
 
@@ -158,10 +133,9 @@ def check_programs(validation: Validation, made: LauncherSettings, tables: Mappi
             continue
         for key, why in _OF_ONE_MACHINE.items():
             if table.get(key, "") not in ("", None) and table[key] is not False:
-                validation.error(validation.at("program", name, key), f"{label('program', name, key)}: {why}")
+                validation.refuse(("program", name, key), f": {why}")
         if table.get("progress") == Progress.NOTIFY:
-            path = ("program", name, "progress")
-            validation.error(validation.at(*path), f"{label(*path)}: {_NO_NOTIFICATIONS}")
+            validation.refuse(("program", name, "progress"), f": {_NO_NOTIFICATIONS}")
 
 
 def cpus_of_a_job(validation: Validation, level: JobResources) -> int | None:
@@ -176,17 +150,9 @@ def _on_cluster(validation: Validation) -> bool:
     return validation.values.get("launcher.kind") == SLURM
 
 
-def _check_words(validation: Validation, path: tuple[str, ...], given: Mapping[str, object]) -> None:
-    for key, (form, description) in _WORDS.items():
-        text = given.get(key)
-        if text and not form.fullmatch(str(text)):
-            validation.error(validation.at(*path, key), f"{label(*path, key)} must be {description}, not {text!r:.80}")
-
-
-def _check_gpus(validation: Validation, path: tuple[str, ...], gres: object, gpus: object) -> None:
+def _check_gpus(section: Section, gres: object, gpus: object) -> None:
     if gres and gpus:
-        both = f"{label(*path, 'gres')} and {label(*path, 'gpus')}"
-        validation.error(validation.at(*path, "gres"), f"{both} both ask for GPUs; leave one of them out")
+        section.refuse("gres", f"and {section.label('gpus')} both ask for GPUs; leave one of them out")
 
 
 def _short(validation: Validation, origin: Origin, lead_s: float, section: str, limit_s: float) -> None:
@@ -197,19 +163,13 @@ def _short(validation: Validation, origin: Origin, lead_s: float, section: str, 
     )
 
 
-def _check_option(validation: Validation, line: str) -> None:
-    origin = validation.at("launcher", "options")
-    if not line:
-        return
-    if not _OPTION.fullmatch(line):
-        validation.error(
-            origin, f"launcher.options must have one option of sbatch a line, as --NAME=VALUE, not {line!r:.80}"
-        )
-        return
+def _check_option(section: Section, line: str) -> None:
     name = line[2:].partition("=")[0]
-    if name in _OURS:
+    if line and not _OPTION.fullmatch(line):
+        section.refuse("options", f"must have one option of sbatch a line, as --NAME=VALUE, not {line!r:.80}")
+    elif name in _OURS:
         instead = f"set launcher.{name.replace('-', '_')}" if name in _SECTION or name == "gpus" else "leave it out"
         instead = "give a program seeds = [1, 2, 3]" if name == "array" else instead
-        validation.error(origin, f"launcher.options: --{name} is set by extralife itself; {instead}")
+        section.refuse("options", f": --{name} is set by extralife itself; {instead}")
     elif name in _HARMFUL:
-        validation.error(origin, f"launcher.options: --{name} is refused, because {_HARMFUL[name]}; leave it out")
+        section.refuse("options", f": --{name} is refused, because {_HARMFUL[name]}; leave it out")

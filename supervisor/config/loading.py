@@ -22,8 +22,8 @@ from supervisor.config import (
     when_done,
 )
 from supervisor.config.cores import usable_cores
-from supervisor.config.programs import Defaults, Options, option, programs, rl_overrides
-from supervisor.config.tables import DIRECTORIES, LISTS, TOP, Key, directory_keys, section_keys
+from supervisor.config.programs import Defaults, Options, options, programs, rl_overrides
+from supervisor.config.tables import DIRECTORIES, TOP, Setting, read, refuse_unknown, settings_of
 from supervisor.config.validation import (
     DEFAULT,
     DERIVED,
@@ -32,6 +32,7 @@ from supervisor.config.validation import (
     FLAG,
     ConfigError,
     Origin,
+    Section,
     Source,
     Validation,
     label,
@@ -40,7 +41,6 @@ from supervisor.config.whole_input import OVERRIDES, PREFIX, VARIABLES, ConfigIn
 from supervisor.keys import declared
 from supervisor.model.settings import CLIMB, SECTIONS, Level, Paths, ProgramSpec, Rung, Settings
 from supervisor.policy.upkeep.alerting import AlertSettings
-from supervisor.policy.upkeep.backups import calendar_error
 from supervisor.records import dataclass, replace
 from workers.options import AUTO, OPTIONS, from_environment, nearest
 
@@ -113,15 +113,13 @@ def _checked(
         if key not in TOP:
             known = foreign_names.hint(key, TOP, f"the sections are {', '.join(TOP)}")
             validation.error(validation.at(key), f"{label(key)} is not a section{known}")
-    tables = validation.table("program")
+    tables = validation.section("program").body
     has_builtin = any(isinstance(table, dict) and "command" not in table for table in tables.values())
     rl = rl_overrides(validation, *from_environment(environ)) if has_builtin else {}
     overrides = _overrides(validation, environ, flags, rl)
     made = {name: _section(validation, name, overrides) for name in SECTIONS}
-    for section, settings in made.items():
-        for low, declaration in declared(type(settings)).items():
-            if declaration.up_to:
-                _ordered(validation, settings, section, low, declaration.up_to)
+    for name, each in made.items():
+        _check_order(validation, name, each)
     made["alerts"] = alerts.complete(validation, made["alerts"], read_secrets=check_environment)
     made["offsite"] = offsite.complete(validation, made["offsite"], read_secrets=check_environment, starting=starting)
     made["notice"] = notice.complete(validation, made["notice"])
@@ -206,54 +204,35 @@ def _is_reserved(variable: str) -> bool:
 # --- sections --------------------------------------------------------------------------------------------------------
 
 
-def _section(validation: Validation, section: str, overrides: Overrides) -> Any:
+def _section(validation: Validation, name: str, overrides: Overrides) -> Any:
     """A dataclass from its table, the environment and the flags. A wrong value is an error, and keeps its default."""
-    rules, body = section_keys(section), validation.table(section)
-    known = (*rules, *{"daemon": DIRECTORIES, **LISTS}.get(section, ()))
-    for key in body:
-        if key not in known:
-            gone = foreign_names.GONE.get(f"{section}.{key}")
-            hint = f" any more; {gone}" if gone else nearest(key, known) or f"; [{section}] has {', '.join(known)}"
-            validation.error(validation.at(section, key), f"{label(section, key)} is not a setting{hint}")
+    section, settings = validation.section(name), settings_of(SECTIONS[name])
+    refuse_unknown(section, (*settings, *(DIRECTORIES if name == "daemon" else ())))
+    values = read(section, settings, alerts.PARSERS if name == "alerts" else {}) | _overridden(section, settings, overrides)
+    return SECTIONS[name](**values)
+
+
+def _overridden(section: Section, settings: Mapping[str, Setting], overrides: Overrides) -> dict[str, Any]:
+    """The values of a section that the environment or a flag sets. The file's are checked even so."""
     values = {}
-    for key, rule in rules.items():
-        value = _value(validation, section, key, rule, overrides)
-        if value is not None:
-            values[key] = value
-    if section == "level" and not _is_word(str(values.get("name", "light"))):
-        validation.error(validation.at(section, "name"), "level.name must be one word of up to 32 letters, digits, _ . -")
-    if section == "backup" and (wrong := calendar_error(str(values["calendar"]))) is not None:
-        validation.error(validation.origins["backup.calendar"], f"backup.calendar {wrong}, not {values['calendar']!r:.60}")
-    return SECTIONS[section](**values)
+    for key in settings:
+        if (section.name, key) in overrides:
+            given, origin = overrides[section.name, key]
+            try:
+                values[key] = settings[key].check(given, text=True)
+            except ValueError as error:
+                message = str(error) or settings[key].refusal(given)
+                section.validation.error(origin, f"{section.label(key)} {message}")
+            else:
+                section.note(key, values[key], origin)
+    return values
 
 
-def _value(validation: Validation, section: str, key: str, rule: Key, overrides: Overrides) -> Any:
-    """The effective value, noted with its origin; None if there is none. The file's is checked even if overridden."""
-    name, value, origin = label(section, key), rule.option.default, Origin(DEFAULT)
-    body = validation.table(section)
-    layers = [(body[key], validation.at(section, key))] if key in body else []
-    if (section, key) in overrides:
-        layers.append(overrides[section, key])
-    for given, place in layers:
-        try:
-            value, origin = rule.check(given, name, text=place.kind != FILE), place
-        except ValueError as error:
-            validation.error(place, str(error))
-    validation.note(name, value, origin)
-    return value
-
-
-def _ordered(validation: Validation, made: Any, section: str, low: str, high: str) -> None:
-    if getattr(made, low) > getattr(made, high):
-        validation.error(
-            validation.at(section, low),
-            f"{section}.{low}, {getattr(made, low):g}, is more than {section}.{high}, {getattr(made, high):g}; "
-            f"lower the first or raise the second",
-        )
-
-
-def _is_word(text: str) -> bool:
-    return 0 < len(text) <= 32 and text.replace("_", "").replace(".", "").replace("-", "").isalnum() and text.isascii()
+def _check_order(validation: Validation, name: str, made: Any) -> None:
+    for low, declaration in declared(type(made)).items():
+        if (high := declaration.up_to) and getattr(made, low) > getattr(made, high):
+            first, second = f"{getattr(made, low):g}", f"{name}.{high}, {getattr(made, high):g}"
+            validation.refuse((name, low), f", {first}, is more than {second}; lower the first or raise the second")
 
 
 def _check_group(validation: Validation, group: str, state_dir: str, *, check_environment: bool, starting: bool) -> None:
@@ -275,35 +254,32 @@ def _check_group(validation: Validation, group: str, state_dir: str, *, check_en
 
 def _paths(validation: Validation, environ: Mapping[str, str], overrides: Overrides) -> Paths | None:
     """The daemon's paths; None if a directory is not a path, which is an error."""
-    state_dir = _directory(validation, "state_dir", environ, overrides, None)
-    runtime_dir = _directory(validation, "runtime_dir", environ, overrides, state_dir)
+    section, settings = validation.section("daemon"), settings_of(Paths)
+    values = read(section, settings) | _overridden(section, settings, overrides)
+    state_dir = _directory(section, "state_dir", values, environ, places.state_dir_for(environ))
+    by_state = places.runtime_dir_for(state_dir or places.state_dir_for(environ), environ)
+    runtime_dir = _directory(section, "runtime_dir", values, environ, by_state)
     if state_dir is None or runtime_dir is None:
         return None
     return Paths(state_dir, runtime_dir, validation.source.path)
 
 
 def _directory(
-    validation: Validation, key: str, environ: Mapping[str, str], overrides: Overrides, state_dir: str | None
+    section: Section, key: str, values: Mapping[str, Any], environ: Mapping[str, str], otherwise: str
 ) -> str | None:
-    name, rule = f"daemon.{key}", directory_keys()[key]
-    value = _value(validation, "daemon", key, rule, overrides)
-    if value is None:
-        by_systemd = _SYSTEMD[key] if environ.get(_SYSTEMD[key]) else ""
-        origin = Origin(ENVIRONMENT, by_systemd) if by_systemd else Origin(DEFAULT)
-        if key == "state_dir":
-            value = places.state_dir_for(environ)
-        else:
-            value = places.runtime_dir_for(state_dir or places.state_dir_for(environ), environ)
-    else:
-        origin = validation.origins[name]
-    path = os.path.expanduser(value)  # noqa: PTH111  Path's raises for ~nobody
+    name, origin = section.label(key), section.validation.origins[section.label(key)]
+    if values[key] is None:
+        origin = Origin(ENVIRONMENT, _SYSTEMD[key]) if environ.get(_SYSTEMD[key]) else Origin(DEFAULT)
+    path = os.path.expanduser(otherwise if values[key] is None else values[key])  # noqa: PTH111  Path's raises for ~nobody
     if not path:
-        validation.error(origin, f"{name} must be the path of a directory, not empty; leave it out to have the default")
+        message = f"{name} must be the path of a directory, not empty; leave it out to have the default"
+        section.validation.error(origin, message)
         return None
     if origin.kind == FILE and not path.startswith("/"):
-        validation.warn(origin, f"{name} = {value!r:.80} depends on where extralife is started; write an absolute path")
+        message = f"{name} = {values[key]!r:.80} depends on where extralife is started; write an absolute path"
+        section.validation.warn(origin, message)
     absolute: str = os.path.abspath(path)  # noqa: PTH100  as supervisorctl does, which cannot afford pathlib
-    validation.note(name, absolute, origin)
+    section.note(key, absolute, origin)
     return absolute
 
 
@@ -379,7 +355,6 @@ def _defaults(
 ) -> Defaults:
     """The values that every built-in program starts from: the level's load, and [training]."""
     load: Options = {}
-    given: Options = {}
     for key in ("num_envs", "batch_size"):
         origin = validation.origins[f"{section}.{key}"]
         load[key] = getattr(level, key), Origin(DEFAULT, f"{section}.{key}") if origin.kind == DEFAULT else origin
@@ -393,11 +368,6 @@ def _defaults(
         load["threads"] = threads, Origin(DERIVED, "cores / slots")
     else:
         load["threads"] = threads, validation.origins[f"{section}.threads"]
-    for key, value in validation.table("training").items():
-        path = ("training", key)
-        if key in OPTIONS:
-            option(validation, path, value, given)
-        else:
-            hint = nearest(key, OPTIONS) or "; docs/config.md lists them all"
-            validation.error(validation.at(*path), f"{label(*path)} is not a setting{hint}")
-    return Defaults(level, threads, load, given, rl, environ, paths)
+    training = validation.section("training")
+    refuse_unknown(training, OPTIONS, "docs/config.md lists them all")
+    return Defaults(level, threads, load, options(training), rl, environ, paths)

@@ -7,29 +7,24 @@ import shutil
 from dataclasses import replace
 
 from supervisor.config import secrets
-from supervisor.config.validation import Validation, shown
+from supervisor.config.validation import Section, Validation, shown
 from supervisor.policy.upkeep.notices import NoticeSettings
 
 
 def complete(validation: Validation, made: NoticeSettings) -> NoticeSettings:
     """`made` (the plain keys), checked."""
     if made.command:
-        _check_command(validation, made.command)
+        _check_command(validation.section("notice"), made.command)
     return replace(made, file=secrets.beside(validation, made.file)) if made.file else made
 
 
-def _check_command(validation: Validation, command: str) -> None:
-    origin = validation.at("notice", "command")
+def _check_command(section: Section, command: str) -> None:
     try:
         words = shlex.split(command)
     except ValueError as error:
-        validation.error(
-            origin, f"notice.command, {shown(command)}, cannot be split into words ({error}); no shell reads it"
-        )
+        section.refuse("command", f", {shown(command)}, cannot be split into words ({error}); no shell reads it")
         return
     if not words:
-        validation.error(
-            origin, 'notice.command names no program; write it such as "/usr/local/bin/is-this-the-end --short"'
-        )
+        section.refuse("command", 'names no program; write it such as "/usr/local/bin/is-this-the-end --short"')
     elif shutil.which(words[0]) is None:
-        validation.warn(origin, f"notice.command: {words[0]!r:.80} is not found, or not executable (yet)")
+        section.warn("command", f"{words[0]!r:.80} is not found, or not executable (yet)")

@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from supervisor.config import secrets
-from supervisor.config.validation import Validation, shown
-from supervisor.policy.upkeep.backups import calendar_error
+from supervisor.config.validation import Section, Validation, shown
 from supervisor.policy.upkeep.offsite import OffsiteSettings
 from workers.options import nearest
 
@@ -53,72 +52,57 @@ def complete(
     validation: Validation, made: OffsiteSettings, *, read_secrets: bool = True, starting: bool = False
 ) -> OffsiteSettings:
     """`made` (the plain keys), checked. `read_secrets` is False if the caller may not read the daemon's secrets."""
-    for key in ("forget", "check"):
-        if (wrong := calendar_error(getattr(made, key))) is not None:
-            validation.error(validation.origins[f"offsite.{key}"], f"offsite.{key} {wrong}, not {getattr(made, key)!r:.60}")
     if not made.on:
         return made
-    validation.note("offsite.repository", masked(made.repository), validation.origins["offsite.repository"])
-    _check_repository(validation, made)
+    section = validation.section("offsite")
+    section.note("repository", masked(made.repository))
+    _check_repository(section, made)
     if not made.password_file:
-        validation.error(
-            validation.at("offsite"), "offsite.password_file is missing; name the file with the repository's password"
-        )
+        validation.error(section.at(), "offsite.password_file is missing; name the file with the repository's password")
     if not any((made.keep_last, made.keep_hourly, made.keep_daily, made.keep_weekly, made.keep_monthly)):
-        validation.error(
-            validation.at("offsite"), "offsite.keep_* are all 0, so no copy would stay; set one of them to 1 or more"
-        )
+        validation.error(section.at(), "offsite.keep_* are all 0, so no copy would stay; set one of them to 1 or more")
     if why := unfit():
-        validation.warn(validation.at("offsite"), f"{why}; until then nothing is copied off this box")
+        validation.warn(section.at(), f"{why}; until then nothing is copied off this box")
     files = {
         key: secrets.beside(validation, getattr(made, key)) for key in ("password_file", "env_file") if getattr(made, key)
     }
     if read_secrets:
-        _check_files(validation, files, gently=starting or validation.source.is_kept)
+        _check_files(section, files, gently=starting or validation.source.is_kept)
     return replace(
         made, password_file=files.get("password_file", ""), env_file=files.get("env_file", "")
     )  # fmt: skip
 
 
-def _check_repository(validation: Validation, made: OffsiteSettings) -> None:
-    where, origin = made.repository, validation.at("offsite", "repository")
+def _check_repository(section: Section, made: OffsiteSettings) -> None:
+    where = made.repository
     scheme, colon, rest = where.partition(":")
     if not where.isprintable() or where != where.strip():
-        validation.error(
-            origin, "offsite.repository has spaces at its ends or characters that cannot be printed; remove them"
-        )
+        section.refuse("repository", "has spaces at its ends or characters that cannot be printed; remove them")
     elif not where.startswith("/") and (not colon or scheme not in BACKENDS):
         hint = nearest(scheme, BACKENDS) if colon else ""
-        message = hint or f"; it must be an absolute path, or begin with one of {', '.join(f'{each}:' for each in BACKENDS)}"
-        validation.error(origin, f"offsite.repository, {shown(masked(where))}, is no repository of restic{message}")
+        hint = hint or f"; it must be an absolute path, or begin with one of {', '.join(f'{each}:' for each in BACKENDS)}"
+        section.refuse("repository", f", {shown(masked(where))}, is no repository of restic{hint}")
     elif not rest and not where.startswith("/"):
-        validation.error(origin, f"offsite.repository, {shown(where)}, names no place; docs/offsite.md has examples")
+        section.refuse("repository", f", {shown(where)}, names no place; docs/offsite.md has examples")
     if made.sftp_command and scheme != "sftp":
-        validation.error(
-            validation.at("offsite", "sftp_command"), "offsite.sftp_command is of no use without an sftp: repository"
-        )
+        section.refuse("sftp_command", "is of no use without an sftp: repository")
 
 
-def _check_files(validation: Validation, files: dict[str, str], *, gently: bool) -> None:
+def _check_files(section: Section, files: dict[str, str], *, gently: bool) -> None:
+    validation = section.validation
     complain = validation.warn if gently else validation.error
     if "password_file" in files:
-        origin, path = validation.at("offsite", "password_file"), files["password_file"]
+        origin, path = section.at("password_file"), files["password_file"]
         mistakes = len(validation.errors) + len(validation.warnings)
         password = secrets.text(complain, origin, "offsite.password_file", path, "the repository's password")
         if not password.strip() and len(validation.errors) + len(validation.warnings) == mistakes:
             complain(origin, f"offsite.password_file: {path} is empty; write the repository's password into it")
     if "env_file" in files:
-        origin, path = validation.at("offsite", "env_file"), files["env_file"]
+        origin, path = section.at("env_file"), files["env_file"]
         text = secrets.text(complain, origin, "offsite.env_file", path, "one NAME=VALUE per line")
-        for number, line in lines_in(text):
+        for number, line in secrets.lines_in(text):
             if not _LINE.fullmatch(line):
                 complain(origin, f"offsite.env_file: line {number} of {path} is not NAME=VALUE (not shown)")
             elif _OURS.fullmatch(line.partition("=")[0]):
                 name = line.partition("=")[0]
                 complain(origin, f"offsite.env_file: line {number} of {path} sets {name}, which extralife sets; remove it")
-
-
-def lines_in(text: str) -> list[tuple[int, str]]:
-    """(line number, line) of each line, valid or not. Empty lines and lines that begin with # are left out."""
-    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
-    return [(number, line) for number, line in lines if line and not line.startswith("#")]

@@ -2,61 +2,30 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping
 from typing import Any, Final
 
-from supervisor.config.validation import Validation, shown
-from supervisor.keys import YEAR_S
-from supervisor.model.settings import ProgramSpec
+from supervisor.config.scripts import words
+from supervisor.config.tables import Parsers
+from supervisor.config.validation import Section, shown
 from supervisor.policy.worker.step_in_name import parsed
 
 KEYS: Final = ("checkpoint_glob", "checkpoint_step", "checkpoint_check", "checkpoint_check_timeout_s")
 _MOST_PARTS: Final = 16
+_ALONE: Final = ': has no effect without checkpoint_glob; set it such as "checkpoints/*.pt", or remove this'
 
 
-def own_checkpoints(validation: Validation, name: str, table: Mapping[str, Any], *, service: bool) -> dict[str, Any]:
-    """Fields of the program's spec. Mistakes go into the validation's errors."""
-    given = [key for key in KEYS if key in table]
-    if given and (service or KEYS[0] not in table):
-        why = "a service has no checkpoints; remove it, or the kind" if service else _ALONE
-        for key in given:
-            validation.refuse(name, key, why, ":")
-        return {}
-    checks = {KEYS[0]: _glob, KEYS[1]: _step, KEYS[2]: _words, KEYS[3]: _timeout}
-    values: dict[str, Any] = {}
-    for key in given:
-        try:
-            values[key] = checks[key](table[key])
-        except ValueError as error:
-            validation.refuse(name, key, str(error))
-    if "checkpoint_check_timeout_s" in values and "checkpoint_check" not in table:
-        validation.refuse(name, KEYS[3], "has no effect without checkpoint_check; set that, or remove this")
-    return values
+def check_together(section: Section, *, service: bool) -> None:
+    """Refuse the keys that have no effect."""
+    why = ": a service has no checkpoints; remove it, or the kind" if service else _ALONE
+    alone = [key for key in KEYS if key in section and (service or KEYS[0] not in section)]
+    for key in alone:
+        section.refuse(key, why)
+    if not alone and KEYS[3] in section and KEYS[2] not in section:
+        section.refuse(KEYS[3], "has no effect without checkpoint_check; set that, or remove this")
 
 
-_ALONE: Final = 'has no effect without checkpoint_glob; set it such as "checkpoints/*.pt", or remove this'
-
-
-def notes(spec: ProgramSpec) -> dict[str, Any]:
-    """The values of these keys that `supervisorctl config` shows."""
-    if not spec.checkpoint_glob:
-        return {}
-    return {
-        "checkpoint_glob": spec.checkpoint_glob, "checkpoint_step": spec.checkpoint_step,
-        "checkpoint_check": list(spec.checkpoint_check), "checkpoint_check_timeout_s": spec.checkpoint_check_timeout_s,
-    }  # fmt: skip
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or "\0" in value:
-        raise ValueError(f"must be a string without NUL, not {shown(value)}")
-    return value
-
-
-def _glob(value: object) -> str:
+def _glob(text: str) -> str:
     """A pattern below the program's directory, or one that begins with /."""
-    text = _text(value)
     parts = [part for part in text.split("/") if part not in ("", ".")]
     if not parts:
         raise ValueError('needs a pattern such as "checkpoints/*.pt"')
@@ -73,25 +42,13 @@ def _glob(value: object) -> str:
     return text
 
 
-def _step(value: object) -> str:
-    text = _text(value)
+def _step(text: str) -> str:
     parsed(text)
     return text
 
 
-def _words(value: object) -> tuple[str, ...]:
-    try:
-        words = shlex.split(value) if isinstance(value, str) else value
-    except ValueError as error:
-        raise ValueError(f"cannot be split into words: {error}; close the quotation or give a list of strings") from None
-    if not isinstance(words, list) or not all(isinstance(word, str) and "\0" not in word for word in words):
-        raise ValueError(f'must be a string or a list of strings, such as ["python", "check.py"], not {shown(value)}')
-    if not words or not words[0]:
-        raise ValueError('names no program; write it such as ["python", "check.py"]: the path is added at its end')
-    return tuple(words)
+def _check_words(value: Any) -> tuple[str, ...]:
+    return words(value, '["python", "check.py"]')
 
 
-def _timeout(value: object) -> float:
-    if type(value) not in (int, float) or not 0 < float(value) <= YEAR_S:  # type: ignore[arg-type]
-        raise ValueError(f"must be a number of seconds, more than 0, not {shown(value)}")
-    return float(value)  # type: ignore[arg-type]
+PARSERS: Final[Parsers] = {KEYS[0]: _glob, KEYS[1]: _step, KEYS[2]: _check_words}

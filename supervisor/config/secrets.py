@@ -32,6 +32,12 @@ def text(complain: Callable[[Origin, str], None], origin: Origin, name: str, pat
     return data.decode("utf-8", "replace")
 
 
+def lines_in(text: str) -> list[tuple[int, str]]:
+    """(line number, line) of each line, valid or not. Empty lines and lines that begin with # are left out."""
+    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
+    return [(number, line) for number, line in lines if line and not line.startswith("#")]
+
+
 def beside(validation: Validation, path: str) -> str:
     """The absolute path. A relative one is relative to the configuration file."""
     base = Path(validation.source.path).parent if validation.source.path else Path.cwd()

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from supervisor.config.validation import Origin, Validation, label, shown
+from supervisor.config.validation import Origin, Section, Validation, label, shown
 from workers.options import OPTIONS, Value
 
 _MOST: Final = 1000
@@ -30,49 +30,40 @@ def expanded(
         if not isinstance(table, dict) or "seeds" not in table:
             found[name] = table
             continue
-        seeds = _seeds(validation, name, table, overrides)
+        section = Section(validation, ("program", name), table)
+        if wrong := _wrong(section, overrides):
+            section.refuse("seeds", wrong)
+            continue
         rest = {key: value for key, value in table.items() if key != "seeds"}
-        for seed in seeds:
+        for seed in table["seeds"]:
             one = f"{name}-s{seed}"
             if one in tables:
                 message = f"makes a program {one}, and there is a section of that name; rename one of the two"
-                validation.refuse(name, "seeds", message)
+                section.refuse("seeds", message)
                 continue
-            found[one] = {"game": name} if _is_game(name) else {}
+            found[one] = {"game": name} if name in OPTIONS["game"].choices else {}
             found[one] |= {"group": name, **rest, "seed": seed}
             _place(validation, name, one)
-        if seeds:
-            validation.note(label("program", name, "seeds"), list(seeds), validation.at("program", name, "seeds"))
+        section.note("seeds", table["seeds"])
     return found
 
 
-def _seeds(
-    validation: Validation, name: str, table: Mapping[str, Any], overrides: Mapping[str, tuple[Value, Origin]]
-) -> tuple[int, ...]:  # fmt: skip
-    """The seeds; empty after an error that gives the reason."""
-    value, limit = table["seeds"], OPTIONS["seed"].high or 0
-    if "seed" in table:
-        validation.refuse(name, "seeds", "and seed cannot both be given; put that seed into the list")
-    elif "seed" in overrides and "command" not in table:
-        validation.refuse(name, "seeds", f"would all be overridden by {overrides['seed'][1]}; unset it")
-    elif not isinstance(value, list) or not value:
-        validation.refuse(name, "seeds", f"must be a list of seeds, {_EXAMPLE}, not {shown(value)}")
-    elif bad := [seed for seed in value if type(seed) is not int or not 0 <= seed <= limit]:
-        validation.refuse(name, "seeds", f"must hold whole numbers from 0 to {limit:.0f}, {_EXAMPLE}, not {shown(bad[0])}")
-    elif len(set(value)) < len(value):
-        twice = next(seed for at, seed in enumerate(value) if seed in value[:at])
-        validation.refuse(name, "seeds", f"holds {twice} twice: two equal trainings give the same result; remove one")
-    elif len(value) > _MOST:
-        validation.refuse(
-            name, "seeds", f"holds {len(value)} seeds, but one game may have at most {_MOST} programs; remove some"
-        )
-    else:
-        return tuple(value)
-    return ()
-
-
-def _is_game(name: str) -> bool:
-    return name in OPTIONS["game"].choices
+def _wrong(section: Section, overrides: Mapping[str, tuple[Value, Origin]]) -> str:
+    """The mistake in `seeds`; empty if there is none."""
+    value, limit = section.body["seeds"], OPTIONS["seed"].high or 0
+    if "seed" in section:
+        return "and seed cannot both be given; put that seed into the list"
+    if "seed" in overrides and "command" not in section:
+        return f"would all be overridden by {overrides['seed'][1]}; unset it"
+    if not isinstance(value, list) or not value:
+        return f"must be a list of seeds, {_EXAMPLE}, not {shown(value)}"
+    if bad := [seed for seed in value if type(seed) is not int or not 0 <= seed <= limit]:
+        return f"must hold whole numbers from 0 to {limit:.0f}, {_EXAMPLE}, not {shown(bad[0])}"
+    if twice := [seed for at, seed in enumerate(value) if seed in value[:at]]:
+        return f"holds {twice[0]} twice: two equal trainings give the same result; remove one"
+    if len(value) > _MOST:
+        return f"holds {len(value)} seeds, but one game may have at most {_MOST} programs; remove some"
+    return ""
 
 
 def _place(validation: Validation, name: str, one: str) -> None:

@@ -95,10 +95,9 @@ class Validation:
     def error(self, origin: Origin, what: str) -> None:
         self.add(f"{origin.place}: {what}")
 
-    def refuse(self, name: str, key: str, what: str, mark: str = "") -> None:
-        """Add an error about a key of a program. The message begins with the key, followed by `mark`."""
-        path = ("program", name, key)
-        self.error(self.at(*path), f"{label(*path)}{mark} {what}")
+    def refuse(self, path: tuple[str, ...], what: str) -> None:
+        """Add an error about a key. The sentence begins with the key; `what` may begin with a colon or a comma."""
+        self.error(self.at(*path), f"{label(*path)}{'' if what[:1] in ':,' else ' '}{what}")
 
     def add(self, sentence: str) -> None:
         """Add an error that already has its place."""
@@ -123,15 +122,55 @@ class Validation:
         for key in [key for key in self.origins if key.startswith(prefix)]:
             del self.origins[key], self.values[key]
 
-    def table(self, *path: str) -> dict[str, Any]:
+    def section(self, *path: str) -> Section:
         """A table of the file; empty if it is absent, or if the value is not a table, which is an error."""
         value: Any = self.source.body
         for part in path:
             value = value.get(part, {})
             if not isinstance(value, dict):
-                self.error(self.at(*path), f"{label(*path)} must be a section, [{label(*path)}], not {shown(value)}")
-                return {}
-        return value  # type: ignore[no-any-return]
+                self.refuse(path, f"must be a section, [{label(*path)}], not {shown(value)}")
+                return Section(self, path, {})
+        return Section(self, path, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A table of the file, with the place and the name of each mistake in it."""
+
+    validation: Validation
+    path: tuple[str, ...]
+    body: Mapping[str, Any]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.body
+
+    @property
+    def name(self) -> str:
+        """The name of the program or the level."""
+        return self.path[-1]
+
+    def label(self, *keys: str) -> str:
+        return label(*self.path, *keys)
+
+    def at(self, *keys: str) -> Origin:
+        return self.validation.at(*self.path, *keys)
+
+    def inner(self, key: str) -> Section:
+        """The table that a key holds."""
+        return Section(self.validation, (*self.path, key), self.body[key])
+
+    def refuse(self, key: str | None, what: str) -> None:
+        """Add an error about a key; None: about the table itself."""
+        self.validation.refuse(self.path if key is None else (*self.path, key), what)
+
+    def warn(self, key: str, what: str) -> None:
+        self.validation.warn(self.at(key), f"{self.label(key)}: {what}")
+
+    def note(self, key: str, value: object, origin: Origin | None = None) -> None:
+        """Note a value; without an origin, where the table has it, else the default."""
+        if origin is None:
+            origin = self.at(key) if key in self.body else Origin(DEFAULT)
+        self.validation.note(self.label(key), list(value) if isinstance(value, tuple) else value, origin)
 
 
 def label(*path: str) -> str:

@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, field
 from typing import Any, Final, Self
 
-from supervisor.config.tables import DIRECTORIES, section_keys
+from supervisor.config.tables import DIRECTORIES, settings_of
 from supervisor.config.validation import Validation
+from supervisor.model.settings import DaemonSettings
 from supervisor.records import dataclass
 
 PREFIX: Final = "EXTRALIFE_"
 # Settings that a variable or a flag may set: name -> (section, key).
-OVERRIDES: Final = {key: ("daemon", key) for key in (*section_keys("daemon"), *DIRECTORIES)} | {
+OVERRIDES: Final = {key: ("daemon", key) for key in (*settings_of(DaemonSettings), *DIRECTORIES)} | {
     "slots": ("level", "slots"), "usd_per_hour": ("cost", "usd_per_hour"),
 }  # fmt: skip
 VARIABLES: Final = {PREFIX + key.upper(): key for key in OVERRIDES}

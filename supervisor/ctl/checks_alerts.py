@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from supervisor import files
-from supervisor.config.alerts import urls_in
+from supervisor.config.secrets import lines_in
 from supervisor.ctl.checks import Finding, Installation
 from supervisor.policy.upkeep.alerting import AlertSettings, target_name
 
@@ -52,7 +52,7 @@ def _urls(rules: AlertSettings, user: int) -> Iterator[Finding]:
     if rules.urls_file:
         try:
             there = Path(rules.urls_file).stat()
-            urls += [url for _, url in urls_in(files.read(rules.urls_file, 1 << 16).decode("utf-8", "replace"))]
+            urls += [url for _, url in lines_in(files.read(rules.urls_file, 1 << 16).decode("utf-8", "replace"))]
         except PermissionError:
             yield Finding("alerts", "unknown", f"{rules.urls_file} cannot be read by this user", "run doctor as root")
         except OSError as error:

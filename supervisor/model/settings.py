@@ -10,7 +10,7 @@ import typing
 from dataclasses import field, is_dataclass
 from typing import Final
 
-from supervisor.keys import REQUIRED, key
+from supervisor.keys import REQUIRED, key, script_key
 from supervisor.policy.box.gate import GateSettings
 from supervisor.policy.box.prechecks import PrecheckSettings
 from supervisor.policy.cluster.launcher import JobResources, LauncherSettings
@@ -28,7 +28,7 @@ from supervisor.policy.worker.divergence import DivergenceSettings
 from supervisor.policy.worker.ending import STOP_SIGNAL_TO, STOP_SIGNALS
 from supervisor.policy.worker.figures import Sources
 from supervisor.policy.worker.health import ACTIONS, HealthSettings
-from supervisor.policy.worker.placeholders import RESUME, Template, for_attempt, uses, variable
+from supervisor.policy.worker.placeholders import OF_LEVEL, RESUME, Template, for_attempt, uses, variable
 from supervisor.policy.worker.restart import RESTARTS, RestartSettings
 from supervisor.policy.worker.service_health import HealthCheck
 from supervisor.policy.worker.stall import StallSettings
@@ -50,11 +50,18 @@ class Progress(enum.StrEnum):
 SILENT: Final = frozenset({Progress.FIGURES, Progress.LOG, Progress.FILES})  # sources whose silence proves nothing
 
 
+NAME_OF_LEVEL: Final = "[A-Za-z0-9_.-]{1,32}"
+A_NAME_OF_LEVEL: Final = "one word of up to 32 letters, digits, _ . -"
+
+
 @dataclass(frozen=True, slots=True)
 class Level:
     """One level of the load: how many programs run at once, and how heavy each is."""
 
-    name: str = key("light", "name of this load in status and history")
+    name: str = key(
+        "light", "name of this load in status and history",
+        form=A_NAME_OF_LEVEL, pattern=NAME_OF_LEVEL,
+    )  # fmt: skip
     slots: int = key(2, "programs that run at once; the others wait in order of priority", high=1024)
     num_envs: int = key(32, "parallel environments of each built-in program", high=4096)
     batch_size: int = key(512, "transitions per update of each built-in program; a multiple of 8", high=65_536)
@@ -76,8 +83,12 @@ class Level:
 
 _RULE: Final = load.LoadSettings()
 LOG_AUTO, LOG_NONE = "AUTO", "NONE"  # Supervisor's spelling: a log in the state directory; no log
+NAME: Final = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"  # of a program or a group
+A_NAME: Final = "1 to 64 letters, digits, _ . -, not beginning with . or -"
+A_COMMAND: Final = 'a string or a list of strings, such as ["python", "check.py"]'
 FIXED: Final = "fixed"
 CLIMB: Final = "climb"
+TRAINING, SERVICE = "training", "service"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +134,28 @@ class LoadSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class CommandKeys:
+    """The keys of a program with a command that no field of its spec has as they are."""
+
+    command: tuple[str, ...] = script_key(
+        (), 'the program and its arguments, `["python", "train.py"]` or `"python train.py"`, '
+        "with [placeholders](any-script.md#placeholders)",
+        unset="none: a built-in game", form=A_COMMAND,
+    )  # fmt: skip
+    shell: bool = script_key(
+        False, "whether a shell reads `command`, one string then; without it `|`, `>` and `$HOME` mean nothing"
+    )
+    level_values: tuple[str, ...] = script_key(
+        (), "values of the level that the script reads from `EXTRALIFE_NUM_ENVS` and its like, by itself",
+        choices=OF_LEVEL, form='a list such as ["num_envs", "batch_size"]',
+    )  # fmt: skip
+    kind: str = script_key(
+        TRAINING, "`service`: TensorBoard, a notebook: takes no slot, waits for no GPU memory, is not judged by progress",
+        choices=(TRAINING, SERVICE),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
 class ProgramSpec:
     """One supervised training, ready to start.
 
@@ -135,20 +168,12 @@ class ProgramSpec:
     name: str
     argv: tuple[str, ...]
     digest: str
-    env: tuple[tuple[str, str], ...] = key((), 'environment variables of its own, `{ NAME = "value" }`', unset="none")
-    directory: str = ""
-    builtin: bool = False
-    game: str = ""
-    group: str = key("", "programs with the same word are a group: `supervisorctl stop WORD:*`. Seeds are one by themselves")
+    group: str = key(
+        "", "programs with the same word are a group: `supervisorctl stop WORD:*`. Seeds are one by themselves",
+        form=A_NAME, pattern=f"({NAME})?",
+    )  # fmt: skip
     priority: int = key(100, "lower starts first", low=0, high=1_000_000)
     autostart: bool = key(True, "whether it starts by itself when it first appears in the configuration")
-    progress: Progress = Progress.BEAT
-    progress_glob: str = ""
-    checkpoint_glob: str = ""  # paths of the checkpoints that it writes itself; empty: not configured
-    checkpoint_step: str = ""  # where the step of a checkpoint is found (`policy/worker/step_in_name.py`)
-    checkpoint_check: tuple[str, ...] = ()  # a command whose exit code says whether a checkpoint is whole
-    checkpoint_check_timeout_s: float = 60.0
-    figures: Sources = field(default_factory=Sources)  # sources of figures in its own output; a change takes effect at once
     stall_timeout_s: float | None = key(
         None, "limit without progress while training, in place of the learned one", unset="learned, see [stall]"
     )
@@ -168,45 +193,10 @@ class ProgramSpec:
     on_sick: str | None = key(
         None, "action after any illness of [health], in place of its three settings", choices=ACTIONS, unset="see [health]"
     )
-    done_codes: tuple[int, ...] = (0,)  # exit codes that mean "finished"
-    service: bool = False  # TensorBoard, a notebook, a log shipper: it uses no slot, and is not judged by progress
-    restart: str = RESTARTS[0]  # the ends after which it is started again
-    start_s: float | None = key(
-        None, "it counts as started once it has lived for so long (Supervisor's `startsecs`)",
-        low=0, unset="see [stall]'s settle_s; 1 with start_retries",
-    )  # fmt: skip
-    start_retries: int | None = key(
-        None, "retries, 1, 2, 3 ... s apart, if it ends before `start_s`; then FATAL (`startretries`)",
-        low=0, high=1_000_000, unset="see [restart]",
-    )  # fmt: skip
-    user: str = key(
-        "", "user whose process it is, by name or number (`user`); for a daemon that runs as root", unset="the daemon's"
-    )
-    umask: str = key("", 'its file mode creation mask, octal, such as `"022"` (`umask`)', unset="the daemon's")
-    stdin: bool = key(False, "whether its standard input is a pipe for `supervisorctl fg`; otherwise it is empty")
-    redirect_stderr: bool = key(
-        False, "whether its standard error goes into the log of its standard output (`redirect_stderr`)"
-    )
-    stdout_log: str = key(LOG_AUTO, "log of its standard output: `AUTO`, `NONE` or an absolute path (`stdout_logfile`)")
-    stderr_log: str = key(LOG_AUTO, "log of its standard error, likewise (`stderr_logfile`)")
-    log_max_bytes: int | None = key(
-        None, "in place of [daemon]'s log_max_bytes; 0: never rotated (`stdout_logfile_maxbytes`)", low=0, unset="[daemon]'s"
-    )
-    log_backups: int | None = key(
-        None, "in place of [daemon]'s log_backups (`stdout_logfile_backups`)", low=0, high=1000, unset="[daemon]'s"
-    )
-    health: HealthCheck | None = None  # health checks of a service
-    num_envs: int | None = None
-    batch_size: int | None = None
-    fallback_batch: int | None = None  # the first smaller batch after out of memory, in place of the next divisor
-    own_digest: str = ""
-    follows_level: bool = True  # a climb may restart it: it resumes, or the operator wants it
-    template: Template | None = None  # how `argv` and `env` are filled in at a start; None: they are used unchanged
     gpu: int | None = key(
         None, "index of its GPU as `nvidia-smi` lists them; it sees only this one (CUDA_VISIBLE_DEVICES)",
         low=0, high=63, unset="all GPUs; CUDA uses the first",
     )  # fmt: skip
-    visible: str | None = None  # its CUDA_VISIBLE_DEVICES, where `gpu` does not set it (`policy/box/visible.py`)
     min_free_mb: int | None = key(
         None, "in place of [gate]'s min_free_mb; 0: as much as it used before", low=0, high=10_000_000, unset="[gate]'s"
     )
@@ -215,6 +205,92 @@ class ProgramSpec:
     cpu_weight: int | None = key(
         None, "in place of [cgroups]'s cpu_weight; used from its next start on", high=10_000, unset="[cgroups]'s"
     )
+    env: tuple[tuple[str, str], ...] = key((), 'environment variables of its own, `{ NAME = "value" }`', unset="none")
+    directory: str = script_key(
+        "", "working directory; a relative one is relative to this file",
+        unset="its run directory", form="the path of a directory, a string",
+    )  # fmt: skip
+    follows_level: bool = script_key(
+        True, "whether a climb restarts it with the settings of another level; false: it keeps the start's",
+        unset='true with `checkpoint_glob`, `{resume}`, `level_values` or `progress = "beat"`',
+    )  # fmt: skip
+    progress: Progress = script_key(
+        Progress.BEAT,
+        "source of its signs of progress; `auto`: the best of beats, notifications, figures, log and files",
+        choices=tuple(Progress), unset='"auto"',
+    )  # fmt: skip
+    progress_glob: str = script_key(
+        "", 'files whose creation or change is progress, such as `"checkpoints/*.pt"`',
+        unset='none; needed with progress = "files"', form='a pattern inside the directory, such as "checkpoints/*.pt"',
+    )  # fmt: skip
+    checkpoint_glob: str = script_key(
+        "", 'checkpoints that it writes itself, files or directories, such as `"runs/**/*.ckpt"`: '
+        "relative to its directory, or absolute",
+        unset="none: what it saves is not looked at",
+    )  # fmt: skip
+    checkpoint_step: str = script_key(
+        "", r"where the step of such a checkpoint stands: a regular expression on its path, `'step=(\d+)'`, "
+        'or a file in it and a key, `"trainer_state.json:global_step"`',
+        unset="not known",
+    )  # fmt: skip
+    checkpoint_check: tuple[str, ...] = script_key(
+        (), "command that ends with 0 if a checkpoint is whole; its path is added as the last argument",
+        unset="known formats", form=A_COMMAND,
+    )  # fmt: skip
+    checkpoint_check_timeout_s: float = script_key(
+        60.0, "time limit of `checkpoint_check`; after that the result is unknown"
+    )
+    figures: Sources = field(default_factory=Sources)  # sources of figures in its own output; a change takes effect at once
+    done_codes: tuple[int, ...] = script_key(
+        (0,), "exit codes that mean that it has finished", low=0, high=255,
+        form="a list of exit codes, 0 to 255, such as [0]",
+    )  # fmt: skip
+    restart: str = script_key(
+        RESTARTS[0], "which ends cause a new start: any failure, any end at all, or none", choices=RESTARTS
+    )
+    health: HealthCheck | None = script_key(
+        None, 'of a service: whether it answers, such as `{ http = "http://127.0.0.1:6006/" }` '
+        "([any script](any-script.md#services-beside-the-training))",
+        unset="none", form='a table such as { http = "http://127.0.0.1:6006/" }',
+    )  # fmt: skip
+    start_s: float | None = script_key(
+        None, "it counts as started once it has lived for so long (Supervisor's `startsecs`)",
+        low=0, unset="see [stall]'s settle_s; 1 with start_retries",
+    )  # fmt: skip
+    start_retries: int | None = script_key(
+        None, "retries, 1, 2, 3 ... s apart, if it ends before `start_s`; then FATAL (`startretries`)",
+        low=0, high=1_000_000, unset="see [restart]",
+    )  # fmt: skip
+    user: str = script_key(
+        "", "user whose process it is, by name or number (`user`); for a daemon that runs as root", unset="the daemon's"
+    )
+    umask: str = script_key(
+        "", 'its file mode creation mask, octal, such as `"022"` (`umask`)', unset="the daemon's",
+        form='octal, a string such as "022"', pattern="[0-7]{0,4}",
+    )  # fmt: skip
+    stdin: bool = script_key(False, "whether its standard input is a pipe for `supervisorctl fg`; otherwise it is empty")
+    redirect_stderr: bool = script_key(
+        False, "whether its standard error goes into the log of its standard output (`redirect_stderr`)"
+    )
+    stdout_log: str = script_key(
+        LOG_AUTO, "log of its standard output: `AUTO`, `NONE` or an absolute path (`stdout_logfile`)"
+    )
+    stderr_log: str = script_key(LOG_AUTO, "log of its standard error, likewise (`stderr_logfile`)")
+    log_max_bytes: int | None = script_key(
+        None, "in place of [daemon]'s log_max_bytes; 0: never rotated (`stdout_logfile_maxbytes`)", low=0, unset="[daemon]'s"
+    )
+    log_backups: int | None = script_key(
+        None, "in place of [daemon]'s log_backups (`stdout_logfile_backups`)", low=0, high=1000, unset="[daemon]'s"
+    )
+    builtin: bool = False
+    game: str = ""
+    service: bool = False  # TensorBoard, a notebook, a log shipper: it uses no slot, and is not judged by progress
+    num_envs: int | None = None
+    batch_size: int | None = None
+    fallback_batch: int | None = None  # the first smaller batch after out of memory, in place of the next divisor
+    own_digest: str = ""
+    template: Template | None = None  # how `argv` and `env` are filled in at a start; None: they are used unchanged
+    visible: str | None = None  # its CUDA_VISIBLE_DEVICES, where `gpu` does not set it (`policy/box/visible.py`)
     job: JobResources = field(default_factory=JobResources)  # resources that its jobs request at this level
 
     @property

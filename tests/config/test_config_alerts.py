@@ -67,18 +67,20 @@ def test_all_mistakes_are_told_at_once_and_none_shows_a_secret(place):
     )
     told = place.errors(PROGRAM + bad)
     unreadable = "cannot be read: No such file or directory; correct the path, or its owner"
-    assert told == [
-        "FILE, line 3: alerts.url is not a setting; did you mean urls?",
-        "FILE, line 7: alerts.min_severity must be one of info, warning, critical, not 'grave'",
-        "FILE, line 8: alerts.at_most_per_h must be at least 1, not 0",
-        "FILE, line 9: alerts.timeout_s must be at least 1, not 0.0",
-        "FILE, line 4: alerts.urls: entry 1 is not a URL such as ntfy://topic (not shown, because it may be a secret)",
-        "FILE, line 4: alerts.urls: entry 2 is not a URL such as ntfy://topic (not shown, because it may be a secret)",
-        f"FILE, line 10: alerts.urls_file: {place.directory}/none {unreadable}",
-        "FILE, line 6: alerts.kinds: 'rebot' is not a kind of alert; did you mean reboot?",
-        f"FILE, line 6: alerts.kinds: 'zzz' is not a kind of alert; there are {', '.join(KINDS)}",
-        "FILE, line 5: alerts.command must be a list such as [\"/usr/local/bin/page-me\"], not 'page-me'",
-    ]
+    assert sorted(told) == sorted(
+        [
+            "FILE, line 3: alerts.url is not a setting; did you mean urls?",
+            "FILE, line 7: alerts.min_severity must be one of info, warning, critical, not 'grave'",
+            "FILE, line 8: alerts.at_most_per_h must be at least 1, not 0",
+            "FILE, line 9: alerts.timeout_s must be at least 1, not 0.0",
+            "FILE, line 4: alerts.urls: entry 1 is not a URL such as ntfy://topic (not shown, because it may be a secret)",
+            "FILE, line 4: alerts.urls: entry 2 is not a URL such as ntfy://topic (not shown, because it may be a secret)",
+            f"FILE, line 10: alerts.urls_file: {place.directory}/none {unreadable}",
+            "FILE, line 6: alerts.kinds: 'rebot' is not a kind of alert; did you mean reboot?",
+            f"FILE, line 6: alerts.kinds: 'zzz' is not a kind of alert; there are {', '.join(KINDS)}",
+            "FILE, line 5: alerts.command must be a list such as [\"/usr/local/bin/page-me\"], not 'page-me'",
+        ]
+    )
     assert not any("hunter2" in sentence for sentence in told)
 
 

@@ -85,13 +85,15 @@ MISTAKES = {
         "FILE, line 3: level.slots must be a whole number, not [a number of more than 64 bits]"
     ),
     PONG + "[level]\nname = 'two words'\n": (
-        "FILE, line 3: level.name must be one word of up to 32 letters, digits, _ . -"
+        "FILE, line 3: level.name must be one word of up to 32 letters, digits, _ . -, not 'two words'"
     ),
     PONG + f"[level]\nname = '{'x' * 33}'\n": (
-        "FILE, line 3: level.name must be one word of up to 32 letters, digits, _ . -"
+        f"FILE, line 3: level.name must be one word of up to 32 letters, digits, _ . -, not '{'x' * 33}'"
     ),
-    PONG + "[level]\nname = ''\n": "FILE, line 3: level.name must be one word of up to 32 letters, digits, _ . -",
-    PONG + "[level]\nname = 'caf\u00e9'\n": "FILE, line 3: level.name must be one word of up to 32 letters, digits, _ . -",
+    PONG + "[level]\nname = ''\n": "FILE, line 3: level.name must be one word of up to 32 letters, digits, _ . -, not ''",
+    PONG + "[level]\nname = 'caf\u00e9'\n": (
+        "FILE, line 3: level.name must be one word of up to 32 letters, digits, _ . -, not 'caf\u00e9'"
+    ),
     PONG + f"[level]\nslots = {2**63}\n": "FILE, line 3: level.slots does not fit into 64 bits; write a smaller number",
     PONG + f"[level]\nslots = {2**63 - 1}\n": "FILE, line 3: level.slots must be at most 1024, not 9223372036854775807",
     PONG + "[training]\nzzz = 1\n": "FILE, line 3: training.zzz is not a setting; docs/config.md lists them all",
@@ -214,24 +216,24 @@ MISTAKES = {
         'set progress = "files" or "auto", or remove it'
     ),
     X + "progress_glob = '../*'\n": (
-        "FILE, line 3: program.x.progress_glob cannot be '../*': progress = \"auto\" needs a pattern inside the directory, "
-        'such as "checkpoints/*.pt"'
+        "FILE, line 3: program.x.progress_glob must be a pattern inside the directory, such as "
+        "\"checkpoints/*.pt\", not '../*'"
     ),
     X + "progress = 'files'\n": (
         'FILE, line 1: program.x.progress_glob is missing: progress = "files" needs a pattern inside the directory, '
         'such as "checkpoints/*.pt"'
     ),
     X + "progress = 'files'\nprogress_glob = '/tmp/*'\n": (
-        "FILE, line 4: program.x.progress_glob cannot be '/tmp/*': progress = \"files\" needs a pattern inside the directory, "
-        'such as "checkpoints/*.pt"'
+        "FILE, line 4: program.x.progress_glob must be a pattern inside the directory, such as "
+        "\"checkpoints/*.pt\", not '/tmp/*'"
     ),
     X + "progress = 'files'\nprogress_glob = '../*'\n": (
-        "FILE, line 4: program.x.progress_glob cannot be '../*': progress = \"files\" needs a pattern inside the directory, "
-        'such as "checkpoints/*.pt"'
+        "FILE, line 4: program.x.progress_glob must be a pattern inside the directory, such as "
+        "\"checkpoints/*.pt\", not '../*'"
     ),
     X + "progress = 'files'\nprogress_glob = '**a'\n": (
-        "FILE, line 4: program.x.progress_glob cannot be '**a': progress = \"files\" needs a pattern inside the directory, "
-        'such as "checkpoints/*.pt"'
+        "FILE, line 4: program.x.progress_glob must be a pattern inside the directory, such as "
+        "\"checkpoints/*.pt\", not '**a'"
     ),
     X + "kind = 'services'\n": (
         "FILE, line 3: program.x.kind must be one of training, service, not 'services'; did you mean service?"
@@ -252,23 +254,23 @@ MISTAKES = {
     X + "done_codes = [true]\n": (
         "FILE, line 3: program.x.done_codes must be a list of exit codes, 0 to 255, such as [0], not [True]"
     ),
-    X + "group = '-x'\n": "FILE, line 3: program.x.group is 1 to 64 letters, digits, _ . -, not beginning with . or -",
+    X + "group = '-x'\n": "FILE, line 3: program.x.group must be 1 to 64 letters, digits, _ . -, not beginning with . or -, not '-x'",
     X + 'env = { A = "a\\u0000" }\n': (
         "FILE, line 3: program.x.env.A must be a string without NUL, such as \"1\", not 'a\\x00'"
     ),
     X + 'directory = "a\\u0000"\n': (
-        "FILE, line 3: program.x.directory must be the path of a directory, a string, not 'a\\x00'"
+        "FILE, line 3: program.x.directory must not hold a NUL character"
     ),
     X + "restart = 'nevr'\n": (
         "FILE, line 3: program.x.restart must be one of failed, always, never, not 'nevr'; did you mean never?"
     ),
     X + "progress = 'files'\nprogress_glob = ''\n": (
-        "FILE, line 4: program.x.progress_glob cannot be '': progress = \"files\" needs a pattern inside the directory, "
-        'such as "checkpoints/*.pt"'
+        "FILE, line 4: program.x.progress_glob must be a pattern inside the directory, such as "
+        "\"checkpoints/*.pt\", not ''"
     ),
     X + "progress = 'files'\nprogress_glob = 4\n": (
-        'FILE, line 4: program.x.progress_glob cannot be 4: progress = "files" needs a pattern inside the directory, '
-        'such as "checkpoints/*.pt"'
+        "FILE, line 4: program.x.progress_glob must be a pattern inside the directory, such as "
+        '"checkpoints/*.pt", not 4'
     ),
     X + "done_codes = [256]\n": (
         "FILE, line 3: program.x.done_codes must be a list of exit codes, 0 to 255, such as [0], not [256]"

@@ -42,14 +42,13 @@ def test_every_key(place: Place) -> None:
 LIST = "must be a regular expression or a list of them, such as 'step=(?P<step>\\d+)', not"
 INSIDE = 'must be a pattern inside the directory, such as "runs/**/*.jsonl", not'
 TABLE = 'must be a table, such as { return = "eval/score" }, not'
-STEPS = "must be a whole number of steps, at least 1, not"
 ALONE = "has no effect without json_lines, csv_glob or events_glob; groups of log_regex are figures by name"
 NEEDED = 'progress = "figures" needs the steps: no log_regex has a group (?P<step>...)'
 GLOB = 'json_lines = "*"\n'
 MISTAKES = {
-    "log_regex = 4": f"log_regex: {LIST} 4",
-    "log_regex = ['a', 4]": f"log_regex: {LIST} ['a', 4]",
-    "log_regex = ['']": f"log_regex: {LIST} ['']",
+    "log_regex = 4": f"log_regex {LIST} 4",
+    "log_regex = ['a', 4]": f"log_regex {LIST} ['a', 4]",
+    "log_regex = ['']": f"log_regex {LIST} ['']",
     f"log_regex = {['(?P<step>a)'] * 17}": "log_regex: has 17 regular expressions; at most 16 are tried on each line",
     f"log_regex = '(?P<step>{'a' * 991})'": "log_regex: a regular expression of 1001 characters; write at most 1000",
     "log_regex = '(?P<step>'": (
@@ -61,12 +60,12 @@ MISTAKES = {
     ),
     "log_regex = '(?P<nan_count>a)'": "log_regex: nan_count is measured by extralife itself; give the group another name",
     f"log_regex = '(?P<{'a' * 65}>a)'": "log_regex: the name of a group has at most 64 letters, not 65",
-    "json_lines = 4": f"json_lines: {INSIDE} 4",
-    "csv_glob = ''": f"csv_glob: {INSIDE} ''",
-    "csv_glob = '/data/*.csv'": f"csv_glob: {INSIDE} '/data/*.csv'",
-    "events_glob = '../x'": f"events_glob: {INSIDE} '../x'",
-    'json_lines = "a\\u0000"': f"json_lines: {INSIDE} 'a\\x00'",
-    f"{GLOB}figures = 4": f"figures: {TABLE} 4",
+    "json_lines = 4": f"json_lines {INSIDE} 4",
+    "csv_glob = ''": f"csv_glob {INSIDE} ''",
+    "csv_glob = '/data/*.csv'": f"csv_glob {INSIDE} '/data/*.csv'",
+    "events_glob = '../x'": f"events_glob {INSIDE} '../x'",
+    'json_lines = "a\\u0000"': "json_lines must not hold a NUL character",
+    f"{GLOB}figures = 4": f"figures {TABLE} 4",
     f"{GLOB}figures = {{ nan_count = 'a' }}": "figures: nan_count is measured by extralife itself; remove it",
     f"{GLOB}figures = {{ share_x = 'a' }}": "figures: 'share_x' is no name of a figure",
     f"{GLOB}figures = {{ '' = 'a' }}": "figures: '' is no name of a figure",
@@ -81,10 +80,10 @@ MISTAKES = {
     f"{GLOB}figures = {{ {', '.join(f'f{number} = 1' for number in range(65))} }}": "figures: has 65 names; at most 64 are read",
     "figures = { lr = 'a' }": f"figures: {ALONE}",
     "log_regex = '(?P<step>a)'\nfigures = { lr = 'a' }": f"figures: {ALONE}",
-    "target_steps = 0": f"target_steps: {STEPS} 0",
-    "target_steps = true": f"target_steps: {STEPS} True",
-    "steps_begin_anew = 1": "steps_begin_anew: must be true or false, not 1",
-    "target_steps = '5'": f"target_steps: {STEPS} '5'",
+    "target_steps = 0": "target_steps must be at least 1, not 0",
+    "target_steps = true": "target_steps must be a whole number, not True",
+    "steps_begin_anew = 1": "steps_begin_anew must be true or false, not 1",
+    "target_steps = '5'": "target_steps must be a whole number, not '5'",
     "kind = 'service'\nlog_regex = 'a'": "log_regex: a service is not judged by its figures; remove it, or the kind",
     "progress = 'figures'": 'progress: progress = "figures" needs log_regex, json_lines, csv_glob or events_glob',
     "log_regex = '(?P<loss>a)'\nprogress = 'figures'": f"progress: {NEEDED}",

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from supervisor import config
 from supervisor.config.source import lines
-from supervisor.config.tables import COMMON_KEYS, FOREIGN_KEYS, TOP, section_keys
+from supervisor.config.tables import TOP, program_settings, settings_of
 from supervisor.model.settings import SECTIONS
 from workers.options import OPTIONS
 
@@ -32,13 +32,15 @@ scalar = st.one_of(
 value = st.recursive(
     scalar, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3), max_leaves=4
 )
-program_keys = st.sampled_from([*OPTIONS, *COMMON_KEYS, *FOREIGN_KEYS]) | text
+program_keys = st.sampled_from([*OPTIONS, *program_settings(command=False), *program_settings(command=True)]) | text
 program = st.dictionaries(program_keys, value, max_size=4)
 names = st.sampled_from(["Pong", "Qbert", "my-run", "all", "a.b", "-x"]) | text
 
 
 def section(name: str) -> st.SearchStrategy[Any]:
-    return st.dictionaries(st.sampled_from([*section_keys(name), "state_dir", "runtime_dir"]) | text, value, max_size=4)
+    return st.dictionaries(
+        st.sampled_from([*settings_of(SECTIONS[name]), "state_dir", "runtime_dir"]) | text, value, max_size=4
+    )
 
 
 body = st.fixed_dictionaries(

@@ -34,12 +34,10 @@ def test_the_borders_of_what_is_allowed(place: Place) -> None:
     for given in (31_622_400, 31_622_400.0, 0.001):
         spec = place.program("mine", f"{HEAD}{keys}checkpoint_check_timeout_s = {given}\n")
         assert (spec.checkpoint_glob, spec.checkpoint_check_timeout_s) == (glob, float(given))
-    for wrong in ("31_622_401", "-1", "'5'"):
-        (error,) = place.errors(f"{HEAD}{keys}checkpoint_check_timeout_s = {wrong}\n")
-        shown = wrong.replace("_", "")
-        assert error == (
-            f"FILE, line 5: program.mine.checkpoint_check_timeout_s must be a number of seconds, more than 0, not {shown}"
-        )
+    wrong = {"31_622_401": "at most 3.16224e+07, not 31622401.0", "-1": "at least 0, not -1.0", "'5'": "a number, not '5'"}
+    for given, said in wrong.items():
+        (error,) = place.errors(f"{HEAD}{keys}checkpoint_check_timeout_s = {given}\n")
+        assert error == f"FILE, line 5: program.mine.checkpoint_check_timeout_s must be {said}"
 
 
 def test_each_key_that_has_no_effect_is_a_mistake_of_its_own(place: Place) -> None:
@@ -67,8 +65,8 @@ def test_patterns(place: Place, glob: str) -> None:
     [
         ("checkpoint_glob = ''", 'checkpoint_glob needs a pattern such as "checkpoints/*.pt"'),
         ("checkpoint_glob = './/'", 'checkpoint_glob needs a pattern such as "checkpoints/*.pt"'),
-        ("checkpoint_glob = 7", "checkpoint_glob must be a string without NUL, not 7"),
-        ('checkpoint_glob = "a\\u0000"', "checkpoint_glob must be a string without NUL, not 'a\\x00'"),
+        ("checkpoint_glob = 7", "checkpoint_glob must be a string, not 7"),
+        ('checkpoint_glob = "a\\u0000"', "checkpoint_glob must not hold a NUL character"),
         (
             "checkpoint_glob = '../*.pt'",
             "checkpoint_glob must not hold \"..\", as '../*.pt' does; begin it with / to name another directory",
@@ -102,14 +100,14 @@ def test_patterns(place: Place, glob: str) -> None:
             "checkpoint_glob = 'a'\ncheckpoint_step = '(x+)+'",
             "checkpoint_step repeats what holds a repetition or a choice, which can take for ever; try step=(\\d+)",
         ),
-        ("checkpoint_glob = 'a'\ncheckpoint_step = 7", "checkpoint_step must be a string without NUL, not 7"),
+        ("checkpoint_glob = 'a'\ncheckpoint_step = 7", "checkpoint_step must be a string, not 7"),
         (
             "checkpoint_glob = 'a'\ncheckpoint_check = 7",
             'checkpoint_check must be a string or a list of strings, such as ["python", "check.py"], not 7',
         ),
         (
             "checkpoint_glob = 'a'\ncheckpoint_check = []",
-            'checkpoint_check names no program; write it such as ["python", "check.py"]: the path is added at its end',
+            'checkpoint_check names no program; write it such as ["python", "check.py"], without NUL characters',
         ),
         (
             "checkpoint_glob = 'a'\ncheckpoint_check = [7]",
@@ -125,23 +123,23 @@ def test_patterns(place: Place, glob: str) -> None:
         ),
         (
             "checkpoint_glob = 'a'\ncheckpoint_check = 'a'\ncheckpoint_check_timeout_s = 0",
-            "checkpoint_check_timeout_s must be a number of seconds, more than 0, not 0",
+            "checkpoint_check_timeout_s must be more than 0",
         ),
         (
             "checkpoint_glob = 'a'\ncheckpoint_check = 'a'\ncheckpoint_check_timeout_s = true",
-            "checkpoint_check_timeout_s must be a number of seconds, more than 0, not True",
+            "checkpoint_check_timeout_s must be a number, not True",
         ),
         (
             "checkpoint_glob = 'a'\ncheckpoint_check = ['', 'a']",
-            'checkpoint_check names no program; write it such as ["python", "check.py"]: the path is added at its end',
+            'checkpoint_check names no program; write it such as ["python", "check.py"], without NUL characters',
         ),
         (
             "checkpoint_glob = 'a'\ncheckpoint_check = ' '",
-            'checkpoint_check names no program; write it such as ["python", "check.py"]: the path is added at its end',
+            'checkpoint_check names no program; write it such as ["python", "check.py"], without NUL characters',
         ),
         (
             'checkpoint_glob = "a"\ncheckpoint_check = ["a", "b\\u0000"]',
-            "checkpoint_check must be a string or a list of strings, such as [\"python\", \"check.py\"], not ['a', 'b\\x00']",
+            'checkpoint_check names no program; write it such as ["python", "check.py"], without NUL characters',
         ),
         (
             "checkpoint_glob = 'a/../b'",

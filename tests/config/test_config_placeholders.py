@@ -288,7 +288,7 @@ MISTAKES = {
     'command = ["t"]\nshell = "yes"': f"FILE, line 3: {IT}.shell must be true or false, not 'yes'",
     'command = "t"\nshell = "yes"': f"FILE, line 3: {IT}.shell must be true or false, not 'yes'",
     'command = "t"\nlevel_values = ["num_env"]': (
-        f"FILE, line 3: {IT}.level_values: 'num_env' is no value of a level; did you mean num_envs?"
+        f"FILE, line 3: {IT}.level_values: 'num_env' is not a value of a level; did you mean num_envs?"
     ),
     'command = "t"\nlevel_values = "num_envs"': (
         f"FILE, line 3: {IT}.level_values must be a list such as [\"num_envs\", \"batch_size\"], not 'num_envs'"
@@ -298,7 +298,7 @@ MISTAKES = {
     ),
     'command = "t {num_envs}"\nnum_envs = 0': f"FILE, line 3: {IT}.num_envs must be at least 1, not 0",
     'command = "t"\nlevel_values = ["zzz"]': (
-        f"FILE, line 3: {IT}.level_values: 'zzz' is no value of a level; there are num_envs, batch_size, threads, level"
+        f"FILE, line 3: {IT}.level_values: 'zzz' is not a value of a level; there are num_envs, batch_size, threads, level"
     ),
     'command = "t"\nlevel_values = [4]': (
         f'FILE, line 3: {IT}.level_values must be a list such as ["num_envs", "batch_size"], not [4]'

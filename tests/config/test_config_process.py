@@ -68,7 +68,7 @@ def test_the_borders_of_what_is_allowed(place: Place) -> None:
     ("line", "said"),
     [
         ('umask = "9"', "program.x.umask must be octal, a string such as \"022\", not '9'"),
-        ("umask = 18", "program.x.umask must be a string, not 18"),
+        ("umask = 18", 'program.x.umask must be octal, a string such as "022", not 18'),
         ('stdout_log = "x.log"', "program.x.stdout_log must be AUTO, NONE or the absolute path of a file, not 'x.log'"),
         ('stderr_log = "/dev/stderr"', "program.x.stderr_log must be AUTO, NONE or the absolute path of a file, not '/dev/stderr'"),
         ('redirect_stderr = true\nstderr_log = "NONE"', "program.x.stderr_log has no effect with redirect_stderr = true; remove one of the two"),

@@ -7,9 +7,10 @@ import re
 import pytest
 
 from supervisor.config import foreign_names
-from supervisor.config.tables import COMMON_KEYS, FOREIGN_KEYS, TOP, section_keys
+from supervisor.config.tables import TOP, program_settings, settings_of
+from supervisor.model.settings import SECTIONS
 
-KEYS = {*COMMON_KEYS, *FOREIGN_KEYS}
+KEYS = {*program_settings(command=False), *program_settings(command=True)}
 
 
 @pytest.mark.parametrize(("names", "instead"), foreign_names._INSTEAD.items())
@@ -17,7 +18,8 @@ def test_what_is_advised_exists(names: str, instead: str) -> None:
     sections = re.findall(r"\[(\w+)\]", instead)
     assert set(sections) <= set(TOP)
     known = KEYS.union(
-        *(section_keys(each) for each in sections if each in {"restart", "http"}), {"memory_mb", "runtime_dir", "seeds"}
+        *(settings_of(SECTIONS[each]) for each in sections if each in {"restart", "http"}),
+        {"memory_mb", "runtime_dir", "seeds"},
     )
     advised = re.findall(r"(?:^|; |or )set (\w+)(?: and (\w+))?", instead)
     assert {key for pair in advised for key in pair if key} <= known

@@ -124,12 +124,6 @@ def test_what_is_said():
         assert text == f"up\n({said} dropped: undelivered for too long)\n[critical, id 00ff]"
 
 
-@pytest.mark.parametrize(("text", "wrong"), [("", False), ("08:00", False), ("23:59", False), ("24:00", True), ("8", True)])
-def test_a_time_of_the_daily_report(text, wrong):
-    told = 'must be a time of day such as "08:00", or empty for none'
-    assert alerting.report_error(text) == (told if wrong else None)
-
-
 @pytest.mark.parametrize("rules", [AlertSettings(kinds=("stall",)), AlertSettings(min_severity="critical")])
 def test_the_daily_report_goes_out_whatever_kinds_and_severities_do(rules):
     assert alerting.wanted(rules, alerting.REPORT, "info")

@@ -294,9 +294,6 @@ def test_a_backup_of_a_taken_name_is_numbered_from_two():
     base = "20270115-080000-x"
     assert backups.name_of(1_800_000_000.0, "x", [base]) == f"{base}.2"
     assert backups.name_of(1_800_000_000.0, "x", [base, f"{base}.2"]) == f"{base}.3"
-    assert backups.calendar_error("never") == (
-        'must be "off", "hourly", "daily HH:MM" or "weekly DAY HH:MM" such as "weekly sun 03:30"'
-    )
 
 
 def test_a_backup_is_called_by_its_time_in_utc_wherever_the_box_is(monkeypatch):

@@ -37,7 +37,8 @@ from typing import Any, Final
 from supervisor import files
 from supervisor.adapters import leftovers, procfs
 from supervisor.adapters.process.share import Share
-from supervisor.config.offsite import lines_in, masked, unfit
+from supervisor.config.offsite import masked, unfit
+from supervisor.config.secrets import lines_in
 from supervisor.policy.upkeep.offsite import Kept, Lease, Lock, OffsiteSettings, indispensable, is_abandoned
 from supervisor.printable import printable
 from supervisor.records import dataclass

@@ -22,6 +22,7 @@ KINDS: Final = (LOCAL, SLURM)
 LEAST_PATIENCE_S: Final = 10.0
 """The lowest stall limit of a job. A node writes its report every 2 s, the daemon samples every second, and a shared file
 system may delay both by some seconds: with a limit of 2 s each healthy job would be killed."""
+_WORD: Final = "[A-Za-z0-9_.@+-]{1,64}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +33,26 @@ class LauncherSettings:
         LOCAL, "`local`: programs run on this machine; `slurm`: each start of a program is a job of a Slurm cluster",
         choices=KINDS,
     )  # fmt: skip
-    partition: str = key("", "partition of the jobs; empty: the cluster's default")
-    account: str = key("", "account that the jobs are charged to; empty: your default account")
-    qos: str = key("", "quality of service of the jobs; empty: the account's default")
-    constraint: str = key("", "features that a node must have, as in `sbatch --constraint`")
-    gres: str = key("", "generic resources in Slurm's own words, such as `gpu:a100:1`, in place of `gpus`")
+    partition: str = key(
+        "", "partition of the jobs; empty: the cluster's default",
+        form="the name of a partition, or several with commas between them", pattern=f"({_WORD}(,{_WORD})*)?",
+    )  # fmt: skip
+    account: str = key(
+        "", "account that the jobs are charged to; empty: your default account",
+        form="the name of an account", pattern=f"({_WORD})?",
+    )  # fmt: skip
+    qos: str = key(
+        "", "quality of service of the jobs; empty: the account's default",
+        form="the name of a quality of service", pattern=f"({_WORD})?",
+    )  # fmt: skip
+    constraint: str = key(
+        "", "features that a node must have, as in `sbatch --constraint`",
+        form="features such as a100&nvlink", pattern=r"[A-Za-z0-9_.&|*!\[\](),:-]{0,200}",
+    )  # fmt: skip
+    gres: str = key(
+        "", "generic resources in Slurm's own words, such as `gpu:a100:1`, in place of `gpus`",
+        form="generic resources such as gpu:a100:1", pattern="[A-Za-z0-9_.:,/=()-]{0,200}",
+    )  # fmt: skip
     gpus: int = key(0, "GPUs of each job", low=0, high=64)
     cpus: int = key(
         4, "processors of each job; also the threads of a built-in program, unless its level says otherwise", high=4096

@@ -24,7 +24,6 @@ newest first: read in reverse order, a reboot, a lower level and a program given
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Collection, Iterable
 from dataclasses import field, replace
 from typing import Final
@@ -44,7 +43,7 @@ _DAY_S: Final = 86_400.0
 _FIRST_RETRY_S: Final = 15.0
 _LONGEST_RETRY_S: Final = 900.0
 _MARK_BYTES: Final = 3
-_TIME: Final = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
+_TIME_OR_NONE: Final = r"(([01]\d|2[0-3]):[0-5]\d)?"
 
 # By kind: the MESSAGE_ID of its entries in systemd's journal (never change it: people filter by it), and its meaning.
 KINDS: Final[dict[str, tuple[str, str]]] = {
@@ -95,10 +94,16 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
 class AlertSettings:
     """`[alerts]` in the config. `urls` are secrets: no log, status or argument list contains them."""
 
-    urls: tuple[str, ...] = field(default=(), repr=False)
+    urls: tuple[str, ...] = key(
+        (), "targets as URLs of [Apprise](https://github.com/caronc/apprise); never shown anywhere",
+        unset="none", form='a list of strings, such as ["ntfy://topic"]', is_shown=False,
+    )  # fmt: skip
     urls_file: str = key("", "file with more URLs of Apprise, one per line, that only its owner may read (mode 0600)")
-    command: tuple[str, ...] = ()
-    kinds: tuple[str, ...] = ()  # none: all
+    command: tuple[str, ...] = key(
+        (), "a program to run for each alert, which gets it as JSON on standard input; no shell reads it",
+        unset="none", form='a list such as ["/usr/local/bin/page-me"]',
+    )  # fmt: skip
+    kinds: tuple[str, ...] = key((), "kinds of alerts that are sent", unset="all", form='a list such as ["reboot"]')
     min_severity: str = key(INFO, "least severity that is sent", choices=SEVERITIES)
     at_most_per_h: int = key(12, "largest number sent in an hour; the others are counted and sent as one", high=120)
     same_within_s: float = key(
@@ -106,7 +111,10 @@ class AlertSettings:
     )
     timeout_s: float = key(15.0, "longest time of one try", low=1, high=300)
     keep_days: int = key(3, "days for which delivery is tried", high=365)
-    report_at: str = key("", "when the daily report is sent, such as `08:00`, local time; its window is the day before")
+    report_at: str = key(
+        "", "when the daily report is sent, such as `08:00`, local time; its window is the day before",
+        form='a time of day such as "08:00", or empty for none', pattern=_TIME_OR_NONE,
+    )  # fmt: skip
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -155,11 +163,6 @@ def target_name(url: str) -> str:
 def same(kind: str, program: str) -> str:
     """The key that two alerts of the same kind and program share."""
     return f"{kind}/{program}"
-
-
-def report_error(text: str) -> str | None:
-    """The mistake in a time of the daily report, in one clause; None: it is valid."""
-    return None if not text or _TIME.fullmatch(text) else 'must be a time of day such as "08:00", or empty for none'
 
 
 def wanted(rules: AlertSettings, kind: str, severity: str) -> bool:

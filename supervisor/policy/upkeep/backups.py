@@ -32,6 +32,8 @@ OFF: Final = "off"
 DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _AUTOMATIC: Final = frozenset({CALENDAR, LEVEL, ROLLBACK})
 _DAILY: Final = re.compile(r"(?:daily|weekly (mon|tue|wed|thu|fri|sat|sun)) ([01]\d|2[0-3]):([0-5]\d)")
+CALENDARS: Final = f"{OFF}|hourly|{_DAILY.pattern}"
+A_CALENDAR: Final = '"off", "hourly", "daily HH:MM" or "weekly DAY HH:MM" such as "weekly sun 03:30"'
 _SLUG: Final = re.compile(r"[^a-z0-9]+")
 _MOST_LABEL: Final = 40
 _AHEAD_S: Final = 86_400.0  # more than time zones and daylight saving can move a clock
@@ -42,8 +44,9 @@ class BackupSettings:
     """When automatic backups are made, and how many of each kind are kept."""
 
     calendar: str = key(
-        "daily 03:30", "when an automatic backup is made, local time: `off`, `hourly`, `daily HH:MM`, `weekly DAY HH:MM`"
-    )
+        "daily 03:30", "when an automatic backup is made, local time: `off`, `hourly`, `daily HH:MM`, `weekly DAY HH:MM`",
+        form=A_CALENDAR, pattern=CALENDARS,
+    )  # fmt: skip
     keep: int = key(
         7, "number of automatic backups of each kind that are kept; those of `supervisorctl backup` stay", high=10_000
     )
@@ -57,13 +60,6 @@ class Kept:
     name: str
     cause: str
     created_wall_s: float
-
-
-def calendar_error(text: str) -> str | None:
-    """The mistake in a calendar, in one clause; None: it is valid."""
-    if text in {OFF, "hourly"} or _DAILY.fullmatch(text):
-        return None
-    return 'must be "off", "hourly", "daily HH:MM" or "weekly DAY HH:MM" such as "weekly sun 03:30"'
 
 
 def last_due(calendar: str, now: dt.datetime) -> dt.datetime | None:

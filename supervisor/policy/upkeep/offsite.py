@@ -69,6 +69,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from supervisor.keys import key
+from supervisor.policy.upkeep.backups import A_CALENDAR, CALENDARS
 from supervisor.records import dataclass
 
 LEVEL, ROLLBACK, OPERATOR, PERIOD = "level", "rollback", "operator", "period"
@@ -105,7 +106,10 @@ class OffsiteSettings:
     )  # fmt: skip
     upload_kib_s: int = key(0, "KiB a second that a copy may send; 0: no limit", low=0, high=1_000_000_000)
     with_replay: bool = key(False, "whether the replay buffers, which have gigabytes, are copied too")
-    forget: str = key("daily 04:15", "when old copies are removed, local time; written as backup.calendar")
+    forget: str = key(
+        "daily 04:15", "when old copies are removed, local time; written as backup.calendar",
+        form=A_CALENDAR, pattern=CALENDARS,
+    )  # fmt: skip
     keep_last: int = key(8, "number of newest copies that stay (`restic forget --keep-last`)", low=0, high=1_000_000)
     keep_hourly: int = key(
         24, "number of last hours of which the newest copy stays (`restic forget --keep-hourly`)", low=0, high=1_000_000
@@ -120,8 +124,9 @@ class OffsiteSettings:
         12, "number of last months of which the newest copy stays (`restic forget --keep-monthly`)", low=0, high=1_000_000
     )
     check: str = key(
-        "weekly sun 05:00", "when the repository is verified (`restic check`), local time; written as backup.calendar"
-    )
+        "weekly sun 05:00", "when the repository is verified (`restic check`), local time; written as backup.calendar",
+        form=A_CALENDAR, pattern=CALENDARS,
+    )  # fmt: skip
     check_percent: int = key(
         5, "share of the data that `check` reads back, in per cent; 0: only the structure", low=0, high=100
     )

@@ -52,8 +52,14 @@ _REPORT_S: Final = 30.0
 class WhenDoneSettings:
     """`[when_done]` in the config."""
 
-    command: tuple[str, ...] = ()
-    when: tuple[str, ...] = (DONE,)
+    command: tuple[str, ...] = key(
+        (), "a program that stops this box; no shell reads it",
+        unset="none: this box is not stopped", form='a list such as ["vastai", "stop", "instance", "1234"]',
+    )  # fmt: skip
+    when: tuple[str, ...] = key(
+        (DONE,), "`done`: every program is DONE; `stuck`: none can go on; `budget`: a limit of [cost] is reached",
+        choices=CAUSES, form='a list such as ["done"]',
+    )  # fmt: skip
     after_s: float = key(600.0, "time between an end and the first step towards the command", low=0)
     timeout_s: float = key(
         300.0, "longest time of the command; so long after its success the box must be gone", low=1, high=3600

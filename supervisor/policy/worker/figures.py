@@ -48,6 +48,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from typing import Final
 
+from supervisor.keys import script_key
 from supervisor.policy.worker.resume_step import FIRSTS
 from supervisor.records import dataclass
 
@@ -94,17 +95,41 @@ _MOST: Final = 2.0**63
 _TRIALS: Final = frozenset({"eval", "test", "val", "valid", "validation"})
 
 
+A_PATTERN: Final = 'a pattern inside the directory, such as "runs/**/*.jsonl"'
+
+
 @dataclass(frozen=True, slots=True)
 class Sources:
     """The sources of a program's figures, from the configuration; empty: none."""
 
-    log_regex: tuple[str, ...] = ()
-    json_lines: str = ""
-    csv_glob: str = ""
-    events_glob: str = ""
-    names: tuple[tuple[str, str], ...] = ()  # (figure, key of a JSON line, column, or tag of an event file)
-    target_steps: int | None = None
-    begin_anew: bool | None = None  # whether its own count of steps begins anew after a resume; None: not configured
+    log_regex: tuple[str, ...] = script_key(
+        (), "named groups of it are [figures](any-script.md#figures-from-what-it-already-writes) in its log",
+        unset="none", form=r"a regular expression or a list of them, such as 'step=(?P<step>\d+)'",
+    )  # fmt: skip
+    json_lines: str = script_key(
+        "", 'files of JSON lines with its figures, such as `"runs/*/metrics.jsonl"`', unset="none", form=A_PATTERN
+    )
+    csv_glob: str = script_key(
+        "", 'CSV files with its figures: a line of names, then lines of numbers: `"logs/progress.csv"`',
+        unset="none", form=A_PATTERN,
+    )  # fmt: skip
+    events_glob: str = script_key(
+        "", 'TensorBoard event files with its figures, such as `"runs/**/events.out.tfevents.*"`',
+        unset="none", form=A_PATTERN,
+    )  # fmt: skip
+    names: tuple[tuple[str, str], ...] = script_key(  # (figure, key of a JSON line, column, or tag of an event file)
+        (), 'what keys and tags mean, where their names do not say it: `{ return = "eval/score" }`',
+        unset="by their names", form='a table, such as { return = "eval/score" }', name="figures",
+    )  # fmt: skip
+    target_steps: int | None = script_key(
+        None,
+        "the step at which it ends itself, for STEPS, ETA, cost and [whether it is done](any-script.md#when-is-it-done)",
+        unset="not known",
+    )  # fmt: skip
+    begin_anew: bool | None = script_key(
+        None, "whether it counts its steps from 0 again after it has loaded a checkpoint",
+        unset="learned", name="steps_begin_anew",
+    )  # fmt: skip
 
     @property
     def globs(self) -> dict[str, str]:

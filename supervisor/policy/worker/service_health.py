@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from supervisor.keys import key
 from supervisor.records import dataclass
 
 UNHEALTHY: Final = "unhealthy"
@@ -30,13 +31,13 @@ UNHEALTHY: Final = "unhealthy"
 class HealthCheck:
     """`health = { ... }` of a service. One of the first three is set. Times in seconds."""
 
-    http: str = ""
-    tcp: str = ""
-    command: tuple[str, ...] = ()
-    every_s: float = 30.0
-    timeout_s: float = 5.0
-    failures: int = 3
-    grace_s: float = 60.0
+    http: str = key("", "URL that answers", form="a URL such as http://127.0.0.1:6006/")
+    tcp: str = key("", "port that accepts connections", form="HOST:PORT such as 127.0.0.1:5432")
+    command: tuple[str, ...] = key((), "command that ends with 0", form="a command, a string or a list of strings")
+    every_s: float = key(30.0, "time between two checks", low=0.1)
+    timeout_s: float = key(5.0, "longest time for an answer", low=0.1)
+    failures: int = key(3, "failed checks in a row after which it is restarted", high=1000)
+    grace_s: float = key(60.0, "time after its start in which failures do not count", low=0)
 
     @property
     def asks(self) -> str:
