@@ -384,11 +384,6 @@ def pidfd(pid: int) -> int:
     return os.pidfd_open(pid) if _has_pidfds() else _stand_ins.open(pid)
 
 
-def pidfd_send(fd: int, number: int) -> None:
-    """Send a signal to the process of a `pidfd`. Raises OSError."""
-    (signal.pidfd_send_signal if _has_pidfds() else _stand_ins.send)(fd, number)
-
-
 def open_verified(pid: int, start_ticks: int) -> int | None:
     """A pidfd of exactly the process with these start ticks, or None when that process is gone."""
     try:
@@ -415,7 +410,7 @@ def wait_gone(fd: int, timeout_s: float) -> bool:
 def send(fd: int, number: int) -> bool:
     """Send a signal through a pidfd; False when the process is gone (or when we may not signal it, after a setuid exec)."""
     with contextlib.suppress(OSError):
-        pidfd_send(fd, number)
+        (signal.pidfd_send_signal if _has_pidfds() else _stand_ins.send)(fd, number)
         return True
     return False
 

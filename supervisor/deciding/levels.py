@@ -34,7 +34,7 @@ from supervisor.model.settings import Progress
 from supervisor.model.snapshot import encoded
 from supervisor.policy.box.reboot_cause import CONTAINER
 from supervisor.policy.level import load
-from supervisor.policy.level.attribution import Kills, attribute
+from supervisor.policy.level.attribution import attribute, beyond
 from supervisor.policy.level.load import Cap, LoadState, LoadVerdict
 from supervisor.records import dataclass, replace
 
@@ -290,7 +290,7 @@ def on_reboot(context: DecisionContext, reboot: facts.HostRebooted, before: Runn
         reboot.cause, workers=before.workers, sign_age_s=context.settings.daemon.alive_period_s if sure else None,
         since_change_s=change_s, stepped_down=left is not None and left > place,
         ran_s=None if last_s is None or before.began_s is None else last_s - before.began_s,
-        kills=_kills(context, remembered, place, up_s) if reboot.end == CONTAINER else None,
+        share=_beyond(context, remembered, place, up_s) if reboot.end == CONTAINER else None,
     )  # fmt: skip
     charged = left if found.left and left is not None else place
     rule = context.settings.load.rule(names(context))
@@ -313,12 +313,12 @@ def on_reboot(context: DecisionContext, reboot: facts.HostRebooted, before: Runn
     _change_level(context, names(context)[verdict.level], verdict.why, "the rule", trial=verdict.trial)
 
 
-def _kills(context: DecisionContext, remembered: LoadState, place: int, up_s: float) -> Kills:
-    """The record of ends without an order at this level and below it; the present one is in it already."""
+def _beyond(context: DecisionContext, remembered: LoadState, place: int, up_s: float) -> float:
+    """How much more often this level ends without an order than those below it; the present end is in the record already."""
     records = [context.state.levels.get(name) for name in names(context)[: place + 1]]
     ends = [0 if record is None else record.reboots for record in records]
     ran_s = [level.up_s for level in remembered.known[: place + 1]]
-    return Kills(ends[place], ran_s[place] + up_s, sum(ends[:place]), sum(ran_s[:place]))
+    return beyond((ends[place], ran_s[place] + up_s), (sum(ends[:place]), sum(ran_s[:place])))
 
 
 # --- the operator --------------------------------------------------------------------------------------------------------

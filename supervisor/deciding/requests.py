@@ -198,8 +198,8 @@ def _ask_to_leave(context: DecisionContext, by: str, why: str) -> None:
 def end_if_empty(context: DecisionContext) -> None:
     """When the last worker has exited, or cannot be reached any more, record it, then end the daemon."""
     leaves_at_s = leaves_jobs_at_s(context)
-    waiting = any(program.attempt is not None and program.attempt.stop is None for program in context.state.live.values())
-    if context.state.stopping and context.memory.ends_at_s is not None and waiting:
+    attempts = [program.attempt for program in context.state.live.values()] if context.memory.ends_at_s is not None else []
+    if context.state.stopping and any(attempt is not None and attempt.stop is None for attempt in attempts):
         _ask_to_leave(context, "extralife", "orderly shutdown: the workers that lose most have left first")
     if leaves_at_s is not None and context.now_s >= leaves_at_s:
         _end_without_jobs(context, f"the cluster does not answer ({context.state.cluster.error}): extralife ends without")

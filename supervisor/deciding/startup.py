@@ -22,6 +22,8 @@ from supervisor.policy.upkeep import offsite
 from supervisor.policy.worker.loss import ABOUT, furthest, loss
 from supervisor.records import replace
 
+_HOST = "the host's reboot"
+
 
 def on_began(context: DecisionContext, item: Began) -> None:
     """Record a reboot if there was one, adopt or close every attempt, then fill the slots."""
@@ -91,12 +93,12 @@ def _await_lease(context: DecisionContext, *, rebooted: bool) -> None:
 
 
 def _what_restarted(boot: BootEvidence) -> str:
-    return "the container's restart" if boot.kind == CONTAINER else "the host's reboot"
+    return "the container's restart" if boot.kind == CONTAINER else _HOST
 
 
 def _why(*, clean: bool | None, rebooted: str, adopted: int) -> str:
     if rebooted:
-        return f"started after {rebooted}"
+        return "started after a host reboot" if rebooted == _HOST else f"started after {rebooted}"
     if clean is None:
         return "first start with this state directory"
     how = "started" if clean else "started after the previous daemon ended unexpectedly"
@@ -117,11 +119,9 @@ def _identify(context: DecisionContext, boot: BootEvidence, identity: box_identi
     box = context.state.box
     known = {} if box is None or identity.another else box.witnesses
     # Each container of an image has another host name, and its box is the same.
-    now = {
-        key: value for key, value in boot.box.items() if not known or (key, boot.kind) != (box_identity.HOSTNAME, CONTAINER)
-    }
-    witnesses = box_identity.merged(known, now)
-    if not now or witnesses == known:
+    nameless = {box_identity.HOSTNAME: ""} if known and boot.kind == CONTAINER else {}
+    witnesses = box_identity.merged(known, {**boot.box, **nameless})
+    if not boot.box or witnesses == known:
         return
     hostname = witnesses.get(box_identity.HOSTNAME, "")
     named = hostname or "a box without a name"

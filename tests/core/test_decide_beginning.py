@@ -148,7 +148,7 @@ def test_a_reboot_is_nobodys_fault_and_everything_that_ran_resumes():
     assert core.program("Pong").steps == 9000
     assert core.program("Pong").exposure_s == pytest.approx(900.0), "it ran until the last sign of life"
     assert core.state.boots == 2
-    assert core.told(facts.DaemonStarted)[-1].why == "started after the host's reboot"
+    assert core.told(facts.DaemonStarted)[-1].why == "started after a host reboot"
     assert core.told(facts.DaemonStarted)[-1].adopted == 0
 
 

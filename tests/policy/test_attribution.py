@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.policy.level.attribution import Attribution, Kills, attribute
+from supervisor.policy.level.attribution import Attribution, attribute, beyond
 
 UNSURE = "unclean, and what ran is uncertain: half of it counts against the level"
 COUNTS = "unclean, with 8 workers training: counts against the level"
@@ -43,20 +43,20 @@ def test_attribution(told, weight, left, says):
 
 
 @pytest.mark.parametrize(
-    ("kills", "ran_s", "weight"),
+    ("here", "below", "ran_s", "weight"),
     [
-        (Kills(3, 3600.0, 0, 36_000.0), 1200.0, 1.0),  # nothing like it below
-        (Kills(3, 3600.0, 20, 36_000.0), 1200.0, 1 / 3),
-        (Kills(3, 3600.0, 30, 36_000.0), 1200.0, 0.0),  # as often below
-        (Kills(1, 3600.0, 0, 0.0), 1200.0, 1.0),  # the lowest level
-        (Kills(1, 0.0, 3, 3600.0), 1200.0, 1.0),
-        (Kills(0, 3600.0, 3, 3600.0), 1200.0, 1.0),  # not in the record
-        (Kills(3, 3600.0, 0, 36_000.0), 59.0, 0.0),
-        (Kills(3, 3600.0, 0, 36_000.0), None, 0.0),
+        ((3, 3600.0), (0, 36_000.0), 1200.0, 1.0),  # nothing like it below
+        ((3, 3600.0), (20, 36_000.0), 1200.0, 1 / 3),
+        ((3, 3600.0), (30, 36_000.0), 1200.0, 0.0),  # as often below
+        ((1, 3600.0), (0, 0.0), 1200.0, 1.0),  # the lowest level
+        ((1, 0.0), (3, 3600.0), 1200.0, 1.0),
+        ((0, 3600.0), (3, 3600.0), 1200.0, 1.0),  # not in the record
+        ((3, 3600.0), (0, 36_000.0), 59.0, 0.0),
+        ((3, 3600.0), (0, 36_000.0), None, 0.0),
     ],
 )
-def test_a_container_that_is_killed_is_held_against_the_level_as_far_as_its_record_says_so(kills, ran_s, weight):
-    found = attribute("unclean", workers=8, sign_age_s=4.0, ran_s=ran_s, kills=kills)
+def test_a_container_that_is_killed_is_held_against_the_level_as_far_as_its_record_says_so(here, below, ran_s, weight):
+    told = {"workers": 8, "ran_s": ran_s, "share": beyond(here, below)}
+    found = attribute("unclean", sign_age_s=4.0, **told)
     assert (found.weight, found.left) == (pytest.approx(weight), False)
-    unsure = attribute("unclean", workers=8, sign_age_s=None, ran_s=ran_s, kills=kills)
-    assert unsure.weight == pytest.approx(weight / 2)
+    assert attribute("unclean", sign_age_s=None, **told).weight == pytest.approx(weight / 2), "what ran is uncertain"

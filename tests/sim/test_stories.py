@@ -103,7 +103,7 @@ def test_the_host_reboots_in_the_night():
         "0:10:00  box  operator requested stop",
         "0:10:00  P1   stopped by operator",
         "0:31:36  box  the host rebooted, unclean, down 95 s (the boot id changed)",
-        "0:31:36  box  started after the host's reboot",
+        "0:31:36  box  started after a host reboot",
         "0:31:36  P0   ended by the host's reboot",
         "0:31:36  P0   resumes after the host's reboot",
         "0:31:36  P2   ended by the host's reboot",

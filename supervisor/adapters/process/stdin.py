@@ -43,24 +43,15 @@ def _open(shim_pid: int, shim_start_ticks: int) -> int:
     except OSError as error:
         os.close(holder)
         raise NoInput(error.errno, error.strerror) from None
-    if not _is_alive(holder):  # a pidfd does not reserve the pid: the file may be that of a later process
+    is_gone = procfs.wait_gone(holder, 0.0)  # a pidfd does not reserve the pid: the file may be that of a later process
+    os.close(holder)
+    if is_gone:
         os.close(fd)
         raise NoInput(errno.ESRCH, "it is gone")
     if not stat.S_ISFIFO(os.fstat(fd).st_mode):
         os.close(fd)
         raise NoInput(errno.ENXIO, "it is no pipe")
     return fd
-
-
-def _is_alive(pidfd: int) -> bool:
-    """Closes the descriptor."""
-    try:
-        procfs.pidfd_send(pidfd, 0)
-    except ProcessLookupError:
-        return False
-    finally:
-        os.close(pidfd)
-    return True
 
 
 def _write(fd: int, data: bytes) -> None:

@@ -46,33 +46,23 @@ class Attribution:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Kills:
-    """The record of ends without an order (the present one included) and of training time: at this level, and below it."""
-
-    here: int
-    here_s: float
-    below: int
-    below_s: float
-
-    @property
-    def share(self) -> float:
-        """The share of this level's rate of ends that the levels below do not explain."""
-        if not self.below or self.below_s <= 0.0 or not self.here:
-            return 1.0
-        return max(0.0, 1.0 - self.below / self.below_s * self.here_s / self.here)
+def beyond(here: tuple[float, float], below: tuple[float, float]) -> float:
+    """The share of this level's rate of ends that the levels below do not explain; each is (ends, time of training)."""
+    if not below[0] or below[1] <= 0.0 or not here[0]:
+        return 1.0
+    return max(0.0, 1.0 - below[0] / below[1] * here[1] / here[0])
 
 
 def attribute(
     cause: str, *, workers: int, sign_age_s: float | None, since_change_s: float | None = None, stepped_down: bool = False,
-    ran_s: float | None = None, kills: Kills | None = None,
+    ran_s: float | None = None, share: float | None = None,
 ) -> Attribution:  # fmt: skip
     """The weight of a reboot, and the level that it counts against.
 
     `cause` is that of the fact `HostRebooted`. `workers` is the number of workers that use the level and trained when the
     box went down. `sign_age_s` is the time from the last sign of life to the end of that boot (None: unknown).
     `since_change_s` is the time since the level was changed in that boot (None: it was not changed). `stepped_down` says
-    whether that change was to a lower level. `kills` is the record of a container's ends (None: the host rebooted), and
+    whether that change was to a lower level. `share` is the result of `beyond` for a container (None: the host rebooted),
     `ran_s` the time that the workers had trained at the level in this life of the container (None: unknown).
     """
     if cause != "unclean":
@@ -83,13 +73,14 @@ def attribute(
         sign = f"the last sign of life was {sign_age_s / 60:.0f} min old"
         why = f"{sign}, so what ran is unknown: does not count against the load"
         return Attribution(0.0, left=False, why=why)
-    if kills is not None:
-        if ran_s is None or ran_s < FIRST_S:
-            why = "killed from outside in the level's first minute, which proves nothing about it"
-            return Attribution(0.0, left=False, why=why)
-        weight = kills.share * (1.0 if sign_age_s is not None and sign_age_s <= FRESH_S else _HALF)
-        here, below = f"{kills.here} in {kills.here_s / 3600:.1f} h", f"{kills.below} in {kills.below_s / 3600:.1f} h"
-        why = f"killed from outside, {here} at this level and {below} below it: counts {weight:.2f} against the level"
+    if share is not None and (ran_s is None or ran_s < FIRST_S):
+        why = "killed from outside in the level's first minute, which proves nothing about it"
+        return Attribution(0.0, left=False, why=why)
+    if share is not None:
+        weight = share * (1.0 if sign_age_s is not None and sign_age_s <= FRESH_S else _HALF)
+        why = (
+            f"killed from outside, which happens less often below this level by {share:.0%}: counts {weight:.2f} against it"
+        )
         return Attribution(weight, left=False, why=why)
     left = stepped_down and since_change_s is not None and since_change_s < LAG_S
     whom = "counts against the level just left" if left else "counts against the level"
