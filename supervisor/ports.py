@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Final, Protocol
 
-from supervisor.model.facts import JournalRestored, JournalSalvaged
+from supervisor.model.facts import JournalSalvaged
 from supervisor.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from supervisor.model.facts import Fact, Stamped
     from supervisor.model.inputs import Input, Sample, Survivor
@@ -98,22 +98,6 @@ class Salvage:
         return f"the journal was damaged ({self.why}): {self.saved} facts were saved, {lost}; {kept}"
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """The journal was written again while the daemon ran. With `salvage`, some facts were not readable."""
-
-    why: str
-    kept: int
-    found_kept_as: str = ""  # the new name of a file that had taken the journal's path; empty if there was none
-    salvage: Salvage | None = None
-
-    def fact(self) -> JournalRestored:
-        """The fact that the restored journal records if no fact was lost."""
-        found = f"; a file that was in its place is kept as {self.found_kept_as}" if self.found_kept_as else ""
-        why = f"{self.why} while extralife ran: all {self.kept} facts were written to a new journal{found}"
-        return JournalRestored(why, self.why, self.kept, self.found_kept_as)
-
-
 class Journal(Protocol):
     """The durable journal. `append` returns only when the facts survive a power cut."""
 
@@ -129,8 +113,8 @@ class Journal(Protocol):
         """Why the open file is no longer the journal; empty if it still is. Raises OSError if that is unknown."""
         ...
 
-    def restore(self, bridge: Callable[[Salvage], Sequence[Fact]], *, at_s: float, wall_s: float, boot_id: str) -> Restored:
-        """After JournalMoved: write it again at its path. Raises OSError. `bridge`: facts to add if some are lost."""
+    def restore(self, *, at_s: float, wall_s: float, boot_id: str) -> tuple[Stamped, Salvage]:
+        """After JournalMoved: write it again at its path, and record that. Raises OSError."""
         ...
 
     def read(self, after_seq: int = 0) -> Iterable[Stamped]: ...

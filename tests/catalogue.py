@@ -756,7 +756,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         ),
         Row(
             "the journal is removed or replaced while extralife runs",
-            "written anew before any answer, from the file that is still open; a file in its place is kept under another name ([more](box.md#files-it-relies-on))",
+            "built again before any answer, from the open file and `journal-copy/`; a file in its place is kept under another name ([more](box.md#files-it-relies-on))",
             "supervisor/adapters/journal/open_files.py",
             "e2e/test_journal_lost.py::test_a_journal_removed_under_a_daemon_is_written_anew_and_what_was_answered_holds",
             "journal-removed",

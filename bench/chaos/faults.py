@@ -552,7 +552,7 @@ def main_log_removed(scene: Scene) -> None:
 
 
 OWN_NAMES = ("extralife.log", "alive", "lock")
-NAMES_OF_A_START = ("reboot_alerts.log", "journal.sqlite.rebuilt", "journal.sqlite.replaced")
+NAMES_OF_A_START = ("reboot_alerts.log", "journal.sqlite.rebuilt")
 
 
 def _in_its_place(scene: Scene, path: Path) -> None:

@@ -90,7 +90,7 @@ def _beats_again(view: View) -> str | None:
     return view.fact("FoundationLost", of_program=False, why="beat")
 
 
-_JOURNAL = _first(_of_box("JournalRestored"), _of_box("JournalSalvaged"))
+_JOURNAL = _of_box("JournalSalvaged")
 _RESTORED = "FoundationLost, or restored"
 _SOON_S = 10.0  # a removed file must be restored or reported within this time
 
@@ -374,8 +374,8 @@ FAULTS: tuple[Fault, ...] = (
         weight=1,
     ),
     Fault("hostile-clients", faults.hostile_clients, "daemon", "", None, weight=1),
-    Fault("journal-removed", faults.journal_removed, "daemon", "JournalRestored", _JOURNAL, _SOON_S),
-    Fault("journal-replaced", faults.journal_replaced, "daemon", "JournalRestored", _JOURNAL, _SOON_S),
+    Fault("journal-removed", faults.journal_removed, "daemon", "JournalSalvaged", _JOURNAL, _SOON_S),
+    Fault("journal-replaced", faults.journal_replaced, "daemon", "JournalSalvaged", _JOURNAL, _SOON_S),
     Fault("lock-removed", faults.lock_removed, "daemon", _RESTORED, _taken_away(lambda v: v.world.state / "lock"), _SOON_S),
     Fault(
         "main-log-removed",
@@ -449,7 +449,7 @@ FAULTS: tuple[Fault, ...] = (
         "state-dir-renamed",
         faults.state_dir_renamed,
         "box",
-        "FoundationLost, shown in status, or JournalRestored",
+        "FoundationLost, shown in status, or JournalSalvaged",
         _first(_of_box("FoundationLost"), _in_status("the state directory /"), _JOURNAL),
         _SOON_S,
     ),

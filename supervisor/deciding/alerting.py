@@ -194,8 +194,6 @@ def _of_box(before: State, fact: facts.Fact) -> Iterator[Alert]:
     match fact:
         case facts.JournalStalled(error=error):
             yield Alert("disk" if is_full(error) else "journal", CRITICAL, "", fact.why)
-        case facts.JournalRestored():
-            yield Alert("journal", WARNING, "", fact.why)
         case facts.FoundationLost(troubled=troubled):
             yield Alert("foundation", CRITICAL if troubled else WARNING, "", fact.why)
         case facts.FoundationRestored(troubled=True):

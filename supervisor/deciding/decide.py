@@ -179,18 +179,15 @@ def _on_copies(context: DecisionContext, item: CopiesInput) -> None:
 
 
 def _record_journal_trouble(context: DecisionContext) -> None:
-    """Record that the journal could not be written or was restored, as the first fact of the next turn that succeeds.
+    """Record that the journal could not be written, as the first fact of the next turn that succeeds.
 
     While the journal cannot be written, every turn tries to record this fact. So every sample (once a second) tests whether
     the disk has room again.
     """
-    trouble, restored = context.memory.trouble, context.memory.restored
-    if trouble is None and restored is None:
+    trouble = context.memory.trouble
+    if trouble is None:
         return
-    context.memory = replace(context.memory, trouble=None, restored=None)
-    if restored is not None:
-        context.record(restored)
-    if trouble is not None:
-        for_s = max(0.0, context.now_s - trouble.since_s)
-        why = f"the journal could not be written for {for_s:.0f} s ({trouble.error}): extralife started nothing meanwhile"
-        context.record(facts.JournalStalled(why, trouble.error, for_s, trouble.since_wall_s))
+    context.memory = replace(context.memory, trouble=None)
+    for_s = max(0.0, context.now_s - trouble.since_s)
+    why = f"the journal could not be written for {for_s:.0f} s ({trouble.error}): extralife started nothing meanwhile"
+    context.record(facts.JournalStalled(why, trouble.error, for_s, trouble.since_wall_s))

@@ -157,7 +157,7 @@ class JournalStalled(Fact):
 
 @dataclass(frozen=True, slots=True)
 class JournalRestored(Fact):
-    """The journal's file was removed or replaced while the daemon ran; all `kept` facts are in a new file, none is lost.
+    """An earlier extralife: the journal was removed or replaced while it ran; all `kept` facts are in a new file.
 
     `found_kept_as`: the new name of the file that was found in its place; empty: there was none.
     """

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import NamedTuple
 
-from supervisor.model.facts import JournalRestored
 from supervisor.model.inputs import JobSight, Sample
 from supervisor.model.settings import Settings
 from supervisor.model.state import Program
@@ -195,7 +194,6 @@ class Memory:
     objections: dict[str, StandingObjection] = field(default_factory=dict)  # by rule of `policy/box/prechecks.py`
     tenure: Tenure | None = None
     trouble: Trouble | None = None  # set by the loop when a commit failed
-    restored: JournalRestored | None = None  # set by the loop: the first fact of the next turn
     foundations: dict[str, Standing] = field(default_factory=dict)  # by name of the file or directory
     foundations_at_s: dict[str, float] = field(default_factory=dict)  # when each was last recorded
     backups_begun: frozenset[str] = frozenset()  # names of the backups that the backup thread has been given

@@ -25,7 +25,7 @@ from supervisor.deciding.alerting import damaged, unwritable
 from supervisor.deciding.context import Decision
 from supervisor.deciding.decide import AnyInput, decide
 from supervisor.lack import is_lack
-from supervisor.model.facts import Fact, Snapshot, Stamped
+from supervisor.model.facts import Snapshot
 from supervisor.model.fold import fold
 from supervisor.model.inputs import Asked, ConfigLoaded, FoundationsLooked, Sampled, SupervisionLooked, Terminated, Woke
 from supervisor.model.memory import Memory, Trouble
@@ -35,7 +35,7 @@ from supervisor.model.state import State
 from supervisor.policy.box.foundations import JOURNAL, Finding, Look
 from supervisor.policy.upkeep.alerting import Notice
 from supervisor.policy.worker import absence
-from supervisor.ports import Clock, Journal, JournalMoved, Salvage, ahead_s
+from supervisor.ports import Clock, Journal, JournalMoved, ahead_s
 from supervisor.records import dataclass
 from supervisor.shell.inbox import Inbox
 
@@ -202,31 +202,23 @@ class Loop:
     def _restore(self, item: AnyInput) -> bool:
         """The journal's file was removed or replaced: write it again before anything else. Returns whether that worked.
 
-        If some facts are no longer readable, the new file ends with this thread's state, which all facts together produced.
-        So acknowledged changes stay valid, and only history is lost.
+        If some facts are no longer readable, this thread's state follows them, which all facts together produced. So
+        acknowledged changes stay valid, and only history is lost.
         """
-        wall_s, state = item.now_s + ahead_s(self.clock), self.state
-
-        def bridge(found: Salvage) -> tuple[Fact, ...]:
-            nonlocal state
-            lost = found.fact()
-            state = fold(state, Stamped(0, item.now_s, wall_s, self.boot_id, lost))
-            return lost, Snapshot("the state before facts were lost", encoded(state))
-
+        wall_s = item.now_s + ahead_s(self.clock)
         try:
-            restored = self.journal.restore(bridge, at_s=item.now_s, wall_s=wall_s, boot_id=self.boot_id)
+            stamped, found = self.journal.restore(at_s=item.now_s, wall_s=wall_s, boot_id=self.boot_id)
+            self.state = fold(self.state, stamped)
+            if found.lost:
+                whole = Snapshot("the state before facts were lost", encoded(self.state))
+                self.journal.append([whole], at_s=item.now_s, wall_s=wall_s, boot_id=self.boot_id)
         except (OSError, sqlite3.Error) as error:
             self._on_journal_failure(
                 item, wall_s, f"its file was removed or replaced, and cannot be restored: {_error_text(error)}"
             )
             return False
-        self.state = state
-        if restored.salvage is None:
-            log.critical("journal_restored", why=restored.fact().why)
-            self.memory = replace(self.memory, restored=restored.fact())
-        else:
-            log.critical("journal_damaged", told=str(restored.salvage))
-            self.performer.alarm(damaged(str(restored.salvage), item.now_s, wall_s))
+        log.critical("journal_damaged", told=str(found))
+        self.performer.alarm(damaged(str(found), item.now_s, wall_s))
         return True
 
     def _on_journal_failure(self, item: AnyInput, wall_s: float, error: str) -> None:

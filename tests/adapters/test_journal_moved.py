@@ -10,6 +10,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -40,15 +41,15 @@ def append(journal, number):
 
 def whys(path):
     with JournalReader(path) as reader:
-        return [each.fact.why for each in reader.read()]
+        return [each.fact.why for each in reader.read() if not isinstance(each.fact, JournalSalvaged)]
 
 
-def nothing_lost(found):
-    raise AssertionError(f"facts were lost: {found}")
-
-
-def restore(journal, bridge=nothing_lost):
-    return journal.restore(bridge, **STAMP)
+def restore(journal, lost=0):
+    stamped, found = journal.restore(**STAMP)
+    assert found.lost == lost
+    assert stamped.fact == found.fact()
+    assert journal.last_seq == stamped.seq
+    return found
 
 
 def beside(path, suffix):
@@ -65,12 +66,10 @@ def test_what_is_removed_under_a_live_journal_is_noticed_and_written_anew(tmp_pa
         append(journal, 3)
     assert moved.value.why == f"journal.sqlite{gone[0]} was removed"
     assert journal.last_seq == 3, "what was refused is not acknowledged"
-    restored = restore(journal)
-    assert (restored.kept, restored.salvage) == (3, None)
+    assert restore(journal).saved == 3
     (row,) = append(journal, 3)
-    assert row.seq == 4
+    assert row.seq == 5, "the restoring is fact 4"
     assert whys(path) == ["fact 0", "fact 1", "fact 2", "fact 3"]
-    assert not list(tmp_path.glob("*.replaced*"))
     del journal  # a daemon that is killed closes nothing
     assert whys(path) == ["fact 0", "fact 1", "fact 2", "fact 3"]
 
@@ -83,14 +82,11 @@ def test_what_somebody_put_in_its_place_is_kept_and_not_written_to(tmp_path, suf
     beside(path, suffix).write_bytes(b"somebody's own file")
     with pytest.raises(JournalMoved, match=f"^(.*: )?{beside(path, suffix).name} was replaced by another file$"):
         append(journal, 3)
-    restored = restore(journal)
+    found = restore(journal)
     append(journal, 3)
     assert whys(path) == ["fact 0", "fact 1", "fact 2", "fact 3"]
     if suffix != "-shm":  # SQLite's index is no data: it is made anew from the rest
-        assert restored.found_kept_as
-        with open(restored.found_kept_as, "rb") as kept:
-            assert kept.read() == b"somebody's own file"
-        assert restored.found_kept_as in restored.fact().why
+        assert beside(Path(found.damaged_path), suffix).read_bytes() == b"somebody's own file"
 
 
 def test_another_journal_in_its_place_is_kept_with_its_facts(tmp_path):
@@ -101,36 +97,30 @@ def test_another_journal_in_its_place_is_kept_with_its_facts(tmp_path):
     other.replace(path)
     with pytest.raises(JournalMoved):
         append(journal, 3)
-    restored = restore(journal)
+    found = restore(journal)
     append(journal, 3)
     assert whys(path) == ["fact 0", "fact 1", "fact 2", "fact 3"]
-    with contextlib.closing(sqlite3.connect(restored.found_kept_as)) as db:
+    with contextlib.closing(
+        sqlite3.connect(f"file:{found.damaged_path}?immutable=1", uri=True)
+    ) as db:  # not our log beside it
         assert db.execute("SELECT count(*) FROM fact").fetchone() == (1,)
 
 
-def test_an_emptied_wal_is_cut_and_its_facts_are_bridged_by_the_state(tmp_path):
+@pytest.mark.parametrize("spared", [True, False])
+def test_an_emptied_wal_is_cut_and_its_facts_come_from_the_spare(tmp_path, spared):
     path = tmp_path / "journal.sqlite"
     journal = written(path)
     journal._db.execute("PRAGMA shrink_memory")  # or SQLite's page cache would still have all of it
     os.truncate(beside(path, "-wal"), 0)
-    shutil.rmtree(spare.folder(path))
+    if not spared:
+        shutil.rmtree(spare.folder(path))
     with pytest.raises(JournalMoved) as moved:
         append(journal, 3)
     assert re.fullmatch(r"journal\.sqlite-wal was cut to 0 of [1-9][\d,]+ bytes", moved.value.why)
-    told = []
-
-    def bridge(found):
-        told.append(found)
-        return [found.fact(), Snapshot("the state before facts were lost", encoded(State(level="light")))]
-
-    restored = restore(journal, bridge)
-    assert told == [restored.salvage]
-    assert restored.salvage.saved + restored.salvage.lost == 3
-    append(journal, 5)
-    with JournalReader(path) as reader:
-        facts = list(reader.read())
-    assert [type(each.fact) for each in facts[-3:]] == [JournalSalvaged, Snapshot, Finished]
-    assert [each.seq for each in facts[-3:]] == [4, 5, 6], "no number is given twice"
+    found = restore(journal, 0 if spared else 3)
+    assert found.saved == (3 if spared else 0)
+    (row,) = append(journal, 5)
+    assert row.seq == 5, "no number is given twice"
 
 
 def test_a_database_that_was_cut_short_is_noticed(tmp_path):
@@ -176,7 +166,7 @@ def test_a_commit_that_lands_in_a_removed_file_is_no_success(tmp_path):
         append(journal, 3)
     restore(journal)
     (row,) = append(journal, "again")
-    assert row.seq == 4
+    assert row.seq == 5
     assert whys(path) == ["fact 0", "fact 1", "fact 2", "fact again"]
 
 
@@ -209,11 +199,10 @@ def test_a_restored_journal_has_its_floor_and_its_gaps(tmp_path):
     journal, facts, found = open_or_salvage(path, wall_s=1.7e9, seen_seq=20)
     assert found.lost == 13
     path.unlink()
-    restored = restore(journal)
-    assert restored.salvage is None, "numbers that were lost long ago are not lost a second time"
+    restore(journal)  # numbers that were lost long ago are not lost a second time
     append(journal, 7)
     with JournalReader(path) as reader:
-        assert [each.seq for each in reader.read()] == [*(each.seq for each in facts), 22]
+        assert [each.seq for each in reader.read()] == [*(each.seq for each in facts), 22, 23]
 
 
 def test_a_failed_restore_leaves_everything_for_the_next_try(tmp_path):
@@ -227,7 +216,7 @@ def test_a_failed_restore_leaves_everything_for_the_next_try(tmp_path):
     with pytest.raises(JournalMoved):
         append(journal, 3)
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    for suffix in (".rebuilt", ".rebuilt.building", ".rebuilt.building-wal", ".replaced"):  # are put aside
+    for suffix in (".rebuilt", ".rebuilt.building", ".rebuilt.building-wal"):  # are put aside
         beside(path, suffix).unlink(missing_ok=True)
         beside(path, suffix).mkdir()
     restore(journal)

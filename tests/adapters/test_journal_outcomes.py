@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 from leaks import open_files
 
-from supervisor.adapters.foundations import of_path
 from supervisor.adapters.journal import schema
 from supervisor.adapters.journal import sqlite as journal_sqlite
 from supervisor.adapters.journal.schema import Row, beside, crc_of
@@ -35,7 +34,7 @@ from supervisor.model.codec import encode
 from supervisor.model.facts import Fact, Finished, JournalSalvaged, Snapshot, Stamped
 from supervisor.model.snapshot import encoded
 from supervisor.model.state import State
-from supervisor.ports import JournalMoved, Restored, Salvage
+from supervisor.ports import JournalMoved, Salvage
 
 BOOT = "boot"
 SNAPSHOT = Snapshot("", encoded(State()))
@@ -329,38 +328,6 @@ def test_a_loss_has_the_time_and_the_boot_of_the_last_fact_before_it(path: Path,
 # --- restore -----------------------------------------------------------------------------------------------------------
 
 
-def nothing_lost(found: Salvage) -> Sequence[Fact]:
-    raise AssertionError(f"facts were lost: {found}")
-
-
-def test_a_restore_tells_all_that_it_did(path: Path) -> None:
-    with contextlib.closing(Journal(path)) as journal:
-        told = append(journal) + append(journal)
-        assert journal.identity() == of_path(path)
-        assert journal.moved() == ""
-        path.rename(beside(path, ".away"))
-        path.write_text("somebody's own")
-        assert journal.moved() == "journal.sqlite was replaced by another file"
-        restored = journal.restore(nothing_lost, at_s=9, wall_s=77.9, boot_id=BOOT)
-        assert restored == Restored("journal.sqlite was replaced by another file", 2, f"{path}.found")
-        assert (journal.last_seq, journal.identity(), journal.moved()) == (2, of_path(path), "")
-        told += append(journal)
-    assert read(path) == told
-    assert beside(path, ".found").read_text() == "somebody's own"
-    assert path.stat().st_mode & 0o777 == 0o600
-
-
-def test_a_journal_that_is_in_place_may_be_written_again_too(path: Path) -> None:
-    with contextlib.closing(Journal(path)) as journal:
-        told = append(journal)
-        before = of_path(path)
-        assert journal.restore(nothing_lost, at_s=9.0, wall_s=77.9, boot_id=BOOT) == Restored("", 1)
-        assert of_path(path) != before
-        told += append(journal)
-        assert not [name for name in names(path) if name.startswith("journal.sqlite.")]
-    assert read(path) == told
-
-
 @contextlib.contextmanager
 def no_file_longer_than(size_bytes: int) -> Iterator[None]:
     """The kernel refuses writes beyond (EFBIG; Python ignores SIGXFSZ)."""
@@ -377,9 +344,9 @@ def test_a_disk_without_room_is_told_with_the_journals_own_name(path: Path) -> N
     told = append(journal)
     path.unlink()
     with no_file_longer_than(4096), pytest.raises(OSError, match="the journal: ") as full:
-        journal.restore(nothing_lost, at_s=9.0, wall_s=77.9, boot_id=BOOT)
+        journal.restore(at_s=9, wall_s=77.9, boot_id=BOOT)
     assert full.value.filename == str(path)
-    journal.restore(nothing_lost, at_s=9.0, wall_s=77.9, boot_id=BOOT)
+    told.append(journal.restore(at_s=9, wall_s=77.9, boot_id=BOOT)[0])
     journal.close()
     assert read(path) == told
     path.write_bytes(b"junk")
@@ -401,9 +368,10 @@ def test_a_refused_commit_is_not_in_what_is_restored(path: Path) -> None:
     with pytest.raises(JournalMoved) as moved:
         append(journal)
     assert (moved.value.why, moved.value.filename) == ("it ends at fact 2, and 1 were acknowledged", str(path))
-    restored = journal.restore(nothing_lost, at_s=9.0, wall_s=77.9, boot_id=BOOT)
-    assert restored == Restored("it ends at fact 2, and 1 were acknowledged", 1)
-    told += append(journal)
+    stamped, found = journal.restore(at_s=9, wall_s=77.9, boot_id=BOOT)
+    assert found == Salvage(f"{path}.damaged-77", "it ends at fact 2, and 1 were acknowledged", 1, 0)
+    assert (stamped.seq, stamped.at_s, stamped.wall_s) == (2, 9.0, 77.9)
+    told += [stamped, *append(journal)]
     journal.close()
     assert read(path) == told
 
@@ -415,7 +383,7 @@ def test_restores_leave_no_descriptor_behind(path: Path) -> None:
     open_now = open_files()
     for _ in range(3):
         path.unlink()
-        journal.restore(nothing_lost, at_s=9.0, wall_s=77.9, boot_id=BOOT)
+        journal.restore(at_s=9, wall_s=77.9, boot_id=BOOT)
         append(journal)
     assert open_files() <= open_now
     journal.close()
@@ -463,12 +431,11 @@ def test_another_journal_at_the_path_is_not_taken_when_the_files_are_opened_agai
         journal._failures = 3  # as after three errors of the disk
         with pytest.raises(JournalMoved, match=f"{why}, and 3 were acknowledged"):
             append(journal)
-        restored = journal.restore(lambda _: [Finished("the state", "p")], at_s=0.0, wall_s=0.0, boot_id="b")
-        assert restored.salvage is not None
-        assert restored.salvage.lost == 3
+        _, found = journal.restore(at_s=0.0, wall_s=0.0, boot_id=BOOT)
+        assert (found.saved, found.lost) == (0, 3)
         append(journal)
     assert [each.seq for each in read(path)] == [4, 5]
-    assert [each.fact for each in read(Path(restored.salvage.damaged_path))] == [Finished("another's", "p")] * count
+    assert [each.fact for each in read(Path(found.damaged_path))] == [Finished("another's", "p")] * count
 
 
 def test_failures_that_do_not_follow_each_other_open_nothing_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
 import sqlite3
 import sys
@@ -101,12 +100,13 @@ def test_what_has_no_second_name_is_kept_when_the_rebuilt_one_takes_its_place(
         beside(path, suffix).write_text(f"old{suffix}")
     for suffix in second:
         if suffix in there:
-            os.link(beside(path, suffix), beside(path, f".replaced{suffix}"))
+            os.link(beside(path, suffix), beside(path, f".kept{suffix}"))
     kept = [suffix for suffix in there if suffix not in {*second, "-shm"}]
     found = schema.finish_swap(path)
     assert found == (beside(path, f".found{kept[0]}") if kept else None)
     assert path.read_bytes() == rebuilt
-    assert names(path) == sorted(["journal.sqlite", *(f"journal.sqlite.found{suffix}" for suffix in kept)])
+    linked = [f"journal.sqlite.kept{suffix}" for suffix in second if suffix in there]
+    assert names(path) == sorted(["journal.sqlite", *linked, *(f"journal.sqlite.found{suffix}" for suffix in kept)])
     assert [beside(path, f".found{suffix}").read_text() for suffix in kept] == [f"old{suffix}" for suffix in kept]
     assert schema.finish_swap(path) is None, "it is done"
 
@@ -157,13 +157,6 @@ def test_an_interrupted_swap_is_finished_at_the_next_start(path: Path, journal: 
     opened, found, salvage = open_or_salvage(path, wall_s=1.7e9)
     opened.close()
     assert ([each.seq for each in found], salvage) == ([1, 2, 3], None)
-
-
-def test_second_names_that_a_swap_has_left_are_removed_at_the_next_start(path: Path) -> None:
-    for suffix in ("", "-wal", ".replaced", ".replaced-wal", ".replaced-shm"):
-        beside(path, suffix).touch()
-    assert schema.finish_swap(path) is None
-    assert names(path) == ["journal.sqlite", "journal.sqlite-wal", "journal.sqlite.replaced-shm"]
 
 
 @pytest.mark.parametrize(
@@ -325,31 +318,3 @@ def test_the_directory_is_told_from_another_of_its_name(path: Path) -> None:
         assert moved.value.filename == str(state)
         state.mkdir(exist_ok=True)
     files.close()
-
-
-def test_the_open_journal_is_kept_under_a_name_only_if_it_still_has_one(
-    path: Path, opened: tuple[OpenJournalFiles, sqlite3.Connection]
-) -> None:
-    files, _ = opened
-    assert files.damaged_name(77.9) == beside(path, ".damaged-77")
-    path.rename(beside(path, ".away"))
-    assert files.damaged_name(77.9) is None
-    path.touch()
-    assert files.damaged_name(77.9) is None, "that one is somebody else's"
-
-
-@pytest.mark.parametrize("gone", [each for n in range(3) for each in itertools.combinations(("", "-wal"), n)], ids=str)
-def test_open_files_that_have_their_names_get_a_second_one(
-    path: Path, opened: tuple[OpenJournalFiles, sqlite3.Connection], gone: tuple[str, ...]
-) -> None:
-    files, _ = opened
-    for suffix in ("", "-wal"):
-        beside(path, f".replaced{suffix}").write_text("of an earlier swap")
-    for suffix in gone:
-        beside(path, suffix).unlink()
-        beside(path, suffix).write_text("somebody's own")
-    files.add_second_names()
-    for suffix in ("", "-wal"):
-        second = beside(path, f".replaced{suffix}")
-        assert second.exists() is (suffix not in gone)
-        assert suffix in gone or second.samefile(beside(path, suffix))

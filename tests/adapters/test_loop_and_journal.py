@@ -103,10 +103,9 @@ def test_a_request_is_done_on_a_journal_that_was_removed_a_moment_ago(loop, tmp_
     state, kinds = next_daemon(path)
     assert state == loop.state
     assert not state.programs["Pong"].wanted
-    assert kinds.count("JournalRestored") == 1
-    assert kinds.index("JournalRestored") < kinds.index("OperatorAsked"), "it is said first"
-    notices = [each.notice.kind for each in loop.performer.done if isinstance(each, commands.WriteAlert)]
-    assert "journal" in notices
+    assert kinds.count("JournalSalvaged") == 1
+    assert kinds.index("JournalSalvaged") < kinds.index("OperatorAsked"), "it is said first"
+    assert [alarm.kind for alarm in loop.performer.alarms] == ["journal"]
 
 
 def test_a_look_alone_has_it_restored(loop, tmp_path):
@@ -114,7 +113,7 @@ def test_a_look_alone_has_it_restored(loop, tmp_path):
     path.unlink()
     loop.turn(LOST)
     assert path.exists()
-    assert "JournalRestored" in next_daemon(path)[1]
+    assert "JournalSalvaged" in next_daemon(path)[1]
 
 
 def test_a_journal_cut_short_costs_history_and_never_the_truth(loop, tmp_path):

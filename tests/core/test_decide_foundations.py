@@ -6,7 +6,6 @@ from core_kit import Core, facts, kinds, of, settings
 
 from supervisor.deciding.foundations import showing
 from supervisor.model import commands
-from supervisor.model.facts import JournalRestored
 from supervisor.model.inputs import FoundationsLooked
 from supervisor.model.lifecycle import Phase
 from supervisor.policy.box.foundations import JOURNAL, Finding, Look
@@ -90,16 +89,6 @@ def test_the_journal_is_left_to_the_loop():
     core = begun()
     assert kinds(looked(core, Finding(JOURNAL, "/s/journal.sqlite", Look.MISSING, restorable=True))) == []
     assert kinds(looked(core)) == []
-
-
-def test_what_the_loop_restored_comes_first_and_is_an_alert():
-    core = begun()
-    restored = JournalRestored("journal.sqlite was removed", "removed", 7)
-    core.memory = replace(core.memory, restored=restored)
-    decision = core.woke()
-    assert decision.facts[0] == restored
-    assert [told.notice.kind for told in of(decision, commands.WriteAlert)] == ["journal"]
-    assert core.memory.restored is None
 
 
 def test_alerts_say_trouble_and_its_end():

@@ -74,15 +74,16 @@ def test_a_journal_removed_under_a_daemon_is_written_anew_and_what_was_answered_
     for file in box.state.glob("journal.sqlite*"):
         file.unlink()
     assert "a: stopped" in box.ctl("stop", "a").stdout
-    restored = box.wait_fact("JournalRestored")
+    restored = box.wait_fact("JournalSalvaged")
     assert "removed" in restored["error"]
+    assert (restored["kept"], restored["lost"], restored["kept_as"]) == (len(before), 0, "")
     assert box.facts()[: len(before)] == before, "under the old numbers"
     box.kill_daemon()
     box.start()
     assert box.program("a")["phase"] == "STOPPED", "what was answered is true"
     assert box.wait_phase("b", "RUNNING")["pid"] == pid
-    assert not box.facts("JournalSalvaged")
-    assert "journal restored" in box.ctl("history").stdout
+    assert len(box.facts("JournalSalvaged")) == 1
+    assert "journal salvaged" in box.ctl("history").stdout
 
 
 @pytest.mark.fault("journal-removed")

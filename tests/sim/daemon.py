@@ -16,7 +16,7 @@ from supervisor.model.facts import Snapshot, Stamped
 from supervisor.model.fold import fold
 from supervisor.model.state import State
 from supervisor.policy.worker import absence
-from supervisor.ports import Restored
+from supervisor.ports import Salvage
 from supervisor.shell import loop as loop_module
 from supervisor.shell.inbox import Inbox
 from supervisor.shell.loop import Loop
@@ -131,9 +131,10 @@ class Box:
         """`ports.Journal.moved`."""
         return ""
 
-    def restore(self, _bridge, **_):
+    def restore(self, **stamp):
         """`ports.Journal.restore`: all of it is still in the open file."""
-        return Restored("journal.sqlite was removed", len(self.journal))
+        found = Salvage("", "journal.sqlite was removed", len(self.journal), 0)
+        return self.append([found.fact()], **stamp)[0], found
 
     def has_doubled(self):
         """Since the whole of it was last folded anew."""

@@ -15,12 +15,11 @@ microseconds).
 Two traps. Closing any descriptor of a file drops all POSIX locks of the process on it, including SQLite's. So the
 descriptors of the database and of `-shm` are closed only after the connection. And SQLite deletes `-wal` by name when its
 last connection closes, but not if the database has another inode by then (`databaseIsUnmoved`). So the old connection may be
-closed after the swap.
+closed after the swap (`Journal.restore`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import sqlite3
@@ -29,14 +28,13 @@ from pathlib import Path
 from typing import Final
 
 from supervisor.adapters.foundations import directory, of_fd, of_path
-from supervisor.adapters.journal import schema, spare
-from supervisor.adapters.journal.schema import COLUMNS, Row, beside, crc_of
+from supervisor.adapters.journal import schema
+from supervisor.adapters.journal.schema import beside
 from supervisor.files import open_regular
 from supervisor.ports import JournalMoved
 
 _WAL_HEADER_BYTES: Final = 32
 _FRAME_BYTES: Final = 24 + 4096
-_EVERY: Final = f"SELECT {COLUMNS} FROM fact WHERE seq >= ? AND seq <= ? ORDER BY seq"  # noqa: S608  constants only
 _HOLES: Final = """
     SELECT before + 1, seq - 1 FROM (SELECT seq, lag(seq) OVER (ORDER BY seq) AS before FROM fact WHERE seq >= ?)
     WHERE seq > before + 1
@@ -59,15 +57,13 @@ class OpenJournalFiles:
         self.identity = of_fd(self._fd)
         self._shm_fd = -1
         self._size_bytes = 0
-        self._first = 0
         self._holes: list[tuple[int, int]] = []  # ranges of numbers without a fact: earlier damage lost them
 
     def complete(self, db: sqlite3.Connection) -> None:
         """Call when the connection, and with it the WAL, is open. Raises OSError or sqlite3.Error."""
         self._wal_fd = os.open(beside(self._path, "-wal"), os.O_RDONLY | os.O_CLOEXEC)
         self._shm_fd = os.open(beside(self._path, "-shm"), os.O_RDONLY | os.O_CLOEXEC)
-        self._first = max(schema.floor(db), 1)
-        self._holes = [(int(first), int(last)) for first, last in db.execute(_HOLES, (self._first,))]
+        self._holes = [(int(first), int(last)) for first, last in db.execute(_HOLES, (max(schema.floor(db), 1),))]
         self.check()
 
     def check(self) -> None:
@@ -101,34 +97,9 @@ class OpenJournalFiles:
             state = "was removed" if now is None else "is not the one with which extralife started"
             raise OSError(errno.ESTALE, f"the directory of the journal {state}", str(self._path.parent))
 
-    def rows(self, db: sqlite3.Connection, last: int) -> tuple[int, list[Row], int]:
-        """(floor, all readable facts up to `last`, number of unreadable ones): by SQLite, else from the spare."""
-        floor, rows = self._first, []
-        with contextlib.suppress(sqlite3.Error, UnicodeDecodeError):
-            floor = max(schema.floor(db), 1)
-            rows = [row for row in db.execute(_EVERY, (floor, last)) if crc_of(row) == row[7]]
-        expected = last - floor + 1 - sum(max(0, end - max(first, floor) + 1) for first, end in self._holes)
-        if len(rows) < expected:
-            _, spared = spare.rows(self._path)
-            both = {**{seq: row for seq, row in spared.items() if floor <= seq <= last}, **{row[0]: row for row in rows}}
-            rows = [row for _, row in sorted(both.items())]
-        starts_whole = bool(rows) and rows[0][0] == floor and rows[0][4] == "Snapshot"
-        return floor if starts_whole else 0, rows, max(0, expected - len(rows))
-
-    def damaged_name(self, wall_s: float) -> Path | None:
-        """The name that keeps the open file if not all of it can be read. None: the file has no name any more."""
-        now = of_path(self._path)
-        ours = now is not None and now.same(self.identity)
-        return schema.free_name(self._path, f".damaged-{int(wall_s)}") if ours else None
-
-    def add_second_names(self) -> None:
-        """Give those open files that still have a name a second one: the new journal has all of their facts."""
-        schema.forget_replaced(self._path)
-        for suffix, fd in (("", self._fd), ("-wal", self._wal_fd)):
-            path = beside(self._path, suffix)
-            now = of_path(path)
-            if now is not None and now.same(of_fd(fd)):
-                os.link(path, beside(self._path, schema.REPLACED + suffix))
+    def holes(self, first: int, last: int) -> int:
+        """How many of these numbers had no fact when the journal was opened."""
+        return sum(max(0, min(last, b) - max(first, a) + 1) for a, b in self._holes)
 
     def close(self) -> None:
         """Call after the connection is closed; the module docstring has the reason."""

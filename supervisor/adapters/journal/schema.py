@@ -58,7 +58,6 @@ _TABLES: Final = (
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {SCHEMA}",
 )
-REPLACED: Final = ".replaced"
 _BUSY_S: Final = 10.0
 
 
@@ -160,14 +159,12 @@ def finish_swap(path: Path) -> Path | None:
     """
     rebuilt = beside(path, ".rebuilt")
     if not rebuilt.exists():
-        forget_replaced(path)
         return None
     kept = free_name(path, ".found")
     found = [_vacate(beside(path, suffix), beside(kept, suffix)) for suffix in ("", "-wal", "-shm")]
     sync(path.parent)
     rebuilt.replace(path)
     sync(path.parent)
-    forget_replaced(path)
     return next((name for name in found if name is not None), None)
 
 
@@ -175,12 +172,6 @@ def make_room(path: Path) -> None:
     """Put aside what is no file under the names that SQLite would open. Raises OSError."""
     for suffix in ("", "-wal", "-shm", ".rebuilt"):
         files.make_room(beside(path, suffix), follow=not suffix)
-
-
-def forget_replaced(path: Path) -> None:
-    """Remove the second names of a journal whose facts are all in the new one (`OpenJournalFiles.add_second_names`)."""
-    for suffix in ("", "-wal"):
-        _remove(beside(path, REPLACED + suffix))
 
 
 def _vacate(path: Path, kept: Path) -> Path | None:

@@ -131,24 +131,29 @@ def rows(journal: Path) -> tuple[int, dict[int, Row]]:
 
 
 def readable(path: Path) -> tuple[int, int | None, dict[int, Row]]:
+    """`readable_in` of a file; without one, nothing."""
+    if not path.exists() or path.stat().st_size == 0:  # SQLite would remove the WAL of an empty file
+        return 0, None, {}
+    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+        return readable_in(db)
+
+
+def readable_in(db: sqlite3.Connection) -> tuple[int, int | None, dict[int, Row]]:
     """(floor, number of the last row, or None if SQLite cannot read it, every row with the right CRC by its number).
 
     SQLite stops at a damaged page. So it reads from both ends, and only what lies between two damaged pages is missing.
     """
     floor, last, found = 0, None, dict[int, Row]()
-    if not path.exists() or path.stat().st_size == 0:  # SQLite would remove the WAL of an empty file
-        return floor, last, found
-    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-    with contextlib.closing(db):
-        db.text_factory = lambda data: data.decode(errors="replace")
-        for order in ("DESC", "ASC"):
-            with contextlib.suppress(sqlite3.Error):
-                for row in db.execute(f"SELECT {COLUMNS} FROM fact ORDER BY seq {order}"):  # noqa: S608  constants only
-                    last = row[0] if last is None and order == "DESC" else last
-                    if crc_of(row) == row[7]:
-                        found[row[0]] = row
+    before, db.text_factory = db.text_factory, lambda data: data.decode(errors="replace")
+    for order in ("DESC", "ASC"):
         with contextlib.suppress(sqlite3.Error):
-            floor = schema.floor(db)
+            for row in db.execute(f"SELECT {COLUMNS} FROM fact ORDER BY seq {order}"):  # noqa: S608  constants only
+                last = row[0] if last is None and order == "DESC" else last
+                if crc_of(row) == row[7]:
+                    found[row[0]] = row
+    with contextlib.suppress(sqlite3.Error):
+        floor = schema.floor(db)
+    db.text_factory = before
     return floor, last, found
 
 

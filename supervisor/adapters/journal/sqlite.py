@@ -37,7 +37,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -60,7 +60,7 @@ from supervisor.adapters.journal.schema import (
 )
 from supervisor.model.codec import MalformedFact, UnknownFact, decode, encode
 from supervisor.model.facts import Fact, Stamped
-from supervisor.ports import JournalMoved, Restored, Salvage
+from supervisor.ports import JournalMoved, Salvage
 
 _BUSY_TIMEOUT_S: Final = 5.0
 _PAGE_ROWS: Final = 1000
@@ -247,39 +247,28 @@ class Journal:
         """The identity of the journal's open file, to check whether its path still leads to it."""
         return self._files.identity
 
-    def restore(self, bridge: Callable[[Salvage], Sequence[Fact]], *, at_s: float, wall_s: float, boot_id: str) -> Restored:
-        """Write the journal again at its path, from the file that is still open. At an OSError nothing has changed.
+    def restore(self, *, at_s: float, wall_s: float, boot_id: str) -> tuple[Stamped, Salvage]:
+        """Write the journal again at its path, as a start does with a damaged one. At an OSError nothing has changed.
 
-        It contains only facts that `append` has acknowledged, not facts of a refused commit. If some facts are no longer
-        readable, the facts of `bridge` follow in the same file: the record of the loss, and the state that all facts had
-        produced. If another file has taken the journal's path, it is kept (`schema.finish_swap`).
+        The open connection may be the only one that still reaches the facts. What it can no longer read is in the spare. A
+        fact of a refused commit is in neither. Another file that has taken the path is kept under another name.
         """
         why = self.moved() or self._refused
         self._files.check_directory()
-        wall, seq = wall_s + 0.0, self.last_seq
-        floor, rows, lost = self._files.rows(self._db, seq)
-        if rows and rows[-1][0] == seq and rows[-1][7] != self._last_crc:  # none of these facts is ours (`_reopen`)
-            floor, rows, lost = 0, [], seq
-        found, damaged = None, self._files.damaged_name(wall_s) if lost else None
-        if lost:
-            found = Salvage("" if damaged is None else str(damaged), why, len(rows), lost)
-            added = [_row(seq + 1 + n, at_s + 0.0, wall, boot_id, *encode(fact)) for n, fact in enumerate(bridge(found))]
-            rows = [*rows, *added]
-
-        def keep() -> None:
-            if damaged is not None:
-                schema.link_aside(self._path, damaged)
-            elif not lost:
-                self._files.add_second_names()
-
-        with as_os_error(self._path):
-            schema.build(beside(self._path, ".rebuilt"), rows, floor=floor, before_rename=keep)
-        kept = schema.finish_swap(self._path)
+        schema.make_room(self._path)
+        floor, _, own = spare.readable_in(self._db)
+        floor, rows = _merged(self._path, floor, {seq: row for seq, row in own.items() if seq <= self.last_seq})
+        rows = [row for row in rows if row[0] <= self.last_seq]
+        if rows and rows[-1][0] == self.last_seq and rows[-1][7] != self._last_crc:  # none is ours (`_reopen`)
+            floor, rows = 0, []
+        first = max(floor, 1)
+        lost = max(0, self.last_seq - first + 1 - len(rows) - self._files.holes(first, self.last_seq))
+        stamped, found = _rebuild(self._path, floor, rows, (self.last_seq + 1, at_s + 0.0, wall_s + 0.0, boot_id), lost, why)
         old_db, old_files = self._db, self._files
         self._open()
         old_db.close()  # SQLite notices that its file has moved, and does not delete the new WAL
         old_files.close()
-        return Restored(why, len(rows), "" if kept is None else str(kept), found)
+        return stamped, found
 
     def close(self) -> None:
         self._db.close()
@@ -319,29 +308,40 @@ def salvage(path: str | os.PathLike[str], *, wall_s: float, why: str, seen_seq: 
     records the loss. A crash at any moment leaves either the damaged journal in place or the new one.
     """
     path = Path(path)
-    own_floor, own_last, own = spare.readable(path)
+    floor, own_last, own = spare.readable(path)
+    floor, rows = _merged(path, floor, own)
+    last = max(own_last or 0, seen_seq, rows[-1][0] if rows else 0)
+    lost = None if own_last is None and len(rows) == len(own) and not seen_seq else last - max(floor, 1) + 1 - len(rows)
+    at_s, boot_id = (rows[-1][1], rows[-1][3]) if rows else (0.0, "")
+    return _rebuild(path, floor, rows, (last + 1, at_s, wall_s + 0.0, boot_id), lost, why)[1]
+
+
+def _merged(path: Path, floor: int, own: Mapping[int, Row]) -> tuple[int, list[Row]]:
+    """(floor, rows): the journal's own readable rows, and those of its spare."""
     spare_floor, spared = spare.rows(path)
     if any(spared.get(seq, row) != row for seq, row in own.items()):
         spare_floor, spared = 0, {}  # the spare of another journal
     every = {**spared, **own}
-    floor = max((each for each in (own_floor, spare_floor) if each in every and every[each][4] == _SNAPSHOT), default=0)
-    rows = [row for seq, row in sorted(every.items()) if seq >= floor and _is_a_fact(row)]
-    last = max(own_last or 0, seen_seq, rows[-1][0] if rows else 0)
-    unknown = own_last is None and not spared and not seen_seq
-    lost = None if unknown else last - max(floor, 1) + 1 - len(rows)
-    damaged = schema.free_name(path, f".damaged-{int(wall_s)}")
+    floor = max((each for each in (floor, spare_floor) if each in every and every[each][4] == _SNAPSHOT), default=0)
+    return floor, [row for seq, row in sorted(every.items()) if seq >= floor and _is_a_fact(row)]
+
+
+def _rebuild(
+    path: Path, floor: int, rows: Sequence[Row], stamp: tuple[int, float, float, str], lost: int | None, why: str
+) -> tuple[Stamped, Salvage]:
+    """Put a new journal of these rows at the path, and keep what is there. Its last fact, with this stamp, is the loss."""
+    damaged = schema.free_name(path, f".damaged-{int(stamp[2])}")
     there = path if path.exists() else beside(path, "-wal")
     kept = str(damaged if there == path else beside(damaged, "-wal")) if there.exists() else ""
     found = Salvage(kept, why, len(rows), lost)
-    at_s, boot_id = (rows[-1][1], rows[-1][3]) if rows else (0.0, "")
-    loss_row = _row(last + 1, at_s, wall_s, boot_id, *encode(found.fact()))
+    loss_row = _row(*stamp, *encode(found.fact()))
     with as_os_error(path):
         schema.build(
             beside(path, ".rebuilt"), [*rows, loss_row], floor=floor,
             before_rename=lambda: _keep(path, damaged),
         )  # fmt: skip
     schema.finish_swap(path)
-    return found
+    return Stamped(*stamp, found.fact()), found
 
 
 def _keep(path: Path, damaged: Path) -> None:
