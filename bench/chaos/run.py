@@ -224,12 +224,12 @@ class Run:
                 self.world.event(f"{each.planned.number}. {fault.name}: {each.outcome}; reported instead: {each.report}")
 
     def _masked(self, injection: Injection) -> bool:
-        """Another fault hit the same subject, or the whole box, before this one could be observed."""
+        """Another fault hit the same subject, or the whole box, before this one could be observed, or lasted until then."""
         until_s = injection.ended_s + 5.0
         hidden_by = {injection.subject, "box"} | ({"daemon"} if injection.subject == "box" else set())
         return any(
-            other is not injection and injection.at_s - 5.0 < other.ended_s and other.at_s < until_s
-            and other.subject in hidden_by
+            other is not injection and other.subject in hidden_by and other.at_s < until_s
+            and injection.at_s - 5.0 < max(other.ended_s, other.at_s + (other.after_s or 0.0))
             for other in self.injections
         )  # fmt: skip
 
