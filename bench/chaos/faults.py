@@ -446,17 +446,16 @@ def stopped_by_operator(scene: Scene) -> None:
     _killed_after(scene, pid)
 
     def start() -> None:
+        board.want(program, True)  # before the request: it may be carried out although its answer is lost or late
         for _ in range(20):
             life = world.systemd.alive()
             if life is not None and world.ask("start", program)[0]:
                 board.cause(program, "started by the operator")
-                board.want(program, True)
                 _kill(life.process.pid, signal.SIGKILL)
                 board.cause("daemon", "killed after the start was acknowledged")
                 return
             time.sleep(1.0)  # no answer until the daemon runs again, and it may refuse requests while it starts
         board.breaks("acknowledged", program, "no start was accepted for 20 s")
-        board.want(program, True)
 
     scene.later.append((ACKNOWLEDGED_S + 4.0, start))
 

@@ -220,19 +220,24 @@ def _ordered(place: Place, rows: list[_Row]) -> list[_Row]:
 
 
 def starts_of(place: Place) -> list[float]:
-    """When the program's newest attempts began, by the wall clock of that time; empty: not known."""
+    """When the program's newest attempts began, by the clock of its file system; empty: not known.
+
+    A time in the future was taken before the clock was set right, as after a boot with a wrong hardware clock: it is left
+    out. Otherwise all files of that attempt would count as older than it, and none would be copied.
+    """
     with contextlib.suppress(OSError, TypeError, ValueError):
-        starts = whole_files.read_json(f"{place.run_dir}/{_STARTS_FILE}")
-        return [float(each) for each in starts]
+        starts, now_wall_s = whole_files.read_json(f"{place.run_dir}/{_STARTS_FILE}"), time.time()
+        return [float(each) for each in starts if float(each) <= now_wall_s]
     return []
 
 
-def _note_start(place: Place, now_wall_s: float) -> None:
+def _note_start(place: Place) -> None:
     """Record that an attempt begins now. Without this record, the steps decide which checkpoint is the newest."""
     path = Path(place.run_dir, _STARTS_FILE)
-    starts = [*starts_of(place), now_wall_s][-_MOST_STARTS:]
     try:
         make_dir(path.parent)  # the first start comes before its run directory
+        os.utime(path.parent)
+        starts = [*starts_of(place), path.parent.stat().st_mtime][-_MOST_STARTS:]
         durable.replace(path, json.dumps(starts).encode(), aside=path.with_suffix(contract.TMP_SUFFIX))
     except OSError as error:
         log.warning("start_not_noted", path=str(path), error=str(error))
@@ -735,7 +740,7 @@ class OwnCheckpoints:
                         return
                     found, left = self._prepare(watched, order)
                     watched.reported = found
-                    _note_start(watched.place, self._clock.wall_s())
+                    _note_start(watched.place)
                     answer.append((found, left))
             finally:
                 over.set()
