@@ -364,10 +364,15 @@ def _oom_kills(root: str = "", cgroup: str = "") -> "int | None":
     except (OSError, ValueError):
         pass  # there are no cgroups here
     places = [f"{cgroup}/tree/memory.events"] if cgroup else []
-    for version, mount in (("1", "/sys/fs/cgroup/memory%s/memory.oom_control"), ("2", "/sys/fs/cgroup%s/memory.events")):
+    is_container = _is_contained(root)
+    for version, mount, file in (
+        ("2", "/sys/fs/cgroup", "memory.events"),
+        ("1", "/sys/fs/cgroup/memory", "memory.oom_control"),
+    ):
         if version in paths:
-            places += [root + mount % paths[version], root + mount % ""]
-    if paths.get("1", paths.get("2", "/")) == "/" and not _is_contained(root):
+            places += [f"{root}{mount}{paths[version]}/{file}", f"{root}{mount}/{file}"]
+            is_container = is_container or (not _exists(root + mount + paths[version]) and paths[version] != "/")
+    if not is_container:
         places.append(root + "/proc/vmstat")
     for place in places:
         try:

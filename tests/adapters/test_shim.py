@@ -295,6 +295,10 @@ CGROUPS = {
     ),
     "v2, its path not there": ({"proc/self/cgroup": "0::/docker/a", "sys/fs/cgroup/memory.events": "oom_kill 6\n"}, 6),
     "a container without a counter": ({"proc/self/cgroup": "0::/docker/a", "proc/vmstat": "oom_kill 7\n"}, None),
+    "a service whose cgroup counts nothing": (
+        {"proc/self/cgroup": "0::/service", "sys/fs/cgroup/service/cgroup.procs": "", "proc/vmstat": "oom_kill 7\n"},
+        7,
+    ),
     "another PID namespace": ({"proc/self/cgroup": "0::/", "proc/vmstat": "oom_kill 7\n", "proc/self/ns/pid": ""}, None),
     "root of v2": ({"proc/self/cgroup": "0::/", "proc/vmstat": "nr_free 5\noom_kill 7\n"}, 7),
     "no cgroups": ({"proc/vmstat": "oom_kill 1\n"}, 1),
