@@ -16,11 +16,13 @@ It does not find a flipped byte.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import stat
 import struct
+import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -32,12 +34,7 @@ from workers.contract import MANIFEST_FILE, parse_checkpoint_name
 
 UNKNOWN: Final = None
 _ZIP_HEAD: Final = b"PK\x03\x04"
-_END: Final = struct.Struct("<4s4H2LH")  # end of central directory
-_END64_AT: Final = struct.Struct("<4sLQL")
-_END64: Final = struct.Struct("<4sQ2H2L4Q")
-_ENTRY: Final = struct.Struct("<4s6H3L5H2L")  # of the central directory
-_LOCAL: Final = struct.Struct("<4s5H3L2H")
-_MOST_COMMENT: Final = 65_535
+_LOCAL_BYTES: Final = 30  # of an entry's own header, without its name
 _MOST_DIRECTORY_BYTES: Final = 64 << 20
 _MOST_JSON_BYTES: Final = 16 << 20
 _MOST_FILES: Final = 10_000
@@ -153,7 +150,7 @@ def file_defect(path: str, name: str) -> str | None:
         if name.endswith(".safetensors"):
             return _safetensors_defect(fd, size)
         if head.startswith(_ZIP_HEAD):
-            return _zip_defect(fd, size)
+            return _zip_defect(fd)
         if name.endswith(_SAVED_BY_TORCH) and _ZIP_HEAD.startswith(head):
             return f"it has only {size} bytes"
         return _json_defect(fd, size) if name.endswith(".json") else UNKNOWN
@@ -201,79 +198,30 @@ def _safetensors_defect(fd: int, size: int) -> str | None:
     return "" if expected == size else f"it has {size:,} bytes, expected {expected:,}"
 
 
-def _zip_defect(fd: int, size: int) -> str:
-    found = _central_directory(fd, size)
-    if isinstance(found, str):
-        return found
-    at, length, count = found
-    data, place = os.pread(fd, length, at), 0
-    for _ in range(count):
-        if len(data) - place < _ENTRY.size:
-            return "its list of entries is cut"
-        wrong, place = _entry_defect(fd, data, place, at)
-        if wrong:
-            return wrong
-    return "" if place == length else "its list of entries is longer than it says"
+class _Bounded(io.FileIO):
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size > _MOST_DIRECTORY_BYTES:
+            raise ValueError(f"its list of entries has {size:,} bytes")
+        return super().read(size) or b""
 
 
-def _central_directory(fd: int, size: int) -> tuple[int, int, int] | str:
-    """The start, length and number of entries of the central directory; a string says why there is none."""
-    tail_at = max(0, size - _END.size - _MOST_COMMENT)
-    tail = os.pread(fd, size - tail_at, tail_at)
-    place = tail.rfind(b"PK\x05\x06")
-    while place >= 0:
-        if len(tail) - place >= _END.size and place + _END.size + _END.unpack_from(tail, place)[7] == len(tail):
-            break
-        place = tail.rfind(b"PK\x05\x06", 0, place)
-    if place < 0:
-        return "its end is missing"
-    _, _, _, _, count, length, at, _ = _END.unpack_from(tail, place)
-    ends_at = tail_at + place
-    if ends_at >= _END64_AT.size:
-        sign, _, there, _ = _END64_AT.unpack(os.pread(fd, _END64_AT.size, ends_at - _END64_AT.size))
-        if sign == b"PK\x06\x07":
-            block = os.pread(fd, _END64.size, there) if there < size else b""
-            if len(block) < _END64.size or block[:4] != b"PK\x06\x06":
-                return "its end is damaged"
-            _, _, _, _, _, _, _, count, length, at = _END64.unpack(block)
-            ends_at = there
-    if at + length != ends_at or length > _MOST_DIRECTORY_BYTES:
-        return "its list of entries is not where it says"
-    return at, length, count
-
-
-def _entry_defect(fd: int, data: bytes, place: int, directory_at: int) -> tuple[str, int]:
-    """What is wrong with one entry (empty: nothing), and where the next one begins."""
-    (sign, _, _, _, _, _, _, _, packed, unpacked, named, extra, comment, _, _, _, at) = _ENTRY.unpack_from(data, place)
-    name_at = place + _ENTRY.size
-    after = name_at + named + extra + comment
-    if sign != b"PK\x01\x02" or after > len(data):
-        return "its list of entries is damaged", after
-    more = data[name_at + named : name_at + named + extra]
-    packed, at = _wide(more, unpacked == 0xFFFFFFFF, packed, at)
-    local = os.pread(fd, _LOCAL.size, at) if at < directory_at else b""
-    if len(local) < _LOCAL.size or local[:4] != _ZIP_HEAD:
-        return f"its entry {data[name_at : name_at + named]!r:.80} is not where it says", after
-    fields = _LOCAL.unpack(local)
-    if at + _LOCAL.size + fields[-2] + fields[-1] + packed > directory_at:
-        return f"its entry {data[name_at : name_at + named]!r:.80} is cut", after
-    return "", after
-
-
-def _wide(extra: bytes, wide_size: bool, packed: int, at: int) -> tuple[int, int]:
-    """Read 64-bit values (4 GB and more) from the extra field: unpacked, packed, offset, if they do not fit elsewhere."""
-    place = 0
-    while place + 4 <= len(extra):
-        kind, length = struct.unpack_from("<2H", extra, place)
-        if kind == 1:
-            field = extra[place + 4 : place + 4 + length]
-            values = [int.from_bytes(field[at_byte : at_byte + 8], "little") for at_byte in range(0, len(field) - 7, 8)]
-            if wide_size and values:
-                values.pop(0)
-            if packed == 0xFFFFFFFF and values:
-                packed = values.pop(0)
-            if at == 0xFFFFFFFF and values:
-                at = values.pop(0)
-            break
-        place += 4 + length
-    return packed, at
+def _zip_defect(fd: int) -> str:
+    """Python's own reader finds the list of entries at the end, and opens each entry without reading its content."""
+    with _Bounded(os.dup(fd)) as file:
+        if not zipfile.is_zipfile(file):
+            return "its end is missing"
+        try:
+            with zipfile.ZipFile(file) as archive:
+                entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
+                if not entries or entries[0].header_offset != 0:
+                    return "its list of entries is not where it says"
+                ends = [*(entry.header_offset for entry in entries[1:]), archive.start_dir]
+                for entry, end in zip(entries, ends, strict=True):
+                    archive.open(entry).close()
+                    if entry.header_offset + _LOCAL_BYTES + len(entry.orig_filename) + entry.compress_size > end:
+                        return f"its entry {entry.filename!r:.80} is cut"
+        except (NotImplementedError, RuntimeError):  # compressed or encrypted in a way that Python cannot read
+            return ""
+        except (zipfile.BadZipFile, ValueError, OverflowError, EOFError, struct.error) as error:
+            return f"it is no whole zip: {error}"
+    return ""
