@@ -80,7 +80,6 @@ def test_what_has_none_is_ended_as_it_is_without(tree):
         [],
         None,
     )
-    assert not groups.is_in_tree(TOKEN, os.getpid())
     groups.end(TOKEN)
     groups.adopt("Pong", TOKEN, "/nowhere")
 

@@ -281,7 +281,6 @@ def test_orders_go_to_the_tree_or_to_all_of_an_attempt(files: Files, tmp_path: P
     for where, pids in (("shim", "7\n"), ("tree", "8\n9\n"), ("tree/below", "10\nodd\n")):
         (path / where / "cgroup.procs").write_text(pids)
     assert sorted(groups.members(TOKEN)) == [7, 8, 9, 10]
-    assert [pid for pid in range(12) if groups.is_in_tree(TOKEN, pid)] == [8, 9]
     assert groups.kill(TOKEN)
     assert [changed(each).get("cgroup.kill") for each in (path, path / "tree", path / "shim")] == [None, "1", None]
     assert groups.kill_all(TOKEN)

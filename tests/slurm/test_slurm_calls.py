@@ -81,10 +81,6 @@ def sacct(*targets: str) -> list[str]:
 CALLS: list[tuple[Callable[[Slurm], Any], list[str], Any]] = [
     (lambda slurm: slurm.cancel(["17", "18_3"]), ["scancel", "17", "18_3"], Done()),
     (lambda slurm: slurm.signal("17_3", "USR1"), ["scancel", "--signal=USR1", "--batch", "17_3"], Done()),
-    (lambda slurm: slurm.requeue("17"), ["scontrol", "requeue", "17"], Done()),
-    (lambda slurm: slurm.hold("17"), ["scontrol", "hold", "17"], Done()),
-    (lambda slurm: slurm.release("17"), ["scontrol", "release", "17"], Done()),
-    (lambda slurm: slurm.update("17", A="b", C="d e"), ["scontrol", "update", "JobId=17", "A=b", "C=d e"], Done()),
     (lambda slurm: slurm.nodes(), ["sinfo", "--all", "-N", "-h", "-o", "%N\x1f%T\x1f%E\x1f%R\x1f%G\x1f%c\x1f%m"], []),
     (lambda slurm: slurm.partitions(), ["sinfo", "--all", "-h", "-o", "%P\x1f%a\x1f%l\x1f%D"], []),
     (lambda slurm: slurm.jobs(), SQUEUE, Jobs(())),

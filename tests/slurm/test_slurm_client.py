@@ -153,7 +153,6 @@ def test_slurm_refuses_in_its_own_words(told):
         "invalid partition specified: nope; Batch job submission failed: Invalid partition name specified"
     )
     assert isinstance(told["slurm"].submit(SCRIPT.format("true"), ["--foo"]), SlurmRefused)
-    assert told["slurm"].requeue("9999") == SlurmRefused("Invalid job id specified for job 9999")
     assert told["slurm"].cancel(["9999"]) == Done()  # Slurm says nothing of it
 
 

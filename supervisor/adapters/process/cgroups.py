@@ -254,11 +254,6 @@ class Cgroups:
             _write(path / name, value, absent_ok=True)
         _write(path / TREE / "memory.oom.group", "1", absent_ok=True)
 
-    def is_in_tree(self, token: str, pid: int) -> bool:
-        """Whether this process is in the `tree` of its attempt."""
-        path = self._path(token)
-        return path is not None and pid in _pids(path / TREE)
-
     def members(self, token: str) -> list[int]:
         """Every process of an attempt, including its shim and processes in cgroups that it created below its own."""
         path = self._path(token)

@@ -165,22 +165,6 @@ class Slurm:
         """Send a signal to the batch script only, not to its child processes."""
         return self._ask(["scancel", f"--signal={name}", "--batch", target])
 
-    def requeue(self, target: str) -> Done | SlurmRefused | Unknown:
-        return self._ask(["scontrol", "requeue", target])
-
-    def hold(self, target: str) -> Done | SlurmRefused | Unknown:
-        return self._ask(["scontrol", "hold", target])
-
-    def release(self, target: str) -> Done | SlurmRefused | Unknown:
-        return self._ask(["scontrol", "release", target])
-
-    def update(self, target: str, **fields: str) -> Done | SlurmRefused | Unknown:
-        """`update("17", ExcNodeList="n1,n2")`: the field names are those of scontrol.
-
-        Most fields can change only while a job is pending.
-        """
-        return self._ask(["scontrol", "update", f"JobId={target}", *(f"{name}={value}" for name, value in fields.items())])
-
     def nodes(self) -> list[Node] | Unknown:
         return self._read(["sinfo", "--all", "-N", "-h", "-o", FIELD.join(reading.SINFO_NODE)], reading.nodes_in)
 
