@@ -20,6 +20,7 @@ from box import PATIENCE
 
 from chaos.truth import Program, Truth, daemon_figures
 from chaos.world import CHECKPOINT_MAX_S, SCRIPT, SCRIPT_BEHIND, World
+from supervisor.files import open_regular
 
 PERIOD_S = 0.2
 UNSUPERVISED_S = 25.0 * PATIENCE
@@ -282,7 +283,7 @@ class Checker(threading.Thread):
     def _new_text(self, path: Path) -> str:
         """The new text of a log since the previous call. A replaced or truncated log is read from its beginning."""
         try:
-            with path.open("rb") as file:
+            with os.fdopen(open_regular(path, follow=True), "rb") as file:  # a fault may have put a FIFO there
                 inode, at = self._read.get(str(path), (0, 0))
                 found = os.fstat(file.fileno())
                 file.seek(at if found.st_ino == inode and found.st_size >= at else 0)
