@@ -252,6 +252,15 @@ def test_the_copy_is_renewed_only_from_a_whole_journal_and_covers_the_text_befor
         spare.renew(path)
 
 
+def test_a_path_may_have_characters_that_mean_something_in_a_url(path, tmp_path):
+    (tmp_path / "a?b#c%20").mkdir()
+    odd = tmp_path / "a?b#c%20" / "journal.sqlite"
+    shutil.copyfile(path, odd)
+    assert spare.renew(odd) == ""
+    odd.write_bytes(b"junk")
+    assert opened(odd)[0] == ALL
+
+
 def test_a_copy_needs_room_for_the_journal_to_grow(path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=5000))
     with pytest.raises(OSError, match="there is no room for a copy of the journal"):

@@ -132,7 +132,7 @@ def copy_database(source: Path, target: Path) -> None:
     """Copy a database consistently while a process writes it: one read transaction, which blocks no writer (WAL)."""
     with contextlib.ExitStack() as stack:
         live = stack.enter_context(
-            contextlib.closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True, timeout=_BUSY_S))
+            contextlib.closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_S))
         )  # fmt: skip
         copy = stack.enter_context(contextlib.closing(sqlite3.connect(target)))
         live.backup(copy)
