@@ -39,15 +39,26 @@ class Finding:
         return asdict(self)
 
 
+class NoSettings(Exception):
+    """The check needs settings, and the configuration cannot be used. The check `settings` reports it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """The installation to check. If the configuration has mistakes, `settings` is None and `mistakes` lists them."""
+    """The installation to check. If the configuration has mistakes, `loaded` is None and `mistakes` lists them."""
 
-    settings: Settings | None
+    loaded: Settings | None
     mistakes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     unreadable: str = ""  # path of the configuration file, if this user may not read it
     root: str = ""  # prefix of /proc, /sys, /etc and /dev; tests set another one
+
+    @property
+    def settings(self) -> Settings:
+        """Raises NoSettings."""
+        if self.loaded is None:
+            raise NoSettings
+        return self.loaded
 
 
 def unknown_finding(name: str, error: OSError) -> Finding:
@@ -97,15 +108,13 @@ def settings(installation: Installation) -> Iterator[Finding]:
         yield Finding("settings", "bad", sentence, "correct it, then: supervisorctl doctor")
     for sentence in installation.warnings:
         yield Finding("settings", "warn", sentence)
-    if installation.settings is not None and not installation.warnings:
+    if installation.loaded is not None and not installation.warnings:
         count = len(installation.settings.programs)
         yield Finding("settings", "ok", f"{count} program{'s' if count != 1 else ''}, no mistake")
 
 
 def directories(installation: Installation) -> Iterator[Finding]:
     """The state directory exists on a disk and has one owner; the runtime directory is in memory."""
-    if installation.settings is None:
-        return
     state, runtime = Path(installation.settings.paths.state_dir), Path(installation.settings.paths.runtime_dir)
     if state.is_dir():
         owner = state.stat().st_uid
@@ -126,7 +135,7 @@ def directories(installation: Installation) -> Iterator[Finding]:
 
 def _state(state: Path, owner: int, installation: Installation) -> Iterator[Finding]:
     kind = kind_of(state, installation.root)
-    if why := unsafe(kind, cluster=installation.settings is not None and installation.settings.launcher.remote):
+    if why := unsafe(kind, cluster=installation.settings.launcher.remote):
         yield Finding("state", "bad", f"{state} {why}", "choose a state_dir on a disk of this machine")
     elif os.statvfs(state).f_flag & os.ST_RDONLY:
         yield Finding("state", "bad", f"{state} lies on a read-only file system", "dmesg may say why; mount it writable")
@@ -282,6 +291,3 @@ def output_of(*command: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return str(done.stdout)
-
-
-ALL: Final = (settings, directories, boot_enabled_watchdog, previous_boots, clock)

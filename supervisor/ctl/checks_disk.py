@@ -34,7 +34,7 @@ _WAYS_OUT: Final = {errno.ENOSPC: "make room (df -h, df -i)", errno.EDQUOT: "mak
 
 def fsync(installation: Installation) -> Iterator[Finding]:
     """Latency of a small durable write on the state directory's disk. Each fact and each checkpoint waits for one."""
-    if installation.settings is None or not Path(installation.settings.paths.state_dir).is_dir():
+    if not Path(installation.settings.paths.state_dir).is_dir():
         return
     try:
         times = sync_times(installation.settings.paths.state_dir)
@@ -70,7 +70,7 @@ def sync_times(directory: str) -> list[float]:
 
 def disk_speed(installation: Installation) -> Iterator[Finding]:
     """Whether all programs of the heaviest level can save at the same time within the grace time of a stop."""
-    if installation.settings is None or not Path(installation.settings.paths.state_dir).is_dir():
+    if not Path(installation.settings.paths.state_dir).is_dir():
         return
     directory = installation.settings.paths.state_dir
     disk = shutil.disk_usage(directory)
@@ -139,8 +139,6 @@ def _checkpoint_bytes(settings: Settings, spec: ProgramSpec) -> int:
 
 def room(installation: Installation) -> Iterator[Finding]:
     """The disk has room for the part of every program's replay and checkpoints that is not written yet."""
-    if installation.settings is None:
-        return
     state = Path(installation.settings.paths.state_dir)
     place = next((each for each in (state, *state.parents) if each.is_dir()), Path("/"))
     disk = shutil.disk_usage(place)
@@ -182,6 +180,3 @@ def _used(directory: Path) -> int:
 
 def _now_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-ALL: Final = (fsync, disk_speed, room)

@@ -191,8 +191,8 @@ def _as_gpu(found: dict[str, Any]) -> Gpu:
 def gpu_memory(installation: Installation) -> Iterator[Finding]:
     """For each GPU: free memory, memory of other processes, and the levels' needs, as configured or as measured before."""
     found = driver(installation)
-    if found.error or installation.settings is None:
-        return  # the checks `gpu` and `settings` report this
+    if found.error:
+        return  # the check `gpu` reports this
     learned, ours = _learned(installation.settings), _ours(installation.settings)
     for gpu in found.gpus:
         name = f"GPU {gpu.index} memory"
@@ -287,6 +287,3 @@ def _who(pid: int) -> str:
         return f"pid {pid} ({Path(f'/proc/{pid}/comm').read_text(errors='replace').strip()})"
     except OSError:
         return f"pid {pid}"
-
-
-ALL: Final = (gpu_memory,)

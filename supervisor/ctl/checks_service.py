@@ -247,7 +247,7 @@ def _same_programs(installation: Installation, places: list[Path]) -> Iterator[t
 
     A program is ours if its command names our state directory or the trainer's module, or if its name and script match.
     """
-    if installation.settings is None:
+    if installation.loaded is None:
         return
     names = {spec.name for spec in installation.settings.programs}
     scripts = {spec.argv[1] for spec in installation.settings.programs if not spec.builtin and len(spec.argv) > 1}
@@ -311,7 +311,7 @@ def _ours(installation: Installation) -> tuple[int | None, Finding | None]:
 
     If this user may not read the lock, systemd reports the pid, provided that the unit uses this state directory.
     """
-    if installation.settings is None:
+    if installation.loaded is None:
         return None, unknown_finding(
             "other supervisors", PermissionError(0, "", installation.unreadable)
         ) if installation.unreadable else None
@@ -324,6 +324,3 @@ def _ours(installation: Installation) -> tuple[int | None, Finding | None]:
         return None, unknown_finding("cgroups", error)
     except (OSError, ValueError):
         return None, None
-
-
-ALL: Final = (systemd, service, cgroups, environment, other_supervisors)

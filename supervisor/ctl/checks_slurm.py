@@ -39,7 +39,7 @@ _QUOTA: Final = re.compile(r"^\s*(\S*)\s+([0-9]{1,18})(\*?)\s+([0-9]{1,18})\s+([
 def cluster(installation: Installation) -> Iterator[Finding]:
     """Slurm answers, and would accept a job with this configuration."""
     rules = _rules(installation)
-    if installation.settings is None or rules is None:
+    if rules is None:
         return
     slurm = Slurm(timeout_s=_ASK_S)
     version = slurm.version()
@@ -63,11 +63,7 @@ def cluster(installation: Installation) -> Iterator[Finding]:
 
 def _rules(installation: Installation) -> LauncherSettings | None:
     """The launcher's settings; None if programs run on this machine."""
-    return (
-        installation.settings.launcher
-        if installation.settings is not None and installation.settings.launcher.remote
-        else None
-    )
+    return installation.settings.launcher if installation.settings.launcher.remote else None
 
 
 def _asked(rules: LauncherSettings, settings: Settings) -> list[LauncherSettings]:
@@ -150,7 +146,7 @@ def setup(installation: Installation) -> Iterator[Finding]:
 def shared_files(installation: Installation) -> Iterator[Finding]:
     """Nodes and this host share one state directory, and its file system supports the operations that the daemon needs."""
     rules = _rules(installation)
-    if installation.settings is None or rules is None:
+    if rules is None:
         return
     state = Path(installation.settings.paths.state_dir)
     if not state.is_dir():
@@ -226,11 +222,7 @@ def _clocks(paths: Paths, ahead_s: float) -> Iterator[Finding]:
 
 def quota(installation: Installation) -> Iterator[Finding]:
     """Space that this user's quota leaves for checkpoints, as far as the file system reports it."""
-    if (
-        installation.settings is None
-        or _rules(installation) is None
-        or not Path(installation.settings.paths.state_dir).is_dir()
-    ):
+    if _rules(installation) is None or not Path(installation.settings.paths.state_dir).is_dir():
         return
     state = installation.settings.paths.state_dir
     if kind_of(Path(state), installation.root) == "lustre":
@@ -250,6 +242,3 @@ def quota(installation: Installation) -> Iterator[Finding]:
             )
         else:
             yield Finding("quota", "ok" if used < 0.8 * limit else "warn", told)
-
-
-ALL: Final = (cluster, setup, shared_files, quota)

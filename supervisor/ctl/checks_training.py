@@ -43,8 +43,6 @@ print(json.dumps(found))
 
 def packages_and_games(installation: Installation) -> Iterator[Finding]:
     """The packages can be imported, torch works with the driver, and envpool creates each configured game."""
-    if installation.settings is None:
-        return
     games = sorted({spec.game for spec in installation.settings.programs if spec.builtin})
     if not games:
         return
@@ -119,6 +117,3 @@ def _fits(torch: dict[str, Any], gpus: Driver) -> Finding:
         )
     do = "is CUDA_VISIBLE_DEVICES empty, or /dev/nvidia-uvm missing (nvidia-modprobe -u -c=0)? else a newer driver"
     return Finding("gpu", "bad", f"{named} is not used: {told} does not work with the driver", do)
-
-
-ALL: Final = (packages_and_games,)

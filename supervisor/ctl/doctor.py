@@ -10,21 +10,28 @@ from collections.abc import Callable, Iterable
 
 from supervisor.ctl import (
     checks,
-    checks_alerts,
     checks_disk,
     checks_gpu,
-    checks_notices,
-    checks_offsite,
     checks_service,
     checks_slurm,
     checks_training,
+    checks_upkeep,
     text,
 )
-from supervisor.ctl.checks import Finding, Installation, unknown_finding
+from supervisor.ctl.checks import Finding, Installation, NoSettings, unknown_finding
 from supervisor.ctl.outcome import GENERIC, OK, Failed
 from supervisor.ctl.session import Session, parse_options
 
 LEVELS = ("bad", "warn", "unknown", "ok")
+_CHECKS = (
+    checks.settings, checks.directories, checks.boot_enabled_watchdog, checks.previous_boots, checks.clock,
+    checks_disk.fsync, checks_disk.disk_speed, checks_disk.room,
+    checks_service.systemd, checks_service.service, checks_service.cgroups, checks_service.environment,
+    checks_service.other_supervisors,
+    checks_training.packages_and_games, checks_gpu.gpu_memory,
+    checks_upkeep.alerts, checks_upkeep.copies, checks_upkeep.notices,
+    checks_slurm.cluster, checks_slurm.setup, checks_slurm.shared_files, checks_slurm.quota,
+)  # fmt: skip
 
 
 def doctor(session: Session, args: list[str]) -> int:
@@ -45,9 +52,7 @@ def examine(session: Session, skip: str = "") -> list[Finding]:
     """Every finding, the worst first. Raises Failed if no check is called `skip`."""
     installation = checks.load_installation(session.options)
     found: list[Finding] = []
-    of_upkeep = checks_alerts, checks_offsite, checks_notices, checks_slurm
-    modules = checks, checks_disk, checks_service, checks_training, checks_gpu, *of_upkeep
-    all_checks = {_name(check): check for module in modules for check in module.ALL}
+    all_checks = {_name(check): check for check in _CHECKS}
     if skip and all_checks.pop(skip, None) is None:
         raise Failed(f"Error: doctor has no check {text.printable(skip)!r}; there are {', '.join(sorted(all_checks))}")
     for check in all_checks.values():
@@ -63,17 +68,13 @@ def _try(check: Callable[[Installation], Iterable[Finding]], installation: Insta
     name = _name(check)
     try:
         return list(check(installation))
+    except NoSettings:
+        return []
     except PermissionError as error:
         return [unknown_finding(name, error)]
     except Exception as error:  # noqa: BLE001  an unusual host may break a check in any way
-        return [
-            Finding(
-                name,
-                "unknown",
-                f"could not be checked: {type(error).__name__}: {error}",
-                "report this to extralife's developers",
-            )
-        ]
+        what = f"could not be checked: {type(error).__name__}: {error}"
+        return [Finding(name, "unknown", what, "report this to extralife's developers")]
 
 
 def page(found: list[Finding]) -> list[str]:

@@ -25,7 +25,7 @@ def make(directory: Path, more: str = "") -> Installation:
 
 def with_settings(installation: Installation, **changed: object) -> Installation:
     assert installation.settings is not None
-    return replace(installation, settings=replace(installation.settings, **changed))
+    return replace(installation, loaded=replace(installation.settings, **changed))
 
 
 def levels(found: object) -> list[str]:

@@ -14,13 +14,7 @@ from running import ctl
 
 from supervisor.ctl import (
     checks,
-    checks_alerts,
     checks_disk,
-    checks_gpu,
-    checks_notices,
-    checks_offsite,
-    checks_service,
-    checks_slurm,
     checks_training,
     doctor,
 )
@@ -48,10 +42,7 @@ def test_doctor_takes_no_names() -> None:
 
 
 def only(monkeypatch: pytest.MonkeyPatch, *few: object) -> None:
-    monkeypatch.setattr(checks, "ALL", few)
-    others = checks_alerts, checks_disk, checks_gpu, checks_notices, checks_offsite, checks_service, checks_training
-    for module in (*others, checks_slurm):
-        monkeypatch.setattr(module, "ALL", ())
+    monkeypatch.setattr(doctor, "_CHECKS", few)
 
 
 def test_a_check_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,19 +10,18 @@ import pytest
 from cheap_restic import make_cheap
 
 from supervisor.adapters.offsite.restic import Restic
-from supervisor.ctl import checks_offsite
+from supervisor.ctl import checks_upkeep
 from supervisor.ctl.checks import Installation
 from supervisor.model.settings import Paths, Settings
 from supervisor.policy.upkeep.offsite import OffsiteSettings
 
 
 def look(tmp_path, rules):
-    (found,) = checks_offsite.copies(Installation(Settings(Paths(str(tmp_path), str(tmp_path)), offsite=rules)))
+    (found,) = checks_upkeep.copies(Installation(Settings(Paths(str(tmp_path), str(tmp_path)), offsite=rules)))
     return found.level, found.what, found.do
 
 
 def test_nothing_is_copied(tmp_path, monkeypatch):
-    assert list(checks_offsite.copies(Installation(None))) == []
     assert look(tmp_path, OffsiteSettings())[:2] == (
         "warn",
         "nothing is copied off this box: its trainings are lost with it",

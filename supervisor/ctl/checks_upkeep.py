@@ -1,22 +1,40 @@
-"""Checks of `doctor` on `[alerts]`: whether alerts could arrive. They send nothing; `supervisorctl alerts test` does."""
+"""Checks of `doctor` on `[alerts]`, `[offsite]` and `[notice]`: alerts, copies and notices of the end could arrive.
+
+Alerts are not sent; `supervisorctl alerts test` does. One small file is copied into the repository, restored and removed.
+Each source of notices that announce the end of this box is queried once.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import os
+import pwd
 import shutil
+import socket
 import stat
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from supervisor import files
+from supervisor.adapters.host.boot import BootFiles
+from supervisor.adapters.notices import detect
+from supervisor.adapters.notices.local import Command, File, Unreadable
+from supervisor.adapters.notices.thread import source
+from supervisor.adapters.offsite import restoring
+from supervisor.adapters.offsite.restic import COPY_TAG, Restic, ResticError
+from supervisor.config.offsite import unfit
 from supervisor.config.secrets import lines_in
+from supervisor.ctl import text
 from supervisor.ctl.checks import Finding, Installation
 from supervisor.policy.upkeep.alerting import AlertSettings, target_name
+from supervisor.policy.upkeep.notices import COMMAND, FILE
+from supervisor.policy.upkeep.offsite import OffsiteSettings
 
 _PROBE_S: Final = 30.0
 _HOMES: Final = ("/home/", "/root/", "/run/user/")  # directories that ProtectHome= of the unit hides (systemd.exec(5))
@@ -31,8 +49,6 @@ print(json.dumps([apprise.Apprise.instantiate(url, suppress_exceptions=True) is 
 
 def alerts(installation: Installation) -> Iterator[Finding]:
     """Alerts have a target, and the daemon can use every configured one."""
-    if installation.settings is None:
-        return
     rules = installation.settings.alerts
     if not rules.urls and not rules.urls_file and not rules.command:
         do = "set [alerts] urls_file or command (docs/alerts.md), then: supervisorctl alerts test"
@@ -126,4 +142,115 @@ def _daemon_user(state_dir: str) -> int:
         return os.geteuid()
 
 
-ALL: Final = (alerts,)
+# --- copies off the box --------------------------------------------------------------------------------------------------
+
+
+_TRY_S: Final = 60.0
+
+
+def copies(installation: Installation) -> Iterator[Finding]:
+    """The daemon's user can copy a file into the repository and restore it."""
+    rules = installation.settings.offsite
+    if not rules.on:
+        what = "nothing is copied off this box: its trainings are lost with it"
+        yield Finding("copies", "warn", what, "set [offsite] repository (docs/offsite.md)")
+    elif why := unfit():
+        what, _, remedy = why.partition(": ")
+        yield Finding("copies", "bad", f"{what}: nothing is copied off this box", remedy)
+    elif _is_hidden(rules.password_file):
+        yield Finding("copies", "unknown", f"{rules.password_file} cannot be read by this user", "run doctor as root")
+    else:
+        yield _tried(rules, installation.settings.paths.state_dir)
+
+
+def _is_hidden(path: str) -> bool:
+    """Whether the file exists, or may exist, and this user may not read it."""
+    try:
+        os.stat(path)  # noqa: PTH116
+    except PermissionError:
+        return True
+    except OSError:
+        return False  # restic then says what is wrong
+    return not os.access(path, os.R_OK)
+
+
+def _tried(rules: OffsiteSettings, state_dir: str) -> Finding:
+    # The daemon could not read files that root writes into a repository on this box.
+    user = _account(_daemon_user(state_dir)) if os.geteuid() == 0 else None
+    with tempfile.TemporaryDirectory(prefix="extralife-doctor-") as name:
+        directory = Path(name)
+        restic = Restic(rules, directory / "cache", user=user, limit_s=_TRY_S)
+        (directory / "probe").mkdir()
+        if user is not None:
+            for each in (directory, directory / "probe"):
+                os.chown(each, user.pw_uid, user.pw_gid)
+        wrong = restoring.try_out(restic, directory / "probe", box=socket.gethostname())
+        if wrong:
+            do = "supervisorctl offsite init makes a repository; docs/offsite.md has examples of each backend"
+            return Finding("copies", "bad", text.printable(wrong), do)
+        return Finding("copies", "ok", f"a file went into the repository and came back; {_newest(restic)}")
+
+
+def _newest(restic: Restic) -> str:
+    try:
+        found = [each for each in restic.snapshots() if COPY_TAG in each.tags]
+    except ResticError as error:
+        return text.printable(str(error))
+    if not found:
+        return "it has no copy yet"
+    count = "1 copy" if len(found) == 1 else f"{len(found)} copies"
+    return f"{count}, the newest {text.duration(text.wall_s() - found[-1].wall_s)} old"
+
+
+def _account(uid: int) -> pwd.struct_passwd | None:
+    """The account of a daemon's user that is not root."""
+    try:
+        return pwd.getpwuid(uid) if uid else None
+    except KeyError:
+        return None
+
+
+# --- notices -------------------------------------------------------------------------------------------------------------
+
+
+_NOTICES: Final = "notices"
+
+
+class _Clock:
+    def now_s(self) -> float:
+        return text.wall_s()
+
+    def wall_s(self) -> float:
+        return text.wall_s()
+
+    def from_boot_ns(self, at_ns: int) -> float:
+        return text.wall_s() + (at_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) / 1e9
+
+    def to_boot_ns(self, at_s: float) -> int:
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) + int((at_s - text.wall_s()) * 1e9)
+
+
+def notices(installation: Installation) -> Iterator[Finding]:
+    """Whether the daemon would receive a notice before this box ends."""
+    rules = installation.settings.notice
+    asked = {name: made for name in (COMMAND, FILE) if (made := source(name, rules, _Clock())) is not None}
+    program = detect.command(BootFiles.of(os.environ))
+    if program and COMMAND not in asked and not installation.settings.launcher.remote:
+        provider = program.rpartition("/")[2]
+        told = f"this box is of {provider}, and nothing asks {provider} for notices of its end"
+        yield Finding(_NOTICES, "warn", told, f'[notice] command = "{program}"')
+    elif not asked:
+        yield Finding(_NOTICES, "ok", "no source of notices is configured: this box ends without notice (docs/offsite.md)")
+    for name, made in asked.items():
+        yield _asked(name, made)
+
+
+def _asked(name: str, source: Command | File) -> Finding:
+    try:
+        found = source.read()
+    except Unreadable as error:
+        return Finding(_NOTICES, "bad", f"{name}: {text.printable(str(error))}", "docs/offsite.md, notices of the end")
+    told = "; ".join(f"THIS BOX ENDS: {each.what}" for each in found) or "no end is announced"
+    return Finding(
+        _NOTICES, "bad" if found else "ok", f"{name}: {text.printable(told)}", "let it save and copy" if found else ""
+    )
