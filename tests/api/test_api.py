@@ -17,7 +17,7 @@ from fake_backend import WALL_S, FakeBackend, program
 from serving import Connection, call, raw, served
 from structlog.testing import capture_logs
 
-from supervisor.api import logfiles, server, starting
+from supervisor.api import server, starting
 from supervisor.api.app import MOST_ASKS
 from supervisor.api.limits import MOST_BODY_BYTES
 from supervisor.model import facts
@@ -131,49 +131,6 @@ def test_config_rows(api: Path, backend: FakeBackend) -> None:
 # --- logs ----------------------------------------------------------------------------------------------------------------
 
 
-def test_logs_are_bytes_with_a_position(api: Path, backend: FakeBackend, tmp_path: Path) -> None:
-    path = tmp_path / "stdout.log"
-    path.write_bytes(b"one\ntwo\n\xff\n")
-    backend.change("Pong", stdout_log=str(path), stderr_log=str(tmp_path / "none"))
-    connection = Connection(api)
-    connection.request("GET", "/api/v1/logs/Pong/stdout?tail=6")
-    response = connection.getresponse()
-    assert response.read() == b"two\n\xff\n"
-    assert response.headers["content-type"] == "application/octet-stream"
-    at, file = int(response.headers["x-next-offset"]), response.headers["x-file"]
-    assert at == 10
-    with path.open("ab") as log:
-        log.write(b"three\n")
-    connection.request("GET", f"/api/v1/logs/Pong/stdout?offset={at}&file={file}")
-    response = connection.getresponse()
-    assert response.read() == b"three\n"
-    assert response.headers["x-note"] == ""
-    connection.close()
-    assert call(api, "/api/v1/logs/Pong/stderr") == (404, {"error": "no log file"})
-    assert call(api, "/api/v1/logs/Pung/stderr") == (404, {"error": "no such program: 'Pung'"})
-    no_channel = "no such channel: 'other'; there are stdout and stderr"
-    assert call(api, "/api/v1/logs/Pong/other") == (404, {"error": no_channel})
-    assert call(api, "/api/v1/logs/Breakout/stdout") == (404, {"error": "no log file"})
-
-
-def test_a_position_names_its_file(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_bytes(b"0123456789")
-    tail = logfiles.read_tail(str(path), 4)
-    assert (tail.data, tail.next_offset) == (b"6789", 10)
-    path.write_bytes(b"ab")
-    again = logfiles.read_from(str(path), tail.file_id, 10, 100)
-    assert (again.note, again.data) == ("truncated", b"ab")
-    with path.open("ab") as log:
-        log.write(b"last words")
-    path.rename(tmp_path / "log.1")
-    path.write_bytes(b"new file")
-    rest = logfiles.read_from(str(path), tail.file_id, 2, 100)
-    assert (rest.note, rest.data) == ("", b"last words")
-    new = logfiles.read_from(str(path), rest.file_id, rest.next_offset, 100)
-    assert (new.note, new.data) == ("rotated", b"new file")
-
-
 def test_a_log_that_is_a_link_or_a_pipe_is_not_opened(api: Path, backend: FakeBackend, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/etc/passwd")
     os.mkfifo(tmp_path / "fifo")
@@ -185,30 +142,6 @@ def test_a_log_that_is_a_link_or_a_pipe_is_not_opened(api: Path, backend: FakeBa
 
 
 # --- asking --------------------------------------------------------------------------------------------------------------
-
-
-def test_ask_reaches_the_daemon_with_the_kernels_word_on_who_asks(api: Path, backend: FakeBackend) -> None:
-    status, told = call(api, "/api/v1/ask", {"verb": "stop", "names": ["Pong", "Pung", "Breakout"]})
-    assert status == 200
-    assert told["results"] == [
-        {"name": "Pong", "code": 80, "text": "stopped"},
-        {"name": "Pung", "code": 10, "text": "no such process"},
-        {"name": "Breakout", "code": 70, "text": "not running"},
-    ]
-    assert backend.asked == [(Verb.STOP, ("Pong", "Breakout"), "", ME, os.getuid())]
-
-
-def test_all_and_namespecs_are_expanded(api: Path, backend: FakeBackend) -> None:
-    call(api, "/api/v1/ask", {"verb": "stop", "names": ["all"]})
-    call(api, "/api/v1/ask", {"verb": "stop", "names": ["Pong:*", "Pong", "Breakout:Breakout"]})
-    assert [asked[1] for asked in backend.asked] == [("Breakout", "Pong"), ("Pong", "Breakout")]
-
-
-@pytest.mark.parametrize("name", ["HUP", "SIGHUP", "sighup", "1", 1])
-def test_signals_by_any_name(api: Path, backend: FakeBackend, name: object) -> None:
-    told = call(api, "/api/v1/ask", {"verb": "signal", "names": ["Pong"], "signal": name})[1]
-    assert told["results"][0]["text"] == "signalled"
-    assert backend.asked[0][2] == "SIGHUP"
 
 
 @pytest.mark.parametrize("name", ["NONSENSE", "", "0", "999", None, "-9", "²"])
@@ -239,30 +172,6 @@ def test_start_is_answered_when_a_process_lives(api: Path, backend: FakeBackend,
         assert asked.result(20)[1]["results"] == [{"name": "New", "code": 80, "text": "started"}]
 
 
-@pytest.mark.parametrize(
-    ("after", "code", "text"),
-    [
-        ({"phase": "BACKOFF", "attempt": 2, "spawn_error": "no such file: ./x"}, 50, "spawn error: no such file: ./x"),
-        ({"phase": "FATAL", "attempt": 2, "why": "exit code 78"}, 40, "abnormal termination: exit code 78"),
-        ({"phase": "QUEUED"}, 80, "queued: starts by itself once a slot is free"),
-        ({"phase": "DONE", "attempt": 2}, 80, "started"),
-        ({"phase": "STOPPED", "attempt": 2}, 70, "not running: it was stopped meanwhile"),
-    ],
-)
-def test_start_tells_what_became_of_it(
-    api: Path, backend: FakeBackend, after: dict[str, object], code: int, text: str
-) -> None:
-    backend.add(program("New", "STOPPED", attempt=1))
-
-    def do(verb: Verb, name: str) -> tuple[str, int, str]:
-        backend.change(name, **after)
-        return (name, 80, "started")
-
-    backend.do = do  # type: ignore[method-assign]
-    told = call(api, "/api/v1/ask", {"verb": "start", "names": ["New"]})[1]
-    assert told["results"] == [{"name": "New", "code": code, "text": text}]
-
-
 def test_waiting_requests_do_not_make_status_wait(api: Path, backend: FakeBackend) -> None:
     backend.gate = threading.Event()
     stop = {"verb": "stop", "names": ["Pong"]}
@@ -278,32 +187,6 @@ def test_waiting_requests_do_not_make_status_wait(api: Path, backend: FakeBacken
         finally:
             backend.gate.set()
         assert {one.result(30)[0] for one in waiting} == {200}
-
-
-def test_standard_input(api: Path, backend: FakeBackend) -> None:
-    def send(name: object, text: object) -> tuple[int, object]:
-        return call(api, "/api/v1/stdin", {"name": name, "text": text})
-
-    no_input = "Pong has no standard input: set stdin = true in its section of the configuration"
-    assert send("Pong", "x") == (409, {"error": no_input})
-    backend.input = []
-    assert send("Pong:Pong", "größer\n") == (200, {"name": "Pong", "code": 80, "text": "sent"})
-    assert backend.input == [("Pong", "größer\n".encode())]
-    assert send("nobody", "x") == (404, {"error": "no such program"})
-    assert send("Pong", 4)[0] == send(4, "x")[0] == 400
-
-
-def test_reread_and_update(api: Path, backend: FakeBackend) -> None:
-    backend.changes = {"added": ["a"], "changed": ["b"], "removed": [], "live": [], "sections": []}
-    assert call(api, "/api/v1/reread", {})[1] == backend.changes
-    assert call(api, "/api/v1/update", {"dry_run": True})[1]["applied"] is False
-    assert call(api, "/api/v1/update", {"names": ["a:a"]})[1]["applied"] is True
-    assert call(api, "/api/v1/update", {"names": ["all"]})[0] == 200
-    assert backend.updates == [((), True), (("a",), False), ((), False)]
-    backend.changes = {"errors": ["program.Pung: no such game (did you mean Pong?)", "level.slots: must be a whole number"]}
-    status, told = call(api, "/api/v1/reread", {})
-    assert status == 422
-    assert told == {"error": "; ".join(backend.changes["errors"]), "errors": backend.changes["errors"]}
 
 
 @pytest.mark.parametrize(
@@ -322,38 +205,7 @@ def test_a_disk_that_fails_is_an_answer_and_no_bug(
     assert "Traceback" not in "".join(capsys.readouterr())
 
 
-def test_a_bug_in_the_daemon_is_an_answer(api: Path, backend: FakeBackend) -> None:
-    backend.error = KeyError("secret detail")
-    with capture_logs() as logged:
-        status, told = call(api, "/api/v1/ask", {"verb": "stop", "names": ["Pong"]})
-    assert logged == [
-        {"event": "api_request_failed", "path": "/api/v1/ask", "exc_info": True, "log_level": "error"}
-    ]  # fmt: skip
-    assert (status, told) == (500, {"error": "this request stopped at a bug (KeyError); see the daemon's log"})
-    assert call(api, "/api/v1/status")[0] == 200
-
-
 # --- load and rubbish ------------------------------------------------------------------------------------------------------
-
-
-def test_a_hundred_connections_at_once(api: Path) -> None:
-    barrier = threading.Barrier(100)
-
-    def one(_: int) -> int:
-        connection = Connection(api)
-        connection.connect()
-        barrier.wait(60)
-        try:
-            for _ in range(3):
-                connection.request("GET", "/api/v1/status")
-                response = connection.getresponse()
-                assert len(json.loads(response.read())["programs"]) == 2
-        finally:
-            connection.close()
-        return response.status
-
-    with ThreadPoolExecutor(100) as pool:
-        assert set(pool.map(one, range(100))) == {200}
 
 
 BROKEN_BYTES = [
@@ -414,16 +266,6 @@ def test_rubbish_never_harms_the_server(api: Path, backend: FakeBackend, tmp_pat
     assert call(api, "/api/v1/status")[0] == 200
 
 
-def test_a_silent_client_costs_nobody_else_anything(api: Path) -> None:
-    silent = [Connection(api) for _ in range(50)]
-    for connection in silent:
-        connection.connect()
-        connection.sock.sendall(b"GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n")
-    assert call(api, "/api/v1/status")[0] == 200
-    for connection in silent:
-        connection.close()
-
-
 def test_it_stops_with_open_connections_and_waiting_requests(
     backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -445,19 +287,6 @@ def test_it_stops_with_open_connections_and_waiting_requests(
 
 
 # --- backups and money -----------------------------------------------------------------------------------------------------
-
-
-def test_backups_are_asked_for_by_name_and_label(api: Path, backend: FakeBackend) -> None:
-    status, told = call(api, "/api/v1/backup", {"names": ["Pong"], "label": "x"})
-    assert (status, told) == (200, {"name": "20261121-033000", "code": 80, "text": "begun"})
-    told = call(api, "/api/v1/rollback", {"backup": "b", "names": ["all"]})
-    assert told == (200, {"name": "b", "code": 80, "text": "20261121-033000"})
-    assert [(verb, names, text) for verb, names, text, _, _ in backend.asked] == [
-        (Verb.BACKUP, ("Pong",), "x"), (Verb.ROLLBACK, (), "b"),
-    ]  # fmt: skip
-    assert len(call(api, "/api/v1/backups")[1]["ends"]) == 2
-    assert call(api, "/api/v1/backups?check=bad")[1]["error"]
-    assert call(api, "/api/v1/backup", {"label": "x" * 100})[0] == 200
 
 
 def test_the_bill_of_a_window(api: Path, backend: FakeBackend) -> None:

@@ -183,23 +183,7 @@ def test_the_metrics_of_a_turn_are_made_once_a_format() -> None:
     assert len(made) == 3
 
 
-def test_the_status_page_as_the_api_reads_it() -> None:
-    backend = FakeBackend(wall_s=5.0, now_s=7.0)
-    backend.add(program("Pong"), program("Breakout"))
-    page = StatusPage(backend)
-    assert (page.wall_s, page.now_s, page.worst_gap_s, page.daemon) == (5.0, 7.0, None, backend.header)
-    assert [each["name"] for each in page.programs] == ["Breakout", "Pong"]
-    assert page.program("Pong") is backend.programs["Pong"]
-    assert page.program("Pung") is None
-
-
 # --- starts ----------------------------------------------------------------------------------------------------------------
-
-
-def test_the_attempts_before_a_request_are_none_where_there_was_none() -> None:
-    backend = FakeBackend()
-    backend.add(program("Pong", attempt=4), program("New", "STOPPED", attempt=None))
-    assert starting.attempts(backend.snapshot()) == {"New": 0, "Pong": 4}
 
 
 def outcome(phase: str, same_for_s: float, **known: Any) -> Any:
@@ -222,6 +206,7 @@ def outcome(phase: str, same_for_s: float, **known: Any) -> Any:
         ("RUNNING", 0.0, {}, (80, "started")),
         ("DONE", 0.0, {}, (80, "started")),
         ("BACKOFF", 0.0, {}, (40, "abnormal termination: why")),
+        ("EXITED", 0.0, {}, (40, "abnormal termination: why")),
         ("FATAL", 0.0, {"spawn_error": "no file"}, (50, "spawn error: no file")),
         ("QUEUED", 0.49, {}, None),
         ("QUEUED", 0.5, {"attempt": 0}, (80, "queued: starts by itself once a slot is free")),

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from structlog.testing import capture_logs
 from tools import PATIENCE
 
-from supervisor.api import limits, server, stream, tcp
+from supervisor.api import limits, server, stream
 from supervisor.api.door import PasswordCheck
 from supervisor.api.listener import listen
 from supervisor.api.refused import RequestRefused
@@ -249,14 +249,8 @@ class Ports:
     def __init__(self) -> None:
         self.opened: list[socket.socket] = []
         self.closed: list[int] = []
-        self.error: OSError | None = None
-        self.asked = asyncio.Event()
 
     async def accept(self, sock: socket.socket) -> Any:
-        self.asked.set()
-        if self.error is not None:
-            sock.close()
-            raise self.error
         self.opened.append(sock)
         return len(self.opened)
 
@@ -289,31 +283,6 @@ def with_port(story: Callable[[TcpPort, Ports], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-def test_a_port_is_opened_moved_and_closed_as_it_is_wanted() -> None:
-    async def story(port: TcpPort, ports: Ports) -> None:
-        with capture_logs() as said:
-            port.want(settings())
-            await settled(lambda: len(ports.opened) == 1)
-            await asyncio.sleep(0.01)
-            assert port.view() == {"listen": "127.0.0.1:0", "error": ""}
-            port.want(settings())
-            port.want(settings(password="another"))
-            await asyncio.sleep(0.01)
-            assert (len(ports.opened), ports.closed) == (1, []), "the place is the same"
-            port.want(settings("[::1]:0", host="::1"))
-            await settled(lambda: len(ports.opened) == 2)
-            assert ports.closed == [1]
-            port.want(HttpSettings())
-            await settled(lambda: ports.closed == [1, 2])
-            assert port.view() is None
-        assert said == [
-            {"event": "serving_http", "listen": "127.0.0.1:0", "log_level": "info"},
-            {"event": "serving_http", "listen": "[::1]:0", "log_level": "info"},
-        ]
-
-    with_port(story)
-
-
 @pytest.mark.parametrize(
     ("host", "family", "only_v6"),
     [("127.0.0.1", socket.AF_INET, None), ("::1", socket.AF_INET6, 1), ("::", socket.AF_INET6, 0)],
@@ -327,50 +296,6 @@ def test_the_socket_of_each_kind_of_address(host: str, family: int, only_v6: int
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 1
         if only_v6 is not None:
             assert sock.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY) == only_v6
-
-    with_port(story)
-
-
-def test_a_port_that_cannot_be_opened_is_tried_again_and_logged_once_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tcp, "RETRY_S", 0.01)
-
-    async def story(port: TcpPort, ports: Ports) -> None:
-        entry = {"event": "http_port_not_open", "listen": "127.0.0.1:0", "retry_s": 0.01, "log_level": "error"}
-        with capture_logs() as said:
-            for error in (OSError(98, "Address already in use"), OSError("odd")):
-                ports.error = error
-                port.want(settings())
-                for _ in range(3):
-                    ports.asked.clear()
-                    await asyncio.wait_for(ports.asked.wait(), PATIENCE_S)
-                assert port.view() == {"listen": "127.0.0.1:0", "error": error.strerror or "odd"}
-            ports.error = None
-            await settled(lambda: ports.opened)
-            await asyncio.sleep(0.01)
-            assert port.view() == {"listen": "127.0.0.1:0", "error": ""}
-        assert said == [
-            {**entry, "error": "Address already in use"}, {**entry, "error": "odd"},
-            {"event": "serving_http", "listen": "127.0.0.1:0", "log_level": "info"},
-        ]  # fmt: skip
-
-    with_port(story)
-
-
-def test_a_port_without_a_password_stays_closed_and_says_why() -> None:
-    async def story(port: TcpPort, ports: Ports) -> None:
-        port.want(settings())
-        await settled(lambda: ports.opened)
-        port.want(settings(password=""))
-        await settled(lambda: ports.closed == [1])
-        await asyncio.sleep(0.01)
-        assert port.view() == {"listen": "127.0.0.1:0", "error": "it has no password: /secret could not be used"}
-        port.want(settings())
-        await settled(lambda: len(ports.opened) == 2)
-        await asyncio.sleep(0.01)
-        assert port.view() == {"listen": "127.0.0.1:0", "error": ""}
-        port.want(settings(password=""))
-        port.want(HttpSettings())
-        await settled(lambda: ports.closed == [1, 2])
 
     with_port(story)
 
@@ -574,17 +499,3 @@ def test_a_reader_has_30_s_for_its_next_byte() -> None:
     timeout = stream._ReadTimeout()
     looks = [(9, 0.0), (9, 29.9), (8, 29.9), (8, 59.8), (8, 59.9), (0, 60.0), (1, 90.0), (1, 119.9), (2, 120.0)]
     assert [timeout.is_over(left, now_s) for left, now_s in looks] == [False] * 4 + [True] + [False] * 3 + [True]
-
-
-def test_what_has_changed_of_a_page() -> None:
-    old = {"daemon": {"a": 1, "b": 2}, "programs": [{"name": "x", "n": 1}, {"name": "y", "n": 1}], "now_s": 1, "wall_s": 2}
-    new = {
-        "daemon": {"a": 1, "b": 3, "c": None},
-        "programs": [{"name": "y", "n": 1}, {"name": "z", "n": 0}],
-        "now_s": 1,
-        "w": 2,
-    }
-    assert stream.changed(old, new) == {
-        "daemon": {"b": 3, "c": None}, "programs": {"z": {"name": "z", "n": 0}}, "gone": ["x"], "w": 2,
-    }  # fmt: skip
-    assert stream.changed(old, old) == {"daemon": {}, "programs": {}, "gone": []}

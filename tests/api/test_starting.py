@@ -6,7 +6,7 @@ import pytest
 from fake_backend import FakeBackend, program
 
 from supervisor.api import starting
-from supervisor.model.codes import ABNORMAL_TERMINATION, BAD_NAME, NOT_RUNNING, SPAWN_ERROR, SUCCESS
+from supervisor.model.codes import BAD_NAME, SUCCESS
 
 LONG_S = 60.0  # seen in the same condition for so long: it must not make an old attempt a new one
 
@@ -24,44 +24,9 @@ def test_the_attempt_from_before_a_restart_is_no_answer(phase):
     assert said(phase, attempt=None) is None
 
 
-@pytest.mark.parametrize(
-    ("phase", "known", "told"),
-    [
-        ("RUNNING", {}, (SUCCESS, "started")),
-        ("STARTING", {}, (SUCCESS, "started")),
-        ("STARTING", {"pid": None}, None),
-        ("STARTING", {"uptime_s": 0.1, "same_for_s": 0.1}, None),
-        ("DONE", {}, (SUCCESS, "started")),
-        ("BACKOFF", {"spawn_error": "no such file"}, (SPAWN_ERROR, "spawn error: no such file")),
-        ("FATAL", {"why": "exit code 78"}, (ABNORMAL_TERMINATION, "abnormal termination: exit code 78")),
-        ("EXITED", {"why": "exit code 7"}, (ABNORMAL_TERMINATION, "abnormal termination: exit code 7")),
-        ("STOPPED", {"same_for_s": 0.0}, (NOT_RUNNING, "not running: it was stopped meanwhile")),
-        ("STOPPING", {}, None),
-    ],
-)
-def test_the_attempt_that_was_asked_for(phase, known, told):
-    assert said(phase, attempt=5, **known) == told
-
-
-def test_one_without_a_process_is_not_waited_for_for_ever():
-    backend = FakeBackend()
-    backend.add(program("Pong", "STARTING", attempt=5, pid=None))
-    told = asyncio.run(starting.wait_for_starts(backend.snapshot, {"Pong": 4}, [("Pong", SUCCESS, "accepted")], 0.0))
-    assert told == [("Pong", SUCCESS, "starting: no process yet, see status")]
-
-
 @pytest.mark.parametrize(("same_for_s", "told"), [(0.49, None), (0.5, ("Pong", BAD_NAME, "no such process"))])
 def test_one_that_is_removed_meanwhile(same_for_s, told):
     assert starting.outcome("Pong", None, 4, same_for_s) == told
-
-
-@pytest.mark.parametrize(
-    ("phase", "text"),
-    [("QUEUED", "queued: starts by itself once a slot is free"), ("GATED", "gated, starts by itself: the disk is full")],
-)
-def test_one_that_waits_is_told_after_half_a_second(phase, text):
-    assert said(phase, attempt=4, why="the disk is full", same_for_s=0.5) == (SUCCESS, text)
-    assert said(phase, attempt=4, why="the disk is full", same_for_s=0.49) is None
 
 
 def test_a_restart_is_reported_with_the_new_attempt():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
 import socket
@@ -15,14 +14,12 @@ import pytest
 from fake_backend import FakeBackend, program
 from hypothesis import given
 from hypothesis import strategies as st
-from serving import Connection, call, hung_up, raw, served, until
-from starlette.requests import Request
+from serving import Connection, call, hung_up, served, until
 from structlog.testing import capture_logs
 from tools import allow_open_files
 
 from supervisor.api import limits, server, stream
 from supervisor.api.encoding import encoded
-from supervisor.api.refused import RequestRefused
 from supervisor.model.facts import DaemonSuspended, Stamped
 from supervisor.policy.upkeep import refresh
 
@@ -164,23 +161,6 @@ def test_readings_come_once_a_period_and_a_fact_at_the_next_look(
     assert stream.LOOK_S < 1
 
 
-def test_a_comment_says_that_the_server_lives_when_nothing_changes(
-    path: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = backend.page_status()
-    monkeypatch.setattr(backend, "page_status", lambda: page)
-    monkeypatch.setattr(stream, "HEARTBEAT_S", 0.05)
-    reader = Reader(path)
-    reader.event()
-    assert reader.lines() == [":"]
-    assert reader.lines() == [":"]
-    reader.close()
-
-
-def test_head_has_no_end_to_wait_for(path: Path) -> None:
-    assert raw(path, STREAM.replace(b"GET", b"HEAD")).startswith(b"HTTP/1.1 200 ")
-
-
 # --- readers that are slow -------------------------------------------------------------------------------------------------
 
 
@@ -226,22 +206,6 @@ def test_who_never_reads_is_let_go_and_nobody_waits_for_it(
                 pass
     reader.event()
     reader.close()
-
-
-@pytest.mark.parametrize(
-    ("left", "over"),
-    [
-        ([0, 0, 0, 0, 0], False),
-        ([9, 9, 9, 9, 9], True),
-        ([9, 8, 7, 6, 5], False),
-        ([9, 9, 0, 9, 9], False),
-        ([0, 9, 9, 9, 9], True),
-        ([9, 9, 9, 9, 8], False),
-    ],
-)
-def test_patience_ends_with_who_takes_nothing_for_30_s(left: list[int], over: bool) -> None:
-    timeout = stream._ReadTimeout()
-    assert [timeout.is_over(bytes_left, 10.0 * number) for number, bytes_left in enumerate(left)][-1] == over
 
 
 def test_a_page_that_takes_much_cpu_time_makes_mere_readings_rare(
@@ -333,32 +297,7 @@ def test_a_page_that_cannot_be_made_ends_the_streams_and_is_told_to_the_next(
     after.close()
 
 
-def test_a_server_that_ends_takes_no_reader(backend: FakeBackend) -> None:
-    ending = stream.Stream(backend)
-    ending.end()
-    with pytest.raises(RequestRefused) as refused:
-        asyncio.run(ending.answer(Request({"type": "http", "method": "GET"})))
-    assert (refused.value.status, str(refused.value)) == (503, "extralife is stopping")
-
-
-def test_an_event_is_three_lines_and_an_empty_one() -> None:
-    assert stream._event(b"whole", 7, {"a": "b\nc"}) == b'event: whole\nid: 7\ndata: {"a":"b\\nc"}\n\n'
-
-
 # --- encoded once ----------------------------------------------------------------------------------------------------------
-
-
-def test_an_instant_page_is_encoded_once_for_as_long_as_it_is_the_same(
-    path: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    encoded_by: list[Any] = []
-    monkeypatch.setattr("supervisor.api.encoding.encoded", lambda value: encoded_by.append(value) or encoded(value))
-    page = backend.page_status()
-    monkeypatch.setattr(backend, "page_status", lambda: page)
-    assert call(path, "/api/v1/status") == call(path, "/api/v1/status") == (200, page)
-    assert len(encoded_by) == 1
-    monkeypatch.setattr(backend, "page_status", lambda: {**page, "now_s": 7.0})
-    assert call(path, "/api/v1/status")[1]["now_s"] == 7.0
 
 
 @pytest.mark.parametrize(
