@@ -27,12 +27,11 @@ from supervisor.api import logfiles, starting
 from supervisor.api.assets import Assets
 from supervisor.api.door import PasswordCheck
 from supervisor.api.encoding import EncodedPages, encoded
-from supervisor.api.limits import MOST_BODY_BYTES
 from supervisor.api.metrics import Metrics
 from supervisor.api.peer import caller
 from supervisor.api.pins import MOST_PIN_S, is_span
 from supervisor.api.port import ASK_WAIT_S, Backend, Result, StatusPage
-from supervisor.api.refused import RequestRefused
+from supervisor.api.refused import RequestRefused, body_of
 from supervisor.api.rest import read_body_first
 from supervisor.api.rpc.http import Rpc
 from supervisor.api.same_site import same_site
@@ -390,12 +389,8 @@ async def _no_route(_: Request, error: Exception) -> Response:
 
 
 async def _body(request: Request, allowed: set[str]) -> dict[str, Any]:
-    """The request's JSON object, of bounded size and with known keys only. An empty body is an empty object."""
-    data = b""
-    async for piece in request.stream():
-        data += piece
-        if len(data) > MOST_BODY_BYTES:
-            raise RequestRefused(413, f"the body is larger than {MOST_BODY_BYTES} bytes")
+    """The request's JSON object, with known keys only. An empty body is an empty object."""
+    data = await body_of(request)
     if not data.strip():
         return {}
     try:

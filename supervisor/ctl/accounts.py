@@ -115,21 +115,14 @@ def _hours(seconds: float) -> str:
 def _table(sheets: list[dict[str, Any]], paint: text.Paint) -> list[str]:
     states = [state for state in sheets[0]["seconds"] if any(_booked(sheet, state) for sheet in sheets)]
     heads = [text.printable("ALL SLOTS" if sheet["name"] == "slots" else sheet["name"]) for sheet in sheets]
-    rows = [[_cell(sheet, state) for sheet in sheets] for state in states]
+    rows = [[state, *(_cell(sheet, state) for sheet in sheets), _bar(sheets[0], state)] for state in states]
     sums = [f"{text.duration(sheet['wall_s'])} {'':>6}" for sheet in sheets]
-    widths = [max(text.width(cell) for cell in column) for column in zip(heads, sums, *rows, strict=True)]
-    name_wide = max((len(state) for state in [*states, "STATE"]), default=5)
-    out = [
-        "  ".join([text.pad("STATE", name_wide), *(text.pad(h, w, right=True) for h, w in zip(heads, widths, strict=True))])
-    ]
-    for state, row in zip(states, rows, strict=True):
-        cells = [text.pad(cell, width, right=True) for cell, width in zip(row, widths, strict=True)]
-        line = "  ".join([paint(text.pad(state, name_wide), _COLOURS.get(state, "yellow")), *cells])
-        out.append((line + "  " + paint(_bar(sheets[0], state), _COLOURS.get(state, "yellow"))).rstrip())
-    out.append(
-        "  ".join([text.pad("sum", name_wide), *(text.pad(s, w, right=True) for s, w in zip(sums, widths, strict=True))])
-    )
-    return [line.rstrip() for line in out]
+    head, *lines, last = text.table([["STATE", *heads, ""], *rows, ["sum", *sums, ""]], range(1, len(sheets) + 1))
+    out = [head]
+    for line, (state, *_, bar) in zip(lines, rows, strict=True):
+        colour, figures = _COLOURS.get(state, "yellow"), line.removeprefix(state).removesuffix(bar)
+        out.append(paint(state, colour) + figures + (paint(bar, colour) if bar else ""))
+    return [*out, last]
 
 
 def _booked(sheet: dict[str, Any], state: str) -> bool:

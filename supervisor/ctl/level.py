@@ -131,11 +131,10 @@ def page(view: dict[str, Any], paint: text.Paint) -> list[str]:
     """The head, and a row for each level, the highest first."""
     rows = [_cells(level) for level in reversed(view["levels"])]
     titles = list(rows[0]) if rows else []
-    widths = {title: max(text.width(title), *(text.width(row[title]) for row in rows)) for title in titles}
-    out = [*head(view), ""]
-    out.append(paint("  ".join(text.pad(title, widths[title], right=title in _RIGHT) for title in titles).rstrip(), "dim"))
-    for level, row in zip(reversed(view["levels"]), rows, strict=True):
-        line = "  ".join(text.pad(row[title], widths[title], right=title in _RIGHT) for title in titles).rstrip()
+    right = [place for place, title in enumerate(titles) if title in _RIGHT]
+    head_line, *lines = text.table([titles, *(list(row.values()) for row in rows)], right) if rows else [""]
+    out = [*head(view), "", paint(head_line, "dim")]
+    for level, line in zip(reversed(view["levels"]), lines, strict=True):
         out.append(paint(line, "green") if level["in_force"] else line)
     return [*out, "", *_foot(view)]
 

@@ -67,46 +67,6 @@ def test_every_method_explains_itself(rpc: Any) -> None:
     assert fault_of(rpc.system.methodSignature, "x") == (4, "SIGNATURE_UNSUPPORTED")
 
 
-HELP = {
-    "readProcessLog": """\
-Read from a program's stdout log. A negative offset with length 0 reads the last bytes.
-
-@param string name       the program (or 'group:name')
-@param int offset        offset to start reading from
-@param int length        number of bytes to read; 0: to the end
-@return string result    bytes of log""",
-    "tailProcessStderrLog": """\
-Follow a program's stderr log: what begins at `offset`, or its last `length` bytes if it has grown beyond that.
-
-@param string name       the program (or 'group:name')
-@param int offset        offset to start reading from
-@param int length        maximum number of bytes to return
-@return array result     [string bytes, int size of the log, bool overflow]""",
-    "signalProcess": """\
-Send a signal to the worker of a program.
-
-@param string name       the program (or 'group:name', or 'group:*')
-@param string signal     as name ('HUP', 'SIGHUP') or number ('1')
-@return boolean result   always true unless error""",
-    "startProcessGroup": """\
-Start every program of a group. A program without one is a group of its own.
-
-@param string name       the group
-@param boolean wait      wait until the outcome is known
-@return array result     structs {name, group, status, description}; none when there is nothing to do""",
-    "stopAllProcesses": """\
-Stop every program that runs, waits for a slot, or would be started again.
-
-@param boolean wait      wait until it has exited
-@return array result     structs {name, group, status, description}, by priority, then by name""",
-}
-
-
-@pytest.mark.parametrize("name", HELP)
-def test_the_help_of_a_method_to_the_word(rpc: Any, name: str) -> None:
-    assert rpc.system.methodHelp(f"supervisor.{name}") == HELP[name]
-
-
 def test_calls_that_are_none(rpc: Any) -> None:
     for name in ("supervisor.nothing", "nothing", "supervisor.__class__.mro", "supervisor._update", "system.table.get"):
         assert fault_of(getattr(rpc, name)) == (1, "UNKNOWN_METHOD")

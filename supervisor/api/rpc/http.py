@@ -17,10 +17,9 @@ from starlette.responses import Response
 
 from supervisor.api import logfiles
 from supervisor.api.lasting import LongLivedAnswers
-from supervisor.api.limits import MOST_BODY_BYTES
 from supervisor.api.peer import caller, disconnected
 from supervisor.api.port import Backend, StatusPage
-from supervisor.api.refused import RequestRefused
+from supervisor.api.refused import RequestRefused, body_of
 from supervisor.api.rpc import daemon, levels, logs, programs, system, wire
 from supervisor.api.rpc.calls import Call, Table, dispatch, named
 from supervisor.api.rpc.faults import Fault
@@ -53,7 +52,7 @@ class Rpc:
 
     async def post(self, request: Request) -> Response:
         """One call. A fault is a normal response; only a body that is not an XML-RPC call is an HTTP error."""
-        body = await _body(request)
+        body = await body_of(request)
         try:
             name, params = wire.parse(body)
         except wire.Malformed as error:
@@ -125,13 +124,3 @@ class Rpc:
             return await reading
         except OSError:  # the log is removed, or between a rotation's two renames: it may come back
             return logfiles.Chunk(b"", last.file_id, last.next_offset)
-
-
-async def _body(request: Request) -> bytes:
-    """The request's body, of bounded size: nothing larger is ever parsed."""
-    data = b""
-    async for piece in request.stream():
-        data += piece
-        if len(data) > MOST_BODY_BYTES:
-            raise RequestRefused(413, f"the body is larger than {MOST_BODY_BYTES} bytes")
-    return data
