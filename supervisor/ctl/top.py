@@ -98,8 +98,9 @@ def _until_suspended(screen: Live, keyboard: int | None, feed: Feed, display: Di
     paint, shown = text.Paint(on=True), None
     while True:
         answers, size = feed.answers, (screen.console.width, screen.console.height)
-        if shown != (answers.number, display, size):
-            began_s, shown = time.thread_time(), (answers.number, display, size)
+        late_s = max(0, int(text.wall_s() - answers.at_wall_s - feed.period_s))  # the ages that are shown stay true
+        if shown != (newest := (answers.number, display, size, late_s)):
+            began_s, shown = time.thread_time(), newest
             drawn = "\n".join(frame(answers, display, size, paint))
             screen.update(Text.from_ansi(drawn, no_wrap=True, overflow="crop"), refresh=True)
             feed.frame_s = time.thread_time() - began_s
@@ -338,7 +339,11 @@ def _header(answers: Answers, columns: int | None) -> list[str]:
     if answers.error:
         ago = text.duration(text.wall_s() - answers.at_wall_s)
         lines = [f"no answer for {ago}: {text.printable(answers.error)}; showing the last known state", *lines]
-    lines += [_counts(found["programs"]), *(f"{text.printable(name)}: ERROR (no such process)" for name in found["unknown"])]
+    host = text.printable((found["daemon"].get("box") or {}).get("hostname") or "extralife")
+    lines += [
+        f"{host} · {text.when(text.wall_s(), text.wall_s())} · {_counts(found['programs'])}",
+        *(f"{text.printable(name)}: ERROR (no such process)" for name in found["unknown"]),
+    ]
     return [line if columns is None else text.clip(line, columns) for line in lines]
 
 

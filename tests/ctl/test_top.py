@@ -12,6 +12,7 @@ import signal
 import struct
 import subprocess
 import termios
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,7 @@ def test_programs_live(api: Path, box: FakeBackend) -> None:
     with Seen("top", socket=api, columns=140) as top:
         lines = top.shows("▁▂▃▃▄▅▆▇▇█")
         assert "level light: 2 slots x 32 environments, batch 512" in lines[0]
-        assert "1 of 3 train · 1 FATAL · 1 QUEUED · 512.0 steps/s" in lines[2]
+        assert re.fullmatch(r"\S+ · \d\d:\d\d:\d\d · 1 of 3 train · 1 FATAL · 1 QUEUED · 512.0 steps/s", lines[2])
         rows = [line.split()[0] for line in lines[5:8]]
         assert rows == ["Alien", "Pong", "Breakout"]  # what is broken first
         assert "exit code 78" in lines[5]
@@ -127,6 +128,17 @@ def test_a_daemon_that_goes_and_comes_back(socket_path: Path, box: FakeBackend) 
             box.change("Pong", steps_per_s=901.0)
             lines = top.shows("901.0")
             assert not [line for line in lines if "no answer" in line]
+
+
+def test_ages_go_on_while_the_daemon_hangs(api: Path, box: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    hung, make = threading.Event(), box.page_status
+    with Seen("top", socket=api) as top:
+        top.shows("Alien")
+        monkeypatch.setattr(box, "page_status", lambda: hung.wait(60) and make())
+        clocks: set[str] = set()
+        while len(clocks) < 5:  # more than the polls that may have been under way
+            clocks |= {found[0] for line in top.shows(" of 3 train") if (found := re.search(r"\d\d:\d\d:\d\d · ", line))}
+        hung.set()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
