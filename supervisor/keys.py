@@ -21,8 +21,7 @@ _T = TypeVar("_T")
 class Declaration:
     """What a type does not express. The bounds are inclusive.
 
-    Without `low`, whole numbers are at least 1 and other numbers more than 0. Without `high`, times (`_s`) are at
-    most a year.
+    Without `low`, whole numbers are at least 1 and others more than 0. Without `high`, times (`_s`) are at most a year.
     """
 
     meaning: str
@@ -31,7 +30,7 @@ class Declaration:
     choices: tuple[str, ...] = ()
     unset: str = ""  # description of the default, where there is no plain one
     up_to: str = ""  # another key of the section, which must not be less
-    form: str = ""  # "must be ...": the form of a text or a list
+    form: str = ""  # what the value must be, for messages: "a list of strings"
     pattern: str = ""  # regular expression of the whole text
     name: str = ""  # in the file, where it is not the field's
     script: bool = False  # only a program with a command has it

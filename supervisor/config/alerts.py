@@ -82,14 +82,13 @@ def _of_file(section: Section, path: str) -> list[str]:
     A kept configuration has no copy of this file, because secrets are not copied. If the file is missing, its URLs are left
     out: the purpose of a kept configuration is that the programs train.
     """
-    origin, validation = section.at("urls_file"), section.validation
-    complain = validation.warn if validation.source.is_kept else validation.error
+    report = section.reporter("urls_file", gently=section.validation.source.is_kept)
     found = []
-    for number, url in secrets.lines_in(secrets.text(complain, origin, "alerts.urls_file", path, "one URL per line")):
+    for number, url in secrets.lines_in(secrets.text(report, path, "one URL per line")):
         if _URL.fullmatch(url):
             found.append(url)
         else:
-            complain(origin, f"alerts.urls_file: line {number} of {path} is not a URL such as ntfy://topic (not shown)")
+            report(f"line {number} of {path} is not a URL such as ntfy://topic (not shown)")
     return found
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from supervisor.config import secrets
-from supervisor.config.validation import Validation
+from supervisor.config.validation import Section, Validation
 from supervisor.model.settings import HttpSettings
 
 _LEAST_LENGTH: Final = 12  # nobody guesses 12 random characters at ten guesses a minute for each address
@@ -31,22 +31,20 @@ def complete(validation: Validation, made: HttpSettings, *, read_secrets: bool =
     if not ipaddress.ip_address(address[0]).is_loopback:
         why = f"{made.listen} is not encrypted, and the password crosses the network with every request"
         section.warn("listen", f"{why}: listen on 127.0.0.1 behind a proxy with TLS, or use ssh -L")
-    return replace(made, host=address[0], port=address[1], password=_password(validation, made) if read_secrets else "")
+    return replace(
+        made, host=address[0], port=address[1], password=_password(section, made.password_file) if read_secrets else ""
+    )
 
 
-def _password(validation: Validation, made: HttpSettings) -> str:
+def _password(section: Section, path: str) -> str:
     """The password; empty if it cannot be used. A kept configuration has no copy of the file: then there is no port."""
-    origin, path = validation.origins["http.password_file"], made.password_file
     wrong: list[str] = []
-    text = secrets.text(lambda _, what: wrong.append(what), origin, "http.password_file", path, "one password")
-    password = text.strip("\r\n")
+    password = secrets.text(wrong.append, path, "one password").strip("\r\n")
     if not wrong and (len(password) < _LEAST_LENGTH or not password.isprintable()):
-        wrong.append(
-            f"http.password_file: {path} must hold one line of at least {_LEAST_LENGTH} characters; "
-            f"make one: head -c 18 /dev/urandom | base64 > {path}"
-        )
+        what = f"{path} must hold one line of at least {_LEAST_LENGTH} characters"
+        wrong.append(f"{what}; make one: head -c 18 /dev/urandom | base64 > {path}")
     for message in wrong:
-        (validation.warn if validation.source.is_kept else validation.error)(origin, message)
+        section.reporter("password_file", gently=section.validation.source.is_kept)(message)
     return "" if wrong else password
 
 

@@ -89,20 +89,18 @@ def _check_repository(section: Section, made: OffsiteSettings) -> None:
 
 
 def _check_files(section: Section, files: dict[str, str], *, gently: bool) -> None:
-    validation = section.validation
-    complain = validation.warn if gently else validation.error
-    if "password_file" in files:
-        origin, path = section.at("password_file"), files["password_file"]
-        mistakes = len(validation.errors) + len(validation.warnings)
-        password = secrets.text(complain, origin, "offsite.password_file", path, "the repository's password")
-        if not password.strip() and len(validation.errors) + len(validation.warnings) == mistakes:
-            complain(origin, f"offsite.password_file: {path} is empty; write the repository's password into it")
-    if "env_file" in files:
-        origin, path = section.at("env_file"), files["env_file"]
-        text = secrets.text(complain, origin, "offsite.env_file", path, "one NAME=VALUE per line")
-        for number, line in secrets.lines_in(text):
+    told: list[str] = []
+    if path := files.get("password_file"):
+        password = secrets.text(told.append, path, "the repository's password")
+        if not password.strip() and not told:
+            told.append(f"{path} is empty; write the repository's password into it")
+    for what in told:
+        section.reporter("password_file", gently=gently)(what)
+    if path := files.get("env_file"):
+        report = section.reporter("env_file", gently=gently)
+        for number, line in secrets.lines_in(secrets.text(report, path, "one NAME=VALUE per line")):
+            name = line.partition("=")[0]
             if not _LINE.fullmatch(line):
-                complain(origin, f"offsite.env_file: line {number} of {path} is not NAME=VALUE (not shown)")
-            elif _OURS.fullmatch(line.partition("=")[0]):
-                name = line.partition("=")[0]
-                complain(origin, f"offsite.env_file: line {number} of {path} sets {name}, which extralife sets; remove it")
+                report(f"line {number} of {path} is not NAME=VALUE (not shown)")
+            elif _OURS.fullmatch(name):
+                report(f"line {number} of {path} sets {name}, which extralife sets; remove it")

@@ -8,26 +8,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from supervisor.config.validation import Origin, Validation
+from supervisor.config.validation import Validation
 
 _LARGEST_BYTES: Final = 1 << 16
 
 
-def text(complain: Callable[[Origin, str], None], origin: Origin, name: str, path: str, content: str) -> str:
-    """The text of the file that the setting `name` names. If it cannot be used: `complain` is called, and it is empty."""
+def text(report: Callable[[str], None], path: str, content: str) -> str:
+    """The text of the file. If it cannot be used: `report` is called, and it is empty."""
     try:
         # O_NONBLOCK: otherwise a FIFO at this path would block. It has no effect on a regular file.
         with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123  of a descriptor
             mode = os.fstat(file.fileno()).st_mode
             data = file.read(_LARGEST_BYTES + 1) if stat.S_ISREG(mode) else b""
     except OSError as error:
-        complain(origin, f"{name}: {path} cannot be read: {error.strerror}; correct the path, or its owner")
+        report(f"{path} cannot be read: {error.strerror}; correct the path, or its owner")
         return ""
     if not stat.S_ISREG(mode) or len(data) > _LARGEST_BYTES:
-        complain(origin, f"{name}: {path} is not a text file with {content}; name another one")
+        report(f"{path} is not a text file with {content}; name another one")
         return ""
     if mode & 0o077:
-        complain(origin, f"{name}: other users may read {path}, which holds secrets; chmod 600 {path}")
+        report(f"other users may read {path}, which holds secrets; chmod 600 {path}")
         return ""
     return data.decode("utf-8", "replace")
 

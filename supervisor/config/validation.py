@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Final
 
@@ -146,7 +146,7 @@ class Section:
 
     @property
     def name(self) -> str:
-        """The name of the program or the level."""
+        """The last name of its path: of the section, the program or the level."""
         return self.path[-1]
 
     def label(self, *keys: str) -> str:
@@ -165,6 +165,11 @@ class Section:
 
     def warn(self, key: str, what: str) -> None:
         self.validation.warn(self.at(key), f"{self.label(key)}: {what}")
+
+    def reporter(self, key: str, *, gently: bool) -> Callable[[str], None]:
+        """Report a mistake of a file that a key names: `gently`, as a warning."""
+        report = self.validation.warn if gently else self.validation.error
+        return lambda what: report(self.at(key), f"{self.label(key)}: {what}")
 
     def note(self, key: str, value: object, origin: Origin | None = None) -> None:
         """Note a value; without an origin, where the table has it, else the default."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from supervisor.config import docs
 from supervisor.config.tables import settings_of
+from supervisor.keys import declared
 from supervisor.model.settings import SECTIONS
 from workers.options import OPTIONS
 
@@ -27,6 +29,16 @@ def test_every_key_is_on_the_page_and_its_default_is_valid(section: str) -> None
         assert f"| `{name}` |" in PAGE.read_text()
         if setting.default is not None and not setting.complex:
             setting.check(setting.default)
+
+
+def test_a_field_of_a_section_is_a_key_unless_it_is_computed() -> None:
+    others = {
+        f"{section}.{field.name}"
+        for section, cls in SECTIONS.items()
+        for field in fields(cls)
+        if field.name not in declared(cls)
+    }
+    assert others == {"http.host", "http.port", "http.password", "level.launcher"}
 
 
 def test_every_option_is_told() -> None:
