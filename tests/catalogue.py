@@ -24,6 +24,7 @@ class Row(NamedTuple):
 
 
 HEALING = "e2e/test_healing.py::"
+LOST_GPU = "e2e/test_lost_gpu_live.py::"
 WORKER_FAULTS = "e2e/test_worker_faults.py::"
 OFFSITE = "adapters/test_offsite.py::"
 WHEN_DONE = "e2e/test_when_done_live.py::"
@@ -322,10 +323,31 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         ),
         Row(
             "the GPU's driver hangs",
-            "the GPUs count as unknown, which is reported once; daemon and training go on, and nothing is decided by GPU readings",
+            "the GPUs count as unknown, which is reported once; daemon and training go on, no level is forbidden, and what needs "
+            "a GPU starts when the driver answers",
             "supervisor/adapters/host/gpu_nvml.py",
             "e2e/test_gpu_live.py::test_a_driver_that_hangs_is_unknown_and_neither_workers_nor_daemon_care",
             "gpu-hangs",
+        ),
+        Row(
+            "the box comes back without its GPU, with fewer, or with a driver that answers with an error",
+            "what used the missing GPU or asks for it waits (GATED, without a slot) and never trains on the CPU; `status`, one "
+            "critical alert and `report` say why, its hours are HOST_DOWN, and it goes on by itself when the GPU is back; with "
+            '`when_no_gpu = "cpu"` it trains on the CPU',
+            "supervisor/policy/box/lost_gpu.py",
+            LOST_GPU + "test_a_box_that_comes_back_without_its_gpu_trains_nothing_on_the_cpu",
+        ),
+        Row(
+            "a GPU vanishes while its worker starts",
+            "the worker refuses the CPU and waits like that; it is tried again every two minutes",
+            "workers/precision.py",
+            LOST_GPU + "test_a_worker_that_finds_no_gpu_where_the_box_shows_one_refuses_the_cpu",
+        ),
+        Row(
+            "the box comes back with another model of GPU",
+            "reported once, with an alert; the record of levels, vetoes and memory needs begins anew",
+            "supervisor/deciding/hardware.py",
+            LOST_GPU + "test_of_fewer_gpus_the_missing_one_is_waited_for_and_another_model_is_told",
         ),
         Row(
             "a GPU falls off the bus, runs hot, or reports an Xid",

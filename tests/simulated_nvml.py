@@ -23,6 +23,9 @@ class SimulatedNvml:
         # Compiled here, not at first use: without a compiler the test is skipped before it has anything to clean up.
         self.library, _ = compiled(SOURCE, NAME, f"-Wl,-soname,{NAME}")
         self.scenario = directory / "nvml-scenario"
+        self.link = directory / "nvml-library" / NAME
+        self.link.parent.mkdir()
+        self.installed(there=True)
         self.plays("gpus 0")
 
     def plays(self, *lines):
@@ -31,8 +34,14 @@ class SimulatedNvml:
         aside.write_text("".join(f"{line}\n" for line in lines))
         aside.rename(self.scenario)
 
+    def installed(self, there):
+        """Whether a process under test finds the library."""
+        self.link.unlink(missing_ok=True)
+        if there:
+            self.link.symlink_to(self.library)
+
     def environment(self):
-        return {"LD_LIBRARY_PATH": str(self.library.parent), "NVML_SCENARIO": str(self.scenario)}
+        return {"LD_LIBRARY_PATH": str(self.link.parent), "NVML_SCENARIO": str(self.scenario)}
 
     def load(self):
         """Into this process: a library of that name that is loaded already is what pynvml gets."""

@@ -56,6 +56,7 @@ ENV_LEAVE_BY: Final = "EXTRALIFE_LEAVE_BY"  # file that exists once the end of t
 ENV_BOOT_ID: Final = "EXTRALIFE_BOOT_ID"  # 32 hex digits: the boot as the daemon sees it
 ENV_STACKS: Final = "EXTRALIFE_STACKS"  # file that faulthandler dumps to when the daemon sends STACKS_SIGNAL
 ENV_BATCH_SIZE: Final = "EXTRALIFE_BATCH_SIZE"  # largest batch: an earlier attempt ran out of memory with more
+ENV_WHEN_NO_GPU: Final = "EXTRALIFE_WHEN_NO_GPU"  # without a GPU: `wait` (exit with EXIT_NO_GPU), `cpu` (use the CPU)
 ENV_ROLLBACKS: Final = "EXTRALIFE_ROLLBACKS"  # rollbacks of the program: a new number asks for another seed
 # Values of the placeholders in a script's command; each is set only if it has a value.
 ENV_NUM_ENVS: Final = "EXTRALIFE_NUM_ENVS"  # environments
@@ -75,7 +76,7 @@ PLACEHOLDER_ENV: Final = (
 )  # fmt: skip
 
 # Variables of one attempt that not every attempt sets: none may reach another program.
-ATTEMPT_ENV: Final = (*PLACEHOLDER_ENV, ENV_ROLLBACKS, SPEAKER_ENV)
+ATTEMPT_ENV: Final = (*PLACEHOLDER_ENV, ENV_ROLLBACKS, ENV_WHEN_NO_GPU, SPEAKER_ENV)
 
 # systemd's own variables: a child that inherits them can confuse or stop the service itself, so the daemon strips them.
 STRIPPED_ENV: Final = (
@@ -88,6 +89,7 @@ STRIPPED_ENV: Final = (
 EXIT_DONE: Final = 0  # the target is reached; do not start again
 EXIT_FAILED: Final = 1  # any other failure, printed as one sentence or a traceback; start again
 EXIT_DIVERGED: Final = 65  # EX_DATAERR: losses are not finite any more; an older checkpoint and another seed may help
+EXIT_NO_GPU: Final = 69  # EX_UNAVAILABLE: found no GPU where it needs one; starts again when the GPU is back
 EXIT_NO_MEMORY: Final = 71  # EX_OSERR: out of memory, of the host or of the GPU; a smaller batch may fit
 EXIT_LEFT: Final = 75  # EX_TEMPFAIL: left on request, with a checkpoint; may be started again
 EXIT_FENCED: Final = 77  # EX_NOPERM: another attempt owns the run directory; this one wrote nothing

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
+class NoGpu(Exception):
+    """There is no GPU that torch can use, and the CPU may not take its place; the message is one sentence for the user."""
+
+
 class NoSuchDevice(Exception):
     """The requested device does not exist; the message is one sentence for the user."""
 
@@ -52,9 +56,12 @@ class Precision:
         return f"{self.device} {next(name for name, dtype in _TYPES.items() if dtype is self.dtype)}"
 
 
-def choose(device: str, dtype: str) -> Precision:
-    """Device and format by the table above; raises NoSuchDevice. A GPU becomes this process's current one."""
-    where = _device(device)
+def choose(device: str, dtype: str, when_no_gpu: str = "") -> Precision:
+    """Device and format by the table above; raises NoSuchDevice. A GPU becomes this process's current one.
+
+    `when_no_gpu` is the supervisor's word: `wait` raises NoGpu instead of the CPU, `cpu` takes it also in place of `cuda`.
+    """
+    where = _device(device, when_no_gpu)
     if dtype != "auto":
         return Precision(where, _TYPES[dtype])
     if where.type == "cuda":
@@ -126,10 +133,15 @@ def idle_gpu(chosen: Precision, device: str, environ: Mapping[str, str], root: P
     )
 
 
-def _device(name: str) -> torch.device:
+def _device(name: str, when_no_gpu: str) -> torch.device:
     with warnings.catch_warnings():  # torch warns about an old driver; `idle_gpu` reports it
         warnings.simplefilter("ignore")
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if not count and name != "cpu" and when_no_gpu == "wait":
+        build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "a build for the CPU"
+        raise NoGpu(f"torch {torch.__version__} ({build}) sees no GPU")
+    if not count and when_no_gpu == "cpu":
+        return torch.device("cpu")
     if name == "auto":
         return torch.device("cuda" if count else "cpu")
     device = torch.device(name)

@@ -27,12 +27,14 @@ from workers import algorithms, auto, compiling, envs, networks, out_of_memory, 
 from workers.args import BadArguments, with_algorithm
 from workers.checkpoint import Checkpointer
 from workers.contract import (
+    ENV_WHEN_NO_GPU,
     EXIT_CONFIG,
     EXIT_DIVERGED,
     EXIT_DONE,
     EXIT_FAILED,
     EXIT_FENCED,
     EXIT_LEFT,
+    EXIT_NO_GPU,
     EXIT_NO_MEMORY,
     LOCK_FILE,
     REPLAY_DIR,
@@ -86,6 +88,8 @@ def run(args: Args, client: Client, pending: PendingRequests) -> int:
         return max(_print_error(mistake, EXIT_CONFIG) for mistake in mistakes.errors)
     except (Unusable, precision.NoSuchDevice, WrongIdentity, compiling.CannotCompile) as error:
         return _print_error(error, EXIT_CONFIG)
+    except precision.NoGpu as error:
+        return _print_error(error, EXIT_NO_GPU)
     except Fenced as error:
         return _print_error(error, EXIT_FENCED)
     except Diverged as error:
@@ -119,7 +123,7 @@ def _print_error(error: Exception | str, code: int) -> int:
 def _run(args: Args, client: Client, pending: PendingRequests) -> int:
     if not client.fence_holds():
         raise Fenced(f"another attempt owns {client.run_dir}: nothing was written")
-    chosen = precision.choose(args.device, args.dtype)
+    chosen = precision.choose(args.device, args.dtype, os.environ.get(ENV_WHEN_NO_GPU, ""))
     idle = precision.idle_gpu(chosen, args.device, os.environ)
     if idle:
         print(f"workers: {idle}", file=sys.stderr, flush=True)

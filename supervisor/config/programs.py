@@ -30,6 +30,7 @@ from supervisor.config.tables import FIGURE_KEYS, Setting, given, program_settin
 from supervisor.config.validation import DEFAULT, DERIVED, ENVIRONMENT, Origin, Section, Validation, label, shown
 from supervisor.keys import Declaration
 from supervisor.model.settings import A_NAME, NAME, SERVICE, Level, Paths, ProgramSpec, Progress
+from supervisor.policy.box.lost_gpu import CPU
 from supervisor.policy.worker import placeholders
 from supervisor.records import dataclass
 from workers import contract
@@ -43,6 +44,7 @@ _DEVICE: Final = Declaration(
 _OPTIONS: Final = {name: Setting.plain(each) for name, each in OPTIONS.items()} | {
     "device": Setting(OPTIONS["device"], _DEVICE, OPTIONS["device"].default)
 }
+_NAMES_GPU: Final = re.compile(r"[0-9]|GPU-|MIG-")
 _ENV_NAME: Final = re.compile(r"[^=\0]+")
 _SECRET: Final = re.compile(r"key|token|secret|passw|pwd|credential|auth|cookie|private|signature", re.IGNORECASE)
 _LOGIN: Final = re.compile(r"://[^/@\s]*:[^/@\s]*@")  # a URL with a password in it
@@ -113,11 +115,19 @@ def _warn_of_overlap(validation: Validation, spec: ProgramSpec, place: str, of: 
 
 
 def _with_visible_gpus(spec: ProgramSpec, environ: Mapping[str, str]) -> ProgramSpec:
-    """The spec with its visible GPUs, from its own environment or the daemon's, unless `gpu` has set them already."""
+    """The spec with its visible GPUs, from its own environment or the daemon's, unless `gpu` has set them already.
+
+    Its own environment is an explicit word: it asks for GPUs, or wants none.
+    """
     env = dict(spec.env)
     if spec.gpu is not None and (env.get("CUDA_DEVICE_ORDER"), env.get(_VISIBLE)) == ("PCI_BUS_ID", str(spec.gpu)):
         return spec
-    return replace(spec, visible=env.get(_VISIBLE, environ.get(_VISIBLE)))
+    own = env.get(_VISIBLE)
+    if own is None:
+        return replace(spec, visible=environ.get(_VISIBLE))
+    if _NAMES_GPU.match(own.strip()):
+        return replace(spec, visible=own, asks_gpu=f'env.CUDA_VISIBLE_DEVICES = "{own}"')
+    return replace(spec, visible=own, when_no_gpu=CPU)
 
 
 def _common(section: Section, *, builtin: bool) -> dict[str, Any]:
@@ -160,12 +170,14 @@ def _gpu_env(section: Section, common: Mapping[str, Any], env: Mapping[str, str]
 
 
 def _on_device(section: Section, device: str, common: dict[str, Any]) -> None:
-    """A program without CUDA does not wait for GPU memory; a program on `cuda:1` waits for the memory of that GPU."""
+    """A program without CUDA waits for no GPU and no GPU memory; a program on `cuda:1` waits for that GPU."""
     number = device.partition(":")[2]
     if number and not number.isdecimal():
         return  # refused already
     if device == "cpu":
-        common["min_free_mb"] = 0
+        common["min_free_mb"], common["when_no_gpu"] = 0, CPU
+    elif device == "cuda":
+        common["asks_gpu"] = 'device = "cuda"'
     elif number and common["gpu"] is not None:
         section.refuse("gpu", f'says the same as device = "{device}"; remove one of the two')
     elif number:

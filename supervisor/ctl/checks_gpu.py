@@ -22,10 +22,11 @@ from supervisor.ctl.checks import Finding, Installation
 from supervisor.formats import mib
 from supervisor.model.fold import replay
 from supervisor.model.settings import ProgramSpec, Rung, Settings
+from supervisor.model.state import State
 from supervisor.policy.box.gate import MB
 from supervisor.policy.box.readings import Gpu, Gpus
 from supervisor.policy.box.visible import gpu_seen
-from supervisor.records import dataclass
+from supervisor.records import dataclass, replace
 from workers.pci import has_nvidia_gpu
 
 Learned = dict[tuple[str, str], int]  # GPU bytes that a program has held, by (program, level)
@@ -70,7 +71,7 @@ print(json.dumps(found))
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """NVML's answer. `error` and `do` are empty if NVML answers, or if the box has no NVIDIA GPU."""
+    """NVML's answer. `error` and `do` are empty if NVML answers, or if no program needs a GPU and the box has none."""
 
     gpus: tuple[Gpu, ...] = ()
     version: str = ""
@@ -84,9 +85,28 @@ class Driver:
 
 
 def driver(installation: Installation) -> Driver:
-    """The driver of this box, with its fault if there is one."""
-    found = ask_nvml()
+    """The driver of this box, with its fault if there is one. A GPU that a program needs is a fault if it is missing."""
     has_gpu = has_nvidia_gpu(Path(installation.root))
+    needing = _needing(installation.settings)
+    found = _answered(ask_nvml(), installation, has_gpu=has_gpu or bool(needing))
+    if found.gpus or not needing:
+        return found
+    what = found.error if has_gpu else found.error.removeprefix("there is a GPU, but ")
+    why = f"{what or 'NVML shows no GPU'}; {', '.join(needing)} ran on a GPU or asked for one"
+    do = 'start the box or container with its GPU again; when_no_gpu = "cpu" lets them use the CPU'
+    return replace(found, error=why, do=found.do or do)
+
+
+def _needing(settings: Settings | None) -> list[str]:
+    """The programs that wait without a GPU, by their settings and the journal (`policy/box/lost_gpu.py`)."""
+    if settings is None or settings.launcher.remote:
+        return []
+    used = {name for name, program in _state(settings).programs.items() if program.gpus is not None}
+    specs = [spec for spec in settings.programs if not settings.may_use_cpu(spec)]
+    return [spec.name for spec in specs if spec.name in used or settings.asks_gpu(spec)]
+
+
+def _answered(found: dict[str, Any] | None, installation: Installation, *, has_gpu: bool) -> Driver:
     if found is None:
         what = f"the driver hangs: NVML has not answered for {_PROBE_S:.0f} s"
         return Driver(error=what, do="dmesg | grep NVRM says more; a reboot ends it") if has_gpu else Driver()
@@ -191,8 +211,10 @@ def _as_gpu(found: dict[str, Any]) -> Gpu:
 def gpu_memory(installation: Installation) -> Iterator[Finding]:
     """For each GPU: free memory, memory of other processes, and the levels' needs, as configured or as measured before."""
     found = driver(installation)
+    if found.error and not any(spec.builtin for spec in installation.settings.programs):  # else `gpu` reports it with torch
+        yield Finding("gpu", "bad", found.error, found.do)
     if found.error:
-        return  # the check `gpu` reports this
+        return
     learned, ours = _learned(installation.settings), _ours(installation.settings)
     for gpu in found.gpus:
         name = f"GPU {gpu.index} memory"
@@ -249,21 +271,24 @@ def _needs(
 
 
 def _need(settings: Settings, rung: Rung, spec: ProgramSpec, learned: Learned) -> int:
-    least_mb = settings.gate.min_free_mb if spec.min_free_mb is None else spec.min_free_mb
-    return max(least_mb * MB, learned.get((spec.name, rung.level.name), 0))
+    return max(settings.min_free_mb(spec) * MB, learned.get((spec.name, rung.level.name), 0))
 
 
 def _learned(settings: Settings) -> Learned:
     """GPU memory that programs have held, by (program, level); empty if no journal can be read."""
-    try:
-        with JournalReader(settings.paths.journal) as journal:
-            state, _ = replay(journal.read())
-    except OSError:
-        return {}
     return {
-        (name, held.level): held.gpu_bytes for name, program in state.programs.items() for held in program.needs
+        (name, held.level): held.gpu_bytes for name, program in _state(settings).programs.items() for held in program.needs
         if held.gpu_bytes
     }  # fmt: skip
+
+
+def _state(settings: Settings) -> State:
+    """The state by the journal; if it cannot be read, that of a new box."""
+    try:
+        with JournalReader(settings.paths.journal) as journal:
+            return replay(journal.read())[0]
+    except OSError:
+        return State()
 
 
 def _ours(settings: Settings) -> set[int]:

@@ -62,8 +62,8 @@ def _asked(options: dict[str, str], session: Session) -> tuple[Wish, bool]:
         raise Failed(f"Error: --if-no-gpu is fail or run, not {without!r}", USAGE)
     fallback = parse_int(options["--fallback-batch"], "--fallback-batch", least=1) if "--fallback-batch" in options else None
     wish = Wish(
-        gpu=parse_int(options.get("--gpu", "0"), "--gpu"), pinned="--gpu" in options, configured_bytes=least_mb * _MB,
-        learned_bytes=None, poll_s=_seconds(options, "--poll", gate.poll_s),
+        gpu=parse_int(options.get("--gpu", "0"), "--gpu"), pinned="--gpu" in options, claimed=True,
+        configured_bytes=least_mb * _MB, learned_bytes=None, poll_s=_seconds(options, "--poll", gate.poll_s),
         timeout_s=_seconds(options, "--timeout", gate.timeout_s), on_timeout="give_up", fallback_batch=fallback,
         waited_s=0.0,
     )  # fmt: skip
@@ -102,7 +102,7 @@ def _wait(session: Session, wish: Wish, *, run_without: bool) -> int | None:
             if seen is None:
                 _without(session, Gpus((), "CUDA_VISIBLE_DEVICES names no GPU that NVML shows"), run_without=run_without)
                 return None
-            verdict = check(replace(wish, gpu=seen, waited_s=waited_s), gpus, reserved_bytes=0, most_gpus=0)
+            verdict = check(replace(wish, gpu=seen, waited_s=waited_s), gpus, reserved_bytes=0)
             if verdict.answer is Answer.START:
                 return verdict.batch_size
             if verdict.answer is Answer.GIVE_UP:

@@ -50,7 +50,7 @@ class Alert:
 
 def pursue(context: DecisionContext, before: State) -> None:
     """Raise this turn's alerts and held alerts that are due, drop old alerts, and send each idle target its next alert."""
-    found = [replace(alert, text=_shown(alert)) for alert in _found(context, before)]
+    found = [replace(alert, text=_shown(alert)) for alert in (*_found(context, before), *_of_gpus(context, before))]
     for number, alert in enumerate(found):
         _log_alert(context, alert, number)
     if context.memory.ended:
@@ -206,14 +206,30 @@ def _of_box(before: State, fact: facts.Fact) -> Iterator[Alert]:
             yield from _of_copies(before, fact)
         case facts.EndAnnounced() | facts.EndCalledOff() | facts.WhenDoneStep():
             yield from _of_ends(before, fact)
-        case facts.GpuLost():
-            yield Alert("gpu", CRITICAL, "", fact.why)
-        case facts.GpusUnknown(hung_s=hung_s) if hung_s is not None or before.gpus.most:
-            yield Alert("gpu", CRITICAL, "", fact.why)
-        case facts.XidReported(grave=True):
-            yield Alert("gpu", CRITICAL, "", fact.why)
         case _:
             pass
+
+
+def _of_gpus(context: DecisionContext, before: State) -> Iterator[Alert]:
+    """One alert for a lost GPU: that of the programs that wait for it, if there are any."""
+    waiting = [fact for fact in context.facts if isinstance(fact, facts.Gated) and fact.lost]
+    if waiting and not any(program.gpu_lost for program in before.programs.values()):
+        names = ", ".join(fact.program for fact in waiting)
+        yield Alert("gpu", CRITICAL, waiting[0].program, f"{names}: {waiting[0].why}")
+    for fact in context.facts:
+        match fact:
+            case facts.XidReported(grave=True):
+                yield Alert("gpu", CRITICAL, "", fact.why)
+            case facts.GpusFound(another=True):
+                yield Alert("gpu", WARNING, "", fact.why)
+            case facts.GpuLost() if not waiting:
+                yield Alert("gpu", CRITICAL, "", fact.why)
+            case facts.GpusUnknown(hung_s=hung_s) if not waiting and (hung_s is not None or before.gpus.most):
+                yield Alert("gpu", CRITICAL, "", fact.why)
+            case facts.GpusFound(count=count) if not waiting and count < (before.gpus.count or 0):
+                yield Alert("gpu", WARNING, "", fact.why)
+            case _:
+                pass
 
 
 def _of_ends(before: State, fact: facts.EndAnnounced | facts.EndCalledOff | facts.WhenDoneStep) -> Iterator[Alert]:

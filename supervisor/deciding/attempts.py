@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from supervisor.deciding import cluster, own_checkpoints, time_spent
 from supervisor.deciding.context import DecisionContext
-from supervisor.deciding.gating import admit
+from supervisor.deciding.gating import admit, waits_for_gpu, when_no_gpu
 from supervisor.deciding.hardware import gpu_of
 from supervisor.deciding.remedies import remedy
 from supervisor.model import commands, facts
@@ -12,10 +12,11 @@ from supervisor.model.inputs import Ended, Ending, Report, Sample, SpawnBroke, S
 from supervisor.model.lifecycle import HAS_PROCESS, Phase
 from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.model.state import Attempt, Program, Stop
+from supervisor.policy.box import lost_gpu
 from supervisor.policy.box.gate import Answer, Verdict
 from supervisor.policy.cluster import job_end
 from supervisor.policy.worker import newest_whole, no_room, out_of_memory, restart, resume_step, starting
-from supervisor.policy.worker.diagnosis import Diagnosis, diagnose
+from supervisor.policy.worker.diagnosis import NO_GPU, Diagnosis, diagnose
 from supervisor.policy.worker.finish import BACKGROUND, ENDED, Course
 from supervisor.policy.worker.loss import IN_WORDS, Loss, furthest, loss
 from supervisor.records import replace
@@ -34,7 +35,7 @@ def fill_slots(context: DecisionContext, *, staggered: bool = True) -> None:
 
     Among equal priorities, interrupted programs come first: a reboot must not give their slots to programs that waited.
     Example, two slots: Pong runs, Breakout died and is due in 4 s (it keeps its slot), Qbert is queued: nothing starts.
-    If Breakout's breaker were open (next trial in 30 min), Qbert would start now.
+    If Breakout's breaker were open (next trial in 30 min), Qbert would start now. The same if Breakout's GPU is lost.
 
     `staggered`: after a change of level, starts from the queue wait for each other. To build 256 environments eight times
     at once would take every core of this box for a minute.
@@ -56,6 +57,9 @@ def fill_slots(context: DecisionContext, *, staggered: bool = True) -> None:
     ready = [(program, spec) for program in programs if (spec := _to_start(context, program)) is not None]
     waiting: dict[int | None, str] = {}  # by GPU: the first program that waits for its memory; later ones wait behind it
     for program, spec in sorted(ready, key=_by_claim):
+        if waits_for_gpu(context, program, spec):
+            kept -= _keeps_slot_in_backoff(program)
+            continue
         if program.service:  # a service takes no slot
             _admit(context, program, spec, waiting)
             continue
@@ -65,7 +69,8 @@ def fill_slots(context: DecisionContext, *, staggered: bool = True) -> None:
                 continue
             processes += _admit(context, program, spec, waiting)
         elif program.phase is not Phase.QUEUED:
-            due = "its restart is due" if program.phase is Phase.BACKOFF else "it waited for GPU memory"
+            waited = "its GPU is back" if program.gpu_lost else "it waited for GPU memory"
+            due = "its restart is due" if program.phase is Phase.BACKOFF else waited
             context.record(facts.Requeued(f"{due}, but no slot is free", program.name))
 
 
@@ -179,12 +184,14 @@ def _spawn(context: DecisionContext, program: Program, spec: ProgramSpec, verdic
     token = context.state.cluster.next_tokens.get(program.name) or context.token(program.name, number)
     why = program.why if program.phase is Phase.BACKOFF else f"a slot of level {context.settings.level.name} is free"
     if program.phase is Phase.GATED:
-        why = verdict.why or f"the GPU memory that it needs is free, after {context.now_s - program.since_s:.0f} s"
+        free = "its GPU is back" if program.gpu_lost else "it waits no longer for GPU memory"
+        free = free if verdict.free_bytes is None else "the GPU memory that it needs is free"
+        why = verdict.why or f"{free}, after {context.now_s - program.since_s:.0f} s"
     context.record(facts.SpawnIntended(why, program.name, token, number, spec.digest, context.settings.level.name))
     lowered = program.batch_size(context.settings.level.name)
     lowered = lowered if verdict.batch_size is None else verdict.batch_size
     avoid = context.state.cluster.avoid(context.now_s)
-    order = commands.Spawn(spec, number, token, lowered, program.rollbacks, avoid)
+    order = commands.Spawn(spec, number, token, lowered, program.rollbacks, avoid, when_no_gpu(context, program, spec))
     context.command(_with_own_checkpoints(context, program, order) if spec.checkpoint_glob else order)
     set_control(context, program.name, token)
 
@@ -438,6 +445,8 @@ def _follow(context: DecisionContext, name: str, attempt: Attempt, ending: Endin
         why = f"{verdict.why}; `supervisorctl start` submits it again"
         context.record(facts.Wanted(why, name, run=False, by="the cluster"))
         context.record(facts.StayedDown(why, name))
+    elif verdict.cause == NO_GPU:
+        context.record(facts.Gated(lost_gpu.refused(verdict.why), name, None, 0, None, lost_gpu.BY_WORKER))
     elif verdict.cause in job_end.GOES_ON:
         context.record(facts.Requeued(f"{verdict.why}; the next job goes on", name))
     elif (

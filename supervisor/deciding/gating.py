@@ -1,4 +1,4 @@
-"""Decide whether a program with a slot may start now, by the free memory of its GPU (`policy/box/gate.py`)."""
+"""Decide whether a program may start now: whether its GPU is there (`policy/box/lost_gpu.py`) and has memory (`gate.py`)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,55 @@ from supervisor.model import facts
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import ProgramSpec
 from supervisor.model.state import Program
-from supervisor.policy.box import gate
+from supervisor.policy.box import gate, lost_gpu
 from supervisor.policy.box.gate import MB, Answer, Verdict, Wish
+from supervisor.policy.box.lost_gpu import Claim
 from supervisor.policy.box.readings import Gpus
+from supervisor.policy.box.visible import hides_all
+from supervisor.printable import printable
 
 _FIRST_LOOK_S: Final = 5.0  # the gate does not wait longer for a driver to show its GPUs
+
+
+def waits_for_gpu(context: DecisionContext, program: Program, spec: ProgramSpec) -> bool:
+    """Whether the program waits because its GPU is lost; then it takes no slot. Records why, once for each reason."""
+    gpus = _gpus(context)
+    if gpus is not None and not context.settings.launcher.remote:
+        why = printable(lost_gpu.lost(_claim(context, program, spec), gpus, most_gpus=context.state.gpus.most))
+        if why and (program.gpu_lost, program.why) != (lost_gpu.BY_BOX, why):
+            context.record(facts.Gated(why, program.name, gpu_of(context, spec), 0, None, lost_gpu.BY_BOX))
+        if why:
+            return True
+    return program.gpu_lost == lost_gpu.BY_WORKER and context.now_s - program.since_s < lost_gpu.RETRY_S
+
+
+def when_no_gpu(context: DecisionContext, program: Program, spec: ProgramSpec) -> str:
+    """What its worker does if it finds no GPU; empty: it decides itself, as on a box without GPUs."""
+    if context.settings.may_use_cpu(spec):
+        return lost_gpu.CPU
+    return lost_gpu.WAIT if _claim(context, program, spec).why else ""
+
+
+def _claim(context: DecisionContext, program: Program, spec: ProgramSpec) -> Claim:
+    """Why the program needs a GPU, by its settings and by the record."""
+    if context.settings.may_use_cpu(spec):
+        return Claim()
+    place = 0 if spec.gpu is None else spec.gpu
+    return Claim(
+        asks=context.settings.asks_gpu(spec),
+        used=program.gpus,
+        as_others=spec.builtin and any(each.gpus is not None for each in context.state.programs.values()),
+        gpu=gpu_of(context, spec),
+        free_choice=spec.gpu is None and spec.visible is None,
+        hides=spec.visible if hides_all(spec.visible, place, context.memory.gpus) else None,
+    )
+
+
+def _gpus(context: DecisionContext) -> Gpus | None:
+    """The newest readings of the GPUs; None: the daemon has just started and has not looked yet."""
+    if context.memory.gpus is None and context.now_s - (context.state.daemon_since_s or 0.0) >= _FIRST_LOOK_S:
+        return Gpus(None, "no reading yet")
+    return context.memory.gpus
 
 
 def admit(context: DecisionContext, program: Program, spec: ProgramSpec, waiting: Mapping[int | None, str]) -> Verdict:
@@ -26,12 +70,9 @@ def admit(context: DecisionContext, program: Program, spec: ProgramSpec, waiting
     if context.settings.launcher.remote:
         return Verdict(Answer.START)
     wish = _wish(context, program, spec, waiting)
-    gpus = context.memory.gpus
-    if gpus is None and context.now_s - (context.state.daemon_since_s or 0.0) >= _FIRST_LOOK_S:
-        gpus = Gpus(None)
     reserved_bytes = _reserved_bytes(context, program.name, wish.gpu)
-    verdict = gate.check(wish, gpus, reserved_bytes=reserved_bytes, most_gpus=context.state.gpus.most)
-    name, gated = program.name, program.phase is Phase.GATED
+    verdict = gate.check(wish, _gpus(context), reserved_bytes=reserved_bytes)
+    name, gated = program.name, program.phase is Phase.GATED and not program.gpu_lost
     if verdict.answer is Answer.WAIT and not gated and wish.gpu is not None:  # no program waits for an unknown GPU
         context.record(facts.Gated(verdict.why, name, wish.gpu, wish.need_bytes, verdict.free_bytes))
     elif verdict.answer is Answer.SOON and program.phase is Phase.BACKOFF:
@@ -45,17 +86,17 @@ def admit(context: DecisionContext, program: Program, spec: ProgramSpec, waiting
 
 def _wish(context: DecisionContext, program: Program, spec: ProgramSpec, waiting: Mapping[int | None, str]) -> Wish:
     settings, held, index = context.settings.gate, program.held(context.state.level), gpu_of(context, spec)
-    least_mb = settings.min_free_mb if spec.min_free_mb is None else spec.min_free_mb
     return Wish(
         gpu=index,
         pinned=spec.gpu is not None,
-        configured_bytes=least_mb * MB,
+        claimed=_claim(context, program, spec).why != "",
+        configured_bytes=context.settings.min_free_mb(spec) * MB,
         learned_bytes=held.gpu_bytes,
         poll_s=settings.poll_s if spec.gate_poll_s is None else spec.gate_poll_s,
         timeout_s=settings.timeout_s if spec.gate_timeout_s is None else spec.gate_timeout_s,
         on_timeout=settings.on_timeout,
         fallback_batch=_fallback(context, program, spec),
-        waited_s=context.now_s - program.since_s if program.phase is Phase.GATED else None,
+        waited_s=context.now_s - program.since_s if program.phase is Phase.GATED and not program.gpu_lost else None,
         behind=waiting.get(index, ""),
     )
 

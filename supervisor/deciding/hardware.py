@@ -33,6 +33,7 @@ def on_hardware(context: DecisionContext, item: Sampled) -> None:
         return
     context.memory = replace(context.memory, gpus=item.gpus, host=item.host)
     xids = () if item.gpus is None else _record_changes(context, item.gpus)
+    _note_gpus(context)
     _learn_needs(context)
     _precheck(context, xids)
 
@@ -51,12 +52,15 @@ def _record_changes(context: DecisionContext, gpus: Gpus) -> tuple[int, ...]:
     if unknown_since_s is not None:
         after_s = context.now_s - unknown_since_s
         context.record(facts.GpusKnown(f"the GPUs can be read again, after {after_s:.0f} s", after_s))
-    count, before = len(gpus.gpus), context.state.gpus.count
-    if count != (before or 0):
-        names = tuple(gpu.name for gpu in gpus.gpus)
+    count, before, models = len(gpus.gpus), context.state.gpus.count, context.state.gpus.models
+    names = tuple(gpu.name for gpu in gpus.gpus)
+    another = bool(models and set(names) - {*models, ""})
+    if count != (before or 0) or another:
         found = "no GPU" if not count else f"{count} GPU{'' if count == 1 else 's'} ({', '.join(dict.fromkeys(names))})"
         why = f"this box has {found}" + ("" if before is None else f"; it had {before} before")
-        context.record(facts.GpusFound(why, count, names, tuple(gpu.uuid for gpu in gpus.gpus)))
+        if another:
+            why = f"this box has {found} instead of {', '.join(models)}: its levels and memory needs are measured anew"
+        context.record(facts.GpusFound(why, count, names, tuple(gpu.uuid for gpu in gpus.gpus), another))
     for gpu in gpus.gpus:
         _record_lost(context, gpu)
     return _record_xids(context, gpus)
@@ -97,13 +101,38 @@ def gpu_of(context: DecisionContext, spec: ProgramSpec) -> int | None:
     return gpu_seen(spec.visible, 0 if spec.gpu is None else spec.gpu, context.memory.gpus)
 
 
+def _note_gpus(context: DecisionContext) -> None:
+    """Record on which GPUs an attempt holds memory: its next start needs them (`policy/box/lost_gpu.py`)."""
+    seen = context.memory.gpus
+    known = () if seen is None or context.settings.launcher.remote else seen.gpus or ()
+    for name, program in sorted(context.state.live.items()):
+        spec, (_, attempt) = context.spec(name), context.present(name)
+        watch, pids = context.memory.watch(name, attempt.token), _pids(context, program)
+        used = {gpu.index for gpu in known if any(pid in pids for pid, _ in gpu.processes or ())}
+        if not used and spec is not None and watch is not None and watch.sample.cuda_bytes:
+            index = gpu_of(context, spec)
+            used = {gpu.index for gpu in known if gpu.index == index}
+            if not used and program.gpus is None:
+                context.record(facts.GpuUsed("uses a GPU that NVML does not show", name, ()))
+        if used - set(attempt.gpus):
+            gpus = tuple(sorted({*used, *attempt.gpus}))
+            named = f"GPU{'' if len(gpus) == 1 else 's'} {', '.join(map(str, gpus))}"
+            context.record(facts.GpuUsed(f"holds memory on {named}", name, gpus))
+
+
+def _pids(context: DecisionContext, program: Program) -> frozenset[int | None]:
+    """The processes of its tree; None stands for a worker whose pid is not known."""
+    attempt = program.attempt
+    watch = None if attempt is None else context.memory.watch(program.name, attempt.token)
+    return frozenset((None if attempt is None else attempt.pid, *(() if watch is None else watch.sample.pids)))
+
+
 def held_gpu_bytes(context: DecisionContext, program: Program, spec: ProgramSpec) -> int | None:
     """GPU memory that the process tree holds now, from the driver's list, else from its own report; None: unknown."""
     index = gpu_of(context, spec)
     gpu = None if context.memory.gpus is None or index is None else context.memory.gpus.of(index)
-    attempt = program.attempt
+    attempt, pids = program.attempt, _pids(context, program)
     watch = None if attempt is None else context.memory.watch(program.name, attempt.token)
-    pids = {None if attempt is None else attempt.pid, *(() if watch is None else watch.sample.pids)}
     held = [size_bytes for pid, size_bytes in (() if gpu is None else gpu.processes or ()) if pid in pids]
     if held:
         known = [size_bytes for size_bytes in held if size_bytes is not None]

@@ -10,6 +10,7 @@ others train on.
 * Time without samples or without training does not count: a suspended host does not pass a trial.
 * A script that ignores the level's settings is no evidence about the level. Its time and its steps are in no measurement,
   and a reboot while only such scripts run counts against no level.
+* The record belongs to the GPU: with another model the ladder begins anew, at the level of the configuration.
 * An operator's request or a worker's crash does not count against the level; a crash only lowers the kept steps.
 
 Example: level light is in force for 20 min, with 96,000 kept steps per minute: `Reviewed`, `LevelChosen(3x32, trial)`.
@@ -120,6 +121,9 @@ def on_sample(context: DecisionContext) -> None:
     """Add one sample to the measurement of the level in force; after enough training, ask the rule."""
     if not context.settings.climbs or context.state.stopping or context.memory.ended:
         return
+    if any(isinstance(fact, facts.GpusFound) and fact.another for fact in context.facts):
+        _begin_ladder(context)
+        _change_level(context, _wanted(context), "another GPU: the record of levels begins anew", "the rule")
     tenure = _with_sample(context, _tenure(context))
     context.memory = replace(context.memory, tenure=tenure)
     if tenure.up_s >= context.settings.load.review_s:

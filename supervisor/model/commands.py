@@ -19,7 +19,8 @@ class Command:
 class Spawn(Command):
     """Start one attempt under a shim. Outcome: SpawnSucceeded or SpawnBroke; later Ended.
 
-    `batch_size` is the largest batch allowed (None: as configured). `rollbacks` selects the random seed.
+    `batch_size` is the largest batch allowed (None: as configured). `rollbacks` selects the random seed. `when_no_gpu`:
+    what the worker does if it finds no GPU (`policy/box/lost_gpu.py`); empty: nothing is said.
 
     If the program writes its own checkpoints, those in `aside` and those from step `from_step` on are set aside first, and
     those in `back` are put back. Files
@@ -33,6 +34,7 @@ class Spawn(Command):
     batch_size: int | None = None
     rollbacks: int = 0
     avoid: tuple[str, ...] = ()  # nodes of the cluster
+    when_no_gpu: str = ""
     aside: tuple[str, ...] = ()
     back: tuple[str, ...] = ()
     from_step: int | None = None

@@ -302,11 +302,15 @@ class LevelUnpinned(Fact):
 
 @dataclass(frozen=True, slots=True)
 class GpusFound(Fact):
-    """The number of GPUs of this box, recorded when it changes; `names` are their names, by index."""
+    """The number of GPUs of this box, recorded when it changes; `names` are their names, by index.
+
+    `another`: a model that the record does not have. The record of levels and of memory belongs to the other GPU.
+    """
 
     count: int
     names: tuple[str, ...]
     uuids: tuple[str, ...] = ()
+    another: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -927,6 +931,13 @@ class GapLearned(ProgramFact):
 
 
 @dataclass(frozen=True, slots=True)
+class GpuUsed(ProgramFact):
+    """The GPUs on which the present attempt has held memory; empty: by its own report, on one that NVML does not show."""
+
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NeedLearned(ProgramFact):
     """The program used at least a tenth more memory at this level than ever before: on the GPU, and on the host."""
 
@@ -1142,11 +1153,15 @@ class Requeued(ProgramFact):
 
 @dataclass(frozen=True, slots=True)
 class Gated(ProgramFact):
-    """The program has a slot, and waits for GPU memory (`policy/box/gate.py`). `free_bytes` was free (None: unknown)."""
+    """The program waits for GPU memory (`policy/box/gate.py`), of which `free_bytes` was free (None: unknown).
 
-    gpu: int
+    With `lost` it waits for the GPU itself, and takes no slot (`policy/box/lost_gpu.py`).
+    """
+
+    gpu: int | None
     need_bytes: int
     free_bytes: int | None
+    lost: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,8 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
         case facts.ConfigRefused() | facts.ConfigMended() | facts.JournalSalvaged():
             return _trouble(state, stamped, fact)
         case _:
+            other = isinstance(fact, facts.GpusFound) and fact.another
+            state = _on_other_hardware(state, stamped.at_s, state.climb.pin) if other else state
             return replace(state, gpus=_gpus(state.gpus, stamped.at_s, fact))
 
 
@@ -145,7 +147,8 @@ def _trouble(
 def _gpus(gpus: GpuRecord, at_s: float, fact: facts.Fact) -> GpuRecord:
     match fact:
         case facts.GpusFound(count=count):
-            return replace(gpus, count=count, most=max(gpus.most, count), lost=())
+            models = {*fact.names, *(() if fact.another else gpus.models)} - {""}
+            return replace(gpus, count=count, most=max(gpus.most, count), lost=(), models=tuple(sorted(models)))
         case facts.GpusUnknown():
             return replace(gpus, unknown_since_s=at_s)
         case facts.GpusKnown():
@@ -292,8 +295,13 @@ def _identified(state: State, stamped: Stamped, fact: facts.BoxIdentified) -> St
         before.hostname if before else "", before.since_wall_s if before else stamped.wall_s, stamped.wall_s,
         state.reboots_total, state.levels,
     )  # fmt: skip
-    programs = {name: replace(program, needs=(), batches=()) for name, program in state.programs.items()}
     return replace(
-        state, box=box, former_boxes=(*state.former_boxes, former)[-_BOXES_KEPT:], levels={}, reboots=(), reboots_total=0,
-        climb=Climb(level_since_s=stamped.at_s), gpus=GpuRecord(), vetoes={}, programs=programs, oom_kills=None,
+        _on_other_hardware(state, stamped.at_s), box=box, former_boxes=(*state.former_boxes, former)[-_BOXES_KEPT:],
+        reboots=(), reboots_total=0, gpus=GpuRecord(), oom_kills=None,
     )  # fmt: skip
+
+
+def _on_other_hardware(state: State, at_s: float, pin: Pin | None = None) -> State:
+    """The state without what was measured on other hardware: levels, vetoes, and the memory of programs."""
+    programs = {name: replace(program, needs=(), batches=()) for name, program in state.programs.items()}
+    return replace(state, levels={}, climb=Climb(level_since_s=at_s, pin=pin), vetoes={}, programs=programs)

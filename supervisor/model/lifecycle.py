@@ -5,7 +5,7 @@ other fact (a checkpoint, a stall, evidence) leaves the phase unchanged. `fold` 
 a phase does not allow is an error before it is committed, not a wrong state afterwards.
 
 A phase either has a process (STARTING, RUNNING, STOPPING), or a deadline (BACKOFF), or waits for an outside event: a slot
-(QUEUED), memory (GATED), the operator (STOPPED), the operator or the config (FATAL, EXITED), nothing (DONE).
+(QUEUED), a GPU or its memory (GATED), the operator (STOPPED), the operator or the config (FATAL, EXITED), nothing (DONE).
 
 The end of an attempt is not an edge of its own. The same transaction that holds `Exited` also holds the fact that follows
 from it (BACKED_OFF, REQUEUED, FINISHED, GAVE_UP, STAYED_DOWN), and that fact is the edge.
@@ -24,7 +24,7 @@ from supervisor.model import facts
 
 class Phase(enum.StrEnum):
     QUEUED = "QUEUED"  # wants to run, has no slot
-    GATED = "GATED"  # has a slot, waits for memory of its GPU
+    GATED = "GATED"  # waits for its GPU, or has a slot and waits for memory of its GPU
     STARTING = "STARTING"  # spawned, no sign of training yet
     RUNNING = "RUNNING"  # training
     STOPPING = "STOPPING"  # asked to checkpoint and leave
@@ -65,16 +65,16 @@ TABLE: Final[dict[Phase, dict[Edge, Phase | None]]] = {
     _Q: {Edge.CONFIGURED: _Q, Edge.GATED: _G, Edge.SPAWN_INTENDED: _S, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
          Edge.BACKED_OFF: None, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.NOT_RESTARTED: None,
          Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
-    _G: {Edge.CONFIGURED: _G, Edge.GATED: None, Edge.SPAWN_INTENDED: _S, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
+    _G: {Edge.CONFIGURED: _G, Edge.GATED: _G, Edge.SPAWN_INTENDED: _S, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,
          Edge.BACKED_OFF: None, Edge.REQUEUED: _Q, Edge.FINISHED: None, Edge.NOT_RESTARTED: None,
          Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
-    _S: {Edge.CONFIGURED: _S, Edge.GATED: None, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: _R, Edge.STOP_INTENDED: _X,
+    _S: {Edge.CONFIGURED: _S, Edge.GATED: _G, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: _R, Edge.STOP_INTENDED: _X,
          Edge.BACKED_OFF: _B, Edge.REQUEUED: _Q, Edge.FINISHED: _D, Edge.NOT_RESTARTED: _E,
          Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
-    _R: {Edge.CONFIGURED: _R, Edge.GATED: None, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: None, Edge.STOP_INTENDED: _X,
+    _R: {Edge.CONFIGURED: _R, Edge.GATED: _G, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: None, Edge.STOP_INTENDED: _X,
          Edge.BACKED_OFF: _B, Edge.REQUEUED: _Q, Edge.FINISHED: _D, Edge.NOT_RESTARTED: _E,
          Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
-    _X: {Edge.CONFIGURED: _X, Edge.GATED: None, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: None, Edge.STOP_INTENDED: _X,
+    _X: {Edge.CONFIGURED: _X, Edge.GATED: _G, Edge.SPAWN_INTENDED: None, Edge.BECAME_READY: None, Edge.STOP_INTENDED: _X,
          Edge.BACKED_OFF: _B, Edge.REQUEUED: _Q, Edge.FINISHED: _D, Edge.NOT_RESTARTED: _E,
          Edge.GAVE_UP: _F, Edge.STAYED_DOWN: _O},
     _B: {Edge.CONFIGURED: _B, Edge.GATED: _G, Edge.SPAWN_INTENDED: _S, Edge.BECAME_READY: None, Edge.STOP_INTENDED: None,

@@ -71,7 +71,7 @@ def _moved(program: Program, phase: Phase, stamped: Stamped, fact: facts.Program
         program, phase=phase, since_s=stamped.at_s, since_wall_s=stamped.wall_s, why=fact.why, attempt=attempt,
         retry_at_s=program.retry_at_s if phase is Phase.BACKOFF else None,
         slow=program.slow if phase is Phase.BACKOFF else False,
-        interrupted=interrupted, slot_since_s=program.slot_since_s if keeps_slot else None,
+        interrupted=interrupted, slot_since_s=program.slot_since_s if keeps_slot else None, gpu_lost="",
     )  # fmt: skip
 
 
@@ -117,12 +117,17 @@ def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
         case facts.RolledBack():
             return _rolled_back(program, fact)
         case _:
-            return _learned(program, fact)
+            return _learned(program, stamped, fact)
 
 
-def _learned(program: Program, fact: facts.ProgramFact) -> Program:
-    """Facts about its memory."""
+def _learned(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Program:
+    """Facts about its GPU and its memory."""
     match fact:
+        case facts.Gated(lost=lost):  # a wait for the GPU is no part of a wait for its memory
+            program = replace(program, since_s=stamped.at_s, since_wall_s=stamped.wall_s)
+            return replace(program, gpu_lost=lost, why=fact.why)
+        case facts.GpuUsed(gpus=gpus):
+            return replace(program, gpus=gpus, attempt=program.attempt and replace(program.attempt, gpus=gpus))
         case facts.NeedLearned(level=level, gpu_bytes=gpu_bytes, host_bytes=host_bytes):
             others = (held for held in program.needs if held.level != level)
             needs = (*others, MemoryPeak(level, gpu_bytes, host_bytes))

@@ -12,6 +12,7 @@ from typing import Final
 
 from supervisor.keys import REQUIRED, key, script_key
 from supervisor.policy.box.gate import GateSettings
+from supervisor.policy.box.lost_gpu import CPU, WHEN_NO_GPU
 from supervisor.policy.box.prechecks import PrecheckSettings
 from supervisor.policy.cluster.launcher import JobResources, LauncherSettings
 from supervisor.policy.level import load
@@ -197,6 +198,7 @@ class ProgramSpec:
         None, "index of its GPU as `nvidia-smi` lists them; it sees only this one (CUDA_VISIBLE_DEVICES)",
         low=0, high=63, unset="all GPUs; CUDA uses the first",
     )  # fmt: skip
+    when_no_gpu: str | None = key(None, "in place of [gate]'s when_no_gpu", choices=WHEN_NO_GPU, unset="[gate]'s")
     min_free_mb: int | None = key(
         None, "in place of [gate]'s min_free_mb; 0: as much as it used before", low=0, high=10_000_000, unset="[gate]'s"
     )
@@ -291,6 +293,7 @@ class ProgramSpec:
     own_digest: str = ""
     template: Template | None = None  # how `argv` and `env` are filled in at a start; None: they are used unchanged
     visible: str | None = None  # its CUDA_VISIBLE_DEVICES, where `gpu` does not set it (`policy/box/visible.py`)
+    asks_gpu: str = ""  # the setting, other than `gpu` and `min_free_mb`, that asks for a GPU
     job: JobResources = field(default_factory=JobResources)  # resources that its jobs request at this level
 
     @property
@@ -528,6 +531,21 @@ class Settings:
 
     def log_backups(self, spec: ProgramSpec) -> int:
         return self.daemon.log_backups if spec.log_backups is None else spec.log_backups
+
+    def min_free_mb(self, spec: ProgramSpec) -> int:
+        return self.gate.min_free_mb if spec.min_free_mb is None else spec.min_free_mb
+
+    def may_use_cpu(self, spec: ProgramSpec) -> bool:
+        """Whether it may use the CPU if its GPU is lost (`policy/box/lost_gpu.py`)."""
+        return (spec.when_no_gpu or self.gate.when_no_gpu) == CPU
+
+    def asks_gpu(self, spec: ProgramSpec) -> str:
+        """The settings that ask for a GPU; empty: none."""
+        if self.launcher.remote:
+            job = spec.job.over(self.launcher)
+            return f"launcher.gpus = {job.gpus}" if job.gpus else job.gres if "gpu" in job.gres else ""
+        pinned, least_mb = "" if spec.gpu is None else f"gpu = {spec.gpu}", self.min_free_mb(spec)
+        return ", ".join(filter(None, (pinned, spec.asks_gpu, f"min_free_mb = {least_mb}" if least_mb else "")))
 
     def program(self, name: str) -> ProgramSpec | None:
         return self._by_name.get(name)

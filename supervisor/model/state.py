@@ -43,6 +43,7 @@ class Attempt:
     shim_pid: int | None = None
     shim_start_ticks: int | None = None
     ready_at_s: float | None = None
+    gpus: tuple[int, ...] = ()  # on which it has held memory
     resumed_step: int | None = None
     resumed_at_s: float | None = None
     steps_before: int = 0  # its own count of steps begins anew after so many
@@ -133,6 +134,8 @@ class Program:
     rollbacks: int = 0
     divergences: int = 0  # number without a checkpoint beyond the step of the first
     diverged_step: int | None = None
+    gpus: tuple[int, ...] | None = None  # GPUs of its newest attempt on one, empty: not shown by NVML; None: never on one
+    gpu_lost: str = ""  # it waits for its lost GPU: who found that (`policy/box/lost_gpu.py`)
     needs: tuple[MemoryPeak, ...] = ()  # measured memory, by level
     batches: tuple[tuple[str, int], ...] = ()  # (level, its lowered batch there, after it ran out of memory)
     service: bool = False  # it uses no slot and is no training
@@ -196,12 +199,16 @@ class Veto:
 
 @dataclass(frozen=True, slots=True)
 class GpuRecord:
-    """The record of the GPUs. `most`: the largest number this box ever had; `unknown_since_s`: unreadable since then."""
+    """The record of the GPUs. `most`: the largest number this box ever had; `unknown_since_s`: unreadable since then.
+
+    `models`: the names of the GPUs to which the record of levels belongs.
+    """
 
     count: int | None = None
     most: int = 0
     lost: tuple[int, ...] = ()
     unknown_since_s: float | None = None
+    models: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from supervisor.reports.ledger import ROUNDING_S, Interruption, Ledger, ProgramT
 Seconds = dict[Account, float]
 
 _FREE: Final = (  # reasons why nothing runs in a free slot, by priority
-    Account.DAEMON_DOWN, Account.BACKOFF, Account.NOTICE, Account.ADMISSION, Account.UNKNOWN,
+    Account.HOST_DOWN, Account.DAEMON_DOWN, Account.BACKOFF, Account.NOTICE, Account.ADMISSION, Account.UNKNOWN,
 )  # fmt: skip
 _TRAINS: Final = COMPUTING | {Account.LOST, Account.UNPROVEN, Account.CHECKPOINT_STALL, Account.EVALUATE}
 _BY_END: Final = attrgetter("end_s")

@@ -218,6 +218,8 @@ class _Grouping:
             case facts.CommandGone(background=background):
                 what = "work in the background" if background else "processes left behind were ended"
                 self._trouble(what, stamped, name, token)
+            case facts.Gated(lost=lost) if lost:
+                self._stopped(self._trouble("its GPU was missing", stamped, name, token))
             case facts.SpawnFailed():
                 self._stopped(self._trouble(_TROUBLES[kind], stamped, name, token))
             case _ if kind in _TROUBLES:

@@ -422,7 +422,7 @@ class Ledger:
         standing = state.notices.standing.items()
         self.leave_at_s = {id_: each.leave_at_s for id_, each in standing if each.leave_at_s is not None}
         for name, program in state.programs.items():
-            begins = _BEGINS[program.phase]
+            begins = Account.HOST_DOWN if program.gpu_lost else _BEGINS[program.phase]
             timeline = self.timelines[name] = ProgramTimeline(name, stamped.at_s, stamped.at_s, begins, program.service)
             timeline.retry_at_s = program.retry_at_s
             timeline.mark(stamped.at_s, program.steps)
@@ -495,6 +495,8 @@ class Ledger:
             case facts.BackedOff(until_s=until_s):
                 self._left(timeline, at_s, Account.BACKOFF)
                 timeline.retry_at_s = until_s
+            case facts.Gated(lost=lost):
+                self._left(timeline, at_s, Account.HOST_DOWN if lost else Account.ADMISSION)
             case facts.Requeued():
                 self._left(timeline, at_s, Account.ADMISSION)
             case facts.Finished() | facts.NotRestarted() | facts.GaveUp() | facts.StayedDown():

@@ -118,8 +118,13 @@ def _needs(status: Json, programs: Mapping[str, Program]) -> list[str]:
         for name, program in programs.items()
         if (why := _lacks_checkpoint(program))
     ]
+    lost: dict[str, list[str]] = {}
+    for name, program in programs.items():
+        if program.gpu_lost:
+            lost.setdefault(program.why, []).append(name)
+    without = [f"{', '.join(names)}: {why}" for why, names in lost.items()]
     hidden = [f"{view['name']}: {view['why']}" for view in status["programs"] if view["trouble"] == "background"]
-    return [*refused, *troubles(status["daemon"]), *given_up, *ended, *slow, *anew, *hidden]
+    return [*refused, *troubles(status["daemon"]), *without, *given_up, *ended, *slow, *anew, *hidden]
 
 
 def _meter(sources: Sources, status: Json) -> list[str]:

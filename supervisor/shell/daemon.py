@@ -316,7 +316,10 @@ class Daemon:
             )  # fmt: skip
         launcher, probes = adapters.launcher, adapters.probes
         own = OwnCheckpoints(adapters.paths, system_clock, inbox, KeptCopies(), put_back)
-        gpu, host = NvmlGpu(doing=probes.doing), LocalHost(paths.state_dir, logged_in=sessions)
+        gpu = NvmlGpu(
+            doing=probes.doing, awaited=lambda: any(each.gpu_lost for each in loop.state.programs.values())
+        )  # fmt: skip
+        host = LocalHost(paths.state_dir, logged_in=sessions)
         sampler = Sampler(
             probes, probes.reports, system_clock, inbox, settings.daemon.sample_period_s, wake,
             clock_moved=self._clock_moved,

@@ -226,6 +226,8 @@ def _of_this_attempt(command: commands.Spawn, resume: str | None = None) -> Prog
     more = {contract.ENV_ROLLBACKS: str(command.rollbacks)} if command.rollbacks else {}
     if command.batch_size is not None:
         more[contract.ENV_BATCH_SIZE] = str(command.batch_size)
+    if command.when_no_gpu:
+        more[contract.ENV_WHEN_NO_GPU] = command.when_no_gpu
     if spec.template is not None:
         template = for_attempt(spec.template, batch_size=command.batch_size, rollbacks=command.rollbacks, resume=resume)
         spec = replace(spec, template=template)

@@ -61,6 +61,10 @@ def test_a_device_says_which_memory_it_waits_for(place: Place) -> None:
             PONG + '[gate]\non_timeout = "strat"\n',
             "FILE, line 3: gate.on_timeout must be one of start, wait, give_up, not 'strat'; did you mean start?",
         ),
+        (
+            PONG + 'when_no_gpu = "gpu"\n',
+            "FILE, line 2: program.Pong.when_no_gpu must be one of wait, cpu, not 'gpu'; did you mean cpu?",
+        ),
         (PONG + "[gate]\nmin_fre_mb = 3\n", "FILE, line 3: gate.min_fre_mb is not a setting; did you mean min_free_mb?"),
     ],
 )
@@ -91,6 +95,23 @@ def test_what_cuda_lets_it_see_is_its_own_word_or_the_daemons(
     for program in (PONG, SCRIPT):
         (spec,) = place.load(program + keys, environ).settings.programs
         assert spec.visible == visible
+
+
+@pytest.mark.parametrize(
+    ("keys", "asks", "when_no_gpu"),
+    [
+        ("", "", None),
+        ('when_no_gpu = "cpu"\n', "", "cpu"),
+        ('device = "cpu"\n', "", "cpu"),
+        ('device = "cuda"\n', 'device = "cuda"', None),
+        ('env = { CUDA_VISIBLE_DEVICES = "1" }\n', 'env.CUDA_VISIBLE_DEVICES = "1"', None),
+        ('env = { CUDA_VISIBLE_DEVICES = "-1" }\n', "", "cpu"),
+        ('env = { CUDA_VISIBLE_DEVICES = "" }\n', "", "cpu"),
+    ],
+)
+def test_what_asks_for_a_gpu_and_what_wants_none(place: Place, keys: str, asks: str, when_no_gpu: str | None) -> None:
+    spec = only(place, PONG + keys)
+    assert (spec.asks_gpu, spec.when_no_gpu) == (asks, when_no_gpu)
 
 
 def test_a_device_counts_in_what_the_daemon_sees(place: Place) -> None:

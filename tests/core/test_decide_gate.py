@@ -30,19 +30,11 @@ def test_it_waits_for_the_first_look_and_starts_where_there_is_room():
     assert not core.told(facts.Gated)
 
 
-def test_a_driver_that_shows_no_gpu_in_five_seconds_is_not_waited_for():
-    core = core_of("Pong")
-    core.begin()
-    core.later(4.9).see()
-    assert core.phase("Pong") is Phase.QUEUED
-    core.later(0.2).see()
-    assert core.phase("Pong") is Phase.STARTING
-
-
 @pytest.mark.parametrize("found", [Gpus(None, "no answer", 9.0), Gpus((), "no driver", absent=True)])
-def test_what_nobody_knows_keeps_nobody_waiting(found):
-    core = core_of("Pong")
+def test_what_nobody_knows_is_asked_of_nobody_who_may_do_without(found):
+    core = core_of("Pong", when_no_gpu="cpu")
     core.begin()
+    assert core.phase("Pong") is Phase.QUEUED, "until the first look"
     core.see(found)
     assert core.phase("Pong") is Phase.STARTING
 
@@ -248,7 +240,7 @@ def test_it_waits_on_over_a_restart_of_the_daemon():
 # --- what CUDA lets it see -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("visible", "waits_for"), [("1,0", 1), ("GPU-1", 1), ("MIG-GPU-1/2/0", 1), ("0", None), ("", None)])
+@pytest.mark.parametrize(("visible", "waits_for"), [("1,0", 1), ("GPU-1", 1), ("MIG-GPU-1/2/0", 1), ("0", None)])
 def test_it_waits_for_the_gpu_that_it_sees(visible, waits_for):
     core = core_of(spec("Pong", visible=visible))
     core.begin()
@@ -258,7 +250,7 @@ def test_it_waits_for_the_gpu_that_it_sees(visible, waits_for):
 
 
 def test_a_program_that_sees_no_gpu_holds_nobody_back_and_is_no_reason_for_a_veto():
-    core = core_of(spec("Pong", visible=""), spec("Qbert", visible=""), slots=2)
+    core = core_of(*(spec(name, visible="", when_no_gpu="cpu") for name in ("Pong", "Qbert")), slots=2)
     core.begin()
     core.see(gpus(gpu(0, free_mb=100)))
     assert (core.phase("Pong"), core.phase("Qbert")) == (Phase.STARTING, Phase.STARTING)

@@ -13,7 +13,7 @@ from supervisor.model.inputs import CheckpointsFound, ConfigFaulty, OwnCheckpoin
 from supervisor.model.lifecycle import Phase
 from supervisor.model.recording import Row
 from supervisor.model.settings import Progress
-from supervisor.policy.box.readings import Spread
+from supervisor.policy.box.readings import Gpus, Spread
 from supervisor.policy.upkeep.cost import CostSettings
 from supervisor.reports.accounts import summary
 from supervisor.reports.accounts_view import Since, since_s
@@ -88,6 +88,13 @@ def test_what_needs_somebody_comes_first_and_is_named(core):
     assert [row["name"] for row in found["programs"]] == ["Qbert", "Pong"]
     assert found["needs"][0] == "the configuration cannot be used: line 1: a"
     assert found["needs"][1].startswith("Qbert was given up: the program reports a configuration that cannot work")
+
+
+def test_who_waits_for_a_lost_gpu_is_one_line_for_each_reason():
+    core = Core(settings(spec("Pong", min_free_mb=5), spec("Qbert", min_free_mb=5)))
+    core.begin()
+    core.see(Gpus(()))
+    assert report(core)["needs"] == [f"Pong, Qbert: {core.program('Pong').why}"]
 
 
 def test_a_program_that_fails_again_and_again_needs_somebody(core):

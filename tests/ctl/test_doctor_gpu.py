@@ -15,7 +15,7 @@ from simulated_nvml import MB, SimulatedNvml
 
 from supervisor.ctl import checks_gpu, checks_training
 from supervisor.ctl.checks import Installation
-from supervisor.model.facts import NeedLearned, ProgramConfigured
+from supervisor.model.facts import GpuUsed, NeedLearned, ProgramConfigured
 
 TORCH = {"version": "2.13.0", "cuda": "13.0", "available": False}
 
@@ -111,6 +111,31 @@ def test_torch_and_the_driver_have_to_fit(
     assert found.level == level
     assert says in found.what
     assert bool(found.do) is (level == "bad")
+
+
+@pytest.mark.parametrize(
+    ("plays", "what"),
+    [(("init_error 9",), "the NVIDIA kernel module is missing"), (("gpus 0",), "NVML shows no GPU")],
+)
+def test_a_gpu_that_is_not_there_is_a_fault_where_programs_used_one_or_ask_for_one(
+    tmp_path: Path, nvml: SimulatedNvml, plays, what: str
+) -> None:
+    from supervisor.adapters.journal.sqlite import Journal
+
+    installation = make(tmp_path, "gpu = 0\n")
+    with contextlib.closing(Journal(installation.settings.paths.journal)) as journal:
+        facts = [ProgramConfigured("new", "Pong", digest="d"), GpuUsed("it held memory", "Pong", (0,))]
+        journal.append(facts, at_s=1.0, wall_s=1.0, boot_id="b")
+    nvml.plays(*plays)
+    found = gpu_finding(installation)
+    assert (found.level, found.what.startswith(what)) == ("bad", True), found
+    assert found.what.endswith("; Breakout, Pong ran on a GPU or asked for one")
+    assert found.do
+    scripts = tuple(replace(spec, builtin=False) for spec in installation.settings.programs)
+    only_scripts = with_settings(installation, programs=scripts)
+    assert [each.what for each in checks_gpu.gpu_memory(only_scripts)] == [found.what], "without torch to compare with"
+    cpu = tuple(replace(spec, when_no_gpu="cpu") for spec in scripts)
+    assert checks_gpu.driver(with_settings(installation, programs=cpu)).error == ""
 
 
 # --- memory --------------------------------------------------------------------------------------------------------------

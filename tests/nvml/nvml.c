@@ -5,6 +5,7 @@
  *
  *   gpus N                 how many there are                  init_error CODE    what nvmlInit says
  *   cuda N                 the newest CUDA of the driver: 12080 is 12.8
+ *   model WORD             the second word of every GPU's name, in place of GPU
  *   set GPU NAME VALUE     total, free, reserved, gpu, memory, temperature, slowdown, reasons, power, limit, ecc;
  *                          -CODE answers with that error       lost GPU           it fell off the bus
  *   process GPU PID BYTES  xid GPU CODE (told once)            hang FUNCTION      its calls return when the line is gone
@@ -174,7 +175,12 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, device_t **device) {
 
 int nvmlDeviceGetName(device_t *device, char *text, unsigned length) {
     int code = begin_device("nvmlDeviceGetName", device);
-    if (!code) snprintf(text, length, "Simulated GPU");
+    char line[LINE], word[LINE], model[LINE] = "GPU";
+    FILE *file = scenario();
+    while (file && next_line(file, line))
+        if (sscanf(line, "model %s", word) == 1) strcpy(model, word);
+    if (file) fclose(file);
+    if (!code) snprintf(text, length, "Simulated %s", model);
     return code;
 }
 

@@ -3,7 +3,7 @@
 import pytest
 
 from supervisor.policy.box.readings import Gpu, Gpus
-from supervisor.policy.box.visible import gpu_seen
+from supervisor.policy.box.visible import gpu_seen, hides_all
 
 FOUR = Gpus(tuple(Gpu(index, f"GPU-{letter * 8}-0") for index, letter in enumerate("abcd")))
 
@@ -34,6 +34,27 @@ FOUR = Gpus(tuple(Gpu(index, f"GPU-{letter * 8}-0") for index, letter in enumera
 )
 def test_the_gpu_at_a_place_of_what_cuda_shows(visible, place, index):
     assert gpu_seen(visible, place, FOUR) == index
+
+
+@pytest.mark.parametrize(
+    ("visible", "place", "hides"),
+    [
+        (None, 9, False),
+        ("3", 0, False),
+        ("3", 1, True),
+        ("4", 0, True),
+        ("", 0, True),
+        ("-1", 0, True),
+        ("GPU-ffff", 0, True),
+        ("GPU-dd,9", 0, False),
+        ("GPU-dd,9", 1, True),
+        ("MIG-GPU-ffff/7/0", 0, True),
+        ("MIG-0f3c-11", 0, False),
+    ],
+)
+def test_whether_cuda_certainly_shows_none(visible, place, hides):
+    assert hides_all(visible, place, FOUR) is hides
+    assert not hides_all(visible, place, Gpus(None)), "of a box whose GPUs are not known that is not known"
 
 
 def test_an_abbreviation_that_could_be_two_is_none():

@@ -24,15 +24,15 @@ from supervisor.policy.worker.divergence import DivergenceSettings
 # --- the gate ------------------------------------------------------------------------------------------------------------
 
 WISH = Wish(
-    gpu=0, pinned=False, configured_bytes=12_000 * MB, learned_bytes=None, poll_s=1.0, timeout_s=600.0, on_timeout="start",
+    gpu=0, pinned=False, claimed=True, configured_bytes=12_000 * MB, learned_bytes=None, poll_s=1.0, timeout_s=600.0, on_timeout="start",
     fallback_batch=None, waited_s=None,
 )  # fmt: skip
 SHORT = "waited 600 s for 12,000 MiB on GPU 0 (as configured); 3,000 MiB are free"
 
 
-def gate(free_mb, most=1, gpus=None, **more):
+def gate(free_mb, gpus=None, **more):
     one = Gpu(0, total_bytes=80_000 * MB, free_bytes=free_mb * MB, free_by_second=(9_000 * MB, free_mb * MB))
-    return check(replace(WISH, **more), Gpus((one,)) if gpus is None else gpus, reserved_bytes=0, most_gpus=most)
+    return check(replace(WISH, **more), Gpus((one,)) if gpus is None else gpus, reserved_bytes=0)
 
 
 @pytest.mark.parametrize(
@@ -55,10 +55,7 @@ def test_the_gate(free_mb, wish, verdict):
 def test_the_gate_for_a_gpu_that_is_not_there():
     two = Gpus((Gpu(0), Gpu(1)))
     here = "this box has 2 GPUs, 0 to 1"
-    assert gate(1, gpus=two, pinned=True, gpu=2, most=3) == Verdict(
-        Answer.WAIT, f"GPU 2 is gone ({here}): waits until it is back"
-    )
-    assert gate(1, gpus=two, pinned=True, gpu=2, most=2) == Verdict(Answer.GIVE_UP, f"gpu = 2, but {here}: correct `gpu`")
+    assert gate(1, gpus=two, pinned=True, gpu=2) == Verdict(Answer.GIVE_UP, f"gpu = 2, but {here}: correct `gpu`")
     assert gate(1, gpu=None) == Verdict(Answer.START), "a GPU that cannot be watched keeps nobody waiting"
 
 

@@ -99,6 +99,15 @@ def test_a_gpu_that_is_not_there(device, monkeypatch):
     )
 
 
+@pytest.mark.parametrize("device", ["auto", "cuda", "cuda:1"])
+def test_a_gpu_that_is_gone_is_no_reason_to_use_the_cpu_unless_that_is_said(device, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(precision.NoGpu, match=r"^torch \S+ \(.+\) sees no GPU$"):
+        precision.choose(device, "auto", "wait")
+    assert precision.choose(device, "auto", "cpu").device.type == "cpu"
+    assert precision.choose("cpu", "auto", "wait").device.type == "cpu"
+
+
 # --- runs that are refused ---------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,8 @@ they get "not known" and the name of that call. Readings resume when the call re
 error: it has no GPU.
 
 Each value that a driver does not support is unknown by itself. After an error that concerns NVML as a whole (no driver, or
-library and driver of different versions), the thread tries again every `retry_s`.
+library and driver of different versions), the thread tries again every `retry_s`. A library sees no GPU that appears after
+its start. So while the box has no GPU, or a program waits for one, the thread starts it anew every `retry_s`.
 
 Each sample is attributed to the phases of the workers on that GPU at that moment, as their heartbeats report them. So the
 memory and load of an update can be distinguished from those of acting, compiling or an evaluation. The driver identifies
@@ -96,13 +97,17 @@ class NvmlGpu:
         *,
         period_s: float = _PERIOD_S,
         hang_s: float = 5.0,
-        retry_s: float = 30.0,
+        retry_s: float = 5.0,
         now_s: Callable[[], float] = time.monotonic,
         doing: Callable[[], Mapping[int, tuple[str, int]]] = dict,
+        awaited: Callable[[], bool] = bool,
     ) -> None:
-        """`doing` returns each worker's phase and its environment steps so far, by process id. It must not block."""
+        """`doing` returns each worker's phase and its environment steps so far, by process id. It must not block.
+
+        `awaited`: whether a program waits for a GPU that is missing.
+        """
         self._period_s, self._hang_s, self._retry_s, self._now_s = period_s, hang_s, retry_s, now_s
-        self._doing = doing
+        self._doing, self._awaited = doing, awaited
         self._steps: dict[int, int] = {}
         self._over = threading.Event()
         self._newest: Gpus | None = None
@@ -145,17 +150,22 @@ class NvmlGpu:
             self._newest = self._trouble(error)
             if is_lack(error):
                 raise
-        self._over.wait(self._retry_s)
+            self._over.wait(self._retry_s)
 
     def _serve(self) -> None:
+        """Read until the end, or until the library is to be started anew."""
         try:
             ctypes.CDLL(_LIBRARY)  # pynvml does this first too; here it saves the 20 ms of CPU of its import
         except OSError as error:
             raise _NoLibrary from error
         self._open()
         told_s: float | None = None
+        opened_s = self._now_s()
         while not self._over.is_set():
             now_s = self._now_s()
+            if now_s - opened_s >= self._retry_s and (not self._devices or self._awaited()):
+                self._ask("nvmlShutdown")
+                return
             whole = told_s is None or now_s - told_s >= _TELL_S
             phases = self._phases()
             for device in self._devices:
@@ -196,12 +206,14 @@ class NvmlGpu:
 
         self._nvml = pynvml
         self._ask("nvmlInit")
+        looks = {device.uuid: device.looks for device in self._devices if device.uuid}
         self._devices, self._events = [], self._maybe("nvmlEventSetCreate")
         for index in range(self._ask("nvmlDeviceGetCount")):
             device = _Device(index, None)
             with self._may_be_lost(device):
                 device.handle = self._ask("nvmlDeviceGetHandleByIndex", index)
                 self._describe(device)
+            device.looks = looks.get(device.uuid, device.looks)
             self._devices.append(device)
 
     def _describe(self, device: _Device) -> None:

@@ -24,6 +24,7 @@ const PHASES = {
 const TROUBLES = {
   stalled: { word: "stalled", shape: "triangle", first: 1, tone: "act" },
   unsaved: { word: "cannot save", shape: "triangle", first: 1, tone: "act" },
+  no_gpu: { word: "waits for its GPU", shape: "triangle", first: 1, tone: "act" },
   background: { word: "in the background", shape: "triangle", first: 3, tone: "watch" },
   ill: { word: "unhealthy", shape: "triangle", first: 3, tone: "watch" },
   slow: { word: "slow", shape: "triangle", first: 3, tone: "watch" },
@@ -32,7 +33,7 @@ const UNSEEN = { word: "unknown", shape: "ring", tone: "quiet" };
 
 /** How a program's state is shown: {word, shape, tone, first}. */
 export function stateOf({ phase, trouble, slow_retry, worker_phase }) {
-  if (phase === "RUNNING" && trouble) return TROUBLES[trouble] ?? TROUBLES.ill;
+  if ((phase === "RUNNING" || phase === "GATED") && trouble) return TROUBLES[trouble] ?? TROUBLES.ill;
   if (phase === "BACKOFF" && slow_retry) return { ...PHASES.BACKOFF, word: "fails repeatedly", first: 1, tone: "act" };
   if (phase === "RUNNING" && worker_phase && worker_phase !== "training") return { ...PHASES.RUNNING, word: worker_phase };
   return PHASES[phase] ?? UNSEEN;

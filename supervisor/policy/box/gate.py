@@ -1,5 +1,7 @@
 """The gate: a program starts only once its GPU has the memory that the program needs.
 
+A program whose GPU is lost does not come here: it waits by [another rule](lost_gpu.py).
+
 The need is the larger of two values: the configured `min_free_mb` (the program's own, else [gate]'s), and the most memory
 that it was measured to hold on a GPU at this level before. A program with neither has no need: it starts at once.
 
@@ -7,10 +9,10 @@ First match wins:
 
 | observation | verdict |
 |---|---|
-| no need; or the GPUs are not known (no driver, a driver that hangs), or which it sees (`policy/box/visible.py`) | start |
+| it needs no GPU, or none that can be watched (`policy/box/visible.py`) | start |
 | the daemon has just started and has not looked at the GPUs yet | wait, without a record |
+| its GPU is lost, and `when_no_gpu` is `cpu` | start |
 | it is pinned to a GPU that this box never had, or `min_free_mb` is more than that GPU has in all | refuse: FATAL |
-| that GPU has fallen off the bus, or is missing now | wait |
 | a program with a higher claim waits for the same GPU | wait |
 | for all of the last `poll_s` seconds the GPU had the memory, less what other starting programs will take | start |
 | it has waited for `timeout_s` | with a `fallback_batch`: start with that; else by `on_timeout`: start, wait, give up |
@@ -22,9 +24,9 @@ ends: five seconds later Pong starts. If it had not ended: after timeout_s, 600 
 so 8,000 MB of the free memory are reserved for Pong.
 
 Why the least of some seconds and not the newest reading: a learner takes most of its memory in bursts, and a look between
-two bursts sees memory that is gone a moment later. Why start where nothing is known: the gate saves an out-of-memory
-death, which is healed anyway; waiting for a reading that never comes would cost the night. Why a program with a lower
-claim waits too: small programs that start first would keep the large one out for ever.
+two bursts sees memory that is gone a moment later. Unknown free memory is not free: with `min_free_mb` a program waits for
+it until `timeout_s`. Why a learned need does not: some GPUs never report their memory, and each restart there would wait.
+Why a program with a lower claim waits too: small programs that start first would keep the large one out for ever.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ import math
 from typing import Final
 
 from supervisor.keys import key
+from supervisor.policy.box.lost_gpu import WAIT, WHEN_NO_GPU
 from supervisor.policy.box.readings import Gpu, Gpus
 from supervisor.records import dataclass
 
@@ -56,6 +59,12 @@ class GateSettings:
     fallback_batch: int | None = key(
         None, "smaller batch to start with after `timeout_s`, for programs without their own", unset="none"
     )
+    when_no_gpu: str = key(
+        WAIT,
+        "a program that ran on a GPU or asks for one, while there is none: it waits for the GPU, or uses the CPU "
+        "([the rule](../supervisor/policy/box/lost_gpu.py))",
+        choices=WHEN_NO_GPU,
+    )
 
 
 class Answer(enum.Enum):
@@ -71,6 +80,7 @@ class Wish:
 
     gpu: int | None  # None: there is none that can be watched
     pinned: bool
+    claimed: bool  # it needs a GPU by `lost_gpu.py`
     configured_bytes: int
     learned_bytes: int | None
     poll_s: float
@@ -95,23 +105,25 @@ class Verdict:
     free_bytes: int | None = None
 
 
-def check(wish: Wish, gpus: Gpus | None, *, reserved_bytes: int, most_gpus: int) -> Verdict:
-    """Whether a program may start. `gpus` is None before the first look; `most_gpus` is the most this box ever had.
+def check(wish: Wish, gpus: Gpus | None, *, reserved_bytes: int) -> Verdict:
+    """Whether a program may start. `gpus` is None before the first look.
 
     `reserved_bytes` of the free memory are reserved for programs that are starting on that GPU.
     """
-    if not wish.need_bytes and not wish.pinned:
+    if not (wish.need_bytes or wish.pinned or wish.claimed):
         return Verdict(Answer.START)
     if gpus is None:
         return Verdict(Answer.SOON)
-    if gpus.gpus is None or gpus.absent:
-        return Verdict(Answer.START)
-    if wish.gpu is None:
+    if not gpus.gpus or wish.gpu is None:
         return Verdict(Answer.START)
     gpu = gpus.of(wish.gpu)
-    if gpu is None:
-        return _missing(wish, wish.gpu, len(gpus.gpus), most_gpus)
-    if gpu.lost:
+    if gpu is None and wish.pinned and wish.claimed:
+        count = len(gpus.gpus)
+        here = f"{count} GPU{'' if count == 1 else 's'}, 0 to {count - 1}"
+        return Verdict(Answer.GIVE_UP, f"gpu = {wish.gpu}, but this box has {here}: correct `gpu`")
+    if gpu is None or (gpu.lost and not wish.claimed):
+        return Verdict(Answer.START)
+    if gpu.lost:  # only for `wait-gpu`: programs wait by `lost_gpu.py`
         return Verdict(Answer.WAIT, f"GPU {wish.gpu} does not answer ({gpu.lost}): waits until that GPU is back")
     if gpu.total_bytes is not None and wish.configured_bytes > gpu.total_bytes:
         told = f"GPU {wish.gpu} has {_mb(gpu.total_bytes)} in all, but min_free_mb asks for {_mb(wish.configured_bytes)}"
@@ -119,34 +131,26 @@ def check(wish: Wish, gpus: Gpus | None, *, reserved_bytes: int, most_gpus: int)
     return _by_memory(wish, gpu, reserved_bytes)
 
 
-def _missing(wish: Wish, index: int, count: int, most_gpus: int) -> Verdict:
-    """The verdict when the GPU is not in the list. If the box had it before, wait: a reboot may bring it back."""
-    if not wish.pinned:
-        return Verdict(Answer.START)
-    here = "no GPU" if not count else f"{count} GPU{'' if count == 1 else 's'}, 0 to {count - 1}"
-    if index < most_gpus:
-        return Verdict(Answer.WAIT, f"GPU {index} is gone (this box has {here}): waits until it is back")
-    return Verdict(Answer.GIVE_UP, f"gpu = {index}, but this box has {here}: correct `gpu`")
-
-
 def _by_memory(wish: Wish, gpu: Gpu, reserved_bytes: int) -> Verdict:
     window = gpu.free_by_second[-max(1, math.ceil(wish.poll_s)) :]
-    if not wish.need_bytes or not window:
+    if not wish.need_bytes or (not window and not wish.configured_bytes):
         return Verdict(Answer.START)
-    free_bytes = max(0, min(window) - reserved_bytes)
-    if free_bytes >= wish.need_bytes and not wish.behind:
+    free_bytes = max(0, min(window) - reserved_bytes) if window else None
+    fits = free_bytes is not None and free_bytes >= wish.need_bytes
+    if fits and not wish.behind:
         return Verdict(Answer.START, free_bytes=free_bytes)
     source = "as configured" if wish.need_bytes == wish.configured_bytes else "as used before"
-    needs = f"{_mb(wish.need_bytes)} on GPU {wish.gpu} ({source}); {_mb(free_bytes)} are free"
+    known = "how much is free is not known" if free_bytes is None else f"{_mb(free_bytes)} are free"
+    needs = f"{_mb(wish.need_bytes)} on GPU {wish.gpu} ({source}); {known}"
     if wish.waited_s is not None and wish.waited_s >= wish.timeout_s:
         late = _after_timeout(wish, needs, free_bytes)
         if late is not None:
             return late
-    waits = f"waits behind {wish.behind}: needs" if wish.behind and free_bytes >= wish.need_bytes else "waits for"
+    waits = f"waits behind {wish.behind}: needs" if wish.behind and fits else "waits for"
     return Verdict(Answer.WAIT, f"{waits} {needs}", None, free_bytes)
 
 
-def _after_timeout(wish: Wish, needs: str, free_bytes: int) -> Verdict | None:
+def _after_timeout(wish: Wish, needs: str, free_bytes: int | None) -> Verdict | None:
     """The verdict after `timeout_s`; None: it continues to wait."""
     waited = f"waited {wish.timeout_s:g} s for {needs}"
     if wish.fallback_batch is not None:

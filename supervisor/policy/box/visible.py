@@ -38,6 +38,18 @@ def gpu_seen(visible: str | None, place: int, gpus: Gpus | None) -> int | None:
     return seen[place] if place < len(seen) else None
 
 
+def hides_all(visible: str | None, place: int, gpus: Gpus | None) -> bool:
+    """Whether CUDA certainly shows no GPU at this place. Of a slice without its GPU's UUID that is not known."""
+    if visible is None or gpus is None or not gpus.gpus:
+        return False
+    here = {gpu.index for gpu in gpus.gpus}
+    for entry in visible.split(",")[: place + 1]:
+        index = _index(entry.strip(), gpus.gpus)
+        if index not in here:
+            return not entry.strip().startswith("MIG-") or entry.strip().startswith("MIG-GPU-")
+    return place >= len(visible.split(","))
+
+
 def _index(entry: str, gpus: tuple[Gpu, ...]) -> int | None:
     if entry.isdecimal():
         return int(entry)

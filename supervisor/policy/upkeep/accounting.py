@@ -6,6 +6,7 @@ level's slots. Each is booked to exactly one account:
 | account | a program's second is booked here | begins | ends |
 |---|---|---|---|
 | HOST_DOWN | while the box is off | last durable sign of life | boot |
+| HOST_DOWN | while the box lacks the GPU that it needs (`lost_gpu.py`) | verdict | its GPU is back |
 | DAEMON_DOWN | while no daemon runs, as far as no work is proven | boot, or the daemon's last sign of life | its start |
 | DETECT | while it makes no progress, and no verdict says so yet | last sign of progress, or its death | verdict |
 | TERMINATE | while it is being healed, or was asked to leave | verdict, or the request | gone, or progress again |
@@ -24,9 +25,10 @@ level's slots. Each is booked to exactly one account:
 | IDLE | while it is down for good: stopped, done, given up | | |
 | UNKNOWN | never: a second that no rule books is a bug | | |
 
-A slot's second is booked like that of the program in it. A free slot is DAEMON_DOWN, BACKOFF, NOTICE or ADMISSION while a
-program waits for that reason, else IDLE; all slots are HOST_DOWN while the box is off. A worker that must still leave
-after the level was lowered holds a slot too: the slots paid at a moment are max(slots of the level, workers).
+A slot's second is booked like that of the program in it. A free slot is HOST_DOWN, DAEMON_DOWN, BACKOFF, NOTICE or
+ADMISSION while a program waits for that reason, else IDLE; all slots are HOST_DOWN while the box is off. A worker that
+must still leave after the level was lowered holds a slot too: the slots paid at a moment are max(slots of the level,
+workers).
 
 Worked example, one slot, one program, 1,000 s: started at 0, trains from 20 (of which 8 s went into the restore), saves
 ten times at 0.1 s each, stops making progress at 500, is called stalled at 530, gone at 534, waits until 539, trains

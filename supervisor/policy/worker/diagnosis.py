@@ -12,6 +12,7 @@ The rule, first match wins:
 | code 78 (EX_CONFIG) from a program of the contract | `config` | no: it can never work, so it is given up |
 | code 77 from a program of the contract | `fenced` | yes: another attempt owned the directory |
 | code 75 from a program of the contract, unasked | `left` | yes: someone else's SIGTERM, or it exits like this every time |
+| code 69 from a program of the contract | `no_gpu` | no: it [waits for its GPU](../box/lost_gpu.py) |
 | code 65 from a program of the contract | `diverged` | yes: [rolled back](divergence.py) |
 | it ran out of memory | `out_of_memory`, `cuda_out_of_memory`, `oom_killed` | yes: [a smaller batch](out_of_memory.py) |
 | a signal | `crash`, or `killed` for SIGKILL and SIGTERM that extralife did not send | yes |
@@ -34,7 +35,9 @@ from typing import Final
 
 from supervisor.policy.worker import out_of_memory, reason_line
 from supervisor.records import dataclass
-from workers.contract import EXIT_CONFIG, EXIT_DIVERGED, EXIT_FENCED, EXIT_LEFT, EXIT_NO_MEMORY
+from workers.contract import EXIT_CONFIG, EXIT_DIVERGED, EXIT_FENCED, EXIT_LEFT, EXIT_NO_GPU, EXIT_NO_MEMORY
+
+NO_GPU: Final = "no_gpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,7 @@ _CONTRACT: Final[dict[int | None, tuple[str, bool, str]]] = {
     EXIT_CONFIG: ("config", False, "the program reports a configuration that cannot work"),
     EXIT_DIVERGED: ("diverged", True, "its losses were no longer finite"),
     EXIT_FENCED: ("fenced", True, "another attempt owned its run directory"),
+    EXIT_NO_GPU: (NO_GPU, False, f"exit code {EXIT_NO_GPU}"),
     EXIT_LEFT: ("left", True, "it saved and exited on someone else's request"),
 }
 
