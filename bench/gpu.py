@@ -2,7 +2,8 @@
 
 Speed of the three trainers compared with Stable-Baselines3, with torch.compile and with CUDA graphs; a real CUDA
 out-of-memory error under a real daemon, solved by a smaller batch; the memory gate against another process that holds the
-memory; NVML's readings by the worker's activity; a resumed run that is bit-identical to one that never stopped.
+memory; a GPU that is hidden from the next start; NVML's readings by the worker's activity; a resumed run that is
+bit-identical to one that never stopped; several jobs at once; a change of level under load.
 
 Each part is a separate process (bench/gpu_parts.py) with its own time limit: its share of the time that is left, by the
 weights below. A part that hangs or crashes becomes a row with its error. At the end it prints one table and the list of
@@ -62,16 +63,20 @@ def parts(size: str) -> list[Part]:
     found = [
         Part("out of memory", ("oom",), 4),
         Part("gate", ("gate",), 3),
+        Part("hidden GPU", ("hidden",), 4),
         Part("NVML by phase", ("nvml",), 3),
         *(Part(f"resume to the bit, {algo}", ("resume", algo), 1.5) for algo in ALGORITHMS),
     ]
     speeds = [("speed", algo, str(envs), dtype) for algo in ALGORITHMS for envs in ENVS[size] for dtype in DTYPES]
     found += [Part(f"{algo}, {envs} envs, {dtype}", words) for words in speeds for _, algo, envs, dtype in [words]]
     found += [Part(f"SB3 {algo}, {envs} envs", ("sb3", algo, str(envs))) for algo in ("dqn", "ppo") for envs in ENVS[size]]
+    found += [Part(f"{jobs} at once", ("jobs", str(jobs)), 3) for jobs in (1, 2, 4)]
+    found.append(Part("change of level", ("levels",), 4))
     middle = str(ENVS[size][1])
+    found += [Part(f"{algo}, {middle} envs, fp16", ("on_cuda", algo, middle, "fp16")) for algo in ALGORITHMS]
     found.append(Part(f"dqn, {middle} envs, compiled", ("speed", "dqn", middle, "auto", "--compile=true"), 4))
     found += [
-        Part(f"{algo}, {middle} envs, CUDA graphs", ("graphs", algo, middle, "auto", "--cuda-graphs=true"), 4)
+        Part(f"{algo}, {middle} envs, CUDA graphs", ("on_cuda", algo, middle, "auto", "--cuda-graphs=true"), 4)
         for algo in ALGORITHMS
     ]
     return found
@@ -85,8 +90,9 @@ def play(part: Part, limit_s: float, device: str, size: str) -> Outcome:
         command = [sys.executable, BENCH / "gpu_parts.py", device, size, f"{limit_s:.0f}", scratch, *part.words]
         # Output goes to files: a process that a part leaves behind would hold a pipe open, and this would wait for it.
         with output.open("w") as out, errors.open("w") as error:
+            packages = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))  # the caller's stay
             process = subprocess.Popen(
-                command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL, stdout=out,
+                command, cwd=ROOT, env={**os.environ, "PYTHONPATH": packages}, stdin=subprocess.DEVNULL, stdout=out,
                 stderr=error, start_new_session=True,
             )  # fmt: skip
         try:

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,8 @@ def speed(options: PartOptions) -> dict[str, Any]:
     return {"steps/s": found["steps_per_s"], "steps/CPU s": found["steps_per_cpu_s"]}
 
 
-def graphs(options: PartOptions) -> dict[str, Any]:
+def on_cuda(options: PartOptions) -> dict[str, Any]:
+    """The same for what only CUDA has: CUDA graphs, or fp16 with scaled losses."""
     if not options.cuda:
         raise Absent(NO_CUDA)
     return speed(options)
@@ -134,17 +135,26 @@ def _batch(envs: int) -> int:
 
 
 class Daemon:
-    """A real supervisord with one program, Pong, on this device."""
+    """A real supervisord with one program, Pong, on this device. A later one in the same scratch directory goes on."""
 
-    def __init__(self, options: PartOptions, tables: str, *, address_space: int = 0) -> None:
+    def __init__(
+        self, options: PartOptions, tables: str, *, address_space: int = 0, slots: tuple[int, ...] = (1,),
+        env: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        """`slots`: of each level. A higher level has twice the environments of the one below it."""
         self.state = options.scratch / "state"
         # Sockets need a short path. The daemon's processes are found by the scratch directory on their command lines.
         self.runtime = tempfile.TemporaryDirectory(prefix="xlb-", ignore_cleanup_errors=True)
         self.config = options.scratch / "x.toml"
-        level = "num_envs = 4\nbatch_size = 64\nthreads = 1\n" if options.tiny else "num_envs = 64\nbatch_size = 512\n"
+        envs, more = (4, "batch_size = 64\nthreads = 1\n") if options.tiny else (64, "batch_size = 512\n")
+        names = [f"levels.l{place}" for place in range(len(slots))] if len(slots) > 1 else ["level"]
+        levels = "".join(
+            f"[{name}]\nslots = {count}\nnum_envs = {envs << place}\n{more}"
+            for place, (name, count) in enumerate(zip(names, slots, strict=True))
+        )
         self.config.write_text(
             f'[daemon]\nstate_dir = "{self.state}"\nruntime_dir = "{self.runtime.name}"\nsample_period_s = 0.5\n'
-            f"[level]\nslots = 1\n{level}[training]\nlearning_starts = 1_000\nreplay_size = 140_000\n"
+            f"{levels}[training]\nlearning_starts = 1_000\nreplay_size = 140_000\n"
             f'device = "{options.device}"\n{tables}'
         )
         command = [sys.executable, "-m", "supervisor", "-c", str(self.config)]
@@ -152,6 +162,7 @@ class Daemon:
         limit = (address_space, address_space)
         self.process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+            env={**os.environ, **(env or {})},
             preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_AS, limit)) if address_space else None,  # noqa: PLW1509
         )  # fmt: skip
 
@@ -166,14 +177,18 @@ class Daemon:
             found = {}
         return found if found.get("daemon", {}).get("pid") else {}
 
-    def program(self) -> dict[str, Any]:
-        found: dict[str, Any] = next(iter(self.status().get("programs", [])), {})
+    def programs(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.status().get("programs", [])
         return found
 
+    def program(self) -> dict[str, Any]:
+        return next(iter(self.programs()), {})
+
     def trains(self) -> dict[str, Any] | None:
-        """The program's status, once it makes updates; else None."""
-        found = self.program()
-        return found if found.get("phase") == "RUNNING" and found.get("updates") else None
+        """The first program's status, once all of them make updates; else None."""
+        found = self.programs()
+        ready = [each for each in found if each["phase"] == "RUNNING" and each["updates"]]
+        return ready[0] if ready and len(ready) == len(found) else None
 
     def facts(self, kind: str) -> list[dict[str, Any]]:
         with contextlib.closing(sqlite3.connect(f"file:{self.state}/journal.sqlite?mode=ro", uri=True)) as journal:
@@ -192,8 +207,8 @@ class Daemon:
 
 
 @contextlib.contextmanager
-def daemon(options: PartOptions, tables: str, *, address_space: int = 0) -> Iterator[Daemon]:
-    made = Daemon(options, tables, address_space=address_space)
+def daemon(options: PartOptions, tables: str, **more: Any) -> Iterator[Daemon]:
+    made = Daemon(options, tables, **more)
     try:
         yield made
     finally:
@@ -252,6 +267,62 @@ def gate(options: PartOptions) -> dict[str, Any]:
         started_s = time.monotonic() - freed_s
         options.wait(box.trains, "it to train")
     return {"it said": gated["why"], "started after s": started_s}
+
+
+def hidden(options: PartOptions) -> dict[str, Any]:
+    """A box that comes back without its GPU: the program that ran on it waits, and goes on when the GPU is there again."""
+    if not options.cuda:
+        raise Absent(NO_CUDA)
+    tables = '[program.Pong]\ndevice = "auto"\n'
+    with daemon(options, tables) as box:
+        options.wait(box.trains, "it to train")
+        options.wait(lambda: box.facts("GpuUsed"), "the daemon to see its GPU")
+    began_s = time.monotonic()
+    with daemon(options, tables, env={"CUDA_VISIBLE_DEVICES": ""}) as box:
+        held = options.wait(lambda: (p := box.program()).get("phase") == "GATED" and p, "it to wait for its GPU")
+        held_s = time.monotonic() - began_s
+        time.sleep(3.0)  # nothing may start meanwhile
+        if box.program()["phase"] != "GATED":
+            raise Wrong("it did not go on waiting")
+    with daemon(options, tables) as box:
+        options.wait(box.trains, "it to train again")
+    return {"it said": held["why"], "waits after s": held_s}
+
+
+def jobs(options: PartOptions) -> dict[str, Any]:
+    """`jobs N`: steps a second of all together, and how busy the GPU is."""
+    count = int(options.words[0])
+    tables = "".join(f'[program.job{number}]\ngame = "Pong"\nseed = {number}\n' for number in range(count))
+    with daemon(options, tables, slots=(count,)) as box:
+        options.wait(box.trains, "all of them to train")
+        began_s, before = time.monotonic(), _steps(box)
+        time.sleep(2.0 if options.tiny else max(3.0, min(15.0, options.left_s() - 15.0)))
+        figures: dict[str, Any] = {"steps/s": (_steps(box) - before) / (time.monotonic() - began_s)}
+        gpus = (box.status().get("daemon", {}).get("gpu") or {}).get("gpus") or []
+    busy = [gpu["utilisation_minute"]["mean"] for gpu in gpus if gpu["utilisation_minute"]]
+    return figures | ({"% busy": max(busy)} if busy else {})
+
+
+def _steps(box: Daemon) -> int:
+    return sum(each["steps"] or 0 for each in box.programs())
+
+
+def levels(options: PartOptions) -> dict[str, Any]:
+    """A change of level under load: one program saves and begins again with more environments, a second one joins it."""
+
+    def training() -> list[dict[str, Any]]:
+        return [each for each in box.programs() if each["phase"] == "RUNNING" and each["updates"]]
+
+    with daemon(options, "[program.Pong]\n[program.Breakout]\n", slots=(1, 2)) as box:
+        (before,) = options.wait(training, "one of them to train")
+        began_s = time.monotonic()
+        box.ctl("level", "pin", "l1")
+        options.wait(lambda: len(training()) == 2, "both of them to train")
+        changed_s, seen = time.monotonic() - began_s, {each["num_envs"] for each in training()}
+        resumed = [fact["lost_steps"] for fact in box.facts("Resumed")]
+    if seen != {2 * before["num_envs"]}:
+        raise Wrong(f"they train with {seen} environments, not with twice {before['num_envs']}")
+    return {"both train after s": changed_s, "lost steps": sum(steps or 0 for steps in resumed)}
 
 
 def nvml(options: PartOptions) -> dict[str, Any]:
@@ -353,7 +424,8 @@ def _differing(one: Any, other: Any) -> set[str]:
 # --- the process -------------------------------------------------------------------------------------------------------
 
 PARTS: dict[str, Callable[[PartOptions], dict[str, Any]]] = {
-    "speed": speed, "graphs": graphs, "sb3": sb3, "oom": oom, "gate": gate, "nvml": nvml, "resume": resume,
+    "speed": speed, "on_cuda": on_cuda, "sb3": sb3, "oom": oom, "gate": gate, "hidden": hidden, "jobs": jobs,
+    "levels": levels, "nvml": nvml, "resume": resume,
 }  # fmt: skip
 
 

@@ -249,7 +249,7 @@ def main() -> None:
     if unknown := set(options.algorithms) - OURS.keys():
         parser.error(f"no such algorithm: {', '.join(sorted(unknown))}; there are {', '.join(OURS)}")
     sys.path.insert(0, str(ROOT))
-    os.environ["PYTHONPATH"] = str(ROOT)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     from workers.precision import choose
 
     peers()

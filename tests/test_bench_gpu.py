@@ -12,12 +12,15 @@ import pytest
 from tools import needs
 
 ROOT = Path(__file__).resolve().parents[1]
-ABSENT = {"gate", "NVML by phase", *(f"{algo}, 4 envs, CUDA graphs" for algo in ("dqn", "ppo", "pqn"))}
+ABSENT = {"gate", "hidden GPU", "NVML by phase"} | {
+    f"{algo}, 4 envs, {what}" for algo in ("dqn", "ppo", "pqn") for what in ("CUDA graphs", "fp16")
+}
 # What a part may do: gpu_parts.py's place is taken by this. The one that hangs leaves a process in a session of its own.
 PARTS = """
 import json, subprocess, sys, time
 scratch, what = sys.argv[4], sys.argv[5]
 if what == "crash":
+    assert "/of/the/caller" in sys.path
     raise SystemError("the driver is gone")
 if what == "hang":
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", scratch], start_new_session=True)
@@ -51,7 +54,7 @@ def test_without_a_gpu_it_says_so_in_one_sentence() -> None:
 
 def test_a_part_that_hangs_or_crashes_is_one_row_and_leaves_no_process(tmp_path: Path) -> None:
     (tmp_path / "gpu_parts.py").write_text(PARTS)
-    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    env = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": "/of/the/caller"}
     command = [sys.executable, "-c", PLAY, ROOT / "bench", tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=env)
     hang, crash, fine, left = done.stdout.splitlines()

@@ -439,6 +439,15 @@ def read_text(pid: int, name: str) -> str | None:
         return None
 
 
+def holds(pid: int, path: str) -> bool:
+    """Whether the process has this file open. A process that cannot be looked into counts as no."""
+    try:
+        with os.scandir(f"/proc/{pid}/fd") as entries:
+            return any(str(Path(entry).readlink()) == path for entry in entries)
+    except OSError:
+        return False
+
+
 def is_detached(pid: int, session: int) -> bool:
     """Whether the process is to outlive its parent: it has left the parent's session, or ignores SIGHUP as nohup(1) does."""
     stat = read_stat(pid)

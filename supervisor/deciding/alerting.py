@@ -213,9 +213,10 @@ def _of_box(before: State, fact: facts.Fact) -> Iterator[Alert]:
 def _of_gpus(context: DecisionContext, before: State) -> Iterator[Alert]:
     """One alert for a lost GPU: that of the programs that wait for it, if there are any."""
     waiting = [fact for fact in context.facts if isinstance(fact, facts.Gated) and fact.lost]
-    if waiting and not any(program.gpu_lost for program in before.programs.values()):
-        names = ", ".join(fact.program for fact in waiting)
-        yield Alert("gpu", CRITICAL, waiting[0].program, f"{names}: {waiting[0].why}")
+    known = {program.name: program.why for program in before.programs.values() if program.gpu_lost}
+    new = [fact for fact in waiting if fact.program not in known and fact.why not in known.values()]
+    if new:
+        yield Alert("gpu", CRITICAL, new[0].program, f"{', '.join(fact.program for fact in new)}: {new[0].why}")
     for fact in context.facts:
         match fact:
             case facts.XidReported(grave=True):

@@ -109,7 +109,7 @@ def _note_gpus(context: DecisionContext) -> None:
         spec, (_, attempt) = context.spec(name), context.present(name)
         watch, pids = context.memory.watch(name, attempt.token), _pids(context, program)
         used = {gpu.index for gpu in known if any(pid in pids for pid, _ in gpu.processes or ())}
-        if not used and spec is not None and watch is not None and watch.sample.cuda_bytes:
+        if not used and spec is not None and watch is not None and (watch.sample.cuda_bytes or watch.sample.uses_cuda):
             index = gpu_of(context, spec)
             used = {gpu.index for gpu in known if gpu.index == index}
             if not used and program.gpus is None:

@@ -109,6 +109,7 @@ class Sample:
     memory_bytes: int | None = None  # of its cgroup, page cache included
     source: str = ""  # source of its signs of progress, if the program's is `auto`; empty: no source has reported yet
     pids: tuple[int, ...] = ()  # processes of its tree, except the worker itself
+    uses_cuda: bool = False  # a process of its tree has used CUDA
     halted: tuple[Halted, ...] = ()
     witness_at_s: float | None = None  # when a witness last showed work (`policy/worker/witness.py`) ...
     witness: str = ""  # ... and which one

@@ -23,7 +23,7 @@ def outlooks(state: State, settings: Settings) -> list[Outlook]:
     fenced = state.offsite.keeps_down(on=settings.offsite.on)
     return [
         Outlook.DONE if each.phase is Phase.DONE
-        else Outlook.OVER if each.phase in _OVER or (fenced and each.attempt is None)
+        else Outlook.OVER if each.phase in _OVER or each.gpu_lost or (fenced and each.attempt is None)
         else Outlook.OPEN
         for each in wanted(state)
     ]  # fmt: skip

@@ -118,11 +118,9 @@ def _needs(status: Json, programs: Mapping[str, Program]) -> list[str]:
         for name, program in programs.items()
         if (why := _lacks_checkpoint(program))
     ]
-    lost: dict[str, list[str]] = {}
-    for name, program in programs.items():
-        if program.gpu_lost:
-            lost.setdefault(program.why, []).append(name)
-    without = [f"{', '.join(names)}: {why}" for why, names in lost.items()]
+    lost = [program for program in programs.values() if program.gpu_lost]
+    reasons = dict.fromkeys(program.why for program in lost)
+    without = [f"{', '.join(each.name for each in lost if each.why == why)}: {why}" for why in reasons]
     hidden = [f"{view['name']}: {view['why']}" for view in status["programs"] if view["trouble"] == "background"]
     return [*refused, *troubles(status["daemon"]), *without, *given_up, *ended, *slow, *anew, *hidden]
 

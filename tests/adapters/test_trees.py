@@ -90,6 +90,15 @@ def test_a_stopped_child_is_known_by_name_and_since_when(grove):
     assert found.step(2.0).halted == ()
 
 
+def test_a_tree_in_which_a_process_has_opened_cudas_device_has_used_cuda(grove, monkeypatch, tmp_path):
+    device = tmp_path / "nvidia-uvm"
+    device.touch()
+    monkeypatch.setattr(trees, "_CUDA", device)
+    assert not grove(IDLE).step().uses_cuda
+    found = grove(f"device = open({str(device)!r}); import time; time.sleep(600)")
+    until(lambda: found.step().uses_cuda, "it has opened the device")
+
+
 def test_the_worker_itself_is_judged_here_only_where_nobody_else_does(grove):
     found = grove(IDLE)
     found.worker.send_signal(signal.SIGSTOP)

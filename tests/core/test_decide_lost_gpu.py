@@ -7,12 +7,14 @@ from core_kit import Core, commands, facts, gpu, gpus, kinds, of, settings, spec
 
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Level, LoadSettings, Rung
+from supervisor.model.work import outlooks
 from supervisor.policy.box.gate import MB, GateSettings
 from supervisor.policy.box.lost_gpu import RETRY_S
 from supervisor.policy.box.readings import Gpus
 from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.policy.upkeep.accounting import Account
 from supervisor.policy.upkeep.alerting import AlertSettings
+from supervisor.policy.upkeep.when_done import Outlook
 from supervisor.reports import accounts
 from supervisor.reports.incidents import incidents
 
@@ -64,6 +66,27 @@ def test_the_hours_are_lost_by_the_box_and_the_incident_says_why():
     assert found.slots.seconds[Account.HOST_DOWN] == pytest.approx(3600.0, abs=62.0)
     assert found.programs[0].seconds[Account.HOST_DOWN] == pytest.approx(3600.0, abs=62.0)
     assert "its GPU was missing" in [each.what for each in incidents(core.journal)]
+
+
+def test_a_box_whose_work_waits_for_a_lost_gpu_is_stuck():
+    core = on_gpu("Pong")
+    assert outlooks(core.state, core.settings) == [Outlook.OPEN]
+    core.reboot("boot-2")
+    core.later(1.0).see(NO_LIBRARY)
+    assert outlooks(core.state, core.settings) == [Outlook.OVER]
+
+
+def test_another_loss_is_told_and_another_word_for_the_same_one_is_not():
+    core = on_gpu("Pong", spec("Qbert", gpu=1), slots=2)
+    core.reboot("boot-2")
+    core.later(1.0).see(gpus(gpu(free_mb=70_000)))
+    for _ in range(2):
+        core.spawned("Pong")
+        core.ended("Pong", signal=9)
+    core.later(60.0).see(NO_LIBRARY)
+    assert [text.partition(":")[0] for _, _, text in alerts(core)] == ["Qbert", "Pong"]
+    core.later(1.0).see(ERROR_9)
+    assert len(alerts(core)) == 2
 
 
 def test_without_a_reading_for_five_seconds_it_waits_too():
@@ -179,7 +202,7 @@ def test_the_gpus_of_an_attempt_are_recorded_once_each_by_processes_or_by_its_ow
     hidden.begin()
     hidden.see(gpus(gpu(), gpu(1)))
     hidden.running("Pong")
-    hidden.look(Pong={"cuda_bytes": 7})
+    hidden.look(Pong={"uses_cuda": True})
     assert [fact.gpus for fact in of(hidden.see(gpus(gpu(), gpu(1))), facts.GpuUsed)] == [(1,)]
 
 

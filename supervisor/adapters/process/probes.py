@@ -236,7 +236,13 @@ class LocalProbes:
             return sample
         if item.shown is None or item.shown[0] is not sample:
             shown = replace(
-                sample, pids=tree.pids, halted=tree.halted, witness_at_s=tree.witness_at_s, witness=tree.witness, left=left
+                sample,
+                pids=tree.pids,
+                halted=tree.halted,
+                witness_at_s=tree.witness_at_s,
+                witness=tree.witness,
+                left=left,
+                uses_cuda=tree.uses_cuda,
             )
             shown = shown if health is None else replace(shown, health=health)
             if item.load is not None:

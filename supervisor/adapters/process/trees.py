@@ -40,6 +40,7 @@ _FILES_S: Final = 30.0
 _HELD_S: Final = 30.0  # in state D without a tick of CPU time: short waits for a disk are normal
 _MOST_ASKED: Final = 64  # processes of one tree whose reads and writes are counted
 _MOST_ENTRIES: Final = 2000  # read below one directory
+_CUDA: Final = Path("/dev/nvidia-uvm")  # open in each process that uses CUDA, and in none that only reads the GPUs
 
 _OURS: Final = frozenset({contract.ATTEMPTS_DIR, contract.LOCK_FILE, contract.FENCE_FILE})
 
@@ -79,6 +80,7 @@ class Tree:
     table: ProcessTable | None = None  # the scan in which it was last examined
     pids: tuple[int, ...] = ()
     halted: tuple[Halted, ...] = ()
+    uses_cuda: bool = False  # at some time; a container hides the process ids by which the driver names its users
     witness_at_s: float | None = None
     witness: str = ""
     reads_witnesses: bool = False
@@ -92,7 +94,7 @@ class Tree:
     @property
     def seen(self) -> tuple[object, ...]:
         """All values that go into a sample."""
-        return self.pids, self.halted, self.witness_at_s, self.witness
+        return self.pids, self.halted, self.witness_at_s, self.witness, self.uses_cuda
 
     def wants(self, now_s: float, state: str | None) -> tuple[int, ...]:
         """Processes that must be read again. `state` is the worker's last known state."""
@@ -110,6 +112,9 @@ class Tree:
         members = self._members(table)
         self.pids = tuple(sorted(process.pid for process in members if process.pid != self.worker))
         self.leader_gone = bool(members) and len(self.pids) == len(members)
+        self.uses_cuda = self.uses_cuda or (
+            _CUDA.exists() and any(procfs.holds(process.pid, str(_CUDA)) for process in members[:_MOST_ASKED])
+        )
         self._note_halted(members, now_s, leader=leader)
         if witnesses:
             self._measure(table, members, now_s, tasks)

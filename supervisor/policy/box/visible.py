@@ -40,14 +40,10 @@ def gpu_seen(visible: str | None, place: int, gpus: Gpus | None) -> int | None:
 
 def hides_all(visible: str | None, place: int, gpus: Gpus | None) -> bool:
     """Whether CUDA certainly shows no GPU at this place. Of a slice without its GPU's UUID that is not known."""
-    if visible is None or gpus is None or not gpus.gpus:
+    if visible is None or gpus is None or not gpus.gpus or "MIG-" in visible.replace("MIG-GPU-", ""):
         return False
-    here = {gpu.index for gpu in gpus.gpus}
-    for entry in visible.split(",")[: place + 1]:
-        index = _index(entry.strip(), gpus.gpus)
-        if index not in here:
-            return not entry.strip().startswith("MIG-") or entry.strip().startswith("MIG-GPU-")
-    return place >= len(visible.split(","))
+    index = gpu_seen(visible, place, gpus)
+    return index is None or gpus.of(index) is None
 
 
 def _index(entry: str, gpus: tuple[Gpu, ...]) -> int | None:

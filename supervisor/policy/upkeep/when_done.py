@@ -3,7 +3,8 @@
 The rule. An end is reached when a cause in `when` holds:
 
 * `done`: every wanted program is DONE. A service is no work, and neither is a program that the operator has stopped.
-* `stuck`: no wanted program can go on by itself: each is DONE, FATAL, EXITED, or held for good (another box has taken over).
+* `stuck`: no wanted program can go on by itself: each is DONE, FATAL, EXITED, or held for good (another box has
+  taken over, or its GPU is lost).
 * `budget`: [cost] `budget_usd` is spent, or `until` has passed, although programs train.
 
 Then the steps, in this order:
