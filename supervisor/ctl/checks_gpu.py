@@ -97,9 +97,9 @@ def driver(installation: Installation) -> Driver:
     return replace(found, error=why, do=found.do or do)
 
 
-def _needing(settings: Settings | None) -> list[str]:
+def _needing(settings: Settings) -> list[str]:
     """The programs that wait without a GPU, by their settings and the journal (`policy/box/lost_gpu.py`)."""
-    if settings is None or settings.launcher.remote:
+    if settings.launcher.remote:
         return []
     used = {name for name, program in _state(settings).programs.items() if program.gpus is not None}
     specs = [spec for spec in settings.programs if not settings.may_use_cpu(spec)]
