@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
 import structlog
@@ -243,27 +242,17 @@ class Api:
     async def offsite(self, request: Request) -> Response:
         """{"do": "now", "check", "forget", "take-over"} -> {"name", "code", "text"} at its start; see page `offsite`."""
         body = await _body(request, {"do"})
-        do = _words(body, "do")
-        if do not in _OFFSITE:
-            raise RequestRefused(400, f"do must be one of {', '.join(_OFFSITE)}")
-        by, uid = caller(request.scope)
-        name, code, message = await self._wait(self._backend.ask_backups, Verb.OFFSITE, do, [], by, uid, ASK_WAIT_S)
-        return answer({"name": name, "code": code, "text": message})
+        return await self._backups(request, Verb.OFFSITE, _action(body, _OFFSITE), body)
 
     async def when_done(self, request: Request) -> Response:
         """{"do": "cancel", "now"} or {"do": "delay", "for_s"} -> {"name", "code", "text"}; see `status`."""
         body = await _body(request, {"do", "for_s"})
-        do, for_s = _words(body, "do"), body.get("for_s")
-        if do not in ACTIONS:
-            raise RequestRefused(400, f"do must be one of {', '.join(ACTIONS)}")
-        if (do == DELAY) != is_span(for_s) or (do != DELAY and for_s is not None):
+        do, for_s = _action(body, ACTIONS), body.get("for_s")
+        if is_span(for_s) != (do == DELAY):
             raise RequestRefused(400, "delay, and nothing else, needs for_s, a number of seconds")
-        by, uid = caller(request.scope)
-        ask = partial(self._backend.ask_backups, Verb.WHEN_DONE, do, [], by, uid, ASK_WAIT_S, for_s)
-        name, code, message = await self._wait(ask)
-        return answer({"name": name, "code": code, "text": message})
+        return await self._backups(request, Verb.WHEN_DONE, do, body, *([for_s] if do == DELAY else []))
 
-    async def _backups(self, request: Request, verb: Verb, text: str, body: dict[str, Any]) -> Response:
+    async def _backups(self, request: Request, verb: Verb, text: str, body: dict[str, Any], *more: object) -> Response:
         names, programs = _names(body), StatusPage(self._backend).programs
         known = [view["name"] for view in programs]
         wanted = [] if "all" in names else expand(names, programs)
@@ -271,7 +260,7 @@ class Api:
             if name not in known:
                 raise RequestRefused(404, f"no such program: {name!r}")
         by, uid = caller(request.scope)
-        name, code, message = await self._wait(self._backend.ask_backups, verb, text, wanted, by, uid, ASK_WAIT_S)
+        name, code, message = await self._wait(self._backend.ask_backups, verb, text, wanted, by, uid, ASK_WAIT_S, *more)
         return answer({"name": name, "code": code, "text": message})
 
     async def reread(self, request: Request) -> Response:
@@ -441,6 +430,12 @@ def _pin(body: dict[str, Any]) -> tuple[str | None, float | None]:
     if for_s is not None and not is_span(for_s):
         raise RequestRefused(400, f"for_s must be a number of seconds, more than 0 and at most {MOST_PIN_S:.0f}")
     return level, None if for_s is None else float(for_s)
+
+
+def _action(body: dict[str, Any], known: Sequence[str]) -> str:
+    if (do := _words(body, "do")) not in known:
+        raise RequestRefused(400, f"do must be one of {', '.join(known)}")
+    return do
 
 
 def _names(body: dict[str, Any]) -> list[str]:

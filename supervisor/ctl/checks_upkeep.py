@@ -55,7 +55,7 @@ def alerts(installation: Installation) -> Iterator[Finding]:
         yield Finding("alerts", "warn", "alerts go nowhere: reboots and abandoned trainings are not reported", do)
         return
     user = _daemon_user(installation.settings.paths.state_dir)
-    found = [*_urls(rules, user), *_command(rules, user, installation.root)]
+    found = [*_urls(rules, user), *_command("alerts", rules.command, user, installation.root)]
     yield from found
     if not found:
         told = f"{len(rules.urls)} URLs" if rules.urls else ""
@@ -105,21 +105,28 @@ def _understood(urls: Sequence[str]) -> Iterator[Finding]:
             yield Finding("alerts", "bad", what, "compare it with apprise's documentation of that service")
 
 
-def _command(rules: AlertSettings, user: int, root: str) -> Iterator[Finding]:
-    if not rules.command:
+def when_done(installation: Installation) -> Iterator[Finding]:
+    """The daemon can run the command that stops this box."""
+    settings = installation.settings
+    if not settings.when_done.command:
         return
-    name = rules.command[0]
+    user, command = _daemon_user(settings.paths.state_dir), settings.when_done.command
+    ok = Finding("when_done", "ok", f"{command[0]} stops this box; causes: {', '.join(settings.when_done.when)}")
+    yield from list(_command("when_done", command, user, installation.root)) or [ok]
+
+
+def _command(section: str, command: Sequence[str], user: int, root: str) -> Iterator[Finding]:
+    if not command:
+        return
+    name, what = command[0], f"{section}.command: {command[0]}"
     path = shutil.which(name) or (name if os.path.lexists(name) else "")
-    do = "correct alerts.command, then: supervisorctl alerts test"
     if not path:
-        yield Finding("alerts", "bad", f"alerts.command: {name} does not exist", do)
+        yield Finding(section, "bad", f"{what} does not exist", f"correct {section}.command")
     elif not _may_execute(Path(path), user):
-        yield Finding(
-            "alerts", "bad", f"alerts.command: {name} may not be executed by the daemon, user {user}", f"chmod 755 {path}"
-        )
+        yield Finding(section, "bad", f"{what} may not be executed by the daemon, user {user}", f"chmod 755 {path}")
     elif str(Path(path).resolve()).startswith(_HOMES) and Path(f"{root}/etc/systemd/system/extralife.service").exists():
-        what = f"alerts.command: {name} lies in a home directory, which the service does not see"
-        yield Finding("alerts", "bad", what, "put it into /usr/local/bin, /srv or /etc/extralife")
+        what = f"{what} lies in a home directory, which the service does not see"
+        yield Finding(section, "bad", what, "put it into /usr/local/bin, /srv or /etc/extralife")
 
 
 def _may_execute(path: Path, user: int) -> bool:

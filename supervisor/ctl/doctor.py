@@ -29,7 +29,7 @@ _CHECKS = (
     checks_service.systemd, checks_service.service, checks_service.cgroups, checks_service.environment,
     checks_service.other_supervisors,
     checks_training.packages_and_games, checks_gpu.gpu_memory,
-    checks_upkeep.alerts, checks_upkeep.copies, checks_upkeep.notices,
+    checks_upkeep.alerts, checks_upkeep.when_done, checks_upkeep.copies, checks_upkeep.notices,
     checks_slurm.cluster, checks_slurm.setup, checks_slurm.shared_files, checks_slurm.quota,
 )  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+
 from supervisor.deciding import cluster, own_checkpoints, time_spent
 from supervisor.deciding.context import DecisionContext
 from supervisor.deciding.gating import admit, waits_for_gpu, when_no_gpu
@@ -290,13 +292,16 @@ def stop(
     context.command(commands.AskToLeave(name, attempt.token))
 
 
-def send_away(context: DecisionContext, reason: str, why: str) -> None:
-    """Ask running programs to save and exit, and keep the others from starting."""
-    for name in sorted(context.state.programs):
+def send_away(
+    context: DecisionContext, reason: str, why: str, *, by: str = "extralife", names: Collection[str] | None = None,
+    grace_s: Callable[[str], float | None] = lambda _: None,
+) -> None:  # fmt: skip
+    """Ask running programs (None: all) to save and exit, and keep the others from starting."""
+    for name in sorted(context.state.programs if names is None else context.state.programs.keys() & set(names)):
         program = context.state.programs[name]
         if program.attempt is not None:
             if program.attempt.stop is None:
-                stop(context, program, program.attempt, reason=reason, by="extralife", why=why)
+                stop(context, program, program.attempt, reason=reason, by=by, why=why, grace_s=grace_s(name))
         elif program.phase in {Phase.BACKOFF, Phase.GATED}:
             context.record(facts.Requeued(why, name))
 

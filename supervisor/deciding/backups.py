@@ -12,7 +12,7 @@ thread can be repeated without harm (`adapters/backups/store.py`).
 
 from __future__ import annotations
 
-from supervisor.deciding.attempts import stop
+from supervisor.deciding.attempts import send_away
 from supervisor.deciding.context import DecisionContext
 from supervisor.model import commands, facts
 from supervisor.model.backup_record import Rollback
@@ -188,16 +188,6 @@ def _forget(context: DecisionContext, key: str) -> None:
 
 def _still_there(context: DecisionContext, rollback: Rollback) -> bool:
     """Ask running programs to save and exit. Returns whether any process is left."""
-    running = False
-    for name in rollback.programs:
-        program = context.state.programs.get(name)
-        if program is None:
-            continue
-        if program.attempt is not None:
-            running = True
-            if program.attempt.stop is None:
-                why = f"stops for the rollback to backup {rollback.backup}"
-                stop(context, program, program.attempt, reason="rollback", by=rollback.by, why=why)
-        elif program.phase in {Phase.BACKOFF, Phase.GATED}:
-            context.record(facts.Requeued(f"waits for the rollback to backup {rollback.backup}", name))
-    return running
+    why = f"waits for the rollback to backup {rollback.backup}"
+    send_away(context, "rollback", why, by=rollback.by, names=rollback.programs)
+    return not context.state.live.keys().isdisjoint(rollback.programs)

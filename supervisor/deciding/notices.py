@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from supervisor.deciding.attempts import set_control, stop
+from supervisor.deciding.attempts import send_away, set_control
 from supervisor.deciding.context import DecisionContext
 from supervisor.model import commands, facts
 from supervisor.model.inputs import EndNoticesRead
@@ -208,14 +208,13 @@ def _leave(context: DecisionContext) -> None:
         return
     until_s = first.notice.until_s if first.notice.until_s is not None else context.now_s
     why = f"this box ends: {first.notice.source} announced {first.notice.what}"
-    for name in sorted(context.state.programs):
-        program, spec = context.state.programs[name], context.spec(name)
-        if program.attempt is not None and program.attempt.stop is None:
-            patience_s = _LEAST_GRACE_S if spec is None else spec.stop_grace_s
-            grace_s = max(_LEAST_GRACE_S, min(patience_s, until_s - context.now_s - _copy_s(context)))
-            stop(context, program, program.attempt, reason="notice", by=first.notice.source, why=why, grace_s=grace_s)
-        elif program.phase in {Phase.BACKOFF, Phase.GATED}:
-            context.record(facts.Requeued(why, name))
+
+    def grace_s(name: str) -> float:
+        spec = context.spec(name)
+        patience_s = _LEAST_GRACE_S if spec is None else spec.stop_grace_s
+        return max(_LEAST_GRACE_S, min(patience_s, until_s - context.now_s - _copy_s(context)))
+
+    send_away(context, "notice", why, by=first.notice.source, grace_s=grace_s)
     record = context.state.offsite
     newest_s = None if record.copied is None else record.copied.at_s
     changed = [

@@ -97,7 +97,7 @@ def pursue(context: DecisionContext) -> None:
 def _seen(context: DecisionContext) -> Seen:
     state, settings, host = context.state, context.settings, context.memory.host
     over_budget = limit(state, settings, now_s=context.now_s, wall_s=context.wall_s) != ""
-    cause = rule.cause_of(settings.when_done, outlooks(state, settings), over_budget=over_budget)
+    cause = rule.cause_of(settings.when_done, outlooks(state, settings).values(), over_budget=over_budget)
     asked, own = state.offsite.asked, state.offsite.asked == copies.DONE and state.when_done.asked_s is not None
     error = state.offsite.error if own and state.offsite.failures else ""
     owed = state.when_done.reported_s == context.now_s or any(each.kind == REPORT for each in state.alerts.queue)

@@ -1,6 +1,8 @@
-"""The work of this box: which programs it has, whether they can go on, and which limit of [cost] is reached."""
+"""The work of this box: its wanted programs without services, whether they can go on, and the limits of [cost]."""
 
 from __future__ import annotations
+
+from typing import Final
 
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Settings
@@ -10,23 +12,20 @@ from supervisor.policy.upkeep import cost
 from supervisor.policy.upkeep import when_done as rule
 from supervisor.policy.upkeep.when_done import Outlook
 
-_OVER = {Phase.FATAL, Phase.EXITED}
+_NAMED: Final = 5
 
 
-def wanted(state: State) -> list[Program]:
-    """The programs that are the work: the wanted ones, without services."""
-    return [each for each in state.programs.values() if each.wanted and not each.service]
-
-
-def outlooks(state: State, settings: Settings) -> list[Outlook]:
+def outlooks(state: State, settings: Settings) -> dict[str, Outlook]:
     """The outlook of each program of the work."""
     fenced = state.offsite.keeps_down(on=settings.offsite.on)
-    return [
-        Outlook.DONE if each.phase is Phase.DONE
-        else Outlook.OVER if each.phase in _OVER or each.gpu_lost or (fenced and each.attempt is None)
-        else Outlook.OPEN
-        for each in wanted(state)
-    ]  # fmt: skip
+
+    def of(program: Program) -> Outlook:
+        if program.phase is Phase.DONE:
+            return Outlook.DONE
+        held = program.gpu_lost != "" or (fenced and program.attempt is None)
+        return Outlook.OVER if held or program.phase in {Phase.FATAL, Phase.EXITED} else Outlook.OPEN
+
+    return {name: of(each) for name, each in sorted(state.programs.items()) if each.wanted and not each.service}
 
 
 def limit(state: State, settings: Settings, *, now_s: float, wall_s: float) -> str:
@@ -39,7 +38,7 @@ def reason(state: State, settings: Settings, cause: str, *, now_s: float, wall_s
     """Why the work is over, as a clause."""
     if cause == rule.BUDGET:
         return limit(state, settings, now_s=now_s, wall_s=wall_s)
-    work = sorted(wanted(state), key=lambda each: each.name)
-    if cause == rule.DONE:
-        return f"all is done ({', '.join(each.name for each in work)})"
-    return f"nothing can go on ({', '.join(f'{each.name} {each.phase}' for each in work)})"
+    names = list(outlooks(state, settings))
+    said = names if cause == rule.DONE else [f"{name} {state.programs[name].phase}" for name in names]
+    more = f" and {len(said) - _NAMED} more" if len(said) > _NAMED else ""
+    return f"{'all is done' if cause == rule.DONE else 'nothing can go on'} ({', '.join(said[:_NAMED])}{more})"

@@ -56,7 +56,7 @@ def costs_for_nothing(state: State, settings: Settings | None, zone: Zone, *, wa
     """A sentence on a box that costs money while nothing trains. `line`: of the page above, if an end is reached."""
     price = None if settings is None else settings.cost.usd_per_hour
     trainings = [each for each in state.programs.values() if not each.service]
-    work = set() if settings is None else set(outlooks(state, settings))
+    work = set() if settings is None else set(outlooks(state, settings).values())
     if price is None or not trainings or Outlook.OPEN in work:
         return [line] if line else []
     since_wall_s = max(each.since_wall_s for each in trainings)

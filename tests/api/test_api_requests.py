@@ -155,7 +155,7 @@ ROUTES: list[tuple[str, dict[str, Any], tuple[Any, ...]]] = [
     *(("offsite", {"do": do}, ("ask_backups", Verb.OFFSITE, do, [], ME, UID, 600.0))
       for do in ("now", "check", "forget", "take-over")),
     ("when-done", {"do": "delay", "for_s": 5}, ("ask_backups", Verb.WHEN_DONE, "delay", [], ME, UID, 600.0, 5)),
-    ("when-done", {"do": "now"}, ("ask_backups", Verb.WHEN_DONE, "now", [], ME, UID, 600.0, None)),
+    ("when-done", {"do": "now"}, ("ask_backups", Verb.WHEN_DONE, "now", [], ME, UID, 600.0)),
     ("remove", {"name": "Pong:Pong"}, ("remove", "Pong", ME, UID)),
     ("stdin", {"name": "any:any", "text": "ä\ud800\n"}, ("send_stdin", "any", b"\xc3\xa4\xed\xa0\x80\n")),
     ("level", {"pin": "light"}, ("pin", "light", None, ME, UID, 600.0)),

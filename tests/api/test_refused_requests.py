@@ -50,7 +50,7 @@ BODIES = [
     ("offsite", b"{}", 400, "do must be one of now, check, forget, take-over"),
     ("when-done", b'{"do": "dance"}', 400, "do must be one of cancel, delay, now"),
     ("when-done", b'{"do": "delay"}', 400, "delay, and nothing else, needs for_s, a number of seconds"),
-    ("when-done", b'{"do": "now", "for_s": 0}', 400, "delay, and nothing else, needs for_s, a number of seconds"),
+    ("when-done", b'{"do": "now", "for_s": 5}', 400, "delay, and nothing else, needs for_s, a number of seconds"),
     ("remove", b"{}", 400, "name must be the name of a program"),
     ("remove", b'{"name": "Nobody"}', 404, "no such program: 'Nobody'"),
     ("stdin", b'{"name": "Pong"}', 400, "name must be the name of a program, and text a string"),

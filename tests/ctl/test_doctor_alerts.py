@@ -100,3 +100,17 @@ def test_a_command_that_only_root_may_execute_is_none_for_the_daemon(tmp_path: P
     os.chown(installation.settings.paths.state_dir, 12345, 12345)
     (found,) = checks_upkeep.alerts(installation)
     assert (found.level, "may not be executed by the daemon, user 12345" in found.what) == ("bad", True)
+
+
+def test_the_command_that_stops_this_box(tmp_path: Path) -> None:
+    assert list(checks_upkeep.when_done(make(tmp_path))) == []
+    script = hook(tmp_path / "stop")
+    installation = make(tmp_path, f'[when_done]\ncommand = ["{script}"]\n')
+    (found,) = checks_upkeep.when_done(installation)
+    assert (found.level, found.what) == ("ok", f"{script} stops this box; causes: done")
+    script.chmod(0o644)
+    (found,) = checks_upkeep.when_done(installation)
+    assert (found.level, "may not be executed by the daemon" in found.what) == ("bad", True)
+    script.unlink()
+    (found,) = checks_upkeep.when_done(installation)
+    assert (found.level, found.do) == ("bad", "correct when_done.command")

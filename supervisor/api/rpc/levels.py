@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Final
 
 from supervisor.api.pins import MOST_PIN_S, is_span
-from supervisor.api.port import ASK_WAIT_S
+from supervisor.api.port import ASK_WAIT_S, Result
 from supervisor.api.rpc.calls import Call, Table, method
 from supervisor.api.rpc.faults import Fault
 from supervisor.model import codes
@@ -54,16 +53,16 @@ async def when_done(call: Call, action: str, seconds: int = 0) -> str:
     call.changing()
     if action not in ACTIONS or (action == DELAY) != is_span(seconds):
         raise Fault(codes.INCORRECT_PARAMETERS, f"action must be one of {', '.join(ACTIONS)}, and only delay has seconds")
-    for_s = float(seconds) or None
-    ask = partial(call.backend.ask_backups, Verb.WHEN_DONE, action, [], call.by, call.uid, ASK_WAIT_S, for_s)
-    _, code, text = await call.wait(ask)
-    if code != codes.SUCCESS:
-        raise Fault(code, text)
-    return str(text)
+    ask, for_s = call.backend.ask_backups, float(seconds) or None
+    return _text(await call.wait(ask, Verb.WHEN_DONE, action, [], call.by, call.uid, ASK_WAIT_S, for_s))
 
 
 async def _pin(call: Call, level: str | None, for_s: float | None) -> str:
-    _, code, text = await call.wait(call.backend.pin, level, for_s, call.by, call.uid, ASK_WAIT_S)
+    return _text(await call.wait(call.backend.pin, level, for_s, call.by, call.uid, ASK_WAIT_S))
+
+
+def _text(result: Result) -> str:
+    _, code, text = result
     if code != codes.SUCCESS:
         raise Fault(code, text)
     return str(text)

@@ -7,26 +7,24 @@ The rule. An end is reached when a cause in `when` holds:
   taken over, or its GPU is lost).
 * `budget`: [cost] `budget_usd` is spent, or `until` has passed, although programs train.
 
-Then the steps, in this order:
+Then, in this order:
 
-1. Nothing happens for `after_s`, or until the operator's `delay` is over, or while somebody is logged in and
-   `hold_while_logged_in` is true. An unknown reading counts as "nobody": a meter must not run because of it.
+1. `after_s` passes, or the operator's `delay`, and as long as somebody is logged in if `hold_while_logged_in` is true. An
+   unknown reading counts as "nobody": a meter must not run because of it.
 2. Every process saves and exits, services too, and none starts.
-3. Where [offsite] names a repository, one more copy is made, and the repository is verified. Until this succeeds the
-   command does not run, because it may destroy the disk. One alert reports it, and the copy is tried again.
-4. The report is sent. The next step waits until each target has accepted it, at most 30 s.
-5. The command runs, once. If it fails, or runs longer than `timeout_s`, or the box is still there `timeout_s` after it has
-   succeeded, an alert reports it, and it runs again after 1, 2, 4 ... 60 min.
+3. Where [offsite] names a repository, a last copy is made, and the repository is verified. Until this succeeds the command
+   does not run, because it may destroy the disk. One alert reports it, and the copy is tried again.
+4. The report is sent, and each target has at most 30 s to accept it.
+5. The command runs, once. If it fails, runs longer than `timeout_s`, or the box is still there `timeout_s` after its
+   success, an alert reports it, and it runs again after 1, 2, 4 ... 60 min.
 
-New work (`start`, a higher target) or another configuration calls the end off. `cancel` does so until there is new work.
-`now` skips the waiting of step 1; after a failed copy it also skips step 3.
+New work (`start`, a higher target) or another configuration calls the end off; `cancel` holds it until there is new work.
+`now` skips the waiting; after a failed copy it also skips the copy. After a restart of daemon or box the steps begin anew,
+and a command that ran before it counts as a failure: a box that is always started again runs it more and more rarely.
 
-After a restart of daemon or box the steps begin anew, with `after_s`. A command that ran before the restart counts as a
-failure, so a box that is always started again runs it more and more rarely.
-
-Worked example, after_s = 600: Pong is DONE at 1:49, the last one. At 1:59 TensorBoard is asked to exit. At 2:00 the copy is
-verified and the report is sent, and the command runs: `vastai` cannot reach its service. An alert; it runs again at 2:01 and
-succeeds. If the box is there at 2:06 all the same, another alert comes, and the command runs again at 2:08.
+Worked example, after_s = 600: Pong, the last one, is DONE at 1:49. At 1:59 TensorBoard is asked to exit. At 2:00 the copy is
+verified, the report is sent, and the command runs: `vastai` cannot reach its service. An alert; at 2:01 it runs again and
+succeeds. If the box is there at 2:06 all the same, there is another alert, and the command runs again at 2:08.
 
 Why not give up after some tries: each further hour costs money, and a provider's service that is down comes back.
 """
@@ -62,12 +60,8 @@ class WhenDoneSettings:
         choices=CAUSES, form='a list such as ["done"]',
     )  # fmt: skip
     after_s: float = key(600.0, "time between an end and the first step towards the command", low=0)
-    timeout_s: float = key(
-        300.0, "longest time of the command; so long after its success the box must be gone", low=1, high=3600
-    )
-    hold_while_logged_in: bool = key(
-        default=False, meaning="whether an open session (ssh, `supervisorctl fg`) delays the command"
-    )
+    timeout_s: float = key(300.0, "longest time of the command; so long after it the box must be gone", low=1, high=3600)
+    hold_while_logged_in: bool = key(default=False, meaning="whether an open session (ssh, `supervisorctl fg`) holds it")
 
 
 class Outlook(enum.Enum):
@@ -84,10 +78,10 @@ class EndRecord:
 
     cause: str = ""  # empty: there is no end
     since_s: float = 0.0
-    not_before_s: float | None = None  # the operator's delay
+    not_before_s: float | None = None  # the operator's delay ...
     cancelled: bool = False
-    now: bool = False  # the operator does not want to wait ...
-    waived: bool = False  # ... and, after a failed copy, wants no copy
+    now: bool = False  # ... and wish not to wait ...
+    waived: bool = False  # ... nor, after a failed copy, for a copy
     left_s: float | None = None  # all programs were asked to exit
     asked_s: float | None = None  # a verified copy was requested, after the last process had exited
     copied_s: float | None = None  # such a copy has the files of this moment
@@ -102,7 +96,6 @@ class EndRecord:
 
     @property
     def runs(self) -> bool:
-        """Whether the command runs now."""
         return self.ordered_s is not None and self.succeeded_s is None
 
     @property
@@ -130,7 +123,7 @@ class Seen:
 
 
 class Step(enum.StrEnum):
-    """The next action; also the word for it in the journal."""
+    """The next action, as it is written in the journal."""
 
     WAIT = "wait"
     BEGIN = "begin"
