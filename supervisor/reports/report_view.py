@@ -129,7 +129,7 @@ def _meter(sources: Sources, status: Json) -> list[str]:
     """The box costs money while nothing trains, or is about to be stopped."""
     end = status["daemon"]["when_done"]
     line = end["line"] if end is not None and end["cause"] else ""
-    return costs_for_nothing(sources.state, sources.settings, sources.zone, wall_s=sources.wall_s, line=line)
+    return costs_for_nothing(sources.state, sources.settings, wall_s=sources.wall_s, line=line)
 
 
 def _lacks_checkpoint(program: Program) -> str:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
+from supervisor.formats import UNKNOWN, duration, usd, when
 from supervisor.model.memory import Memory
 from supervisor.model.settings import Settings
 from supervisor.model.state import State
 from supervisor.model.work import outlooks, reason
 from supervisor.policy.upkeep import when_done as rule
 from supervisor.policy.upkeep.when_done import Outlook
-from supervisor.policy.worker.restart import span
-from supervisor.reports.days import Zone
 
 Json = dict[str, Any]
 
@@ -44,7 +42,7 @@ def _doing(state: State, settings: Settings, memory: Memory, left_s: float) -> s
     if record.ordered_s is not None:
         return f"{name} runs" if record.runs else f"{name} has succeeded, and this box should end now"
     if left_s > 0:
-        return f"{failed}this box is stopped in {span(left_s)} (`supervisorctl when-done cancel` keeps it)"
+        return f"{failed}this box is stopped in {duration(left_s)} (`supervisorctl when-done cancel` keeps it)"
     if logged_in:
         return f"{failed}this box is stopped once nobody is logged in ({', '.join(logged_in)})"
     if record.refused:
@@ -52,7 +50,7 @@ def _doing(state: State, settings: Settings, memory: Memory, left_s: float) -> s
     return f"this box is about to be stopped, it waits for {', '.join(sorted(state.live)) or 'the copy off the box'}"
 
 
-def costs_for_nothing(state: State, settings: Settings | None, zone: Zone, *, wall_s: float, line: str) -> list[str]:
+def costs_for_nothing(state: State, settings: Settings | None, *, wall_s: float, line: str) -> list[str]:
     """A sentence on a box that costs money while nothing trains. `line`: of the page above, if an end is reached."""
     price = None if settings is None else settings.cost.usd_per_hour
     trainings = [each for each in state.programs.values() if not each.service]
@@ -60,7 +58,6 @@ def costs_for_nothing(state: State, settings: Settings | None, zone: Zone, *, wa
     if price is None or not trainings or Outlook.OPEN in work:
         return [line] if line else []
     since_wall_s = max(each.since_wall_s for each in trainings)
-    local = datetime.fromtimestamp(since_wall_s + zone(since_wall_s)[1], UTC)
-    since = f"{local:%H:%M}" if wall_s - since_wall_s < 86_400.0 else f"{local:%Y-%m-%d %H:%M}"
+    since = when(since_wall_s, wall_s)[:-3] or UNKNOWN  # without seconds
     what = "all done" if work == {Outlook.DONE} else "nothing can go on" if work else "every program is stopped"
-    return [f"{what} since {since}; the box costs ${price:,.2f} an hour{f'; {line}' if line else ''}"]
+    return [f"{what} since {since}; the box costs {usd(price)} an hour{f'; {line}' if line else ''}"]
