@@ -70,10 +70,10 @@ def test_the_hours_are_lost_by_the_box_and_the_incident_says_why():
 
 def test_a_box_whose_work_waits_for_a_lost_gpu_is_stuck():
     core = on_gpu("Pong")
-    assert outlooks(core.state, core.settings) == [Outlook.OPEN]
+    assert outlooks(core.state, core.settings) == {"Pong": Outlook.OPEN}
     core.reboot("boot-2")
     core.later(1.0).see(NO_LIBRARY)
-    assert outlooks(core.state, core.settings) == [Outlook.OVER]
+    assert outlooks(core.state, core.settings) == {"Pong": Outlook.OVER}
 
 
 def test_another_loss_is_told_and_another_word_for_the_same_one_is_not():
