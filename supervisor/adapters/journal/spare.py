@@ -85,7 +85,7 @@ def renew(journal: Path) -> str:
     schema.new_file(aside)
     try:
         schema.copy_database(journal, aside)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise OSError(f"{aside}: {error}") from error
     sync(aside)
     try:
@@ -146,12 +146,12 @@ def readable_in(db: sqlite3.Connection) -> tuple[int, int | None, dict[int, Row]
     floor, last, found = 0, None, dict[int, Row]()
     before, db.text_factory = db.text_factory, lambda data: data.decode(errors="replace")
     for order in ("DESC", "ASC"):
-        with contextlib.suppress(sqlite3.Error):
+        with contextlib.suppress(sqlite3.Error, UnicodeDecodeError):  # the latter of a message that quotes a damaged name
             for row in db.execute(f"SELECT {COLUMNS} FROM fact ORDER BY seq {order}"):  # noqa: S608  constants only
                 last = row[0] if last is None and order == "DESC" else last
                 if crc_of(row) == row[7]:
                     found[row[0]] = row
-    with contextlib.suppress(sqlite3.Error):
+    with contextlib.suppress(sqlite3.Error, UnicodeDecodeError):
         floor = schema.floor(db)
     db.text_factory = before
     return floor, last, found
