@@ -244,7 +244,8 @@ def test_each_program_that_cannot_be_copied_is_named_with_its_reason(box: Box) -
 @pytest.mark.parametrize(
     ("code", "told"),
     [
-        (errno.ENOSPC, "the disk is full: make room, or lower [backup] keep"), (errno.EDQUOT, "Disk quota exceeded: /there"),
+        (errno.ENOSPC, "the disk is full: make room, or lower [backup] keep"),
+        (errno.EDQUOT, "the disk is full: make room, or lower [backup] keep"),
         (errno.EROFS, "Read-only file system: /there"), (errno.EIO, None),
     ],
 )  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -244,12 +243,7 @@ def test_the_gpus_of_a_box_are_those_of_the_driver_s_files(tmp_path: Path, monke
         (folder / "information").write_bytes(f"IRQ:\t5\nModel: \t {model} \nGPU UUID: Model\xff\n".encode("latin-1"))
     monkeypatch.setattr(hardware, "Path", lambda path: tmp_path / path.lstrip("/"))
     monkeypatch.setattr(hardware, "usable_cores", lambda: 3)
-    sizes = {"SC_PHYS_PAGES": 4 * 2**20 + 123_456, "SC_PAGE_SIZE": 4096}
-    monkeypatch.setattr(hardware, "os", SimpleNamespace(sysconf=sizes.__getitem__))
+    monkeypatch.setattr(hardware, "usable_memory_mb", lambda: 17_685)
     assert hardware.here() == {"cores": 3, "memory_gib": 16.5, "gpus": ["NVIDIA A100: PCIe", "Tesla T4"]}
-
-    def unknown(_name: str) -> int:
-        raise ValueError
-
-    monkeypatch.setattr(hardware, "os", SimpleNamespace(sysconf=unknown))
+    monkeypatch.setattr(hardware, "usable_memory_mb", lambda: None)
     assert hardware.here()["memory_gib"] is None

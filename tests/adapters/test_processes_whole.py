@@ -338,15 +338,13 @@ def test_a_shim_that_is_unknown_has_no_session():
 # --- ending -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_tree_is_ended_by_its_cgroup_and_its_shim(world):
+def test_a_tree_is_ended_by_its_shim(world):
     started = world.run(["sleep", "60"])
     before = open_files()
     world.launcher.kill_tree("Pong", started.token)
     ended = world.inbox.expect(Ended)
     assert (ended.program, ended.token, ended.ending.signal) == ("Pong", started.token, signal.SIGKILL)
-    assert eventually(lambda: [each for each in world.groups.asked if each[0] != "begin"] == [
-        ("kill", started.token), ("end", started.token),
-    ])  # fmt: skip
+    assert eventually(lambda: [each for each in world.groups.asked if each[0] != "begin"] == [("end", started.token)])
     assert eventually(lambda: open_files() <= before - 1), "the shim's own is closed"
     world.launcher.kill_tree("Pong", started.token)  # it is gone
 

@@ -91,7 +91,7 @@ def test_a_worker_that_outlives_its_boot_id_and_its_record_blocks_no_start(box: 
     first = box.wait_phase("a", "RUNNING")
     until(lambda: (box.program("a").get("steps") or 0) > 120, 20, "some progress")
     box.kill_daemon()
-    for path in (*box.state.glob("journal.sqlite*"), box.state / "alive"):
+    for path in (*box.state.glob("journal.sqlite*"), *box.state.glob("journal-copy/*"), box.state / "alive"):
         path.unlink()
     box.set_boot(uuid.uuid4())
     box.start()
