@@ -38,9 +38,8 @@ class Grove:
 
     def __init__(self, code, directory=""):
         self.worker = subprocess.Popen([sys.executable, "-S", "-c", PARENT, code], stdout=subprocess.PIPE, text=True)
-        self.child = int(self.worker.stdout.readline())
-        if code == IDLE:
-            assert self.worker.stdout.readline() == "up\n"
+        number, *_ = sorted(self.worker.stdout.readline() for _ in range(2 if code == IDLE else 1))  # "up" may come first
+        self.child = int(number)
         stat = procfs.read_stat(self.worker.pid)
         self.tree, self.now_s = Tree(self.worker.pid, stat.start_ticks, directory), 1000.0
 

@@ -6,7 +6,10 @@ import random
 import re
 import time
 
+import pytest
 
+
+@pytest.mark.slow
 def test_ten_kills_at_random_moments_lose_no_stored_step(box):
     """In the same container, started again, and in a new one, with another host name, another /run and another pid 1."""
     seed = random.randrange(2**32)

@@ -45,7 +45,7 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("algo", GOAL)
+@pytest.mark.parametrize("algo", [pytest.param(each, marks=[] if each == "ppo" else pytest.mark.slow) for each in GOAL])
 def test_it_learns_a_real_game(algo):
     """With the first seed or, where a CPU's other sums make that a bad one, with the second: no broken learner does."""
     assert any(steps_to_goal(algo, seed) is not None for seed in (1, 2))
