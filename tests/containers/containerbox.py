@@ -148,7 +148,7 @@ class Box:
             found = json.loads(done.stdout)
         except ValueError:
             return {}
-        return next((each for each in found["programs"] if each["name"] == name and found["daemon"]["pid"]), {})
+        return next((each for each in found.get("programs", []) if each["name"] == name and found["daemon"]["pid"]), {})
 
     def trains(self, timeout_s: float = 60) -> dict[str, Any]:
         """Wait until the program makes progress under a live daemon."""
