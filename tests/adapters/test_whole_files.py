@@ -130,7 +130,7 @@ def test_other_zips_with_comments_and_wide_fields(tmp_path: Path, monkeypatch: p
     at = data.index(b"PK\x06\x06")
     data[at : at + 4] = b"????"
     wide.write_bytes(data)
-    assert wrong(wide) == "it is no whole zip: Bad magic number for central directory"
+    assert wrong(wide) in {"it is no whole zip: Bad magic number for central directory", "its end is missing"}  # by version
     assert [size for size, why in cuts(wide) if not why] == []
 
 
