@@ -651,7 +651,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         ),
         Row(
             "a container is started again, while its host goes on",
-            "told as that, and every program resumes; also where the containers of a pod share their processes and pid 1 stays",
+            "history says so, and every program resumes; also where the containers of a pod share their processes and pid 1 stays",
             "supervisor/adapters/host/boot.py",
             "adapters/test_boot.py::test_where_containers_share_their_processes_two_others_are_needed",
         ),

@@ -89,12 +89,12 @@ def _check_repository(section: Section, made: OffsiteSettings) -> None:
 
 
 def _check_files(section: Section, files: dict[str, str], *, gently: bool) -> None:
-    told: list[str] = []
+    problems: list[str] = []
     if path := files.get("password_file"):
-        password = secrets.text(told.append, path, "the repository's password")
-        if not password.strip() and not told:
-            told.append(f"{path} is empty; write the repository's password into it")
-    for what in told:
+        password = secrets.text(problems.append, path, "the repository's password")
+        if not password.strip() and not problems:
+            problems.append(f"{path} is empty; write the repository's password into it")
+    for what in problems:
         section.reporter("password_file", gently=gently)(what)
     if path := files.get("env_file"):
         report = section.reporter("env_file", gently=gently)

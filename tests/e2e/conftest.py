@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from box import Box
+from simulated_nvml import SimulatedNvml
 
 
 @pytest.fixture
@@ -16,3 +17,11 @@ def box(tmp_path: Path) -> Iterator[Box]:
         yield made
     finally:
         made.close()
+
+
+@pytest.fixture
+def nvml(box: Box, tmp_path: Path) -> SimulatedNvml:
+    """The daemon and its workers load this NVML: the real pynvml, and scenarios in place of a driver."""
+    made = SimulatedNvml(tmp_path)
+    box.env |= made.environment()
+    return made

@@ -12,13 +12,6 @@ from simulated_nvml import MB, SimulatedNvml
 GATE = "[gate]\nmin_free_mb = 12000\npoll_s = 1.0\n"
 
 
-@pytest.fixture
-def nvml(box: Box, tmp_path: Path) -> SimulatedNvml:
-    made = SimulatedNvml(tmp_path)
-    box.env |= made.environment()
-    return made
-
-
 def gpu(box: Box) -> dict[str, Any]:
     return box.status()["daemon"]["gpu"]
 

@@ -17,13 +17,6 @@ TOLD_WITHIN_S = 10.0
 OTHERWISE = 'it waits for its GPU (when_no_gpu = "cpu" lets it use the CPU)'
 
 
-@pytest.fixture
-def nvml(box: Box, tmp_path: Path) -> SimulatedNvml:
-    made = SimulatedNvml(tmp_path)
-    box.env |= made.environment()
-    return made
-
-
 def alerting(hook: Hook) -> str:
     return f"[alerts]\ncommand = {json.dumps(hook.argv)}\n"
 
