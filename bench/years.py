@@ -1,0 +1,340 @@
+"""The cost of a long record: journals of a day, a month and a year of ten programs, and of a month of 100, side by side.
+
+    python bench/years.py                                  # all four; an hour of one core, most of it for the journals
+    python bench/years.py --records day month --keep DIR   # keeps the journals, and uses those of the last hours again
+
+The simulator (docs/testing.md) plays each box: programs crash and stall, the host reboots, the daemon is killed. Its facts
+go into a real journal, whose last fact is as old as this moment. Then a real daemon with trivial workers starts on a copy,
+and answers. Each page is asked three times, of the last 12 hours and of all. The first answer stands beside the median of
+the others, because a later one may come from what the first has kept.
+
+CPU is that of the whole process by the kernel's clock, so that a busy machine matters little; wall time is beside it. A
+dashboard is a client that asks for what an open page asks for, as often (`dashboard/app.js`). Kill-to-replacement is the
+time from SIGKILL of a worker until its replacement runs, by the replacement's own clock: without a dashboard, with two that
+ask at that moment (as after a change of a program), and with two that never pause. Prints tables and writes
+bench/results/years.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "tests" / "sim")]
+
+from boxes import DAY_S, YEAR  # noqa: E402
+from footprint import cpu_s, memory_mib  # noqa: E402
+from sides import Ours, end, table, wait_for, write_json  # noqa: E402
+from world import World  # noqa: E402
+
+from supervisor.adapters.journal import schema  # noqa: E402
+from supervisor.model.codec import encode  # noqa: E402
+from supervisor.model.settings import JournalSettings  # noqa: E402
+
+RECORDS = {"day": (1, 10), "month": (37, 10), "year": (365, 10), "month of 100": (37, 100)}  # days, programs
+ODDS = replace(
+    YEAR, crash_s=2 * 3600.0, clock_s=None, finish_s=None, operator_s=None, poison=0.0
+)  # 2,700 facts a day of ten
+LOOK_S = 300.0  # between two looks at a quiet program
+FRESH_S = 3 * 3600.0
+WINDOWS = ("43200s", "all")
+ROUNDS = 3
+KILLS = 15  # in each way
+IDLE_S = 30.0
+POLL_S = 0.02
+NEWEST = ("facts", {"limit": "-50"})
+CURVES = {"subjects": "P0,P1,P2,P3,P4,P5,P6,P7,P8,P9", "series": "mean_return,steps_per_s", "points": "300"}
+PAGES: dict[str, dict[str, str]] = {
+    "curves": CURVES, "report": {}, "incidents": {"limit": "1", "chars": "0"}, "timeline": {}, "cost": {}, "days": {},
+    "accounts": {},
+}  # fmt: skip
+EVERY_S = {"curves": 60, "report": 30, "incidents": 30, "timeline": 30, "cost": 60, "days": 300}  # of an open dashboard
+COMMANDS = {"history": ["history"], "explain": ["explain", "P0"], "report": ["report"]}
+
+
+# --- the journals ------------------------------------------------------------------------------------------------------
+
+
+def written(path: Path, days: float, programs: int) -> int:
+    """Play a box for so long. Its journal ends now: its wall clock began that long ago, and nobody sets it."""
+    world = World(
+        1, programs=programs, slots=programs, odds=ODDS, look_s=LOOK_S, lively_s=15.0, upkeep=True,
+        journal=JournalSettings(keep_days=10),  # of what the simulator itself remembers
+    )  # fmt: skip
+    world.core.wall_offset_s = time.time() - days * DAY_S
+    schema.build(path, [])
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db, schema.transaction(db):
+        append = world.core.append
+
+        def both(facts: Any, **stamp: Any) -> Any:
+            stamped = append(facts, **stamp)
+            db.executemany(schema.INSERT, map(row_of, stamped))
+            return stamped
+
+        world.core.append = both
+        world.begin()
+        world.run(days * DAY_S)
+    return int(world.core.last_seq)
+
+
+def row_of(stamped: Any) -> schema.Row:
+    row = (stamped.seq, stamped.at_s + 0.0, stamped.wall_s + 0.0, stamped.boot_id, *encode(stamped.fact), 0)
+    return *row[:7], schema.crc_of(row)
+
+
+def journal(kept: Path, record: str) -> Path:
+    """The journal of a record; one of the last hours is used again."""
+    path = kept / f"{record.replace(' ', '-')}.sqlite"
+    if not path.exists() or time.time() - path.stat().st_mtime > FRESH_S:
+        for suffix in ("", "-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        aside = path.with_suffix(".new")
+        began_s = time.process_time()
+        count = written(aside, *RECORDS[record])
+        aside.replace(path)
+        print(f"{record}: {count:,} facts, written in {time.process_time() - began_s:.0f} s of CPU", flush=True)
+    return path
+
+
+# --- a daemon on a copy ------------------------------------------------------------------------------------------------
+
+
+class Years(Ours):
+    """A daemon of trivial workers on a copy of a journal. Each worker records when it began."""
+
+    tables = (
+        "[journal]\nkeep_days = 36_500\nmax_mb = 1_000_000\n"
+        "[restart]\nbase_delay_s = 0.001\nmax_delay_s = 0.001\nwindow_deaths = 64"  # each kill is healed at once
+    )
+
+
+def unix(path: Path) -> http.client.HTTPConnection:
+    connection = http.client.HTTPConnection("localhost", timeout=300)
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.settimeout(300)
+    connection.sock.connect(str(path))
+    return connection
+
+
+def fetched(box: Years, name: str, query: dict[str, str]) -> bytes:
+    connection = unix(box.runtime / "supervisor.sock")
+    with contextlib.closing(connection):
+        connection.request("GET", f"/api/v1/{name}?{urlencode(query)}")
+        answer = connection.getresponse()
+        body = answer.read()
+    if answer.status != 200:
+        raise RuntimeError(f"{name} {query}: {answer.status} {body[:200]!r}")
+    return body
+
+
+def serves(box: Years) -> bool:
+    if box.daemon.poll() is not None:
+        raise SystemExit("the daemon has ended; its configuration may be refused")
+    with contextlib.suppress(OSError, RuntimeError):
+        return bool(fetched(box, "level", {}))
+    return False
+
+
+@contextlib.contextmanager
+def daemon(source: Path, programs: int, figures: dict[str, Any]) -> Iterator[tuple[Years, dict[str, Path]]]:
+    """A daemon on a copy of the journal, from its start to its end; CPU and memory of the start."""
+    tag = f"years{os.getpid()}"
+    with tempfile.TemporaryDirectory(prefix="xly-") as name:
+        where = Path(name)
+        (where / "state").mkdir(mode=0o700)
+        shutil.copyfile(source, where / "state" / "journal.sqlite")
+        marks = {f"P{n}": where / f"began-{n}" for n in range(programs)}
+        run = "echo $EPOCHREALTIME $$ > {0}.new; mv {0}.new {0}; exec sleep 86400 # {1}"
+        began_s = time.perf_counter()
+        box = Years({each: ["bash", "-c", run.format(mark, tag)] for each, mark in marks.items()}, where)
+        try:
+            wait_for(lambda: serves(box), 600, POLL_S)
+            figures["start CPU s"] = cpu_s(box.daemon.pid)
+            figures["start wall s"] = time.perf_counter() - began_s
+            figures["start RSS MiB"] = memory_mib(box.daemon.pid)["rss"]
+            yield box, marks
+        finally:
+            box.close()
+            end(tag)
+
+
+def asked(box: Years, call: Callable[[], object]) -> tuple[float, float]:
+    """(CPU of the daemon, wall) in ms of one answer."""
+    began_s, spent_s = time.perf_counter(), cpu_s(box.daemon.pid)
+    call()
+    return (cpu_s(box.daemon.pid) - spent_s) * 1e3, (time.perf_counter() - began_s) * 1e3
+
+
+def page_costs(box: Years, figures: dict[str, Any]) -> None:
+    asks = [(f"{name} {window}", name, {**query, "since": window}) for window in WINDOWS for name, query in PAGES.items()]
+    for title, name, query in [*asks, ("facts newest 50", *NEWEST)]:
+        found = [asked(box, lambda name=name, query=query: fetched(box, name, query)) for _ in range(ROUNDS)]
+        figures[f"{title} CPU ms"] = f"{found[0][0]:.0f}, {statistics.median(cpu for cpu, _ in found[1:]):.0f}"
+        figures[f"{title} wall ms"] = f"{found[0][1]:.0f}, {statistics.median(wall for _, wall in found[1:]):.0f}"
+
+
+def command_costs(box: Years, figures: dict[str, Any]) -> None:
+    """Client and daemon together, as a person waits for them."""
+    for title, words in COMMANDS.items():
+        spent_s, began_s = cpu_s(box.daemon.pid), time.perf_counter()
+        client = subprocess.Popen(box.client(*words), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
+        _, status, usage = os.wait4(client.pid, 0)
+        client.returncode = os.waitstatus_to_exitcode(status)
+        used_s = usage.ru_utime + usage.ru_stime + cpu_s(box.daemon.pid) - spent_s
+        figures[f"supervisorctl {title} CPU s"] = used_s
+        figures[f"supervisorctl {title} wall s"] = time.perf_counter() - began_s
+
+
+# --- dashboards --------------------------------------------------------------------------------------------------------
+
+
+class Dashboard:
+    """An open dashboard of the last 12 hours: its stream, and its pages, two at a time.
+
+    `eager` asks again at once, which no dashboard does: the worst case.
+    """
+
+    def __init__(self, box: Years, *, eager: bool = False) -> None:
+        self.box, self.eager, self.over = box, eager, False
+        self.due_s, self.changed = dict.fromkeys(EVERY_S, 0.0), threading.Condition()
+        self.threads = [threading.Thread(target=self.ask, daemon=True) for _ in range(2)]
+        self.threads.append(threading.Thread(target=self.follow, daemon=True))
+        for thread in self.threads:
+            thread.start()
+
+    def renew(self) -> None:
+        """What a dashboard asks for after a change of a program's phase."""
+        with self.changed:
+            self.due_s |= dict.fromkeys(("report", "cost", "incidents", "timeline"), 0.0)
+            self.changed.notify_all()
+
+    def follow(self) -> None:
+        connection = unix(self.box.runtime / "supervisor.sock")
+        with contextlib.closing(connection), contextlib.suppress(OSError):
+            connection.sock.settimeout(1.0)
+            connection.request("GET", "/api/v1/stream")
+            while not self.over:
+                with contextlib.suppress(TimeoutError):
+                    connection.sock.recv(65536)
+
+    def next(self) -> str:
+        """The page that is due, once one is; empty at the end."""
+        with self.changed:
+            while not self.over:
+                name = min(self.due_s, key=self.due_s.__getitem__)
+                if self.due_s[name] <= time.monotonic():
+                    self.due_s[name] = float("inf")
+                    return name
+                self.changed.wait(min(1.0, self.due_s[name] - time.monotonic()))
+            return ""
+
+    def ask(self) -> None:
+        while name := self.next():
+            with contextlib.suppress(OSError, RuntimeError):  # the daemon may be busy, or end
+                fetched(self.box, name, {**PAGES[name], "since": WINDOWS[0]})
+            with self.changed:
+                self.due_s[name] = time.monotonic() + (0.0 if self.eager else EVERY_S[name])
+
+    def close(self) -> None:
+        with self.changed:
+            self.over = True
+            self.changed.notify_all()
+        for thread in self.threads:
+            thread.join(60)
+
+
+def share_of_a_core(box: Years, dashboards: int) -> float:
+    open_now = [Dashboard(box) for _ in range(dashboards)]
+    time.sleep(3.0)  # the first pages of a dashboard that was just opened are no part of the long run
+    spent_s, began_s = cpu_s(box.daemon.pid), time.monotonic()
+    time.sleep(IDLE_S * (2 if dashboards else 1))
+    share = (cpu_s(box.daemon.pid) - spent_s) / (time.monotonic() - began_s)
+    for each in open_now:
+        each.close()
+    return share * 100
+
+
+def began(mark: Path) -> tuple[float, int] | None:
+    with contextlib.suppress(OSError, ValueError):
+        at_s, pid = mark.read_text().split()
+        return float(at_s), int(pid)
+    return None
+
+
+def replacement_ms(mark: Path) -> float:
+    found = began(mark)
+    assert found is not None
+    killed_s = time.time()
+    os.kill(found[1], signal.SIGKILL)
+    again = wait_for(lambda: (new := began(mark)) and new[1] != found[1] and new, 60, POLL_S / 10)
+    return (again[0] - killed_s) * 1e3
+
+
+def kills(box: Years, marks: dict[str, Path], figures: dict[str, Any]) -> None:
+    """Kill workers in turn: without a dashboard, with two that ask at this moment, and with two that never pause."""
+    wait_for(lambda: all(began(mark) for mark in marks.values()), 120, 0.2)
+    waiting = list(marks.values())
+    taken: dict[str, list[float]] = {"no dashboard": [], "two dashboards": [], "two without pauses": []}
+    for way in [*taken] * 3:  # in turn: the machine's speed drifts
+        open_now = [Dashboard(box, eager=way == "two without pauses") for _ in range(0 if way == "no dashboard" else 2)]
+        time.sleep(3.0)
+        for _ in range(KILLS // 3):
+            waiting.append(waiting.pop(0))
+            for each in open_now:
+                each.renew()
+            taken[way].append(replacement_ms(waiting[-1]))
+            time.sleep(1.0)
+        for each in open_now:
+            each.close()
+    for way, found_ms in taken.items():
+        figures[f"kill to replacement, {way}, ms"] = statistics.median(found_ms)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", nargs="+", choices=RECORDS, default=list(RECORDS))
+    parser.add_argument("--keep", type=Path, help="directory of the journals (default: a temporary one)")
+    parser.add_argument("--only-write", action="store_true", help="write the journals, and measure nothing")
+    given = parser.parse_args()
+    found: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        kept = given.keep or Path(temporary)
+        kept.mkdir(parents=True, exist_ok=True)
+        for record in given.records:
+            source = journal(kept, record)
+            if given.only_write:
+                continue
+            figures = found[record] = {"MiB": source.stat().st_size / 2**20}
+            with daemon(source, RECORDS[record][1], figures) as (box, marks):
+                page_costs(box, figures)
+                command_costs(box, figures)
+                kills(box, marks, figures)
+                figures["idle % of a core"] = share_of_a_core(box, 0)
+                figures["one dashboard % of a core"] = share_of_a_core(box, 1)
+                figures["RSS MiB at the end"] = memory_mib(box.daemon.pid)["rss"]
+            print(f"\n{table({record: figures})}", flush=True)
+    if found:
+        print("\n" + table(found))
+        write_json("years", {"cores": os.cpu_count(), "load": os.getloadavg()[0], "records": found})
+
+
+if __name__ == "__main__":
+    main()
