@@ -675,7 +675,10 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(("how", "first"), [("spawn", "parent"), ("fork", "parent"), ("process", "child")])
+OTHERS = [pytest.param(*each, marks=pytest.mark.slow) for each in (("spawn", "parent"), ("process", "child"))]
+
+
+@pytest.mark.parametrize(("how", "first"), [("fork", "parent"), *OTHERS])
 def test_of_ranks_that_a_script_starts_itself_rank_0_reports_and_saves(tmp_path, around, how, first):
     (tmp_path / "train.py").write_text(RANKS)
     for environ, kept in ((({}, tmp_path / "here"), (around.environ, around.run_dir)))[how == "spawn" :]:

@@ -209,7 +209,10 @@ class End:
         return self.core.state.when_done.cause != "" and not self.core.state.when_done.cancelled
 
 
-@pytest.mark.parametrize("seeds", [range(start, start + 100) for start in range(0, 1000, 100)], ids=str)
+ENDS = [range(start, start + 100) for start in range(0, 1000, 100)]
+
+
+@pytest.mark.parametrize("seeds", [*ENDS[:2], *(pytest.param(each, marks=pytest.mark.slow) for each in ENDS[2:])], ids=str)
 def test_the_command_never_runs_too_early_never_twice_and_always_in_the_end(seeds):
     ended = 0
     for seed in seeds:

@@ -56,6 +56,7 @@ class Worthless:
         return replace(step, rewards=np.zeros_like(step.rewards))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", ["no step of the optimiser", "no rewards", "wrong actions stored"])
 def test_a_broken_learner_does_not(broken, monkeypatch):
     """So the test above can fail. 12,000 steps are a quarter more than what the sound one needs on any of the seeds."""
@@ -72,6 +73,7 @@ def test_a_broken_learner_does_not(broken, monkeypatch):
     assert steps_to_goal(made, environments, 12_000) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", ["no step of the optimiser", "no rewards", "wrong actions stored"])
 @pytest.mark.parametrize("algo", ["pqn", "ppo"])
 def test_a_broken_learner_from_rollouts_does_not(algo, broken, monkeypatch):

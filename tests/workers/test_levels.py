@@ -111,7 +111,7 @@ def test_the_default_rate_and_adams_epsilon_follow_the_batch(tmp_path):
         run.leave()
 
 
-@pytest.mark.parametrize("algo", ["dqn", "pqn", "ppo"])
+@pytest.mark.parametrize("algo", ["ppo", *(pytest.param(algo, marks=pytest.mark.slow) for algo in ("dqn", "pqn"))])
 def test_the_curve_goes_on(algo, tmp_path):
     """Catch is solved over changes of level, and what was learned is there at once after the next; anew it would not be."""
     run = Run(tmp_path, algo=algo, seed=2)

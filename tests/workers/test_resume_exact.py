@@ -59,7 +59,14 @@ def same_bits(a, b):
     return a.contiguous().numpy().tobytes() == b.contiguous().numpy().tobytes()
 
 
-@pytest.mark.parametrize(("game", "dtype"), [("Catch", "fp32"), ("Catch", "bf16"), ("Catch", "fp16"), ("Breakout", "fp32")])
+@pytest.mark.parametrize(
+    ("game", "dtype"),
+    [
+        ("Catch", "fp32"),
+        ("Catch", "fp16"),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in (("Catch", "bf16"), ("Breakout", "fp32"))),
+    ],
+)
 def test_resumed_equals_uninterrupted(game, dtype, tmp_path):
     """The killed process had gone on for a while after its checkpoint: its newest experience is dropped."""
     args = settings(game, **SETTINGS[game])
@@ -96,7 +103,7 @@ def test_resumed_equals_uninterrupted(game, dtype, tmp_path):
         assert np.array_equal(ours[:size], theirs[:size])
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("dtype", ["fp16", *(pytest.param(each, marks=pytest.mark.slow) for each in ("fp32", "bf16"))])
 @pytest.mark.parametrize("algo", ["pqn", "ppo"])
 def test_resumed_equals_uninterrupted_without_a_replay(algo, dtype, tmp_path):
     """Both stand in the middle of a rollout at the checkpoint: what is in it is forgotten by the one and the other."""
