@@ -19,6 +19,7 @@ class Receiver:
     def __init__(self) -> None:
         self.mode = "take"
         self.got: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
         self.asked = 0
         self._over = threading.Event()
         self._server: ThreadingHTTPServer | None = None
@@ -45,6 +46,7 @@ class Receiver:
                         receiver._over.wait(60)
                         return
                     if receiver.mode == "take":
+                        receiver.headers.append(dict(self.headers))
                         receiver.got.append(body)
                     self.send_response(200 if receiver.mode == "take" else 500)
                     self.send_header("content-length", "0")

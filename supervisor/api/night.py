@@ -9,6 +9,7 @@ from typing import Any
 
 from supervisor.api.port import Backend
 from supervisor.formats import UNKNOWN, count, duration, number, percent, usd, when
+from supervisor.policy.upkeep.alerting import DO, NOTHING
 from supervisor.printable import printable
 
 _MATTERS = 1.05
@@ -22,14 +23,14 @@ def daily_report(backend: Backend) -> str:
 
 
 def lines(found: dict[str, Any]) -> list[str]:
-    """The lines of the report: headline, training, failures, outlook, levels, and tasks for the operator."""
+    """The lines of the report: what the operator must do, headline, training, failures, outlook, and levels."""
     trained = [_program(row) for row in found["programs"]]
     broke = [_cause(group) for group in found["broke"]]
-    needs = [printable(each)[:_WHY_CHARS] for each in found["needs"]]
+    needs = _first([printable(each)[:_WHY_CHARS] for each in found["needs"]], _NEEDS, "")
+    told = [f"{DO}{'; '.join(needs)}", headline(found)] if needs else [f"{NOTHING}. {headline(found)}"]
     return [
-        headline(found), *_first(trained, _PROGRAMS, "programs"), *(_first(broke, _CAUSES, "causes") or ["nothing broke"]),
+        *told, *_first(trained, _PROGRAMS, "programs"), *(_first(broke, _CAUSES, "causes") or ["nothing broke"]),
         f"next: {until_done(found['next'])}", *other_levels(found["levels"]),
-        f"needs you: {'; '.join(_first(needs, _NEEDS, '')) or 'nothing'}",
     ]  # fmt: skip
 
 

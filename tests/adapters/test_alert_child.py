@@ -16,7 +16,7 @@ import pytest
 from supervisor.adapters.alerts import child
 
 ROOT = Path(__file__).resolve().parents[2]
-REQUEST = {"url": "x://me:hunter2@host", "title": "Pong", "body": "one\ntwo\nend", "severity": "critical"}
+REQUEST = {"url": "x://me:hunter2@host", "title": "Pong", "body": "one\ntwo\nend", "severity": "critical", "link": ""}
 
 
 class Apprise(list[Any]):
@@ -51,6 +51,7 @@ def apprise(monkeypatch: pytest.MonkeyPatch) -> Any:
         module.instances.append(made(**more))
         return module.instances[-1]
 
+    make.instantiate = lambda *_, **__: None  # type: ignore[attr-defined]
     module.Apprise = make
     monkeypatch.setitem(sys.modules, "apprise", module)
     return module

@@ -32,6 +32,7 @@ from supervisor.model.settings import Paths
 from supervisor.policy.upkeep.alerting import KINDS, AlertSettings, Notice
 
 NOTICE = Notice("00ff00ff00ff00ff", "fatal", "critical", "Pong: no such game", 1_800_000_000.0, "Pong", more=2)
+DO = "Do: supervisorctl explain Pong, correct the cause, then supervisorctl start Pong"
 
 
 @pytest.fixture
@@ -66,9 +67,29 @@ def test_a_url_that_is_down_refuses_hangs_and_is_up_again(receiver):
     assert told_by(receiver.up("hang").url, timeout_s=4.0) == "no answer within 4 s"
     assert told_by(receiver.up("take").url) == ""
     (got,) = receiver.got
-    assert got["title"] == "extralife on box: Pong: fatal"
+    assert got["title"] == f"{DO}. extralife on box: Pong: fatal"
     assert got["message"] == "Pong: no such game\n[critical, id 00ff00ff00ff00ff]"
     assert got["type"] == "failure"
+
+
+@pytest.mark.parametrize(
+    ("url", "severity", "priority", "click"),
+    [
+        ("ntfy://127.0.0.1:PORT/topic", "critical", "high", "https://box.example/?a=1&b"),
+        ("ntfy://127.0.0.1:PORT/topic", "warning", None, "https://box.example/?a=1&b"),
+        ("ntfy://127.0.0.1:PORT/topic", "info", "low", "https://box.example/?a=1&b"),
+        ("ntfy://127.0.0.1:PORT/topic?Priority=max&click=https://mine", "info", "max", "https://mine"),
+        ("gotify://127.0.0.1:PORT/tok3ntok3ntok3n", "critical", 8, None),
+        ("gotify://127.0.0.1:PORT/tok3ntok3ntok3n", "info", 0, None),
+        ("json://127.0.0.1:PORT/s3cret", "critical", None, None),
+    ],
+)
+def test_the_severity_is_the_services_priority_and_the_dashboard_is_one_touch_away(receiver, url, severity, priority, click):
+    rules = AlertSettings(urls=(url.replace("PORT", str(receiver.up().port)),), link="https://box.example/?a=1&b")
+    assert deliver(rules, rules.targets[0], replace(NOTICE, severity=severity), "box") == ""
+    (got,), (headers,) = receiver.got, receiver.headers
+    assert (headers.get("X-Priority", got.get("priority")), headers.get("X-Click")) == (priority, click)
+    assert got["message"] == f"Pong: no such game\nhttps://box.example/?a=1&b\n[{severity}, id 00ff00ff00ff00ff]"
 
 
 def test_no_answer_shows_anything_of_the_url():
@@ -94,6 +115,10 @@ def test_what_apprise_is_given_and_what_it_answers(monkeypatch, known, accepted,
             super().__init__([SimpleNamespace(body_maxlen=40), SimpleNamespace(body_maxlen=25)])
             given["asset"] = asset
 
+        @staticmethod
+        def instantiate(*_, **__):
+            return None
+
         def add(self, url):
             given["url"] = url
             return known
@@ -103,7 +128,7 @@ def test_what_apprise_is_given_and_what_it_answers(monkeypatch, known, accepted,
             return accepted
 
     monkeypatch.setitem(sys.modules, "apprise", SimpleNamespace(Apprise=Service, AppriseAsset=lambda **fields: fields))
-    request = {"url": "x://host", "title": "Pong", "body": "first line\nsecond\n[id 7]", "severity": "warning"}
+    request = {"url": "x://host", "title": "Pong", "body": "first line\nsecond\n[id 7]", "severity": "warning", "link": ""}
     assert alert_child.send(request) == error
     assert given.pop("asset")["async_mode"] is False
     assert given.pop("url") == "x://host"
@@ -136,8 +161,8 @@ def test_what_the_sending_process_is_asked(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(alert_delivery, "_CHILD", str(tmp_path / "child.py"))
     asked = {
-        "url": "json://host", "title": "extralife on box: Pong: fatal", "severity": "critical", "timeout_s": 30.0 * PATIENCE,
-        "body": "Pong: no such game\n[critical, id 00ff00ff00ff00ff]",
+        "url": "json://host", "title": f"{DO}. extralife on box: Pong: fatal", "severity": "critical", "link": "",
+        "timeout_s": 30.0 * PATIENCE, "body": "Pong: no such game\n[critical, id 00ff00ff00ff00ff]",
     }  # fmt: skip
     assert json.loads(told_by("json://host")) == [asked, True, True]
 
@@ -211,7 +236,8 @@ def test_a_hook_is_told_on_standard_input_and_in_its_environment(hook, monkeypat
     assert got["argv"] == ["an argument"]
     assert got["told"] == {
         "id": NOTICE.id, "kind": "fatal", "severity": "critical", "program": "Pong", "text": "Pong: no such game",
-        "wall_s": 1_800_000_000.0, "more": 2, "dropped": 0, "host": "box", "title": "extralife on box: Pong: fatal",
+        "wall_s": 1_800_000_000.0, "more": 2, "dropped": 0, "host": "box", "title": f"{DO}. extralife on box: Pong: fatal",
+        "do": DO, "link": "",
     }  # fmt: skip
     assert got["env"] == {
         "EXTRALIFE_ALERT_ID": NOTICE.id, "EXTRALIFE_ALERT_KIND": "fatal", "EXTRALIFE_ALERT_SEVERITY": "critical",
@@ -224,10 +250,11 @@ def test_what_is_not_known_of_an_alert_is_empty_for_a_hook(hook):
     rules = AlertSettings(command=hook.argv, timeout_s=30.0 * PATIENCE)
     assert deliver(rules, "command", replace(NOTICE, program="", more=0, dropped=3)) == ""
     (got,) = hook.got()
-    here = socket.gethostname()
+    here, do = socket.gethostname(), DO.replace(" Pong", " ")
     assert got["told"] == {
         "id": NOTICE.id, "kind": "fatal", "severity": "critical", "program": None, "text": "Pong: no such game",
-        "wall_s": 1_800_000_000.0, "more": 0, "dropped": 3, "host": here, "title": f"extralife on {here}: fatal",
+        "wall_s": 1_800_000_000.0, "more": 0, "dropped": 3, "host": here, "title": f"{do}. extralife on {here}: fatal",
+        "do": do, "link": "",
     }  # fmt: skip
     assert got["env"]["EXTRALIFE_ALERT_HOST"] == here
     known = {name: got["env"][f"EXTRALIFE_ALERT_{name}"] for name in ("PROGRAM", "MORE", "DROPPED")}
@@ -610,7 +637,7 @@ def test_systemds_journal_gets_the_message_id_of_the_kind(monkeypatch):
         fields = journald.entry()
         assert journald.empty(), "nothing is sent where there is no such journal"
     assert fields == {
-        "MESSAGE": "Pong: no such game", "MESSAGE_ID": KINDS["fatal"][0], "PRIORITY": "2", "SYSLOG_IDENTIFIER": "extralife",
+        "MESSAGE": "Pong: no such game", "MESSAGE_ID": KINDS["fatal"].message_id, "PRIORITY": "2", "SYSLOG_IDENTIFIER": "extralife",
         "EXTRALIFE_ALERT_ID": NOTICE.id, "EXTRALIFE_ALERT_KIND": "fatal", "EXTRALIFE_ALERT_SEVERITY": "critical",
         "EXTRALIFE_ALERT_PROGRAM": "Pong", "EXTRALIFE_ALERT_MORE": "2",
     }, "and no field that is empty"  # fmt: skip
@@ -649,10 +676,10 @@ def test_without_a_daemon_all_of_the_alert_is_told_once_to_each(tmp_path, monkey
     (told,) = [each["told"] for each in hook.got()]
     assert re.fullmatch("[0-9a-f]{16}", told.pop("id"))
     assert before_s <= told.pop("wall_s") <= time.time()
-    here = socket.gethostname()
+    here, do = socket.gethostname(), "Do: journalctl -u extralife, then supervisorctl doctor"
     assert told == {
         "kind": "service", "severity": "critical", "program": None, "text": "it is over\\x1b[2J", "more": 0, "dropped": 0,
-        "host": here, "title": f"extralife on {here}: service",
+        "host": here, "title": f"{do}. extralife on {here}: service", "do": do, "link": "",
     }  # fmt: skip
 
 

@@ -57,11 +57,10 @@ def test_the_report_asks_for_the_last_day_and_is_one_text() -> None:
             return found()
 
     assert night.daily_report(Backend()).split("\n") == [  # type: ignore[arg-type]
-        "Since 16:43:20 (11h 56m): 1 of 1 trained, 41M steps kept (93.1% of paid time useful), 2 reboots, $7.20",
+        f"Nothing to do. {night.headline(found())}",
         "Pong: RUNNING, 1M steps kept, 500 lost, return -20.1 -> 18.3",
         "nothing broke",
         "next: all is done in 4.3 days for $61.20 at level medium; medium: no reboot in 40 min",
-        "needs you: nothing",
     ]
     assert asked == [("report", {"since": "86400s"})]
 
@@ -77,13 +76,13 @@ def test_a_bad_night_is_told_up_to_the_limits_of_each_part() -> None:
         )
     )
     expected = "1k are expected of the level in force"
-    assert told[1:] == [
+    assert told[2:] == [
         *(f"p\\x1b{number}: DO NE, 1M steps kept, 500 lost, return -20.1 -> 18.3" for number in range(4)),
         *(f"broke: 3 x s {number} (a, b, c, d ): \\x07{'y' * 116}" for number in range(3)),
         "next: all is done in 4.3 days for $61.20 at level medium; medium: no reboot in 40 min",
         f"levels: he avy would have kept 2k steps in this time (at least 1.5k); {expected}; never measured: un known",
-        f"needs you: \\x07{'x' * 116}; {'x' * 120}; c",
     ]
+    assert told[0] == f"Do: \\x07{'x' * 116}; {'x' * 120}; c"
 
 
 def test_one_more_than_fits_is_counted() -> None:
@@ -94,9 +93,9 @@ def test_one_more_than_fits_is_counted() -> None:
             needs=["a", "b", "c", "d"],
         )
     )
-    assert told[4:6] == ["3: RUNNING, 1M steps kept, 500 lost, return -20.1 -> 18.3", "... and 1 more programs"]
-    assert told[6:10] == [*(f"broke: 3 x {number}: no progress" for number in range(3)), "... and 2 more causes"]
-    assert told[-1] == "needs you: a; b; c; ... and 1 more"
+    assert told[5:7] == ["3: RUNNING, 1M steps kept, 500 lost, return -20.1 -> 18.3", "... and 1 more programs"]
+    assert told[7:11] == [*(f"broke: 3 x {number}: no progress" for number in range(3)), "... and 2 more causes"]
+    assert told[0] == "Do: a; b; c; ... and 1 more"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Which alerts go out, when, and what is told as one: tables, and a bucket that no sequence of alerts gets around."""
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,11 +11,12 @@ from supervisor.policy.upkeep import alerting
 from supervisor.policy.upkeep.alerting import KINDS, MOST_OWED, AlertSettings, Gone, Notice
 
 HOUR = 3600.0
+DOCS = Path(__file__).parents[2] / "docs/alerts.md"
 RULES = AlertSettings()
 
 
 def test_each_kind_has_a_message_id_of_its_own():
-    ids = [message_id for message_id, _ in KINDS.values()]
+    ids = [kind.message_id for kind in KINDS.values()]
     assert len(set(ids)) == len(ids)
     assert all(re.fullmatch("[0-9a-f]{32}", each) for each in ids)
 
@@ -116,9 +118,12 @@ def test_what_is_said():
     assert alerting.summary(3, "x", 7200.0) == "3 alerts of this kind in the last 2 h, the newest: x"
     assert alerting.summary(1, "x", 3000.0) == "x", "one alone keeps its text"
     notice = Notice("00ff", "fatal", "critical", "Pong: no such game", 0.0, "Pong")
-    assert alerting.title(notice, "box") == "extralife on box: Pong: fatal"
-    assert alerting.title(Notice("00ff", "reboot", "critical", "", 0.0), "box") == "extralife on box: reboot"
+    do = "Do: supervisorctl explain Pong, correct the cause, then supervisorctl start Pong"
+    assert alerting.title(notice, "box") == f"{do}. extralife on box: Pong: fatal"
+    reboot = Notice("00ff", "reboot", "critical", "", 0.0)
+    assert alerting.title(reboot, "box") == "Nothing to do. extralife on box: reboot"
     assert alerting.body(notice) == "Pong: no such game\n[critical, id 00ff]"
+    assert alerting.body(notice, "https://box.example").split("\n")[1] == "https://box.example"
     for dropped, said in ((1, "1 earlier alert was"), (2, "2 earlier alerts were")):
         text = alerting.body(Notice("00ff", "reboot", "critical", "up", 0.0, dropped=dropped))
         assert text == f"up\n({said} dropped: undelivered for too long)\n[critical, id 00ff]"
@@ -127,3 +132,26 @@ def test_what_is_said():
 @pytest.mark.parametrize("rules", [AlertSettings(kinds=("stall",)), AlertSettings(min_severity="critical")])
 def test_the_daily_report_goes_out_whatever_kinds_and_severities_do(rules):
     assert alerting.wanted(rules, alerting.REPORT, "info")
+
+
+@pytest.mark.parametrize(
+    ("kind", "severity", "text", "action"),
+    [
+        ("gpu", "critical", "", "Do: nvidia-smi, then reset the GPU or reboot the box"),
+        ("gpu", "warning", "", "Nothing to do"),  # fewer than before, or another model
+        ("done", "warning", "", "Do: supervisorctl report; supervisorctl when-done cancel keeps the box"),
+        ("done", "info", "", "Nothing to do"),
+        ("finished", "info", "", "Nothing to do"),
+        ("report", "info", "Nothing to do. Since 08:00: all trained", "Nothing to do"),
+        ("report", "info", "Do: Pong was given up\nSince 08:00", "Do: read its first line"),
+    ],
+)
+def test_the_first_words_are_what_must_be_done(kind, severity, text, action):
+    assert alerting.action(Notice("00ff", kind, severity, text, 0.0)) == action
+
+
+def test_the_table_of_kinds_in_the_docs_is_that_of_the_code():
+    rows = [line.split(" | ") for line in DOCS.read_text().splitlines() if line.startswith("| `")]
+    told = {row[0].strip("|` "): (row[3], row[4].strip("|` ")) for row in rows if len(row) == 5}
+    what = {name: kind.do.format(program="NAME") or "nothing" for name, kind in KINDS.items()}
+    assert told == {name: (what[name], kind.message_id) for name, kind in KINDS.items()}

@@ -14,10 +14,11 @@ import re
 import signal
 import sys
 from typing import Any, Final
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 MISSING: Final = "the package apprise is not installed: pip install 'extralife[alerts]' into extralife's environment"
 _TYPES: Final = {"info": "info", "warning": "warning", "critical": "failure"}
+_PRIORITIES: Final = {"info": "low", "critical": "high"}  # a warning has the service's own default
 _SPARE_S: Final = 5.0
 _LEAST_SECRET: Final = 3
 _MOST_ERROR_CHARS: Final = 300
@@ -53,7 +54,7 @@ def send(request: dict[str, Any]) -> str:
     log.propagate = False
     try:
         service = apprise.Apprise(asset=apprise.AppriseAsset(app_id="extralife", app_desc="extralife", async_mode=False))
-        if not service.add(request["url"]):
+        if not service.add(_fitted(apprise, request)):
             return "Apprise does not know this URL: compare it with Apprise's documentation of that service"
         most_chars = min(each.body_maxlen for each in service) - len(request["title"])
         sent = service.notify(
@@ -65,6 +66,22 @@ def send(request: dict[str, Any]) -> str:
     except Exception as error:  # noqa: BLE001  a hundred third-party services: any exception means that it was not sent
         return _scrubbed(f"it failed with {type(error).__name__}: {error}", request["url"])
     return "" if sent else _scrubbed(last_warning.last or "the service did not accept the alert", request["url"])
+
+
+def _fitted(apprise: Any, request: dict[str, Any]) -> str:
+    """The URL with a priority by severity, and with the link, if its service has them and the URL does not name its own."""
+    url: str = request["url"]
+    plugin = apprise.Apprise.instantiate(url, suppress_exceptions=True)
+    takes: dict[str, Any] = {} if plugin is None else plugin.template_args
+    known = takes.get("priority", {}).get("values") or ()
+    words = known.values() if isinstance(known, dict) else known
+    wanted = {"priority": _PRIORITIES.get(request["severity"], ""), "click": request["link"]}
+    if wanted["priority"] not in words:
+        del wanted["priority"]
+    for name, value in wanted.items():
+        if value and name in takes and not re.search(rf"[?&]{name}=", url, re.IGNORECASE):
+            url += f"{'&' if '?' in url else '?'}{name}={quote(value, safe='')}"
+    return url
 
 
 def fitting(body: str, most_chars: int) -> str:

@@ -31,7 +31,7 @@ from supervisor.adapters import hooks
 from supervisor.adapters.host import clock, sd_journal
 from supervisor.adapters.threads import Lasting
 from supervisor.model.inputs import AlertTried
-from supervisor.policy.upkeep.alerting import COMMAND, KINDS, AlertSettings, Notice, body, target_name, title, wanted
+from supervisor.policy.upkeep.alerting import COMMAND, KINDS, AlertSettings, Notice, action, body, target_name, title, wanted
 from supervisor.ports import Clock, Inbox
 from supervisor.records import dataclass
 
@@ -70,8 +70,8 @@ def deliver(rules: AlertSettings, target: str, notice: Notice, host: str | None 
     if url is None:
         return "it is no longer in the configuration"
     request = {
-        "url": url, "title": title(notice, host), "body": body(notice), "severity": notice.severity,
-        "timeout_s": rules.timeout_s,
+        "url": url, "title": title(notice, host), "body": body(notice, rules.link), "severity": notice.severity,
+        "link": rules.link, "timeout_s": rules.timeout_s,
     }  # fmt: skip
     argv = [sys.executable, "-P", _CHILD]
     try:
@@ -110,8 +110,8 @@ def write_to_systemd_journal(notice: Notice) -> None:
     fields = {key: value for key, value in _fields(notice).items() if value}
     sd_journal.send(
         {
-            "MESSAGE": notice.text, "MESSAGE_ID": KINDS[notice.kind][0], "PRIORITY": str(_PRIORITIES[notice.severity]),
-            "SYSLOG_IDENTIFIER": "extralife", **fields,
+            "MESSAGE": notice.text, "MESSAGE_ID": KINDS[notice.kind].message_id,
+            "PRIORITY": str(_PRIORITIES[notice.severity]), "SYSLOG_IDENTIFIER": "extralife", **fields,
         },
         _JOURNAL_SOCKET,
     )  # fmt: skip
@@ -130,7 +130,7 @@ def _run_hook(rules: AlertSettings, notice: Notice, host: str, stop_fd: int | No
     event = {
         "id": notice.id, "kind": notice.kind, "severity": notice.severity, "program": notice.program or None,
         "text": notice.text, "wall_s": notice.wall_s, "more": notice.more, "dropped": notice.dropped, "host": host,
-        "title": title(notice, host),
+        "title": title(notice, host), "do": action(notice), "link": rules.link,
     }  # fmt: skip
     env = hooks.environ() | _fields(notice) | {_ENV + "TEXT": notice.text, _ENV + "HOST": host}
     return hooks.attempt(rules.command, json.dumps(event), rules.timeout_s, env=env, stop_fd=stop_fd)[0]
