@@ -1,4 +1,7 @@
-"""Numbers, durations, moments, sizes and money for people, one format for each, in daemon and client."""
+"""Numbers, durations, moments, sizes and money for people, one format for each, in daemon and client.
+
+Durations and money have the same rules in the dashboard (`dashboard/text.js`); a test compares them.
+"""
 
 from __future__ import annotations
 
@@ -78,10 +81,12 @@ def mib(size_bytes: float | None) -> str:
 
 
 def usd(value: float | None) -> str:
-    """`$41.20`, `$0.139`."""
+    """`$41.20`, `$0.139`, `$0.05`, and `<$0.001` for less."""
     if value is None:
         return UNKNOWN
-    return f"${value:,.2f}" if value >= 1 or value == 0 else f"${value:.3g}"
+    if 0 < value < 0.001:
+        return "<$0.001"
+    return f"${value:,.2f}" if value >= 0.9995 or value == 0 else f"${value:.3f}".removesuffix("0")
 
 
 def count(many: int, noun: str) -> str:

@@ -46,23 +46,28 @@ export function figures(value) {
   });
 }
 
-/** 45 s, 20 min, 27.3 h, 12.5 d. */
+/** 42s, 1m 5s, 3h 5m, 2d 4h: two units at most, as `supervisor/formats.py`. */
 export function span(seconds) {
   return when(seconds, (time) => {
-    if (time < 90) return `${Math.round(time)} s`;
-    if (time < 5400) return `${Math.round(time / 60)} min`;
-    return time < 5 * 86400 ? `${figures(time / 3600)} h` : `${figures(time / 86400)} d`;
+    const whole = Math.max(0, Math.round(time));
+    for (const [unit, letter, below, smaller] of [[86400, "d", 3600, "h"], [3600, "h", 60, "m"], [60, "m", 1, "s"]]) {
+      const rest = Math.floor((whole % unit) / below);
+      if (whole >= unit) return `${Math.floor(whole / unit)}${letter}${rest ? ` ${rest}${smaller}` : ""}`;
+    }
+    return `${whole}s`;
   });
 }
 
-/** The uncertainty of an end date, with 90 % confidence: ` ± 5 h`; empty if it is unknown. */
+/** The uncertainty of an end date, with 90 % confidence: ` ± 5h`; empty if it is unknown. */
 export const around = ({ days_more: days }) => (known(days) ? ` ± ${span(days * 86400)}` : "");
 
 export const ago = (seconds) => when(seconds, (time) => (time < 2 ? "now" : `${span(time)} ago`));
 
+/** $41.20, $0.139, $0.05, <$0.001, as `supervisor/formats.py`. */
 export const dollars = (value) => when(value, (usd) => {
-  const digits = usd >= 1000 ? 0 : 2;
-  return `$${usd.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits })}`;
+  if (usd > 0 && usd < 0.001) return "<$0.001";
+  if (usd > 0 && usd < 0.9995) return `$${usd.toFixed(3).replace(/0$/, "")}`;
+  return `$${usd.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;
 });
 
 export const percent = (share) => when(share, (part) => `${part > 0 && part < 0.01 ? (part * 100).toFixed(1) : Math.round(part * 100)} %`);

@@ -182,14 +182,3 @@ def test_what_comes_next(coming: dict[str, Any], line: str) -> None:
 )  # fmt: skip
 def test_what_another_level_would_have_kept(levels: list[dict[str, Any]], told: str | None) -> None:
     assert night.other_levels(levels) == ([] if told is None else [f"levels: {told}"])
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (None, "-"), (0, "$0.00"), (0.1394, "$0.139"), (0.9994, "$0.999"), (1, "$1.00"), (1.005, "$1.00"),
-        (1.99, "$1.99"), (41.2, "$41.20"), (1234.5, "$1,234.50"), (0.5, "$0.5"),
-    ],
-)  # fmt: skip
-def test_dollars(value: float | None, text: str) -> None:
-    assert night.usd(value) == text

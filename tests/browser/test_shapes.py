@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from supervisor.api.stream import changed
+from supervisor.formats import duration, usd
 from supervisor.printable import printable
 from workers.scores import REFERENCES, human_normalised
 
@@ -160,8 +161,10 @@ def test_words_for_numbers_and_times(shapes: Any) -> None:
         "41 M",
         "1 M",
     ]
-    assert shapes("text", code % "span", [None, 45, 1200, 98_280, 1_080_000]) == [DASH, "45 s", "20 min", "27.3 h", "12.5 d"]
-    assert shapes("text", code % "dollars", [None, 7.2, 3609.4]) == [DASH, "$7.20", "$3,609"]
+    lengths = [None, 0.4, 42, 59.6, 65, 3599, 3600, 3660, 11_100, 86_399, 90_000, 187_200, 98_280, 1_080_000]
+    assert shapes("text", code % "span", lengths) == [DASH, *map(duration, lengths[1:])]
+    prices = [None, 0, 9.54e-05, 0.001, 0.05, 0.1388, 0.9994, 0.9996, 7.2, 41.2, 3609.4]
+    assert shapes("text", code % "dollars", prices) == [DASH, *map(usd, prices[1:])]
     assert shapes("text", code % "percent", [None, 0, 0.004, 0.931]) == [DASH, "0 %", "0.4 %", "93 %"]
     now = 1_800_025_200.0  # Friday 2027-01-15 15:00 UTC
     moments = [now - 3 * 3600, now + 4 * 86_400, now + 30 * 86_400, now - 30 * 86_400, now + 700 * 86_400]

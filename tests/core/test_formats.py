@@ -34,6 +34,17 @@ def test_returns(value: float | None, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"), (0, "$0.00"), (9.54e-05, "<$0.001"), (0.001, "$0.001"), (0.05, "$0.05"), (0.1394, "$0.139"),
+        (0.5, "$0.50"), (0.9994, "$0.999"), (0.9996, "$1.00"), (1.005, "$1.00"), (41.2, "$41.20"), (1234.5, "$1,234.50"),
+    ],
+)  # fmt: skip
+def test_money(value: float | None, text: str) -> None:
+    assert formats.usd(value) == text
+
+
+@pytest.mark.parametrize(
     ("seconds", "text"),
     [
         (None, "-"), (-300.1, "-"), (-300.0, "0s"), (-0.6, "0s"), (0.4, "0s"), (42.0, "42s"), (59.4, "59s"), (59.6, "1m"),
@@ -70,7 +81,6 @@ def test_shares(share: float | None, text: str) -> None:
 def test_sizes_money_and_counts() -> None:
     assert [formats.size(value) for value in (None, 950.4, 2.1e9)] == ["-", "950B", "2.1GB"]
     assert [formats.mib(value) for value in (None, 81_559 * 2**20)] == ["-", "81,559 MiB"]
-    assert [formats.usd(value) for value in (None, 0, 41.2, 0.1388)] == ["-", "$0.00", "$41.20", "$0.139"]
     assert [formats.count(many, "reboot") for many in (0, 1, 2)] == ["0 reboots", "1 reboot", "2 reboots"]
 
 

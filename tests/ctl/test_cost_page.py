@@ -9,7 +9,6 @@ import pytest
 from fake_backend import FakeBackend, known_to
 from running import ctl
 
-from supervisor.ctl import cost
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 
@@ -57,10 +56,3 @@ def test_status_has_it_in_short_and_json_has_it_all(api: Path, paid: FakeBackend
 def test_what_it_does_not_take_is_said(api: Path, paid: FakeBackend) -> None:
     assert "takes no names" in ctl("cost", "Pong", socket=api).stdout
     assert "--since takes" in ctl("cost", "--since", "yesterday", socket=api).stdout
-
-
-@pytest.mark.parametrize(
-    ("value", "told"), [(None, "-"), (0.0, "$0.00"), (0.1389, "$0.139"), (41.2, "$41.20"), (1234.5, "$1,234.50")]
-)
-def test_dollars_as_one_reads_them(value: float | None, told: str) -> None:
-    assert cost.usd(value) == told
