@@ -41,8 +41,12 @@ def accounts(session: Session, args: list[str]) -> int:
     found = session.page("accounts", since=since, until=until)
     grouped = any(":" in name for name in names)
     chosen = _choose(found["programs"], expand(names, session.page("status")["programs"]) if grouped else names)
-    total, paint = not names or "all" in names, text.Paint(on=sys.stdout.isatty())
-    session.show({**found, "programs": chosen}, lambda found: page(found, chosen, total=total, paint=paint), options)
+    total, paint, columns = not names or "all" in names, text.Paint(on=sys.stdout.isatty()), text.columns()
+
+    def lines(found: dict[str, Any]) -> list[str]:
+        return text.fit(page(found, chosen, total=total, paint=paint, columns=columns), columns)
+
+    session.show({**found, "programs": chosen}, lines, options)
     return OK
 
 
@@ -81,19 +85,23 @@ def _choose(programs: list[dict[str, Any]], wanted: list[str]) -> list[dict[str,
 # --- the page ----------------------------------------------------------------------------------------------------------
 
 
-def page(found: dict[str, Any], programs: list[dict[str, Any]], *, total: bool, paint: text.Paint) -> list[str]:
+def page(
+    found: dict[str, Any], programs: list[dict[str, Any]], *, total: bool, paint: text.Paint, columns: int | None = None
+) -> list[str]:
     """The window, a row for each state with booked time, the sum, and the figures."""
     whole = found["total"]
     length = text.duration(found["until_s"] - found["since_s"])
     out = [f"from {text.when(found['since_wall_s'])} to {text.when(found['until_wall_s'])}, {length}"]
     sheets = [whole, *programs] if total else programs
-    wide = len(sheets) <= _MOST_COLUMNS
-    out += ["", *_table(sheets if wide else [whole], paint)]
+    plain = text.Paint(on=False)
+    fits = columns is None or all(text.width(line) <= columns for line in _table(sheets, plain, columns))
+    wide = len(sheets) <= _MOST_COLUMNS and fits
+    out += ["", *_table(sheets if wide else [whole], paint, columns)]
     if not wide:
         out += ["", *_lines(programs)]
     if total:
         out += ["", _paid(whole, found["slots"])]
-    out += ["", *_figures(sheets)]
+    out += ["", *_figures(sheets, columns)]
     levels = _levels(found["levels"]) if total else []
     return [*out, "", *levels] if levels else out
 
@@ -112,16 +120,18 @@ def _hours(seconds: float) -> str:
     return f"{seconds / 3600:,.2f}"
 
 
-def _table(sheets: list[dict[str, Any]], paint: text.Paint) -> list[str]:
+def _table(sheets: list[dict[str, Any]], paint: text.Paint, columns: int | None) -> list[str]:
     states = [state for state in sheets[0]["seconds"] if any(_booked(sheet, state) for sheet in sheets)]
     heads = [text.printable("ALL SLOTS" if sheet["name"] == "slots" else sheet["name"]) for sheet in sheets]
     rows = [[state, *(_cell(sheet, state) for sheet in sheets), _bar(sheets[0], state)] for state in states]
     sums = [f"{text.duration(sheet['wall_s'])} {'':>6}" for sheet in sheets]
-    head, *lines, last = text.table([["STATE", *heads, ""], *rows, ["sum", *sums, ""]], range(1, len(sheets) + 1))
+    head, *lines, last = text.table(
+        [["STATE", *heads, ""], *rows, ["sum", *sums, ""]], range(1, len(sheets) + 1), ("",), columns
+    )
     out = [head]
     for line, (state, *_, bar) in zip(lines, rows, strict=True):
         colour, figures = _COLOURS.get(state, "yellow"), line.removeprefix(state).removesuffix(bar)
-        out.append(paint(state, colour) + figures + (paint(bar, colour) if bar else ""))
+        out.append(paint(state, colour) + figures + (paint(bar, colour) if bar and line.endswith(bar) else ""))
     return [*out, last]
 
 
@@ -173,11 +183,12 @@ def _lines(programs: list[dict[str, Any]]) -> list[str]:
 
 
 _TITLES = ("", "ETTR", "GOODPUT", "AVAILABLE", "FAILURES", "REBOOTS", "MTTD", "MTTR", "LOST STEPS")
+_EXPENDABLE = ("MTTD", "AVAILABLE", "REBOOTS", "MTTR")  # what a narrow terminal loses first
 
 
-def _figures(sheets: list[dict[str, Any]]) -> list[str]:
+def _figures(sheets: list[dict[str, Any]], columns: int | None) -> list[str]:
     rows = [_TITLES, *(_figure_row(sheet) for sheet in sheets)]
-    return text.table(rows, range(1, len(_TITLES)))
+    return text.table(rows, range(1, len(_TITLES)), _EXPENDABLE, columns)
 
 
 def _figure_row(sheet: dict[str, Any]) -> tuple[str, ...]:

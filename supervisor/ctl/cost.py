@@ -23,7 +23,8 @@ def cost(session: Session, args: list[str]) -> int:
     since, until = since_query(options.get("--since", "all")), until_query(options.get("--until"))
     session.warn_if_dead(to_stdout="--json" not in options)
     found = session.page("cost", since=since, until=until)
-    session.show(found, page, options)
+    columns = text.columns()
+    session.show(found, lambda found: text.fit(page(found, columns), columns), options)
     return OK
 
 
@@ -33,14 +34,14 @@ def short(found: dict[str, Any]) -> str:
     return f"cost {usd(found['usd'])}{useful}"
 
 
-def page(found: dict[str, Any]) -> list[str]:
+def page(found: dict[str, Any], columns: int | None = None) -> list[str]:
     """The window, the bill by cause, the price of a million useful frames, the levels."""
     length = text.duration(found["until_s"] - found["since_s"])
     price = "" if found["usd_per_hour"] is None else f" at {usd(found['usd_per_hour'])} an hour: {usd(found['usd'])}"
     out = [f"from {text.when(found['since_wall_s'])} to {text.when(found['until_wall_s'])}, {length}{price}"]
     if found["says"]:
         out.append(found["says"])
-    return [*out, "", *_causes(found), "", *_frames(found), "", *_levels(found), *_jobs(found.get("jobs"))]
+    return [*out, "", *_causes(found), "", *_frames(found), "", *_levels(found, columns), *_jobs(found.get("jobs"))]
 
 
 def _jobs(found: list[dict[str, Any]] | None) -> list[str]:
@@ -84,7 +85,7 @@ def _frames(found: dict[str, Any]) -> list[str]:
     return out
 
 
-def _levels(found: dict[str, Any]) -> list[str]:
+def _levels(found: dict[str, Any], columns: int | None) -> list[str]:
     rows = [("LEVEL", "SLOTS", "MEASURED", "KEPT STEPS/S", "TO FINISH", "COST", "")]
     for level in found["levels"]:
         rate = text.UNKNOWN if level["steps_per_s"] is None else text.number(level["steps_per_s"])
@@ -93,7 +94,10 @@ def _levels(found: dict[str, Any]) -> list[str]:
         measured = text.duration(3600.0 * level["paid_hours"]) if level["paid_hours"] else text.UNKNOWN
         why = f"not known: {text.printable(level['why'])}" if level["why"] else ""
         rows.append((name, str(level["slots"]), measured, rate, finish, usd(level["usd"]), why))
-    out = text.table(rows, right={1, 2, 3, 4, 5})
+    out = text.table(rows, {1, 2, 3, 4, 5}, ("",), columns)
+    reasons = {row[-1]: [each[0] for each in rows if each[-1] == row[-1]] for row in rows if row[-1]}
+    if reasons and not any(next(iter(reasons)) in line for line in out):  # there was no room for them in the table
+        out += [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
     for name, why in sorted(found["left_out"].items()):
         out.append(f"not counted: {text.printable(name)}, {text.printable(why)}")
     return out

@@ -80,6 +80,7 @@ class _Table:
     """Facts as aligned lines; the column of names grows with the longest one."""
 
     def __init__(self, rows: list[Any]) -> None:
+        self._columns = text.columns()
         self._wide = max((text.width(self._about(row)) for row in rows), default=0)
 
     @staticmethod
@@ -89,7 +90,8 @@ class _Table:
     def line(self, row: dict[str, Any]) -> str:
         self._wide = max(self._wide, text.width(self._about(row)))
         about = text.pad(self._about(row), self._wide)
-        return f"{text.when(row['wall_s'])}  {about}  {text.pad(word(row['kind']), 14)}  {text.printable(row['why'])}"
+        line = f"{text.when(row['wall_s'])}  {about}  {text.pad(word(row['kind']), 14)}  {text.printable(row['why'])}"
+        return "\n".join(text.fit([line], self._columns))
 
 
 def _as_line(row: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from supervisor.ctl.session import JSON_VERSION, Session, parse_options
 
 _NIGHT = "12h"
 _TITLES = ("PROGRAM", "STATE", "TRAINED", "KEPT STEPS", "LOST", "FAILURES", "RETURN", "BEST", "DONE IN")
+_EXPENDABLE = ("TRAINED", "BEST", "FAILURES", "LOST")  # what a narrow terminal loses first
 _FORMATS = ("text", "json", "md")
 _WHY_WIDE = 90
 
@@ -34,25 +35,25 @@ def report(session: Session, args: list[str]) -> int:
     if form == "json" and out == "-":
         session.say_json(found)
         return OK
-    files.write(out, [f"{line}\n" for line in _as(form, found)])
+    files.write(out, [f"{line}\n" for line in _as(form, found, text.columns() if out == "-" else None)])
     return OK
 
 
-def _as(form: str, found: dict[str, Any]) -> list[str]:
+def _as(form: str, found: dict[str, Any], columns: int | None) -> list[str]:
     if form == "json":
         return [json.dumps({"version": JSON_VERSION, **found}, indent=2)]
-    return markdown(found) if form == "md" else page(found)
+    return markdown(found) if form == "md" else text.fit(page(found, columns), columns)
 
 
-def page(found: dict[str, Any]) -> list[str]:
+def page(found: dict[str, Any], columns: int | None = None) -> list[str]:
     return [
-        headline(found), "", *_trained(found), "", *_broke(found), "",
+        headline(found), "", *_trained(found, columns), "", *_broke(found), "",
         f"next: {until_done(found['next'])}", *other_levels(found["levels"]), *_needs(found["needs"]),
     ]  # fmt: skip
 
 
-def _trained(found: dict[str, Any]) -> list[str]:
-    return text.table([_TITLES, *(_cells(row) for row in found["programs"])], range(2, len(_TITLES)))
+def _trained(found: dict[str, Any], columns: int | None) -> list[str]:
+    return text.table([_TITLES, *(_cells(row) for row in found["programs"])], range(2, len(_TITLES)), _EXPENDABLE, columns)
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

@@ -1,12 +1,11 @@
 """`status`: one line per program, aligned, with a header on the box; `top.py` shows it live.
 
 The third column keeps Supervisor's `pid N, uptime H:MM:SS`, which scripts read with a pattern. On a terminal the lines must
-fit: `status` shortens WHY first, then removes columns, the least needed first. Elsewhere, and with --wide, it shows all.
+fit: the numbers of a training stay longest. Elsewhere, and with --wide, it shows all.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
@@ -46,7 +45,9 @@ def status(session: Session, args: list[str]) -> int:
         session.say_json({**status, "programs": chosen})
     else:
         add_cost(session, status)
-        for line in page(status, names, _columns("--wide" in options), paint=text.Paint(on=sys.stdout.isatty())):
+        for line in page(
+            status, names, None if "--wide" in options else text.columns(), paint=text.Paint(on=sys.stdout.isatty())
+        ):
             session.say(line)
     return code(status, names)
 
@@ -83,16 +84,6 @@ def code(status: dict[str, Any], names: list[str]) -> int:
 def _is_broken(view: dict[str, Any]) -> bool:
     """Its breaker is open after many deaths. The next trial start may be hours away, so an operator has to look now."""
     return view["phase"] == "BACKOFF" and bool(view["slow_retry"])
-
-
-def _columns(wide: bool) -> int | None:
-    """The terminal's width; None if lines must not be cut."""
-    if wide or not sys.stdout.isatty():
-        return None
-    try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or None
-    except OSError:
-        return None
 
 
 def _watch(session: Session, names: list[str], options: dict[str, str], period_s: int) -> int:

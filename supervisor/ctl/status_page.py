@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from supervisor.ctl import cluster, hardware, text
@@ -26,7 +26,8 @@ _LABELS = {
     "CKPT": "checkpoint age", "RESTARTS": "restarts", "NEXT": "next", "WHY": "why",
 }  # fmt: skip
 # The order in which a narrow terminal loses columns. Columns without a single known value are removed before all others.
-_EXPENDABLE = ("EPISODES", "RESTARTS", "RETURN", "STEPS", "STEPS/S", "CKPT", "NEXT")
+_EXPENDABLE = ("PROCESS", "EPISODES", "RESTARTS", "WHY", "JOB", "CKPT", "NEXT", "STEPS/S", "RETURN", "STEPS")
+_CALM = {"RUNNING", "DONE", "STOPPED"}
 
 
 def choose(views: list[Any], names: list[str]) -> tuple[list[Any], list[str]]:
@@ -44,10 +45,11 @@ def page(status: dict[str, Any], names: list[str], columns: int | None, paint: t
     lines = [f"{text.printable(name)}: ERROR (no such process)" for name in bad]
     dead = status["daemon"]["state"] == "dead"
     if not names or dead:
-        lines += [text.clip(line, columns) if columns else line for line in header(status, columns)]
+        lines += text.fit(header(status, columns), columns)
         lines.append("")
     if chosen and (columns is not None or not names):
-        lines += table([cells(view) for view in chosen], columns, paint)
+        loud = {text.printable(view["name"]) for view in chosen if view["phase"] not in _CALM or view["trouble"]}
+        lines += table([cells(view) for view in chosen], columns, paint, loud=loud)
     elif chosen:
         lines += labelled(chosen)
     elif not names:
@@ -227,36 +229,37 @@ def labelled(views: list[Any]) -> list[str]:
 
 
 def table(
-    rows: Sequence[dict[str, str]], columns: int | None, paint: text.Paint, expendable: Sequence[str] = _EXPENDABLE
+    rows: Sequence[dict[str, str]], columns: int | None, paint: text.Paint, expendable: Sequence[str] = _EXPENDABLE,
+    loud: Container[str] = (),
 ) -> list[str]:  # fmt: skip
-    """The rows below their titles, aligned, cut to `columns`. `expendable`: the order in which columns are left out."""
-    shown = list(rows[0])
-    widths = {title: max(text.width(title), *(text.width(row[title]) for row in rows)) for title in shown}
-    fixed = [title for title in shown if title != "WHY"]
+    """The rows below their titles, aligned, cut to `columns`. `expendable`: the order in which columns are left out.
+
+    If WHY is left out, the programs in `loud` have it on a line of its own.
+    """
+    widths = {title: max(text.width(title), *(text.width(row[title]) for row in rows)) for title in rows[0]}
+    shown = list(widths)
     if columns is not None:
-        unknown = [title for title in expendable if all(row[title] in {"", text.UNKNOWN} for row in rows)]
-        for title in dict.fromkeys((*unknown, *expendable)):
-            if _total(widths, fixed) + _WHY_LEAST <= columns:
+        widths["WHY"] = min(widths["WHY"], _WHY_LEAST)
+        leave = [title for title in expendable if title in widths]
+        unknown = [title for title in leave if all(row[title] in {"", text.UNKNOWN} for row in rows)]
+        for title in dict.fromkeys((*unknown, *leave)):
+            if sum(widths[each] + len(_GAP) for each in shown) - len(_GAP) <= columns:
                 break
-            fixed.remove(title)
-    room = None if columns is None else max(0, columns - _total(widths, fixed))
-    head = _GAP.join(text.pad(title, widths[title], right=title in _RIGHT) for title in fixed)
-    lines = [paint(_cut(f"{head}{_GAP}WHY", columns), "dim")]
+            shown.remove(title)
+    head = _GAP.join(text.pad(title, widths[title], right=title in _RIGHT) for title in shown).rstrip()
+    lines = [paint(_cut(head, columns), "dim")]
     for row in rows:
-        parts = []
-        for title in fixed:
-            cell = text.pad(row[title], widths[title], right=title in _RIGHT)
-            parts.append(paint(cell, _COLOURS.get(row["STATE"], "")) if title == "STATE" else cell)
-        why = row["WHY"] if room is None else text.clip(row["WHY"], room)
-        lines.append((_GAP.join(parts) + _GAP + why).rstrip())
+        cells = {title: text.pad(row[title], widths[title], right=title in _RIGHT) for title in shown if title != "WHY"}
+        room = None if columns is None else columns - sum(text.width(cell) + len(_GAP) for cell in cells.values())
+        cells["STATE"] = paint(cells["STATE"], _COLOURS.get(row["STATE"], ""))
+        why = [_cut(row["WHY"], room)] if "WHY" in shown else []
+        lines.append(_GAP.join([*cells.values(), *why]).rstrip())
+        if "WHY" not in shown and row["NAME"] in loud:
+            lines.append(_cut(f"    {row['WHY']}", columns))
     return lines
 
 
 _RIGHT = {"STEPS/S", "STEPS", "EPISODES", "RETURN", "CKPT", "RESTARTS", "CPU", "MEM", "GPU"}
-
-
-def _total(widths: dict[str, int], fixed: list[str]) -> int:
-    return sum(widths[title] + len(_GAP) for title in fixed)
 
 
 def _cut(line: str, columns: int | None) -> str:

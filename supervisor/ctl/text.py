@@ -11,7 +11,7 @@ import select
 import sys
 import time
 import unicodedata
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from supervisor.formats import UNKNOWN, clock, count, duration, mib, number, percent, signed, size, usd, when
 from supervisor.printable import printable
@@ -78,15 +78,38 @@ def pad(text: str, columns: int, *, right: bool = False) -> str:
     return gap + text if right else text + gap
 
 
-def table(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
-    """Rows of cells as lines, in columns of equal width; `right` are the numbers of right-aligned columns."""
+def columns() -> int | None:
+    """The width of the terminal on standard output; None: it is no terminal, so lines may have any length."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None if sys.stdout.isatty() else None
+    except OSError:
+        return None
+
+
+def fit(lines: Iterable[str], columns: int | None) -> list[str]:
+    """The lines, those wider than the terminal broken between words. A longer word, such as a path, stays whole."""
+    if columns is None:
+        return list(lines)
+    import textwrap  # not needed by most
+
+    wrapper = textwrap.TextWrapper(columns, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return [part for line in lines for part in ([line] if width(line) <= columns or "\x1b" in line else wrapper.wrap(line))]
+
+
+def table(
+    rows: Sequence[Sequence[str]], right: Container[int] = (), leave: Sequence[str] = (), columns: int | None = None
+) -> list[str]:
+    """Rows of cells as lines, in columns of equal width; `right` are the numbers of right-aligned columns.
+
+    While they are wider than the terminal (`columns`), the columns with the titles of `leave` are left out, in that order.
+    """
     widths = [max(width(cell) for cell in column) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            pad(cell, wide, right=place in right) for place, (cell, wide) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    shown = [*range(len(widths))]
+    for title in leave:
+        if columns is None or sum(widths[place] + 2 for place in shown) - 2 <= columns:
+            break
+        shown.remove([*rows[0]].index(title))
+    return ["  ".join(pad(row[place], widths[place], right=place in right) for place in shown).rstrip() for row in rows]
 
 
 class Paint:

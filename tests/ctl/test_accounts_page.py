@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +49,20 @@ def day() -> list[Stamped]:
 def shown(backend: FakeBackend) -> FakeBackend:
     backend.journal = day()
     return backend
+
+
+@pytest.mark.parametrize("verb", ["accounts", "cost", "history"])
+def test_a_terminal_of_80_columns_loses_no_number(api: Path, shown: FakeBackend, verb: str) -> None:
+    shown.journal.append(
+        replace(day()[-1], seq=99, fact=facts.OperatorAsked("looked at " + "every " * 40 + "7", "status", (), 0))
+    )
+    with Terminal(verb, socket=api, columns=80) as terminal:
+        seen = re.sub(r"\x1b\[[0-9;]*m|\r", "", terminal.end()[0])
+    assert max(map(text.width, seen.splitlines())) <= 80
+    left = {"AVAILABLE", "MTTD"}
+    numbers = {word for word in ctl(verb, socket=api).stdout.split() if word in left or re.search(r"\d", word)}
+    assert left & numbers if verb == "accounts" else numbers
+    assert not {word for word in numbers - {*seen.split()} - left if not re.fullmatch(r"[0-9.]+(%|s)", word)}
 
 
 def test_the_page_adds_up(api: Path, shown: FakeBackend) -> None:

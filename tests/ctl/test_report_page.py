@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from running import ctl
 
 from supervisor.api import night
 from supervisor.ctl import report as page
+from supervisor.ctl import text
 
 WALL_S = 1_763_700_000.0
 
@@ -77,6 +79,16 @@ def test_a_quiet_night() -> None:
     assert lines[5] == "nothing broke"
     assert lines[7] == "next: all is done in 4.2 days for $61.20 at level medium; medium: no reboot in 40 min"
     assert lines[8] == "needs you: nothing"
+
+
+@pytest.mark.parametrize(("columns", "left"), [(80, {"TRAINED", "BEST"}), (120, set())])
+def test_a_narrow_terminal_keeps_what_one_looks_for_once_a_day(columns: int, left: set[str]) -> None:
+    told = page.page(found(programs=[row("Breakout-seed-12", eta_s=300_000.0)]), columns)
+    titles = re.split(r"\s{2,}", told[2])
+    wanted = ["PROGRAM", "STATE", "TRAINED", "KEPT STEPS", "LOST", "FAILURES", "RETURN", "BEST", "DONE IN"]
+    assert titles == [title for title in wanted if title not in left]
+    assert text.width(told[3]) <= columns
+    assert told[3].endswith("3d 11h")
 
 
 def test_what_is_not_known_is_a_dash_and_a_sum_with_a_gap_has_a_mark() -> None:
@@ -146,10 +158,10 @@ def test_markdown_in_which_strangers_texts_are_text() -> None:
 
 def test_the_ten_lines_of_the_daily_report() -> None:
     lines = night.lines(found())
-    assert lines[0] == page.page(found())[0]
+    assert lines[0] == f"Nothing to do. {page.page(found())[0]}"
     assert lines[1:] == [
         "Pong: RUNNING, 1M steps kept, 500 lost, return -20.1 -> 18.2", "nothing broke",
-        "next: all is done in 4.2 days for $61.20 at level medium; medium: no reboot in 40 min", "needs you: nothing",
+        "next: all is done in 4.2 days for $61.20 at level medium; medium: no reboot in 40 min",
     ]  # fmt: skip
     many = hostile()
     many |= {key: many[key] * 9 for key in ("programs", "broke", "needs")}

@@ -106,7 +106,7 @@ def test_scripts_find_supervisors_words(api: Path, busy: FakeBackend) -> None:
 def test_a_narrow_terminal_first_omits_what_nobody_knows(api: Path, busy: FakeBackend) -> None:
     for name in ("Pong", "Breakout"):
         busy.change(name, ckpt_age_s=None, episodes=7, eta_s=None)
-    for wanted, columns in (({"CKPT", "NEXT", "EPISODES"}, 250), ({"EPISODES"}, 118)):
+    for wanted, columns in (({"CKPT", "NEXT", "EPISODES"}, 250), ({"EPISODES"}, 104)):
         with Terminal("status", "Pong", "Breakout", socket=api, columns=columns) as terminal:
             titles = ANSI.sub("", terminal.end()[0]).splitlines()[0].split()
         assert {"CKPT", "NEXT", "EPISODES"} & set(titles) == wanted
@@ -166,16 +166,34 @@ def test_a_daemon_that_decides_nothing_is_said_so(api: Path, busy: FakeBackend) 
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 100, 132, 250])
-def test_it_fits_every_terminal(api: Path, busy: FakeBackend, columns: int) -> None:
+def test_it_fits_every_terminal_and_the_numbers_of_a_training_stay_longest(
+    api: Path, busy: FakeBackend, columns: int
+) -> None:
     busy.change("Pong", why="a long reason, " * 20)
+    busy.change("Breakout", trouble="unsaved", why="training, but cannot save: disk full")
     with Terminal("status", socket=api, columns=columns) as terminal:
         out, code = terminal.end()
     lines = ANSI.sub("", out).replace("\r", "").splitlines()
     assert code == 3, "one of them is in slow retry"
-    assert max(map(text.width, lines)) <= max(columns, 56), "name, state and process always stay"
-    assert any(line.startswith("Pong ") and "RUNNING" in line and "uptime 0:02:35" in line for line in lines)
-    if columns >= 60:
-        assert next(line for line in lines if line.startswith("Pong ")).endswith("…")
+    assert max(map(text.width, lines)) <= columns
+    pong = next(line for line in lines if line.startswith("Pong "))
+    for cell, least in (
+        ("RUNNING", 40),
+        ("12.3M/50M", 40),
+        ("-18.2", 60),
+        ("1.23k", 60),
+        ("done in 3h 3m", 80),
+        ("  42s", 80),
+    ):
+        assert cell in pong or columns < least, cell
+    if columns <= 80:  # the column WHY has left: what is wrong stands below its program
+        below = {lines[place - 1].split()[0]: line for place, line in enumerate(lines) if line.startswith("    ")}
+        told = {"Qbert": "    exit code 1: \\x1b[31mbad", "Enduro": "    importing · spawned"}
+        assert {name: below[name] for name in told} == told
+        assert below["Breakout"].startswith("    training, but cannot save: disk")
+        assert "Pong" not in below
+    else:
+        assert pong.endswith("…")
 
 
 def test_wide_cuts_nothing(api: Path, busy: FakeBackend) -> None:
