@@ -17,11 +17,15 @@ def lines(daemon: dict[str, Any], now_s: float) -> list[str]:
         out.append(_gpu(each))
         out += _minute(each)
     for veto in daemon.get("vetoes") or []:
-        since = text.duration(now_s - veto["since_wall_s"])
-        why = text.printable(veto["why"])
-        out.append(
-            f"levels above {text.printable(veto['cap'])} are vetoed, {since} so far ({text.printable(veto['rule'])}): {why}"
+        since, why, rule = (
+            text.duration(now_s - veto["since_wall_s"]),
+            text.printable(veto["why"]),
+            text.printable(veto["rule"]),
         )
+        if veto.get("forbids", True):  # an older daemon does not send this key
+            out.append(f"levels above {text.printable(veto['cap'])} are vetoed, {since} so far ({rule}): {why}")
+        else:
+            out.append(f"{rule}, {since} so far: {why}")
     return out
 
 

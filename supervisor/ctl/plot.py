@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 from supervisor.ctl import files, text
@@ -13,37 +14,59 @@ _STABILITY = "stability"
 _ENDINGS = ("png", "svg")
 _POINTS = 1000
 _RETURN = "mean_return"
+_MOST_LINES = 30
 
 
 def plot(session: Session, args: list[str]) -> int:
     """`plot GAME|PROGRAM|stability [--series FIGURE] [-o FILE.png|FILE.svg] [--since 12h|2d|TIME|boot|all]`.
 
-    A picture. Of a game the returns (or another figure) of all its programs, over steps and over time, with levels and
-    reboots behind them; what a resume took back is faint. stability: levels, reboots, trials and faults over time, and the
-    MTBF of each level.
+    A picture: in the terminal, or with -o (and where there is no terminal) in a file. Of a game the returns (or another
+    figure) of all its programs, over steps and over time, with levels and reboots behind them; what a resume took back is
+    faint. stability: levels, reboots, trials and faults over time, and the MTBF of each level.
     """
     names, options = parse_options(args, valued=("-o", "--since", "--series"))
     if len(names) != 1:
         raise Failed("Error: plot takes the name of a game or program, or stability", USAGE)
-    name, file = names[0], options.get("-o", f"{names[0]}.png")
+    name, on_screen = names[0], "-o" not in options and text.is_screen()
+    file = options.get("-o", f"{name}.png")
     ending = file.rpartition(".")[2].lower()
     if ending not in _ENDINGS:
         raise Failed(f"Error: -o takes a name that ends in .png or .svg, not {text.printable(file)!r}", USAGE)
-    try:
-        from supervisor.ctl import pictures
-    except ImportError:
-        raise Failed("Error: plot needs matplotlib: pip install 'extralife[plot]'", GENERIC) from None
+    drawer = _drawer(on_screen=on_screen)
     since, series = since_query(options.get("--since", "all")), options.get("--series", _RETURN)
     session.warn_if_dead(to_stdout=True)
     timeline = session.page("timeline", since=since)
-    if name == _STABILITY:
-        figure = pictures.stability(timeline, session.page("level"))
+    curves = None if name == _STABILITY else _curves(session, name, series, since)
+    if on_screen:
+        size = shutil.get_terminal_size()
+        area = size.columns, min(_MOST_LINES, size.lines - 2)
+        drawn = drawer.stability(timeline, area) if curves is None else drawer.learning(name, series, curves, area)
+        for line in drawn:
+            session.say(line)
+        return OK
+    if curves is None:
+        figure = drawer.stability(timeline, session.page("level"))
     else:
-        figure = pictures.learning(name, series, _curves(session, name, series, since), timeline)
+        figure = drawer.learning(name, series, curves, timeline)
     with files.aside(file) as path:
-        pictures.written(figure, path, ending)
+        drawer.written(figure, path, ending)
     session.say(text.printable(file))
     return OK
+
+
+def _drawer(*, on_screen: bool) -> Any:
+    """The module that draws. Raises Failed without its package."""
+    try:
+        if on_screen:
+            from supervisor.ctl import terminal_plot
+
+            return terminal_plot
+        from supervisor.ctl import pictures
+    except ImportError:
+        what = "plot needs plotext to draw in a terminal" if on_screen else "plot needs matplotlib"
+        other = "; or name a file: -o FILE.png" if on_screen else ""
+        raise Failed(f"Error: {what}: pip install 'extralife[plot]'{other}", GENERIC) from None
+    return pictures
 
 
 def _curves(session: Session, name: str, series: str, since: str | None) -> dict[str, Any]:

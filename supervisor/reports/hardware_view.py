@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from supervisor.model.settings import Settings
 from supervisor.model.snapshot import as_fields
 from supervisor.model.state import State
 from supervisor.policy.box.readings import Gpu, Gpus
@@ -28,7 +29,10 @@ def _one(gpu: Gpu) -> Json:
     return shown
 
 
-def vetoes_view(state: State) -> list[Json]:
-    """Every veto in force, the oldest first: its reason, and `cap`, the highest level that it allows."""
+def vetoes_view(state: State, settings: Settings | None) -> list[Json]:
+    """The vetoes in force, the oldest first. `cap`: the highest level that it allows; `forbids`: others are above."""
     vetoes = sorted(state.vetoes.values(), key=lambda veto: (veto.since_s, veto.rule))
-    return [{"rule": v.rule, "cap": v.cap, "why": v.why, "since_wall_s": v.since_wall_s} for v in vetoes]
+    top = "" if settings is None else settings.rungs[-1].level.name
+    return [
+        {"rule": v.rule, "cap": v.cap, "why": v.why, "since_wall_s": v.since_wall_s, "forbids": v.cap != top} for v in vetoes
+    ]

@@ -73,7 +73,7 @@ def _daemon(sources: Sources, state: State, settings: Settings | None, memory: M
         "usd_per_hour": settings.cost.usd_per_hour if settings is not None else None,
         "gpu": gpu_view(memory.gpus, state),
         "cgroups": _cgroups(settings, sources.cgroups()),
-        "vetoes": vetoes_view(state),
+        "vetoes": vetoes_view(state, settings),
         "offsite": offsite_view(state, settings, memory, now_s=now_s),
         "notices": notices_view(state, memory, now_s=now_s),
         "when_done": when_done_view(state, settings, memory, now_s=now_s, wall_s=sources.wall_s),

@@ -161,7 +161,9 @@ def test_a_veto_is_a_fact_bounds_the_ladder_and_is_lifted():
     assert (veto.rule, veto.cap, veto.level) == ("disk", "light", "light")
     assert core.state.cap(("light", "medium")) == (0, "disk: only 9 MiB are free on the disk of the state directory")
     assert core.state.cap(("small", "large")) is None, "a veto of a level that is not there any more binds nobody"
-    assert [shown["cap"] for shown in vetoes_view(core.state)] == ["light"]
+    assert [(shown["cap"], shown["forbids"]) for shown in vetoes_view(core.state, core.settings)] == [("light", False)]
+    (alone,) = vetoes_view(core.state, None)
+    assert alone["forbids"], "without settings the levels above are not known"
     core.later(1.0).see(host=Host(disk_free_bytes=900 * MB))
     (lifted,) = of(core.later(60.0).see(host=Host(disk_free_bytes=901 * MB)), facts.VetoLifted)
     assert lifted.after_s == 61.0

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fake_backend import FakeBackend, program
-from running import ROOT, ctl
+from running import ROOT, Terminal, ctl
 
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
@@ -139,6 +139,38 @@ def test_without_matplotlib_one_sentence_says_what_to_install(api: Path, night: 
     (tmp_path / "matplotlib.py").write_text("raise ImportError('not here')")
     told = ctl("plot", "Pong", socket=api, PYTHONPATH=f"{tmp_path}:{ROOT}")
     assert told.stdout == "Error: plot needs matplotlib: pip install 'extralife[plot]'\n"
+
+
+@pytest.mark.skipif(find_spec("plotext") is None, reason="plotext is not installed")
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("Pong",), {"Pong: mean return", "Pong-s1", "Pong-s2", "environment steps"}),
+        (("Pong-s1", "--series", "attempt", "--since", "all"), {"Pong-s1: attempt"}),
+        (("stability",), {"light", "0 reboots", "hours"}),
+    ],
+)
+def test_without_a_file_it_draws_in_the_terminal(
+    api: Path, night: FakeBackend, args: tuple[str, ...], says: set[str]
+) -> None:
+    with Terminal("plot", *args, socket=api, columns=80) as terminal:
+        drawn, code = terminal.end()
+    assert code == 0, drawn
+    assert not [word for word in says if word not in drawn]
+    with Terminal("plot", *args, socket=api, columns=80, NO_COLOR="1") as terminal:
+        lines = terminal.end()[0].replace("\r", "").splitlines()
+    assert "\x1b" not in "".join(lines)
+    assert max(map(len, lines)) <= 80
+    assert any(0x2800 < ord(char) < 0x2900 for char in "".join(lines)), "a line of dots"
+
+
+def test_without_plotext_one_sentence_says_what_to_install(api: Path, night: FakeBackend, tmp_path: Path) -> None:
+    (tmp_path / "plotext.py").write_text("raise ImportError('not here')")
+    with Terminal("plot", "Pong", socket=api, columns=200, PYTHONPATH=f"{tmp_path}:{ROOT}") as terminal:
+        told = terminal.end()[0].strip()
+    assert told == (
+        "Error: plot needs plotext to draw in a terminal: pip install 'extralife[plot]'; or name a file: -o FILE.png"
+    )
 
 
 def test_hostile_names_are_words(pictures: ModuleType, tmp_path: Path) -> None:
