@@ -7,6 +7,9 @@ and one sentence in the log, never a step of the training. A point is about 20 n
 beyond this step, so that steps which a crash has rolled back do not show twice. Tests beyond this step remain valid and
 are not repeated (`evaluate.py`), so their points are written again.
 
+**Settings.** Each file begins with the settings of the training, for the table HPARAMS of TensorBoard: an older file with
+them may be deleted.
+
 **Order and size.** TensorBoard reads the files of a directory by name: they are numbered, not named after a clock that may
 be wrong after a reboot. Beyond `MOST_BYTES` or `MOST_FILES` the oldest files are deleted. 64 MB are about a month of
 points; 4,096 files are about a month of one start every ten minutes.
@@ -35,14 +38,20 @@ MOST_FILES: Final = 4096
 FILE_BYTES: Final = 4 * 2**20  # then the next file begins, so that deleting the oldest one loses little
 _WAITING: Final = 64  # points that may wait for a slow disk; further ones are dropped
 _CLOSE_S: Final = 2.0
+_RESULTS: Final = ("play/mean_return", "test/return")  # curves whose newest values stand beside the settings
 _NAME: Final = re.compile(r"events\.out\.tfevents\.(\d{10})\.extralife")
 
 
 class Metrics:
     """`offer` adds a point at any time, without waiting; `close` gives the thread a moment to write the rest."""
 
-    def __init__(self, run_dir: Path, resumed_step: int, *, file_bytes: int = FILE_BYTES) -> None:
+    def __init__(
+        self, run_dir: Path, resumed_step: int, settings: Mapping[str, object] | None = None, *, file_bytes: int = FILE_BYTES
+    ) -> None:
         self._directory, self._step, self._file_bytes = run_dir / METRICS_DIR, resumed_step, file_bytes
+        self._settings = {
+            name: value for name, value in (settings or {}).items() if isinstance(value, (bool, int, float, str))
+        }
         self._points: queue.Queue[tuple[int, float, dict[str, float]] | None] = queue.Queue(_WAITING)
         self._file: _File | None = None
         self._error_printed = False
@@ -86,7 +95,7 @@ class Metrics:
             self._directory.mkdir(exist_ok=True)
             number = _make_room(self._directory)
             # `_step` is the newest step, so a later file of the same start hides no points of the earlier ones.
-            self._file = _File(self._directory / f"events.out.tfevents.{number:010d}.extralife", self._step)
+            self._file = _File(self._directory / f"events.out.tfevents.{number:010d}.extralife", self._step, self._settings)
         self._step = max(self._step, step)
         self._file.add(step, wall_s, values)
         self._error_printed = False
@@ -107,10 +116,11 @@ class Metrics:
 class _File:
     """One event file. TensorBoard ignores a torn end, so a killed writer leaves nothing to repair."""
 
-    def __init__(self, path: Path, resumed_step: int) -> None:
+    def __init__(self, path: Path, resumed_step: int, settings: Mapping[str, object]) -> None:
         from tensorboardX.proto.event_pb2 import Event, SessionLog
         from tensorboardX.proto.summary_pb2 import Summary
         from tensorboardX.record_writer import RecordWriter
+        from tensorboardX.summary import hparams
 
         self._event: Any = Event
         self._summary: Any = Summary
@@ -123,6 +133,8 @@ class _File:
         try:
             self._put(Event(wall_time=now_s, file_version="brain.Event:2"))
             self._put(begins)
+            for summary in hparams(settings, dict.fromkeys(_RESULTS))[:2]:  # the third says that the training has ended
+                self._put(Event(wall_time=now_s, summary=summary))
             self._writer.flush()
         except BaseException:
             with contextlib.suppress(OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
 from workers import figures
@@ -70,5 +71,7 @@ class Records:
             self._metrics = None
 
     def _open(self) -> None:
-        if self._metrics is None and self.learner.args.tensorboard:
-            self._metrics = Metrics(self.run_dir, self.learner.env_steps)
+        args = self.learner.args
+        if self._metrics is None and args.tensorboard:
+            settings = {each.name: getattr(args, each.name) for each in fields(args)}
+            self._metrics = Metrics(self.run_dir, self.learner.env_steps, settings)

@@ -3,6 +3,7 @@
 import struct
 
 from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 from tensorboardX.record_writer import masked_crc32c
 
 from workers import metrics
@@ -34,3 +35,17 @@ def curve(run_dir, tag):
             else:
                 points += [(event.step, value.simple_value) for value in event.summary.value if value.tag == tag]
     return points
+
+
+def settings_of(path):
+    """The settings and the names of the results in an event file, as TensorBoard's table HPARAMS shows them."""
+    values, results = {}, []
+    for event in records(path.read_bytes()):
+        for value in event.summary.value:
+            data = HParamsPluginData.FromString(value.metadata.plugin_data.content)
+            if value.tag.startswith("_hparams_/"):
+                assert value.metadata.plugin_data.plugin_name == "hparams"
+                results += [each.name.tag for each in data.experiment.metric_infos]
+                for name, held in data.session_start_info.hparams.items():
+                    values[name] = getattr(held, held.WhichOneof("kind"))
+    return values, results

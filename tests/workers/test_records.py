@@ -1,7 +1,7 @@
 """What is recorded of a training: rates between two marks, shares, a line a minute, and what the beat tells."""
 
 import pytest
-from event_files import curve
+from event_files import curve, settings_of
 from learners import learner, settings
 
 from workers import figures, metrics
@@ -108,6 +108,21 @@ def test_tests_of_before_a_crash_keep_their_points(made, tmp_path):
     again.begin(0.0, [evaluation(1_000, 4.0)], evaluation(1_000, 4.0))
     again.close()
     assert curve(tmp_path, "test/return") == [(500, 2.0), (1_000, 4.0)]
+
+
+def test_each_file_has_the_settings_and_the_curves_to_compare_them_by(made, tmp_path):
+    for _ in range(2):
+        told = Records(made, tmp_path)
+        told.begin(0.0, [evaluation(1_000, 4.0)], None)
+        told.close()
+    files = sorted((tmp_path / "tensorboard").iterdir())
+    assert len(files) == 2
+    for file in files:
+        values, results = settings_of(file)
+        assert results == ["play/mean_return", "test/return"]
+        known = {"game": "Catch", "algo": "ppo", "num_envs": 8.0, "lr": made.args.lr, "compile": made.args.compile}
+        assert {name: values[name] for name in known} == known
+        assert not {"given", "hours"} & values.keys(), "what is no number or word, or is not set"
 
 
 def test_none_are_written_when_none_are_wanted(made, tmp_path):
