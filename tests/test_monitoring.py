@@ -5,13 +5,23 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import shutil
+import socket
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode
+from urllib.request import urlopen
 
 import pytest
 from fakes import FakeSources
+from tools import PATIENCE
 
 from supervisor.model.state import State
 from supervisor.reports.exposition import TEXT, encoded
@@ -29,7 +39,7 @@ def emitted() -> set[str]:
     return {family.name + suffixes[family.kind] for family in metrics_view(FakeSources(State()))}
 
 
-def promtool_from_debian(directory: Path) -> Path | None:
+def from_debian(name: str, directory: Path) -> Path | None:
     """Out of the package `prometheus`, which is not installed: that would start a server. None: it cannot be had here."""
     try:
         subprocess.run(["apt-get", "download", "prometheus"], cwd=directory, check=True, capture_output=True, timeout=120)
@@ -37,22 +47,80 @@ def promtool_from_debian(directory: Path) -> Path | None:
         subprocess.run(["dpkg", "-x", package, directory], check=True, capture_output=True, timeout=120)
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
-    return directory / "usr/bin/promtool"
+    return directory / "usr/bin" / name
 
 
-@pytest.fixture(scope="module")
-def promtool(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """It is kept beside the Python of the tests, so that the package is fetched once."""
-    kept = Path(sys.executable).parent / "promtool"
-    found = os.environ.get("PROMTOOL") or shutil.which("promtool") or (str(kept) if kept.exists() else None)
+def tool(name: str, directory: Path) -> Path:
+    """`promtool` or `prometheus`. It is kept beside the Python of the tests, so that the package is fetched once."""
+    kept = Path(sys.executable).parent / name
+    found = os.environ.get(name.upper()) or shutil.which(name) or (str(kept) if kept.exists() else None)
     if found is None:
-        made = promtool_from_debian(tmp_path_factory.mktemp("debian"))
+        made = from_debian(name, directory)
         if made is None:
-            pytest.skip("needs promtool: install Prometheus, or set PROMTOOL")
+            pytest.skip(f"needs {name}: install Prometheus, or set {name.upper()}")
         shutil.copy(made, f"{kept}.{os.getpid()}")
         Path(f"{kept}.{os.getpid()}").replace(kept)
         found = str(kept)
     return Path(found)
+
+
+@pytest.fixture(scope="module")
+def promtool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tool("promtool", tmp_path_factory.mktemp("debian"))
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real server that has read the metrics of the recorded night some times."""
+    directory = tmp_path_factory.mktemp("prometheus")
+    program = tool("prometheus", directory)
+
+    class Metrics(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/plain; version=0.0.4")
+            self.end_headers()
+            self.wfile.write(recorded())
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Metrics) as served, socket.socket() as free:
+        threading.Thread(target=served.serve_forever, args=(0.02,), daemon=True).start()
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        free.close()
+        job = {"job_name": "extralife", "static_configs": [{"targets": [f"127.0.0.1:{served.server_port}"]}]}
+        config = {"global": {"scrape_interval": "1s"}, "scrape_configs": [job], "rule_files": [str(RULES)]}
+        (directory / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
+        flags = [f"--config.file={directory}/prometheus.yml", f"--storage.tsdb.path={directory}/data"]
+        with (directory / "log").open("wb") as log, subprocess.Popen(
+            [program, *flags, f"--web.listen-address={address}"], stdout=log, stderr=log
+        ) as server:  # fmt: skip
+            try:
+                deadline_s = time.monotonic() + 60 * PATIENCE
+                while not query(address, "count_over_time(extralife_up[1m]) >= 3"):
+                    assert time.monotonic() < deadline_s, (directory / "log").read_text()
+                    select.select([], [], [], 0.2)
+                yield address
+            finally:
+                server.kill()
+                served.shutdown()
+
+
+def recorded() -> bytes:
+    found = json.loads((ROOT / "tests/outside/recorded/api/metrics.json").read_text())["answer"]
+    return "\n".join([*found, ""]).encode()
+
+
+def query(address: str, text: str) -> list[object]:
+    """The series that the server answers with; none while it is not up."""
+    try:
+        with urlopen(f"http://{address}/api/v1/query?{urlencode({'query': text})}", timeout=30) as answer:
+            return list(json.load(answer)["data"]["result"])
+    except HTTPError as error:
+        pytest.fail(f"{text}: {error.read().decode()}")
+    except (ConnectionError, URLError):
+        return []
 
 
 def run(promtool: Path, *args: str | Path, told: bytes | None = None) -> None:
@@ -107,9 +175,16 @@ def test_every_name_is_one_that_is_emitted(text: str) -> None:
     assert used <= emitted() | FOREIGN
 
 
+def test_every_panel_of_the_dashboard_shows_something_of_a_night_with_all_faults(prometheus: str) -> None:
+    known = set(re.findall(r"^(extralife_\w+)", recorded().decode(), re.MULTILINE))
+    unread = {text for text in expressions() if not set(re.findall(r"extralife_\w+", text)) <= known}
+    assert len(unread) < 8, "the host was not read in that night, and no program was a service"
+    empty = {text for text in expressions() if not query(prometheus, text)} - unread
+    assert [text for text in empty if "changes(extralife_host_boot_time" not in text] == [], "no reboot within these seconds"
+
+
 def test_promtool_finds_nothing_to_say_about_the_metrics(promtool: Path) -> None:
-    recorded = json.loads((ROOT / "tests/outside/recorded/api/metrics.json").read_text())["answer"]
-    for text in ("\n".join([*recorded, ""]).encode(), encoded(metrics_view(FakeSources(State())), TEXT)):
+    for text in (recorded(), encoded(metrics_view(FakeSources(State())), TEXT)):
         done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, timeout=60, check=False)
         assert (done.returncode, done.stdout + done.stderr) == (0, b"")
 
