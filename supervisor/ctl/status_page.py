@@ -75,7 +75,7 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
     lines += [text.printable(unmet)] if unmet else []
     lines += _box(daemon.get("box"), now_s)
     lines += _notices(daemon.get("notices") or {"standing": [], "errors": {}})
-    lines += _when_done(daemon.get("when_done")) + _offsite(daemon.get("offsite"))
+    lines += [text.printable(each) for each in daemon.get("for_nothing") or ()] + _offsite(daemon.get("offsite"))
     lines += cluster.lines(daemon.get("cluster"))
     if daemon.get("reboot_pattern"):
         lines.append(f"reboots form a pattern: {text.printable(daemon['reboot_pattern'])}")
@@ -187,11 +187,6 @@ def _notices(found: dict[str, Any]) -> list[str]:
         lines.append(f"THIS BOX ENDS{when}; {told}{leaves}")
     errors = found["errors"].items()
     return [*lines, *(f"notices of {text.printable(name)} cannot be read: {text.printable(why)}" for name, why in errors)]
-
-
-def _when_done(found: dict[str, Any] | None) -> list[str]:
-    """The end of the work, if there is one."""
-    return [text.printable(found["line"])] if found and found["cause"] else []
 
 
 def _offsite(found: dict[str, Any] | None) -> list[str]:

@@ -239,7 +239,7 @@ def free_slots(ledger: Ledger, since_s: float, until_s: float) -> tuple[Seconds,
     """(Seconds of slots without a worker, by account; all paid slot-seconds) of the window."""
     changes = sorted(_changes(ledger, since_s, until_s))
     out: Seconds = {}
-    paid_s, at_s, slots, workers, off = 0.0, since_s, 0, 0, 0
+    paid_s, at_s, slots, workers = 0.0, since_s, 0, 0
     waiting = dict.fromkeys(_FREE, 0)
     for moment_s, kind, change in [*changes, (until_s, "end", 0)]:
         length_s = moment_s - at_s
@@ -247,31 +247,25 @@ def free_slots(ledger: Ledger, since_s: float, until_s: float) -> tuple[Seconds,
             at_s = moment_s
             paid_s += max(slots, workers) * length_s
             free = max(0, slots - workers)
-            if off:
-                out[Account.HOST_DOWN] = out.get(Account.HOST_DOWN, 0.0) + free * length_s
-            else:
-                for account in _FREE:
-                    taken = min(free, waiting[account])
-                    free -= taken
-                    if taken:
-                        out[account] = out.get(account, 0.0) + taken * length_s
-                if free:
-                    out[Account.IDLE] = out.get(Account.IDLE, 0.0) + free * length_s
+            for account in _FREE:
+                taken = min(free, waiting[account])
+                free -= taken
+                if taken:
+                    out[account] = out.get(account, 0.0) + taken * length_s
+            if free:
+                out[Account.IDLE] = out.get(Account.IDLE, 0.0) + free * length_s
         if kind == "slots":
             slots += change
         elif kind == "workers":
             workers += change
-        elif kind == "off":
-            off += change
         elif kind != "end":
             waiting[Account(kind)] += change
     return out, paid_s
 
 
 def _changes(ledger: Ledger, since_s: float, until_s: float) -> Iterator[tuple[float, str, int]]:
-    """(time, kind, difference): changes in the number of slots, workers and waiting programs, and whether the box is off."""
+    """(time, kind, difference): changes in the number of slots, workers and waiting programs."""
     stretches = [(from_s, to_s, "slots", slots) for from_s, to_s, _, slots in _stretches(ledger)]
-    stretches += [(reboot.last_sign_s, reboot.boot_s, "off", 1) for reboot in ledger.reboots]
     for timeline in ledger.trainings():
         stretches += [(from_s, to_s, kind, 1) for from_s, to_s, kind in _stays(timeline, since_s, until_s)]
     for from_s, to_s, kind, how_many in stretches:

@@ -21,7 +21,6 @@ from supervisor.reports.incidents_view import causes
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.sources import Sources
 from supervisor.reports.status_view import status_view, troubles
-from supervisor.reports.when_done_view import costs_for_nothing
 from supervisor.reports.would_have import would_have
 
 Json = dict[str, Any]
@@ -56,7 +55,7 @@ def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: flo
             closed, games, climb_view(sources.state, sources.settings, now_s=sources.now_s)["levels"], end_s - begun_s
         ),
         "next": _next(bill, status["daemon"]["level"]["line"]),
-        "needs": [*_needs(status, sources.state.programs), *_meter(sources, status)],
+        "needs": [*_needs(status, sources.state.programs), *status["daemon"]["for_nothing"]],
     }
 
 
@@ -113,6 +112,11 @@ def _needs(status: Json, programs: Mapping[str, Program]) -> list[str]:
     given_up = [f"{view['name']} was given up: {view['why']}" for view in status["programs"] if view["phase"] == "FATAL"]
     ended = [f"{view['name']} has ended: {view['why']}" for view in status["programs"] if view["phase"] == "EXITED"]
     slow = [f"{view['name']} fails again and again: {view['why']}" for view in status["programs"] if view["slow_retry"]]
+    unhelped = [
+        f"{name} is still slow after a restart for it: supervisorctl explain {name} shows what it was doing"
+        for name, program in programs.items()
+        if _stays_slow(program)
+    ]
     anew = [
         f"{name} began from nothing, because {why}: if you have a whole copy, stop {name}, put the copy there and start it"
         for name, program in programs.items()
@@ -122,14 +126,18 @@ def _needs(status: Json, programs: Mapping[str, Program]) -> list[str]:
     reasons = dict.fromkeys(program.why for program in lost)
     without = [f"{', '.join(each.name for each in lost if each.why == why)}: {why}" for why in reasons]
     hidden = [f"{view['name']}: {view['why']}" for view in status["programs"] if view["trouble"] == "background"]
-    return [*refused, *troubles(status["daemon"]), *without, *given_up, *ended, *slow, *anew, *hidden]
+    return [*refused, *troubles(status["daemon"]), *without, *given_up, *ended, *slow, *unhelped, *anew, *hidden]
 
 
-def _meter(sources: Sources, status: Json) -> list[str]:
-    """The box costs money while nothing trains, or is about to be stopped."""
-    end = status["daemon"]["when_done"]
-    line = end["line"] if end is not None and end["cause"] else ""
-    return costs_for_nothing(sources.state, sources.settings, wall_s=sources.wall_s, line=line)
+def _stays_slow(program: Program) -> bool:
+    """Whether an attempt after a restart for slowness is slow. It is restarted again at the earliest hours later."""
+    attempt, restarted_s = program.attempt, program.slow_restart_at_s
+    return (
+        attempt is not None
+        and attempt.slow_at_s is not None
+        and restarted_s is not None
+        and attempt.intended_at_s > restarted_s
+    )
 
 
 def _lacks_checkpoint(program: Program) -> str:

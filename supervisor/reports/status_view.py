@@ -18,7 +18,7 @@ from supervisor.reports.notices_view import notices_view
 from supervisor.reports.offsite_view import offsite_view, trouble
 from supervisor.reports.sources import Sources
 from supervisor.reports.view import program_views
-from supervisor.reports.when_done_view import when_done_view
+from supervisor.reports.when_done_view import costs_for_nothing, when_done_view
 
 Json = dict[str, Any]
 _DAY_S = 86400.0
@@ -54,6 +54,7 @@ def troubles(daemon: Json) -> list[str]:
 
 def _daemon(sources: Sources, state: State, settings: Settings | None, memory: Memory) -> Json:
     """The header. `state` is running, stopping, reloading or dead."""
+    end = when_done_view(state, settings, memory, now_s=sources.now_s, wall_s=sources.wall_s)
     now_s, alive = sources.now_s, sources.alive
     since_s = state.daemon_since_s if alive else None
     return {
@@ -76,7 +77,8 @@ def _daemon(sources: Sources, state: State, settings: Settings | None, memory: M
         "vetoes": vetoes_view(state, settings),
         "offsite": offsite_view(state, settings, memory, now_s=now_s),
         "notices": notices_view(state, memory, now_s=now_s),
-        "when_done": when_done_view(state, settings, memory, now_s=now_s, wall_s=sources.wall_s),
+        "when_done": end,
+        "for_nothing": costs_for_nothing(state, settings, end, wall_s=sources.wall_s),
         "http": sources.http(),
         **({"cluster": cluster_view(state, settings, now_s=now_s)} if jobs_on(settings) else {}),
         "release": sources.release,

@@ -50,8 +50,9 @@ def _doing(state: State, settings: Settings, memory: Memory, left_s: float) -> s
     return f"this box is about to be stopped, it waits for {', '.join(sorted(state.live)) or 'the copy off the box'}"
 
 
-def costs_for_nothing(state: State, settings: Settings | None, *, wall_s: float, line: str) -> list[str]:
-    """A sentence on a box that costs money while nothing trains. `line`: of the page above, if an end is reached."""
+def costs_for_nothing(state: State, settings: Settings | None, end: Json | None, *, wall_s: float) -> list[str]:
+    """A sentence on a box that costs money while nothing trains, or is about to be stopped. `end`: the view above."""
+    line = end["line"] if end is not None and end["cause"] else ""
     price = None if settings is None else settings.cost.usd_per_hour
     trainings = [each for each in state.programs.values() if not each.service]
     work = set() if settings is None else set(outlooks(state, settings).values())

@@ -209,10 +209,18 @@ def test_a_reboot_splits_its_downtime(reboot, off, on):
     assert booked.get("HOST_DOWN", 0.0) == off
     assert booked.get("DAEMON_DOWN", 0.0) == on
     assert "HOST_DOWN" not in story.booked(200, "Q"), "it was down anyway"
-    assert story.booked(200, "slots").get("HOST_DOWN", 0.0) == 2 * off, "the box was off, all of it"
+    assert story.booked(200, "slots").get("HOST_DOWN", 0.0) == off, "the other slot had no work"
     sheet = story.summary(200).programs[0]
     assert (sheet.failures, sheet.reboots) == (0, 1)
     assert sheet.mttr_s == 170.0 - (150.0 - off - on)
+
+
+def test_a_box_that_was_stopped_after_its_work_was_not_down():
+    story = Story("P", slots=2).start(0, trains=10).dies(50, cause="finished", counted=False)
+    story.at(50, facts.Finished("all steps", "P"), facts.DaemonStopped("in order")).at(
+        150, rebooted(), daemon(100.0, clean=True)
+    )
+    assert story.booked(150, "slots") == {"STARTUP": 10.0, "PRODUCTIVE": 40.0, "IDLE": 250.0}
 
 
 def test_a_box_that_goes_down_after_the_daemon_was_stopped():

@@ -442,7 +442,7 @@ def test_somebody_who_is_logged_in_holds_it_if_that_is_configured():
 
 def needs(core, cost, line=""):
     wall_s = core.wall_offset_s + core.now_s
-    return costs_for_nothing(core.state, replace(core.settings, cost=cost), wall_s=wall_s, line=line)
+    return costs_for_nothing(core.state, replace(core.settings, cost=cost), {"cause": line, "line": line}, wall_s=wall_s)
 
 
 def test_a_box_without_work_says_since_when_it_costs_money(monkeypatch):

@@ -107,6 +107,18 @@ def test_a_program_that_fails_again_and_again_needs_somebody(core):
 
 
 @pytest.mark.parametrize(
+    ("slow_at_s", "restarted_at_s", "needed"),
+    [(50.0, -1.0, True), (50.0, None, False), (None, -1.0, False), (50.0, 1e9, False)],
+)
+def test_a_restart_that_did_not_help_a_slow_program_needs_somebody(core, slow_at_s, restarted_at_s, needed):
+    """The attempt began before 1e9: that restart is just asked for."""
+    pong = core.program("Pong")
+    pong = replace(pong, slow_restart_at_s=restarted_at_s, attempt=replace(pong.attempt, slow_at_s=slow_at_s))
+    core.state = replace(core.state, programs={**core.state.programs, "Pong": pong})
+    assert [each.split(":")[0] for each in report(core)["needs"]] == ["Pong is still slow after a restart for it"] * needed
+
+
+@pytest.mark.parametrize(
     ("found", "needs"),
     [
         (OwnCheckpoint(note="nothing matches"), []),

@@ -23,7 +23,8 @@ def test_the_line_is_shown_by_status_top_and_the_verb_itself(api: Path, backend:
     backend.header["when_done"] = {"cause": "done", "left_s": 570.0, "line": LINE}
     assert ctl("when-done", socket=api).stdout == f"{LINE}\n"
     assert json.loads(ctl("when-done", "--json", socket=api).stdout)["left_s"] == 570.0
-    assert LINE in ctl("status", "--wide", socket=api).stdout
+    backend.header["for_nothing"] = [f"all done since 01:49; the box costs $1.20 an hour; {LINE}"]
+    assert backend.header["for_nothing"] == ctl("status", "--wide", socket=api).stdout.splitlines()[:1]
 
 
 def test_a_word_reaches_the_daemon_and_its_answer_is_shown(api: Path, backend: FakeBackend) -> None:

@@ -51,89 +51,50 @@ _ADDRESS_OR_NONE: Final = r"(https?://[^\s/]+\S*)?"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The MESSAGE_ID in systemd's journal (never change it: people filter by it), the meaning, and what you must do.
+    """The MESSAGE_ID in systemd's journal (never change it: people filter by it), and what you must do.
 
     `do` is empty if extralife has done everything already. It holds for alerts of at least the severity `do_from`.
     """
 
     message_id: str
-    meaning: str
     do: str = ""
     do_from: str = WARNING
 
 
 _EXPLAIN: Final = "supervisorctl explain {program}"
-KINDS: Final[dict[str, Kind]] = {
-    "reboot": Kind("dd8602d3be0647a6befbeb274eabd778", "the host rebooted"),
-    "level": Kind("04b21ab7e22941cc89972a5e82ab1274", "a reboot has lowered the load level"),
+KINDS: Final[dict[str, Kind]] = {  # docs/alerts.md has their meanings
+    "reboot": Kind("dd8602d3be0647a6befbeb274eabd778"),
+    "level": Kind("04b21ab7e22941cc89972a5e82ab1274"),
     "fatal": Kind(
-        "28fc5e657fed466f8bc5c766b33c713b", "a program is given up",
-        f"{_EXPLAIN}, correct the cause, then supervisorctl start {{program}}",
+        "28fc5e657fed466f8bc5c766b33c713b", f"{_EXPLAIN}, correct the cause, then supervisorctl start {{program}}"
     ),
-    "breaker": Kind(
-        "9a3c697dbacd461992fe1151a08d44df", "a program died so often that extralife now restarts it rarely", _EXPLAIN
-    ),
-    "quarantine": Kind("691bfcd26c4440bc9b9bde5edb080013", "a checkpoint that made its program die was set aside"),
-    "checkpoint": Kind("3a3c3878e81246749a301ac757785698", "a checkpoint cannot be written or used", _EXPLAIN),
-    "unproven": Kind(
-        "5f0d1c9a7b7e4f0e9c1d3a4ce2b86d17", "a program was restarted and did not report from which step it goes on"
-    ),
-    "still": Kind("b7c21b0f4d1c4f5e8a3d6f0e92c47a58", "a program makes no steps, although it works", _EXPLAIN),
-    "unhealthy": Kind("96d83786af3846719fba188c03ee1ead", "a service does not answer its health checks and is restarted"),
-    "background": Kind(
-        "c1e6b0f2a7d34e58b9c4d2f10a6e8735", "the command of a program has ended, and its work goes on in the background",
-        "let the command of {program} stay in the foreground",
-    ),
-    "disk": Kind("a31eadf44b6947899cfcb620fea4e3e9", "a disk is full, or nearly", "free space (df -h)"),
-    "gpu": Kind(
-        "6ddc2545566941c48fe43765f53460f1", "a GPU is lost or in error, or NVML does not answer",
-        "nvidia-smi, then reset the GPU or reboot the box", CRITICAL,
-    ),
-    "backup": Kind(
-        "8b471541574c4f5b90f1030dfa868f1d", "no backup could be made, or one lacks a program", "supervisorctl backups"
-    ),
-    "offsite": Kind(
-        "0c9d5a4be1f04f0f9d3c6a8f27d1b6e4",
-        "copies off the box are too old, damaged or incomplete, or another box has taken over",
-        "supervisorctl offsite status",
-    ),
+    "breaker": Kind("9a3c697dbacd461992fe1151a08d44df", _EXPLAIN),
+    "quarantine": Kind("691bfcd26c4440bc9b9bde5edb080013"),
+    "checkpoint": Kind("3a3c3878e81246749a301ac757785698", _EXPLAIN),
+    "unproven": Kind("5f0d1c9a7b7e4f0e9c1d3a4ce2b86d17"),
+    "still": Kind("b7c21b0f4d1c4f5e8a3d6f0e92c47a58", _EXPLAIN),
+    "unhealthy": Kind("96d83786af3846719fba188c03ee1ead"),
+    "background": Kind("c1e6b0f2a7d34e58b9c4d2f10a6e8735", "let the command of {program} stay in the foreground"),
+    "disk": Kind("a31eadf44b6947899cfcb620fea4e3e9", "free space (df -h)"),
+    "gpu": Kind("6ddc2545566941c48fe43765f53460f1", "nvidia-smi, then reset the GPU or reboot the box", CRITICAL),
+    "backup": Kind("8b471541574c4f5b90f1030dfa868f1d", "supervisorctl backups"),
+    "offsite": Kind("0c9d5a4be1f04f0f9d3c6a8f27d1b6e4", "supervisorctl offsite status"),
     "notice": Kind(
-        "e4f1c7a5b2d84c0fa3c96d1be870f5c2", "the provider announces that this box ends, or may end",
-        "rent the next box; supervisorctl offsite status shows the copy that it continues", CRITICAL,
+        "e4f1c7a5b2d84c0fa3c96d1be870f5c2",
+        "rent the next box; supervisorctl offsite status shows the copy that it continues",
+        CRITICAL,
     ),
-    "daemon": Kind("7165f5c801d44a20aa4e14e143269604", "the previous daemon ended unexpectedly"),
-    "journal": Kind(
-        "b262a1e13e3949e892af1a55c605f31e", "extralife's journal was damaged or could not be written",
-        "check the disk (dmesg)",
-    ),
-    "foundation": Kind(
-        "6b1de7d1f37c4b7e9a0f6f4c2f0f3b55",
-        "a file or directory that extralife relies on was removed, was replaced or cannot be read",
-        "supervisorctl doctor", CRITICAL,
-    ),
-    "config": Kind(
-        "68cf6726e7ab4874bf4d4dbd52cf4f8a", "the configuration cannot be used; the previous one stays in use",
-        "correct the file, then supervisorctl update",
-    ),
-    "finished": Kind("83dc2f89fb064928bbf328640fdf84c1", "a program has reached its target"),
-    DONE: Kind(
-        "6f0a1d3c8b5e4f7a9d2c4b1e7a90c3d8",
-        "the work is over: this box will be told to stop, or is told now (always sent, `kinds` has no effect)",
-        "supervisorctl report; supervisorctl when-done cancel keeps the box",
-    ),
-    "meter": Kind(
-        "a4d7c2e95b184f60b3e8d1f7c6a2905e", "this box costs money, because it could not be stopped after its work",
-        "stop this box at its provider",
-    ),
-    "service": Kind(
-        "d757b11095ea415f937f85215e71ad07", "the service failed, or its daemon ends again and again",
-        "journalctl -u extralife, then supervisorctl doctor",
-    ),
-    REPORT: Kind(
-        "2f0d3c1e5a9b4c67b1d8e4f7a6c5092d", "the daily report, at the time of `report_at`"
-    ),
-    "test": Kind("315af56f4e5b4ddea33e8e6214f42414", "you asked for it: supervisorctl alerts test"),
-}  # fmt: skip
+    "daemon": Kind("7165f5c801d44a20aa4e14e143269604"),
+    "journal": Kind("b262a1e13e3949e892af1a55c605f31e", "check the disk (dmesg)"),
+    "foundation": Kind("6b1de7d1f37c4b7e9a0f6f4c2f0f3b55", "supervisorctl doctor", CRITICAL),
+    "config": Kind("68cf6726e7ab4874bf4d4dbd52cf4f8a", "correct the file, then supervisorctl update"),
+    "finished": Kind("83dc2f89fb064928bbf328640fdf84c1"),
+    DONE: Kind("6f0a1d3c8b5e4f7a9d2c4b1e7a90c3d8", "supervisorctl report; supervisorctl when-done cancel keeps the box"),
+    "meter": Kind("a4d7c2e95b184f60b3e8d1f7c6a2905e", "stop this box at its provider"),
+    "service": Kind("d757b11095ea415f937f85215e71ad07", "journalctl -u extralife, then supervisorctl doctor"),
+    REPORT: Kind("2f0d3c1e5a9b4c67b1d8e4f7a6c5092d"),
+    "test": Kind("315af56f4e5b4ddea33e8e6214f42414"),
+}
 
 
 @dataclass(frozen=True, slots=True)
