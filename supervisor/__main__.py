@@ -14,13 +14,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
-from supervisor import collision, config, files, image
+from supervisor import files, image, lack
 from supervisor.adapters.host import sd_journal
 from supervisor.shell import exit_codes
 
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from supervisor import config
     from supervisor.adapters.last_config import Instead
 
 _DETACH_S: Final = 60.0
@@ -65,11 +66,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr = cast("TextIO", sd_journal.SeverityPrefixer(sys.stderr))
     args = list(sys.argv[1:] if argv is None else argv)
     options = parser().parse_args(args)
+    started_as = image.pin_release()
+    try:
+        return _main(args, options, started_as)
+    except Exception as error:
+        if not lack.is_lack(error):
+            raise
+        status = _refused(error)
+    if options.check or options.detach:
+        return status
+    print("supervisord: starts once the machine has descriptors, memory and threads again", file=sys.stderr)
+    # A start that failed halfway has locks, sockets and threads: only another image begins without them.
+    image.begin_again(image.again(started_as, tuple(args)))
+    return status
+
+
+def _main(args: list[str], options: argparse.Namespace, started_as: str) -> int:
+    """The same; raises the error if the machine lacks descriptors, memory or threads."""
+    from supervisor import collision, config
+
     if options.print_default:
         print(config.DEFAULT_TOML, end="")
         return 0
     flags = {key: getattr(options, key) for key in ("state_dir", "runtime_dir", "log_level", "slots")}
-    started_as = image.pin_release()
     environ = dict(os.environ)
     if not (options.check or options.detach):
         gc.disable()  # until all imports are done: the objects that they create stay alive
@@ -110,6 +129,7 @@ def _print_messages(sentences: Sequence[str]) -> None:
 def _checked(loaded: config.Loaded) -> int:
     """Finish `--check`. It imports the daemon too: a reload runs this check on the image that it would start."""
     import supervisor.shell.daemon  # noqa: F401
+    from supervisor import config
 
     print(config.summary(loaded.settings))
     return 0
@@ -119,6 +139,7 @@ def _load_or_last_good(
     load: Callable[[], config.Loaded], config_file: str | None, environ: dict[str, str], flags: dict[str, object]
 ) -> tuple[config.Loaded, Instead | None]:
     """The settings, or the last daemon's settings if the configuration cannot be used. Raises ConfigError."""
+    from supervisor import config
     from supervisor.adapters import last_config
 
     loaded: config.Loaded | None = None
@@ -160,12 +181,14 @@ def serve(
     try:
         return Daemon(loaded, load, Start(tuple(args), version(), started_as, instead=instead)).run()
     except (Taken, SocketTaken, OSError) as error:
+        if lack.is_lack(error):
+            raise
         return _refused(error)
 
 
 def _refused(error: Exception) -> int:
     where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
-    print(f"supervisord: {where}{getattr(error, 'strerror', None) or error}", file=sys.stderr)
+    print(f"supervisord: {where}{getattr(error, 'strerror', None) or str(error) or type(error).__name__}", file=sys.stderr)
     return exit_codes.REFUSED
 
 

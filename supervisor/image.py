@@ -14,9 +14,18 @@ Why not resolve the interpreter's path completely: `.venv/bin/python` is itself 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Final
+
+from supervisor.lack import is_lack
+
+_WAIT_S: Final = 120  # then the start fails, as for any other error; a service manager repeats it
+_FILES: Final = 24  # a start has about as many open at once
+_MEMORY_BYTES: Final = 64 << 20
 
 RELEASE: Final = str(Path(__file__).resolve().parents[1])  # the directory of `supervisor`, `deploy` and `.venv`
 
@@ -42,3 +51,33 @@ def moved(path: str, old: str, new: str) -> str:
 def again(started_as: str, args: tuple[str, ...]) -> list[str]:
     """The command line of another image. -P: it imports nothing from the current directory, which may be another user's."""
     return [started_as, "-P", "-m", "supervisor", *args]
+
+
+def begin_again(argv: list[str]) -> None:
+    """Replace this image by another one as soon as the machine has what a start needs. Returns if it lacks that for long."""
+    ends = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+    for number in ends:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)  # the next image would inherit it
+    for _ in range(_WAIT_S):
+        if _has_room():
+            try:
+                os.execv(argv[0], argv)  # noqa: S606  no shell, on purpose
+            except OSError as error:
+                if not is_lack(error):
+                    raise
+        time.sleep(1.0)  # noqa: TID251  nothing tells when the lack is over
+
+
+def _has_room() -> bool:
+    opened: list[int] = []
+    try:
+        opened.extend(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) for _ in range(_FILES))
+        bytes(_MEMORY_BYTES)
+        threading.Thread(target=int).start()
+    except (OSError, RuntimeError, MemoryError):
+        return False
+    finally:
+        for fd in opened:
+            os.close(fd)
+    return True

@@ -7,6 +7,7 @@ Such an error passes. Code that answers other errors with "there is no such file
 from __future__ import annotations
 
 import errno
+import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +24,13 @@ def is_lack(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and NO_THREAD in str(error))
 
 
-def check(error: OSError) -> None:
+def is_named(text: str) -> bool:
+    """Whether the last words of another process are such an error."""
+    words = (*map(os.strerror, _LACK), NO_THREAD, MemoryError.__name__)
+    return any(each in text for each in words)
+
+
+def check(error: Exception) -> None:
     """Raise the error again if it is a lack."""
     if is_lack(error):
         raise error

@@ -30,6 +30,7 @@ import _signal  # type: ignore[import-not-found]  # no stub: the constants and c
 import errno
 import fcntl
 import posix as os
+import resource  # os.wait4 imports it too: at the end of the worker a lack of descriptors would cost the exit code
 import sys
 import time
 
@@ -46,6 +47,8 @@ _AWAITED = {_signal.SIGCHLD, _signal.SIGTERM, _signal.SIGUSR2, _ASK}
 _TIME = _signal.SIGALRM
 _SETTLE_S = 1.0  # time for `tee` to write the rest of its pipe, and for a shell to end by itself
 _LOOK_LEAST_S, _LOOK_MOST_S = 0.01, 0.5
+_LACK = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)  # of the machine: it passes (`supervisor/lack.py`)
+_LACK_S = 300
 
 
 class StartRefused(Exception):
@@ -123,12 +126,7 @@ def _prctl(option: int, argument: int) -> None:
 
 
 def _limit_files(soft: int) -> None:
-    """Set the daemon's original limit, not the one that it raised for itself.
-
-    `resource` is imported here, in the child only: the shim itself does not need it.
-    """
-    import resource
-
+    """Set the daemon's original limit, not the one that it raised for itself."""
     now, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         if now != soft:
@@ -143,6 +141,25 @@ def _exists(path: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def _check(error: OSError) -> None:
+    """Raise the error again if the machine lacks something: it says nothing about the process."""
+    if error.errno in _LACK:
+        raise error
+
+
+def _write_patiently(path: str, text: str, *, sync: bool) -> None:
+    """Replace a file, also while the machine lacks descriptors or memory: nobody else knows what is in it."""
+    for left in range(_LACK_S, -1, -1):
+        try:
+            _write_aside(path, text, sync=sync, sync_dir=sync)
+        except OSError as error:
+            if error.errno not in _LACK or not left:
+                raise
+            time.sleep(1.0)
+        else:
+            break
 
 
 def _write_aside(path: str, text: str, *, sync: bool, sync_dir: bool = False) -> None:
@@ -421,7 +438,8 @@ class _Process:
             for line in _read(f"/proc/{self.pid}/status").splitlines():
                 if line.startswith((b"SigCgt:", b"SigBlk:")):
                     mask |= int(line.split()[1], 16)
-        except (OSError, ValueError):
+        except OSError as error:
+            _check(error)
             return False  # it has ended
         return bool(mask >> (number - 1) & 1)
 
@@ -440,8 +458,8 @@ class _Process:
         fd = -1
         try:
             fd = os.pidfd_open(self.pid)
-        except OSError:
-            pass  # it has ended, or a container's seccomp profile refuses the call
+        except OSError as error:
+            _check(error)  # it has ended, or a container's seccomp profile refuses the call
         try:
             if _start_ticks(self.pid) == self.start_ticks:
                 try:
@@ -458,7 +476,8 @@ def _shared_memory(pid: int) -> dict[bytes, int]:
     """The files in /dev/shm that a process has mapped, with their inodes (proc_pid_maps(5))."""
     try:
         lines = _read(f"/proc/{pid}/maps").splitlines()
-    except OSError:
+    except OSError as error:
+        _check(error)
         return {}  # it has ended, or belongs to another user
     fields = [line.split(None, 5) for line in lines if b" /dev/shm/" in line and not line.endswith(b" (deleted)")]
     return {words[5]: int(words[4]) for words in fields}
@@ -470,9 +489,12 @@ def _free(shared: dict[bytes, int]) -> list[str]:
     Python's resource tracker and NCCL remove such files at a clean end. After a SIGKILL of all, the memory of the box stays
     taken until its next boot.
     """
-    for entry in os.listdir("/proc") if shared else ():
-        for path in _shared_memory(int(entry)) if entry.isdigit() else ():
-            shared.pop(path, None)
+    try:
+        for entry in os.listdir("/proc") if shared else ():
+            for path in _shared_memory(int(entry)) if entry.isdigit() else ():
+                shared.pop(path, None)
+    except OSError:
+        return []  # not known who else uses them
     freed = []
     for path, inode in shared.items():
         try:
@@ -497,7 +519,8 @@ def _descendants() -> list[_Process]:
             continue
         try:
             process = _Process(int(entry), _read(f"/proc/{entry}/stat"))
-        except OSError:
+        except OSError as error:
+            _check(error)
             continue  # it has ended since the listing
         children.setdefault(process.parent, []).append(process)
     found = list(children.get(os.getpid(), ()))
@@ -584,8 +607,8 @@ class _Leaving:
             for process in found:
                 look = process.pid, self._is_killing
                 if process.is_alive and look not in self._examined:
-                    self._examined.add(look)
                     self.shared.update(_shared_memory(process.pid))
+                    self._examined.add(look)
                     if process.pid != self.worker:
                         self.ended.setdefault(process.pid, process.command() if self.is_rest else process.name)
         if self._is_killing:
@@ -627,8 +650,8 @@ class _Leaving:
     def _ask_each(self, processes: list[_Process]) -> None:
         for process in processes:
             if (process.pid, process.start_ticks) not in self._asked:
-                self._asked.add((process.pid, process.start_ticks))
                 process.send(self._signal)
+                self._asked.add((process.pid, process.start_ticks))
 
 
 def _wait_for_tree(leaving: _Leaving, order: Order) -> dict[str, object]:
@@ -660,7 +683,10 @@ def _wait_for_tree(leaving: _Leaving, order: Order) -> dict[str, object]:
         if leaving.is_rest and not noted:
             noted = True
             _write_left(order, end or {})
-        leaving.go_on()
+        try:
+            leaving.go_on()
+        except OSError:
+            pass  # for lack of descriptors or memory: the next look is soon
 
 
 def _end_of(status: int) -> tuple[int | None, int | None]:
@@ -674,7 +700,7 @@ def _now() -> dict[str, object]:
 
 def _write_left(order: Order, record: dict[str, object]) -> None:
     try:
-        _write_aside(order.attempt_dir + "/left.json", _to_json(record) + "\n", sync=False)
+        _write_patiently(order.attempt_dir + "/left.json", _to_json(record) + "\n", sync=False)
     except OSError as error:
         _log_error(f"cannot write {order.attempt_dir}/left.json: {error.strerror}")
 
@@ -701,7 +727,7 @@ def _log_error(sentence: str) -> None:
 def _write_exit(order: Order, record: dict[str, object]) -> None:
     text = _to_json(record) + "\n"
     try:
-        _write_aside(order.attempt_dir + "/exit.json", text, sync=True, sync_dir=True)
+        _write_patiently(order.attempt_dir + "/exit.json", text, sync=True)
     except OSError as error:
         # A full disk must not cost the exit code: the runtime directory is on another file system.
         _log_error(f"cannot write {order.attempt_dir}/exit.json: {error.strerror}")
@@ -769,7 +795,7 @@ def main() -> None:
     except OSError as error:
         _log_error(f"cannot write {order.record}: {error.strerror}")
     _answer(record)
-    os.dup2(os.open("/dev/null", os.O_WRONLY), 1)
+    os.dup2(2, 1)
     os.chdir("/")
     _signal.pthread_sigmask(_signal.SIG_BLOCK, {_TIME})  # until here it limited the wait for the lock
     leaving = _Leaving(order, pid)

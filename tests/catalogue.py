@@ -607,7 +607,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         ),
         Row(
             "descriptors, memory or threads are short for a while (EMFILE, ENFILE, ENOMEM, EAGAIN)",
-            "no thread of the daemon ends; a second failure is in `status`, an alert and a 503 of `/healthz`; after two minutes the daemon starts anew and adopts its workers",
+            "no thread of the daemon ends; a second failure is in `status`, an alert and a 503 of `/healthz`; after two minutes the daemon starts anew and adopts its workers; a start waits until the lack is over",
             "supervisor/policy/box/supervision.py",
             "e2e/test_cost.py::test_after_a_lack_of_descriptors_every_end_is_noticed_and_healthz_is_not_200_meanwhile",
         ),

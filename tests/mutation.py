@@ -32,6 +32,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+import mutmut
 from mutmut.configuration import reset_config
 from mutmut.mutation.diff_apply import get_diff_for_mutant
 from mutmut.stats import status_by_exit_code
@@ -103,6 +104,15 @@ PARTS = {  # the code, and the tests that ought to kill what is wrong in it
     "api": (["supervisor/api"], ["tests/api", "tests/ctl/test_report_page.py"]),
     "slurm": (["supervisor/adapters/slurm"], ["tests/slurm", "tests/adapters/test_slurm*.py"]),
     "adapters": (["supervisor/adapters"], ["tests/adapters"]),  # those that are in no part before
+    "ctl": (["supervisor/ctl"], ["tests/ctl"]),
+    "shell": (
+        ["supervisor"],  # what is in no part before: the deciding thread, the shim, the modules beside the packages
+        [f"tests/adapters/test_{name}.py" for name in (
+            "backup_thread", "clock", "foundations", "housekeeping", "loop_and_journal", "notices", "offsite_thread", "presence",
+            "shim", "shim_code", "spare_threads",
+        )] + [f"tests/e2e/test_{name}.py" for name in ("adoption", "bad_input", "health", "last_config", "operator", "signals_and_files")]
+        + ["tests/test_trust.py", "tests/test_filesystems.py", "tests/test_image.py", "tests/sim/test_stories.py"],
+    ),
     "storage": (
         [f"workers/{name}.py" for name in ("checkpoint", "store", "replay", "rollout", "records", "results", "contract", "prefetch")],
         [f"tests/workers/test_{name}.py" for name in (
@@ -122,10 +132,11 @@ PARTS = {  # the code, and the tests that ought to kill what is wrong in it
     ),
 }  # fmt: skip
 ALONE = {  # left out: the tests run them in a Python without site-packages, so without mutmut
+    "supervisor/shim.py",
     "supervisor/adapters/slurm/node.py",
     *(
         f"supervisor/adapters/{name}.py"
-        for name in ("__init__", "figures/__init__", "figures/child", "figures/reading", "files", "tfrecord")
+        for name in ("__init__", "figures/__init__", "figures/child", "figures/reading", "tfrecord")
     ),
 }
 
@@ -196,6 +207,9 @@ def copy_tree(part: str) -> Path:
         (base / "mutants_plugin.py").write_text(PLUGIN)
         if not (base / ".venv").is_symlink():
             (base / ".venv").symlink_to(ROOT / ".venv")
+    for part_of_mutmut in Path(mutmut.__file__).parents[1].glob("mutmut*"):  # for a Python without site-packages
+        if not (where / "mutants" / part_of_mutmut.name).is_symlink():
+            (where / "mutants" / part_of_mutmut.name).symlink_to(part_of_mutmut)
     return where
 
 

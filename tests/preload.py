@@ -1,4 +1,4 @@
-"""`preload.c`, compiled: what makes a process see another wall clock, or a kernel that begins no process.
+"""`preload.c`, compiled: what makes a process see another wall clock, or a kernel that gives no descriptor or begins no process.
 
 env |= preload.environment(directory)       # for the process under test
 preload.set_clock(directory, -3600)         # while it runs
@@ -28,3 +28,14 @@ def no_forks(directory, *, refused):
         (directory / "fork").touch()
     else:
         (directory / "fork").unlink()
+
+
+def no_opens(directory, number):
+    """No descriptor is given from now on, with this error; None: as before."""
+    path = directory / "open"
+    if number is None:
+        path.unlink(missing_ok=True)
+    else:
+        aside = directory / "open.tmp"
+        aside.write_text(str(number))
+        aside.rename(path)

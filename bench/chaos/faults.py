@@ -6,6 +6,7 @@ A sleep in a fault is the fault's duration and so a part of it. For effects of a
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.client
 import os
 import random
@@ -345,8 +346,16 @@ def _refused(scene: Scene, limit: int, lowest: Callable[[int], int]) -> None:
 
 
 def descriptors_refused(scene: Scene) -> None:
-    """For some seconds the daemon can open no file (EMFILE); a worker is killed meanwhile."""
-    _refused(scene, resource.RLIMIT_NOFILE, lambda pid: len(os.listdir(f"/proc/{pid}/fd")))
+    """For some seconds the daemon gets no descriptor (EMFILE, ENFILE or ENOMEM); a worker is killed meanwhile."""
+    number = scene.dice.choice((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+    if "LD_PRELOAD" not in scene.world.env or number == errno.EMFILE:
+        _refused(scene, resource.RLIMIT_NOFILE, lambda pid: len(os.listdir(f"/proc/{pid}/fd")))
+        return
+    preload.no_opens(scene.world.directory, number)
+    try:
+        _refused(scene, resource.RLIMIT_NOFILE, lambda pid: resource.prlimit(pid, resource.RLIMIT_NOFILE)[0])
+    finally:
+        preload.no_opens(scene.world.directory, None)
 
 
 def memory_refused(scene: Scene) -> None:

@@ -8,6 +8,7 @@ notice that the new version cannot be imported.
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import time
@@ -15,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from supervisor import places
+from supervisor import lack, places
 from supervisor.adapters import leftovers
 
 _CHECK_S: Final = 30.0  # an import from a cold disk takes several seconds
@@ -27,7 +28,10 @@ _PREFIX: Final = "supervisord: "
 
 
 def mistakes(argv: Sequence[str], timeout_s: float = _CHECK_S) -> list[str]:
-    """The reasons why the image of this command line would not start, one sentence each; empty: it would start."""
+    """The reasons why the image of this command line would not start, one sentence each; empty: it would start.
+
+    Raises OSError if the check itself lacks descriptors, memory or threads: it may succeed later.
+    """
     environ = {key: value for key, value in os.environ.items() if key not in _OURS} | leftovers.mark()
     try:
         # It stays in the daemon's session: a child in another one is taken for an orphan of a worker, and killed with it.
@@ -38,10 +42,13 @@ def mistakes(argv: Sequence[str], timeout_s: float = _CHECK_S) -> list[str]:
     except subprocess.TimeoutExpired:
         return [f"the check of the configuration did not end within {timeout_s:g} s: {' '.join(argv)} --check"]
     except OSError as error:
+        lack.check(error)
         return [f"{argv[0]} cannot be started: {error.strerror or error}"]
     if done.returncode == 0:
         return []
     lines = [line.strip() for line in done.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+    if lines and lack.is_named(lines[-1]):
+        raise OSError(errno.EAGAIN, lines[-1].removeprefix(_PREFIX))
     messages = [line.removeprefix(_PREFIX) for line in lines if line.startswith(_PREFIX) and " warning: " not in line]
     how = f"ended with {done.returncode}" if done.returncode >= 0 else f"was ended by signal {-done.returncode}"
     return messages[:_MOST_LINES] or [

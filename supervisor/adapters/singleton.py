@@ -24,7 +24,7 @@ import struct
 from pathlib import Path
 from typing import Final
 
-from supervisor import files
+from supervisor import files, lack
 from supervisor.adapters.foundations import Identity, directory, of_fd, of_path
 
 _QUEUE: Final = 4096  # connections are never accepted: each refused start leaves a closed one in the queue
@@ -90,6 +90,7 @@ def claim(state_dir: str) -> socket.socket | None:
         witness.listen(_QUEUE)
     except OSError as error:
         witness.close()
+        lack.check(error)
         if error.errno != errno.EADDRINUSE:
             return None
         pid = _holder(name)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from supervisor import files
+from supervisor import files, lack
 from supervisor.config.validation import Source
 
 DIRECTORY: Final = "added"
@@ -42,6 +42,7 @@ def merged(source: Source, state_dir: str | None) -> tuple[Source, list[str]]:
             section = _read(path, name)
             body = tomllib.loads(f"{text.rstrip()}\n\n{section}")
         except (OSError, ValueError, RecursionError) as error:
+            lack.check(error)
             left_out.append(f"{path}: left out: {error}; add the program again with `supervisorctl run`")
             continue
         text, taken[name] = f"{text.rstrip()}\n\n{section}", str(path)
@@ -51,7 +52,8 @@ def merged(source: Source, state_dir: str | None) -> tuple[Source, list[str]]:
 def _files(state_dir: str) -> list[Path]:
     try:
         return sorted(path for path in (Path(state_dir) / DIRECTORY).iterdir() if path.suffix == SUFFIX)
-    except OSError:  # no program was added, or the caller may not read the directory
+    except OSError as error:  # no program was added, or the caller may not read the directory
+        lack.check(error)
         return []
 
 

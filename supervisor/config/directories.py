@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from supervisor import trust
+from supervisor import lack, trust
 from supervisor.config.validation import DEFAULT, Origin, Validation
 from supervisor.filesystems import MEMORY, kind_of, shared, unsafe
 from supervisor.model.settings import Paths
@@ -121,6 +121,7 @@ def _writable(validation: Validation, key: str, path: Path, origin: Origin, uid:
         else:
             return existing
     except OSError as error:
+        lack.check(error)
         validation.error(origin, f"{name}: {path} cannot be used: {error.strerror}; choose another place with {flag}")
     return None
 
@@ -136,6 +137,7 @@ def _unsafe_permissions(path: Path, uid: int) -> str:
     try:
         return trust.why_untrusted(path, uid)
     except OSError as error:
+        lack.check(error)
         return f"{error.filename} cannot be read: {error.strerror}"
     except ValueError as error:  # a name that no file can have
         return f"{path!r} cannot be a path: {error}"

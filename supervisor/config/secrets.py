@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from supervisor import lack
 from supervisor.config.validation import Validation
 
 _LARGEST_BYTES: Final = 1 << 16
@@ -21,6 +22,7 @@ def text(report: Callable[[str], None], path: str, content: str) -> str:
             mode = os.fstat(file.fileno()).st_mode
             data = file.read(_LARGEST_BYTES + 1) if stat.S_ISREG(mode) else b""
     except OSError as error:
+        lack.check(error)
         report(f"{path} cannot be read: {error.strerror}; correct the path, or its owner")
         return ""
     if not stat.S_ISREG(mode) or len(data) > _LARGEST_BYTES:

@@ -11,7 +11,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Final
 
-from supervisor import files
+from supervisor import files, lack
 from supervisor.config.default import DEFAULT_TOML
 from supervisor.config.validation import ConfigError, Source
 
@@ -53,6 +53,7 @@ def _text(path: str) -> str:
     try:
         data = files.read(path, _LARGEST_BYTES + 1)
     except OSError as error:
+        lack.check(error)
         raise ConfigError([f"{path}: cannot be read: {error.strerror}; name another file with -c"]) from None
     except ValueError as error:  # a NUL in the name
         raise ConfigError([f"{path!r}: cannot be read: {error}; name another file with -c"]) from None

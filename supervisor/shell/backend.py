@@ -6,6 +6,7 @@ people from them. So a turn costs nothing while nobody looks, and two requests n
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import field, replace
@@ -51,6 +52,7 @@ from supervisor.shell.replies import Replies
 log = structlog.get_logger()
 
 _WINDOW_S: Final = 60.0
+_CHECK_AGAIN_S: Final = 1.0
 _APPLY_S: Final = 60.0  # a stalled disk delays a turn; then the caller gets the answer that it may still happen
 
 
@@ -113,7 +115,7 @@ class DaemonBackend:
         good configuration.
         """
         self._inbox, self._replies, self.clock = inbox, replies, clock
-        self.loaded, self._reload, self.version = loaded, reload, version
+        self.loaded, self._load, self.version = loaded, reload, version
         self._next_image, self._keep_config = next_image, keep_config
         self._published: Published | None = None
         self._gaps = Gaps()
@@ -160,7 +162,7 @@ class DaemonBackend:
         return Running(self._published, self)
 
     def ask(self, verb: Verb, names: Sequence[str], signal: str, by: str, uid: int | None, timeout_s: float) -> list[Result]:
-        if verb is Verb.RELOAD and (errors := self._reload_errors()):
+        if verb is Verb.RELOAD and (errors := self._reload_errors(timeout_s)):
             log.critical("reload_refused", by=by, errors=errors)
             self._inbox.post(ConfigFaulty(self.clock.now_s(), tuple(errors), by=by))
             return [("", CANT_REREAD, "; ".join(errors))]
@@ -194,12 +196,29 @@ class DaemonBackend:
     def _only(results: Sequence[Result], about: str) -> Result:
         return results[0] if results else (about, FAILED, "extralife has ended")
 
-    def _reload_errors(self) -> list[str]:
-        """Why the daemon would not survive a reload. Empty if it would, or if it is stopping: then its loop answers."""
-        published = self._published
-        if published is not None and (published.state.stopping or published.memory.ended):
-            return []
-        return self._next_image()
+    def _reload_errors(self, timeout_s: float) -> list[str]:
+        """Why the daemon would not survive a reload. Empty if it would, or if it is stopping: then its loop answers.
+
+        A check that lacks descriptors or memory says nothing about the next image: it is repeated until `timeout_s`.
+        """
+        until_s = self.clock.now_s() + timeout_s
+        while True:
+            published = self._published
+            if published is not None and (published.state.stopping or published.memory.ended):
+                return []
+            try:
+                return self._next_image()
+            except OSError as error:
+                if self.clock.now_s() >= until_s:
+                    return [f"the next image cannot be checked: {error.strerror or error}"]
+                log.warning("reload_waits", error=str(error))
+                time.sleep(_CHECK_AGAIN_S)
+
+    def _reload(self) -> config.Loaded:
+        try:
+            return self._load()
+        except OSError as error:  # for lack of descriptors or memory
+            raise config.ConfigError([f"the configuration cannot be read now: {error}; try again"]) from error
 
     def reread(self) -> Json:
         published = self._published

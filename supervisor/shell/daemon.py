@@ -219,6 +219,7 @@ class Daemon:
             self._close(parts, journal)
         if parts.performer.reexec:
             self._become_next_image(listener)
+            return exit_codes.REFUSED
         self._let_host_go()
         if lease is not None:
             lease.release()
@@ -620,14 +621,14 @@ class Daemon:
         journal.close()
 
     def _become_next_image(self, listener: Listener) -> None:
-        """Replace this program image: same pid, same control socket, workers untouched. Does not return."""
+        """Replace this program image: same pid, same control socket, workers untouched. Returns only if that fails."""
         self._notifier.reloading()
         argv = self._start.command
         log.info("reexec", argv=argv)
         os.environ[ENV_LISTEN_FD] = str(listener.hand_on())
         sys.stdout.flush()
         limits.restore_files()
-        os.execv(argv[0], argv)  # noqa: S606  no shell, on purpose
+        image.begin_again(argv)
 
 
 def _cluster_adapters(

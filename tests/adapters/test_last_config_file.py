@@ -22,6 +22,7 @@ from supervisor import config, places
 from supervisor.adapters import last_config, leftovers, next_image
 from supervisor.adapters.host import boot
 from supervisor.config.whole_input import ConfigInput
+from supervisor.lack import is_lack
 from supervisor.model.settings import Paths
 
 
@@ -392,6 +393,14 @@ def test_its_mistakes_are_told_one_by_one(tmp_path: Path) -> None:
 def test_an_image_that_cannot_be_asked_would_not_start(tmp_path: Path, source: str, told: str) -> None:
     (sentence,) = next_image.mistakes(child(tmp_path, source), timeout_s=0.5 if "sleep" in source else 30.0)
     assert told in sentence
+
+
+def test_a_check_that_lacks_descriptors_says_nothing_about_the_image(tmp_path: Path) -> None:
+    source = "import sys\nprint('supervisord: x: Too many open files in system', file=sys.stderr)\nsys.exit(1)"
+    for child_of_a_lack in (source, "raise MemoryError"):
+        with pytest.raises(OSError, match=r"Too many open files|MemoryError") as found:
+            next_image.mistakes(child(tmp_path, child_of_a_lack))
+        assert is_lack(found.value)
 
 
 def test_an_interpreter_that_is_gone_would_not_start(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from attempts_kit import eventually, gone, kill, python
 from shim_kit import OTHER, SHIM, TOKEN
-from tools import PYTHON
+from tools import PYTHON, no_descriptors
 
 from supervisor import shim as shim_module
 from supervisor.adapters.process import processes
@@ -220,6 +220,24 @@ def test_a_full_disk_does_not_cost_the_exit_code(start):
     assert shim.process.wait(60) == 0
     assert ExitRecord.from_json(Path(shim.order["record"] + ".exit").read_text()).code == 9
     assert "cannot write" in Path(shim.order["stderr"]).read_text()
+
+
+def waits(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "SZ"
+
+
+@pytest.mark.parametrize("asked", [True, False], ids=["the shim is asked", "the worker leaves"])
+def test_a_lack_of_descriptors_costs_neither_the_request_to_save_nor_the_exit_code(start, asked):
+    shim = start(
+        python("import signal, sys; signal.signal(15, lambda *_: sys.exit(7)); print('up', flush=True); signal.pause()")
+    )
+    worker = shim.answer()["pid"]
+    assert eventually(lambda: Path(shim.order["stdout"]).read_text() == "up\n")
+    with no_descriptors(shim.process.pid):
+        os.kill(*((shim.process.pid, signal.SIGUSR1) if asked else (worker, signal.SIGTERM)))
+        assert eventually(lambda: waits(shim.process.pid) if asked else not Path(f"/proc/{worker}").exists())
+        assert eventually(lambda: waits(shim.process.pid))
+    assert shim.exit().code == 7
 
 
 def test_logs_are_appended_to_and_where_this_attempt_begins_is_recorded(start):

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
+from tools import no_descriptors
 
-from supervisor.adapters import threads
+from supervisor import config
+from supervisor.adapters import singleton, threads
+from supervisor.adapters.host.boot import read_mark
+from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
+from supervisor.adapters.process import marks
 from supervisor.adapters.threads import Lasting, Tasks, Thread, begun, failing
+from supervisor.lack import is_lack
 from supervisor.policy.box.supervision import Failing
 
 
@@ -143,6 +150,29 @@ def test_a_task_is_tried_again_for_a_lack_and_for_no_other_error() -> None:
             done.wait(0.01)
     assert (len(tried), logged[0]["event"], logged[0]["task"]) == (1, "task_failed", "broken")
     tasks.close()
+
+
+def test_what_a_lack_of_descriptors_hides_is_not_absent(tmp_path: Path) -> None:
+    """A start that took it for absent would start a second worker, or run on a configuration that is not the newest one."""
+    (tmp_path / "extralife.toml").write_text(f'[daemon]\nstate_dir = "{tmp_path}/state"\n[program.a]\ncommand = ["true"]\n')
+    journal = tmp_path / "journal.sqlite"
+    Journal(journal).close()
+    alive = tmp_path / "alive"
+    alive.touch()
+    looks: list[Callable[[], object]] = [
+        lambda: config.load(str(tmp_path / "extralife.toml"), {}, {}, look=False),
+        lambda: config.load(None, {"EXTRALIFE_STATE_DIR": str(tmp_path)}, {}),
+        lambda: Journal(journal),
+        lambda: open_or_salvage(journal, wall_s=0.0),
+        lambda: read_mark(alive),
+        lambda: marks.attempts(str(tmp_path)),
+        lambda: singleton.claim(str(tmp_path)),
+    ]
+    with no_descriptors():
+        for number, look in enumerate(looks):
+            with pytest.raises(OSError, match="Too many open files") as found:
+                look()
+            assert is_lack(found.value), number
 
 
 def test_a_thread_that_dies_before_it_runs_does_not_hang_its_starter(monkeypatch: pytest.MonkeyPatch) -> None:

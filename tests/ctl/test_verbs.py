@@ -110,6 +110,7 @@ def test_faults_become_supervisors_texts_and_codes(
         (("version", "x"), "Error: version accepts no arguments", 1),
         (("reload", "x"), "Error: reload accepts no arguments", 1),
         (("shutdown", "x"), "Error: shutdown accepts no arguments", 1),
+        (("import",), "Error: import requires a supervisord.conf", 2),
         (("explain",), "Error: explain requires a process name", 1),
         (("config", "x"), "Error: config accepts no arguments", 1),
         (("journal", "x"), "Error: journal takes no names; history NAME shows one program", 1),

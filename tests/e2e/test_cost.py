@@ -77,6 +77,27 @@ def health(box: Box) -> bytes:
     return b""
 
 
+def test_a_start_that_lacks_descriptors_waits_for_them(box: Box) -> None:
+    """Enough to read its modules, and too few for the lock."""
+    box.config(sleeper("first"))
+    box.under = ["sh", "-c", 'ulimit -S -n 5; exec "$@"', "sh"]
+    daemon = box.start(wait=False)
+    until(lambda: "starts once the machine has" in box.log.read_text(), 30, "the lack to be reported")
+    resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE))
+    until(box._serves, 30, "the same process to serve")
+    box.wait_phase("first", "RUNNING")
+
+
+def test_a_reload_that_lacks_descriptors_waits_for_them(box: Box) -> None:
+    box.config(sleeper("first"))
+    daemon = box.start()
+    with no_descriptors(daemon.pid):
+        daemon.send_signal(signal.SIGHUP)
+        until(lambda: "reload_waits" in box.log.read_text(), 20, "the check of the next image to fail")
+    until(lambda: box.facts("DaemonStarted")[1:], 30, "the next image")
+    assert not box.facts("ConfigRefused"), "the configuration is as good as before"
+
+
 def test_after_a_lack_of_descriptors_every_end_is_noticed_and_healthz_is_not_200_meanwhile(box: Box) -> None:
     """A worker ends while the daemon can open no file, not even /proc; another one after that."""
     box.config(sleeper("during") + sleeper("after"), slots=2)

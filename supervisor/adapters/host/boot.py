@@ -35,7 +35,7 @@ from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Final
 
-from supervisor import files, filesystems
+from supervisor import files, filesystems, lack
 from supervisor.adapters import procfs
 from supervisor.adapters.durable import sync_directory, write_all
 from supervisor.adapters.foundations import directory
@@ -270,7 +270,8 @@ def read_mark(path: Path) -> AliveMark | None:
 def _newest(path: Path) -> tuple[int, AliveMark] | None:
     try:
         data = files.read(path, 2 * _SLOT_BYTES)
-    except OSError:
+    except OSError as error:
+        lack.check(error)
         return None
     slots = [unpack_mark(data[start : start + _SLOT_BYTES]) for start in (0, _SLOT_BYTES)]
     return max((slot for slot in slots if slot is not None), key=lambda slot: slot[0], default=None)

@@ -43,7 +43,7 @@ from types import TracebackType
 from typing import Final, Self
 from urllib.parse import quote
 
-from supervisor import files
+from supervisor import files, lack
 from supervisor.adapters.foundations import Identity
 from supervisor.adapters.journal import schema, spare
 from supervisor.adapters.journal.open_files import OpenJournalFiles
@@ -69,7 +69,9 @@ _READ: Final = f"SELECT {COLUMNS} FROM fact WHERE seq > ? ORDER BY seq LIMIT {_P
 
 # SQLITE_ERROR means "no such column" and the like. These statements are constants, so the schema must have changed.
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR})
+_UNSAID: Final = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})  # of many causes
 _ERRNO: Final = {
+    sqlite3.SQLITE_NOMEM: errno.ENOMEM,
     sqlite3.SQLITE_FULL: errno.ENOSPC,
     sqlite3.SQLITE_READONLY: errno.EROFS,
     sqlite3.SQLITE_BUSY: errno.EBUSY,
@@ -383,7 +385,8 @@ def _last_if_whole(rebuilt: Path) -> int | None:
         with contextlib.closing(db), as_os_error(rebuilt):
             _check_database(db, rebuilt)
             return max((fact.seq for fact in _read(db, rebuilt, 0)), default=0)
-    except OSError:
+    except OSError as error:
+        lack.check(error)
         return None
 
 
@@ -482,20 +485,20 @@ def as_os_error(path: Path) -> Generator[None]:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         if code in _DAMAGE:
             raise JournalDamaged(path, error) from error
-        refused = _refusal(path.parent) if code == sqlite3.SQLITE_IOERR else None
+        refused = _refusal(path.parent) if code in _UNSAID else None
         if refused is not None:
             raise OSError(refused.errno, f"the journal: {refused.strerror}", os.fspath(path)) from error
         raise OSError(_ERRNO.get(code, errno.EIO), f"the journal: {error}", os.fspath(path)) from error
 
 
 def _refusal(directory: Path) -> OSError | None:
-    """A quota that is used up: SQLite calls it an I/O error, as that of a dead disk."""
+    """A quota that is used up, or a lack of descriptors: SQLite calls them an I/O error, or a file that it cannot open."""
     try:
         with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
             file.write(bytes(64 * 1024))
             os.fsync(file.fileno())
     except OSError as error:
-        return error if error.errno == errno.EDQUOT else None
+        return error if error.errno == errno.EDQUOT or lack.is_lack(error) else None
     return None
 
 

@@ -17,6 +17,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+from supervisor import lack
 from supervisor.adapters import procfs
 from supervisor.model.inputs import Survival, Survivor
 from supervisor.records import dataclass
@@ -83,5 +84,6 @@ def _container(pid: int | str) -> tuple[int, ...]:
     try:
         root = Path(f"/proc/{pid}/root/").stat()
         return Path(f"/proc/{pid}/ns/pid").stat().st_ino, root.st_dev, root.st_ino
-    except OSError:  # it has ended
+    except OSError as error:  # it has ended
+        lack.check(error)
         return ()

@@ -33,12 +33,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from supervisor import files, users
+from supervisor import files, lack, users
 from supervisor.adapters import durable, procfs
 from supervisor.adapters.process import cgroups, checkpoints, endings, limits, log_places, marks, orphans
 from supervisor.adapters.process.shim_code import ShimCode
 from supervisor.adapters.threads import Lasting, Tasks, Thread
-from supervisor.lack import is_lack
 from supervisor.model.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.policy.worker import placeholders
 from supervisor.policy.worker.placeholders import RESUME
@@ -577,7 +576,7 @@ class LocalLauncher:
         try:
             self.restore_run_dir(live.program, live.token)
         except OSError as error:
-            if is_lack(error):
+            if lack.is_lack(error):
                 raise
             log.warning("run_directory_not_restored", program=live.program, error=str(error))
 
@@ -676,7 +675,7 @@ class LocalLauncher:
             if ending.steps is None:
                 ending = replace(ending, shown_steps=self._last_step(live.program, live.token))
         except Exception as error:  # an end without a report would block the program for ever
-            if is_lack(error):  # the same reading succeeds once that has passed
+            if lack.is_lack(error):  # the same reading succeeds once that has passed
                 raise
             ending = Ending(fate=f"its end could not be read: {type(error).__name__}: {error}")
         self._forget(live)
@@ -746,11 +745,13 @@ class LocalLauncher:
         self._watch_shim(live)
 
     def _attempt_number(self, program: str, token: str) -> int:
-        with contextlib.suppress(OSError):
+        try:
             for path in Path(self._paths.attempt_dir(program, 0, "")).parent.glob(f"*-{token}"):
                 number = _attempt_number(path.name)
                 if number is not None:
                     return number
+        except OSError as error:
+            lack.check(error)
         return 0
 
     def survey(self, expected: dict[str, tuple[int, str]]) -> dict[str, Survivor]:
@@ -895,11 +896,13 @@ class LocalLauncher:
             user_s=0.0, system_s=0.0, max_rss_bytes=0, spawn_error="cancelled by a newer daemon before it started",
         )  # fmt: skip
         path = f"{self._paths.attempt_dir(program, number, token)}/{contract.EXIT_FILE}"
-        with contextlib.suppress(OSError):  # where we can't write, a late shim can't claim the run directory either
+        try:
             make_dir(Path(path).parent)
             with os.fdopen(files.create(f"{path}.closed"), "w", encoding="ascii") as aside:
                 aside.write(json.dumps(asdict(record)))
             Path(f"{path}.closed").rename(path)
+        except OSError as error:  # where we can't write, a late shim can't claim the run directory either
+            lack.check(error)
 
     def _lock_text(self, program: str) -> str:
         return files.read_bounded(f"{self._paths.run_dir(program)}/{contract.LOCK_FILE}", 4096).decode(errors="replace")
@@ -910,7 +913,8 @@ class LocalLauncher:
         try:
             make_dir(Path(path).parent)
             fd = files.open_own(path, os.O_RDWR)
-        except OSError:
+        except OSError as error:
+            lack.check(error)
             return None
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
