@@ -13,6 +13,8 @@ Only the newest state is sent. While there are readers, one task checks for a ne
 all readers get the same bytes. A slow reader delays nobody: until it has read its last event it gets no new one, and then
 it gets a `whole`. A reader that reads nothing for 30 s is disconnected.
 
+Numbers of a change have six digits, or milliseconds: nobody sees more, and more would be half of the bytes.
+
 Example: after one second, Pong has done 5,000 more steps:
 `{"daemon":{"uptime_s":62.0},"programs":{"Pong":{"steps":45000}},...`.
 """
@@ -190,7 +192,16 @@ def changed(old: Json, new: Json) -> Json:
 
 
 def _fresh(old: Json, new: Json) -> Json:
-    return {key: value for key, value in new.items() if key not in old or old[key] != value}
+    return {key: _short(value) for key, value in new.items() if key not in old or old[key] != value}
+
+
+def _short(value: Any) -> Any:
+    """The value with floats that have no more digits than anybody sees. Example: 67.84287723 is 67.8429."""
+    if isinstance(value, float):
+        return round(value, 3) if abs(value) >= 100.0 else float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {key: _short(item) for key, item in value.items()}
+    return [_short(item) for item in value] if isinstance(value, list) else value
 
 
 def _event(name: bytes, seq: int, data: Any) -> bytes:

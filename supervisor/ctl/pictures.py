@@ -24,7 +24,7 @@ _BROKEN, _QUIET = "#D55E00", "#777777"
 _PALE: Final = ("#F6F8FA", "#EEF3F7", "#E6EDF3", "#DDE7EF", "#D5E1EB", "#CDDBE7")  # for levels: the heavier, the darker
 _STRONG: Final = ("#9FB8D0", "#7FA0C0", "#5F88B0", "#3F709F", "#20588F", "#0B3C6F")
 _DAY_S: Final = 86_400.0
-_GAP: Final = 3.5  # a curve is interrupted after this many periods without a row
+_READING_S: Final = 10.0  # single readings come when they come; rows of a longer period are exactly one period apart
 _GRID: Final = 200
 _SPANNED: Final = {"reboot", "no daemon", "suspended"}
 _TITLES: Final = {"mean_return": ("mean return of the last episodes", "return")}
@@ -79,9 +79,10 @@ def _lines(series: Json) -> Json:
 def _curve(axes: Axes, xs: Sequence[Any], each: Json, period_s: float, colour: str, label: str, *, thin: bool) -> None:
     """Draw kept points as a line, with the least and most of each period around it. Discarded points are dotted."""
     series = each["drawn"]
-    rows = list(zip(xs, series["mean"], series["least"], series["most"], each["kept"], each["wall_s"], strict=True))
+    rows = list(zip(xs, series["mean"], series["least"], series["most"], each["kept"], each["at_s"], strict=True))
+    longest_s = period_s * (1.5 if period_s > _READING_S else 2.5)
     for kept in (True, False):
-        for run in _runs(rows, kept=kept, gap_s=period_s * _GAP):
+        for run in _runs(rows, kept=kept, gap_s=longest_s):
             x, y = [row[0] for row in run], [row[1] for row in run]
             line = (
                 {"linewidth": 0.9 if thin else 1.6, "alpha": 0.7}

@@ -1,13 +1,26 @@
 // Requests to the server that the page came from. An answer is {data} or {error: one sentence, status}.
 
+import { grown } from "./shape/growing.js";
 import { cleaned } from "./text.js";
 
 const PATIENCE_MS = 30_000;
+const MOST_KEPT = 4; // answers of the page `curves`
+const newest = new Map(); // by query: the newest answer, the latest last
 
-/** A page of reports: `page("curves", {since: "43200s"})`. */
-export function page(name, query = {}) {
+/** A page of reports: `page("curves", {since: "43200s"})`. Of curves that were requested before, only new points are. */
+export async function page(name, query = {}) {
   const words = new URLSearchParams(query).toString();
-  return asked(`/api/v1/${name}${words && `?${words}`}`, {});
+  const path = `/api/v1/${name}${words && `?${words}`}`;
+  if (name !== "curves") return asked(path, {});
+  const before = newest.get(words);
+  const later = before && (await asked(`/api/v1/curves?${new URLSearchParams({ ...query, after: before.until_s })}`, {}));
+  const data = later?.data && grown(before, later.data);
+  const answer = data ? { data } : later?.error ? later : await asked(path, {});
+  if (!answer.data) return answer;
+  newest.delete(words);
+  newest.set(words, answer.data);
+  if (newest.size > MOST_KEPT) newest.delete(newest.keys().next().value);
+  return answer;
 }
 
 /** A request that changes something. It waits as long as the daemon does. */

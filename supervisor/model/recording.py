@@ -13,10 +13,13 @@ Why 16 of them: 20 scripts take 58 MiB in 30 days; with 32 columns 82 MiB. One r
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from math import inf
+from typing import Any, Final, NamedTuple
 
 from supervisor.policy.box.readings import Spread
+from supervisor.policy.upkeep.resolution import bucket_of
 from supervisor.records import dataclass, replace
 from workers.contract import FIGURES
 
@@ -95,6 +98,10 @@ def tag_of(name: str) -> str:
 
 _ATTEMPT: Final = "token"  # the last key of stored sheets that distinguish attempts
 _RESUMED: Final = "resumed_step"  # of several attempts the lowest counts: later steps were rolled back
+_NEWEST, _STEP = "attempt", "env_steps"
+FIRST, _BEGAN, _AGAIN, _LOST = "first_attempt", "first_steps", "resumed_within", "lost_steps"
+_OF_FOLDS: Final = (FIRST, _BEGAN, _AGAIN, _LOST)
+OF_ATTEMPTS: Final = (_NEWEST, _STEP, _RESUMED, *_OF_FOLDS)  # the columns that `fates` needs
 
 # Facts hold these figures: they change at most once per attempt.
 _NOT_RECORDED: Final = {
@@ -124,7 +131,12 @@ PROGRAMS: Final = Sheet(
     (
         *_of_a_worker(),
         _measured("memory_bytes", "bytes", "memory of its cgroup, page cache included"),
-        Series("attempt", "", "number of the attempt", counted=True),
+        Series(_NEWEST, "", "number of the attempt", counted=True),
+        # Of folded rows; `fates` explains them.
+        Series(FIRST, "", "number of the first attempt in the period", counted=True),
+        Series(_BEGAN, "steps", "the first known steps in the period", counted=True),
+        Series(_AGAIN, "steps", "lowest step at which an attempt after the first one resumed", counted=True),
+        Series(_LOST, "steps", "steps of the period that later attempts of the same period computed again", counted=True),
     ),
     ("mean_return", "steps_per_s", "loss"),
 )  # fmt: skip
@@ -208,6 +220,9 @@ def folded(sheet: Sheet, at_s: float, rows: Sequence[Row]) -> Row:
         known = [(value, count) for value, count in zip(found, readings, strict=True) if value is not None]
         if known:
             values[series.name] = _fold(series, known)
+    if FIRST in values:
+        columns = [[row.values.get(name) for row in rows] for name in OF_ATTEMPTS]
+        values |= _of_attempts([row.keys[-1] for row in rows], columns)
     return Row(at_s, newest.wall_s, newest.keys, newest.words, values, sum(readings))
 
 
@@ -222,6 +237,86 @@ def _fold(series: Series, known: Sequence[tuple[float | Spread, int]]) -> float 
         return mean
     spreads = [as_spread(value) for value, _ in known]
     return Spread(min(each.least for each in spreads), mean, max(each.most for each in spreads))
+
+
+class Fate(NamedTuple):
+    """What became of the steps `low` to `end` of one row. None: unknown."""
+
+    low: float | None
+    end: float | None
+    bound: float  # attempts that began later have taken back what lies above
+    began: float | None  # lowest step at which an attempt began in this row; inf: none began
+    lost: float | None  # steps of this row that were computed in vain
+
+    @property
+    def kept(self) -> bool:
+        """Whether the newest attempt builds on more than half of the row, as far as that is known."""
+        if self.end is None or self.low is None or self.end <= self.bound:
+            return True
+        return self.bound - self.low > self.end - self.bound
+
+    @property
+    def last_kept(self) -> float | None:
+        """The last step; of a kept row the last one that is kept."""
+        return min(self.end, self.bound) if self.end is not None and self.kept else self.end
+
+
+def fates(tokens: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[Fate]:
+    """What later attempts took back, for rows of one program, oldest first. `columns`: those of OF_ATTEMPTS.
+
+    Attempt 1 has rows at the steps 1,000 and 2,000, attempt 2 resumed at 1,900 and has a row at 2,500. Of the second row
+    1,000 to 1,900 is kept and 100 steps are lost. A row of several attempts has its own losses in `lost_steps`; earlier rows
+    need only the lowest step at which one of its attempts began.
+
+    Of rows of several attempts that are older than these columns it is unknown which attempt was the first, what they lost
+    and what they took back.
+    """
+    found: list[Fate] = []
+    bound, sure = inf, True
+    for low, end, began, within in reversed([*_extents(tokens, columns)]):
+        lost = None if end is None or low is None or not sure else within + max(0.0, end - max(bound, low))
+        found.append(Fate(low, end, bound, began, lost))
+        sure = began is not None
+        bound = min(bound, inf if began is None else began)
+    return found[::-1]
+
+
+def _extents(tokens: Sequence[str], columns: Sequence[Sequence[Any]]) -> Iterator[tuple[Any, Any, Any, float]]:
+    """(low, end, began, lost within) of each row. It goes on from the row before, or begins where its attempt resumed."""
+    before: tuple[str, float | None, float | None] = "", None, None  # token, attempt, steps
+    for place, (token, attempt, end, resumed, first, start, again, lost) in enumerate(zip(tokens, *columns, strict=True)):
+        goes_on = token == before[0] or (first is not None and first == before[1])
+        known = before[2] if goes_on else None
+        begin = _least(end if start is None else start, resumed if place else None)
+        if first is None and attempt is not None and not goes_on:
+            yield None, end, None, 0.0
+        elif place == 0 or known is not None:
+            yield _least(begin if known is None else known, again), end, inf if again is None else again, lost or 0.0
+        else:
+            began = _least(begin, again)
+            yield began, end, inf if began is None else began, lost or 0.0
+        before = token, attempt, known if end is None else end
+
+
+def _least(*values: float | None) -> float | None:
+    return min((value for value in values if value is not None), default=None)
+
+
+def _of_attempts(tokens: Sequence[str], columns: Sequence[Sequence[Any]]) -> dict[str, float | None]:
+    """The columns of a folded row that its attempts determine; None where one of its rows does not know them."""
+    found, first = fates(tokens, columns), columns[OF_ATTEMPTS.index(FIRST)][0]
+    if first is None or any(each.began is None for each in found):
+        return dict.fromkeys(_OF_FOLDS)
+    again = min(each.began for each in found if each.began is not None)
+    start = next((each.low for each in found if each.low is not None), None)
+    lost = sum(each.lost or 0.0 for each in found)
+    return {FIRST: first, _BEGAN: start, _AGAIN: None if again == inf else again, _LOST: lost}
+
+
+def in_periods(sheet: Sheet, period_s: float, rows: Iterable[Row], *, by_attempt: bool) -> Iterator[Row]:
+    """Rows folded by period and subject. They must come oldest first."""
+    for at_s, held in itertools.groupby(rows, lambda row: bucket_of(row.at_s, period_s)):
+        yield from (folded(sheet, at_s, each) for each in by_subject(sheet, held, by_attempt=by_attempt).values())
 
 
 def by_subject(sheet: Sheet, rows: Iterable[Row], *, by_attempt: bool = True) -> dict[tuple[str, ...], list[Row]]:
@@ -270,6 +365,10 @@ class Track:
                 least, most = self.ends[name]
                 least.append(value.least if isinstance(value, Spread) else value)
                 most.append(value.most if isinstance(value, Spread) else value)
+
+    def fates(self) -> list[Fate]:
+        """For the rows of a program: what later attempts took back."""
+        return fates([keys[-1] for keys in self.keys], [self.values[name] for name in OF_ATTEMPTS])
 
     def first(self) -> Row:
         """The first row of a track that is not empty, without the ends of its series."""

@@ -2,7 +2,9 @@
 
 A worker that dies at step 5,000 and resumes at its checkpoint of step 4,000 computes 1,000 steps again. A curve over steps
 would then run backwards. So each point says whether it is *kept*: whether no later attempt of the program began below its
-step. A reader draws kept points as the curve, and the others faintly or not at all.
+step. A reader draws kept points as the curve, and the others faintly or not at all. A row of a long period may be kept in
+part: then its point is kept if more than half of it is, at the last step that is kept, and `lost` has the steps of every
+point that were computed in vain.
 
 Points before a program's first recorded row come from the event files of its workers, if there are any. They are the first
 `from_files` points of the program. Their phase, level and attempt are not known.
@@ -11,10 +13,9 @@ Points before a program's first recorded row come from the event files of its wo
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from math import inf
 from typing import Any, Final
 
-from supervisor.model.recording import PROGRAMS, Drawn, Row, Series, Sheet, Track, folded, places_of
+from supervisor.model.recording import OF_ATTEMPTS, PROGRAMS, Drawn, Row, Series, Sheet, Track, folded, places_of
 from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.resolution import bucket_of
 
@@ -28,12 +29,12 @@ _ATTEMPT, _STEPS, _RESUMED = "attempt", "env_steps", "resumed_step"
 
 def needed(sheet: Sheet, names: Sequence[str]) -> Sheet:
     """The sheet with only the series that `curves_view` needs for `names`."""
-    return sheet.only({*names, _ATTEMPT, _STEPS, _RESUMED})
+    return sheet.only({*names, *OF_ATTEMPTS})
 
 
 def numbers(sheet: Sheet, names: Collection[str]) -> int:
-    """Number of values of a row in `curves_view`. Example: 8 for programs, and 3 more for the mean return and its ends."""
-    usual = 3 if sheet.name == PROGRAMS.name else 0  # attempt, steps, kept
+    """Number of values of a row in `curves_view`. Example: 9 for programs, and 3 more for the mean return and its ends."""
+    usual = 4 if sheet.name == PROGRAMS.name else 0  # attempt, steps, kept, lost
     return 2 + len(sheet.words) + usual + sum(3 if each.ends else 1 for each in sheet.series if each.name in names)
 
 
@@ -104,27 +105,14 @@ def _subject(sheet: Sheet, keys: tuple[str, ...], track: Track, series: Sequence
         **{word: [words[place] for words in track.words] for place, word in enumerate(sheet.words)},
     }
     if sheet.name == PROGRAMS.name:
-        entry |= {_ATTEMPT: track.values[_ATTEMPT], _STEPS: track.values[_STEPS], "kept": kept(track)}
+        found = track.fates()
+        entry |= {
+            _ATTEMPT: track.values[_ATTEMPT], _STEPS: [each.last_kept for each in found],
+            "kept": [each.kept for each in found], "lost": [each.lost for each in found],
+        }  # fmt: skip
         entry["from_files"] = sum(words[0] is None for words in track.words)
     entry["series"] = {each.name: _drawn(track, each) for each in series}
     return entry
-
-
-def kept(track: Track) -> list[bool]:
-    """For the rows of one program: whether the newest attempt builds on the steps of the row.
-
-    Example: attempt 1 has rows at steps 4,000 and 5,000; attempt 2 resumes at 4,000 and has a row at 4,500: True, False,
-    True. A row without known steps is kept.
-    """
-    found: list[bool] = []
-    bound, later, newest = inf, inf, ""
-    columns = zip(reversed(track.keys), reversed(track.values[_STEPS]), reversed(track.values[_RESUMED]), strict=True)
-    for (*_, token), steps, began in columns:
-        if token != newest:  # an earlier attempt: kept up to the step at which later ones began
-            bound, later, newest = min(bound, later), inf, token
-        found.append(steps is None or steps <= bound)
-        later = began if began is not None else later if steps is None else min(later, steps)
-    return found[::-1]
 
 
 def _drawn(track: Track, series: Series) -> Json:

@@ -224,13 +224,21 @@ def cost(sources: Sources, since: Since, until: Since) -> Json:
     return cost_view(closed, games, found, wall_s=wall_s, usd_per_hour=price)
 
 
-@_page(sheet=_drawn_sheet, subjects=_words, series=_words, since=_since, until=_until, points=_whole(500, 10, 2000))
+@_page(
+    sheet=_drawn_sheet, subjects=_words, series=_words, since=_since, until=_until, points=_whole(500, 10, 2000),
+    after=_moment,
+)  # fmt: skip
 def curves(
-    sources: Sources, sheet: Sheet, subjects: list[str], series: list[str], since: Since, until: Since, points: int
-) -> Json:
-    """Curves with at most `points` points per subject and attempt. No subjects: all; no series: the sheet's usual ones."""
+    sources: Sources, sheet: Sheet, subjects: list[str], series: list[str], since: Since, until: Since, points: int,
+    after: float,
+) -> Json:  # fmt: skip
+    """Curves with at most `points` points per subject. No subjects: all; no series: the sheet's usual ones.
+
+    `after`, the `until_s` of an earlier answer: only the points that are new or have changed since, from `from_s` on. They
+    continue that answer if `period_s` is the same and no other attempt has begun.
+    """
     from supervisor.model.recording import PROGRAMS
-    from supervisor.policy.upkeep.resolution import MANY_SUBJECTS, TIERS, rows_for, tier_for
+    from supervisor.policy.upkeep import resolution
     from supervisor.reports.curves import MOST_SERIES, curves_view, needed, numbers, with_own
 
     series, known = series or [*sheet.usual], [each.name for each in sheet.series]
@@ -238,26 +246,42 @@ def curves(
     _must_be_series(sheet, series, MOST_SERIES, [*known, *(own if sheet is PROGRAMS else [])])
     closed, wall_s = sources.closed()
     begun_s, end_s = _window(closed, since, until)
-    begun_s = max(begun_s, min(end_s, closed.at_s - TIERS[-1].keep_s))
+    begun_s = max(begun_s, min(end_s, closed.at_s - resolution.TIERS[-1].keep_s))
     places = _places(sources, sheet, series, own)
-    count = len(subjects) or (len(sources.state.programs) if sheet is PROGRAMS else MANY_SUBJECTS)
-    most_rows = rows_for(numbers(sheet, series) + (_SECOND_ROW + len(places.series) if own else 0), count)
-    held = sources.recorded_held(sheet, begun_s, end_s, subjects, int(most_rows) + 1)
-    tier = tier_for(TIERS, held, begun_s, end_s, points, most_rows)
-    tracks = sources.recorded_tracks(needed(sheet, series), tier, begun_s, end_s, subjects)
+    count = len(subjects) or (max(1, len(sources.state.programs)) if sheet is PROGRAMS else resolution.MANY_SUBJECTS)
+    most_rows = resolution.rows_for(numbers(sheet, series) + (_SECOND_ROW + len(places.series) if own else 0), count)
+    held = sources.recorded_held(sheet, begun_s, end_s, subjects, resolution.ONE_POINT * most_rows + 1)
+    tier, joined_s = resolution.points_for(held, begun_s, end_s, points, most_rows, count)
+    period_s = joined_s or tier.period_s
+    from_s = begun_s if after < 0 else max(begun_s, resolution.bucket_of(after - _LATE_S, period_s))
+    asked = tier, joined_s, from_s, end_s, subjects
+    tracks = _tracks(sources, needed(sheet, series), *asked)
     if own:
-        figures = sources.recorded_tracks(places, tier, begun_s, end_s, subjects)
-        with_own(tracks, figures, own, by_attempt=tier.by_attempt)
+        with_own(tracks, _tracks(sources, places, *asked), own, by_attempt=tier.by_attempt and joined_s is None)
         sheet = sheet.also(own)
-    if sheet.name == PROGRAMS.name:
+    if sheet.name == PROGRAMS.name and after < 0:
         tracks |= _before(sources, closed, wall_s, sheet, tracks, subjects, series, (begun_s, end_s), points)
     units = {each.name: each.unit for each in sheet.series if each.name in series}
     return {
-        "sheet": sheet.name, "period_s": tier.period_s, "since_s": begun_s, "until_s": end_s,
+        "sheet": sheet.name, "period_s": period_s, "since_s": begun_s, "until_s": end_s,
         "until_wall_s": wall_s - (closed.at_s - end_s), "units": units, "subjects": curves_view(sheet, tracks, series),
+        **({} if after < 0 else {"from_s": from_s}),
     }  # fmt: skip
 
 
+def _tracks(
+    sources: Sources, sheet: Sheet, tier: Tier, period_s: float | None, from_s: float, end_s: float, subjects: list[str]
+) -> dict[tuple[str, ...], Track]:  # fmt: skip
+    """Recorded tracks; with a period, all rows of a program in it are one."""
+    from supervisor.model.recording import in_periods, tracks_of
+
+    if period_s is None:
+        return sources.recorded_tracks(sheet, tier, from_s, end_s, subjects)
+    rows = sources.recorded(sheet, tier, from_s, end_s, subjects)
+    return tracks_of(sheet, in_periods(sheet, period_s, rows, by_attempt=False))
+
+
+_LATE_S: Final = 20.0  # a reading is on disk at the latest this long after its moment
 _SECOND_ROW: Final = 14  # figures of own names are a row of another table: reading it takes as long as 14 more numbers
 _GAP_S: Final = 900.0  # event files are read only if more than this is missing at the beginning
 _MOST_FROM_FILES: Final = 12  # programs in one answer

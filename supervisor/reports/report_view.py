@@ -25,7 +25,7 @@ from supervisor.reports.would_have import would_have
 
 Json = dict[str, Any]
 _POINTS: Final = 500
-_NUMBERS: Final = 10  # reading a row takes as long as this many numbers of an answer
+_NUMBERS: Final = 60  # reading a row takes as long as this many numbers of an answer
 _BROKEN: Final = {"FATAL": 0, "EXITED": 0, "BACKOFF": 1}  # shown first
 
 

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from math import inf
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from fakes import FakeClock
@@ -25,6 +27,8 @@ from supervisor.adapters.recorder.thread import Recorder
 from supervisor.model.recording import FIGURES_OF_ITS_OWN, HOST, PROGRAMS, Row, as_places, by_name, one_by_one, tracks_of
 from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.resolution import TIERS
+from supervisor.reports.ledger import Ledger
+from supervisor.reports.pages import PAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 TEN_S, MINUTE, TEN_MIN, HOUR, SIX_HOURS, DAY = TIERS
@@ -135,6 +139,114 @@ def test_tracks_are_the_same_rows_in_columns(path: Path, recording: Recording) -
                 asked = (sheet, tier, 600.0, 2900.0, names)
                 assert store.tracks(path, *asked) == tracks_of(sheet, read(path, *asked)), (tier, names)
     assert store.tracks(path.with_name("none"), PROGRAMS, HOUR, 0.0, 1e9, ()) == {}
+
+
+DAY_S = 86_400.0
+AWAY_S = (20 * DAY_S + 1800.0, 20 * DAY_S + 9000.0)  # two hours without a box
+
+
+class Weeks:
+    """A program of a box that has recorded for `days`, ten minutes a reading; pages of its file."""
+
+    def __init__(self, path: Path, days: int) -> None:
+        self.path, self.now_s, self.lost = path, days * DAY_S, 0.0
+        self.state, self.memory = SimpleNamespace(programs={"Pong": None}), SimpleNamespace(watches={})
+        recording = Recording(path, now_s=self.now_s)
+        store.fill(recording, PROGRAMS, TEN_MIN, self._readings())
+        recording.fold(self.now_s)
+        recording.close()
+
+    def _readings(self) -> Iterator[Row]:
+        """Every five hours an attempt dies and its last 20 minutes are lost; once a rollback takes back a day."""
+        steps = resumed = 0.0
+        attempt = 1
+        for at_s in range(0, int(self.now_s), 600):
+            if AWAY_S[0] <= at_s < AWAY_S[1]:
+                continue
+            if at_s and at_s % 18_000 == 0:
+                back = 144_000.0 if at_s == 30 * 18_000 else 2_000.0
+                self.lost += back
+                attempt, resumed = attempt + 1, steps - back
+                steps = resumed
+            steps += 1000.0
+            yield row(
+                float(at_s), token=f"{attempt:03}", env_steps=steps, resumed_step=resumed, attempt=float(attempt),
+                mean_return=steps / 1e5,
+            )  # fmt: skip
+
+    def curves(self, **asked: str) -> dict[str, Any]:
+        (pong,) = (page := PAGES["curves"].of(self, {"series": "mean_return", "points": "1000", **asked}))["subjects"]  # type: ignore[arg-type]
+        return {**pong, "period_s": page["period_s"]}
+
+    def closed(self) -> tuple[Ledger, float]:
+        return Ledger(first_s=0.0, at_s=self.now_s), WALL_S + self.now_s
+
+    def recorded(self, *asked: Any) -> Any:
+        return read(self.path, *asked)
+
+    def recorded_tracks(self, *asked: Any) -> Any:
+        return store.tracks(self.path, *asked)
+
+    def recorded_held(self, *asked: Any) -> Any:
+        return store.held(self.path, *asked)
+
+    def drawn(self, *_: Any) -> list[Any]:
+        return []
+
+
+@pytest.fixture(scope="module")
+def weeks(tmp_path_factory: pytest.TempPathFactory) -> Weeks:
+    return Weeks(tmp_path_factory.mktemp("weeks") / "recording.sqlite", 120)
+
+
+def test_every_resolution_draws_as_lost_what_was_lost(weeks: Weeks) -> None:
+    for tier in (TEN_MIN, HOUR, SIX_HOURS, DAY):
+        track = store.tracks(weeks.path, PROGRAMS, tier, 0.0, inf, ())["Pong",]
+        fates = track.fates()
+        assert sum(fate.lost or 0.0 for fate in fates) == pytest.approx(weeks.lost, rel=0.02), tier
+        assert None not in [fate.lost for fate in fates]
+        lost = sum(fate.end is not None and not fate.kept for fate in fates) / len(fates)
+        assert lost <= 1.3 * weeks.lost / (weeks.now_s / 600 * 1000.0) + 0.01, "a row of which a small part was lost is kept"
+    whole = weeks.curves()
+    assert whole["env_steps"] == sorted(whole["env_steps"]) or not all(whole["kept"])
+    kept = [steps for steps, keep in zip(whole["env_steps"], whole["kept"], strict=True) if keep]
+    assert kept == sorted(kept)
+
+
+@pytest.mark.parametrize("window_d", [8, 13, 30, 41, 60, 89, 119])
+def test_a_window_of_any_length_is_fine_enough_and_has_no_point_in_a_gap(weeks: Weeks, window_d: int) -> None:
+    found = weeks.curves(since=f"{window_d * DAY_S}s", until=f"{DAY_S}s" if window_d == 119 else "now")
+    finest = next(tier for tier in (TEN_MIN, HOUR, SIX_HOURS) if tier.keep_s >= window_d * DAY_S)
+    assert 600 <= len(found["at_s"]) <= 1000 or found["period_s"] == finest.period_s
+    assert not [at_s for at_s in found["at_s"] if AWAY_S[0] < at_s and at_s + found["period_s"] <= AWAY_S[1]]
+    assert len(set(found["at_s"])) == len(found["at_s"]), "attempts that share a period share a point"
+
+
+def test_a_zoom_shows_what_the_record_has(weeks: Weeks) -> None:
+    found = weeks.curves(since=f"{40 * DAY_S}s", until=f"{10 * DAY_S}s")
+    assert (found["period_s"], len(found["at_s"])) == (3600.0, 720)
+
+
+def test_rows_from_before_losses_were_kept_get_what_can_be_known(weeks: Weeks, tmp_path: Path) -> None:
+    """An older file: without the columns, and with hours only of the newest 90 days."""
+    path = tmp_path / "recording.sqlite"
+    path.write_bytes(weeks.path.read_bytes())
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        for tier in TIERS:
+            for name in ("first_attempt", "first_steps", "resumed_within", "lost_steps"):
+                db.execute(f"ALTER TABLE programs_{tier.period_s:.0f} DROP COLUMN {name}")
+        db.execute("DELETE FROM programs_3600 WHERE at_s < ?", (weeks.now_s - 90 * DAY_S,))
+    before = {at_s for (at_s,) in sqlite3.connect(path).execute("SELECT at_s FROM programs_21600")}
+    recording = Recording(path, now_s=weeks.now_s)
+    recording.fold(weeks.now_s)
+    recording.close()
+    for tier, unknown in ((HOUR, 0), (SIX_HOURS, 30 * 4), (DAY, 30)):
+        track = store.tracks(path, PROGRAMS, tier, 0.0, inf, ())["Pong",]
+        fates = track.fates()
+        assert {*track.at_s} == before if tier is SIX_HOURS else track.at_s
+        assert [fate.lost for fate in fates[: unknown - 1]].count(None) >= unknown * 0.9
+        assert None not in [fate.lost for fate in fates[unknown:]]
+        assert all(fate.kept for fate in fates[:unknown]), "unknown is not lost"
 
 
 def test_the_attempts_of_a_long_period_share_a_row(path: Path, recording: Recording) -> None:

@@ -265,7 +265,11 @@ class FakeBackend:
         return []
 
     def recorded_tracks(self, sheet: Sheet, *asked: Any) -> dict[tuple[str, ...], Track]:
-        return tracks_of(sheet, self.recorded(sheet, *asked))
+        found = tracks_of(sheet, self.recorded(sheet, *asked))
+        for track in found.values():
+            if "first_attempt" in track.values:  # as in the file: each row is of one attempt
+                track.values["first_attempt"] = track.values["attempt"]
+        return found
 
     def recorded_held(self, *_: Any) -> list[Held]:
         return [Held(0.0, 0)] * len(TIERS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import json
 import logging
 import socket
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 from fake_backend import FakeBackend, program
 from leaks import nothing_stays_open
-from serving import raw, served, until
+from serving import Connection, raw, served, until
 from starlette.requests import Request
 from structlog.testing import capture_logs
 from tools import PATIENCE
@@ -55,6 +56,28 @@ def test_an_answer_names_neither_server_nor_date_and_the_connection_stays_open(
         upgrade = HEALTH.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
         assert head_of(raw(socket_path, upgrade)) == ok
     assert {entry["event"] for entry in said} <= {"uvicorn"}, "no request is logged"
+
+
+def test_pages_are_compressed_for_clients_that_accept_it_and_logs_never(
+    backend: FakeBackend, socket_path: Path, tmp_path: Path
+) -> None:
+    backend.add(*(program(f"p{number:03}") for number in range(20)))
+    (tmp_path / "log").write_bytes(b"x" * 5000)
+    backend.change("p000", stdout_log=str(tmp_path / "log"))
+    with served(backend, socket_path):
+        for target, packs in (("status", True), ("level", False), ("logs/p000/stdout", False)):
+            bodies = []
+            for accepted in ("gzip, br", "identity"):
+                connection = Connection(socket_path)
+                connection.request("GET", f"/api/v1/{target}", headers={"Accept-Encoding": accepted})
+                answer = connection.getresponse()
+                packed = answer.getheader("content-encoding") == "gzip"
+                assert packed == (packs and accepted != "identity"), "an answer below 1 kB is not worth it"
+                bodies.append(answer.read())
+                assert int(answer.getheader("content-length", "")) == len(bodies[-1])
+                bodies[-1] = gzip.decompress(bodies[-1]) if packed else bodies[-1]
+                connection.close()
+            assert [body[:1000] for body in bodies] == [bodies[0][:1000]] * 2
 
 
 def test_a_head_of_16_kib_is_read_and_one_byte_more_is_refused(backend: FakeBackend, socket_path: Path) -> None:

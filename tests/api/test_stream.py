@@ -6,6 +6,7 @@ import itertools
 import json
 import socket
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,42 @@ def test_the_whole_page_comes_first_and_then_what_has_changed(
             break
     assert told == (number, {"daemon": {}, "programs": {"Pong": {"steps": number}}, "gone": []})
     reader.close()
+
+
+def test_a_browser_gets_each_event_compressed_at_once(
+    path: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refresh, "SHORTEST_S", 1e9)
+    backend.add(*(program(f"p{number:03}") for number in range(20)))
+    reader = Reader(path, **{"Accept-Encoding": "gzip"})
+    assert reader.response.getheader("content-encoding") == "gzip"
+    plain, sizes = zlib.decompressobj(31), []
+
+    def event() -> str:
+        text = ""
+        while not text.endswith("\n\n"):
+            packed = reader.response.read1()
+            sizes.append(len(packed))
+            text += plain.decompress(packed).decode()
+        return text
+
+    assert json.loads(event().split("data: ", 1)[1])["programs"] == call(path, "/api/v1/status")[1]["programs"]
+    for number in range(1, 4):
+        backend.change("p007", loss=1 / (3 + number), steps=number)
+        backend.journal.append(suspended(number))
+        assert f'"loss":{1 / (3 + number):.6g}' in event()
+    assert max(sizes[-2:]) < 100, "what an event repeats takes next to nothing"
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    ("value", "sent"),
+    [(67.84287723, 67.8429), (1790000000.123456, 1790000000.123), (-0.000123456789, -0.000123457), (5, 5), (None, None),
+     ({"kl": [1 / 3]}, {"kl": [0.333333]}), (float("inf"), float("inf"))],
+)  # fmt: skip
+def test_numbers_of_a_change_have_the_digits_that_somebody_sees(value: Any, sent: Any) -> None:
+    old, new = ({"daemon": {}, "programs": [{"name": "a", "it": it}]} for it in ("before", value))
+    assert stream.changed(old, new)["programs"] == {"a": {"it": sent}}
 
 
 PAGES = st.fixed_dictionaries({

@@ -75,6 +75,14 @@ def test_a_time_without_readings_is_a_gap(shapes: Any) -> None:
     assert line == {"xs": [1500, 1510, 1555, 1600], "ys": [1, 2, None, 3]}
 
 
+def test_no_value_is_invented_in_a_gap_of_two_hours(shapes: Any) -> None:
+    """Rows of an hour are an hour apart, so that two hours apart one is missing."""
+    found = subject(env_steps=[1, 2, 3, 4], y=[1, 2, 3, 4], at_s=[0.0, 3600.0, 10_800.0, 14_400.0])
+    about = ABOUT | {"period_s": 3600}
+    line = shapes("shape/curves", "return it.keptLine(it.points(given[0], 'mean_return', 'wall', given[1]))", [found, about])
+    assert line["ys"] == [1, 2, None, 3, 4]
+
+
 def test_unknown_values_are_no_points(shapes: Any) -> None:
     found = subject(env_steps=[1, None, 3, 4], y=[None, 2, 3, 0])
     assert [point["y"] for point in points(shapes, found, "steps")] == [3, 0]
@@ -107,7 +115,71 @@ def test_a_mean_does_not_jump_while_one_seed_pauses(shapes: Any) -> None:
     found = shapes("shape/curves", "return it.average(given)", [whole, pausing])
     assert set(found["mean"]) == {4.5}
     both = shapes("shape/curves", "return it.average(given)", [pausing, pausing])
-    assert both["mean"][100] is None, "where all pause it is a gap"
+    assert both["mean"][len(both["xs"]) // 2] is None, "where all pause it is a gap"
+
+
+@pytest.mark.parametrize(("ends", "until", "n"), [(5, 5, 3), (4, 10, 2), (10, 10, 3)])
+def test_a_mean_does_not_jump_where_one_seed_ends(shapes: Any, ends: int, until: int, n: int) -> None:
+    lines = [{"xs": [0, ends], "ys": [9, 9]}, {"xs": [0, 10], "ys": [0, 0]}, {"xs": [0, 10], "ys": [3, 3]}]
+    found = shapes("shape/curves", "return it.average(given)", lines)
+    assert (found["n"], found["xs"][-1]) == (n, until), "a line that is shorter than half of the whole does not count"
+    assert set(found["mean"]) == {4 if n == 3 else 1.5}
+
+
+def test_a_mean_is_as_fine_as_its_lines(shapes: Any) -> None:
+    line = {"xs": [3600 * hour for hour in range(720) if hour not in (400, 401)], "ys": [1] * 718}
+    line["xs"].insert(400, 401.0 * 3600)
+    line["ys"].insert(400, None)
+    found = shapes("shape/curves", "return it.average(given)", [line, line])
+    assert len(found["xs"]) > 720
+    assert None in found["mean"][400:500], "two hours of a month are a gap"
+
+
+def test_seeds_that_did_not_train_at_the_same_time_are_drawn_without_a_mean(shapes: Any) -> None:
+    subjects = [subject(env_steps=[1, 2], y=[1, 2], at_s=[at_s, at_s + 10.0]) for at_s in (0.0, 100.0)]
+    found = shapes("shape/curves", "return it.chartOf(given[0], 'mean_return', 'wall', given[1])", [subjects, ABOUT])
+    assert (found["kinds"], found["n"]) == (["seed", "seed"], 2)
+
+
+def test_a_point_alone_is_visible_in_a_sparkline(shapes: Any) -> None:
+    found = subject(env_steps=[1, 2, 3], y=[1, None, 3])
+    assert shapes("shape/curves", "return it.sparkline(given, 'mean_return', 60, 16)", found) == "M0.0 15.0h1M60.0 1.0h1"
+
+
+ANSWER = {
+    "period_s": 10.0, "since_s": 0.0, "until_s": 45.0,
+    "subjects": [
+        {"program": "Pong", "at_s": [10.0, 20.0, 30.0, 40.0], "attempt": [1, 1, 1, 1], "from_files": 1,
+         "series": {"loss": {"mean": [1, 2, 3, 4]}}},
+        {"program": "Done", "at_s": [10.0, 20.0], "attempt": [1, 1], "from_files": 0, "series": {"loss": {"mean": [8, 9]}}},
+    ],
+}  # fmt: skip
+
+
+def later(attempt: int, **more: Any) -> dict[str, Any]:
+    pong = {"program": "Pong", "at_s": [40.0, 50.0], "attempt": [1, attempt], "from_files": 0}
+    fresh = {"program": "New", "at_s": [50.0], "attempt": [1], "from_files": 0, "series": {"loss": {"mean": [0]}}}
+    subjects = [pong | {"series": {"loss": {"mean": [4.5, 5]}}}, fresh]
+    return {"period_s": 10.0, "since_s": 15.0, "until_s": 55.0, "from_s": 40.0, "subjects": subjects} | more
+
+
+def test_an_answer_grows_at_its_end_and_forgets_what_lies_before_the_window(shapes: Any) -> None:
+    found = shapes("shape/growing", "return it.grown(given[0], given[1])", [ANSWER, later(1)])
+    pong, done, new = found["subjects"]
+    assert (pong["at_s"], pong["series"]["loss"]["mean"], pong["from_files"]) == (
+        [20.0, 30.0, 40.0, 50.0],
+        [2, 3, 4.5, 5],
+        0,
+    )
+    assert (done["at_s"], done["series"]["loss"]["mean"]) == ([20.0], [9])
+    assert (new["program"], found["until_s"]) == ("New", 55.0)
+    gone = shapes("shape/growing", "return it.grown(given[0], given[1])", [ANSWER, later(1, since_s=25.0)])
+    assert [each["program"] for each in gone["subjects"]] == ["Pong", "New"]
+
+
+@pytest.mark.parametrize("other", [later(2), later(1, period_s=20.0)])
+def test_after_another_attempt_or_at_another_resolution_an_answer_cannot_grow(shapes: Any, other: Any) -> None:
+    assert shapes("shape/growing", "return it.grown(given[0], given[1])", [ANSWER, other]) is None
 
 
 def test_lines_on_one_axis_tell_a_gap_from_a_point_of_another_line(shapes: Any) -> None:

@@ -180,6 +180,17 @@ def test_curves_of_a_window(core):
     assert [each["program"] for each in found["subjects"]] == ["Pong"]
 
 
+def test_curves_are_continued_from_an_earlier_answer(core):
+    core.now_s = 35.0
+    whole = PAGES["curves"].of(Sources(core), {"series": "env_steps", "since": "all"})
+    assert "from_s" not in whole
+    later = PAGES["curves"].of(Sources(core), {"series": "env_steps", "since": "all", "after": str(whole["until_s"])})
+    assert (later["period_s"], later["from_s"]) == (10.0, 10.0), "a reading may be late by some seconds"
+    core.now_s = 45.0
+    later = PAGES["curves"].of(Sources(core), {"series": "env_steps", "since": "all", "after": "41.0"})
+    assert (later["from_s"], later["subjects"][0]["at_s"]) == (20.0, [20.0, 20.0, 30.0])
+
+
 class Own(Sources):
     """Pong's script reports kl, and for a while success_rate."""
 
@@ -210,18 +221,18 @@ class Full(Own):
 
     def recorded_held(self, sheet, since_s, until_s, subjects, enough):
         self.enough = enough
-        return [Held(0.0, rows) for rows in (1_000_000, 3_000, 2_200, 1_650, 200, 20)]
+        return [Held(0.0, rows) for rows in (1_000_000, 60_000, 46_000, 35_000, 200, 20)]
 
 
 @pytest.mark.parametrize(
     ("series", "enough", "period_s"),
     [
-        ("env_steps", 4556, 60.0), ("loss", 3728, 60.0), ("env_steps,loss,mean_return,grad_norm", 2278, 600.0),
-        ("env_steps,kl", 1709, 3600.0), ("env_steps,loss,mean_return,kl", 1367, 21600.0), ("kl,success_rate", 1709, 3600.0),
+        ("env_steps", 100_001, 60.0), ("loss", 83_333, 60.0), ("env_steps,loss,mean_return,grad_norm", 52_629, 600.0),
+        ("env_steps,kl", 40_001, 3600.0), ("env_steps,loss,mean_return,kl", 32_257, 21600.0), ("kl,success_rate", 40_001, 3600.0),
     ],
 )  # fmt: skip
 def test_an_answer_has_a_bound_of_numbers(core, series, enough, period_s):
-    """Of a program 8 and one for each series, or three; with figures of a script's own names 14 and the columns they are in."""
+    """Four rows a point. Of a program 9 and one for each series, or three; with figures of a script's own names 14 and the columns they are in."""
     core.now_s += 1000.0
     sources = Full(core)
     found = PAGES["curves"].of(sources, {"series": series, "points": "2000"})

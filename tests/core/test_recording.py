@@ -1,5 +1,6 @@
 """What is recorded, how rows are folded, and how curves are drawn of them."""
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -19,11 +20,12 @@ from supervisor.model.recording import (
     by_name,
     by_subject,
     folded,
+    in_periods,
     tag_of,
     tracks_of,
 )  # fmt: skip
 from supervisor.policy.box.readings import Gpus, Host, InPhase, Spread
-from supervisor.reports.curves import as_table, columns, curves_view, kept, with_own
+from supervisor.reports.curves import as_table, columns, curves_view, with_own
 from supervisor.reports.recorded import readings
 from workers.contract import FIGURES
 
@@ -37,7 +39,7 @@ def point(steps, token, resumed=None):
 
 
 def kept_of(rows):
-    return [verdict for track in tracks_of(PROGRAMS, rows).values() for verdict in kept(track)]
+    return [verdict for track in tracks_of(PROGRAMS, rows).values() for verdict in (each.kept for each in track.fates())]
 
 
 @pytest.mark.parametrize(
@@ -241,6 +243,83 @@ def test_without_a_known_beginning_an_attempt_counts_from_its_first_row():
     assert kept_of([point(None, "a"), point(5, "b")]) == [True, True]
     assert kept_of([point(4000, "a"), point(None, "b")]) == [True, True]
     assert kept_of([]) == []
+
+
+def test_of_a_long_row_the_part_that_was_taken_back_is_lost():
+    """The example of `fates`."""
+    (pong,) = curves_view(PROGRAMS, tracks_of(PROGRAMS, [point(1000, "a"), point(2000, "a"), point(2500, "b", 1900)]), [])
+    assert (pong["env_steps"], pong["kept"], pong["lost"]) == ([1000, 1900, 2500], [True] * 3, [0.0, 100.0, 0.0])
+    (pong,) = curves_view(PROGRAMS, tracks_of(PROGRAMS, [point(1000, "a"), point(2000, "a"), point(2500, "b", 1400)]), [])
+    assert (pong["env_steps"], pong["kept"], pong["lost"]) == ([1000, 2000, 2500], [True, False, True], [0.0, 600.0, 0.0])
+
+
+def test_an_attempt_without_steps_yet_takes_back_nothing():
+    (track,) = tracks_of(PROGRAMS, [point(1000, "a"), point(2000, "a"), point(None, "b"), point(1700, "b", 1500)]).values()
+    assert [each.lost for each in track.fates()] == [0.0, 500.0, None, 0.0]
+    (track,) = tracks_of(PROGRAMS, [point(1000, "a"), point(2000, "a"), point(None, "b")]).values()
+    assert [each.lost for each in track.fates()] == [0.0, 0.0, None]
+
+
+READING_S = 600.0
+
+
+def history(seed):
+    """(readings, steps lost of each reading) of one program over some weeks: attempts, of which some resume far back."""
+    chance, rows, lost, at_s, end = random.Random(seed), [], [], 0.0, 0
+    for number in range(1, chance.randint(2, 40)):
+        begin = end if number == 1 else chance.choice((end - 900, end - 20_000, end)) if end > 20_000 else end // 2
+        behind = end - begin
+        for place in reversed(range(len(rows))):  # the newest steps that are not lost yet
+            taken = min(behind, rows[place][1] - lost[place])
+            lost[place] += taken
+            behind -= taken
+        at_s += chance.choice((0.0, 0.0, 7200.0))
+        end = begin
+        for _ in range(chance.randint(1, 60)):
+            at_s, computed = at_s + READING_S, chance.randint(0, 1000)
+            end += computed
+            known = {"env_steps": end, "resumed_step": begin, "attempt": number, "first_attempt": number}
+            rows.append((row(at_s, f"{number:02}", **known), computed))
+            lost.append(0)
+    return [each for each, _ in rows], lost
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_is_drawn_as_lost_is_what_was_lost_at_every_resolution(seed):
+    rows, lost = history(seed)
+    hours = [*in_periods(PROGRAMS, 3600.0, rows, by_attempt=True)]
+    quarters = [*in_periods(PROGRAMS, 21_600.0, hours, by_attempt=False)]
+    days = [*in_periods(PROGRAMS, 86_400.0, quarters, by_attempt=False)]
+    joined = [*in_periods(PROGRAMS, 129_600.0, days, by_attempt=False)]
+    most = 1000 * len({each.keys for each in rows})  # the way from one reading to the first one of the next row is unknown
+    for found, period_s in ((hours, 3600.0), (quarters, 21_600.0), (days, 86_400.0), (joined, 129_600.0)):
+        fates = tracks_of(PROGRAMS, found)["Pong",].fates()
+        assert sum(fate.lost for fate in fates) == pytest.approx(sum(lost), abs=most)
+        assert fates[-1].kept, "the newest attempt"
+        steps = [fate.last_kept for fate in fates if fate.kept]
+        assert steps == sorted(steps), "the curve over steps never runs back"
+        for each, fate in zip(found, fates, strict=True) if found is not joined else ():
+            inside = [lost[place] for place, reading in enumerate(rows) if each.at_s <= reading.at_s < each.at_s + period_s
+                      and (period_s > 3600.0 or reading.keys == each.keys)]  # fmt: skip
+            assert fate.lost == pytest.approx(sum(inside), abs=most)
+
+
+def test_what_older_rows_of_several_attempts_lost_is_unknown_and_not_drawn_as_lost():
+    old = [
+        row(at_s, token, env_steps=steps, resumed_step=100, attempt=number)
+        for at_s, token, steps, number in (
+            (0.0, "a", 5000, 1),
+            (1e5, "a", 9000, 1),
+            (2e5, "c", 8000, 3),
+            (3e5, "c", 9500, 3),
+        )
+    ]
+    (pong,) = curves_view(PROGRAMS, tracks_of(PROGRAMS, old), [])
+    assert pong["kept"] == [True] * 4
+    assert pong["lost"] == [None, None, None, 0.0], "attempt 1 went on in the second row, but nobody knows when it began"
+    again = folded(PROGRAMS, 0.0, [old[0], old[1]._replace(values={**old[1].values, "first_attempt": 1})])
+    assert again.values["first_attempt"] is None
+    assert again.values["lost_steps"] is None
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 50), st.none() | st.integers(0, 50)), min_size=1))

@@ -71,7 +71,12 @@ def night(backend: FakeBackend) -> FakeBackend:
         at_s = 10.0
         for token, (begin, end) in enumerate(attempts):
             for step in range(begin, end + 1, 10):
-                told = {"env_steps": float(step), "resumed_step": float(begin), "mean_return": step / 10.0, "attempt": 1.0}
+                told = {
+                    "env_steps": float(step),
+                    "resumed_step": float(begin),
+                    "mean_return": step / 10.0,
+                    "attempt": 1.0 + token,
+                }
                 backend.rows.append(
                     Row(at_s, WALL_S + at_s, (name, f"{token}" * 32), ("RUNNING", "training", "light"), told)
                 )
@@ -176,7 +181,7 @@ def test_without_plotext_one_sentence_says_what_to_install(api: Path, night: Fak
 def test_hostile_names_are_words(pictures: ModuleType, tmp_path: Path) -> None:
     pictures.stability(TIMELINE, LADDER).savefig(tmp_path / "s.svg")
     seed = {
-        "program": HOSTILE, "env_steps": [1.0, 2.0], "wall_s": [WALL_S, WALL_S + 10], "kept": [True, True],
+        "program": HOSTILE, "env_steps": [1.0, 2.0], "at_s": [0.0, 10.0], "wall_s": [WALL_S, WALL_S + 10], "kept": [True, True],
         "series": {"mean_return": {"mean": [1.0, 2.0], "least": [1.0, 1.0], "most": [1.0, 3.0]}},
     }  # fmt: skip
     figure = pictures.learning(HOSTILE, "mean_return", {"period_s": 10.0, "subjects": [seed]}, TIMELINE)

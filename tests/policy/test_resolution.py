@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.upkeep.resolution import TIERS, Held, bucket_of, kept_spans, rows_for, tier_for
+from supervisor.policy.upkeep.resolution import TIERS, Held, bucket_of, kept_spans, points_for, rows_for, tier_for
 
 TEN_S, MINUTE, TEN_MIN, HOUR, SIX_HOURS, DAY = TIERS
 
@@ -58,8 +58,33 @@ def test_an_answer_has_no_more_rows_than_there_is_room_for():
 
 
 def test_room_is_shared_by_numbers_and_more_programs_have_more():
-    assert [rows_for(17, programs) for programs in (0, 1, 20, 40)] == [2411, 2411, 2411, 4822]
-    assert rows_for(42, 20) == 976
+    assert [rows_for(18, programs) for programs in (0, 1, 20, 200)] == [13888, 13888, 13888, 24000]
+    assert rows_for(50, 20) == 5000
+
+
+@given(st.floats(600.0 * 10, 1095 * 86400.0), st.floats(600.0 * 10, 2e8))
+def test_a_window_of_any_length_has_600_to_1000_points_where_the_record_has_them(span_s, age_s):
+    held = [Held(NOW_S - min(tier.keep_s, age_s), 0) for tier in TIERS]
+    span_s = min(span_s, age_s, TIERS[-1].keep_s)
+    tier, joined_s = points_for(held, NOW_S - span_s, NOW_S, 1000, 1000, 1)
+    period_s = joined_s or tier.period_s
+    reaching = [each.period_s for each in TIERS if min(each.keep_s, age_s) >= span_s]
+    assert tier.period_s == min(reaching), "no finer one reaches back"
+    assert period_s >= tier.period_s, "or some points would have no row"
+    assert span_s / period_s <= 1000
+    assert span_s / period_s >= 600 or period_s == tier.period_s
+
+
+@pytest.mark.parametrize(
+    ("span_s", "points", "rows", "tier", "joined_s"),
+    [
+        (720 * 60, 1000, 720, MINUTE, None), (720 * 60, 1000, 1001, MINUTE, 60), (1001 * 60, 1000, 0, MINUTE, 90),
+        (86_400, 1000, 0, MINUTE, 120), (720 * 3600, 240, 0, HOUR, 3 * 3600),
+    ],
+)  # fmt: skip
+def test_neighbours_and_many_attempts_of_a_period_become_one_point(span_s, points, rows, tier, joined_s):
+    held = [Held(each.oldest_s, rows) for each in FULL]
+    assert points_for(held, NOW_S - span_s, NOW_S, points, 1000, 1) == (tier, joined_s)
 
 
 def test_a_file_that_is_too_large_forgets_the_same_share_of_what_every_tier_has():

@@ -26,7 +26,7 @@ from urllib.parse import quote
 from supervisor import files
 from supervisor.adapters.durable import create
 from supervisor.adapters.journal.schema import pragma, transaction
-from supervisor.model.recording import FIGURES_OF_ITS_OWN, SHEETS, Row, Series, Sheet, Track, as_spread, by_subject, folded
+from supervisor.model.recording import FIGURES_OF_ITS_OWN, FIRST, SHEETS, Row, Series, Sheet, Track, as_spread, in_periods
 from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.resolution import TIERS, Held, Tier, bucket_of, kept_spans
 
@@ -358,9 +358,12 @@ def _make(db: sqlite3.Connection, sheet: Sheet, tier: Tier) -> None:
     if sheet.keys:
         db.execute(f"CREATE INDEX IF NOT EXISTS {table}_of ON {table} (subject, at_s)")
     existing = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
-    for name in _names(sheet, tier):
-        if name not in existing:
-            db.execute(f"ALTER TABLE {table} ADD COLUMN {name} REAL")
+    added = [name for name in _names(sheet, tier) if name not in existing]
+    for name in added:
+        db.execute(f"ALTER TABLE {table} ADD COLUMN {name} REAL")
+    if FIRST in added and not tier.by_attempt:  # the next fold makes again what finer rows still hold, now with their losses
+        finest = next(each for each in reversed(TIERS) if each.by_attempt)
+        db.execute(f"DELETE FROM {table} WHERE at_s >= (SELECT min(at_s) FROM {_table(sheet, finest)})")  # noqa: S608
 
 
 class _Labels:
@@ -473,6 +476,8 @@ def _select(
     firsts: Sequence[str],
 ) -> sqlite3.Cursor:  # fmt: skip
     where = _where(sheet, firsts)
+    if tier.by_attempt:  # rows of one attempt, also those from before this column was kept
+        columns = ["attempt" if name == FIRST else name for name in columns]
     query = f"SELECT {', '.join(columns)} FROM {_table(sheet, tier)} WHERE {where} ORDER BY at_s, rowid"  # noqa: S608
     return db.execute(query, (since_s, until_s, *firsts))
 
@@ -523,21 +528,8 @@ def _ends(sheet: Sheet, tier: Tier) -> list[tuple[str, int, int, int]]:
     return [(name, place[mean], place[least], place[most]) for name, mean, least, most in found]
 
 
-def _periods(sheet: Sheet, tier: Tier, rows: Iterator[Row]) -> Iterator[Row]:
-    """Fold the rows by period and subject. The rows must come oldest first."""
-    begun_s: float | None = None
-    held: list[Row] = []
-    for row in rows:
-        at_s = bucket_of(row.at_s, tier.period_s)
-        if begun_s is not None and at_s != begun_s:
-            yield from (
-                folded(sheet, begun_s, each) for each in by_subject(sheet, held, by_attempt=tier.by_attempt).values()
-            )
-            held = []
-        begun_s = at_s
-        held.append(row)
-    if begun_s is not None:
-        yield from (folded(sheet, begun_s, each) for each in by_subject(sheet, held, by_attempt=tier.by_attempt).values())
+def _periods(sheet: Sheet, tier: Tier, rows: Iterable[Row]) -> Iterator[Row]:
+    return in_periods(sheet, tier.period_s, rows, by_attempt=tier.by_attempt)
 
 
 # --- SQLite --------------------------------------------------------------------------------------------------------------

@@ -1,12 +1,12 @@
 // Makes the lines of a chart from the page `curves`: over a chosen axis, with gaps, lost stretches and a band over seeds.
 //
 // A point after the checkpoint from which a program resumed is not kept: it is drawn faintly, outside the curve. If nothing
-// was recorded for more than two and a half periods, the line has a gap. Nothing is smoothed.
+// was recorded in a period, the line has a gap. Nothing is smoothed.
 
 import { known } from "../text.js";
 
-const GAP_PERIODS = 2.5;
-const GRID = 200; // points of a mean over seeds
+const READING_S = 10; // single readings come when they come; rows of a longer period are exactly one period apart
+const GRID = 800; // points of a mean over seeds
 const MOST_LOST = 20; // stretches that are drawn
 
 export const AXES = {
@@ -20,6 +20,9 @@ export const AXES = {
 export function frame(answer, slots, usd_per_hour) {
   return { period_s: answer.period_s, offset_s: answer.until_wall_s - answer.until_s, slots, usd_per_hour };
 }
+
+/** The longest time between two points of one line. */
+const longest = ({ period_s }) => period_s * (period_s > READING_S ? 1.5 : 2.5);
 
 /** Points of one program, oldest first: {t, x, y, low, high, kept, gap}. `t` is wall time; `scale` turns a return into a score. */
 export function points(subject, name, axis, about, scale = (value) => value) {
@@ -38,7 +41,7 @@ export function points(subject, name, axis, about, scale = (value) => value) {
     const x = { wall: t, steps: subject.env_steps[place], hours, dollars: usd }[axis];
     if (known(x) && known(mean[place])) {
       const [y, low, high] = [mean[place], least[place], most[place]].map(scale);
-      found.push({ t, x, y, low, high, kept: subject.kept[place], gap: since_s > GAP_PERIODS * about.period_s });
+      found.push({ t, x, y, low, high, kept: subject.kept[place], gap: since_s > longest(about) });
     }
     before = at_s;
   });
@@ -81,16 +84,20 @@ export function lostLines(list) {
 }
 
 /**
- * Mean and standard error over lines, where at least half of them are known: {xs, mean, low, high}. A line also counts inside
- * its own gap, by interpolation: otherwise the mean would jump whenever a line pauses.
+ * Mean and standard error over `n` lines: {n, xs, mean, low, high}; null if there are fewer than two. A line also counts inside
+ * its own gap, by interpolation, if at least half of the lines are known there. All lines begin before the mean begins, and
+ * end after it ends. Otherwise the mean would jump, and the jump would look like learning. So a line that is shorter than half
+ * of the whole, such as that of a seed that has just begun, does not count.
  */
 export function average(lines) {
-  const drawn = lines.filter(({ xs }) => xs.length > 1);
-  if (drawn.length < 2) return null;
+  const ends = (found) => [found.map(({ xs }) => xs[0]), found.map(({ xs }) => xs.at(-1))];
+  const [firsts, lasts] = ends(lines.filter(({ xs }) => xs.length > 1));
+  const half = (Math.max(...lasts) - Math.min(...firsts)) / 2;
+  const drawn = lines.filter(({ xs }) => xs.length > 1 && xs.at(-1) - xs[0] >= half);
+  const [from, to] = [Math.max(...ends(drawn)[0]), Math.min(...ends(drawn)[1])];
+  if (drawn.length < 2 || from >= to) return null;
   const whole = drawn.map(closed);
-  const from = Math.min(...drawn.map(({ xs }) => xs[0]));
-  const to = Math.max(...drawn.map(({ xs }) => xs.at(-1)));
-  const found = { xs: [], mean: [], low: [], high: [] };
+  const found = { n: drawn.length, xs: [], mean: [], low: [], high: [] };
   for (let place = 0; place <= GRID; place += 1) {
     const x = place === GRID ? to : from + ((to - from) * place) / GRID;
     const there = drawn.filter((line) => known(valueAt(line, x))).length;
@@ -150,9 +157,9 @@ export function chartOf(subjects, name, axis, about, scale) {
   const seeds = lists.map((list) => keptLine(list));
   const over = average(seeds);
   const lines = lists.flatMap(lostLines).map((line) => ({ kind: "lost", ...line }));
-  if (over) {
+  if (seeds.length > 1) {
     lines.push(...seeds.map((line) => ({ kind: "seed", ...line })));
-    for (const kind of ["low", "high", "mean"]) lines.push({ kind, xs: over.xs, ys: over[kind] });
+    for (const kind of over ? ["low", "high", "mean"] : []) lines.push({ kind, xs: over.xs, ys: over[kind] });
   } else if (lists.length) {
     const [list] = [...lists].sort((one, other) => other.length - one.length);
     lines.push({ kind: "low", ...keptLine(list, ({ low }) => low) }, { kind: "high", ...keptLine(list, ({ high }) => high) });
@@ -162,7 +169,7 @@ export function chartOf(subjects, name, axis, about, scale) {
   return {
     data: joined(lines),
     kinds: lines.map(({ kind }) => kind),
-    n: lists.length,
+    n: over?.n ?? lists.length,
     last: newest.length ? newest.reduce((sum, value) => sum + value, 0) / newest.length : null,
     toX: axis === "wall" ? (t) => t : placeAt(lists),
   };
@@ -203,8 +210,9 @@ export function sparkline(subject, name, width, height) {
     const x = ((subject.at_s[place] - from) / long) * width;
     const y = height - 1 - ((value - least) / (most - least || 1)) * (height - 2);
     const part = `${pen}${x.toFixed(1)} ${y.toFixed(1)}`;
+    const alone = pen === "M" && !known(values[place + 1]);
     pen = "L";
-    return part;
+    return alone ? `${part}h1` : part;
   }).join("");
 }
 

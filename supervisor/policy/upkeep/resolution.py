@@ -6,20 +6,19 @@ measured series, and the newest value of a counted one. When the file is larger 
 shortened by the same factor. So a box with many programs keeps less of everything, instead of nothing of the last night.
 
 A question is answered by the finest tier that reaches back far enough: as far as the question asks, or to the first
-recorded row. The answer must fit into the number of points that it asks for, and into the number of rows that one answer
-may have. If no tier fits, the coarsest one answers. How far a tier reaches back is read from its oldest row: if the file
-is over its bound, the tier holds less than `keep_s`.
+recorded row. If it has more points than asked for, neighbours are drawn as one: of ONE_POINT rows at most, beyond that a
+coarser tier answers. If no tier fits, the coarsest one answers. How far a tier reaches back is read from its oldest row:
+if the file is over its bound, the tier holds less than `keep_s`.
 
 Points are asked for by program, but the time of an answer depends on its number of numbers: 20 curves of 20 programs for
 33 hours by the minute would be 1.7 million, two seconds of the daemon and 26 MB. So an answer has at most MOST_NUMBERS. A
-box with more than MANY_SUBJECTS programs gets the resolution of one with exactly that many, and its answers take longer
-in proportion.
+box with many programs has at least LEAST_POINTS of each, and its answers take longer in proportion.
 
-Worked example. 12 hours in at most 1,000 points: 10 s would be 4,320 points and reaches back 6 hours only; a minute has
-720 points. Of 20 programs that is 14,400 rows. With three curves a row has 17 numbers, and there is room for 2,411 rows:
-ten minutes, 72 points of each program. The file is 160 MB of 128 allowed: every tier keeps 0.9 * 128 / 160 = 0.72 of its
-present span. Rows of 10 s reached back 6 hours and now 4.3; rows of an hour reached back 20 days, the age of the box, and
-now 14.4.
+Worked example. 24 hours in at most 1,000 points: 10 s reaches back 6 hours only; a minute has 1,440 points. Two minutes as
+one make 720. 17 hours have 1,020 minutes: by twos they would be 510 points, by one and a half they are 680. Of 100 programs
+with three curves a row has 18 numbers, and there is room for 13,888 rows, 138 points of each: ten minutes. The file is
+160 MB of 128 allowed: every tier keeps 0.9 * 128 / 160 = 0.72 of its present span. Rows of 10 s reached back 6 hours and
+now 4.3; rows of an hour reached back 20 days, the age of the box, and now 14.4.
 
 Why not thin the rows at random when they are drawn: spikes come and go from one look to the next. Why not drop only the
 oldest rows of the file: those are the coarse ones, which are the cheapest, and the only ones of last month.
@@ -28,6 +27,7 @@ oldest rows of the file: those are the coarse ones, which are the cheapest, and 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from typing import Final, NamedTuple
 
 from supervisor.keys import key
@@ -62,8 +62,10 @@ TIERS: Final = (
     Tier(10.0, 6 * _HOUR_S), Tier(60.0, 2 * _DAY_S), Tier(600.0, 14 * _DAY_S), Tier(3600.0, 90 * _DAY_S),
     Tier(6 * _HOUR_S, 365 * _DAY_S, by_attempt=False), Tier(_DAY_S, 1095 * _DAY_S, by_attempt=False),
 )  # fmt: skip
-MOST_NUMBERS: Final = 41_000
+MOST_NUMBERS: Final = 250_000
+LEAST_POINTS: Final = 120
 MANY_SUBJECTS: Final = 20
+ONE_POINT: Final = 4
 
 
 def kept_spans(tiers: Sequence[Tier], oldest_s: Sequence[float], size_bytes: int, most_bytes: int) -> list[float]:
@@ -80,7 +82,7 @@ class Held(NamedTuple):
 
 
 def tier_for(
-    tiers: Sequence[Tier], held: Sequence[Held], since_s: float, until_s: float, most_points: int, most_rows: float
+    tiers: Sequence[Tier], held: Sequence[Held], since_s: float, until_s: float, most_points: float, most_rows: float
 ) -> Tier:  # fmt: skip
     """The tier that answers a question about a window in at most `most_points` points a subject and `most_rows` in all.
 
@@ -95,9 +97,27 @@ def tier_for(
     return tiers[-1]
 
 
-def rows_for(numbers: int, subjects: int) -> float:
-    """The maximum number of rows in one answer. Example: 17 numbers a row: 2,411 for 20 programs, 4,822 for 40."""
-    return MOST_NUMBERS // numbers * max(1.0, subjects / MANY_SUBJECTS)
+def rows_for(numbers: int, subjects: int) -> int:
+    """The maximum number of rows in one answer. Example: 18 numbers a row: 13,888 for 20 programs, 24,000 for 200."""
+    return max(MOST_NUMBERS // numbers, LEAST_POINTS * subjects)
+
+
+def points_for(
+    held: Sequence[Held], since_s: float, until_s: float, points: int, most_rows: int, subjects: int
+) -> tuple[Tier, float | None]:  # fmt: skip
+    """The tier that answers, and the period in which all rows of a program become one point; None: each row is a point.
+
+    The period is a multiple of the tier's, so that no point lacks rows. If there are only a few points too many, it is one
+    and a half of the tier's: two would make about half as many points.
+    """
+    most_points = min(points, most_rows / subjects)
+    tier = tier_for(TIERS, held, since_s, until_s, ONE_POINT * most_points, ONE_POINT * most_rows)
+    begun_s = max(since_s, min((each.oldest_s for each in held), default=since_s))
+    share = (until_s - begun_s) / (tier.period_s * most_points)
+    if share <= 1.0:
+        crowded = held and held[TIERS.index(tier)].rows > most_points * subjects
+        return tier, tier.period_s if crowded else None
+    return tier, tier.period_s * (1.5 if share <= 1.2 else ceil(share))
 
 
 def bucket_of(at_s: float, period_s: float) -> float:
