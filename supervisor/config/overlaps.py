@@ -13,6 +13,8 @@ from collections.abc import Sequence
 
 _TOKENS = re.compile(r"\[!?\]?[^\]]*\]|.", re.DOTALL)
 _WILD = re.compile(r"[*?\[]")
+_ANY = "\0"
+_DEPTHS = ("", f"/{_ANY}/{_ANY}{_ANY}")
 
 
 def may_meet(one: str, other: str) -> bool:
@@ -21,6 +23,19 @@ def may_meet(one: str, other: str) -> bool:
     if not (fixed.startswith(begins) or begins.startswith(fixed)):
         return False  # nearly all pairs of 500 programs end here
     return _paths_meet(tuple(one.split("/")), tuple(other.split("/")))
+
+
+def includes(one: str, other: str) -> bool:
+    """Whether each file that matches the other pattern surely matches this one, as with `**/*.pt` and `b/step-*.pt`.
+
+    A wildcard of the other is tried as a name that nobody chooses, and `**` as no directory and as two.
+    """
+    names = [_TOKENS.sub(_tried, other.replace("/**", directories)) for directories in _DEPTHS]
+    return one == other or ("[" not in one and all(may_meet(one, name) for name in names))
+
+
+def _tried(token: re.Match[str]) -> str:
+    return _ANY if _WILD.match(token[0]) else token[0]
 
 
 def _fixed(pattern: str) -> str:

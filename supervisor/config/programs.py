@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from supervisor.config import figures, foreign_names, own_checkpoints, process_keys, scripts
-from supervisor.config.overlaps import may_meet
+from supervisor.config.overlaps import includes, may_meet
 from supervisor.config.seeds import expanded
 from supervisor.config.service_health import health_check
 from supervisor.config.tables import FIGURE_KEYS, Setting, given, program_settings, read
@@ -91,27 +91,23 @@ def programs(validation: Validation, tables: Mapping[str, Any], defaults: Defaul
 
 
 def _check_shared_checkpoints(validation: Validation, specs: Sequence[ProgramSpec]) -> None:
-    """Refuse programs with the same checkpoints: each would resume from those of the other."""
+    """Refuse programs of which one matches all checkpoints of another: it would resume from them. Warn of other overlaps."""
     of: dict[str, str] = {}  # the first program of each pattern
     for spec in specs:
         if not spec.checkpoint_glob or not (spec.directory or spec.checkpoint_glob.startswith("/")):
             continue  # in its own run directory
         place = os.path.normpath(str(Path(spec.directory) / spec.checkpoint_glob))
-        if place not in of:
-            _warn_of_overlap(validation, spec, place, of)
-        other = of.setdefault(place, spec.name)
-        if other != spec.name:
-            message = f": {place} are the checkpoints of {other}, too, and each would resume from the other's"
-            path = ("program", spec.name, "checkpoint_glob")
-            validation.refuse(path, f"{message}; put {{name}} into it, or give each a directory")
-
-
-def _warn_of_overlap(validation: Validation, spec: ProgramSpec, place: str, of: Mapping[str, str]) -> None:
-    known = next((known for known in of if may_meet(known, place)), None)
-    if known is not None:
-        message = f"{place} can match checkpoints of {of[known]} ({known}), and each would resume from the other's"
         path = ("program", spec.name, "checkpoint_glob")
-        validation.warn(validation.at(*path), f"{label(*path)}: {message}; give each a directory of its own")
+        met = [known for known in of if known == place or may_meet(known, place)]
+        same = next((known for known in met if includes(known, place) or includes(place, known)), None)
+        if same is not None:
+            what = f"are the checkpoints of {of[same]}, too" if same == place else f"and {same} of {of[same]} meet"
+            message = f": {place} {what}, and each would resume from the other's"
+            validation.refuse(path, f"{message}; put {{name}} into it, or give each a directory")
+        elif met:
+            message = f"{place} can match checkpoints of {of[met[0]]} ({met[0]}), and each would resume from the other's"
+            validation.warn(validation.at(*path), f"{label(*path)}: {message}; give each a directory of its own")
+        of.setdefault(place, spec.name)
 
 
 def _with_visible_gpus(spec: ProgramSpec, environ: Mapping[str, str]) -> ProgramSpec:

@@ -595,10 +595,11 @@ def resumed(context: DecisionContext, program: Program, token: str, step: int, *
 def note_resume(context: DecisionContext, name: str, sample: Sample, *, final: bool) -> None:
     """Record the resume of an attempt that has not reported it, once it can be judged (`policy/worker/resume_step.py`)."""
     (program, attempt), spec = context.present(name), context.spec(name) or commands.orphan_spec(name)
-    firsts = sample.first_steps or (() if sample.steps is None else (sample.steps,))
+    shown = sample.first_steps or own_checkpoints.counted_anew(program, attempt, sample.own)
+    firsts = shown or (() if sample.steps is None else (sample.steps,))
     target = sample.target if sample.target_kind == "env_steps" and spec.figures.target_steps is None else None
     how, step = resume_step.judge(_evidence(program, attempt, spec, firsts, target), final=final)
-    if how == resume_step.SHOWN and sample.first_steps:
+    if how == resume_step.SHOWN and shown:
         _record_first_step(context, program, sample.token, step)
     elif how in {resume_step.RESUMED, resume_step.ANEW}:
         resumed(context, program, attempt.token, step, anew=how == resume_step.ANEW)
@@ -612,7 +613,7 @@ def _evidence(
     sure = attempt.from_sure if attempt.from_path else None
     return resume_step.Evidence(
         firsts, False if attempt.from_path == "" else sure, attempt.from_step, program.steps,
-        given=program.steps_before > 0 or spec.takes_resume, anew=spec.figures.begin_anew, target=target,
+        given=spec.takes_resume, began=program.steps_before > 0, anew=spec.figures.begin_anew, target=target,
     )  # fmt: skip
 
 

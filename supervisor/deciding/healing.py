@@ -272,7 +272,8 @@ def _note_resume(context: DecisionContext, name: str, sample: Sample) -> None:
         resumed(context, program, sample.token, int(resumed_step))
         return
     final = context.now_s >= _resume_due_s(context, program, attempt, sample)
-    if final or (sample.first_steps and not by_beats):
+    shown = sample.first_steps or own_checkpoints.counted_anew(program, attempt, sample.own)
+    if final or (shown and not by_beats):
         note_resume(context, name, sample, final=final)
 
 
@@ -380,7 +381,10 @@ def _ready_due_s(context: DecisionContext, program: Program, attempt: Attempt) -
     rules, spec = context.settings.stall, context.spec(program.name)
     if spec is not None and spec.start_s is not None:
         return attempt.intended_at_s + spec.start_s
-    least_s = ready_after_s(settle_s=rules.settle_s, start_s=rules.start_s, died_after_s=program.died_after_s)
+    watch = context.memory.watch(program.name, attempt.token)
+    trains = watch is not None and len(watch.sample.first_steps) > 1
+    died_after_s = None if trains else program.died_after_s
+    least_s = ready_after_s(settle_s=rules.settle_s, start_s=rules.start_s, died_after_s=died_after_s)
     return attempt.intended_at_s + least_s
 
 

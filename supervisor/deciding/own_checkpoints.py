@@ -17,7 +17,8 @@ def on_found(context: DecisionContext, item: CheckpointsFound) -> None:
     found = context.live(item.program, item.token)
     if found is None:
         return
-    own = in_total(found[0], item.found)
+    spec = context.spec(item.program)
+    own = in_total(found[0], item.found, given=spec is not None and spec.takes_resume)
     torn = f"; {own.note}" if own.torn else ""
     if own.error:
         why = f"its checkpoints could not be looked at: {own.error}"
@@ -64,16 +65,33 @@ def begins_at(attempt: Attempt) -> int | None:
     return attempt.from_step if attempt.from_path and attempt.from_sure else None
 
 
-def in_total(program: Program, own: OwnCheckpoint) -> OwnCheckpoint:
+def in_total(program: Program, own: OwnCheckpoint, *, given: bool = False) -> OwnCheckpoint:
     """The checkpoint with its step in the whole training, if its name counts anew after a resume.
 
-    Such a checkpoint of an earlier attempt has the step on record, or an unknown one.
+    Such a checkpoint of an earlier attempt has the step on record, or an unknown one. If it is newer than the one on record
+    and yet not further, an attempt that ended soon has counted anew from that: known if that one was `given` to it.
     """
-    if not program.steps_before or own.step is None:
+    if own.step is None:
         return own
-    if own.saved_at_s is not None and own.saved_at_s >= program.counts_since_s:
-        return replace(own, step=own.step + program.steps_before)
-    return replace(own, step=program.ckpt_step if own.path == program.ckpt_path else None)
+    before, known = program.steps_before, program.ckpt_step
+    if before and (own.saved_at_s is None or own.saved_at_s < program.counts_since_s):
+        return replace(own, step=known if own.path == program.ckpt_path else None)
+    total = own.step + before
+    if known is not None and own.path != program.ckpt_path and _is_newer(program, own) and total < known + bool(before):
+        total = own.step + known
+        return replace(own, step=total if given or before else None)
+    return replace(own, step=total)
+
+
+def counted_anew(program: Program, attempt: Attempt, own: OwnCheckpoint | None) -> tuple[int, ...]:
+    """The first steps by the names of its checkpoints; empty: this attempt has written none below the one it began with."""
+    began = begins_at(attempt)
+    if own is None or own.step is None or own.saved_at_s is None or began is None or own.path == attempt.from_path:
+        return ()
+    step = own.step - program.steps_before
+    if own.saved_at_s <= attempt.intended_at_s or not 0 < step < began:
+        return ()
+    return step, 2 * step, 3 * step
 
 
 def note_saved(context: DecisionContext, name: str, sample: Sample) -> None:

@@ -233,10 +233,47 @@ def test_a_file_of_an_earlier_attempt_that_this_one_writes_anew(place):
     assert place.rows() == [(JSON_LINES, True, {"step": 5.0})], "its own beginning"
 
 
-def test_a_file_that_was_there_at_the_first_look_may_be_of_either(place):
+@pytest.mark.parametrize("made_before", [False, True])
+def test_a_file_that_was_there_at_the_first_look_is_of_this_attempt_if_it_was_made_since_its_start(place, made_before):
     place.globs["json"] = "m.jsonl"
-    (place.root / "m.jsonl").write_text('{"step": 900}\n')
-    assert place.rows() == [(JSON_LINES, False, {"step": 900.0})]
+    with (place.root / "m.jsonl").open("w") as file:
+        if made_before:
+            time.sleep(0.05)
+            place.since_wall_s = time.time()
+            time.sleep(0.05)
+        file.write('{"step": 900}\n')
+    assert place.rows() == [(JSON_LINES, not made_before, {"step": 900.0})]
+
+
+def test_a_file_system_that_does_not_say_when_a_file_was_made(place):
+    with Path("/proc/self/stat").open() as file:
+        assert reading.made_s(file.fileno()) == -math.inf
+
+
+def test_a_file_that_is_replaced_by_one_with_the_same_rows_goes_on_where_it_was(place):
+    place.globs["json"] = "m.jsonl"
+    place.look()
+    rows = ""
+    for step in (5, 6, 7):
+        rows += f'{{"step": {step}}}\n'
+        (place.root / "aside").write_text(rows)
+        (place.root / "aside").replace(place.root / "m.jsonl")
+        if step == 7:  # a later attempt, as the daemon asks for it
+            place.cursors = {path: [*cursor[:4], True, True] for path, cursor in place.cursors.items()}
+            place.searched = False
+        assert place.rows() == [(JSON_LINES, True, {"step": float(step)})]
+
+
+def test_a_directory_that_gets_another_name_goes_on_where_it_was(place):
+    place.globs["json"] = "*/m.jsonl"
+    place.look()
+    (place.root / "new").mkdir()
+    (place.root / "new" / "m.jsonl").write_text('{"step": 5}\n')
+    assert place.steps() == [5.0]
+    (place.root / "new").rename(place.root / "best")
+    with (place.root / "best" / "m.jsonl").open("a") as file:
+        file.write('{"step": 6}\n')
+    assert place.steps() == [6.0]
 
 
 def write_events(directory, count=5, tag="charts/episodic_return", from_step=0):

@@ -129,7 +129,7 @@ def test_no_figure_of_a_neighbour_in_random_layouts_of_two_to_five_programs(
             box.add(name, directory, drawn.choice(PATTERNS).format_map(words), writers[at].process.pid)
             file = directory / drawn.choice(FILES).format_map(words)
             writers[at].writes(file, drawn.choice(("open", "each", "each", "replace")), at * 10**9)
-        for name in names * 3:
+        for name in names * 4:
             box.look(name)
         for at, name in enumerate(names):
             assert {step // 10**9 for step in box.seen.get(name, ())} <= {at}, (layout, name, box.specs)
@@ -156,6 +156,26 @@ def test_a_file_that_is_opened_for_each_row_is_its_writers_also_after_a_restart(
     box.look("b")
     found = box.reader._watched["b"].files
     assert found == {"json": [str(tmp_path / "runs" / "b.jsonl")]}, "its writer is known at the first look"
+
+
+def test_a_directory_behind_links_in_those_of_two_programs_is_shared(tmp_path: Path, writers: list[Writer]) -> None:
+    box = Box(tmp_path)
+    (tmp_path / "data").mkdir()
+    for at, name in enumerate("ab"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "runs").symlink_to(tmp_path / "data")
+        box.add(name, tmp_path / name, "runs/*.jsonl", writers[at].process.pid)
+        writers[at].writes(tmp_path / name / "runs" / f"{name}.jsonl", "open", at * 10**9)
+    for name in "abab":
+        box.look(name)
+    assert [{step // 10**9 for step in box.seen[name]} for name in "ab"] == [{0}, {1}]
+
+
+def test_a_file_of_tensorboard_is_of_the_program_whose_process_is_in_its_name() -> None:
+    """It is open for a moment every two minutes."""
+    file = "/w/runs/events.out.tfevents.1795785736.box-1.example.27885.0"
+    assert owners.named(file, {"a": (27885,), "b": (1, 2)}) == {"a"}
+    assert owners.named(file, {"b": (7885,)}) == owners.named("/w/events.out.tfevents.1795785736.27885", {}) == set()
 
 
 def test_a_file_that_two_programs_have_open_is_nobodys(tmp_path: Path, writers: list[Writer]) -> None:

@@ -430,6 +430,11 @@ def test_two_programs_never_have_the_same_checkpoints(place):
         "FILE, line 9: program.b.checkpoint_glob: /srv/a/*.pt are the checkpoints of a, too, and each would resume from the "
         "other's; put {name} into it, or give each a directory"
     )
+    (told,) = place.errors(TWO.replace("KEY", "/srv/**/*.pt"))
+    assert told == (
+        "FILE, line 9: program.b.checkpoint_glob: /srv/**/*.pt and /srv/a/*.pt of a meet, and each would resume from the "
+        "other's; put {name} into it, or give each a directory"
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from supervisor.config.overlaps import may_meet
+from supervisor.config.overlaps import includes, may_meet
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,26 @@ from supervisor.config.overlaps import may_meet
 )
 def test_patterns_of_two_programs(one, other, meet):
     assert may_meet(one, other) is may_meet(other, one) is meet
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "included"),
+    [
+        ("/srv/Pong-*.pt", "/srv/Pong-s4-*.pt", True),
+        ("/srv/Pong-s4-*.pt", "/srv/Pong-*.pt", False),
+        ("/srv/**/*.pt", "/srv/b/step=?.pt", True),
+        ("/srv/**/*.pt", "/srv/**/b-*.pt", True),
+        ("/srv/*.pt", "/srv/**/*.pt", False),
+        ("/srv/*/x.pt", "/srv/**/x.pt", False),
+        ("/srv/a-*.pt", "/srv/*-b.pt", False),
+        ("/srv/a.pt", "/srv/a.pt", True),
+        ("/srv/*.pt", "/srv/[ab].pt", True),
+        ("/srv/run[12]/*.pt", "/srv/run3/*.pt", False),
+        ("/srv/run[12]/*.pt", "/srv/run[12]/*.pt", True),
+    ],
+)
+def test_one_pattern_has_all_files_of_the_other(one, other, included):
+    assert includes(one, other) is included
 
 
 def test_it_agrees_with_every_name_of_up_to_four_letters():

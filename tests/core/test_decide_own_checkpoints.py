@@ -4,8 +4,10 @@ import pytest
 from core_kit import Core, commands, facts, of, settings, spec
 
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
+from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
 from supervisor.policy.upkeep.alerting import AlertSettings
+from supervisor.policy.worker.figures import Sources
 from supervisor.reports import accounts
 from supervisor.reports.ledger import fold_accounts
 from supervisor.reports.view import program_view
@@ -209,6 +211,70 @@ def test_where_it_goes_on_is_unknown(found, sample, why):
     assert not core.told(facts.Resumed)
     told = core.told(facts.ResumeUnknown)[0].why
     assert told == f"trains again (last exit: killed), but {why}: how much work was lost is unknown"
+
+
+def test_steps_show_that_it_trains_also_soon_after_an_early_death():
+    for firsts, phase in (((), Phase.STARTING), ((910,), Phase.STARTING), ((910, 920), Phase.RUNNING)):
+        core = script()
+        starts(core, OwnCheckpoint())
+        trains(core, 60.0)
+        dies(core)
+        starts(core, own(900, core=core))
+        core.watch(20.0, Pong={"phase": "training", "live_at_s": None, "first_steps": firsts, "source": "figures"})
+        assert core.phase("Pong") is phase
+
+
+ANEW_WHY = "; it counts its steps anew, and they are added (if it has begun from scratch, set steps_begin_anew = false)"
+
+
+def of_attempt(core, number, step, age_s=1.0):
+    """A script that shows no steps has saved in a directory of this attempt: its names count from 0 at each start."""
+    return OwnCheckpoint(f"/w/run_{number}/{step}.pt", step, core.now_s - age_s, 5)
+
+
+def test_a_count_that_begins_anew_shows_in_the_names_of_the_checkpoints_alone():
+    core = script(env=(("FROM", "$EXTRALIFE_RESUME"),))
+    starts(core, OwnCheckpoint())
+    trains(core, own=of_attempt(core, 1, 6000))
+    dies(core)
+    starts(core, of_attempt(core, 1, 6000))
+    trains(core, own=of_attempt(core, 2, 3000, age_s=-1.0))
+    told = core.told(facts.Resumed)[-1]
+    assert (told.step, told.steps_before, told.why.endswith(ANEW_WHY)) == (6000, 6000, True)
+    dies(core)
+    assert core.program("Pong").ckpt_step == 9000
+    starts(core, of_attempt(core, 2, 3000, age_s=30.0))
+    assert core.told(facts.StartsFrom)[-1].step == 9000
+    trains(core)
+    told = core.told(facts.Resumed)[-1]
+    assert (told.step, told.steps_before) == (9000, 9000), "it has begun anew before"
+
+
+@pytest.mark.parametrize(
+    ("env", "steps"), [((("FROM", "$EXTRALIFE_RESUME"),), [None, 6000, 9000, 12_000]), ((), [None, 6000, None, 3000])]
+)
+def test_a_count_that_began_anew_is_known_although_each_attempt_died_before_a_look(env, steps):
+    core = script(env=env)
+    starts(core, OwnCheckpoint())
+    trains(core, own=of_attempt(core, 1, 6000))
+    for number in (1, 2, 3):
+        dies(core.later(20.0))
+        starts(core, of_attempt(core, number, 6000 if number == 1 else 3000))
+    assert [fact.step for fact in core.told(facts.StartsFrom)] == steps
+
+
+def test_without_its_path_in_the_command_a_count_from_zero_in_names_is_unknown_or_a_loss():
+    for anew, kind, lost in ((None, facts.ResumeUnknown, None), (False, facts.FirstStepShown, 3000)):
+        core = script(figures=Sources(begin_anew=anew))
+        starts(core, OwnCheckpoint())
+        trains(core, steps=6000, own=of_attempt(core, 1, 6000))
+        dies(core)
+        starts(core, of_attempt(core, 1, 6000))
+        trains(core, own=of_attempt(core, 2, 3000, age_s=-1.0))
+        told = [fact for fact in core.told(facts.AttemptFact) if isinstance(fact, facts.Resumption | facts.ResumeUnknown)][
+            -1
+        ]
+        assert (type(told), getattr(told, "lost_steps", None)) == (kind, lost)
 
 
 def test_the_first_attempt_resumes_from_what_lies_there_and_has_lost_nothing():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,10 +21,13 @@ from supervisor.records import dataclass
 WATCH_S: Final = 0.5
 _PAUSE_S: Final = 0.01
 _PAUSES: Final = 4.0  # each sample may take a fifth of the time
-_ENOUGH: Final = 3  # growths of each file
+_ENOUGH: Final = 5  # growths of each file
 _MOST_PROCESSES: Final = 256  # of one program
 _MOST_FILES: Final = 4096  # of one process
 _WRITES: Final = os.O_WRONLY | os.O_RDWR
+
+# As TensorBoard names them: the second, the host, the pid, and the number of the writer in this process.
+_EVENTS_OF_PID: Final = re.compile(r"/events\.out\.tfevents\.\d{10}\.[^/]+\.(\d+)\.\d+$")
 
 File = tuple[int, int]  # device and inode
 
@@ -56,6 +60,12 @@ def open_files(members: Mapping[str, Iterable[int]]) -> dict[File, set[str]]:
             for file in _open_for_writing(pid):
                 found.setdefault(file, set()).add(name)
     return found
+
+
+def named(path: str, members: Mapping[str, Iterable[int]]) -> set[str]:
+    """The program whose process is named in the path: TensorBoard's files hold the pid of their writer."""
+    found = _EVENTS_OF_PID.search(path)
+    return set() if found is None else {name for name, pids in members.items() if int(found[1]) in pids}
 
 
 def _open_for_writing(pid: int) -> Iterable[File]:

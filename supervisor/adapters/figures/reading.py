@@ -4,21 +4,23 @@ It runs in a child process (`child.py`), and nothing in the daemon waits for it.
 ever holds the interpreter's lock, a directory of 100,000 files takes its time, and a file system may hang.
 
 Nothing is kept here between looks. The daemon passes the position up to which each file was read (`Cursor`), and gets it
-back. A file counts as rotated or rewritten if it became shorter, if another file is at its path, or if the bytes before
-that position changed. It is then read from its beginning. A last line without its end waits for the next look. If a script
-writes faster than this reads, the data up to the newest part is skipped.
+back. A file counts as rotated or rewritten if it became shorter, or if the bytes before that position changed. It is then
+read from its beginning. A last line without its end waits for the next look. If a script writes faster than this reads, the
+data up to the newest part is skipped.
 """
 
 from __future__ import annotations
 
 import contextlib
 import csv
+import ctypes
 import functools
 import json
 import math
 import os
 import re
 import signal
+import struct
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,6 +53,7 @@ BEHIND_BYTES: Final = 1 << 20  # data further behind is skipped
 HEAD_BYTES: Final = 64 * 1024  # this much of skipped data is read first: the first step may be there
 MOST_FILES: Final = 16  # per pattern: the newest ones
 _MOST_CANDIDATES: Final = 256  # of which some may be other programs'
+_MOST_ENTRIES: Final = 1000  # of a neighbour's directory, of which some may be links
 _MOST_UNKNOWN: Final = 64  # are watched at once ...
 _RECENT_NS: Final = 60 * 10**9  # ... if they have grown within this time
 MOST_ROWS: Final = 2000
@@ -62,6 +65,7 @@ LOOK_TICKS: Final = 10
 REGEX_TICKS: Final = 3  # for one regular expression on one line
 GLOB_TICKS: Final = 20
 MARK_BYTES: Final = 64
+_AT_EMPTY_PATH, _STATX_BTIME, _BTIME_AT = 0x1000, 0x800, 80  # statx(2)
 _LONGEST_SHOWN: Final = 40
 _LARGEST_EVENT: Final = 64 * 1024  # a larger record holds an image
 _LONGEST_RECORD: Final = 1 << 30
@@ -156,15 +160,12 @@ def _cursor(given: Sequence[Any]) -> Cursor:
 
 def as_json_claim(claim: Claim) -> dict[str, Any]:
     """The claim in the form of requests and answers."""
-    return {**asdict(claim), "suspects": None if claim.suspects is None else sorted(claim.suspects)}
+    return {key: sorted(value) if isinstance(value, frozenset) else value for key, value in asdict(claim).items()}
 
 
 def _claim(given: Mapping[str, Any] | None) -> Claim:
     """What earlier looks have found out about a file."""
-    if given is None:
-        return Claim()
-    suspects = given["suspects"]
-    return Claim(**{**given, "suspects": None if suspects is None else frozenset(suspects)})
+    return Claim(**{key: frozenset(value) if isinstance(value, list) else value for key, value in (given or {}).items()})
 
 
 def as_list(cursor: Cursor) -> list[int | bool]:
@@ -274,38 +275,52 @@ class _Reader:
 
     def _own(self, kind: str, files: dict[str, tuple[int, owners.File]]) -> list[str]:
         """The files that are not another program's; `policy/worker/file_owner.py` decides where another may write them."""
-        places = [os.path.realpath(path) for path in self._request["places"]]
-        contested = self._request["contested"]
+        places = {real for path in self._request["places"] for real in _real_places(path)}
+        contested, asked = self._request["contested"], self._request["claims"]
         real = {path: os.path.realpath(path) for path in files} if places or contested else {}
-        shared = {path for path, target in real.items() if contested or any(_is_below(target, place) for place in places)}
-        if not shared:
+        claims = {
+            target: decide(
+                _claim(asked.get(target)), self._open_by.get(files[path][1]) or owners.named(target, self._members)
+            )
+            for path, target in real.items()
+            if contested or any(_is_below(target, place) for place in places)
+        }  # fmt: skip
+        if not claims:
             return list(files)
-        claims = {path: _claim(self._request["claims"].get(real[path])) for path in shared}
-        open_by = self._open_by
-        for path, claim in claims.items():
-            claims[path] = decide(claim, open_by.get(files[path][1], set()))
-        name = self._request["name"]
-        own = [path for path in files if path not in shared or claims[path].owner == name]
-        recent_ns = time.time_ns() - _RECENT_NS
-        unknown = [path for path, claim in claims.items() if claim.is_open_question and files[path][0] >= recent_ns]
+        own = [path for path in files if real[path] not in claims or claims[real[path]].owner == self._request["name"]]
+        unknown = {target for target, claim in claims.items() if claim.is_open_question}
+        self._answer.not_own[kind] = len(unknown) + sum(claim.is_shared for claim in claims.values())
         if unknown and self._request["watch"]:
-            began_s = time.monotonic()
-            for path, seen in owners.growths(unknown[:_MOST_UNKNOWN], self._request["trees"]).items():
-                claims[path] = decide(claims[path], set(), seen)  # the daemon checks it, so the next look reads the file
-            self._answer.waited_s += time.monotonic() - began_s
-        self._answer.claims |= {real[path]: as_json_claim(claim) for path, claim in claims.items()}
-        self._answer.not_own[kind] = sum(claim.is_open_question or claim.is_shared for claim in claims.values())
+            claims |= self._watched({path: _claim(given) for path, given in asked.items()} | claims, unknown)
+        self._answer.claims |= {path: as_json_claim(claim) for path, claim in claims.items()}
         return own
+
+    def _watched(self, claims: Mapping[str, Claim], own: set[str]) -> dict[str, Claim]:
+        """Watch its files whose writer is unknown, and those of other programs, if some of its own have grown recently.
+
+        The daemon checks the result, so later looks read them.
+        """
+        began_s, recent_ns = time.monotonic(), time.time_ns() - _RECENT_NS
+        unknown = [path for path, claim in claims.items() if claim.is_open_question and _written_ns(path) >= recent_ns]
+        if own.isdisjoint(unknown):
+            return {}
+        found = owners.growths(unknown[-_MOST_UNKNOWN:], self._request["trees"])
+        self._answer.waited_s += time.monotonic() - began_s
+        return {path: decide(claims[path], set(), growths) for path, growths in found.items()}
+
+    @functools.cached_property
+    def _members(self) -> dict[str, tuple[int, ...]]:
+        return owners.trees(self._request["trees"])
 
     @functools.cached_property
     def _open_by(self) -> dict[owners.File, set[str]]:
-        return owners.open_files(owners.trees(self._request["trees"]))
+        return owners.open_files(self._members)
 
     def _begin_at(self, path: str, *, new: bool) -> None:
         """Set the first position in a file. Content from before the attempt belongs to an earlier attempt.
 
-        A file written since then may belong to this attempt, or to an earlier one and have grown. Only its newest part is
-        read, because it is unknown where in it the attempt began.
+        A file that was made since then is this attempt's from its first byte. One that has grown since then may hold rows of
+        an earlier attempt: only its newest part is read, because it is unknown where in it the attempt began.
         """
         if path in self._answer.cursors:
             return
@@ -314,7 +329,8 @@ class _Reader:
             try:
                 seen = os.fstat(fd)
                 at = max(0, seen.st_size - PIECE_BYTES) if new else seen.st_size
-                cursor = Cursor((seen.st_dev, seen.st_ino), at, _mark(fd, at), whole=not new, fresh=True)
+                whole = not new or (not at and made_s(fd) >= self._request["since_wall_s"])
+                cursor = Cursor((seen.st_dev, seen.st_ino), at, _mark(fd, at), whole=whole, fresh=True)
                 self._answer.cursors[path] = cursor
             finally:
                 os.close(fd)
@@ -343,12 +359,16 @@ class _Reader:
 
     def _placed(self, path: str, fd: int, seen: os.stat_result) -> Cursor:
         known, file = self._answer.cursors.get(path), (seen.st_dev, seen.st_ino)
+        if known is None:  # its directory may have another name by now
+            known = next((each for each in self._answer.cursors.values() if each.file == file), None)
+            self._answer.cursors |= {} if known is None else {path: known}
         if known is None and self._request["begin"].get(path, 0) <= seen.st_size:
             at = self._request["begin"].get(path, 0)
             known = self._answer.cursors[path] = Cursor(file, at, _mark(fd, at))
-        elif known is None or known.file != file or seen.st_size < known.at or _mark(fd, known.at) != known.mark:
+        elif known is None or seen.st_size < known.at or _mark(fd, known.at) != known.mark:
             # Rotated or rewritten: lines may have been lost, unless the attempt began with this file.
             known = self._answer.cursors[path] = Cursor(file, 0, 0, whole=known is not None and known.fresh and known.whole)
+        known.file = file  # a script that writes all of its rows anew, and renames: they go on where they were
         return known
 
     def _pieces(self, fd: int, size: int, cursor: Cursor, *, whole_records: bool) -> Iterator[tuple[bytes, bool]]:
@@ -467,10 +487,27 @@ def _file(path: str) -> tuple[int, int] | None:
     return None
 
 
+def _written_ns(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns  # noqa: PTH116  a path object each is waste
+    except OSError:
+        return 0
+
+
 def _mark(fd: int, at: int) -> int:
     """A checksum of the bytes before a position."""
     length = min(at, MARK_BYTES)
     return zlib.crc32(os.pread(fd, length, at - length))
+
+
+def made_s(fd: int) -> float:
+    """When a file was made, by the wall clock; minus infinity: its file system does not say."""
+    found = ctypes.create_string_buffer(256)
+    statx = getattr(ctypes.CDLL(None), "statx", None)
+    if statx is None or statx(fd, b"", _AT_EMPTY_PATH, _STATX_BTIME, found) != 0:
+        return -math.inf
+    (mask,), (second, nanosecond) = struct.unpack_from("=I", found), struct.unpack_from("=qI", found, _BTIME_AT)
+    return float(second + nanosecond / 1e9) if mask & _STATX_BTIME else -math.inf
 
 
 def _lines_end(data: bytes) -> int:
@@ -510,6 +547,13 @@ def _cells(line: bytes, delimiter: str) -> list[str]:
 
 def _delimiter(line: bytes) -> str:
     return max(",;\t", key=lambda each: line.count(each.encode()))
+
+
+def _real_places(path: str) -> Iterator[str]:
+    """The directory, and those that links in it lead to: several may have a link `runs` to one directory."""
+    yield os.path.realpath(path)
+    with contextlib.suppress(OSError), os.scandir(path) as entries:
+        yield from (os.path.realpath(each.path) for each in islice(entries, _MOST_ENTRIES) if each.is_symlink())
 
 
 def _is_below(path: str, place: str) -> bool:

@@ -245,7 +245,7 @@ class FigureReader:
             if "error" in answer:
                 raise ValueError(answer["error"])
             if crowd is None or self._crowd(item) != crowd:  # a growth may be of a process that is not known
-                answer["claims"] = {path: each for path, each in answer["claims"].items() if each["suspects"] is None}
+                answer["claims"] = {path: each for path, each in answer["claims"].items() if each["spared"] is None}
             self._take(item, answer, now_s, search=search)
         except TimeoutError:
             item.due_s = began_s + AWAY_S

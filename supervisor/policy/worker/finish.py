@@ -34,7 +34,8 @@ A script that stops early at step 60,000 resumes there and exits at once, twice:
 prints every 5,000 steps last shows 95,000: finished. One that shows 99,999 and hangs is ended as a stall, and is finished.
 
 Why not believe 0 alone: most trainers save and exit with 0 on SIGTERM, so somebody's `pkill` would end a night at its
-first minute. Why not 100 %: the last steps are often not printed, and a script without checkpoints would begin again.
+first minute. Where the target is unknown it is believed, because nothing shows who sent a signal; the reason says so.
+Why not 100 %: the last steps are often not printed, and a script without checkpoints would begin again.
 Why not end all that remains: a trainer in the background would be killed at each start.
 """
 
@@ -89,6 +90,8 @@ class Course:
             return Diagnosis("left", counted=True, why=f"asked to leave from outside ({self.signal}): {how}")
         if self.ended:
             return replace(verdict, why=f"{how}{where}; ended after {self.grace_s:g} s: {', '.join(self.ended)}")
+        if self.steps is not None and self.target is None:
+            return replace(verdict, why=f"{verdict.why} at step {self.steps:,}; its target is not known (target_steps)")
         return verdict
 
 

@@ -4,7 +4,8 @@ The rule. Such a program does not report that it is ready, and a line in its log
 counts as RUNNING from its first sign of progress or of work on, once it has lived
 
 * for `settle_s` (10 s), and
-* for a tenth longer than its previous attempt, if that one died within `start_s` (120 s) of its start.
+* for a tenth longer than its previous attempt, if that one died within `start_s` (120 s) of its start, and this one's own
+  output has not shown two different steps.
 
 Worked example: a script imports for 15 s, prints two warnings and dies, again and again. Its first attempt counts as
 RUNNING from 10 s to 15 s. All others are STARTING for their 15 s and then back off: a crash looper is never shown as a

@@ -16,11 +16,15 @@ The verdict, first match wins:
 3. A first step that is not near 0, or `steps_begin_anew = false`, or no checkpoint lay there: it has resumed there or
    before. Counted from 0, all is lost.
 4. It was given its checkpoint (`{resume}` in its command), or began anew before: as 1. It loads it, and only counts anew.
+   Having begun anew before also decides where no step is shown.
 5. Else unknown: a script that loads its checkpoint and one that begins from scratch look the same.
 
 Worked examples, checkpoint at 16,600, steps made 16,640. Shown 0, 16,601, 16,602: resumed at 16,600, 40 steps lost. Shown
 2,048, 4,096, 6,144 by `train.py -i {resume}`: resumed at 16,600, and 2,048 is step 18,648 of the training. The same by
 `train.py`: unknown. Shown 12,001, 12,002, 12,003: an older checkpoint, at least 4,639 steps lost.
+
+A script that shows no steps has checkpoints with steps in their names. One of this attempt that is below the one that it
+began with counts as the first of a row: 3,000 as 3,000, 6,000, 9,000.
 
 Why 5 is no loss: "373,248 steps lost" about a training that lost none is worse than "unknown". Why not ask whether it has
 read the file: access times are off or coarse on most mounts, and the daemon reads checkpoints itself.
@@ -47,8 +51,8 @@ class Evidence:
     """The evidence about one attempt. `firsts`: the first different steps of its output, at most three.
 
     `found`: whether a whole checkpoint lay there at its start; None: not known. `saved` is its step, and `made` the furthest
-    step before this attempt. `given`: its command names the checkpoint, or it began anew before. `anew`: the configuration.
-    `target`: of the script's own count, such as the end of a progress bar.
+    step before this attempt. `given`: its command names the checkpoint. `began`: it began anew before. `anew`: the
+    configuration. `target`: of the script's own count, such as the end of a progress bar.
     """
 
     firsts: tuple[int, ...] = ()
@@ -56,6 +60,7 @@ class Evidence:
     saved: int | None = None
     made: int | None = None
     given: bool = False
+    began: bool = False
     anew: bool | None = None
     target: int | None = None
 
@@ -66,7 +71,8 @@ def judge(evidence: Evidence, *, final: bool) -> tuple[str, int]:
     if evidence.anew and saved is not None and (final or first is not None):
         return ANEW, saved
     if first is None:
-        return ("", 0) if not final else (UNKNOWN, 0) if saved is None else (RESUMED, saved)
+        how = ANEW if evidence.began and evidence.anew is None else RESUMED
+        return ("", 0) if not final else (UNKNOWN, 0) if saved is None else (how, saved)
     before = evidence.made if saved is None else saved
     if before is None or first >= before:
         return (SHOWN, first) if saved is None else (RESUMED, saved)
@@ -75,7 +81,7 @@ def judge(evidence: Evidence, *, final: bool) -> tuple[str, int]:
     near_zero = first <= max(_REPORTS * gap, before // _JUMP)
     if not near_zero or evidence.anew is False or evidence.found is False:
         return SHOWN, first
-    if evidence.given and saved is not None:
+    if (evidence.given or evidence.began) and saved is not None:
         return ANEW, saved
     return (SHOWN, first) if evidence.made is None else (UNKNOWN, 0)
 
