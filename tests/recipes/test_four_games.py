@@ -44,7 +44,9 @@ def started(box: Box) -> None:
     box.start()
 
 
-@pytest.mark.parametrize("source", ["recipes/four_games.toml", "recipes/frameworks.toml", "recipes/projects.toml", "client.md"])
+@pytest.mark.parametrize(
+    "source", ["recipes/four_games.toml", "recipes/frameworks.toml", "recipes/projects.toml", "client.md"]
+)
 def test_what_the_recipes_show_passes_the_check(tmp_path: Path, source: str) -> None:
     text = (RECIPES.parent / source).read_text()
     blocks = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL) or [text]
