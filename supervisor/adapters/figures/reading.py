@@ -165,7 +165,10 @@ def as_json_claim(claim: Claim) -> dict[str, Any]:
 
 def _claim(given: Mapping[str, Any] | None) -> Claim:
     """What earlier looks have found out about a file."""
-    return Claim(**{key: frozenset(value) if isinstance(value, list) else value for key, value in (given or {}).items()})
+    known: dict[str, Any] = {
+        key: frozenset(value) if isinstance(value, list) else value for key, value in (given or {}).items()
+    }
+    return Claim(**known)
 
 
 def as_list(cursor: Cursor) -> list[int | bool]:
@@ -552,8 +555,14 @@ def _delimiter(line: bytes) -> str:
 def _real_places(path: str) -> Iterator[str]:
     """The directory, and those that links in it lead to: several may have a link `runs` to one directory."""
     yield os.path.realpath(path)
-    with contextlib.suppress(OSError), os.scandir(path) as entries:
-        yield from (os.path.realpath(each.path) for each in islice(entries, _MOST_ENTRIES) if each.is_symlink())
+    with contextlib.suppress(OSError):
+        yield from _linked(path, os.stat(path).st_mtime_ns)  # noqa: PTH116  a path object each is waste
+
+
+@functools.lru_cache(maxsize=1024)
+def _linked(path: str, _changed_ns: int) -> tuple[str, ...]:
+    with os.scandir(path) as entries:
+        return tuple(os.path.realpath(each.path) for each in islice(entries, _MOST_ENTRIES) if each.is_symlink())
 
 
 def _is_below(path: str, place: str) -> bool:
