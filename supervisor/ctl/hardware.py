@@ -17,15 +17,10 @@ def lines(daemon: dict[str, Any], now_s: float) -> list[str]:
         out.append(_gpu(each))
         out += _minute(each)
     for veto in daemon.get("vetoes") or []:
-        since, why, rule = (
-            text.duration(now_s - veto["since_wall_s"]),
-            text.printable(veto["why"]),
-            text.printable(veto["rule"]),
-        )
-        if veto.get("forbids", True):  # an older daemon does not send this key
-            out.append(f"levels above {text.printable(veto['cap'])} are vetoed, {since} so far ({rule}): {why}")
-        else:
-            out.append(f"{rule}, {since} so far: {why}")
+        since, cap = text.duration(now_s - veto["since_wall_s"]), text.printable(veto["cap"])
+        above = veto.get("forbids", True)  # an older daemon does not send this key
+        what = f"levels above {cap} are vetoed, {since} so far" if above else f"pre-check for {since}"
+        out.append(f"{what} ({text.printable(veto['rule'])}): {text.printable(veto['why'])}")
     return out
 
 

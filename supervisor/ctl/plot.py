@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import Any
 
 from supervisor.ctl import files, text
@@ -14,7 +13,6 @@ _STABILITY = "stability"
 _ENDINGS = ("png", "svg")
 _POINTS = 1000
 _RETURN = "mean_return"
-_MOST_LINES = 30
 
 
 def plot(session: Session, args: list[str]) -> int:
@@ -38,10 +36,7 @@ def plot(session: Session, args: list[str]) -> int:
     timeline = session.page("timeline", since=since)
     curves = None if name == _STABILITY else _curves(session, name, series, since)
     if on_screen:
-        size = shutil.get_terminal_size()
-        area = size.columns, min(_MOST_LINES, size.lines - 2)
-        drawn = drawer.stability(timeline, area) if curves is None else drawer.learning(name, series, curves, area)
-        for line in drawn:
+        for line in drawer.stability(timeline) if curves is None else drawer.learning(name, series, curves):
             session.say(line)
         return OK
     if curves is None:

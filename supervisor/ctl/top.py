@@ -44,7 +44,7 @@ _SORTS = {  # the value that a column is sorted by: the largest first, unknown l
     "CPU": "cpu", "MEM": "mem", "GPU": "gpu", "RESTARTS": "restarts",
 }  # fmt: skip
 # The order in which a narrow terminal loses columns.
-_EXPENDABLE = ("SPEED 1H", "RESTARTS", "GPU", "STEPS", "NEXT", "CPU", "RETURN 12H", "MEM", "CKPT", "RETURN")
+_EXPENDABLE = ("SPEED 1H", "RESTARTS", "GPU", "CPU", "RETURN 12H", "MEM", "CKPT", "RETURN", "NEXT", "STEPS")
 _SEQUENCE = re.compile(r"\x1b[\[O][\d;]*[@-~]|.", re.DOTALL)  # ECMA-48: parameters, then one final byte
 _SPECIAL = {
     "A": "up", "B": "down", "C": ">", "D": "<", "H": "home", "1~": "home", "F": "end", "4~": "end", "5~": "page up",
