@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from supervisor.model.settings import ProgramSpec
     from supervisor.policy.box.readings import Gpus
     from supervisor.policy.box.readings import Host as HostReading
-    from supervisor.policy.upkeep.alerting import Notice
 
 _TOGETHER_S: Final = 1e-4
 _TRIES: Final = 50
@@ -198,24 +197,4 @@ class HostReader(Protocol):
 
     def newest(self) -> HostReading | None:
         """The newest readings; None if there are none, or if they are too old. Never blocks."""
-        ...
-
-
-class Courier(Protocol):
-    """Delivers alerts in the adapter's own threads. All calls return at once, and none of them raises."""
-
-    def deliver(self, target: str, notice: Notice) -> None:
-        """Make one attempt. Its result, success or failure, is posted to the inbox as AlertTried."""
-        ...
-
-    def tell(self, notice: Notice) -> None:
-        """Write it to systemd's journal, if there is one."""
-        ...
-
-    def alarm(self, notice: Notice) -> None:
-        """Send it to all targets now, without a record: the journal cannot be written."""
-        ...
-
-    def stop(self) -> None:
-        """Start no new delivery, and end running ones. Takes at most a second."""
         ...

@@ -203,7 +203,7 @@ def _gpu(index: int, free_bytes: int) -> Gpu:
 
 
 class FakeCourier:
-    """`ports.Courier` with one target that does what `mode` says, at once: take, refuse or hang (never answer)."""
+    """`AlertCourier` with one target that does what `mode` says, at once: take, refuse or hang (never answer)."""
 
     def __init__(self, inbox: Inbox, clock: FakeClock) -> None:
         self.mode = "take"

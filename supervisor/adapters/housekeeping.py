@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,11 +21,12 @@ from supervisor.adapters import threads
 from supervisor.adapters.journal import archive as journal_archive
 from supervisor.adapters.journal import spare
 from supervisor.adapters.process.logs import LogGuard
-from supervisor.model.inputs import BackupDue, OffsiteDue, ReportDue, SnapshotDue
+from supervisor.model.inputs import Input, SnapshotDue
 from supervisor.model.settings import Settings
 from supervisor.policy.box import wall_clock
-from supervisor.policy.upkeep.backups import last_due
+from supervisor.policy.upkeep.calendars import last_due
 from supervisor.ports import Clock, Inbox
+from supervisor.records import dataclass
 
 log = structlog.get_logger()
 
@@ -65,19 +66,27 @@ class _Pool(BasePoolExecutor):  # type: ignore[misc]  # APScheduler is untyped
         super().__init__(threads.begun(_JOBS, "housekeeping"))
 
 
+@dataclass(frozen=True, slots=True)
+class CalendarWork:
+    """Work that is due by a calendar; `input` makes the input for a due time, from now and that time."""
+
+    name: str
+    calendar: str
+    input: Callable[[float, float], Input]
+
+
 class Housekeeping:
     """A background scheduler with its few jobs."""
 
     def __init__(
-        self, settings: Callable[[], Settings], inbox: Inbox, clock: Clock, report: Callable[[], str] = lambda: ""
-    ) -> None:
-        """`settings` returns the settings in force, so a reread needs no restart. `report` makes the daily report."""
-        self._settings, self._inbox, self._clock, self._report = settings, inbox, clock, report
+        self, settings: Callable[[], Settings], inbox: Inbox, clock: Clock,
+        calendars: Callable[[], Iterable[CalendarWork]] = tuple,
+    ) -> None:  # fmt: skip
+        """`settings` returns the settings in force, so a reread needs no restart; `calendars` the work by the calendar."""
+        self._settings, self._inbox, self._clock, self._calendars = settings, inbox, clock, calendars
         self.journal_defect = ""  # found when the journal was last copied
-        self._report_posted_s: float | None = None
         self._over = threading.Event()
-        self._backup_posted_s: float | None = None
-        self._offsite_posted_s: dict[str, float] = {}
+        self._posted_s: dict[str, float] = {}  # by name of the work
         self._logs = LogGuard(settings)
         self._scheduler = _Scheduler(executors={"default": _Pool()}, timezone="UTC")
 
@@ -110,35 +119,22 @@ class Housekeeping:
     def check_calendar(self) -> None:
         """Post each calendar time once it has passed; the core knows whether that time was already handled.
 
-        Nothing is posted while the clock is not set: a time in 1970 is no calendar time.
+        Nothing is posted while the clock is not set: a time in 1970 is no calendar time. If an input cannot be made (the
+        daily report reads files that may be damaged), the next check tries again.
         """
         if not wall_clock.is_set(self._clock.wall_s()):
             return
         now = dt.datetime.fromtimestamp(self._clock.wall_s(), dt.UTC).astimezone()
-        due = last_due(self._settings().backup.calendar, now)
-        if due is not None and due.timestamp() != self._backup_posted_s:
-            self._backup_posted_s = due.timestamp()
-            self._inbox.post(BackupDue(self._clock.now_s(), self._backup_posted_s))
-        rules = self._settings().offsite
-        for operation, calendar in (("forget", rules.forget), ("check", rules.check)) if rules.on else ():
-            due = last_due(calendar, now)
-            if due is not None and due.timestamp() != self._offsite_posted_s.get(operation):
-                self._offsite_posted_s[operation] = due.timestamp()
-                self._inbox.post(OffsiteDue(self._clock.now_s(), operation, due.timestamp()))
-        report_at = self._settings().alerts.report_at
-        report_due = last_due(f"daily {report_at}", now) if report_at else None
-        if report_due is not None and report_due.timestamp() != self._report_posted_s:
-            self._post_report(report_due.timestamp())
-
-    def _post_report(self, due_wall_s: float) -> None:
-        """Make and post the daily report. If that fails, the next check tries again."""
-        try:
-            text = self._report()
-        except Exception as error:  # noqa: BLE001  the report reads files that may be damaged
-            log.warning("no_report", error=str(error))
-            return
-        self._report_posted_s = due_wall_s
-        self._inbox.post(ReportDue(self._clock.now_s(), due_wall_s, text))
+        for work in self._calendars():
+            due = last_due(work.calendar, now)
+            due_wall_s = None if due is None else due.timestamp()
+            if due_wall_s is None or due_wall_s == self._posted_s.get(work.name):
+                continue
+            try:
+                self._inbox.post(work.input(self._clock.now_s(), due_wall_s))
+                self._posted_s[work.name] = due_wall_s
+            except Exception as error:  # noqa: BLE001
+                log.warning("calendar_work_not_posted", work=work.name, error=str(error))
 
     def care_for_journal(self) -> None:
         """Ask for a snapshot if the next start would have to fold many facts; archive old facts; copy the journal."""

@@ -242,7 +242,7 @@ def notices(installation: Installation) -> Iterator[Finding]:
     rules = installation.settings.notice
     asked = {name: made for name in (COMMAND, FILE) if (made := source(name, rules, _Clock())) is not None}
     program = detect.command(BootFiles.of(os.environ))
-    if program and COMMAND not in asked and not installation.settings.launcher.remote:
+    if program and COMMAND not in asked and not installation.settings.remote:
         provider = program.rpartition("/")[2]
         told = f"this box is of {provider}, and nothing asks {provider} for notices of its end"
         yield Finding(_NOTICES, "warn", told, f'[notice] command = "{program}"')

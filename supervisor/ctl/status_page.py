@@ -77,6 +77,7 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
     lines += _notices(daemon.get("notices") or {"standing": [], "errors": {}})
     lines += [text.printable(each) for each in daemon.get("for_nothing") or ()] + _offsite(daemon.get("offsite"))
     lines += cluster.lines(daemon.get("cluster"))
+    lines += [line for each in daemon.get("held") or () if (line := _held(each, lines))]
     if daemon.get("reboot_pattern"):
         lines.append(f"reboots form a pattern: {text.printable(daemon['reboot_pattern'])}")
     level = daemon["level"]
@@ -109,6 +110,13 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
         joined = longer
     line = text.printable(level.get("line") or "") if level.get("mode") == "climb" else ""
     return [*lines, joined, *([line] if line else [])]
+
+
+def _held(held: dict[str, Any], lines: list[str]) -> str:
+    """Why programs do not start; empty if another line says so already."""
+    why = text.printable(held["why"])
+    who = "nothing starts" if held["programs"] is None else f"{', '.join(held['programs'])} cannot start"
+    return "" if any(why in line for line in lines) else f"{who}: {why}"
 
 
 def _how(level: dict[str, Any]) -> str:

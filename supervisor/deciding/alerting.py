@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Final
 
-from supervisor.deciding.context import DecisionContext
+from supervisor.deciding.context import DecisionContext, Feature
 from supervisor.deciding.own_checkpoints import starts_over
 from supervisor.model import commands, facts
 from supervisor.model.alert_record import Queued
@@ -23,8 +23,8 @@ from supervisor.model.memory import DeliveryState
 from supervisor.model.state import State
 from supervisor.policy.box.prechecks import is_full
 from supervisor.policy.upkeep import alerting as rule
-from supervisor.policy.upkeep.alerting import CRITICAL, INFO, WARNING, Notice
-from supervisor.policy.upkeep.backups import is_due
+from supervisor.policy.upkeep.alarm import CRITICAL, INFO, WARNING, Notice
+from supervisor.policy.upkeep.calendars import is_due
 from supervisor.policy.upkeep.when_done import DONE, Step
 from supervisor.policy.worker import service_health
 from supervisor.policy.worker.loss import IN_WORDS, Loss
@@ -48,9 +48,10 @@ class Alert:
     text: str
 
 
-def pursue(context: DecisionContext, before: State) -> None:
+def pursue(context: DecisionContext) -> None:
     """Raise this turn's alerts and held alerts that are due, drop old alerts, and send each idle target its next alert."""
-    found = [replace(alert, text=_shown(alert)) for alert in (*_found(context, before), *_of_gpus(context, before))]
+    raised = (*_found(context, context.before), *_of_gpus(context, context.before)) if context.facts else ()
+    found = [replace(alert, text=_shown(alert)) for alert in raised]
     for number, alert in enumerate(found):
         _log_alert(context, alert, number)
     if context.memory.ended:
@@ -101,21 +102,6 @@ def notice(queued: Queued, dropped: int = 0) -> Notice:
     return Notice(
         queued.id, queued.kind, queued.severity, queued.text, queued.wall_s, queued.program, queued.more, dropped
     )  # fmt: skip
-
-
-def unwritable(error: str, at_s: float, wall_s: float) -> Notice:
-    """The alert for a journal that cannot be written. It is no fact, because no fact can be recorded."""
-    id_ = hashlib.blake2b(f"unwritable/{at_s!r}/{wall_s!r}".encode(), digest_size=8).hexdigest()
-    text = printable(f"the journal cannot be written ({error}): workers train on, but nothing starts until it can")[
-        :_MOST_TEXT
-    ]
-    return Notice(id_, "disk" if is_full(error) else "journal", CRITICAL, text, wall_s)
-
-
-def damaged(text: str, at_s: float, wall_s: float) -> Notice:
-    """The alert for a journal that was rebuilt while the daemon ran and has lost facts."""
-    id_ = hashlib.blake2b(f"damaged/{at_s!r}/{wall_s!r}".encode(), digest_size=8).hexdigest()
-    return Notice(id_, "journal", CRITICAL, printable(text)[:_MOST_TEXT], wall_s)
 
 
 # --- which facts raise an alert ---------------------------------------------------------------------------------------
@@ -391,3 +377,6 @@ def _wake(context: DecisionContext, at_s: float) -> None:
 
 def _remember(context: DecisionContext, target: str, reaching: DeliveryState) -> None:
     context.memory = replace(context.memory, reaching={**context.memory.reaching, target: reaching})
+
+
+FEATURE = Feature(inputs={AlertTried: on_tried, ReportDue: on_report}, conclude=pursue)

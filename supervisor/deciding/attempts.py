@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from supervisor.deciding import cluster, own_checkpoints, time_spent
+from supervisor.deciding import own_checkpoints, time_spent
 from supervisor.deciding.context import DecisionContext
 from supervisor.deciding.gating import admit, waits_for_gpu, when_no_gpu
 from supervisor.deciding.hardware import gpu_of
@@ -16,7 +16,6 @@ from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.model.state import Attempt, Program, Stop
 from supervisor.policy.box import lost_gpu
 from supervisor.policy.box.gate import Answer, Verdict
-from supervisor.policy.cluster import job_end
 from supervisor.policy.worker import newest_whole, no_room, out_of_memory, restart, resume_step, starting
 from supervisor.policy.worker.diagnosis import NO_GPU, Diagnosis, diagnose
 from supervisor.policy.worker.finish import BACKGROUND, ENDED, Course
@@ -42,13 +41,9 @@ def fill_slots(context: DecisionContext, *, staggered: bool = True) -> None:
     `staggered`: after a change of level, starts from the queue wait for each other. To build 256 environments eight times
     at once would take every core of this box for a minute.
     """
-    if context.state.stopping or context.memory.ended or context.memory.holds_starts:
-        return
-    if context.state.offsite.keeps_down(on=context.settings.offsite.on) or context.state.notices.keeps_down(context.now_s):
-        return
-    if context.state.when_done.keeps_down:
-        return
-    if context.memory.lease_awaited_until_s(context.now_s) is not None:
+    held = tuple(each for why in context.hooks("held") if (each := why(context)) is not None)
+    context.memory = replace(context.memory, held=held)
+    if context.state.stopping or context.memory.ended or any(each.programs is None for each in held):
         return
     _stop_excess(context)
     _rotate(context)
@@ -144,7 +139,7 @@ def _waits_for_another(context: DecisionContext) -> bool:
     Cluster jobs are exempt: each builds its environments on its own node.
     """
     since_s, gap_s = context.state.climb.level_since_s, context.settings.load.stagger_s
-    if context.settings.launcher.remote or not context.settings.ladder or since_s is None:
+    if context.settings.remote or not context.settings.ladder or since_s is None:
         return False
     if context.now_s - since_s > _CHANGE_S:
         return False
@@ -164,14 +159,18 @@ def _keeps_slot_in_backoff(program: Program) -> bool:
 
 
 def _keeps_slot_in_rollback(context: DecisionContext, program: Program) -> bool:
-    """Whether an interrupted program keeps its slot while a rollback replaces its checkpoints (`backups.py`)."""
-    return program.phase is Phase.QUEUED and program.interrupted and context.state.backups.holds(program.name)
+    """Whether an interrupted program keeps its slot while it must not start: a rollback replaces its checkpoints."""
+    return program.phase is Phase.QUEUED and program.interrupted and _is_held(context, program)
+
+
+def _is_held(context: DecisionContext, program: Program) -> bool:
+    return any(held.programs is None or program.name in held.programs for held in context.memory.held)
 
 
 def _to_start(context: DecisionContext, program: Program) -> ProgramSpec | None:
     """The spec of a program that may start now (queued, waiting for memory, or due), else None."""
     due = program.retry_at_s is not None and program.retry_at_s <= context.now_s
-    due = (due or program.phase in {Phase.QUEUED, Phase.GATED}) and not context.state.backups.holds(program.name)
+    due = (due or program.phase in {Phase.QUEUED, Phase.GATED}) and not _is_held(context, program)
     return context.spec(program.name) if due and program.wanted else None
 
 
@@ -183,19 +182,22 @@ def _priority(context: DecisionContext, program: Program) -> int:
 
 def _spawn(context: DecisionContext, program: Program, spec: ProgramSpec, verdict: Verdict) -> None:
     number = program.attempts + 1
-    token = context.state.cluster.next_tokens.get(program.name) or context.token(program.name, number)
     why = program.why if program.phase is Phase.BACKOFF else f"a slot of level {context.settings.level.name} is free"
     if program.phase is Phase.GATED:
         free = "its GPU is back" if program.gpu_lost else "it waits no longer for GPU memory"
         free = free if verdict.free_bytes is None else "the GPU memory that it needs is free"
         why = verdict.why or f"{free}, after {context.now_s - program.since_s:.0f} s"
-    context.record(facts.SpawnIntended(why, program.name, token, number, spec.digest, context.settings.level.name))
     lowered = program.batch_size(context.settings.level.name)
     lowered = lowered if verdict.batch_size is None else verdict.batch_size
-    avoid = context.state.cluster.avoid(context.now_s)
-    order = commands.Spawn(spec, number, token, lowered, program.rollbacks, avoid, when_no_gpu(context, program, spec))
+    order = commands.Spawn(
+        spec, number, context.token(program.name, number), lowered, program.rollbacks,
+        when_no_gpu=when_no_gpu(context, program, spec),
+    )  # fmt: skip
+    for changed in context.hooks("order"):
+        order = changed(context, order)
+    context.record(facts.SpawnIntended(why, program.name, order.token, number, spec.digest, context.settings.level.name))
     context.command(_with_own_checkpoints(context, program, order) if spec.checkpoint_glob else order)
-    set_control(context, program.name, token)
+    set_control(context, program.name, order.token)
 
 
 def _with_own_checkpoints(context: DecisionContext, program: Program, order: commands.Spawn) -> commands.Spawn:
@@ -341,9 +343,9 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
         fate=ending.fate,
         oom_kill=oom_kill,
     )
-    fault, job = False, context.state.cluster.jobs.get(name)
     if attempt.stop is None:
-        verdict, fault = cluster.verdict(ending, spec.done_codes if spec is not None else (0,), verdict)
+        for judge in context.hooks("verdict"):
+            verdict = judge(ending, spec.done_codes if spec is not None else (0,), verdict)
     ended_at_s = None if ending.ended_at_s is None else max(attempt.intended_at_s, min(context.now_s, ending.ended_at_s))
     time_spent.record_end(context, *context.present(name), ending, ended_at_s)
     own_checkpoints.note_last(context, name)
@@ -357,7 +359,7 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     if spec is not None and verdict.cause == "done" and (early or spec.restart == restart.ALWAYS):
         reason = f"ended within {spec.start_s:g} s of its start" if early else "ended, but `restart` is always"
         verdict = Diagnosis("ended", counted=early, why=f"{reason}: {verdict.why}")
-    watch = context.memory.watch(name, attempt.token)
+    watch, before = context.memory.watch(name, attempt.token), context.state
     context.record(
         facts.Exited(
             verdict.why + _no_room(verdict, ending) + _left_behind(attempt, ending),
@@ -368,7 +370,8 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
             mean_return=None if watch is None else watch.sample.figures.get("mean_return"),
         )
     )  # fmt: skip
-    cluster.note_end(context, name, ending, job, asked=attempt.stop is not None, fault=fault)
+    for note in context.hooks("ended"):
+        note(context, name, ending, before)
     context.memory = context.memory.forget(name)
     context.command(commands.Forget(name, attempt.token))
     _follow(context, name, attempt, ending, verdict)
@@ -446,14 +449,10 @@ def _follow(context: DecisionContext, name: str, attempt: Attempt, ending: Endin
         lived_s = context.now_s - attempt.intended_at_s
         delay_s = restart.after_clean_end(lived_s)
         context.record(facts.BackedOff(verdict.why, name, context.now_s + delay_s, delay_s, slow=False))
-    elif verdict.cause == job_end.CANCELLED:
-        why = f"{verdict.why}; `supervisorctl start` submits it again"
-        context.record(facts.Wanted(why, name, run=False, by="the cluster"))
-        context.record(facts.StayedDown(why, name))
     elif verdict.cause == NO_GPU:
         context.record(facts.Gated(lost_gpu.refused(verdict.why), name, None, 0, None, lost_gpu.BY_WORKER))
-    elif verdict.cause in job_end.GOES_ON:
-        context.record(facts.Requeued(f"{verdict.why}; the next job goes on", name))
+    elif any(handled(context, name, verdict) for handled in context.hooks("follows")):
+        pass
     elif (
         verdict.counted
         and spec is not None

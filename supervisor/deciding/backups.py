@@ -13,13 +13,15 @@ thread can be repeated without harm (`adapters/backups/store.py`).
 from __future__ import annotations
 
 from supervisor.deciding.attempts import send_away
-from supervisor.deciding.context import DecisionContext
+from supervisor.deciding.context import DecisionContext, Feature
 from supervisor.model import commands, facts
 from supervisor.model.backup_record import Rollback
 from supervisor.model.codes import FAILED, SHUTDOWN_STATE, SUCCESS
 from supervisor.model.inputs import Asked, BackupChecked, BackupDue, BackupMade, BackupRestored, Verb
 from supervisor.model.lifecycle import Phase
+from supervisor.model.memory import Held
 from supervisor.policy.upkeep import backups as rule
+from supervisor.policy.upkeep.calendars import is_due
 from supervisor.records import replace
 
 _CHARS_KEPT = 500
@@ -41,7 +43,7 @@ def on_due(context: DecisionContext, item: BackupDue) -> None:
     """A time of the calendar has passed: make its backup unless there is one already."""
     known = context.state.backups.due_wall_s
     began_wall_s = context.state.daemon_since_wall_s
-    due = rule.is_due(
+    due = is_due(
         item.due_wall_s, newest_due_wall_s=known, began_wall_s=began_wall_s, now_wall_s=context.wall_s
     )  # fmt: skip
     if due and context.state.programs:
@@ -49,7 +51,7 @@ def on_due(context: DecisionContext, item: BackupDue) -> None:
         begin(context, rule.CALENDAR, "", names, why="due by the calendar", due_wall_s=item.due_wall_s)
 
 
-def before_level(context: DecisionContext, level: str, *, trial: bool) -> str | None:
+def before_level(context: DecisionContext, level: str, trial: bool) -> str | None:
     """Begin the backup before a level's first trial or before a change of the configured level.
 
     Returns the backup's name; None: not due. A trial counts as the level's first until one of its backups is complete: after
@@ -191,3 +193,18 @@ def _still_there(context: DecisionContext, rollback: Rollback) -> bool:
     why = f"waits for the rollback to backup {rollback.backup}"
     send_away(context, "rollback", why, by=rollback.by, names=rollback.programs)
     return not context.state.live.keys().isdisjoint(rollback.programs)
+
+
+def _held(context: DecisionContext) -> Held | None:
+    """The checkpoints of programs are being replaced."""
+    rollback = context.state.backups.rollback
+    if rollback is None or not rollback.begun:
+        return None
+    return Held("backups", f"waits for the rollback to backup {rollback.backup}", rollback.programs)
+
+
+FEATURE = Feature(
+    section="backup", record="backups", pursue=pursue, held=_held, before_level=before_level,
+    requests={Verb.BACKUP: on_asked, Verb.ROLLBACK: on_asked},
+    inputs={BackupChecked: on_checked, BackupDue: on_due, BackupMade: on_made, BackupRestored: on_restored},
+)  # fmt: skip

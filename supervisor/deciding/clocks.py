@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from supervisor.deciding.context import DecisionContext
+from supervisor.deciding.context import DecisionContext, Feature
 from supervisor.model import commands, facts
+from supervisor.model.inputs import ClockMoved
 from supervisor.model.state import Reboot
 from supervisor.policy.box import wall_clock
 
 
-def on_moved(context: DecisionContext, step_s: float) -> None:
+def on_moved(context: DecisionContext, item: ClockMoved) -> None:
     """Record a step of the wall clock, unless `notice` has recorded it as the setting of the clock."""
+    step_s = item.step_s
     if context.boot_id not in context.state.clock_steps or not wall_clock.was_set(context.wall_s, step_s):
         why = f"the wall clock moved by {step_s:+.1f} s; only displayed times change"
         context.record(facts.ClockStepped(why, step_s))
@@ -39,3 +41,6 @@ def _down_s(context: DecisionContext, reboot: Reboot) -> float | None:
         return None
     down_s = context.wall_s - (context.now_s - boot_at_s) - sign_wall_s
     return down_s if down_s >= 0 else None
+
+
+FEATURE = Feature(inputs={ClockMoved: on_moved})

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from supervisor.deciding.context import DecisionContext
+from supervisor.deciding.context import DecisionContext, Feature
+from supervisor.deciding.requests import end, stopped
 from supervisor.model import facts
 from supervisor.model.cluster_record import JobRecord
-from supervisor.model.inputs import Ending, JobSight, JobsSeen
-from supervisor.policy.cluster import job_end, nodes
+from supervisor.model.commands import Spawn
+from supervisor.model.inputs import Ending, JobSight, JobsSeen, Terminated
+from supervisor.model.state import State
+from supervisor.policy.cluster import job_end, nodes, shut_down
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.worker.diagnosis import Diagnosis
 from supervisor.records import replace
@@ -44,32 +47,42 @@ def _note(context: DecisionContext, name: str, sight: JobSight) -> None:
         )  # fmt: skip
 
 
-def verdict(ending: Ending, done_codes: tuple[int, ...], by_exit: Diagnosis) -> tuple[Diagnosis, bool]:
-    """Why an attempt ended, and whether its node is at fault. The finding about its job, if any, replaces `by_exit`."""
+def _order(context: DecisionContext, order: Spawn) -> Spawn:
+    """The next attempt may be in a job that Slurm starts again by itself; other jobs avoid nodes with faults."""
+    record = context.state.cluster
+    token = record.next_tokens.get(order.spec.name, order.token)
+    return replace(order, token=token, avoid=record.avoid(context.now_s))
+
+
+def _judged(ending: Ending, done_codes: tuple[int, ...]) -> job_end.JobVerdict | None:
     if ending.job is None:
-        return by_exit, False
-    found = job_end.judge(
+        return None
+    return job_end.judge(
         ending.job, code=ending.code, signal=ending.signal, done_codes=done_codes, last_lines=ending.last_lines
     )  # fmt: skip
-    return (by_exit, False) if found is None else (Diagnosis(found.cause, found.counted, found.why), found.fault)
 
 
-def note_end(
-    context: DecisionContext, name: str, ending: Ending, before: JobRecord | None, *, asked: bool, fault: bool
-) -> None:
+def _verdict(ending: Ending, done_codes: tuple[int, ...], by_exit: Diagnosis) -> Diagnosis:
+    """Why an attempt ended. The finding about its job, if any, replaces `by_exit`."""
+    found = _judged(ending, done_codes)
+    return by_exit if found is None else Diagnosis(found.cause, found.counted, found.why)
+
+
+def _ended(context: DecisionContext, name: str, ending: Ending, before: State) -> None:
     """After the attempt's end is recorded, record that Slurm requeued its job, or that its node has a fault.
 
     An attempt that the daemon had asked to leave continues as another job: the old job is deleted, or still has the old
-    request to leave. `before` is the record of the job before this end.
+    request to leave.
     """
-    job = ending.job
-    if job is None:
+    job, spec, attempt = ending.job, context.spec(name), before.programs[name].attempt
+    if job is None or attempt is None or attempt.stop is not None:
         return
-    if job.requeued and job.next_token and not asked:
+    if job.requeued and job.next_token:
         why = f"Slurm starts job {job.job} again by itself: the next attempt is the same job"
         context.record(facts.JobRequeued(why, name, job.job, job.next_token))
-    if fault and job.node:
-        _note_fault(context, name, job, before)
+    found = _judged(ending, spec.done_codes if spec is not None else (0,))
+    if found is not None and found.fault and job.node:
+        _note_fault(context, name, job, before.cluster.jobs.get(name))
 
 
 def _note_fault(context: DecisionContext, name: str, job: JobEnd, before: JobRecord | None) -> None:
@@ -91,3 +104,61 @@ def _note_fault(context: DecisionContext, name: str, job: JobEnd, before: JobRec
         for_h = settings.node_exclude_s / 3600.0
         why = f"node {node} has failed {len(faults_s)} times within a week: new jobs avoid it for {for_h:g} h"
         context.record(facts.NodeExcluded(why, node, until_s))
+
+
+def _follows(context: DecisionContext, name: str, verdict: Diagnosis) -> bool:
+    """A job that somebody deleted stays down. One that the cluster took goes on at once."""
+    if verdict.cause == job_end.CANCELLED:
+        why = f"{verdict.why}; `supervisorctl start` submits it again"
+        context.record(facts.Wanted(why, name, run=False, by="the cluster"))
+        context.record(facts.StayedDown(why, name))
+    elif verdict.cause in job_end.GOES_ON:
+        context.record(facts.Requeued(f"{verdict.why}; the next job goes on", name))
+    else:
+        return False
+    return True
+
+
+# --- the end of the daemon ----------------------------------------------------------------------------------------------
+
+
+def _terminated(context: DecisionContext, item: Terminated) -> bool:
+    """Jobs stay: they do not run on this host, and the next daemon adopts them. `shutdown` ends them too.
+
+    A signal after `shutdown` ends the daemon without waiting for them.
+    """
+    if not context.settings.remote:
+        return False
+    if context.state.stopping:
+        _end_without_jobs(context, f"{item.by}: extralife does not wait for")
+    else:
+        end(context, by=item.by, keep_workers=True, why=f"{item.by}: the jobs go on", reexec=False)
+    return True
+
+
+def _pursue(context: DecisionContext) -> None:
+    """End a daemon that is shutting down without its jobs, if the cluster does not answer."""
+    asked_s = [each.attempt.stop.asked_at_s for each in context.state.live.values() if each.attempt and each.attempt.stop]
+    record = context.state.cluster
+    if not context.state.stopping or not asked_s:
+        return
+    at_s = shut_down.ends_at_s(asked_at_s=max(asked_s), unreachable_since_s=record.unreachable_since_s)
+    if at_s is not None and context.now_s >= at_s:
+        _end_without_jobs(context, f"the cluster does not answer ({record.error}): extralife ends without")
+    else:
+        context.wake_for_upkeep(at_s)
+
+
+def _end_without_jobs(context: DecisionContext, why: str) -> None:
+    jobs = context.state.cluster.jobs
+    left = (
+        f"{name} (job {jobs[name].job})" if name in jobs else f"{name} (job not known)"
+        for name in sorted(context.state.live)
+    )
+    stopped(context, f"{why} jobs that may still run: {', '.join(left)}; the next supervisord asks them again to leave")
+
+
+FEATURE = Feature(
+    section="launcher", record="cluster", inputs={JobsSeen: on_jobs}, order=_order, verdict=_verdict, ended=_ended,
+    follows=_follows, terminated=_terminated, pursue=_pursue,
+)  # fmt: skip

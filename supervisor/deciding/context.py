@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from typing import Any
 
 from supervisor.model.codes import SUCCESS
-from supervisor.model.commands import Command, Reply
+from supervisor.model.commands import Command, Reply, Spawn
 from supervisor.model.facts import Fact, Stamped
 from supervisor.model.fold import fold
-from supervisor.model.inputs import Sample
-from supervisor.model.memory import Memory, Observation, Pending
+from supervisor.model.inputs import Asked, Ending, Input, Sample, Terminated, Verb
+from supervisor.model.memory import Held, Memory, Observation, Pending
 from supervisor.model.settings import SILENT, ProgramSpec, Settings
 from supervisor.model.state import Attempt, Program, State, Stop
-from supervisor.policy.cluster import shut_down
 from supervisor.policy.worker import ending
+from supervisor.policy.worker.diagnosis import Diagnosis
 from supervisor.printable import printable
 from supervisor.records import dataclass, replace
 
@@ -36,8 +40,12 @@ class DecisionContext:
     The only mutable object of the deciding code; it lives for one turn, which is one call of `decide`.
     """
 
-    def __init__(self, settings: Settings, state: State, memory: Memory, now_s: float, wall_s: float, boot_id: str) -> None:
-        self.settings, self.state, self.memory = settings, state, memory
+    def __init__(
+        self, settings: Settings, state: State, memory: Memory, now_s: float, wall_s: float, boot_id: str,
+        features: tuple[Feature, ...] = (),
+    ) -> None:  # fmt: skip
+        self.settings, self.state, self.memory, self.before = settings, state, memory, state
+        self._features = features
         self.now_s, self.wall_s, self.boot_id = now_s, wall_s, boot_id
         self.looked_s = now_s  # no sample of this turn is older
         self.facts: list[Fact] = []
@@ -46,6 +54,18 @@ class DecisionContext:
         self.alert_due_s: float | None = None  # when an alert can be sent, or sent again
         self.upkeep_due_s: float | None = None  # when a copy off the box is due or late, or a notice's next step is due
         self._watches: dict[str, Observation] | None = None  # this turn's own copy of `memory.watches`
+
+    @property
+    def requests(self) -> dict[Verb, Callable[[DecisionContext, Asked], None]]:
+        """Requests that features answer."""
+        return {verb: answer for each in self._features for verb, answer in each.requests.items()}
+
+    def hooks(self, name: str) -> list[Callable[..., Any]]:
+        """What features do at this point (a field of `Feature`), in their order."""
+        rows = [
+            each for each in self._features if name in _SELDOM or each.takes_part(self.settings, self.state, self.before)
+        ]
+        return [hook for each in rows if (hook := getattr(each, name)) is not None]
 
     def record(self, fact: Fact) -> None:
         if not fact.why.isprintable():  # it may quote a worker's output, which is printed on terminals
@@ -108,8 +128,9 @@ class DecisionContext:
                 self.command(Reply(pending.request_id, tuple(sorted(results))))
         self.memory = replace(self.memory, pending=tuple(left))
 
-    def wake_for_upkeep(self, at_s: float) -> None:
-        self.upkeep_due_s = at_s if self.upkeep_due_s is None else min(self.upkeep_due_s, at_s)
+    def wake_for_upkeep(self, at_s: float | None) -> None:
+        if at_s is not None:
+            self.upkeep_due_s = at_s if self.upkeep_due_s is None else min(self.upkeep_due_s, at_s)
 
     def decision(self) -> Decision:
         return Decision(
@@ -122,12 +143,45 @@ def kill_due_s(stop: Stop) -> float:
     return ending.kill_due_s(asked_at_s=stop.asked_at_s, grace_s=stop.grace_s, killed_at_s=stop.killed_at_s)
 
 
-def leaves_jobs_at_s(context: DecisionContext) -> float | None:
-    """When a daemon that is shutting down ends without its jobs (`policy/cluster/shut_down.py`); None: not yet known."""
-    asked_s = [each.attempt.stop.asked_at_s for each in context.state.live.values() if each.attempt and each.attempt.stop]
-    if not context.state.stopping or not asked_s:
-        return None
-    return shut_down.ends_at_s(asked_at_s=max(asked_s), unreachable_since_s=context.state.cluster.unreachable_since_s)
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """What a feature adds to the decisions: a row of `features.py`. No other module of the decisions names it.
+
+    While its section of the settings and its record in the state are as by default, nothing calls the hooks of every turn.
+    """
+
+    section: str = ""
+    record: str = ""
+    inputs: Mapping[type[Input], Callable[[DecisionContext, Any], None]] = field(default_factory=dict)
+    requests: Mapping[Verb, Callable[[DecisionContext, Asked], None]] = field(default_factory=dict)
+    held: Callable[[DecisionContext], Held | None] | None = None  # why programs do not start
+    order: Callable[[DecisionContext, Spawn], Spawn] | None = None  # changes the order to start an attempt
+    verdict: Callable[[Ending, tuple[int, ...], Diagnosis], Diagnosis] | None = None  # why an attempt has ended
+    ended: Callable[[DecisionContext, str, Ending, State], None] | None = None  # with the state before the end
+    follows: Callable[[DecisionContext, str, Diagnosis], bool] | None = None  # whether it has handled this end
+    pursue: Callable[[DecisionContext], None] | None = None  # at the end of every turn, before programs are started ...
+    conclude: Callable[[DecisionContext], None] | None = None  # ... and after that
+    holds_end: Callable[[DecisionContext], bool] | None = None  # whether the daemon's end waits for it
+    # Also called while it takes no part:
+    began: Callable[[DecisionContext, bool], None] | None = None  # a daemon's first turn; whether the box has rebooted
+    configured: Callable[[DecisionContext], None] | None = None  # other settings are in use
+    before_level: Callable[[DecisionContext, str, bool], object] | None = None  # the level, and whether it is a trial
+    refuses: Callable[[DecisionContext], str] | None = None  # why a request to start a program is refused
+    terminated: Callable[[DecisionContext, Terminated], bool] | None = None  # whether it has handled this signal
+
+    def takes_part(self, settings: Settings, *states: State) -> bool:
+        parts: list[tuple[object, str]] = [(settings, self.section)] if self.section else []
+        parts += [(state, self.record) for state in states if self.record]
+        return not parts or any(getattr(of, name) != _DEFAULTS[type(of), name] for of, name in parts)
+
+
+_SELDOM = frozenset({"began", "configured", "before_level", "refuses", "terminated"})
+
+
+_DEFAULTS: dict[tuple[type, str], Any] = {
+    (of, each.name): each.default_factory()
+    for of in (Settings, State) for each in dataclasses.fields(of) if each.default_factory is not dataclasses.MISSING
+}  # fmt: skip
 
 
 def next_wake_s(context: DecisionContext) -> float | None:
@@ -135,12 +189,8 @@ def next_wake_s(context: DecisionContext) -> float | None:
     if context.memory.ended:
         return None
     due: list[float] = []
-    lease_s = context.memory.lease_awaited_until_s(context.now_s)
-    if lease_s is not None:
-        due.append(lease_s)
-    if (leaves_s := leaves_jobs_at_s(context)) is not None:
-        due.append(leaves_s)
-    waits = context.state.stopping or context.memory.holds_starts or lease_s is not None
+    due += [held.until_s for held in context.memory.held if held.until_s is not None]
+    waits = context.state.stopping or any(held.programs is None for held in context.memory.held)
     for program in context.state.programs.values():
         if program.retry_at_s is not None and not waits:
             due.append(program.retry_at_s)

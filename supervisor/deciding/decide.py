@@ -6,55 +6,30 @@ in between, the next daemon finds its started workers by their run tokens.
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Any
 
-from supervisor.deciding import (
-    alerting,
-    backups,
-    clocks,
-    cluster,
-    foundations,
-    levels,
-    notices,
-    offsite,
-    own_checkpoints,
-    supervision,
-    when_done,
-)
+from supervisor.deciding import levels
 from supervisor.deciding.attempts import fill_slots, on_ended, on_spawn_broke, on_spawned
+from supervisor.deciding.clocks import notice
 from supervisor.deciding.context import Decision, DecisionContext
+from supervisor.deciding.features import FEATURES
 from supervisor.deciding.healing import notice_own_absence, on_deadlines, on_evidence, on_sampled
 from supervisor.deciding.requests import end_if_empty, on_asked, on_config, on_config_fault, on_terminated
 from supervisor.deciding.startup import on_began
 from supervisor.model import facts
 from supervisor.model.inputs import (  # fmt: skip
-    AlertTried,
     Asked,
-    BackupChecked,
-    BackupDue,
-    BackupMade,
-    BackupRestored,
     Began,
-    CheckpointsFound,
-    ClockMoved,
     ConfigFaulty,
     ConfigLoaded,
     Ended,
-    EndNoticesRead,
     EvidenceTaken,
-    FoundationsLooked,
-    JobsSeen,
-    LeaseFound,
-    OffsiteDone,
-    OffsiteDue,
-    ReportDue,
+    Input,
     Sampled,
     SnapshotDue,
     SpawnBroke,
     SpawnSucceeded,
-    SupervisionLooked,
     Terminated,
-    WhenDoneEnded,
     Woke,
 )
 from supervisor.model.memory import Memory
@@ -63,119 +38,46 @@ from supervisor.model.snapshot import encoded
 from supervisor.model.state import State
 from supervisor.records import replace
 
-AnyInput = (
-    AlertTried | Asked | BackupChecked | BackupDue | BackupMade | BackupRestored | Began | CheckpointsFound | ClockMoved
-    | ConfigFaulty | ConfigLoaded | Ended | EndNoticesRead | EvidenceTaken | FoundationsLooked | JobsSeen | LeaseFound
-    | OffsiteDone | OffsiteDue | Sampled | SpawnBroke | SpawnSucceeded | ReportDue | SnapshotDue | SupervisionLooked
-    | Terminated | WhenDoneEnded | Woke
-)  # fmt: skip
 
-
-def decide(settings: Settings, state: State, memory: Memory, item: AnyInput, *, wall_s: float, boot_id: str) -> Decision:
+def decide(settings: Settings, state: State, memory: Memory, item: Input, *, wall_s: float, boot_id: str) -> Decision:
     """The decision on `item`, given the durable state (`state`) and recent observations (`memory`)."""
-    context = DecisionContext(settings, state, memory, item.now_s, wall_s, boot_id)
+    context = DecisionContext(settings, state, memory, item.now_s, wall_s, boot_id, FEATURES)
     _record_journal_trouble(context)
     if not isinstance(item, Began):  # `on_began` first finds out whether this is the same boot
-        clocks.notice(context)
+        notice(context)
     notice_own_absence(context)
-    match item:
-        case Sampled():
-            on_sampled(context, item)
-            levels.on_sample(context)
-        case Woke():
-            pass  # every input checks the deadlines, below
-        case Ended():
-            on_ended(context, item)
-        case CheckpointsFound() | SpawnSucceeded() | SpawnBroke():
-            _on_start(context, item)
-        case EvidenceTaken():
-            on_evidence(context, item)
-        case Asked():
-            on_asked(context, item)
-        case ConfigLoaded():
-            on_config(context, item)
-        case Terminated():
-            on_terminated(context, item)
-        case Began():
-            on_began(context, item)
-        case _:
-            _on_housekeeping(context, item)
+    _HANDLERS[type(item)](context, item)
     on_deadlines(context)
-    backups.pursue(context)
-    notices.pursue(context)
-    when_done.pursue(context)
-    offsite.pursue(context)
+    for pursue in context.hooks("pursue"):
+        pursue(context)
     levels.on_deadlines(context)
     fill_slots(context)
     end_if_empty(context)
-    alerting.pursue(context, state)
+    for conclude in context.hooks("conclude"):
+        conclude(context)
     return context.decision()
 
 
-def _on_start(context: DecisionContext, item: CheckpointsFound | SpawnSucceeded | SpawnBroke) -> None:
-    """Handle the result of a start, or the checkpoints found before it."""
-    if isinstance(item, CheckpointsFound):
-        own_checkpoints.on_found(context, item)
-    elif isinstance(item, SpawnSucceeded):
-        on_spawned(context, item)
-    else:
-        on_spawn_broke(context, item)
+def _on_sampled(context: DecisionContext, item: Sampled) -> None:
+    on_sampled(context, item)
+    levels.on_sample(context)
 
 
-CopiesInput = BackupChecked | BackupDue | BackupMade | BackupRestored | LeaseFound | OffsiteDone | OffsiteDue
-HousekeepingInput = (
-    AlertTried | ClockMoved | ConfigFaulty | EndNoticesRead | FoundationsLooked | JobsSeen | ReportDue | SnapshotDue
-    | SupervisionLooked | WhenDoneEnded | CopiesInput
-)  # fmt: skip
+def _on_woke(_: DecisionContext, __: Woke) -> None:
+    """Every input checks the deadlines; this one does nothing else."""
 
 
-def _on_housekeeping(context: DecisionContext, item: HousekeepingInput) -> None:
-    """Handle inputs that concern no attempt: clock, config, files, cluster, alerts, backups, and copies off the box."""
-    match item:
-        case ConfigFaulty():
-            on_config_fault(context, item)
-        case AlertTried():
-            alerting.on_tried(context, item)
-        case ClockMoved(step_s=step_s):
-            clocks.on_moved(context, step_s)
-        case EndNoticesRead():
-            notices.on_read(context, item)
-        case FoundationsLooked():
-            foundations.on_looked(context, item.findings)
-        case JobsSeen():
-            cluster.on_jobs(context, item)
-        case ReportDue():
-            alerting.on_report(context, item)
-        case SupervisionLooked():
-            supervision.on_looked(context, item)
-        case WhenDoneEnded():
-            when_done.on_ended(context, item)
-        case SnapshotDue():
-            why = f"state after {item.facts:,} more facts"
-            context.record(facts.Snapshot(why, encoded(context.state)))
-        case _:
-            _on_copies(context, item)
+def _on_snapshot(context: DecisionContext, item: SnapshotDue) -> None:
+    context.record(facts.Snapshot(f"state after {item.facts:,} more facts", encoded(context.state)))
 
 
-def _on_copies(context: DecisionContext, item: CopiesInput) -> None:
-    """Handle inputs about backups and copies off the box."""
-    match item:
-        case BackupChecked():
-            backups.on_checked(context, item)
-        case BackupDue():
-            backups.on_due(context, item)
-        case BackupMade():
-            backups.on_made(context, item)
-        case BackupRestored():
-            backups.on_restored(context, item)
-        case LeaseFound():
-            offsite.on_lease(context, item)
-        case OffsiteDone():
-            offsite.on_done(context, item)
-        case OffsiteDue():
-            offsite.on_due(context, item)
-        case _:
-            assert_never(item)
+_HANDLERS: dict[type[Input], Any] = {
+    Asked: on_asked, Began: on_began, ConfigFaulty: on_config_fault, ConfigLoaded: on_config, Ended: on_ended,
+    EvidenceTaken: on_evidence, Sampled: _on_sampled, SnapshotDue: _on_snapshot, SpawnBroke: on_spawn_broke,
+    SpawnSucceeded: on_spawned, Terminated: on_terminated, Woke: _on_woke,
+}  # fmt: skip
+for _feature in FEATURES:
+    _HANDLERS |= _feature.inputs
 
 
 def _record_journal_trouble(context: DecisionContext) -> None:

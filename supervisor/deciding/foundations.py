@@ -5,13 +5,17 @@ The rule is `policy/box/foundations.py`. Open findings are in memory, not in the
 
 from __future__ import annotations
 
-from supervisor.deciding.context import DecisionContext
+from supervisor.deciding.context import DecisionContext, Feature
 from supervisor.model import commands, facts
 from supervisor.model.inputs import FoundationsLooked
-from supervisor.model.memory import Memory, Standing
+from supervisor.model.memory import Held, Memory, Standing
 from supervisor.policy.box import foundations as rule
 from supervisor.policy.box.foundations import Answer, Finding, Look, Verdict
 from supervisor.records import replace
+
+
+def _on_files(context: DecisionContext, item: FoundationsLooked) -> None:
+    on_looked(context, item.findings)
 
 
 def on_looked(context: DecisionContext, findings: tuple[Finding, ...], *, of_threads: bool = False) -> None:
@@ -64,3 +68,12 @@ def showing(memory: Memory, item: FoundationsLooked, now_s: float, wall_s: float
         for each in item.findings if each.name not in below
     }  # fmt: skip
     return replace(memory, foundations=shown)
+
+
+def _held(context: DecisionContext) -> Held | None:
+    """A file or directory that a start relies on is missing or damaged."""
+    found = next((each for each in context.memory.foundations.values() if each.finding.holds_starts), None)
+    return None if found is None else Held("foundations", found.why)
+
+
+FEATURE = Feature(inputs={FoundationsLooked: _on_files}, held=_held)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 from supervisor.deciding.attempts import send_away, set_control
-from supervisor.deciding.context import DecisionContext
+from supervisor.deciding.context import DecisionContext, Feature
 from supervisor.model import commands, facts
 from supervisor.model.inputs import EndNoticesRead
 from supervisor.model.lifecycle import Phase
-from supervisor.model.memory import Rescue
+from supervisor.model.memory import Held, Rescue
 from supervisor.model.notice_record import Announced
 from supervisor.model.settings import Progress
 from supervisor.policy.upkeep import notices as rule
@@ -72,7 +72,7 @@ def pursue(context: DecisionContext) -> None:
             context.wake_for_upkeep(rule.over_at_s(each.notice.until_s))
     standing = context.state.notices.standing
     context.memory = replace(context.memory, rescues={k: v for k, v in context.memory.rescues.items() if k in standing})
-    if context.settings.launcher.remote:
+    if context.settings.remote:
         return  # the end of this host ends no job: the next daemon adopts the jobs
     _update_end_files(context)
     if context.state.stopping or context.memory.ended:
@@ -222,3 +222,11 @@ def _leave(context: DecisionContext) -> None:
     ]
     if _copies(context) and changed and not context.state.live and record.asked != offsite.NOTICE:
         _ask_for_copy(context, first)
+
+
+def _held(context: DecisionContext) -> Held | None:
+    """The box ends before a program could save and be copied again."""
+    return Held("notice", "the end of this box was announced") if context.state.notices.keeps_down(context.now_s) else None
+
+
+FEATURE = Feature(section="notice", record="notices", inputs={EndNoticesRead: on_read}, pursue=pursue, held=_held)

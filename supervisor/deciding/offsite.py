@@ -12,13 +12,14 @@ from __future__ import annotations
 from typing import Final
 
 from supervisor.deciding.attempts import send_away
-from supervisor.deciding.context import DecisionContext
+from supervisor.deciding.context import DecisionContext, Feature
 from supervisor.model import commands, facts
 from supervisor.model.codes import FAILED, SHUTDOWN_STATE, SUCCESS
-from supervisor.model.inputs import Asked, LeaseFound, OffsiteDone, OffsiteDue
+from supervisor.model.inputs import Asked, LeaseFound, OffsiteDone, OffsiteDue, Verb
+from supervisor.model.memory import Held
 from supervisor.model.offsite_record import Fence
 from supervisor.policy.upkeep import offsite as rule
-from supervisor.policy.upkeep.backups import is_due
+from supervisor.policy.upkeep.calendars import is_due
 from supervisor.policy.upkeep.notices import KILL_S
 from supervisor.policy.worker.restart import span
 from supervisor.records import replace
@@ -273,3 +274,33 @@ def _report_late(context: DecisionContext, copies: rule.Copies) -> None:
 def fenced(context: DecisionContext) -> str:
     fence = context.state.offsite.fence
     return f"box {fence.box if fence else '?'} has taken over; `supervisorctl offsite take-over` brings the programs back"
+
+
+def _keeps_down(context: DecisionContext) -> bool:
+    return context.state.offsite.keeps_down(on=context.settings.offsite.on)
+
+
+def _held(context: DecisionContext) -> Held | None:
+    """Another box has taken over, or after a reboot it is not known yet whether one has."""
+    if _keeps_down(context):
+        return Held("offsite", fenced(context))
+    until_s = context.memory.lease_awaited_until_s(context.now_s)
+    return None if until_s is None else Held("offsite", "another box may have taken over", until_s=until_s)
+
+
+def _refuses(context: DecisionContext) -> str:
+    return f"cannot start here: {fenced(context)}" if _keeps_down(context) else ""
+
+
+def _await_lease(context: DecisionContext, rebooted: bool) -> None:
+    """After a reboot, delay the starts until the daemon knows whether another box took over (`policy/upkeep/offsite.py`)."""
+    record, rules = context.state.offsite, context.settings.offsite
+    held = record.token != "" and record.place in {"", rules.place}
+    until_s = rule.first_look_until_s(rules, rebooted=rebooted, held=held, now_s=context.now_s)
+    context.memory = replace(context.memory, offsite_first_look_s=until_s)
+
+
+FEATURE = Feature(
+    section="offsite", record="offsite", inputs={LeaseFound: on_lease, OffsiteDone: on_done, OffsiteDue: on_due},
+    requests={Verb.OFFSITE: on_asked}, began=_await_lease, held=_held, refuses=_refuses, pursue=pursue, holds_end=holds_end,
+)  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supervisor.deciding.context import DecisionContext
+from supervisor.deciding.context import DecisionContext, Feature
 from supervisor.model import facts
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint, Sample
 from supervisor.model.state import Attempt, Program
@@ -146,3 +146,6 @@ def _note_unsaved(context: DecisionContext, name: str, sample: Sample, own: OwnC
     )
     if error:
         context.record(facts.CheckpointFailed(f"{error}; it trains on", name, attempt.token, error))
+
+
+FEATURE = Feature(inputs={CheckpointsFound: on_found})

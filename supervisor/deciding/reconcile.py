@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from supervisor.deciding import backups
 from supervisor.deciding.attempts import stop
 from supervisor.deciding.context import DecisionContext
 from supervisor.model import facts
@@ -20,7 +19,8 @@ def reconcile(context: DecisionContext, why: str, *, chosen: LevelChosen | None 
     """
     level, other_level = context.settings.level, context.state.level != context.settings.level.name
     if other_level and context.state.level and (chosen is None or chosen.trial):
-        backups.before_level(context, level.name, trial=chosen is not None)
+        for before in context.hooks("before_level"):
+            before(context, level.name, chosen is not None)
     if chosen is not None:
         context.record(chosen)
     elif (context.state.level, context.state.slots) != (level.name, level.slots):

@@ -6,9 +6,9 @@ Every request is safe in every phase and is answered with Supervisor's fault cod
 
 from __future__ import annotations
 
-from supervisor.deciding import backups, levels, notices, offsite, when_done
+from supervisor.deciding import levels, notices
 from supervisor.deciding.attempts import fill_slots, stop
-from supervisor.deciding.context import DecisionContext, leaves_jobs_at_s
+from supervisor.deciding.context import DecisionContext
 from supervisor.deciding.reconcile import reconcile
 from supervisor.model import commands, facts
 from supervisor.model.codes import ALREADY_STARTED, BAD_NAME, FAILED, NOT_RUNNING, SHUTDOWN_STATE, SUCCESS
@@ -39,11 +39,8 @@ def on_asked(context: DecisionContext, item: Asked) -> None:
             item.uid,
         )
     )
-    if item.verb in {Verb.BACKUP, Verb.ROLLBACK}:
-        backups.on_asked(context, item)
-        return
-    if item.verb in {Verb.OFFSITE, Verb.WHEN_DONE}:
-        (offsite if item.verb is Verb.OFFSITE else when_done).on_asked(context, item)
+    if (answer := context.requests.get(item.verb)) is not None:
+        answer(context, item)
         return
     if item.verb in {Verb.SHUTDOWN, Verb.RELOAD}:
         context.command(commands.Reply(item.request_id, ()))
@@ -75,10 +72,10 @@ def on_asked(context: DecisionContext, item: Asked) -> None:
 
 
 def _one(context: DecisionContext, program: Program, item: Asked) -> Result | None:
-    if item.verb in {Verb.START, Verb.RESTART} and context.state.offsite.keeps_down(on=context.settings.offsite.on):
-        return (program.name, FAILED, f"cannot start here: {offsite.fenced(context)}")
-    if item.verb in {Verb.START, Verb.RESTART} and (why := when_done.refuses_starts(context)):
-        return (program.name, FAILED, why)
+    if item.verb in {Verb.START, Verb.RESTART}:
+        for refusal in context.hooks("refuses"):
+            if why := refusal(context):
+                return (program.name, FAILED, why)
     match item.verb:
         case Verb.START:
             return _start(context, program, item.by)
@@ -144,16 +141,8 @@ def _clear(context: DecisionContext, item: Asked) -> None:
 
 
 def on_terminated(context: DecisionContext, item: Terminated) -> None:
-    """SIGTERM: systemd stops the service, or the host shuts down. All workers save and exit, in parallel.
-
-    Jobs of a cluster stay: they do not run on this host, and the next daemon adopts them. `shutdown` ends them too; a signal
-    after it ends the daemon without waiting for them.
-    """
-    if context.settings.launcher.remote:
-        if context.state.stopping:
-            _end_without_jobs(context, f"{item.by}: extralife does not wait for")
-            return
-        end(context, by=item.by, keep_workers=True, why=f"{item.by}: the jobs go on", reexec=False)
+    """SIGTERM: systemd stops the service, or the host shuts down. All workers save and exit, in parallel."""
+    if any(handled(context, item) for handled in context.hooks("terminated")):
         return
     cause = rule.REBOOT if item.host or context.memory.last_copy == rule.REBOOT else rule.STOP
     context.memory = replace(context.memory, last_copy=cause)
@@ -197,26 +186,15 @@ def _ask_to_leave(context: DecisionContext, by: str, why: str) -> None:
 
 def end_if_empty(context: DecisionContext) -> None:
     """When the last worker has exited, or cannot be reached any more, record it, then end the daemon."""
-    leaves_at_s = leaves_jobs_at_s(context)
     attempts = [program.attempt for program in context.state.live.values()] if context.memory.ends_at_s is not None else []
     if context.state.stopping and any(attempt is not None and attempt.stop is None for attempt in attempts):
         _ask_to_leave(context, "extralife", "orderly shutdown: the workers that lose most have left first")
-    if leaves_at_s is not None and context.now_s >= leaves_at_s:
-        _end_without_jobs(context, f"the cluster does not answer ({context.state.cluster.error}): extralife ends without")
-    elif context.state.stopping and not context.state.live and not offsite.holds_end(context):
-        _stopped(context, "every worker has stopped in order" if context.state.programs else "no worker was running")
+    waits = any(holds(context) for holds in context.hooks("holds_end"))
+    if context.state.stopping and not context.state.live and not waits:
+        stopped(context, "every worker has stopped in order" if context.state.programs else "no worker was running")
 
 
-def _end_without_jobs(context: DecisionContext, why: str) -> None:
-    jobs = context.state.cluster.jobs
-    left = (
-        f"{name} (job {jobs[name].job})" if name in jobs else f"{name} (job not known)"
-        for name in sorted(context.state.live)
-    )
-    _stopped(context, f"{why} jobs that may still run: {', '.join(left)}; the next supervisord asks them again to leave")
-
-
-def _stopped(context: DecisionContext, why: str) -> None:
+def stopped(context: DecisionContext, why: str) -> None:
     context.record(facts.DaemonStopped(why))
     context.memory = replace(context.memory, ended=True)
     context.command(commands.EndDaemon(reexec=False))
@@ -231,7 +209,8 @@ def on_config(context: DecisionContext, item: ConfigLoaded) -> None:
     if item.of_file and context.state.config is not None:
         context.record(facts.ConfigMended(f"the configuration is valid again: {item.by} requested update"))
     context.settings = merged(context.settings, item.settings, item.only)
-    when_done.on_config(context)
+    for configured in context.hooks("configured"):
+        configured(context)
     levels.apply_level(context)
     reconcile(context, why="the configuration was updated")
     fill_slots(context)

@@ -18,7 +18,6 @@ from supervisor.model.reboots import reboot_pattern
 from supervisor.model.state import Attempt, Program
 from supervisor.policy.box import box_identity
 from supervisor.policy.box.reboot_cause import CONTAINER, WORDS
-from supervisor.policy.upkeep import offsite
 from supervisor.policy.worker.loss import ABOUT, furthest, loss
 from supervisor.records import replace
 
@@ -59,7 +58,8 @@ def on_began(context: DecisionContext, item: Began) -> None:
     reconcile(context, why="extralife started")
     for name, (number, unrecorded) in sorted(item.unrecorded_workers.items()):
         _adopt_unrecorded(context, name, number, unrecorded)
-    _await_lease(context, rebooted=bool(item.boot.rebooted))
+    for began in context.hooks("began"):
+        began(context, bool(item.boot.rebooted))
     fill_slots(context, staggered=False)
     if rebooted is not None:
         _alert(context, rebooted, item.boot.ckpt_steps)
@@ -82,14 +82,6 @@ def _roll_back_again(context: DecisionContext, program: Program) -> None:
     """The previous daemon may have died between the record of a rollback and the rollback. To repeat it does no harm."""
     if program.roll_from is not None and program.attempt is None and not program.ckpt_path:
         context.command(commands.RollBack(program.name, program.roll_from))
-
-
-def _await_lease(context: DecisionContext, *, rebooted: bool) -> None:
-    """After a reboot, delay the starts until the daemon knows whether another box took over (`policy/upkeep/offsite.py`)."""
-    record, rules = context.state.offsite, context.settings.offsite
-    held = record.token != "" and record.place in {"", rules.place}
-    until_s = offsite.first_look_until_s(rules, rebooted=rebooted, held=held, now_s=context.now_s)
-    context.memory = replace(context.memory, offsite_first_look_s=until_s)
 
 
 def _what_restarted(boot: BootEvidence) -> str:
@@ -219,7 +211,7 @@ def _alert(context: DecisionContext, fact: facts.HostRebooted, ckpt_steps: dict[
         # Only a built-in worker's checkpoints can be read. Another program may have saved a newer one than the recorded one.
         read = spec is not None and spec.builtin and name in ckpt_steps
         losses[name] = found if read else replace(found, bound=found.bound and ABOUT)
-    waits = context.memory.offsite_first_look_s is not None
+    waits = any(held.until_s is not None for held in context.memory.held)
     resuming = fact.programs if waits else tuple(sorted(context.state.live))
     pattern = reboot_pattern(context.state, now_s=context.now_s)
     context.command(commands.AlertReboot(fact, context.state.reboots_total, losses, resuming, pattern))
@@ -301,9 +293,7 @@ def _adopt(context: DecisionContext, program: Program, attempt: Attempt, survivo
     if attempt.stop is None:
         set_control(context, name, attempt.token)
     else:  # the daemon may have died between the fact and the signal
-        if (
-            context.settings.launcher.remote
-        ):  # or it ended while the cluster gave no answer: the job has its whole grace again
+        if context.settings.remote:  # or it ended while the cluster gave no answer: the job has its whole grace again
             asked = attempt.stop
             why = f"asked to leave ({asked.reason}) by the daemon before, which ended first: asked again"
             context.record(facts.StopIntended(why, name, attempt.token, asked.reason, "extralife", asked.grace_s))

@@ -6,7 +6,7 @@ The rule is `policy/box/supervision.py`.
 from __future__ import annotations
 
 from supervisor.deciding import foundations
-from supervisor.deciding.context import DecisionContext
+from supervisor.deciding.context import DecisionContext, Feature
 from supervisor.deciding.requests import end
 from supervisor.model import commands
 from supervisor.model.inputs import SupervisionLooked
@@ -34,3 +34,6 @@ def on_looked(context: DecisionContext, item: SupervisionLooked) -> None:
 
 def _finding(failing: Failing) -> Finding:
     return Finding(f"thread {failing.name}", "", Look.FAILING, failing.error, _VITAL if failing.vital else "")
+
+
+FEATURE = Feature(inputs={SupervisionLooked: on_looked})

@@ -10,10 +10,11 @@ from typing import Final
 
 from supervisor.deciding import offsite
 from supervisor.deciding.attempts import send_away
-from supervisor.deciding.context import DecisionContext
+from supervisor.deciding.context import DecisionContext, Feature
 from supervisor.model import commands, facts
 from supervisor.model.codes import FAILED, SHUTDOWN_STATE, SUCCESS
-from supervisor.model.inputs import Asked, WhenDoneEnded
+from supervisor.model.inputs import Asked, Verb, WhenDoneEnded
+from supervisor.model.memory import Held
 from supervisor.model.work import limit, outlooks, reason
 from supervisor.policy.upkeep import cost
 from supervisor.policy.upkeep import offsite as copies
@@ -151,3 +152,13 @@ def _report(context: DecisionContext, cause: str) -> str:
 
 def _reason(context: DecisionContext, cause: str) -> str:
     return reason(context.state, context.settings, cause, now_s=context.now_s, wall_s=context.wall_s)
+
+
+def _held(context: DecisionContext) -> Held | None:
+    return Held("when_done", _LEAVES) if context.state.when_done.keeps_down else None
+
+
+FEATURE = Feature(
+    section="when_done", record="when_done", inputs={WhenDoneEnded: on_ended}, requests={Verb.WHEN_DONE: on_asked},
+    configured=on_config, refuses=refuses_starts, held=_held, pursue=pursue,
+)  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Final
+from typing import ClassVar, Final
 
 from supervisor.model import facts
 from supervisor.policy.upkeep.alerting import Gone, same
@@ -71,14 +71,20 @@ class AlertRecord:
     dropped: dict[str, int] = field(default_factory=dict)  # by target: number of dropped alerts, for its next alert
     report_due_wall_s: float | None = None  # the newest time of the daily report for which a report was made
 
+    KINDS: ClassVar = (facts.AlertFact,)
+    LATER: ClassVar = ()
+
+    def after(self, stamped: facts.Stamped) -> AlertRecord:
+        """The record after one more fact."""
+        return _alerted(self, stamped)
+
     def owed(self, target: str) -> tuple[Queued, ...]:
         """The alerts that wait for a target, oldest first."""
         return tuple(each for each in self.queue if target in each.owed)
 
 
-def alerted(record: AlertRecord, stamped: facts.Stamped, fact: facts.AlertFact) -> AlertRecord:
-    """The record after one more fact."""
-    match fact:
+def _alerted(record: AlertRecord, stamped: facts.Stamped) -> AlertRecord:
+    match fact := stamped.fact:
         case facts.AlertRaised():
             return _raised(record, stamped, fact)
         case facts.AlertHeld(alert=kind, program=program, severity=severity):

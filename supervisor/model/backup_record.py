@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from supervisor.model import facts
 from supervisor.policy.upkeep import backups as rule
@@ -49,6 +49,13 @@ class BackupRecord:
     due_wall_s: float | None = None  # the newest calendar time for which a backup was intended
     tried: tuple[str, ...] = ()  # labels of complete backups before a level: the next trial of that level needs no other
 
+    KINDS: ClassVar = (facts.BackupFact,)
+    LATER: ClassVar = (facts.LadderLaid,)
+
+    def after(self, stamped: facts.Stamped) -> BackupRecord:
+        """The record after one more fact."""
+        return _recorded(self, stamped.fact)
+
     def holds(self, program: str) -> bool:
         """Whether a program must not start now: its checkpoints are being replaced."""
         return self.rollback is not None and self.rollback.begun and program in self.rollback.programs
@@ -60,9 +67,10 @@ class BackupRecord:
         return (*(each.name for each in self.making), *(end.name for end in self.ends), *rollback)
 
 
-def recorded(record: BackupRecord, fact: facts.BackupFact) -> BackupRecord:
-    """The record after one more fact."""
+def _recorded(record: BackupRecord, fact: facts.Fact) -> BackupRecord:
     match fact:
+        case facts.LadderLaid():  # a new ladder may have other levels with the same names: each has a first trial again
+            return replace(record, tried=())
         case facts.BackupIntended():
             making = Making(fact.name, fact.label, fact.cause, fact.programs)
             due_wall_s = record.due_wall_s if fact.due_wall_s is None else fact.due_wall_s

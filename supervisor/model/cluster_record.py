@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
+from typing import ClassVar
 
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
@@ -51,6 +52,16 @@ class ClusterRecord:
     unreachable_since_s: float | None = None
     error: str = ""
 
+    KINDS: ClassVar = (
+        facts.JobSubmitted, facts.JobStarted, facts.JobRequeued, facts.NodeFaulted, facts.NodeExcluded,
+        facts.ClusterUnreachable, facts.ClusterReached,
+    )  # fmt: skip
+    LATER: ClassVar = (facts.SpawnIntended, facts.ProgramConfigured, facts.Exited, facts.SpawnFailed)
+
+    def after(self, stamped: Stamped) -> ClusterRecord:
+        """The record after one more fact; the same object if the fact does not concern it."""
+        return _recorded(self, stamped)
+
     def avoid(self, now_s: float) -> tuple[str, ...]:
         """The nodes that a job submitted now avoids."""
         return tuple(sorted(node for node, until_s in self.excluded.items() if until_s > now_s))
@@ -72,8 +83,7 @@ def _ran(records: dict[str, Stability], name: str, ran_s: float, at_s: float) ->
         records[name] = replace(before, up_s=before.up_s + ran_s, jobs=before.jobs + 1, last_s=at_s)
 
 
-def recorded(record: ClusterRecord, stamped: Stamped) -> ClusterRecord:
-    """The record after one more fact; the same object if the fact does not concern it."""
+def _recorded(record: ClusterRecord, stamped: Stamped) -> ClusterRecord:
     fact, at_s = stamped.fact, stamped.at_s
     match fact:
         case facts.SpawnIntended(program=name):

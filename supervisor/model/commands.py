@@ -5,7 +5,7 @@ from __future__ import annotations
 from supervisor.model.facts import HostRebooted
 from supervisor.model.inputs import Survivor
 from supervisor.model.settings import ProgramSpec
-from supervisor.policy.upkeep.alerting import Notice
+from supervisor.policy.upkeep.alarm import Notice
 from supervisor.policy.worker.loss import Loss
 from supervisor.records import dataclass
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
-from supervisor.model import cluster_record, facts, program_fold, snapshot, when_done_record
-from supervisor.model.alert_record import alerted
-from supervisor.model.backup_record import recorded
+from supervisor.model import facts, program_fold, snapshot, when_done_record
 from supervisor.model.clock_times import with_times
 from supervisor.model.counts import advanced
 from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import IllegalTransition
-from supervisor.model.notice_record import recorded as notice_recorded
-from supervisor.model.offsite_record import recorded as offsite_recorded
 from supervisor.model.offsite_record import wanting
 from supervisor.model.state import (
     Box,
@@ -73,17 +70,30 @@ def fold(state: State, stamped: Stamped) -> State:
     if isinstance(fact, facts.Snapshot):
         state = snapshot.decoded(State, fact.state)
     boots = state.boots + 1 if stamped.boot_id != state.boot_id else state.boots
-    state = replace(state, at_s=stamped.at_s, wall_s=stamped.wall_s, boot_id=stamped.boot_id, boots=boots)
+    records = {name: getattr(state, name).after(stamped) for name in _records_of(type(fact), state)}
+    state = replace(state, at_s=stamped.at_s, wall_s=stamped.wall_s, boot_id=stamped.boot_id, boots=boots, **records)
     if isinstance(fact, facts.Exited) and fact.oom_kills is not None:
         state = replace(state, oom_kills=fact.oom_kills)
-    cluster = cluster_record.recorded(state.cluster, stamped)
-    if cluster is not state.cluster:
-        state = replace(state, cluster=cluster)
     if isinstance(fact, when_done_record.RecordedFact):
         state = replace(state, when_done=when_done_record.recorded(state.when_done, stamped, fact))
     if isinstance(fact, facts.ProgramFact):
         return program_fold.with_program(state, stamped, fact)
     return _box(state, stamped, fact)
+
+
+_RECORDS: Final[dict[str, Any]] = {
+    each.name: each.default_factory for each in dataclasses.fields(State) if hasattr(each.default_factory, "KINDS")
+}
+
+
+_KINDS: Final = [kind for kind in vars(facts).values() if isinstance(kind, type) and issubclass(kind, facts.Fact)]
+_ALWAYS: Final = {kind: [name for name, of in _RECORDS.items() if issubclass(kind, of.KINDS)] for kind in _KINDS}
+_LATER: Final = {kind: [name for name, of in _RECORDS.items() if issubclass(kind, of.LATER)] for kind in _KINDS}
+
+
+def _records_of(kind: type[facts.Fact], state: State) -> list[str]:
+    """The records of features that this kind of fact changes. A kind of `LATER` leaves an empty record as it is."""
+    return [*_ALWAYS[kind], *(name for name in _LATER[kind] if getattr(state, name) != _RECORDS[name]())]
 
 
 def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
@@ -102,15 +112,11 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
         case facts.LevelChosen():
             return _level_chosen(state, stamped, fact)
         case facts.LadderLaid() | facts.Reviewed() | facts.RebootJudged() | facts.NodeFaultJudged() | facts.LevelSettled():
-            # A new ladder may have other levels with the same names: each has a first trial again.
-            backups = replace(state.backups, tried=()) if isinstance(fact, facts.LadderLaid) else state.backups
-            return replace(state, climb=_climbed(state.climb, stamped, fact), backups=backups)
+            return replace(state, climb=_climbed(state.climb, stamped, fact))
         case facts.LevelPinned() | facts.LevelUnpinned():
             return replace(state, climb=_pinned(state.climb, stamped, fact))
-        case facts.BackupFact() | facts.OffsiteFact() | facts.AlertFact():
-            return _upkeep(state, stamped, fact)
-        case facts.EndAnnounced() | facts.EndCalledOff():
-            return replace(state, notices=notice_recorded(state.notices, stamped, fact))
+        case facts.RolledBackTo() | facts.RollbackFailed():
+            return _rolled_back(state, fact)
         case facts.Vetoed() | facts.VetoLifted():
             return _vetoed(state, stamped, fact)
         case facts.ConfigRefused() | facts.ConfigMended() | facts.JournalSalvaged():
@@ -119,16 +125,6 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
             other = isinstance(fact, facts.GpusFound) and fact.another
             state = _on_other_hardware(state, stamped.at_s, state.climb.pin) if other else state
             return replace(state, gpus=_gpus(state.gpus, stamped.at_s, fact))
-
-
-def _upkeep(state: State, stamped: Stamped, fact: facts.BackupFact | facts.OffsiteFact | facts.AlertFact) -> State:
-    match fact:
-        case facts.BackupFact():
-            return _backups(state, stamped, fact)
-        case facts.OffsiteFact():
-            return replace(state, offsite=offsite_recorded(state.offsite, stamped, fact))
-        case _:
-            return replace(state, alerts=alerted(state.alerts, stamped, fact))
 
 
 def _trouble(
@@ -168,18 +164,14 @@ def _vetoed(state: State, stamped: Stamped, fact: facts.Vetoed | facts.VetoLifte
     return replace(state, vetoes=vetoes)
 
 
-def _backups(state: State, stamped: Stamped, fact: facts.BackupFact) -> State:
-    """The record of backups. A program that was rolled back to one continues from its step."""
-    state = replace(state, backups=recorded(state.backups, fact))
-    if isinstance(fact, facts.RolledBackTo):
-        state = replace(state, offsite=wanting(state.offsite, offsite.ROLLBACK, stamped.at_s))
-    steps = fact.steps if isinstance(fact, facts.RolledBackTo | facts.RollbackFailed) else {}
+def _rolled_back(state: State, fact: facts.RolledBackTo | facts.RollbackFailed) -> State:
+    """A program that was rolled back to a backup continues from its step."""
     programs = {
         name: replace(
             program_fold.fresh(state.programs[name]), ckpt_step=step_, ckpt_at_s=None, quarantined_step=None,
             quarantined_since_ckpt=False, roll_from=None,
         )
-        for name, step_ in steps.items() if name in state.programs
+        for name, step_ in fact.steps.items() if name in state.programs
     }  # fmt: skip
     return replace(state, programs={**state.programs, **programs})
 
@@ -269,7 +261,6 @@ def _rebooted(state: State, stamped: Stamped, fact: facts.HostRebooted) -> State
         reboots_by_cause=by_cause,
         box=state.box and replace(state.box, outlived=state.box.outlived + 1),
         programs=programs,
-        notices=notice_recorded(state.notices, stamped, fact),
     )
 
 

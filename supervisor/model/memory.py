@@ -152,6 +152,16 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """Why these programs (None: all) do not start, for whom (a feature), and until when at most."""
+
+    by: str
+    why: str
+    programs: tuple[str, ...] | None = None
+    until_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DeliveryState:
     """The delivery to one target of alerts: an alert is being sent, or the next try is at `retry_at_s`."""
 
@@ -213,6 +223,7 @@ class Memory:
     jobs: dict[str, JobSight] = field(default_factory=dict)  # by program, at the newest look at the cluster's queue
     last_copy: str = ""  # why the end waits for a last copy off the box: the host's shutdown, or SIGTERM
     ends_at_s: float | None = None  # after SIGTERM: when the box ends, by `[daemon] stop_within_s`
+    held: tuple[Held, ...] = ()  # why programs do not start now
     ended: bool = False  # EndDaemon was issued
 
     @property

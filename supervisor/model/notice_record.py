@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
+from typing import ClassVar
 
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
@@ -28,6 +29,15 @@ class NoticeRecord:
     standing: dict[str, Announced] = field(default_factory=dict)
     spent: dict[str, EndNotice] = field(default_factory=dict)
 
+    KINDS: ClassVar = (facts.EndAnnounced, facts.EndCalledOff)
+    LATER: ClassVar = (facts.HostRebooted,)
+
+    def after(self, stamped: Stamped) -> NoticeRecord:
+        """The record after one more fact."""
+        if isinstance(stamped.fact, facts.EndAnnounced | facts.EndCalledOff):
+            return _recorded(self, stamped, stamped.fact)
+        return NoticeRecord({}, self.spent | {id_: each.notice for id_, each in self.standing.items()})
+
     def keeps_down(self, now_s: float) -> bool:
         """Whether no program may start: the box ends before the program could save and be copied again."""
         return any(each.leave_at_s is not None and each.leave_at_s <= now_s for each in self.standing.values())
@@ -47,12 +57,7 @@ class NoticeRecord:
         return next(found, None)
 
 
-def recorded(
-    record: NoticeRecord, stamped: Stamped, fact: facts.EndAnnounced | facts.EndCalledOff | facts.HostRebooted
-) -> NoticeRecord:
-    """The record after one more fact."""
-    if isinstance(fact, facts.HostRebooted):
-        return NoticeRecord({}, record.spent | {id_: each.notice for id_, each in record.standing.items()})
+def _recorded(record: NoticeRecord, stamped: Stamped, fact: facts.EndAnnounced | facts.EndCalledOff) -> NoticeRecord:
     others = {id_: each for id_, each in record.standing.items() if id_ != fact.id}
     spent = {id_: each for id_, each in record.spent.items() if id_ != fact.id}
     if isinstance(fact, facts.EndAnnounced):

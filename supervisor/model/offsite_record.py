@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
+from typing import ClassVar
 
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
@@ -63,6 +64,13 @@ class OffsiteRecord:
     ended: str = ""  # the outcome of the newest of them, and ...
     ended_well: bool = True  # ... whether it was a success
 
+    KINDS: ClassVar = (facts.OffsiteFact, facts.RolledBackTo)
+    LATER: ClassVar = ()
+
+    def after(self, stamped: Stamped) -> OffsiteRecord:
+        """The record after one more fact."""
+        return _recorded(self, stamped)
+
     def keeps_down(self, *, on: bool) -> bool:
         """Whether no program may start, because another box continues them. `on`: a repository is configured."""
         return on and self.fence is not None
@@ -77,9 +85,10 @@ def wanting(record: OffsiteRecord, cause: str, at_s: float) -> OffsiteRecord:
     return replace(record, asked=cause, asked_at_s=at_s)
 
 
-def recorded(record: OffsiteRecord, stamped: Stamped, fact: facts.OffsiteFact) -> OffsiteRecord:
-    """The record after one more fact."""
-    match fact:
+def _recorded(record: OffsiteRecord, stamped: Stamped) -> OffsiteRecord:
+    match fact := stamped.fact:
+        case facts.RolledBackTo():
+            return wanting(record, rule.ROLLBACK, stamped.at_s)
         case facts.OffsiteAsked(cause=cause):
             return wanting(record, cause, stamped.at_s)
         case facts.OffsiteCopied():

@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 def jobs_on(settings: Settings | None) -> bool:
     """Whether the programs are jobs. Without a cluster, no page mentions jobs."""
-    return settings is not None and settings.launcher.remote
+    return settings is not None and settings.remote
 
 
 def job_view(name: str, state: State, memory: Memory) -> Json | None:

@@ -70,6 +70,7 @@ def _daemon(sources: Sources, state: State, settings: Settings | None, memory: M
         **box_view(state, now_s=now_s, boot_at_s=memory.boot_at_s),
         "journal": journal_view(state, memory.trouble),
         "foundations": troubles_view(memory),
+        "held": [asdict(each) for each in memory.held],
         "config": None if state.config is None else asdict(state.config),
         "usd_per_hour": settings.cost.usd_per_hour if settings is not None else None,
         "gpu": gpu_view(memory.gpus, state),

@@ -104,7 +104,7 @@ class DaemonBackend:
         loaded: config.Loaded,
         reload: Callable[[], config.Loaded],
         version: str,
-        backup_progress: Callable[[], Json | None] = lambda: None,
+        shows: Mapping[str, Callable[[], Json | None]] | None = None,
         cgroups: Callable[[], Json] = dict,
         next_image: Callable[[], list[str]] = list,
         keep_config: Callable[[config.Loaded], None] = lambda _: None,
@@ -119,7 +119,7 @@ class DaemonBackend:
         self._next_image, self._keep_config = next_image, keep_config
         self._published: Published | None = None
         self._gaps = Gaps()
-        self.backup_progress, self.cgroups = backup_progress, cgroups
+        self.shows, self.cgroups = shows or {}, cgroups
         self.http: Callable[[], Json | None] = lambda: None  # set later: the API is opened last
         self.ledger_cache = LedgerCache(loaded.settings.paths.journal)
 
@@ -365,7 +365,7 @@ class Running:
         return shown.rows(Path(self._paths.backups))
 
     def backup_progress(self) -> Json | None:
-        return self._daemon.backup_progress()
+        return self._daemon.shows["backups"]()
 
     def check_backup(self, name: str) -> str:
         return shown.check(Path(self._paths.backups), name)

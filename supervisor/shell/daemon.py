@@ -26,10 +26,8 @@ import structlog
 from supervisor import config, filesystems, image
 from supervisor.adapters import last_config, leftovers, next_image, singleton, threads
 from supervisor.adapters.alerts import reboot_log as alerts
-from supervisor.adapters.alerts.delivery import AlertCourier
 from supervisor.adapters.backups.kept_copy import KeptCopies
 from supervisor.adapters.backups.put_back import put_back
-from supervisor.adapters.backups.thread import Backups
 from supervisor.adapters.figures.thread import FigureReader
 from supervisor.adapters.foundations import Foundations
 from supervisor.adapters.host import boot, clock, known_mount, last_words
@@ -41,9 +39,7 @@ from supervisor.adapters.host.logind import HostWatch
 from supervisor.adapters.host.systemd import Notifier, passed_fds
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
 from supervisor.adapters.notices import detect
-from supervisor.adapters.notices.thread import NoticeWatch
 from supervisor.adapters.offsite.restoring import log_origin
-from supervisor.adapters.offsite.thread import Offsite
 from supervisor.adapters.process import cgroups, checkpoints, limits, marks, orphans, starts
 from supervisor.adapters.process.controls import Controls
 from supervisor.adapters.process.evidence import LocalEvidence
@@ -53,7 +49,7 @@ from supervisor.adapters.process.probes import LocalProbes
 from supervisor.adapters.process.processes import LocalLauncher, make_dir
 from supervisor.adapters.process.share import Share
 from supervisor.adapters.recorder.thread import Recorder
-from supervisor.adapters.when_done import logged_in, stop_box
+from supervisor.adapters.when_done import logged_in
 from supervisor.api.listener import Listener, listen, take_over
 from supervisor.model.commands import AlertClock, AlertReboot
 from supervisor.model.fold import replay
@@ -64,7 +60,7 @@ from supervisor.policy.box import reboot_cause
 from supervisor.policy.worker import confinement
 from supervisor.policy.worker.loss import furthest
 from supervisor.records import dataclass
-from supervisor.shell import exit_codes, foundations, logs
+from supervisor.shell import exit_codes, features, foundations, logs
 from supervisor.shell.backend import DaemonBackend
 from supervisor.shell.inbox import Inbox
 from supervisor.shell.loop import Loop
@@ -149,11 +145,9 @@ class _Parts:
     performer: Performer
     loop: Loop
     pool: ThreadPoolExecutor
-    backups: Backups
-    offsite: Offsite
     foundations: Foundations
     recorder: Recorder
-    notices: NoticeWatch
+    features: list[features.Part]
 
 
 class Daemon:
@@ -237,7 +231,7 @@ class Daemon:
 
         Two containers may mount one network volume. Each of them sees only its own locks.
         """
-        if not (self._settings.launcher.remote or filesystems.shared(filesystems.kind_of(Path(self._paths.state_dir)))):
+        if not (self._settings.remote or filesystems.shared(filesystems.kind_of(Path(self._paths.state_dir)))):
             return None
         from supervisor.adapters.slurm.lease import DaemonLease
 
@@ -302,7 +296,7 @@ class Daemon:
         def sessions() -> tuple[str, ...] | None:
             return logged_in() if loop.settings.when_done.hold_while_logged_in else None
 
-        if settings.launcher.remote:
+        if settings.remote:
             adapters = _cluster_adapters(
                 paths, lambda: loop.settings.launcher, inbox, system_clock, newest_own, figures
             )  # fmt: skip
@@ -326,11 +320,11 @@ class Daemon:
             clock_moved=self._clock_moved,
             gpu=gpu, host=host,
         )  # fmt: skip
-        backups = Backups(paths, lambda: loop.settings, inbox, system_clock)
-        offsite = Offsite(
+        world = features.World(
             paths, lambda: loop.settings, inbox, system_clock, self._start.version, lambda: _box_name(loop.state),
-            lambda: witnesses(BootFiles.of(os.environ)), Share(groups),
+            Share(groups), os.environ, lambda: _daily_report(backend),
         )  # fmt: skip
+        parts = [make(world) for make in features.PARTS]
         log_origin(Path(paths.state_dir))
         backend = DaemonBackend(
             inbox,
@@ -339,7 +333,7 @@ class Daemon:
             self._loaded,
             self._reload,
             self._start.version,
-            backups.progress,
+            {name: show for part in parts for name, show in part.shows.items()},
             groups.view,
             self._next_image,
             self._keep_config,
@@ -348,9 +342,7 @@ class Daemon:
         performer = Performer(
             paths=adapters.paths, launcher=launcher, probes=probes, notify_sockets=notify_sockets,
             controls=adapters.controls, replies=replies, pool=pool, take_evidence=adapters.take_evidence,
-            alert=self._alert, backups=backups, offsite=offsite,
-            courier=AlertCourier(lambda: loop.settings.alerts, inbox, system_clock),
-            foundations=watched, own=own, stop_box=lambda command: stop_box(command, inbox, system_clock),
+            alert=self._alert, foundations=watched, own=own, parts=parts,
         )  # fmt: skip
         loop = Loop(
             settings=settings, state=state, clock=system_clock, boot_id=this_boot.boot_id, journal=journal, inbox=inbox,
@@ -368,16 +360,11 @@ class Daemon:
         recorder = Recorder(
             Path(paths.recording), backend.readings, lambda: loop.settings.recorder.max_mb, system_clock
         )  # fmt: skip
-        notices = NoticeWatch(lambda: loop.settings, inbox, system_clock)
-        if (
-            not settings.notice.command
-            and not settings.launcher.remote
-            and (found := detect.command(BootFiles.of(os.environ)))
-        ):
+        if not settings.notice.command and not settings.remote and (found := detect.command(BootFiles.of(os.environ))):
             log.warning("no_notice_command", why=f'this box ends without notice; set [notice] command = "{found}"')
         return _Parts(
             this_boot, system_clock, inbox, replies, notify_sockets, launcher, probes, figures, sampler, gpu, host, alive,
-            backend, performer, loop, pool, backups, offsite, watched, recorder, notices,
+            backend, performer, loop, pool, watched, recorder, parts,
         )  # fmt: skip
 
     def _publish(self, backend: DaemonBackend, loop: Loop) -> None:
@@ -471,7 +458,8 @@ class Daemon:
         parts.host.start()
         parts.sampler.start()
         parts.foundations.start()
-        parts.notices.start()
+        for part in parts.features:
+            part.start()
         self._host_watch = HostWatch(lambda: self._host_goes_down(parts))
         self._host_watch.start()
         self._notifier.ready(status_line(parts.loop.state))
@@ -495,11 +483,13 @@ class Daemon:
     def _open(self, parts: _Parts, listener: Listener) -> Server:
         """Start the calendar and the API. Clients that connected since the socket exists are answered now."""
         from supervisor.adapters.housekeeping import Housekeeping
-        from supervisor.api.night import daily_report
         from supervisor.api.server import Server
 
         self._housekeeping = housekeeping = Housekeeping(
-            lambda: parts.loop.settings, parts.inbox, parts.clock, lambda: daily_report(parts.backend)
+            lambda: parts.loop.settings,
+            parts.inbox,
+            parts.clock,
+            lambda: (work for part in parts.features for work in part.calendar()),
         )
         housekeeping.start()
         parts.foundations.watch(foundations.journal_row(self._paths, lambda: housekeeping.journal_defect))
@@ -567,7 +557,7 @@ class Daemon:
             wall_now_s=wall_now_s, boot_now_s=boot_now_s, journal_boot_id=state.boot_id, journal_at_s=state.at_s,
             lives=lambda: next(iter(marks.attempts(self._paths.programs)), None) is not None,
         )  # fmt: skip
-        if self._settings.launcher.remote:  # a reboot of this host ends no job, and shows nothing about any node
+        if self._settings.remote:  # a reboot of this host ends no job, and shows nothing about any node
             evidence = replace(evidence, rebooted=None if evidence.rebooted is None else False)
         else:
             evidence = replace(evidence, box=witnesses(BootFiles.of(os.environ)))
@@ -605,7 +595,6 @@ class Daemon:
         if self._housekeeping is not None:
             self._housekeeping.stop()
         parts.foundations.stop()
-        parts.notices.stop()
         parts.sampler.stop()
         parts.gpu.stop()
         parts.host.stop()
@@ -613,10 +602,9 @@ class Daemon:
         parts.notify_sockets.close()
         parts.launcher.close()
         parts.figures.stop()
-        parts.backups.stop()
-        parts.offsite.stop()
         parts.recorder.stop()
-        parts.performer.courier.stop()
+        for part in parts.features:
+            part.stop()
         parts.pool.shutdown(wait=True)
         journal.close()
 
@@ -724,6 +712,12 @@ def _reported_before(mark: AliveMark, state: State) -> Reported:
         {token: mark.steps[name] for name, token in live.items() if name in mark.steps},
         {token: mark.ckpt_steps[name] for name, token in live.items() if name in mark.ckpt_steps},
     )
+
+
+def _daily_report(backend: DaemonBackend) -> str:
+    from supervisor.api.night import daily_report
+
+    return daily_report(backend)
 
 
 def _alive_failed(error: str) -> None:

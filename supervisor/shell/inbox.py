@@ -11,7 +11,6 @@ from collections import deque
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from supervisor.deciding.decide import AnyInput
 from supervisor.model.inputs import Input, Sampled
 
 T = TypeVar("T", bound=Input)
@@ -62,12 +61,12 @@ class Inbox:
             self._items = deque(item for item in self._items if not isinstance(item, kind))
             return found
 
-    def take(self, timeout_s: float | None) -> AnyInput | None:
+    def take(self, timeout_s: float | None) -> Input | None:
         """The oldest input, or None after `timeout_s`. Exits and requests come before readings."""
         with self._changed:
             if not self._items and self._sampled is None:
                 self._changed.wait(timeout_s)
             if self._items:
-                return self._items.popleft()  # type: ignore[return-value]  # post() takes the base class for its callers
+                return self._items.popleft()  # post() takes the base class for its callers
             sampled, self._sampled = self._sampled, None
             return sampled

@@ -21,19 +21,28 @@ from typing import Final, Protocol
 import structlog
 
 from supervisor.deciding import foundations
-from supervisor.deciding.alerting import damaged, unwritable
+from supervisor.deciding.alarms import damaged, unwritable
 from supervisor.deciding.context import Decision
-from supervisor.deciding.decide import AnyInput, decide
+from supervisor.deciding.decide import decide
 from supervisor.lack import is_lack
 from supervisor.model.facts import Snapshot
 from supervisor.model.fold import fold
-from supervisor.model.inputs import Asked, ConfigLoaded, FoundationsLooked, Sampled, SupervisionLooked, Terminated, Woke
+from supervisor.model.inputs import (
+    Asked,
+    ConfigLoaded,
+    FoundationsLooked,
+    Input,
+    Sampled,
+    SupervisionLooked,
+    Terminated,
+    Woke,
+)
 from supervisor.model.memory import Memory, Trouble
 from supervisor.model.settings import Settings
 from supervisor.model.snapshot import encoded
 from supervisor.model.state import State
 from supervisor.policy.box.foundations import JOURNAL, Finding, Look
-from supervisor.policy.upkeep.alerting import Notice
+from supervisor.policy.upkeep.alarm import Notice
 from supervisor.policy.worker import absence
 from supervisor.ports import Clock, Journal, JournalMoved, ahead_s
 from supervisor.records import dataclass
@@ -52,7 +61,7 @@ class Performer(Protocol):
 
     def perform(self, decision: Decision) -> None: ...
 
-    def refuse(self, item: AnyInput, text: str) -> None:
+    def refuse(self, item: Input, text: str) -> None:
         """The input was dropped: answer its request with `text`."""
         ...
 
@@ -94,7 +103,7 @@ class Loop:
     leave_at_s: float | None = None  # when the daemon exits although its end cannot be recorded
     alarmed_at_s: float | None = None  # when the last alarm about a journal that cannot be written was sent
     alarm_due: bool = False  # the present trouble has no alarm yet
-    pending: AnyInput | None = None  # the input that is being handled: a lack of memory must not lose it
+    pending: Input | None = None  # the input that is being handled: a lack of memory must not lose it
     looked_at_s: float = -inf  # when this thread last looked at the others
     looked_wrong: bool = False  # that look found something
 
@@ -131,12 +140,12 @@ class Loop:
             self.looked_wrong = bool(found.failing or found.gone)
             self.turn(replace(found, now_s=now_s))
 
-    def turn(self, item: AnyInput) -> None:
+    def turn(self, item: Input) -> None:
         """Handle one input completely, or not at all for now if the journal cannot be written."""
         if not self._is_moved(item) or self._restore(item):
             self._decide(item)
 
-    def _is_moved(self, item: AnyInput) -> bool:
+    def _is_moved(self, item: Input) -> bool:
         """Whether a check found the journal moved, and it still is: the check may be older than the last restore."""
         if not isinstance(item, FoundationsLooked) or not any(_is_lost_journal(found) for found in item.findings):
             return False
@@ -145,7 +154,7 @@ class Loop:
         except OSError:  # unknown: do nothing
             return False
 
-    def _decide(self, item: AnyInput, *, again: bool = False) -> None:
+    def _decide(self, item: Input, *, again: bool = False) -> None:
         wall_s = item.now_s + ahead_s(self.clock)
         try:
             decision = decide(self.settings, self.state, self.memory, item, wall_s=wall_s, boot_id=self.boot_id)
@@ -180,7 +189,7 @@ class Loop:
             log.exception("turn_not_published")
         self.performer.perform(decision)
 
-    def _commit(self, decision: Decision, item: AnyInput, wall_s: float) -> bool:
+    def _commit(self, decision: Decision, item: Input, wall_s: float) -> bool:
         """Write the facts durably. No command is performed whose fact is not on disk."""
         if not decision.facts:
             return True
@@ -199,7 +208,7 @@ class Loop:
         self.leave_at_s = None
         return True
 
-    def _restore(self, item: AnyInput) -> bool:
+    def _restore(self, item: Input) -> bool:
         """The journal's file was removed or replaced: write it again before anything else. Returns whether that worked.
 
         If some facts are no longer readable, this thread's state follows them, which all facts together produced. So
@@ -221,7 +230,7 @@ class Loop:
         self.performer.alarm(damaged(str(found), item.now_s, wall_s))
         return True
 
-    def _on_journal_failure(self, item: AnyInput, wall_s: float, error: str) -> None:
+    def _on_journal_failure(self, item: Input, wall_s: float, error: str) -> None:
         """The journal cannot be written: inputs wait, requests are refused, and `status` shows the trouble."""
         if self.memory.trouble is None:
             log.critical("journal_write_failed", error=error, retry_s=_JOURNAL_RETRY_S)
@@ -275,7 +284,7 @@ class Loop:
             log.critical("ended_without_record", by=ends[0].by, workers=sorted(self.state.live))
             self.memory = replace(self.memory, ended=True)
 
-    def _take(self) -> AnyInput | None:
+    def _take(self) -> Input | None:
         """The next input. If it comes much later than the requested wait allows, this thread did not run meanwhile."""
         wait_s, before_s = self._wait_s(), self.taken_at_s
         item = self.inbox.take(wait_s)

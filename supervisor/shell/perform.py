@@ -6,7 +6,7 @@ work is a few system calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import field, replace
 from functools import partial
@@ -15,25 +15,23 @@ from typing import Final
 
 import structlog
 
-from supervisor.adapters.backups.thread import Backups
 from supervisor.adapters.foundations import Foundations
-from supervisor.adapters.offsite.thread import Offsite
 from supervisor.adapters.process import checkpoints, logs
 from supervisor.adapters.process.controls import Controls
 from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.own_checkpoints import BeforeStart, OwnCheckpoints
 from supervisor.deciding.context import Decision
-from supervisor.deciding.decide import AnyInput
 from supervisor.lack import is_lack
 from supervisor.model import commands
 from supervisor.model.codes import FAILED, SUCCESS
 from supervisor.model.commands import Command
-from supervisor.model.inputs import Asked, ConfigLoaded
+from supervisor.model.inputs import Asked, ConfigLoaded, Input
 from supervisor.model.settings import Paths, ProgramSpec, Progress
-from supervisor.policy.upkeep.alerting import Notice
+from supervisor.policy.upkeep.alarm import Notice
 from supervisor.policy.worker.placeholders import for_attempt
-from supervisor.ports import Courier, Launcher, Probes
+from supervisor.ports import Launcher, Probes
 from supervisor.records import dataclass
+from supervisor.shell.features import Part
 from supervisor.shell.foundations import beat_row, log_row, run_dir_rows
 from supervisor.shell.replies import Replies
 from workers import contract
@@ -56,12 +54,9 @@ class Performer:
     pool: Executor
     take_evidence: Callable[[str, str], None]  # (program, token); posts EvidenceTaken
     alert: Callable[[commands.AlertReboot | commands.AlertClock], None]
-    backups: Backups
-    offsite: Offsite
-    courier: Courier
     foundations: Foundations
     own: OwnCheckpoints
-    stop_box: Callable[[commands.StopBox], None]
+    parts: Sequence[Part]  # of the features
     reexec: bool = field(default=False)
     again: tuple[Command, ...] = ()  # commands that a lack of descriptors, memory or threads has stopped
 
@@ -78,7 +73,7 @@ class Performer:
                 else:
                     log.exception("command_failed", command=type(command).__name__)
 
-    def refuse(self, item: AnyInput, text: str) -> None:
+    def refuse(self, item: Input, text: str) -> None:
         """Answer the request of a dropped input with the reason."""
         if isinstance(item, Asked):
             self.replies.answer(item.request_id, tuple((name, FAILED, text) for name in item.names or ("supervisord",)))
@@ -87,12 +82,13 @@ class Performer:
 
     def alarm(self, notice: Notice) -> None:
         """Send an alert although nothing can be recorded."""
-        try:
-            self.courier.alarm(notice)
-        except Exception:
-            log.exception("alarm_failed", alert=notice.kind)
+        for part in self.parts:
+            try:
+                part.alarm(notice)
+            except Exception:
+                log.exception("alarm_failed", alert=notice.kind)
 
-    def _one(self, command: Command) -> None:  # noqa: C901, PLR0912, PLR0915  one line a command
+    def _one(self, command: Command) -> None:  # noqa: C901, PLR0912  one line a command
         match command:
             case commands.Spawn():
                 self._spawn(command)
@@ -126,20 +122,8 @@ class Performer:
                 checkpoints.quarantine_newest(Path(self.paths.run_dir(program)), step)
             case commands.RollBack(program=program, from_step=from_step):
                 checkpoints.roll_back(Path(self.paths.run_dir(program)), from_step)
-            case commands.Backup() | commands.CheckBackup() | commands.RestoreBackup():
-                self.backups.perform(command)
-            case commands.OffsiteCopy() | commands.OffsiteTakeOver() | commands.OffsiteTend():
-                self.offsite.perform(command)
-            case commands.StopBox():
-                self.stop_box(command)
-            case commands.AlertReboot():
+            case commands.AlertReboot() | commands.AlertClock():
                 self.pool.submit(self.alert, command)
-            case commands.AlertClock():
-                self.pool.submit(self.alert, command)
-            case commands.WriteAlert(notice=notice):
-                self.courier.tell(notice)
-            case commands.Deliver(target=target, notice=notice):
-                self.courier.deliver(target, notice)
             case commands.Reply(request_id=request_id, results=results):
                 self.replies.answer(request_id, results)
             case commands.RestoreFoundation(name=name):
@@ -149,7 +133,7 @@ class Performer:
             case commands.EndDaemon(reexec=reexec):
                 self.reexec = reexec
             case _:
-                raise TypeError(f"no way to perform {command!r}")
+                next(part.performs for part in self.parts if type(command) in part.performs)[type(command)](command)
 
     def _spawn(self, command: commands.Spawn) -> None:
         """An obstacle to a start is reported as a failed start, which is then retried."""

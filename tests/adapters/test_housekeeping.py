@@ -21,6 +21,7 @@ from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settin
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.backups import BackupSettings
 from supervisor.policy.upkeep.offsite import OffsiteSettings
+from supervisor.shell import features
 from supervisor.shell.inbox import Inbox
 
 
@@ -238,7 +239,22 @@ def test_the_journal_is_cared_for_as_the_settings_say(settings, monkeypatch):
     assert said == [{"event": "journal_not_compacted", "error": "EIO", "log_level": "critical"}]
 
 
-def test_the_daily_report_is_made_once_for_its_time_and_tried_again_if_it_cannot_be(settings):
+@pytest.fixture
+def keep():
+    """Makes the housekeeping of a daemon with all of its features."""
+    parts = []
+
+    def make(settings, inbox, clock, report=str):
+        world = features.World(settings().paths, settings, inbox, clock, "1", str, None, {}, report)
+        parts.extend(part(world) for part in features.PARTS)
+        return Housekeeping(settings, inbox, clock, lambda: (work for part in parts for work in part.calendar()))
+
+    yield make
+    for part in parts:
+        part.stop()
+
+
+def test_the_daily_report_is_made_once_for_its_time_and_tried_again_if_it_cannot_be(settings, keep):
     inbox, now, reports = Inbox(), [1_800_000_000.0], [OSError("no journal"), "all trained", "all trained again"]
     settings = replace(settings, backup=BackupSettings(calendar="off"), alerts=AlertSettings(report_at="08:00"))
 
@@ -255,10 +271,10 @@ def test_the_daily_report_is_made_once_for_its_time_and_tried_again_if_it_cannot
             raise made
         return made
 
-    keeper = Housekeeping(lambda: settings, inbox, At(0.0), report)
+    keeper = keep(lambda: settings, inbox, At(0.0), report)
     with capture_logs() as said:
         keeper.check_calendar()
-    assert said == [{"event": "no_report", "error": "no journal", "log_level": "warning"}]
+    assert said == [{"event": "calendar_work_not_posted", "work": "report", "error": "no journal", "log_level": "warning"}]
     assert inbox.take(0) is None
     for _ in range(3):
         keeper.check_calendar()
@@ -271,7 +287,7 @@ def test_the_daily_report_is_made_once_for_its_time_and_tried_again_if_it_cannot
     assert inbox.take(0).text == "all trained again"
 
 
-def test_a_time_of_the_backups_calendar_is_told_once(settings):
+def test_a_time_of_the_backups_calendar_is_told_once(settings, keep):
     inbox, now = Inbox(), [1_800_000_000.0]
     settings = replace(settings, backup=BackupSettings(calendar="hourly"))
 
@@ -282,7 +298,7 @@ def test_a_time_of_the_backups_calendar_is_told_once(settings):
         def wall_s(self):
             return now[0]
 
-    keeper = Housekeeping(lambda: settings, inbox, At(0.0))
+    keeper = keep(lambda: settings, inbox, At(0.0))
     for _ in range(2):
         keeper.check_calendar()
     told = inbox.take(0)
@@ -302,7 +318,7 @@ def test_a_time_of_the_backups_calendar_is_told_once(settings):
     assert inbox.take(0) is None
 
 
-def test_each_time_of_the_two_offsite_calendars_is_told_once(settings):
+def test_each_time_of_the_two_offsite_calendars_is_told_once(settings, keep):
     inbox, now = Inbox(), [1_800_000_000.0]
     rules = OffsiteSettings("sftp:box:/store", forget="hourly", check="off")
     settings = replace(settings, backup=BackupSettings(calendar="off"), offsite=rules, alerts=AlertSettings(report_at=""))
@@ -318,7 +334,7 @@ def test_each_time_of_the_two_offsite_calendars_is_told_once(settings):
         keeper.check_calendar()
         return [*iter(lambda: inbox.take(0), None)]
 
-    keeper = Housekeeping(lambda: settings, inbox, At(0.0))
+    keeper = keep(lambda: settings, inbox, At(0.0))
     hour = now[0] - now[0] % 3600
     assert told() == [OffsiteDue(9.0, "forget", hour)]
     assert told() == []
@@ -331,10 +347,10 @@ def test_each_time_of_the_two_offsite_calendars_is_told_once(settings):
     assert told() == [], "there is no store"
 
 
-def test_without_a_time_or_a_text_of_its_own_a_report_is_none_or_empty(settings):
+def test_without_a_time_or_a_text_of_its_own_a_report_is_none_or_empty(settings, keep):
     inbox = Inbox()
     settings = replace(settings, backup=BackupSettings(calendar="off"), alerts=AlertSettings(report_at=""))
-    keeper = Housekeeping(lambda: settings, inbox, SystemClock(0.0))
+    keeper = keep(lambda: settings, inbox, SystemClock(0.0))
     keeper.check_calendar()
     assert inbox.take(0) is None
     settings = replace(settings, alerts=AlertSettings(report_at="08:00"))

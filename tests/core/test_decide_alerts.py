@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from supervisor.deciding.alerting import damage_text, damaged, unwritable
-from supervisor.model.alert_record import AlertRecord, alerted
+from supervisor.deciding.alarms import damaged, unwritable
+from supervisor.deciding.alerting import damage_text
+from supervisor.model.alert_record import AlertRecord
 from supervisor.model.facts import Stamped
 from supervisor.model.fold import fold, fold_all
 from supervisor.model.inputs import AlertTried, ReportDue, Survival
@@ -385,7 +386,7 @@ def test_facts_of_a_journal_that_has_lost_rows_do_no_harm():
         facts.AlertsDropped("dropped", "command", ("nobody's",)),
         facts.AlertTargetFailing("fails", "command", "down"),
     ]
-    assert alerted(AlertRecord(), None, facts.AlertFact("of a newer kind")) == AlertRecord()
+    assert AlertRecord().after(facts.Stamped(0, 0.0, 0.0, "boot", facts.AlertFact("of a newer kind"))) == AlertRecord()
     state = fold_all((Stamped(0, 1.0, 1.0, "boot-1", fact) for fact in lost), core.state)
     assert (state.alerts.queue, state.alerts.dropped, list(state.alerts.failing)) == ((), {"command": 1}, ["command"])
 

@@ -305,7 +305,7 @@ def test_news_of_a_rollback_that_is_not_is_passed_over():
 
 def test_facts_of_a_rollback_that_is_not_on_record_change_nothing():
     """A damaged journal may have lost the intent."""
-    from supervisor.model.backup_record import BackupRecord, recorded
+    from supervisor.model.backup_record import BackupRecord
 
     for fact in (facts.RollbackBegun("w", "b", ("Pong",)), facts.RolledBackTo("w", "b", {}, "k")):
-        assert recorded(BackupRecord(), fact) == BackupRecord()
+        assert BackupRecord().after(facts.Stamped(0, 0.0, 0.0, "boot", fact)) == BackupRecord()

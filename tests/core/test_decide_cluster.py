@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from core_kit import Core, commands, facts, of, settings, spec
 
-from supervisor.model.cluster_record import recorded
 from supervisor.model.fold import fold
 from supervisor.model.inputs import (
     Ended,
@@ -462,7 +461,7 @@ def test_many_nodes_are_remembered_up_to_a_bound():
     for number in range(KEPT + 5):
         node = f"n{number}"
         fault = facts.NodeFaulted("lost", node, "gpu", "Pong", "17")
-        record = recorded(record, facts.Stamped(0, float(number), 0.0, "boot", fault))
+        record = record.after(facts.Stamped(0, float(number), 0.0, "boot", fault))
     assert len(record.nodes) == KEPT
     assert "n0" not in record.nodes
 

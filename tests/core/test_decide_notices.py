@@ -10,6 +10,7 @@ from core_kit import Core, commands, facts, kinds, of, settings, spec
 from supervisor.model.inputs import EndNoticesRead, LeaseFound, OffsiteDone, Survival, Terminated, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import DaemonSettings, Progress
+from supervisor.policy.cluster.launcher import SLURM, LauncherSettings
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.backups import BackupSettings
 from supervisor.policy.upkeep.notices import END, RISK, EndNotice
@@ -408,3 +409,10 @@ def test_alerts_go_out():
     assert [(each.alert, each.severity) for each in of(told, facts.AlertRaised)] == [("notice", "critical")]
     over = read(core.later(1.0))
     assert [each.alert for each in of(over, facts.AlertHeld)] == ["notice"]
+
+
+def test_the_announced_end_of_this_host_ends_no_job_of_a_cluster():
+    core = running(launcher=LauncherSettings(kind=SLURM))
+    decision = read(core, aws(core, 30.0))
+    assert core.state.notices.end() is not None
+    assert asked_to_save(decision) == of(decision, commands.AskToLeave) == of(decision, commands.TellEnd) == []

@@ -10,7 +10,7 @@ from core_kit import Core, commands, facts, kinds, of, settings
 from supervisor.model.inputs import Asked, EndNoticesRead, LeaseFound, OffsiteDone, OffsiteDue, Survival, Terminated, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
-from supervisor.model.offsite_record import OffsiteRecord, recorded
+from supervisor.model.offsite_record import OffsiteRecord
 from supervisor.model.settings import Level
 from supervisor.policy.upkeep.backups import BackupSettings
 from supervisor.policy.upkeep.notices import END, EndNotice
@@ -470,7 +470,7 @@ def test_the_page_tells_age_size_and_error():
 
 def test_a_fact_of_a_later_version_changes_nothing():
     record = OffsiteRecord()
-    assert recorded(record, None, facts.OffsiteFact("x")) == record
+    assert record.after(facts.Stamped(0, 0.0, 0.0, "boot", facts.OffsiteFact("x"))) == record
 
 
 # --- the first look ----------------------------------------------------------------------------------------------------------

@@ -8,15 +8,13 @@ import pytest
 
 from supervisor.policy.upkeep.backups import (
     CALENDAR,
-    CALENDARS,
     LEVEL,
     OPERATOR,
     Kept,
-    is_due,
-    last_due,
     name_of,
     superfluous,
 )
+from supervisor.policy.upkeep.calendars import CALENDARS, is_due, last_due
 
 NOW_S, YEAR_S = 1_800_000_000.0, 365 * 86_400.0
 WEDNESDAY = dt.datetime(2026, 11, 18, 9, 0, 30, tzinfo=dt.timezone(dt.timedelta(hours=1)))

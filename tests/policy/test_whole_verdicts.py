@@ -14,7 +14,7 @@ from supervisor.policy.box.prechecks import BoxReadings, Need, Objection, Preche
 from supervisor.policy.box.readings import Gpu, Gpus, Host
 from supervisor.policy.box.reboot_pattern import Struck
 from supervisor.policy.level.attribution import Attribution, attribute
-from supervisor.policy.upkeep import alerting, backups, cost
+from supervisor.policy.upkeep import alerting, backups, calendars, cost
 from supervisor.policy.upkeep.accounting import Account
 from supervisor.policy.upkeep.alerting import AlertSettings, Gone
 from supervisor.policy.worker import checkpointing, collapse, divergence, falling, health, out_of_memory, restart, stall
@@ -306,8 +306,8 @@ def test_a_backup_is_called_by_its_time_in_utc_wherever_the_box_is(monkeypatch):
 @pytest.mark.parametrize("calendar", ["hourly", "daily 09:00", "weekly wed 09:00"])
 def test_the_newest_time_of_a_calendar_is_a_whole_minute_and_may_be_now(calendar):
     due = dt.datetime(2026, 7, 1, 9, 0, tzinfo=dt.UTC)  # a Wednesday
-    assert backups.last_due(calendar, due) == due
-    assert backups.last_due(calendar, due.replace(minute=7, second=8, microsecond=9)) == due
+    assert calendars.last_due(calendar, due) == due
+    assert calendars.last_due(calendar, due.replace(minute=7, second=8, microsecond=9)) == due
 
 
 def test_what_little_is_seen_costs():

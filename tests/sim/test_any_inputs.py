@@ -7,7 +7,6 @@ survey that contradicts the journal. `Core.give` checks after each what must alw
 import inspect
 import os
 import sys
-import typing
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from core_kit import Core, spec
 from core_kit import settings as configured
 from fakes import FakeSources
 
-from supervisor.deciding.decide import AnyInput
+from supervisor.deciding.decide import _HANDLERS
 from supervisor.model.facts import JournalStalled
 from supervisor.model.fold import fold_all
 from supervisor.model.inputs import (
@@ -401,5 +400,5 @@ TestAnyInputs.settings = settings(
 def test_every_input_is_among_them():
     """An input that is new in the core is to be given here too."""
     given = inspect.getsource(AnyInputs)
-    missing = [each.__name__ for each in typing.get_args(AnyInput) if f"{each.__name__}(" not in given]
+    missing = [each.__name__ for each in _HANDLERS if f"{each.__name__}(" not in given]
     assert not missing

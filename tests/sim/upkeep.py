@@ -14,7 +14,8 @@ from supervisor.model.fold import fold
 from supervisor.model.inputs import AlertTried, BackupDue, ReportDue, SnapshotDue, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.state import State
-from supervisor.policy.upkeep.backups import Kept, last_due, superfluous
+from supervisor.policy.upkeep.backups import Kept, superfluous
+from supervisor.policy.upkeep.calendars import last_due
 
 DAY_S = 86400.0
 FIRST_LOOK_S = 60.0  # at the journal, after a start

@@ -31,7 +31,8 @@ from supervisor.adapters import hooks
 from supervisor.adapters.host import clock, sd_journal
 from supervisor.adapters.threads import Lasting
 from supervisor.model.inputs import AlertTried
-from supervisor.policy.upkeep.alerting import COMMAND, KINDS, AlertSettings, Notice, action, body, target_name, title, wanted
+from supervisor.policy.upkeep.alarm import Notice
+from supervisor.policy.upkeep.alerting import COMMAND, KINDS, AlertSettings, action, body, target_name, title, wanted
 from supervisor.ports import Clock, Inbox
 from supervisor.records import dataclass
 

@@ -17,7 +17,8 @@ from typing import Final
 from supervisor import config
 from supervisor.adapters import last_config
 from supervisor.adapters.alerts.delivery import DeliveryResult, deliver_to_all, write_to_systemd_journal
-from supervisor.policy.upkeep.alerting import CRITICAL, AlertSettings, Notice, wanted
+from supervisor.policy.upkeep.alarm import CRITICAL, Notice
+from supervisor.policy.upkeep.alerting import AlertSettings, wanted
 from supervisor.printable import printable
 
 _PAUSES_S: Final = (0.0, 5.0, 30.0, 120.0)

@@ -29,10 +29,9 @@ from dataclasses import field, replace
 from typing import Final
 
 from supervisor.keys import key
+from supervisor.policy.upkeep.alarm import CRITICAL, INFO, SEVERITIES, WARNING, Notice
 from supervisor.records import dataclass
 
-INFO, WARNING, CRITICAL = "info", "warning", "critical"
-SEVERITIES: Final = (INFO, WARNING, CRITICAL)
 REPORT: Final = "report"
 DONE: Final = "done"
 ALWAYS: Final = frozenset({REPORT, DONE})  # the operator has configured them, and each comes rarely: never held back
@@ -140,20 +139,6 @@ class AlertSettings:
     @property
     def keep_s(self) -> float:
         return self.keep_days * _DAY_S
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """One alert as it is delivered. `id` is the same at every try, so that a receiver can drop duplicates."""
-
-    id: str
-    kind: str
-    severity: str
-    text: str
-    wall_s: float
-    program: str = ""
-    more: int = 0  # number of held alerts that this one stands for
-    dropped: int = 0  # number of earlier alerts that never reached this target
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from supervisor.keys import key
-from supervisor.policy.upkeep.backups import A_CALENDAR, CALENDARS
+from supervisor.policy.upkeep.calendars import A_CALENDAR, CALENDARS
 from supervisor.records import dataclass
 
 LEVEL, ROLLBACK, OPERATOR, PERIOD = "level", "rollback", "operator", "period"
