@@ -14,12 +14,16 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["dataclass", "replace"]
+__all__ = ["Record", "dataclass", "replace"]
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from dataclasses import dataclass, replace  # so that mypy knows the fields and their types
+    from typing import dataclass_transform
 else:
+
+    def dataclass_transform(**_: object) -> Callable[[type], type]:
+        return lambda cls: cls
 
     def dataclass(*, frozen: bool = False, slots: bool = False) -> Callable[[type], type]:
         """`dataclasses.dataclass`, with methods that are compiled at their first call."""
@@ -83,3 +87,14 @@ def _set_state(record: object, state: Any) -> None:
     """Restore the state that `copy` and `pickle` saved: a dictionary, or with slots the second item of a pair."""
     for name, value in (state[1] if isinstance(state, tuple) else state).items():
         object.__setattr__(record, name, value)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+class _RecordType(type):
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
+        made = super().__new__(cls, name, bases, namespace)
+        return made if "__slots__" in namespace else dataclass(frozen=True, slots=True)(made)
+
+
+class Record(metaclass=_RecordType):
+    """Each class below this one is a frozen dataclass with slots, without a decorator of its own."""

@@ -13,7 +13,7 @@ import pytest
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Level
 from supervisor.model.state import Attempt, Program
-from supervisor.records import dataclass, replace
+from supervisor.records import Record, dataclass, replace
 
 PROGRAM = Program("Pong", Phase.RUNNING, 1.0, 2.0, "digest", attempt=Attempt(1, "token", 1.0, "digest"))
 
@@ -162,3 +162,17 @@ def test_every_record_of_the_daemon_is_made_so():
     standard = re.compile(r"from dataclasses import .*\bdataclass\b|dataclasses\.dataclass\(")
     files = (Path(__file__).parents[1] / "supervisor").rglob("*.py")
     assert [path.name for path in files if standard.search(path.read_text())] == ["records.py"]
+
+
+def test_a_class_below_record_is_a_frozen_dataclass_with_slots():
+    class Base(Record):
+        why: str
+
+    class Whole(Base):
+        step: int | None = None
+
+    made = Whole("it ran", step=7)
+    assert (repr(made).rpartition(".")[2], made == Whole("it ran", 7)) == ("Whole(why='it ran', step=7)", True)
+    assert (Base.__slots__, Whole.__slots__, hasattr(made, "__dict__")) == (("why",), ("step",), False)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.step = 8

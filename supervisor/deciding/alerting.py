@@ -30,7 +30,7 @@ from supervisor.policy.worker import service_health
 from supervisor.policy.worker.loss import IN_WORDS, Loss
 from supervisor.policy.worker.restart import span
 from supervisor.printable import printable
-from supervisor.records import dataclass, replace
+from supervisor.records import Record, replace
 
 _MOST_TEXT: Final = 1000
 _MOST_REPORT: Final = 4000
@@ -38,8 +38,7 @@ _STARTS_BEFORE_ALERT: Final = 6  # without a command, over half a minute
 _SEVERITY: Final = {"unclean": CRITICAL, "moved": WARNING, "preempted": WARNING}  # of a reboot alert, by cause of the reboot
 
 
-@dataclass(frozen=True, slots=True)
-class Alert:
+class Alert(Record):
     """An alert before the rules decide whether to raise it, to hold it back or to ignore it."""
 
     kind: str

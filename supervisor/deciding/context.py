@@ -19,11 +19,10 @@ from supervisor.model.state import Attempt, Program, State, Stop
 from supervisor.policy.worker import ending
 from supervisor.policy.worker.diagnosis import Diagnosis
 from supervisor.printable import printable
-from supervisor.records import dataclass, replace
+from supervisor.records import Record, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Record):
     """The result of one input. The shell commits the facts before it performs the first command."""
 
     facts: tuple[Fact, ...]
@@ -143,8 +142,7 @@ def kill_due_s(stop: Stop) -> float:
     return ending.kill_due_s(asked_at_s=stop.asked_at_s, grace_s=stop.grace_s, killed_at_s=stop.killed_at_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Feature:
+class Feature(Record):
     """What a feature adds to the decisions: a row of `features.py`. No other module of the decisions names it.
 
     While its section of the settings and its record in the state are as by default, nothing calls the hooks of every turn.

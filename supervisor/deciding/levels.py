@@ -37,7 +37,7 @@ from supervisor.policy.box.reboot_cause import CONTAINER
 from supervisor.policy.level import load
 from supervisor.policy.level.attribution import attribute, beyond
 from supervisor.policy.level.load import Cap, LoadState, LoadVerdict
-from supervisor.records import dataclass, replace
+from supervisor.records import Record, replace
 
 _SETTLES_S: Final = 600.0  # a level that has not filled its slots by then is measured as it is
 _LEAST_WINDOW: Final = 0.5  # share of a review period: a shorter measurement says nothing about speed
@@ -250,8 +250,7 @@ def _change_level(context: DecisionContext, level: str, why: str, by: str, *, tr
 # --- a reboot ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RunningBefore:
+class RunningBefore(Record):
     """The workers that ran when the host went down, as far as the journal knows."""
 
     workers: int

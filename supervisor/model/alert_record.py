@@ -7,14 +7,13 @@ from typing import ClassVar, Final
 
 from supervisor.model import facts
 from supervisor.policy.upkeep.alerting import Gone, same
-from supervisor.records import dataclass, replace
+from supervisor.records import Record, replace
 
 _DELIVERIES_KEPT: Final = 20
 _KEYS_KEPT: Final = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Queued:
+class Queued(Record):
     """A sent alert, until each of its targets has accepted it (`owed`: targets that have not accepted it yet)."""
 
     id: str
@@ -28,8 +27,7 @@ class Queued:
     owed: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+class Holding(Record):
     """Held alerts of one kind and program, which will be sent as one alert."""
 
     kind: str
@@ -40,8 +38,7 @@ class Holding:
     newest: str
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(Record):
     """A target has accepted an alert, `after_s` after it was raised."""
 
     id: str
@@ -52,16 +49,14 @@ class Delivery:
     after_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Failing:
+class Failing(Record):
     """A target that does not accept its alerts."""
 
     error: str
     since_wall_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class AlertRecord:
+class AlertRecord(Record):
     queue: tuple[Queued, ...] = ()  # oldest first
     total: int = 0
     gone: Gone = field(default_factory=Gone)

@@ -6,13 +6,12 @@ from typing import ClassVar, Final
 
 from supervisor.model import facts
 from supervisor.policy.upkeep import backups as rule
-from supervisor.records import dataclass, replace
+from supervisor.records import Record, replace
 
 _ENDS_KEPT: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Making:
+class Making(Record):
     """A backup that was intended, and whose outcome is not recorded yet."""
 
     name: str
@@ -21,8 +20,7 @@ class Making:
     programs: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Rollback:
+class Rollback(Record):
     """A rollback to a backup, from intent to end. `begun`: the backup was verified; `programs` stop or are stopped."""
 
     backup: str
@@ -32,8 +30,7 @@ class Rollback:
     begun: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class BackupEnd:
+class BackupEnd(Record):
     """The outcome of a backup, or of a rollback. A rollback's `name` is the backup of the state before it (`kept_as`)."""
 
     name: str
@@ -41,8 +38,7 @@ class BackupEnd:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class BackupRecord:
+class BackupRecord(Record):
     making: tuple[Making, ...] = ()
     rollback: Rollback | None = None
     ends: tuple[BackupEnd, ...] = ()  # the newest

@@ -9,13 +9,12 @@ from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.policy.cluster.job_end import PREEMPTED
 from supervisor.policy.cluster.nodes import KEPT, Stability, remembered
-from supervisor.records import dataclass, replace
+from supervisor.records import Record, replace
 
 NO_ACCOUNT = "default"
 
 
-@dataclass(frozen=True, slots=True)
-class JobRecord:
+class JobRecord(Record):
     """The job of a program's attempt. Empty and None: the job has no node yet."""
 
     job: str
@@ -28,8 +27,7 @@ class JobRecord:
     gpus: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Record):
     """The use of an account by jobs whose end is on record."""
 
     jobs: int = 0
@@ -38,8 +36,7 @@ class Usage:
     unknown_s: float = 0.0  # seconds of jobs whose number of GPUs is unknown
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterRecord:
+class ClusterRecord(Record):
     """The whole record. Empty without a cluster."""
 
     jobs: dict[str, JobRecord] = field(default_factory=dict)  # by program

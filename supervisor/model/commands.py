@@ -7,15 +7,13 @@ from supervisor.model.inputs import Survivor
 from supervisor.model.settings import ProgramSpec
 from supervisor.policy.upkeep.alarm import Notice
 from supervisor.policy.worker.loss import Loss
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Record):
     """Base of all commands."""
 
 
-@dataclass(frozen=True, slots=True)
 class Spawn(Command):
     """Start one attempt under a shim. Outcome: SpawnSucceeded or SpawnBroke; later Ended.
 
@@ -41,7 +39,6 @@ class Spawn(Command):
     doubt_from_wall_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class Adopt(Command):
     """Watch an attempt that an earlier daemon had started."""
 
@@ -50,7 +47,6 @@ class Adopt(Command):
     survivor: Survivor
 
 
-@dataclass(frozen=True, slots=True)
 class Watch(Command):
     """Start to sample an attempt."""
 
@@ -61,7 +57,6 @@ class Watch(Command):
     start_ticks: int
 
 
-@dataclass(frozen=True, slots=True)
 class Forget(Command):
     """Stop to sample an attempt: it is over."""
 
@@ -69,7 +64,6 @@ class Forget(Command):
     token: str
 
 
-@dataclass(frozen=True, slots=True)
 class SendSignal(Command):
     """Send a signal to the worker itself through its pidfd (SIGTERM, SIGCONT, or an operator's choice)."""
 
@@ -78,7 +72,6 @@ class SendSignal(Command):
     signal: str
 
 
-@dataclass(frozen=True, slots=True)
 class ContinueChild(Command):
     """Send SIGCONT to one process of an attempt's tree, identified by its pid and start ticks."""
 
@@ -88,7 +81,6 @@ class ContinueChild(Command):
     start_ticks: int
 
 
-@dataclass(frozen=True, slots=True)
 class AskToLeave(Command):
     """Ask the whole tree of an attempt to save and leave: SIGCONT, and one SIGTERM for each process that handles it."""
 
@@ -96,7 +88,6 @@ class AskToLeave(Command):
     token: str
 
 
-@dataclass(frozen=True, slots=True)
 class KillTree(Command):
     """Send SIGKILL to the whole tree of an attempt. Outcome: Ended."""
 
@@ -104,7 +95,6 @@ class KillTree(Command):
     token: str
 
 
-@dataclass(frozen=True, slots=True)
 class ReportEnd(Command):
     """Report the end of an attempt whose process is gone, although no thread has reported it. Outcome: Ended."""
 
@@ -113,7 +103,6 @@ class ReportEnd(Command):
     token: str
 
 
-@dataclass(frozen=True, slots=True)
 class TakeEvidence(Command):
     """Examine a stalled worker before any other action. Outcome: EvidenceTaken (bounded time)."""
 
@@ -121,7 +110,6 @@ class TakeEvidence(Command):
     token: str
 
 
-@dataclass(frozen=True, slots=True)
 class SetControl(Command):
     """Write the attempt's control record. None leaves a field as unknown. `leave_by_s` is journal time."""
 
@@ -133,7 +121,6 @@ class SetControl(Command):
     leave_by_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class TellEnd(Command):
     """Write when and why the box ends into the file that an attempt's EXTRALIFE_LEAVE_BY names; `why` empty: remove it.
 
@@ -146,7 +133,6 @@ class TellEnd(Command):
     why: str
 
 
-@dataclass(frozen=True, slots=True)
 class QuarantineCheckpoint(Command):
     """Rename the newest good checkpoint of a program to `.bad`, so that the next attempt resumes from the previous one."""
 
@@ -154,7 +140,6 @@ class QuarantineCheckpoint(Command):
     step: int | None
 
 
-@dataclass(frozen=True, slots=True)
 class RollBack(Command):
     """Rename the checkpoints from `from_step` on to `.bad`, except the last whole one, so that an older one is used."""
 
@@ -162,7 +147,6 @@ class RollBack(Command):
     from_step: int
 
 
-@dataclass(frozen=True, slots=True)
 class Backup(Command):
     """Copy the newest whole checkpoint of each of these programs. Outcome: BackupMade. `spare`: backups not to remove."""
 
@@ -173,7 +157,6 @@ class Backup(Command):
     spare: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
 class CheckBackup(Command):
     """Verify the checkpoints of these programs in a backup (no names: all programs). Outcome: BackupChecked."""
 
@@ -182,7 +165,6 @@ class CheckBackup(Command):
     kept_as: str
 
 
-@dataclass(frozen=True, slots=True)
 class RestoreBackup(Command):
     """Back up the present checkpoints of these programs, then restore those of `backup`. Outcome: BackupRestored.
 
@@ -194,7 +176,6 @@ class RestoreBackup(Command):
     kept_as: str
 
 
-@dataclass(frozen=True, slots=True)
 class OffsiteCopy(Command):
     """Copy everything off the box, within `limit_s`. Outcome: OffsiteDone. `urgent`: ends the running task."""
 
@@ -209,12 +190,10 @@ class OffsiteCopy(Command):
     copied: str = ""  # the newest copy on record: a newer copy in the repository was made by another box
 
 
-@dataclass(frozen=True, slots=True)
 class OffsiteTakeOver(Command):
     """Write a lease of this box into the repository. Outcome: OffsiteDone."""
 
 
-@dataclass(frozen=True, slots=True)
 class OffsiteTend(Command):
     """Remove old copies (`what` is forget), or verify the repository (check). Outcome: OffsiteDone."""
 
@@ -222,7 +201,6 @@ class OffsiteTend(Command):
     due_wall_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class StopBox(Command):
     """Run the operator's command that stops this box, within `timeout_s`. Outcome: WhenDoneEnded."""
 
@@ -230,7 +208,6 @@ class StopBox(Command):
     timeout_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class AlertReboot(Command):
     """Append one line to reboot_alerts.log."""
 
@@ -241,14 +218,12 @@ class AlertReboot(Command):
     pattern: str = ""  # clause about the pattern of the reboots on record
 
 
-@dataclass(frozen=True, slots=True)
 class RestoreFoundation(Command):
     """Restore a file or directory that the daemon relies on. Outcome: FoundationsLooked. Repeated until it succeeds."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
 class AlertClock(Command):
     """Append one line to reboot_alerts.log: the real time of the reboot of that number, now that the clock is set."""
 
@@ -257,14 +232,12 @@ class AlertClock(Command):
     down_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
 class WriteAlert(Command):
     """Write an alert to systemd's journal, where there is one. No outcome."""
 
     notice: Notice
 
 
-@dataclass(frozen=True, slots=True)
 class Deliver(Command):
     """Send an alert to one target, in a thread of its own. Outcome: AlertTried."""
 
@@ -272,7 +245,6 @@ class Deliver(Command):
     notice: Notice
 
 
-@dataclass(frozen=True, slots=True)
 class Reply(Command):
     """Answer an operator's request: one (name, code, text) per program. Codes are Supervisor's faults; 80 is success."""
 
@@ -280,7 +252,6 @@ class Reply(Command):
     results: tuple[tuple[str, int, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
 class ClearLogs(Command):
     """Empty the logs of these programs, then answer the request with `known` and the result for each program."""
 
@@ -289,7 +260,6 @@ class ClearLogs(Command):
     known: tuple[tuple[str, int, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
 class EndDaemon(Command):
     """Leave the loop. `reexec`: replace this process image; the workers keep running."""
 

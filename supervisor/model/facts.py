@@ -15,25 +15,22 @@ from __future__ import annotations
 from dataclasses import field
 from typing import ClassVar
 
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(Record):
     """Base of all facts; `why` is the reason in one sentence."""
 
     VERSION: ClassVar[int] = 1
     why: str
 
 
-@dataclass(frozen=True, slots=True)
 class ProgramFact(Fact):
     """A fact about one program."""
 
     program: str
 
 
-@dataclass(frozen=True, slots=True)
 class AttemptFact(ProgramFact):
     """A fact about one attempt of a program; `token` names the attempt."""
 
@@ -43,7 +40,6 @@ class AttemptFact(ProgramFact):
 # --- the daemon and the box ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
 class DaemonStarted(Fact):
     """A daemon took over the state directory. `clean`: the previous daemon had stopped in order."""
 
@@ -55,7 +51,6 @@ class DaemonStarted(Fact):
     last_sign_s: float | None = None  # the previous daemon's last sign of life, in journal time
 
 
-@dataclass(frozen=True, slots=True)
 class DaemonStopping(Fact):
     """The daemon was asked to end. `keep_workers`: it re-executes itself, and the workers keep running."""
 
@@ -63,12 +58,10 @@ class DaemonStopping(Fact):
     by: str
 
 
-@dataclass(frozen=True, slots=True)
 class DaemonStopped(Fact):
     """An orderly end: every worker had exited, or the daemon left it running on purpose."""
 
 
-@dataclass(frozen=True, slots=True)
 class DaemonSuspended(Fact):
     """The deciding loop did not run for `gap_s` (SIGSTOP, suspend, starvation): no worker is judged until `until_s`."""
 
@@ -76,7 +69,6 @@ class DaemonSuspended(Fact):
     until_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class HostRebooted(Fact):
     """The box restarted. `down_s`: from the last sign of life to the boot; `up_s`: length of the ended boot (None: unknown).
 
@@ -102,7 +94,6 @@ class HostRebooted(Fact):
     last_words: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
 class BoxIdentified(Fact):
     """The identity of this box: recorded when one of its identifiers is new or has changed (`policy/box/box_identity.py`).
 
@@ -114,14 +105,12 @@ class BoxIdentified(Fact):
     another: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class ClockStepped(Fact):
     """The wall clock moved by `step_s` relative to CLOCK_BOOTTIME. This affects only displayed times."""
 
     step_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class ClockSet(Fact):
     """The wall clock of this boot was not set until now (`policy/box/wall_clock.py`): earlier times are `step_s` too early.
 
@@ -133,7 +122,6 @@ class ClockSet(Fact):
     down_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class JournalSalvaged(Fact):
     """The journal was damaged: it is kept as `kept_as`, and was rebuilt from the `kept` facts that could still be read.
 
@@ -146,7 +134,6 @@ class JournalSalvaged(Fact):
     lost: int | None
 
 
-@dataclass(frozen=True, slots=True)
 class JournalStalled(Fact):
     """The journal could not be written for `for_s` seconds, and no worker was started. The first fact after that time."""
 
@@ -155,7 +142,6 @@ class JournalStalled(Fact):
     since_wall_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class JournalRestored(Fact):
     """An earlier extralife: the journal was removed or replaced while it ran; all `kept` facts are in a new file.
 
@@ -167,7 +153,6 @@ class JournalRestored(Fact):
     found_kept_as: str = ""
 
 
-@dataclass(frozen=True, slots=True)
 class FoundationLost(Fact):
     """A file or directory that the daemon relies on is missing, replaced or unreadable (`policy/box/foundations.py`).
 
@@ -180,7 +165,6 @@ class FoundationLost(Fact):
     troubled: bool
 
 
-@dataclass(frozen=True, slots=True)
 class FoundationRestored(Fact):
     """The file or directory is in place again, after `for_s`. `troubled`: at least one attempt to restore it had failed."""
 
@@ -190,7 +174,6 @@ class FoundationRestored(Fact):
     troubled: bool
 
 
-@dataclass(frozen=True, slots=True)
 class ConfigRefused(Fact):
     """The configuration cannot be used, because of these errors. `in_use` is the saved configuration used instead.
 
@@ -202,12 +185,10 @@ class ConfigRefused(Fact):
     by: str
 
 
-@dataclass(frozen=True, slots=True)
 class ConfigMended(Fact):
     """The configuration, which was refused before, is valid again and in force."""
 
 
-@dataclass(frozen=True, slots=True)
 class Snapshot(Fact):
     """The state after all earlier facts (`model/snapshot.py`). Folding it gives `state`, without the earlier facts.
 
@@ -218,7 +199,6 @@ class Snapshot(Fact):
     state: str
 
 
-@dataclass(frozen=True, slots=True)
 class LevelChosen(Fact):
     """The level in force: `slots` programs at once. `by`: the config, the rule, a pin or a veto."""
 
@@ -229,7 +209,6 @@ class LevelChosen(Fact):
     by: str = "config"
 
 
-@dataclass(frozen=True, slots=True)
 class LadderLaid(Fact):
     """The ladder of levels, lowest first, and the record that the box begins with (`load`, as in `Reviewed`)."""
 
@@ -238,7 +217,6 @@ class LadderLaid(Fact):
     load: str
 
 
-@dataclass(frozen=True, slots=True)
 class Reviewed(Fact):
     """The review of `up_s` of training at a level. `reading` is the kept steps a minute (None: not known).
 
@@ -252,7 +230,6 @@ class Reviewed(Fact):
     load: str
 
 
-@dataclass(frozen=True, slots=True)
 class RebootJudged(Fact):
     """The share of a reboot that counts against a level (`policy/level/attribution.py`), and the load rule's new state."""
 
@@ -262,7 +239,6 @@ class RebootJudged(Fact):
     load: str
 
 
-@dataclass(frozen=True, slots=True)
 class NodeFaultJudged(Fact):
     """What the loss of a job by its node counted against the level, in an earlier extralife, and the load rule's state."""
 
@@ -273,7 +249,6 @@ class NodeFaultJudged(Fact):
     load: str
 
 
-@dataclass(frozen=True, slots=True)
 class LevelSettled(Fact):
     """Every slot trains again, `after_s` after a change of level; the change cost `cost_s` of training by all slots."""
 
@@ -282,7 +257,6 @@ class LevelSettled(Fact):
     cost_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class LevelPinned(Fact):
     """The operator has pinned this level, until `until_s` (journal time; None: until further notice)."""
 
@@ -292,7 +266,6 @@ class LevelPinned(Fact):
     load: str = ""  # as in `Reviewed`; empty: there is no ladder to climb
 
 
-@dataclass(frozen=True, slots=True)
 class LevelUnpinned(Fact):
     """The operator, the clock or the config has ended the pin."""
 
@@ -300,7 +273,6 @@ class LevelUnpinned(Fact):
     by: str
 
 
-@dataclass(frozen=True, slots=True)
 class GpusFound(Fact):
     """The number of GPUs of this box, recorded when it changes; `names` are their names, by index.
 
@@ -313,7 +285,6 @@ class GpusFound(Fact):
     another: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class GpusUnknown(Fact):
     """The GPUs cannot be read: NVML does not answer (`hung_s`), or returns an error. Training continues."""
 
@@ -321,14 +292,12 @@ class GpusUnknown(Fact):
     hung_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class GpusKnown(Fact):
     """The GPUs can be read again."""
 
     after_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class GpuLost(Fact):
     """One GPU does not answer any more; the others do."""
 
@@ -337,7 +306,6 @@ class GpuLost(Fact):
     error: str
 
 
-@dataclass(frozen=True, slots=True)
 class GpuBack(Fact):
     """A lost GPU answers again."""
 
@@ -345,7 +313,6 @@ class GpuBack(Fact):
     uuid: str
 
 
-@dataclass(frozen=True, slots=True)
 class XidReported(Fact):
     """The driver reported an error of a GPU: NVIDIA's number for it."""
 
@@ -355,7 +322,6 @@ class XidReported(Fact):
     grave: bool
 
 
-@dataclass(frozen=True, slots=True)
 class Vetoed(Fact):
     """A pre-check forbids every level above `cap` (the name of a level), until it is lifted (`policy/box/prechecks.py`)."""
 
@@ -364,7 +330,6 @@ class Vetoed(Fact):
     level: str  # the level in force when the reason was seen
 
 
-@dataclass(frozen=True, slots=True)
 class VetoLifted(Fact):
     """The reason for a veto has been gone for long enough."""
 
@@ -372,7 +337,6 @@ class VetoLifted(Fact):
     after_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class OperatorAsked(Fact):
     """An operator's request over the control socket that changes something; `uid` is the user id of the client."""
 
@@ -384,21 +348,18 @@ class OperatorAsked(Fact):
 # --- a cluster that runs the programs as jobs (`deciding/cluster.py`) ------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
 class ClusterUnreachable(Fact):
     """The cluster's controller does not answer. Jobs continue; no job is submitted again, and no job counts as ended."""
 
     error: str
 
 
-@dataclass(frozen=True, slots=True)
 class ClusterReached(Fact):
     """The cluster's controller answers again."""
 
     after_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class NodeFaulted(Fact):
     """A node lost one of our jobs. `weight`: what an earlier extralife counted against the level."""
 
@@ -410,7 +371,6 @@ class NodeFaulted(Fact):
     weight: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
 class NodeExcluded(Fact):
     """New jobs avoid a node until `until_s` (journal time)."""
 
@@ -421,12 +381,10 @@ class NodeExcluded(Fact):
 # --- backups ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
 class BackupFact(Fact):
     """A fact about a backup, or about a rollback to one (`deciding/backups.py`)."""
 
 
-@dataclass(frozen=True, slots=True)
 class BackupIntended(BackupFact):
     """Committed before the first copy. `cause`: operator, calendar or level; `due_wall_s` is the calendar's time."""
 
@@ -437,7 +395,6 @@ class BackupIntended(BackupFact):
     due_wall_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class BackedUp(BackupFact):
     """A verified copy of each program's newest whole checkpoint is durable. `method`: reflink, link or copy.
 
@@ -453,7 +410,6 @@ class BackedUp(BackupFact):
     missed: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
 class BackupFailed(BackupFact):
     """The backup failed and left no files."""
 
@@ -461,7 +417,6 @@ class BackupFailed(BackupFact):
     error: str
 
 
-@dataclass(frozen=True, slots=True)
 class RollbackIntended(BackupFact):
     """A rollback of programs (no names: all in the backup) was requested. The backup is verified before any change."""
 
@@ -471,7 +426,6 @@ class RollbackIntended(BackupFact):
     by: str
 
 
-@dataclass(frozen=True, slots=True)
 class RollbackBegun(BackupFact):
     """The backup is complete: these programs stop now, and none of them starts before `RolledBackTo` or a failure."""
 
@@ -479,7 +433,6 @@ class RollbackBegun(BackupFact):
     programs: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class RolledBackTo(BackupFact):
     """These programs resume from these steps. Their former checkpoints are the backup `kept_as` (empty: there were none)."""
 
@@ -488,7 +441,6 @@ class RolledBackTo(BackupFact):
     kept_as: str
 
 
-@dataclass(frozen=True, slots=True)
 class RollbackFailed(BackupFact):
     """The rollback failed. Only the programs in `steps` were rolled back before the failure; the others are unchanged."""
 
@@ -500,19 +452,16 @@ class RollbackFailed(BackupFact):
 # --- copies off the box (`deciding/offsite.py`) -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
 class OffsiteFact(Fact):
     """A fact about copies in a repository off the box."""
 
 
-@dataclass(frozen=True, slots=True)
 class OffsiteAsked(OffsiteFact):
     """A copy was requested. `cause` is one of `policy/upkeep/offsite.py`."""
 
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
 class OffsiteCopied(OffsiteFact):
     """A copy is in the repository, as restic's `snapshot`. Its files were collected at `as_of_s` (journal time).
 
@@ -532,7 +481,6 @@ class OffsiteCopied(OffsiteFact):
     verified: bool = False  # the repository was verified after the copy, and the copy has every program
 
 
-@dataclass(frozen=True, slots=True)
 class OffsiteFailed(OffsiteFact):
     """The task `what` failed: copy, forget, check or take-over. `error` quotes restic."""
 
@@ -542,7 +490,6 @@ class OffsiteFailed(OffsiteFact):
     due_wall_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class OffsiteTended(OffsiteFact):
     """Old copies were removed (`what` is forget), or the repository was verified (check). `due_wall_s`: by the calendar."""
 
@@ -551,14 +498,12 @@ class OffsiteTended(OffsiteFact):
     read_percent: int | None = None  # of the data, by a check
 
 
-@dataclass(frozen=True, slots=True)
 class OffsiteLate(OffsiteFact):
     """The newest copy is too old."""
 
     age_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class OffsiteFenced(OffsiteFact):
     """Another box has taken over the repository, so no program runs here. `token`: of its lease; `place`: the repository."""
 
@@ -568,12 +513,10 @@ class OffsiteFenced(OffsiteFact):
     place: str = ""
 
 
-@dataclass(frozen=True, slots=True)
 class OffsiteReleased(OffsiteFact):
     """The fence ends: the repository that is configured now is not the one in which another box has taken over."""
 
 
-@dataclass(frozen=True, slots=True)
 class OffsiteHeld(OffsiteFact):
     """This box holds the repository. `token` names its lease."""
 
@@ -585,7 +528,6 @@ class OffsiteHeld(OffsiteFact):
 # --- notices that this box ends (`deciding/notices.py`) -----------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
 class EndAnnounced(Fact):
     """A notice, by the provider or a configured source, that this box ends (`sure`), or may end.
 
@@ -600,7 +542,6 @@ class EndAnnounced(Fact):
     leave_at_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class EndCalledOff(Fact):
     """The notice of this id is over. `passed`: its time has passed, and the box is still there; else it was withdrawn."""
 
@@ -612,7 +553,6 @@ class EndCalledOff(Fact):
 # --- the end of the work, and the command that stops the box (`deciding/when_done.py`) ----------------------------------
 
 
-@dataclass(frozen=True, slots=True)
 class WhenDoneStep(Fact):
     """A step of an end of the work, or the operator's word: `step` is a Step or an action of `policy/upkeep/when_done.py`.
 
@@ -629,12 +569,10 @@ class WhenDoneStep(Fact):
 # --- alerts ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
 class AlertFact(Fact):
     """A fact about an alert (`deciding/alerting.py`); `why` is the text of the alert."""
 
 
-@dataclass(frozen=True, slots=True)
 class AlertRaised(AlertFact):
     """An alert is sent: it waits for each of `targets`. Committed together with the fact that it reports.
 
@@ -652,7 +590,6 @@ class AlertRaised(AlertFact):
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
 class AlertHeld(AlertFact):
     """An alert is counted instead of sent. A later alert reports the number (`policy/upkeep/alerting.py`)."""
 
@@ -661,7 +598,6 @@ class AlertHeld(AlertFact):
     program: str
 
 
-@dataclass(frozen=True, slots=True)
 class AlertDelivered(AlertFact):
     """A target has accepted the alert."""
 
@@ -669,7 +605,6 @@ class AlertDelivered(AlertFact):
     target: str
 
 
-@dataclass(frozen=True, slots=True)
 class ReportMade(AlertFact):
     """The daily report: its `text`, for the due time `due_wall_s`. It is sent as an alert."""
 
@@ -677,7 +612,6 @@ class ReportMade(AlertFact):
     due_wall_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class AlertTargetFailing(AlertFact):
     """A target does not accept alerts; they wait. Recorded once until the next `AlertDelivered` to this target."""
 
@@ -685,7 +619,6 @@ class AlertTargetFailing(AlertFact):
     error: str
 
 
-@dataclass(frozen=True, slots=True)
 class AlertsDropped(AlertFact):
     """These alerts were never delivered to a target, and are dropped for it."""
 
@@ -696,7 +629,6 @@ class AlertsDropped(AlertFact):
 # --- programs ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
 class ProgramConfigured(ProgramFact):
     """A program appeared in, or changed with, the config. `digest` covers everything that needs a restart to change.
 
@@ -713,12 +645,10 @@ class ProgramConfigured(ProgramFact):
     service: bool = False  # it uses no slot and is no training
 
 
-@dataclass(frozen=True, slots=True)
 class ProgramRemoved(ProgramFact):
     """The program left the config; its files stay."""
 
 
-@dataclass(frozen=True, slots=True)
 class Wanted(ProgramFact):
     """Whether the operator wants a program to run or to stop. This survives daemon restarts and reboots."""
 
@@ -726,7 +656,6 @@ class Wanted(ProgramFact):
     by: str
 
 
-@dataclass(frozen=True, slots=True)
 class SpawnIntended(AttemptFact):
     """Committed before the shim is started: after a crash in between, the next daemon finds the attempt by its token."""
 
@@ -735,14 +664,12 @@ class SpawnIntended(AttemptFact):
     level: str
 
 
-@dataclass(frozen=True, slots=True)
 class JobSubmitted(AttemptFact):
     """The cluster accepted the attempt's job. After a crash since `SpawnIntended`, the next daemon finds the job again."""
 
     job: str
 
 
-@dataclass(frozen=True, slots=True)
 class JobStarted(AttemptFact):
     """The attempt's job has a node."""
 
@@ -753,7 +680,6 @@ class JobStarted(AttemptFact):
     gpus: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class JobRequeued(ProgramFact):
     """The cluster has put a job back into its queue: the next attempt is the same job, and has this token."""
 
@@ -761,7 +687,6 @@ class JobRequeued(ProgramFact):
     next_token: str
 
 
-@dataclass(frozen=True, slots=True)
 class Spawned(AttemptFact):
     """The worker's program image runs. Pids are meaningful only together with the boot id and start ticks."""
 
@@ -772,7 +697,6 @@ class Spawned(AttemptFact):
     adopted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class SpawnFailed(AttemptFact):
     """No process was started: fork or exec failed, or the directory could not be used."""
 
@@ -780,14 +704,12 @@ class SpawnFailed(AttemptFact):
     permanent: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class BecameReady(AttemptFact):
     """First sign of training: the program counts as RUNNING from here."""
 
     after_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class Resumption(AttemptFact):
     """The step at which an attempt resumes. `lost_steps` were computed before and are lost (None: unknown)."""
 
@@ -800,22 +722,18 @@ class Resumption(AttemptFact):
     steps_before: int = 0  # the attempt's own count begins anew after so many steps (`policy/worker/resume_step.py`)
 
 
-@dataclass(frozen=True, slots=True)
 class Resumed(Resumption):
     """The worker restored a checkpoint, or reported that it has begun at step 0."""
 
 
-@dataclass(frozen=True, slots=True)
 class FirstStepShown(Resumption):
     """`step` is the first step in its own output: it has resumed there or before. This proves nothing about checkpoints."""
 
 
-@dataclass(frozen=True, slots=True)
 class ResumeUnknown(AttemptFact):
     """It trains again without a report of its first step: the work of earlier attempts is unproven."""
 
 
-@dataclass(frozen=True, slots=True)
 class Checkpointed(AttemptFact):
     """A newer durable checkpoint was seen (at most one fact in ten minutes and program; the manifests list all)."""
 
@@ -825,7 +743,6 @@ class Checkpointed(AttemptFact):
     well: bool = True  # no illness at that time: a checkpoint beyond the step of an illness then counts as recovery
 
 
-@dataclass(frozen=True, slots=True)
 class StartsFrom(AttemptFact):
     """The newest whole one of the program's own checkpoints, when this attempt was started. `path` is empty for none."""
 
@@ -840,7 +757,6 @@ class StartsFrom(AttemptFact):
     spare: str = ""  # the newest whole one that is older
 
 
-@dataclass(frozen=True, slots=True)
 class CheckpointSeen(AttemptFact):
     """A newer whole checkpoint, written by the program itself, was seen (at most one fact in ten minutes and program)."""
 
@@ -850,7 +766,6 @@ class CheckpointSeen(AttemptFact):
     size_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True)
 class CheckpointBad(AttemptFact):
     """A checkpoint failed its check on load and was set aside as `.bad`."""
 
@@ -858,7 +773,6 @@ class CheckpointBad(AttemptFact):
     error: str
 
 
-@dataclass(frozen=True, slots=True)
 class Reported(AttemptFact):
     """Any other report of the worker (`workers.contract.Client.report`): a failed save, a fresh start ..."""
 
@@ -867,7 +781,6 @@ class Reported(AttemptFact):
     key: str = ""  # kind and time of the report: the same line is read again later and must not count twice
 
 
-@dataclass(frozen=True, slots=True)
 class CheckpointFailed(AttemptFact):
     """A checkpoint could not be written; training continues. Recorded once until the next durable checkpoint."""
 
@@ -877,7 +790,6 @@ class CheckpointFailed(AttemptFact):
     key: str = ""  # of the report, as in `Reported`
 
 
-@dataclass(frozen=True, slots=True)
 class CheckpointQuarantined(ProgramFact):
     """extralife set aside a checkpoint that loads, but kills its worker again and again."""
 
@@ -886,14 +798,12 @@ class CheckpointQuarantined(ProgramFact):
     on_trial: bool = False  # it is put back if the program dies of the ones before it too (`policy/worker/suspects.py`)
 
 
-@dataclass(frozen=True, slots=True)
 class CheckpointsPutBack(ProgramFact):
     """The program dies whichever checkpoint it resumes from: those that were set aside on trial are put back."""
 
     paths: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class RolledBack(ProgramFact):
     """After a divergence or an illness at `step`, the checkpoints from `from_step` on are set aside (None: there is none).
 
@@ -906,7 +816,6 @@ class RolledBack(ProgramFact):
     total: int
 
 
-@dataclass(frozen=True, slots=True)
 class BatchLowered(ProgramFact):
     """The program ran out of memory with `from_batch`: at this level it gets `batch_size` from now on."""
 
@@ -915,14 +824,12 @@ class BatchLowered(ProgramFact):
     from_batch: int
 
 
-@dataclass(frozen=True, slots=True)
 class IntervalChosen(ProgramFact):
     """The checkpoint interval moved by more than a fifth."""
 
     interval_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class GapLearned(ProgramFact):
     """The largest healthy gap between two signs of progress in a phase grew; the stall limits depend on it."""
 
@@ -930,14 +837,12 @@ class GapLearned(ProgramFact):
     gap_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class GpuUsed(ProgramFact):
     """The GPUs on which the present attempt has held memory; empty: by its own report, on one that NVML does not show."""
 
     gpus: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class NeedLearned(ProgramFact):
     """The program used at least a tenth more memory at this level than ever before: on the GPU, and on the host."""
 
@@ -946,7 +851,6 @@ class NeedLearned(ProgramFact):
     host_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True)
 class Tallied(AttemptFact):
     """How an attempt spent its time from `from_s` to `until_s`, where the default would be wrong (`deciding/time_spent.py`).
 
@@ -963,7 +867,6 @@ class Tallied(AttemptFact):
     rate: float | None = None  # steps a second, as the worker reported
 
 
-@dataclass(frozen=True, slots=True)
 class Recovered(AttemptFact):
     """After `healthy_s` of progress the restart streak is forgiven."""
 
@@ -973,7 +876,6 @@ class Recovered(AttemptFact):
 # --- trouble -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
 class Stalled(AttemptFact):
     """A verdict of `policy/worker/stall.py`: `stall` is the kind, `age_s` the time without progress, `limit_s` its limit."""
 
@@ -982,7 +884,6 @@ class Stalled(AttemptFact):
     limit_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class Quiet(AttemptFact):
     """It shows no progress, but works: no stall. At most once per attempt. `witness`: see `policy/worker/witness.py`."""
 
@@ -990,12 +891,10 @@ class Quiet(AttemptFact):
     witness: str
 
 
-@dataclass(frozen=True, slots=True)
 class FiguresUnread(AttemptFact):
     """Its log, JSON lines or event files lack figures that the configuration expects; `why` is the reason."""
 
 
-@dataclass(frozen=True, slots=True)
 class ChildHalted(AttemptFact):
     """A process of its tree does not run: stopped (`proc_state` T; it gets SIGCONT), or long in the kernel (D)."""
 
@@ -1004,21 +903,18 @@ class ChildHalted(AttemptFact):
     proc_state: str
 
 
-@dataclass(frozen=True, slots=True)
 class Examined(AttemptFact):
     """The evidence that was taken before healing: stacks, kernel stack, state, last log lines."""
 
     evidence: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
 class Revived(AttemptFact):
     """A stalled worker makes progress again without a restart (after SIGCONT, or by itself)."""
 
     after_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class Slowed(AttemptFact):
     """The program's rate is below half of its own p90, or it stands still: an incident, not a reason to end it."""
 
@@ -1027,7 +923,6 @@ class Slowed(AttemptFact):
     step: int | None = None  # the step at which it stands still; None: it makes steps
 
 
-@dataclass(frozen=True, slots=True)
 class Diverged(AttemptFact):
     """Its losses are not finite any more; up to `fine_step` they were (None: not known). It ends, and is rolled back."""
 
@@ -1035,7 +930,6 @@ class Diverged(AttemptFact):
     key: str = ""  # of the report, as in `Reported`
 
 
-@dataclass(frozen=True, slots=True)
 class Sickened(AttemptFact):
     """A verdict of `policy/worker/health.py`, once per episode. `action` follows. Well up to `fine_step` (or None)."""
 
@@ -1045,14 +939,12 @@ class Sickened(AttemptFact):
     evidence: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
 class Healed(AttemptFact):
     """A recorded illness has ended without any action."""
 
     illness: str
 
 
-@dataclass(frozen=True, slots=True)
 class PaceRegained(AttemptFact):
     """Its rate is usual again, `after_s` after `Slowed`."""
 
@@ -1061,7 +953,6 @@ class PaceRegained(AttemptFact):
     after_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class StopIntended(AttemptFact):
     """The worker is asked to checkpoint and leave.
 
@@ -1075,14 +966,12 @@ class StopIntended(AttemptFact):
     grace_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class KillIntended(AttemptFact):
     """The worker did not leave in time: its whole tree gets SIGKILL."""
 
     waited_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class CommandGone(AttemptFact):
     """Processes outlived the grace after a clean end of their command (`policy/worker/finish.py`).
 
@@ -1093,7 +982,6 @@ class CommandGone(AttemptFact):
     background: bool
 
 
-@dataclass(frozen=True, slots=True)
 class Exited(AttemptFact):
     """An attempt and its whole tree are gone. `cause`: see `policy/worker/diagnosis.py`; `steps`: the last known step.
 
@@ -1117,7 +1005,6 @@ class Exited(AttemptFact):
     mean_return: float | None = None  # as last reported
 
 
-@dataclass(frozen=True, slots=True)
 class BackedOff(ProgramFact):
     """The next start is due at `until_s` (journal time). `slow`: the breaker is open, so this is a single trial start."""
 
@@ -1126,22 +1013,18 @@ class BackedOff(ProgramFact):
     slow: bool
 
 
-@dataclass(frozen=True, slots=True)
 class Finished(ProgramFact):
     """The program reached its target."""
 
 
-@dataclass(frozen=True, slots=True)
 class NotRestarted(ProgramFact):
     """The program ended with a failure, and its `restart` is never."""
 
 
-@dataclass(frozen=True, slots=True)
 class GaveUp(ProgramFact):
     """The program cannot work as configured: no further start until the config changes or the operator starts it."""
 
 
-@dataclass(frozen=True, slots=True)
 class Requeued(ProgramFact):
     """Back to QUEUED: after a reboot, a config change, an operator's start, or because no slot is free.
 
@@ -1151,7 +1034,6 @@ class Requeued(ProgramFact):
     handed_on: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class Gated(ProgramFact):
     """The program waits for GPU memory (`policy/box/gate.py`), of which `free_bytes` was free (None: unknown).
 
@@ -1164,13 +1046,11 @@ class Gated(ProgramFact):
     lost: str = ""
 
 
-@dataclass(frozen=True, slots=True)
 class StayedDown(ProgramFact):
     """The program is STOPPED, as the operator wanted: its attempt has ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stamped:
+class Stamped(Record):
     """A fact with the data that the journal adds."""
 
     seq: int

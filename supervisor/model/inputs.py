@@ -20,18 +20,16 @@ from supervisor.policy.upkeep.notices import EndNotice
 from supervisor.policy.upkeep.offsite import Claim, Lease
 from supervisor.policy.worker.no_room import Disk
 from supervisor.policy.worker.service_health import Checked
-from supervisor.records import dataclass, replace
+from supervisor.records import Record, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
+class Input(Record):
     """Base of all inputs."""
 
     now_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Halted:
+class Halted(Record):
     """A process of an attempt's tree that does not run since `since_s`: stopped (T), or long in the kernel (D)."""
 
     pid: int
@@ -44,8 +42,7 @@ class Halted:
         return f"{self.name}({self.pid})"
 
 
-@dataclass(frozen=True, slots=True)
-class OwnCheckpoint:
+class OwnCheckpoint(Record):
     """The newest whole checkpoint written by the program itself, at one look (`adapters/process/own_checkpoints.py`)."""
 
     path: str = ""  # empty: there is none
@@ -61,8 +58,7 @@ class OwnCheckpoint:
     put_back: bool = False  # it was torn or gone, and is the copy that extralife keeps
 
 
-@dataclass(frozen=True, slots=True)
-class CommandLeft:
+class CommandLeft(Record):
     """The command of an attempt has ended with a success code, and processes of its tree run on."""
 
     at_s: float  # journal time
@@ -71,8 +67,7 @@ class CommandLeft:
     detached: bool  # one of them is a session of its own, or ignores SIGHUP: nohup, setsid, tmux, a double fork
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Record):
     """A reading of one live attempt at one moment. None is "not known", never zero. Times are journal time."""
 
     token: str
@@ -131,15 +126,13 @@ class Sample:
         return replace(self, steps_per_s=None, target=None if left else self.target)
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Record):
     """One line that a worker wrote to `reports.jsonl` (`workers.contract.Client.report`)."""
 
     kind: str
     fields: dict[str, object]
 
 
-@dataclass(frozen=True, slots=True)
 class Sampled(Input):
     """One look at everything: readings by program name, and the reports of workers since the last look."""
 
@@ -150,7 +143,6 @@ class Sampled(Input):
     host: Host | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class Woke(Input):
     """A deadline of `decide` has passed."""
 
@@ -164,8 +156,7 @@ class Survival(enum.StrEnum):
     NEVER = "never"  # it was intended, but no process was started
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Record):
     """All known data about the end of an attempt. When it is posted, the tree is gone and the run directory is free."""
 
     code: int | None = None
@@ -191,8 +182,7 @@ class Ending:
     job: JobEnd | None = None  # set if it was a job of a cluster
 
 
-@dataclass(frozen=True, slots=True)
-class Survivor:
+class Survivor(Record):
     """An attempt of an earlier daemon, as found at this daemon's start."""
 
     token: str
@@ -204,8 +194,7 @@ class Survivor:
     ending: Ending | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BootEvidence:
+class BootEvidence(Record):
     """The findings of the boot adapter. `rebooted` is None on the first start of a state directory."""
 
     boot_id: str
@@ -225,7 +214,6 @@ class BootEvidence:
     box: dict[str, str] = field(default_factory=dict)  # witnesses of this box's identity (`policy/box/box_identity.py`)
 
 
-@dataclass(frozen=True, slots=True)
 class Began(Input):
     """The daemon's first input: its settings, the findings of the boot adapter, and the attempts that still run."""
 
@@ -238,7 +226,6 @@ class Began(Input):
     unrecorded_workers: dict[str, tuple[int, Survivor]] = field(default_factory=dict)  # alive, by program: (attempt, data)
 
 
-@dataclass(frozen=True, slots=True)
 class ConfigLoaded(Input):
     """A request to apply a checked new configuration (`update`)."""
 
@@ -250,7 +237,6 @@ class ConfigLoaded(Input):
     request_id: int = 0  # the request that waits for the answer; 0: none
 
 
-@dataclass(frozen=True, slots=True)
 class ConfigFaulty(Input):
     """The configuration cannot be used, at a start (then `in_use` is the saved one used instead) or for a reload."""
 
@@ -259,7 +245,6 @@ class ConfigFaulty(Input):
     by: str = "operator"
 
 
-@dataclass(frozen=True, slots=True)
 class SpawnSucceeded(Input):
     program: str
     token: str
@@ -269,7 +254,6 @@ class SpawnSucceeded(Input):
     shim_start_ticks: int
 
 
-@dataclass(frozen=True, slots=True)
 class CheckpointsFound(Input):
     """A program's own checkpoints at its start. `left`: paths that could not be set aside."""
 
@@ -279,7 +263,6 @@ class CheckpointsFound(Input):
     left: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
 class SpawnBroke(Input):
     program: str
     token: str
@@ -288,7 +271,6 @@ class SpawnBroke(Input):
     refused: bool = False  # a cluster refuses the job: also permanent for a program that has run before
 
 
-@dataclass(frozen=True, slots=True)
 class Ended(Input):
     """An attempt and its whole tree are gone."""
 
@@ -297,15 +279,13 @@ class Ended(Input):
     ending: Ending
 
 
-@dataclass(frozen=True, slots=True)
 class EvidenceTaken(Input):
     program: str
     token: str
     evidence: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class JobSight:
+class JobSight(Record):
     """The job of one attempt, as the cluster reports it. Empty and None: not known."""
 
     token: str
@@ -320,7 +300,6 @@ class JobSight:
     runs: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class JobsSeen(Input):
     """One look at the cluster's queue: the jobs by program. After an `error`, `jobs` are those of the last look."""
 
@@ -328,7 +307,6 @@ class JobsSeen(Input):
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
 class SupervisionLooked(Input):
     """The deciding thread's own look at the other threads: `gone` are tokens of attempts that have no process any more."""
 
@@ -336,28 +314,24 @@ class SupervisionLooked(Input):
     gone: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
 class ClockMoved(Input):
     """The wall clock moved by `step_s` relative to CLOCK_BOOTTIME."""
 
     step_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class FoundationsLooked(Input):
     """All present findings about the files and directories that the daemon relies on; posted when they change."""
 
     findings: tuple[Finding, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
 class SnapshotDue(Input):
     """Many facts were recorded since the newest snapshot. A new snapshot keeps the next start short."""
 
     facts: int
 
 
-@dataclass(frozen=True, slots=True)
 class ReportDue(Input):
     """The newest due time of the daily report that has passed, and the text of the report."""
 
@@ -365,14 +339,12 @@ class ReportDue(Input):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
 class BackupDue(Input):
     """The newest time of the backup calendar that has passed (`policy/upkeep/backups.py`)."""
 
     due_wall_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class BackupMade(Input):
     """The result of `commands.Backup`. With an `error` there is no backup."""
 
@@ -385,7 +357,6 @@ class BackupMade(Input):
     missed: dict[str, str] = field(default_factory=dict)  # programs that could not be saved, and why
 
 
-@dataclass(frozen=True, slots=True)
 class BackupChecked(Input):
     """The result of `commands.CheckBackup`: the programs that can be restored from the backup, or why none can."""
 
@@ -394,7 +365,6 @@ class BackupChecked(Input):
     programs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
 class BackupRestored(Input):
     """The result of `commands.RestoreBackup`. With an `error`, `steps` has the programs that were restored before it."""
 
@@ -404,7 +374,6 @@ class BackupRestored(Input):
     kept: bool = False  # there were checkpoints to back up before the restore
 
 
-@dataclass(frozen=True, slots=True)
 class OffsiteDue(Input):
     """The newest time of a calendar of [offsite] that has passed. `what` is forget or check."""
 
@@ -412,7 +381,6 @@ class OffsiteDue(Input):
     due_wall_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class LeaseFound(Input):
     """This box's claim on the repository of copies (`policy/upkeep/offsite.py`); `lease` is the valid lease now."""
 
@@ -420,7 +388,6 @@ class LeaseFound(Input):
     lease: Lease
 
 
-@dataclass(frozen=True, slots=True)
 class OffsiteDone(Input):
     """The result of a command about copies: `what` is copy, look, take-over, forget or check. With an `error` it failed."""
 
@@ -439,7 +406,6 @@ class OffsiteDone(Input):
     read_percent: int | None = None  # of the repository's data, by a check
 
 
-@dataclass(frozen=True, slots=True)
 class EndNoticesRead(Input):
     """All notices that this box ends, from all sources; posted when they change. `errors`: sources that cannot be read."""
 
@@ -447,7 +413,6 @@ class EndNoticesRead(Input):
     errors: dict[str, str] = field(default_factory=dict)  # by source
 
 
-@dataclass(frozen=True, slots=True)
 class AlertTried(Input):
     """The result of `commands.Deliver`. With an `error` the target has not accepted the alert."""
 
@@ -456,7 +421,6 @@ class AlertTried(Input):
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
 class WhenDoneEnded(Input):
     """The end of the command that stops this box. With an `error` it has failed. `output` has its last lines."""
 
@@ -482,7 +446,6 @@ class Verb(enum.StrEnum):
     WHEN_DONE = "when-done"
 
 
-@dataclass(frozen=True, slots=True)
 class Asked(Input):
     """A request of an operator. `names` are program names, already expanded from `all`. `by` names the sender.
 
@@ -500,7 +463,6 @@ class Asked(Input):
     for_s: float | None = None  # of a delay, or of a pin, whose level is the only name; None: until further notice
 
 
-@dataclass(frozen=True, slots=True)
 class Terminated(Input):
     """The daemon got SIGTERM or SIGINT: an orderly end. `host`: the whole host is going down."""
 

@@ -18,11 +18,10 @@ from supervisor.policy.box.prechecks import StandingObjection
 from supervisor.policy.box.readings import Gpus, Host
 from supervisor.policy.worker.absence import Absence
 from supervisor.policy.worker.slowness import Pace
-from supervisor.records import dataclass, replace
+from supervisor.records import Record, dataclass, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(Record):
     """A look at a live attempt without any consequence.
 
     Until `until_s` another look gives the same result, as long as the reading is equal, and the program's record and the
@@ -35,8 +34,7 @@ class Settled:
     until_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Away:
+class Away(Record):
     """No daemon looked at the workers from `since_s` to `until_s`; `steps` are their known steps before that."""
 
     since_s: float
@@ -60,8 +58,7 @@ class Tally:
     steps: int | None = None  # at the newest look
 
 
-@dataclass(frozen=True, slots=True)
-class IllnessSpell:
+class IllnessSpell(Record):
     """An illness since `since_s`, recorded or not; `episodes`: games that had ended before it (None: unknown)."""
 
     since_s: float
@@ -104,8 +101,7 @@ class Mark(NamedTuple):
     token: str  # of the attempt
 
 
-@dataclass(frozen=True, slots=True)
-class Tenure:
+class Tenure(Record):
     """Measurements of the level in force that are no fact yet (`deciding/levels.py`)."""
 
     level: str
@@ -120,8 +116,7 @@ class Tenure:
     marks: dict[str, Mark] = field(default_factory=dict)  # position of each program at the newest look
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(Record):
     """A request that is answered once its programs are down (or up again)."""
 
     request_id: int
@@ -130,8 +125,7 @@ class Pending:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
+class Trouble(Record):
     """The journal has been unwritable since `since_s`. No worker is started. The first commit that succeeds records it."""
 
     since_s: float
@@ -139,8 +133,7 @@ class Trouble:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(Record):
     """A present finding about a file or directory that the daemon relies on (`deciding/foundations.py`)."""
 
     finding: Finding
@@ -151,8 +144,7 @@ class Standing:
     recorded: bool = False  # a fact reports it
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Record):
     """Why these programs (None: all) do not start, for whom (a feature), and until when at most."""
 
     by: str
@@ -161,8 +153,7 @@ class Held:
     until_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryState:
+class DeliveryState(Record):
     """The delivery to one target of alerts: an alert is being sent, or the next try is at `retry_at_s`."""
 
     sending: str = ""  # id of the alert that is being sent
@@ -170,8 +161,7 @@ class DeliveryState:
     retry_at_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Rescue:
+class Rescue(Record):
     """The saves and the copy that were started because of a notice that this box ends (`deciding/notices.py`)."""
 
     since_s: float

@@ -9,11 +9,10 @@ from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.policy.upkeep import notices as rule
 from supervisor.policy.upkeep.notices import EndNotice
-from supervisor.records import dataclass, replace
+from supervisor.records import Record, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Announced:
+class Announced(Record):
     """A notice in force, since when, and when the programs leave because of it (None: never)."""
 
     notice: EndNotice
@@ -22,8 +21,7 @@ class Announced:
     leave_at_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class NoticeRecord:
+class NoticeRecord(Record):
     """Notices by id. `spent`: the time has passed, or the box has rebooted, but the source still reports the notice."""
 
     standing: dict[str, Announced] = field(default_factory=dict)

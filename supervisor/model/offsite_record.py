@@ -8,11 +8,10 @@ from typing import ClassVar
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.policy.upkeep import offsite as rule
-from supervisor.records import dataclass, replace
+from supervisor.records import Record, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Copied:
+class Copied(Record):
     """The newest copy. `at_s` and `wall_s` are the moment at which its files were collected."""
 
     snapshot: str
@@ -26,8 +25,7 @@ class Copied:
     missed: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Tended:
+class Tended(Record):
     """The newest removal of old copies, or check. `due_wall_s`: the calendar time for which it was made."""
 
     wall_s: float
@@ -36,8 +34,7 @@ class Tended:
     read_percent: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
+class Fence(Record):
     """The box that has taken over, and since when."""
 
     box: str
@@ -46,8 +43,7 @@ class Fence:
     place: str = ""  # name of the repository that it took over
 
 
-@dataclass(frozen=True, slots=True)
-class OffsiteRecord:
+class OffsiteRecord(Record):
     asked: str = ""  # the reason that waits for a copy
     asked_at_s: float = 0.0
     copied: Copied | None = None

@@ -33,7 +33,7 @@ from supervisor.policy.worker.placeholders import OF_LEVEL, RESUME, Template, fo
 from supervisor.policy.worker.restart import RESTARTS, RestartSettings
 from supervisor.policy.worker.service_health import HealthCheck
 from supervisor.policy.worker.stall import StallSettings
-from supervisor.records import dataclass, replace
+from supervisor.records import Record, replace
 
 
 class Progress(enum.StrEnum):
@@ -55,8 +55,7 @@ NAME_OF_LEVEL: Final = "[A-Za-z0-9_.-]{1,32}"
 A_NAME_OF_LEVEL: Final = "one word of up to 32 letters, digits, _ . -"
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(Record):
     """One level of the load: how many programs run at once, and how heavy each is."""
 
     name: str = key(
@@ -92,8 +91,7 @@ CLIMB: Final = "climb"
 TRAINING, SERVICE = "training", "service"
 
 
-@dataclass(frozen=True, slots=True)
-class LoadSettings:
+class LoadSettings(Record):
     """How the level is chosen: the rule itself is `policy/level/load.py`."""
 
     mode: str | None = key(
@@ -134,8 +132,7 @@ class LoadSettings:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class CommandKeys:
+class CommandKeys(Record):
     """The keys of a program with a command that no field of its spec has as they are."""
 
     command: tuple[str, ...] = script_key(
@@ -156,8 +153,7 @@ class CommandKeys:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramSpec:
+class ProgramSpec(Record):
     """One supervised training, ready to start.
 
     `digest` covers all settings that need a restart to change (argv, env, directory, progress source). Two specs with the
@@ -325,8 +321,7 @@ class ProgramSpec:
         return Progress(speaks) if speaks else Progress.LOG
 
 
-@dataclass(frozen=True, slots=True)
-class Rung:
+class Rung(Record):
     """One level of the ladder, with the spec of every program at that level; the config makes all levels at once.
 
     So the core applies the settings of a level (environments, batch, threads) by using another tuple of specs. And a mistake
@@ -338,8 +333,7 @@ class Rung:
     veto: str = ""  # why this box is too small for the level, by its configured budget; empty: it is large enough
 
 
-@dataclass(frozen=True, slots=True)
-class Paths:
+class Paths(Record):
     """The paths of all files. `state_dir` is durable; `runtime_dir` is on tmpfs and gone after a reboot."""
 
     state_dir: str = key(
@@ -434,8 +428,7 @@ class Paths:
         return f"{self.runtime_dir}/notify/{program}"
 
 
-@dataclass(frozen=True, slots=True)
-class DaemonSettings:
+class DaemonSettings(Record):
     """`[daemon]` in the config."""
 
     sample_period_s: float = key(1.0, "time between two samples of every worker", low=0.01, high=60)
@@ -461,8 +454,7 @@ class DaemonSettings:
     socket_group: str = key("", "group that may use the control socket; empty: only its owner")
 
 
-@dataclass(frozen=True, slots=True)
-class HttpSettings:
+class HttpSettings(Record):
     """A TCP port beside the control socket (`api/tcp.py`)."""
 
     listen: str = key("", "ADDRESS:PORT of a TCP port beside the control socket, such as `127.0.0.1:9001`; empty: none")
@@ -473,8 +465,7 @@ class HttpSettings:
     password: str = field(default="", repr=False)  # from `password_file`
 
 
-@dataclass(frozen=True, slots=True)
-class JournalSettings:
+class JournalSettings(Record):
     """How much of the past stays in the journal; older facts are in the archive (`adapters/journal/archive.py`)."""
 
     keep_days: int = key(
@@ -483,8 +474,7 @@ class JournalSettings:
     max_mb: int = key(256, "size beyond which more facts move, until the journal has half of it", high=1_000_000)
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Record):
     """All settings of the daemon, checked as a whole."""
 
     paths: Paths

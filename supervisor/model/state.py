@@ -17,11 +17,10 @@ from supervisor.model.lifecycle import Phase
 from supervisor.model.notice_record import NoticeRecord
 from supervisor.model.offsite_record import OffsiteRecord
 from supervisor.policy.upkeep.when_done import EndRecord
-from supervisor.records import dataclass
+from supervisor.records import Record, dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Record):
     """extralife asked the attempt to leave."""
 
     reason: str
@@ -74,8 +73,7 @@ class Attempt:
         return self.save_error != "" and (self.save_failed_step is None or step >= self.save_failed_step)
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPeak:
+class MemoryPeak(Record):
     """The largest measured memory of a program at a level, on its GPU and on the host; None: not measured."""
 
     level: str
@@ -177,8 +175,7 @@ class Program:
         return dict(self.batches).get(level)
 
 
-@dataclass(frozen=True, slots=True)
-class LevelRecord:
+class LevelRecord(Record):
     """The box's record at one level."""
 
     up_s: float = 0.0
@@ -186,8 +183,7 @@ class LevelRecord:
     uptimes_s: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Veto:
+class Veto(Record):
     """A pre-check that forbids every level above `cap`, a level's name."""
 
     rule: str
@@ -197,8 +193,7 @@ class Veto:
     since_wall_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class GpuRecord:
+class GpuRecord(Record):
     """The record of the GPUs. `most`: the largest number this box ever had; `unknown_since_s`: unreadable since then.
 
     `models`: the names of the GPUs to which the record of levels belongs.
@@ -211,8 +206,7 @@ class GpuRecord:
     models: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Pin:
+class Pin(Record):
     """The level that the operator has pinned; the load rule does not change it."""
 
     level: str
@@ -239,8 +233,7 @@ class Climb:
     costs_s: tuple[float, ...] = ()  # costs of the last changes of level
 
 
-@dataclass(frozen=True, slots=True)
-class Reboot:
+class Reboot(Record):
     """One host reboot, for `status` and `reboots`."""
 
     at_s: float
@@ -252,8 +245,7 @@ class Reboot:
     sign_wall_s: float | None = None  # the last sign of life before it
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(Record):
     """The box to which the recorded levels and reboots belong."""
 
     hostname: str
@@ -263,8 +255,7 @@ class Box:
     outlived: int = 0  # reboots that its machine-id has survived
 
 
-@dataclass(frozen=True, slots=True)
-class FormerBox:
+class FormerBox(Record):
     """A box that this state directory was on before, with its record."""
 
     hostname: str
@@ -274,8 +265,7 @@ class FormerBox:
     levels: dict[str, LevelRecord]
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
+class Damage(Record):
     """The newest damage of the journal, for `status`. `lost`: number of lost facts; None: unknown."""
 
     wall_s: float
@@ -285,8 +275,7 @@ class Damage:
     lost: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigFault:
+class ConfigFault(Record):
     """The configuration cannot be used. `in_use` is the saved one used instead; empty: the present settings stay."""
 
     wall_s: float

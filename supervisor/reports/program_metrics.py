@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from typing import Final, Literal
 
 from supervisor.model.inputs import Sample
@@ -161,7 +162,7 @@ def _named(figure: str) -> str:
 
 
 def _of_sample(figure: str) -> Callable[[_ProgramReading], Number]:
-    if figure in Sample.__slots__:
+    if figure in {each.name for each in fields(Sample)}:
         return _seen(lambda sample: getattr(sample, figure))
     return _seen(lambda sample: sample.figures.get(figure))
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from supervisor.model import facts
 from supervisor.model.codec import MalformedFact, UnknownFact, converter, decode, encode, kinds
-from supervisor.records import dataclass
 
 # Lone surrogates too: the last log lines of a worker are whatever bytes it printed.
 TEXT = st.text(max_size=20) | st.text(st.characters(codec=None), max_size=5)
@@ -165,7 +164,6 @@ def test_what_could_not_be_read_back_is_not_written():
 
 
 def test_only_facts_of_the_module_are_written():
-    @dataclass(frozen=True, slots=True)
     class Finished(facts.ProgramFact):
         """Of the same name as a fact, and none."""
 

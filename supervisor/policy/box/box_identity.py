@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 PRODUCT, MACHINE, HOSTNAME, CARDS, GPUS, HARDWARE = "product", "machine", "hostname", "cards", "gpus", "hardware"
 WITNESSES: Final = {
@@ -40,8 +40,7 @@ _ENOUGH: Final = 2
 Witnesses = Mapping[str, str]  # a witness that is missing or empty is unknown
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Record):
     """`changed`: the witnesses that differ, in words."""
 
     another: bool

@@ -27,7 +27,7 @@ import enum
 from collections.abc import Iterable
 from typing import Final
 
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 _AGAIN_S: Final = 600.0
 JOURNAL: Final = "journal"  # the loop restores and reports it by itself: no fact can be recorded without it
@@ -50,8 +50,7 @@ class Answer(enum.StrEnum):
     TROUBLE = "trouble"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Record):
     """One watched file or directory with a fault. Without a fault there is no finding."""
 
     name: str  # of the file or directory, as people read it: "control socket"
@@ -66,8 +65,7 @@ class Finding:
     holds_starts: bool = False  # no worker may be started while this lasts
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Record):
     """The answer to a finding, and the sentence for people."""
 
     answer: Answer

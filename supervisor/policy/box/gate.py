@@ -38,14 +38,13 @@ from typing import Final
 from supervisor.keys import key
 from supervisor.policy.box.lost_gpu import WAIT, WHEN_NO_GPU
 from supervisor.policy.box.readings import Gpu, Gpus
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 MB: Final = 2**20
 ON_TIMEOUT: Final = ("start", "wait", "give_up")
 
 
-@dataclass(frozen=True, slots=True)
-class GateSettings:
+class GateSettings(Record):
     """`[gate]` in the config; a program may have its own (`min_free_mb`, `gate_poll_s`, `gate_timeout_s`)."""
 
     min_free_mb: int = key(
@@ -74,8 +73,7 @@ class Answer(enum.Enum):
     GIVE_UP = "give up"
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(Record):
     """The need of one program that could start. `behind`: a program with a higher claim that waits for the same GPU."""
 
     gpu: int | None  # None: there is none that can be watched
@@ -95,8 +93,7 @@ class Wish:
         return max(self.configured_bytes, self.learned_bytes or 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Record):
     """The gate's answer. `batch_size`: the batch to start with, if not the configured one. `free_bytes`: memory for it."""
 
     answer: Answer

@@ -35,7 +35,7 @@ from __future__ import annotations
 from typing import Final
 
 from supervisor.policy.box.readings import Gpus
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 WAIT, CPU = "wait", "cpu"
 WHEN_NO_GPU: Final = (WAIT, CPU)
@@ -44,8 +44,7 @@ RETRY_S: Final = 120.0
 _OTHERWISE: Final = 'it waits for its GPU (when_no_gpu = "cpu" lets it use the CPU)'
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Record):
     """Why a program needs a GPU, and which. `asks`: the settings that ask for one. Empty and None: it does not need one."""
 
     asks: str = ""

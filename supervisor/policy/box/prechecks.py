@@ -42,7 +42,7 @@ from typing import Final
 
 from supervisor.keys import key
 from supervisor.policy.box.readings import Gpu, Gpus, Host
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 _MB: Final = 2**20
 _PROGRAMS_PER_CORE: Final = 4
@@ -60,8 +60,7 @@ _HELD_S: Final = {"gpu_temperature": 30.0, "gpu_slowdown": 60.0, "pressure": 60.
 HARMLESS_XIDS: Final = frozenset({13, 31, 43, 45, 63, 68, 92, 94, 109})
 
 
-@dataclass(frozen=True, slots=True)
-class PrecheckSettings:
+class PrecheckSettings(Record):
     """`[prechecks]` in the config."""
 
     margin_c: float = key(3.0, "a GPU within this many degrees C of its slowdown vetoes higher levels", low=0, high=50)
@@ -71,8 +70,7 @@ class PrecheckSettings:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Rung:
+class Rung(Record):
     """The needs of a level: its number of programs. `memory_bytes` is the budget of each, where the config has one."""
 
     name: str
@@ -80,8 +78,7 @@ class Rung:
     memory_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(Record):
     """The measured memory of one program, by level of the ladder: at that level or a lower one; None: not measured."""
 
     gpu: int | None  # None: not known which
@@ -89,8 +86,7 @@ class Need:
     host_bytes: tuple[int | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class BoxReadings:
+class BoxReadings(Record):
     """All inputs of the rules. `ours_*`: memory that our own workers hold now, which counts as available for a level."""
 
     ladder: tuple[Rung, ...]
@@ -104,8 +100,7 @@ class BoxReadings:
     save_error: str = ""  # of a program whose last save failed for lack of room
 
 
-@dataclass(frozen=True, slots=True)
-class Objection:
+class Objection(Record):
     """A rule that objects to every level above `cap` (an index in the ladder), and why."""
 
     rule: str
@@ -267,8 +262,7 @@ def blind(box: BoxReadings) -> frozenset[str]:
 # --- from objections to vetoes -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class StandingObjection:
+class StandingObjection(Record):
     """The state of a rule's objection at one level. Times are journal time."""
 
     since_s: float | None = None  # it has objected since then
@@ -278,8 +272,7 @@ class StandingObjection:
     seen_s: float | None = None  # when it last objected
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Record):
     """A veto that begins, gets a lower cap (`cap` is an index in the ladder), or is lifted (None)."""
 
     rule: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 
 class Spread(NamedTuple):
@@ -15,8 +15,7 @@ class Spread(NamedTuple):
     most: float
 
 
-@dataclass(frozen=True, slots=True)
-class InPhase:
+class InPhase(Record):
     """The looks of a minute at which a worker on the GPU was in this phase. With several phases, a look counts for each.
 
     Training is divided: `acting` if environment steps came since the previous look, `updating` if none came.
@@ -28,8 +27,7 @@ class InPhase:
     utilisation: Spread | None = None  # per cent
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(Record):
     """One GPU. `free_by_second` is the least free memory of each of the newest seconds, the newest last.
 
     `reasons` are NVML's names of the reasons that limit its clocks (`hw_slowdown`, `sw_power_cap` ...). `lost` is the reason
@@ -57,8 +55,7 @@ class Gpu:
     by_phase: tuple[InPhase, ...] = ()  # of the newest minute; empty: none of our workers is known to use it
 
 
-@dataclass(frozen=True, slots=True)
-class Xid:
+class Xid(Record):
     """An error that the driver has reported. `number` counts them, so that each is recorded once."""
 
     number: int
@@ -66,8 +63,7 @@ class Xid:
     code: int
 
 
-@dataclass(frozen=True, slots=True)
-class Gpus:
+class Gpus(Record):
     """All GPUs. `gpus` None: unknown, because NVML has not answered for `hung_s`, or failed with `error`.
 
     A box without NVIDIA's library has `absent` and no GPU: this is known, and no trouble.
@@ -84,8 +80,7 @@ class Gpus:
         return next((gpu for gpu in self.gpus or () if gpu.index == index), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(Record):
     """The memory that this box may use (its cgroup's limit counts), swap, pressure (PSI), cores, and the disk."""
 
     memory_bytes: int | None = None

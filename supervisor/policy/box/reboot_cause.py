@@ -37,7 +37,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from supervisor.policy.box.prechecks import HARMLESS_XIDS
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 THERMAL, ORDERLY, PANIC, OOM = "thermal", "orderly", "panic", "oom"
 HUNG, GPU, WATCHDOG, HARDWARE, POWER, UNKNOWN = "hung", "gpu", "watchdog", "hardware", "power", ""
@@ -89,8 +89,7 @@ class Journal(enum.Enum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Record):
     """One line of that journal, `ago_s` before its last one. `kernel`: the kernel itself wrote it."""
 
     ago_s: float
@@ -98,8 +97,7 @@ class Line:
     kernel: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Traces:
+class Traces(Record):
     """All traces that were found. None is "not known"."""
 
     own_stop: bool | None = None  # the last daemon had ended in order
@@ -111,8 +109,7 @@ class Traces:
     reset_reason: str = ""  # the processor's own text about its last reset
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Record):
     """The kind of end. `words` are the lines of evidence, at most `_MOST_WORDS`."""
 
     kind: str

@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 LEAST: Final = 3
 _GAP_S: Final = 2 * 3600.0
@@ -32,8 +32,7 @@ _MINUTE_S: Final = 60.0
 _HOUR_S: Final = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Struck:
+class Struck(Record):
     """One reboot that nobody asked for: when, at which level, and the time since that level had begun (None: unknown)."""
 
     at_s: float

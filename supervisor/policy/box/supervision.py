@@ -22,13 +22,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 _TRUST_S: Final = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class Failing:
+class Failing(Record):
     """Work of the daemon that failed at least twice in a row. `for_s` None: its thread has ended."""
 
     name: str

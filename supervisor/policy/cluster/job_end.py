@@ -37,7 +37,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 GOES_ON: Final = frozenset({"time_limit", "job_preempted", "node_failed"})  # the next job starts at once; no end counts
 CANCELLED: Final = "cancelled"
@@ -59,8 +59,7 @@ _BROKEN_NODE: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class JobEnd:
+class JobEnd(Record):
     """The data about a job that is over, or that Slurm has put back into its queue (`requeued`)."""
 
     job: str
@@ -75,8 +74,7 @@ class JobEnd:
     node_reason: str = ""  # why the cluster's staff, or its health check, has taken the node out of use
 
 
-@dataclass(frozen=True, slots=True)
-class JobVerdict:
+class JobVerdict(Record):
     """`counted`: whether the restart policy counts it as a death; `fault`: whether its node is to blame."""
 
     cause: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 ENDED: Final = frozenset(
     {
@@ -21,8 +21,7 @@ SUSPENDED: Final = frozenset({"SUSPENDED", "STOPPED"})
 """States in which a job has a node, but none of its processes runs: another job has its turn, or somebody suspended it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Record):
     """One job, or one task of an array: each task has a record, also tasks that still wait.
 
     `state` is the single word that `squeue` prints, `COMPLETING` while its processes exit. `nodes` are single names.
@@ -67,8 +66,7 @@ class Job:
         return self.state in SUSPENDED
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Record):
     """One node. `states` are Slurm's words without their marks: `("down", "not_responding")` for `down*`."""
 
     name: str
@@ -85,8 +83,7 @@ class Node:
         return bool(self.states) and not _UNUSABLE.intersection(self.states)
 
 
-@dataclass(frozen=True, slots=True)
-class Partition:
+class Partition(Record):
     """One partition. `time_limit_s` None: no limit (`limited` False), or not known (`limited` None)."""
 
     name: str

@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from typing import Any, Final
 
 from supervisor.keys import key
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 LOCAL: Final = "local"
 SLURM: Final = "slurm"
@@ -25,8 +25,7 @@ system may delay both by some seconds: with a limit of 2 s each healthy job woul
 _WORD: Final = "[A-Za-z0-9_.@+-]{1,64}"
 
 
-@dataclass(frozen=True, slots=True)
-class LauncherSettings:
+class LauncherSettings(Record):
     """`[launcher]` in the config. Empty and None: not requested, so the cluster's own default applies."""
 
     kind: str = key(
@@ -83,8 +82,7 @@ class LauncherSettings:
         return self.kind != LOCAL
 
 
-@dataclass(frozen=True, slots=True)
-class JobResources:
+class JobResources(Record):
     """`[levels.NAME.launcher]`: the resources that the jobs of a level request in place of `[launcher]`. None: as there.
 
     A level sets the number of jobs at once (`slots`), their size (`num_envs`, `batch_size`), and here their resources.

@@ -23,15 +23,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 WINDOW_S: Final = 7 * 86400.0
 KEPT: Final = 200  # maximum number of nodes, and of faults of one node
 ONE_FAULT_S: Final = 600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Stability:
+class Stability(Record):
     """The record of a node or a partition: how long our jobs ran there, and how often an outside cause ended them."""
 
     up_s: float = 0.0

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 FRESH_S: Final = 120.0
 OLD_S: Final = 600.0
@@ -37,8 +37,7 @@ FIRST_S: Final = 60.0
 _HALF: Final = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Attribution:
+class Attribution(Record):
     """`left`: the reboot is charged to the level that was left a moment before, not to the level in force."""
 
     weight: float

@@ -41,15 +41,14 @@ from supervisor.policy.level import speeds as pace
 from supervisor.policy.level.hours import Hours
 from supervisor.policy.level.speeds import Speeds
 from supervisor.policy.level.worth import Costs, kept, mtbf_bound_s, reboot_rate
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 DEFAULT_NAMES: Final = ("light", "3", "medium", "5", "6", "heavy")
 _MOST_DOUBLINGS: Final = 40
 _BURST_WEIGHT: Final = 0.5  # excludes the loss of one of many jobs on a cluster, which is no part of a burst of reboots
 
 
-@dataclass(frozen=True, slots=True)
-class LoadSettings:
+class LoadSettings(Record):
     """`[load]` in the config, and the names of the ladder's levels. Times in seconds unless named otherwise."""
 
     names: tuple[str, ...] = DEFAULT_NAMES
@@ -70,8 +69,7 @@ class LoadSettings:
         return self.reboot_penalty_min * 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Cap:
+class Cap(Record):
     """The highest level that the pre-checks allow now, and why no higher one."""
 
     level: int
@@ -254,8 +252,7 @@ def advantage(settings: LoadSettings, costs: Costs, state: LoadState, level: int
     return mean + doubt * error + safe
 
 
-@dataclass(frozen=True, slots=True)
-class LevelShown:
+class LevelShown(Record):
     """One line of `level show`. `speed` and `worth` are relative to the home level. None: unknown."""
 
     name: str

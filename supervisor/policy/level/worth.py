@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 _LEAST_KEPT: Final = 0.001  # for a level that loses more than it makes: the logarithm of a negative share does not exist
 _ONE_IN_TEN: Final = 1.2816  # standard deviations below the mean: a tenth of a normal distribution lies below that
@@ -30,8 +30,7 @@ PRIOR_UP_S: Final = 2 * 3600.0
 PRIOR_MTBF_S: Final = 48 * 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Costs:
+class Costs(Record):
     """The costs of a reboot and of a change of level on this box: running medians of measurements, in seconds."""
 
     downtime_s: float = 210.0

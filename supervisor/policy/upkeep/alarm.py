@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 INFO, WARNING, CRITICAL = "info", "warning", "critical"
 SEVERITIES: Final = (INFO, WARNING, CRITICAL)
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(Record):
     """One alert as it is delivered. `id` is the same at every try, so that a receiver can drop duplicates."""
 
     id: str

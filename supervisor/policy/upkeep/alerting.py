@@ -30,7 +30,7 @@ from typing import Final
 
 from supervisor.keys import key
 from supervisor.policy.upkeep.alarm import CRITICAL, INFO, SEVERITIES, WARNING, Notice
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 REPORT: Final = "report"
 DONE: Final = "done"
@@ -48,8 +48,7 @@ _TIME_OR_NONE: Final = r"(([01]\d|2[0-3]):[0-5]\d)?"
 _ADDRESS_OR_NONE: Final = r"(https?://[^\s/]+\S*)?"
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Record):
     """The MESSAGE_ID in systemd's journal (never change it: people filter by it), and what you must do.
 
     `do` is empty if extralife has done everything already. It holds for alerts of at least the severity `do_from`.
@@ -96,8 +95,7 @@ KINDS: Final[dict[str, Kind]] = {  # docs/alerts.md has their meanings
 }
 
 
-@dataclass(frozen=True, slots=True)
-class AlertSettings:
+class AlertSettings(Record):
     """`[alerts]` in the config. `urls` are secrets: no log, status or argument list contains them."""
 
     urls: tuple[str, ...] = key(
@@ -141,8 +139,7 @@ class AlertSettings:
         return self.keep_days * _DAY_S
 
 
-@dataclass(frozen=True, slots=True)
-class Gone:
+class Gone(Record):
     """The alerts sent so far: the tokens after the newest one, and when each kind and program was last sent."""
 
     tokens: float | None = None  # None: full

@@ -17,7 +17,7 @@ from typing import Final
 
 from supervisor.keys import key
 from supervisor.policy.upkeep.calendars import A_CALENDAR, CALENDARS
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 OPERATOR, CALENDAR, LEVEL, ROLLBACK = "operator", "calendar", "level", "rollback"
 _AUTOMATIC: Final = frozenset({CALENDAR, LEVEL, ROLLBACK})
@@ -25,8 +25,7 @@ _SLUG: Final = re.compile(r"[^a-z0-9]+")
 _MOST_LABEL: Final = 40
 
 
-@dataclass(frozen=True, slots=True)
-class BackupSettings:
+class BackupSettings(Record):
     """When automatic backups are made, and how many of each kind are kept."""
 
     calendar: str = key(
@@ -39,8 +38,7 @@ class BackupSettings:
     before_level: bool = key(True, "whether a backup is made before a level's first trial and before a change of [level]")
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Record):
     """The data about a backup that the rule of keeping needs."""
 
     name: str

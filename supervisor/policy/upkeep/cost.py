@@ -36,7 +36,7 @@ from typing import Final
 
 from supervisor.keys import key
 from supervisor.policy.upkeep.accounting import Account
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 LEAST_S: Final = 600.0  # paid time that a level needs before it has a rate
 _HOUR_S: Final = 3600.0
@@ -64,8 +64,7 @@ CAUSES: Final[dict[str, tuple[Account, ...]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CostSettings:
+class CostSettings(Record):
     """`[cost]` in the config; None: not configured."""
 
     usd_per_hour: float | None = key(
@@ -77,8 +76,7 @@ class CostSettings:
     until: str = key("", "time at which an end is reached likewise, such as `2026-12-01T08:00:00+01:00`", unset="none")
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Record):
     """One line of the bill. `usd` is None without a price, `share` while nothing was paid."""
 
     name: str
@@ -87,8 +85,7 @@ class Cause:
     usd: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Bill:
+class Bill(Record):
     """The time and cost of a window by cause. The hours of the causes add up to `slot_hours`, their dollars to `usd`."""
 
     wall_hours: float

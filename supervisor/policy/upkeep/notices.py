@@ -44,7 +44,7 @@ from itertools import accumulate
 from typing import Final
 
 from supervisor.keys import key
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 END, RISK = "end", "risk"
 COMMAND, FILE = "command", "file"
@@ -60,8 +60,7 @@ _SOME_TIME_S: Final = 3600.0
 _SAME_S: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class NoticeSettings:
+class NoticeSettings(Record):
     """`[notice]` in the config."""
 
     command: str = key(
@@ -72,8 +71,7 @@ class NoticeSettings:
     timeout_s: float = key(2.0, "longest time for an answer", low=0.1, high=60)
 
 
-@dataclass(frozen=True, slots=True)
-class EndNotice:
+class EndNotice(Record):
     """One notice. The same `id` means the same event; `what` is the source's own term; `until_s` is journal time."""
 
     id: str
@@ -83,8 +81,7 @@ class EndNotice:
     until_s: float | None = None  # None: the source gives no time
 
 
-@dataclass(frozen=True, slots=True)
-class Saving:
+class Saving(Record):
     """A program that can be asked to save: the seconds since its newest checkpoint, and the duration of its save."""
 
     name: str
@@ -96,8 +93,7 @@ class Saving:
         return self.unsaved_s / max(self.save_s, 0.1)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Record):
     """Times are journal time; None: never. `first` save at once, in this order; `then` save when those are done."""
 
     first: tuple[str, ...]

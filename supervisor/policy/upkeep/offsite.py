@@ -70,7 +70,7 @@ from typing import Final
 
 from supervisor.keys import key
 from supervisor.policy.upkeep.calendars import A_CALENDAR, CALENDARS
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 LEVEL, ROLLBACK, OPERATOR, PERIOD = "level", "rollback", "operator", "period"
 REBOOT, NOTICE, START, STOP = "reboot", "notice", "start", "stop"
@@ -87,8 +87,7 @@ _NO_TIME: Final = frozenset({REBOOT, NOTICE, START, STOP})
 _LAST_COPY_S: Final = 2.0  # with less time, no last copy begins
 
 
-@dataclass(frozen=True, slots=True)
-class OffsiteSettings:
+class OffsiteSettings(Record):
     """`[offsite]` in the config. The two files that it names hold the secrets, never this record."""
 
     repository: str = key(
@@ -141,8 +140,7 @@ class OffsiteSettings:
         return hashlib.blake2b(self.repository.encode(), digest_size=8).hexdigest() if self.on else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Copies:
+class Copies(Record):
     """The data for the rules of when and of age. Times are journal time in seconds; None: there was none."""
 
     began_s: float | None  # start of the daemon
@@ -220,8 +218,7 @@ def verified(read_percent: int | None) -> str:
 # --- the lease ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(Record):
     """Who holds a repository: `token` is the holder's own, `since_s` seconds since the epoch by the holder's clock."""
 
     token: str
@@ -268,8 +265,7 @@ def judge_moved(*, known_copy: str, newest_copy: str) -> Claim:
 # --- locks -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Lock:
+class Lock(Record):
     """A lock of a repository. restic renews it every five minutes."""
 
     host: str
@@ -292,8 +288,7 @@ def is_abandoned(lock: Lock, *, here: str, runs: bool, gone: frozenset[str] | No
 # --- retention -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Record):
     """A copy in the repository, and the step of each program's checkpoint in it (None: not known)."""
 
     id: str

@@ -36,7 +36,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from supervisor.keys import key
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 DONE, STUCK, BUDGET = "done", "stuck", "budget"
 CAUSES: Final = (DONE, STUCK, BUDGET)
@@ -47,8 +47,7 @@ _LONGEST_RETRY_S: Final = 3600.0
 _REPORT_S: Final = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class WhenDoneSettings:
+class WhenDoneSettings(Record):
     """`[when_done]` in the config."""
 
     command: tuple[str, ...] = key(
@@ -72,8 +71,7 @@ class Outlook(enum.Enum):
     OPEN = enum.auto()
 
 
-@dataclass(frozen=True, slots=True)
-class EndRecord:
+class EndRecord(Record):
     """An end and its steps so far. Times are journal time; None: not yet."""
 
     cause: str = ""  # empty: there is no end
@@ -109,8 +107,7 @@ class EndRecord:
         return self.left_s is not None and not self.cancelled
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Record):
     """The present facts about the box. `copy_error`: why no copy is verified; empty: none has failed."""
 
     cause: str

@@ -27,14 +27,13 @@ import math
 from typing import Final
 
 from supervisor.keys import key
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 _REBOOTS_FOR_HAZARD: Final = 5
 _LEAST_COST_S: Final = 0.001  # keeps the interval above zero for a save too short to measure
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointSettings:
+class CheckpointSettings(Record):
     """`[checkpoint]` in the config. All times in seconds."""
 
     min_s: float = key(5.0, "shortest interval between two checkpoints", up_to="max_s")
@@ -45,8 +44,7 @@ class CheckpointSettings:
     prior_mtbf_s: float = key(4 * 3600.0, "assumed time between failures before any were measured")
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(Record):
     """Failures and running times so far. `uptimes_s` are the uptimes at which the box rebooted uncleanly at this level."""
 
     program_failures: int = 0
@@ -57,8 +55,7 @@ class History:
     uptime_s: float | None = None  # of the present boot
 
 
-@dataclass(frozen=True, slots=True)
-class IntervalVerdict:
+class IntervalVerdict(Record):
     interval_s: float
     why: str
 

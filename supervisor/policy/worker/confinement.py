@@ -25,13 +25,12 @@ from __future__ import annotations
 from typing import Final
 
 from supervisor.keys import key
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 _MB: Final = 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class CgroupSettings:
+class CgroupSettings(Record):
     """`[cgroups]` in the config. `use` and `parent` are read when the daemon starts, the rest when a program starts."""
 
     use: bool = key(
@@ -45,8 +44,7 @@ class CgroupSettings:
     cpu_weight: int = key(100, "weight of a program's share of the processors, unless it has its own", high=10_000)
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Record):
     """The limits of one attempt. None: not limited."""
 
     memory_high_bytes: int | None

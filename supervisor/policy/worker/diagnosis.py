@@ -34,14 +34,13 @@ import signal as signals
 from typing import Final
 
 from supervisor.policy.worker import out_of_memory, reason_line
-from supervisor.records import dataclass
+from supervisor.records import Record
 from workers.contract import EXIT_CONFIG, EXIT_DIVERGED, EXIT_FENCED, EXIT_LEFT, EXIT_NO_GPU, EXIT_NO_MEMORY
 
 NO_GPU: Final = "no_gpu"
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(Record):
     """`counted`: whether the restart policy counts it as a death."""
 
     cause: str

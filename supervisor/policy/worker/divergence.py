@@ -32,19 +32,17 @@ full price.
 from __future__ import annotations
 
 from supervisor.keys import key
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 
-@dataclass(frozen=True, slots=True)
-class DivergenceSettings:
+class DivergenceSettings(Record):
     """`[divergence]` in the config."""
 
     rollbacks: int = key(3, "number of rollbacks to an older checkpoint before a diverged program is given up")
     nan_for_s: float = key(60.0, "a worker has diverged when its losses are not finite in every sample for this long")
 
 
-@dataclass(frozen=True, slots=True)
-class RollBack:
+class RollBack(Record):
     """Go back to before `from_step` (None: there is no checkpoint to set aside); `give_up`: do not restart again."""
 
     from_step: int | None

@@ -50,7 +50,7 @@ from typing import Final
 
 from supervisor.keys import script_key
 from supervisor.policy.worker.resume_step import FIRSTS
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 STEP: Final = "step"
 EPISODE_RETURN: Final = "episode_return"
@@ -98,8 +98,7 @@ _TRIALS: Final = frozenset({"eval", "test", "val", "valid", "validation"})
 A_PATTERN: Final = 'a pattern inside the directory, such as "runs/**/*.jsonl"'
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
+class Sources(Record):
     """The sources of a program's figures, from the configuration; empty: none."""
 
     log_regex: tuple[str, ...] = script_key(
@@ -148,8 +147,7 @@ class Sources:
         return bool(self.log_regex or self.globs)
 
 
-@dataclass(frozen=True, slots=True)
-class FigureRow:
+class FigureRow(Record):
     """Numbers that the source gave together, by figure.
 
     `rank` is the source. `at_s`: when, in journal time. `whole`: the source's output of this attempt was read completely up
@@ -162,8 +160,7 @@ class FigureRow:
     whole: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(Record):
     """A progress bar. `drawn_s`: the time between rows of this bar without a row of another bar between them."""
 
     target: int
@@ -177,8 +174,7 @@ class Bar:
         return self.step >= self.target
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(Record):
     """The figures from an attempt's own output so far. None is "not known"."""
 
     steps: int | None = None

@@ -34,7 +34,7 @@ from __future__ import annotations
 from typing import Final
 
 from supervisor.keys import key
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 EXPLODING: Final = "exploding"
 COLLAPSED: Final = "collapsed"
@@ -50,8 +50,7 @@ ACTIONS: Final = (TELL, ROLLBACK, NEW_SEED, GIVE_UP)
 WORDS: Final = {EXPLODING: "its Q exploded", COLLAPSED: "its policy collapsed", FALLING: "its return fell"}
 
 
-@dataclass(frozen=True, slots=True)
-class Returns:
+class Returns(Record):
     """Mean returns of 100 games: the present, the best, the first; `spread` is that of the best's single games."""
 
     mean: float | None = None
@@ -76,8 +75,7 @@ class Returns:
         return None not in (self.mean, self.best, self.first, self.spread)
 
 
-@dataclass(frozen=True, slots=True)
-class HealthSettings:
+class HealthSettings(Record):
     """`[health]` in the config."""
 
     on_exploding: str = key(

@@ -30,11 +30,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
+class Loss(Record):
     """Steps, the seconds of training that they took, and their share of the attempt that ended. None: unknown."""
 
     steps: int | None = None

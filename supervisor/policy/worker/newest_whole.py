@@ -30,7 +30,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Final
 
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 WHOLE, TORN, DOUBTFUL, UNREADABLE = "whole", "torn", "doubtful", "unreadable"
 _SETTLED_S: Final = 5.0
@@ -41,8 +41,7 @@ _ORDERLY: Final = frozenset(
 _LEAST_GAPS: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Record):
     """One file or directory that matches the pattern. `written_wall_s` is the newest time of writing in it."""
 
     path: str  # relative to the directory where the pattern begins
@@ -53,8 +52,7 @@ class Candidate:
     why: str = ""  # the reason, when the verdict is not WHOLE
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Record):
     """`torn`: the newest torn one that is newer than `newest`. `unsure`: the newest newer one that may be whole.
 
     `spare`: the newest whole one that is older than `newest`, if it was looked for.

@@ -20,7 +20,7 @@ import signal as signals
 from collections.abc import Iterable
 from typing import Final
 
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108  its name, nothing is written there
 _LINES: Final = re.compile(
@@ -31,8 +31,7 @@ _MIB: Final = 1 << 20
 _SMALL_BYTES: Final = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class Disk:
+class Disk(Record):
     """A file system, by the directory that leads to it."""
 
     place: str

@@ -26,7 +26,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from supervisor.records import dataclass
+from supervisor.records import Record
 from workers.contract import seed_after
 
 NAMES: Final = ("num_envs", "batch_size", "threads", "level", "seed", "game", "name", "run_dir", "gpu", "resume")
@@ -44,8 +44,7 @@ _SHOWN: Final = 40
 Piece = tuple[str, str]  # literal text, and the name of the placeholder after it; empty: there is none
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(Record):
     """The data that is needed to fill in the command and the environment of a program at a start.
 
     `values` are the values that the configuration knows at one level. `groups` are the groups of words in the command, as

@@ -36,7 +36,7 @@ from __future__ import annotations
 from typing import Final
 
 from supervisor.keys import key
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 FAILED, ALWAYS, NEVER = "failed", "always", "never"
 RESTARTS: Final = (FAILED, ALWAYS, NEVER)  # a program's `restart`
@@ -45,8 +45,7 @@ _MOST_DOUBLINGS: Final = 64  # beyond any cap; keeps 2.0 ** n finite
 MOST_DEATHS: Final = 64  # deaths kept for each program: a larger `window_deaths` would never be reached
 
 
-@dataclass(frozen=True, slots=True)
-class RestartSettings:
+class RestartSettings(Record):
     """`[restart]` in the config. All times in seconds."""
 
     first_delay_s: float = key(0.0, "wait after the first death since the program was healthy", low=0)
@@ -63,8 +62,7 @@ class RestartSettings:
     poison_deaths: int = key(3, "number of deaths in a row after resuming from one checkpoint that sets it aside")
 
 
-@dataclass(frozen=True, slots=True)
-class RestartVerdict:
+class RestartVerdict(Record):
     """Start again after `delay_s`; `slow` says that the breaker is open and this will be a single trial."""
 
     delay_s: float

@@ -22,13 +22,12 @@ from __future__ import annotations
 from typing import Final
 
 from supervisor.keys import key
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 UNHEALTHY: Final = "unhealthy"
 
 
-@dataclass(frozen=True, slots=True)
-class HealthCheck:
+class HealthCheck(Record):
     """`health = { ... }` of a service. One of the first three is set. Times in seconds."""
 
     http: str = key("", "URL that answers", form="a URL such as http://127.0.0.1:6006/")
@@ -45,8 +44,7 @@ class HealthCheck:
         return self.http or self.tcp or " ".join(self.command)
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(Record):
     """The results of one service's checks so far. Times are journal time."""
 
     failures: int = 0  # in a row, the newest included

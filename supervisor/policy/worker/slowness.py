@@ -39,7 +39,7 @@ from __future__ import annotations
 from typing import Final
 
 from supervisor.policy.worker.stall import StallSettings
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 RATES_NEEDED: Final = 60
 RATES_KEPT: Final = 600
@@ -47,8 +47,7 @@ _EXEMPT_STEPS: Final = 5
 STEPS_NEEDED: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(Record):
     """The newest known step of an attempt, when it came, the largest time between two steps, and how many came."""
 
     step: int | None = None

@@ -53,7 +53,7 @@ from typing import Final
 
 from supervisor.keys import key
 from supervisor.policy.worker.witness import WORDS
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 SILENT: Final = "silent"
 QUIET: Final = "quiet"
@@ -65,8 +65,7 @@ UNINTERRUPTIBLE: Final = "uninterruptible"
 NOT_HEALED: Final = {UNINTERRUPTIBLE: "no signal reaches it"}
 
 
-@dataclass(frozen=True, slots=True)
-class StallSettings:
+class StallSettings(Record):
     """`[stall]` in the config. All times in seconds."""
 
     floor_s: float = key(30.0, "shortest time without progress after which a training counts as stalled")
@@ -110,8 +109,7 @@ class Action(enum.StrEnum):
     NOTE_QUIET = "note quiet"  # report a quiet program, which is no stall
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Record):
     """The readings of one live worker. None is "not known". Times are journal time in seconds."""
 
     now_s: float
@@ -133,8 +131,7 @@ class Reading:
     held_child: str = ""  # a process of its tree that has been in state D for long, as `name(pid)`
 
 
-@dataclass(frozen=True, slots=True)
-class StallVerdict:
+class StallVerdict(Record):
     """A stall: its kind, the seconds without a sign of progress or work, the limit for them, and what to do."""
 
     kind: str

@@ -20,7 +20,7 @@ import re
 from re import _constants, _parser  # type: ignore[attr-defined]
 from typing import Any, Final
 
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 _IN_FILE: Final = re.compile(r"([^():\\/*+?\[\]]+\.json):([A-Za-z0-9_\-]+(?:\.[A-Za-z0-9_\-]+)*)")
 _MOST_CHARS: Final = 200
@@ -33,8 +33,7 @@ _ONE: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class StepRule:
+class StepRule(Record):
     """Either a file and the keys in it, or a regular expression."""
 
     file: str = ""

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 CPU: Final = "cpu"
 IO: Final = "io"
@@ -45,8 +45,7 @@ _IO_BYTES_PER_S: Final = 16 * 1024.0
 _GPU_PERCENT: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class TreeUsage:
+class TreeUsage(Record):
     """The resources that a tree has used up to one moment. None: not known."""
 
     at_s: float
@@ -71,8 +70,7 @@ def _grew(before: float | None, now: float | None) -> float:
     return 0.0 if before is None or now is None else now - before
 
 
-@dataclass(frozen=True, slots=True)
-class GpuUse:
+class GpuUse(Record):
     """One GPU: the processes that hold memory on it, and its utilisation in the newest minute. None: not known."""
 
     holders: frozenset[int]
