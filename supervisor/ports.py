@@ -6,10 +6,10 @@ import errno
 from typing import TYPE_CHECKING, Final, Protocol
 
 from supervisor.model.facts import JournalSalvaged
-from supervisor.records import dataclass
+from supervisor.records import Record, dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from supervisor.model.facts import Fact, Stamped
     from supervisor.model.inputs import Input, Sample, Survivor
@@ -198,3 +198,11 @@ class HostReader(Protocol):
     def newest(self) -> HostReading | None:
         """The newest readings; None if there are none, or if they are too old. Never blocks."""
         ...
+
+
+class CalendarWork(Record):
+    """Work that is due by a calendar; `input` makes the input for a due time, from now and that time."""
+
+    name: str
+    calendar: str
+    input: Callable[[float, float], Input]

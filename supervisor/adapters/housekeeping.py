@@ -21,12 +21,11 @@ from supervisor.adapters import threads
 from supervisor.adapters.journal import archive as journal_archive
 from supervisor.adapters.journal import spare
 from supervisor.adapters.process.logs import LogGuard
-from supervisor.model.inputs import Input, SnapshotDue
+from supervisor.model.inputs import SnapshotDue
 from supervisor.model.settings import Settings
 from supervisor.policy.box import wall_clock
 from supervisor.policy.upkeep.calendars import last_due
-from supervisor.ports import Clock, Inbox
-from supervisor.records import dataclass
+from supervisor.ports import CalendarWork, Clock, Inbox
 
 log = structlog.get_logger()
 
@@ -64,15 +63,6 @@ class _Pool(BasePoolExecutor):  # type: ignore[misc]  # APScheduler is untyped
 
     def __init__(self) -> None:
         super().__init__(threads.begun(_JOBS, "housekeeping"))
-
-
-@dataclass(frozen=True, slots=True)
-class CalendarWork:
-    """Work that is due by a calendar; `input` makes the input for a due time, from now and that time."""
-
-    name: str
-    calendar: str
-    input: Callable[[float, float], Input]
 
 
 class Housekeeping:

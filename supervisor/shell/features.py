@@ -10,7 +10,6 @@ from supervisor.adapters.alerts.delivery import AlertCourier
 from supervisor.adapters.backups.thread import Backups
 from supervisor.adapters.host.boot import BootFiles
 from supervisor.adapters.host.box_identity import witnesses
-from supervisor.adapters.housekeeping import CalendarWork
 from supervisor.adapters.notices.thread import NoticeWatch
 from supervisor.adapters.offsite.thread import Offsite
 from supervisor.adapters.process.share import Share
@@ -20,7 +19,7 @@ from supervisor.model.commands import Command
 from supervisor.model.inputs import BackupDue, OffsiteDue, ReportDue
 from supervisor.model.settings import Paths, Settings
 from supervisor.policy.upkeep.alarm import Notice
-from supervisor.ports import Clock, Inbox
+from supervisor.ports import CalendarWork, Clock, Inbox
 from supervisor.records import dataclass
 
 Json = dict[str, Any]
