@@ -339,6 +339,22 @@ def test_it_looks_once_a_second_and_searches_for_files_every_ten(desk: Desk) -> 
     assert set(desk.child.patience) == {30.0}
 
 
+def test_files_whose_writer_is_not_known_are_searched_at_each_look(desk: Desk) -> None:
+    desk.watch(Sources(json_lines="*.jsonl", csv_glob="*.csv"))
+    desk.clock.advance(60.0)
+    desk.child.answers = [{"not_own": {"json": 1}}, {"not_own": {"json": 1}}, {"files": {"json": ["/m.jsonl"]}}]
+    turns(desk, 20, each_s=1.0)
+    assert [place for place, asked in enumerate(desk.child.asked) if asked["search"]] == [0, 1, 2, 12]
+
+
+def test_all_programs_have_one_watch_of_files_in_two_seconds(desk: Desk) -> None:
+    desk.watch(Sources(json_lines="*.jsonl"))
+    desk.reader._watched["mine"].roots = (1,)
+    desk.child.answers = [{"waited_s": 0.5}, {}, {}]
+    turns(desk, 4, each_s=1.0)
+    assert [asked["watch"] for asked in desk.child.asked] == [True, False, True, True]
+
+
 def test_looks_that_take_long_are_a_twentieth_of_the_time_and_searches_a_fiftieth(desk: Desk) -> None:
     desk.watch(Sources((STEP,)))
     desk.child.takes_s = 0.5

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from fakes import FakeClock
 
-from supervisor.adapters.figures import owners, reading
+from supervisor.adapters.figures import owners, reading, thread
 from supervisor.adapters.figures.thread import FigureReader
 from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.worker.figures import Sources
@@ -120,6 +120,7 @@ def test_no_figure_of_a_neighbour_in_random_layouts_of_two_to_five_programs(
     tmp_path: Path, writers: list[Writer], monkeypatch: pytest.MonkeyPatch, layouts: int
 ) -> None:
     monkeypatch.setattr(owners, "WATCH_S", 0.2)
+    monkeypatch.setattr(thread, "_WATCH_PAUSE_S", 0.0)
     drawn, with_figures = random.Random(36), 0
     for layout in range(layouts):
         box, base, names = Box(tmp_path), tmp_path / str(layout), [f"p{at}" for at in range(drawn.randint(2, 5))]

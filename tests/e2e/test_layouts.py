@@ -135,7 +135,7 @@ def test_each_program_has_the_figures_of_its_own_writer(box: Box, part: int) -> 
         known.update(shown["name"] for shown in seen if shown["mean_return"] is not None)
         return seen
 
-    until(lambda: look() and len(known) > 0.5 * len(layouts.plans), 60, "most figures")
+    until(lambda: look() and len(known) > 0.3 * len(layouts.plans), 60, "most figures")
     for shown in drawn.sample(look(), len(layouts.plans) // 3):
         with contextlib.suppress(ProcessLookupError, TypeError):
             os.kill(shown["pid"], signal.SIGKILL)

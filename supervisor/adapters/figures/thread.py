@@ -50,6 +50,7 @@ _MOST_STRIKES: Final = 3  # a regular expression is disabled after it took too l
 _UNMATCHED_LINES: Final = 200
 _MISSING_S: Final = 300.0
 _ONE_UNMATCHED_S: Final = 1800.0  # where another expression matches: a loss may be logged rarely
+_WATCH_PAUSE_S: Final = 2.0  # a watch sees the files of all programs
 _SETTLES_S: Final = 60.0  # after its start a program that has no files yet is searched for them at each look
 _MOST_CURSORS: Final = 64
 _MOST_CLAIMS: Final = 1000
@@ -119,6 +120,7 @@ class FigureReader:
         self._watched: dict[str, _Watched] = {}
         self._past: dict[str, dict[str, list[Any]]] = {}  # by program: the previous attempt's last position in each file
         self._claims: dict[str, dict[str, Any]] = {}  # by file: which program writes it (`policy/worker/file_owner.py`)
+        self._watch_due_s = 0.0
         self._wake, self._over = threading.Event(), threading.Event()
         self._child = _Child()
         self._thread: Lasting | None = None
@@ -239,7 +241,7 @@ class FigureReader:
         now_s, began_s = self._clock.now_s(), time.monotonic()
         search = began_s >= item.search_due_s
         try:
-            crowd = self._crowd(item) if search and watch else None
+            crowd = self._crowd(item) if search and watch and began_s >= self._watch_due_s else None
             request = _request(item, search=search) | self._neighbours(item, search=search, watch=crowd is not None)
             answer = self._child.ask(request, patience_s)
             if "error" in answer:
@@ -253,9 +255,11 @@ class FigureReader:
         except (OSError, ValueError, KeyError, TypeError) as error:
             _record_fault(item, f"its figures cannot be read: {error}")
         if search:
-            settles = now_s - item.watched_s < _SETTLES_S and any(not item.files.get(kind) for kind in item.sources.globs)
+            # A neighbour's file, or its own that is written now and then: only more looks can tell.
+            missing = [kind for kind in item.sources.globs if not item.files.get(kind)]
+            settles = now_s - item.watched_s < _SETTLES_S or any(item.not_own.get(kind) for kind in missing)
             took_s = time.monotonic() - began_s - item.waited_s
-            item.search_due_s = time.monotonic() + max(LOOK_S if settles else _SEARCH_S, took_s / _SEARCH_SHARE)
+            item.search_due_s = time.monotonic() + max(LOOK_S if missing and settles else _SEARCH_S, took_s / _SEARCH_SHARE)
 
     def _crowd(self, item: _Watched) -> frozenset[str] | None:
         """The tokens of all attempts; None: one has just begun, and its processes are not known here."""
@@ -291,6 +295,8 @@ class FigureReader:
         item.cursors, item.behind = _newest(item, answer["cursors"]), answer["behind"]
         item.searched = item.searched or search
         item.waited_s = answer["waited_s"]
+        if item.waited_s:
+            self._watch_due_s = time.monotonic() + _WATCH_PAUSE_S
         if search:
             item.files, item.not_own = answer["files"], answer["not_own"]
             self._claims = dict([*self._claims.items(), *answer["claims"].items()][-_MOST_CLAIMS:])
