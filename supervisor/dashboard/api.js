@@ -29,13 +29,15 @@ export function act(route, body) {
   return asked(`/api/v1/${route}`, request, 600_000);
 }
 
-/** The end of a log as text. */
-export async function tail(program, channel, bytes) {
+/** A part of a log: its end, or what follows an earlier part. {data: bytes, next: {file, offset}}. */
+export async function logPart(program, channel, query) {
   try {
-    const response = await fetch(`/api/v1/logs/${encodeURIComponent(program)}/${channel}?tail=${bytes}`, {
+    const response = await fetch(`/api/v1/logs/${encodeURIComponent(program)}/${channel}?${new URLSearchParams(query)}`, {
       signal: AbortSignal.timeout(PATIENCE_MS),
     });
-    return response.ok ? { data: cleaned(await response.text()) } : await refusal(response);
+    if (!response.ok) return await refusal(response);
+    const next = { file: response.headers.get("x-file"), offset: response.headers.get("x-next-offset") };
+    return { data: await response.arrayBuffer(), next };
   } catch (error) {
     return lost(error);
   }
@@ -57,5 +59,5 @@ async function refusal(response) {
 
 function lost(error) {
   const late = error.name === "TimeoutError";
-  return { status: 0, error: late ? "no answer in time; the request may still be carried out" : "extralife cannot be reached" };
+  return { status: 0, late, error: late ? "no answer in time; the request may still be carried out" : "extralife cannot be reached" };
 }

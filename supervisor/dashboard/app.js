@@ -1,96 +1,92 @@
-// The page: its state, the schedule of requests for each part, and the panel that shows each part.
+// The page: its state, the requests that each view needs, and the panels that show it.
 
 import { page } from "./api.js";
 import { Live } from "./live.js";
+import { Requests } from "./requests.js";
 import { bandsOf } from "./shape/bands.js";
-import { AXES } from "./shape/curves.js";
-import { applied } from "./shape/status.js";
-import { sentence } from "./shape/sentence.js";
+import { RETURN, WINDOWS, link, read, write } from "./shape/route.js";
+import { allDone, gone, nowSentence, sentence } from "./shape/sentence.js";
+import { applied, needsYou } from "./shape/status.js";
 import { clockSeconds, known, span } from "./text.js";
 import { html, nothing, render } from "./vendor/lit-html/lit-html.js";
 import { askPin, askUnpin } from "./view/actions.js";
 import { broke, Timeline } from "./view/broke.js";
+import { Charts } from "./view/charts.js";
+import { comparePage } from "./view/compare.js";
 import { cost } from "./view/cost.js";
 import { refresh as refreshDialog } from "./view/dialog.js";
 import { openBand, openCause } from "./view/incident.js";
+import { Logs } from "./view/log.js";
+import { GPUS, HOST, machinePage } from "./view/machine.js";
 import { next } from "./view/next.js";
-import { openProgram } from "./view/program.js";
+import { KINDS, SAVED, programPage, seedsOf } from "./view/program.js";
+import { icon } from "./view/shapes.js";
 import { shownPrograms, trained } from "./view/trained.js";
-import { Charts, choices, shownGames, well } from "./view/well.js";
+import { choices, shownGames, well } from "./view/well.js";
 
 const OLD_MS = 10_000; // status older than this turns the page grey
+const PROBE_MS = 5_000;
 const SOON_MS = 1_500; // from a change of a program's state to the request for new reports
-const WINDOWS = { "1h": [3600, "1 hour"], "12h": [43_200, "12 hours"], "24h": [86_400, "24 hours"], "7d": [604_800, "7 days"], "30d": [2_592_000, "30 days"], all: [null, "all"] };
 const FORTNIGHT_S = 14 * 86_400; // shortest window of the page `days`
-const AT_ONCE = 2;
 const POINTS = 300;
 const MOST_SUBJECTS = 72; // of charts: six seeds of each of twelve games
 const LEAST_SEEDS = 3;
-const RETURN = "mean_return";
 const MOST_ROWS = 24; // rows of the table with a sparkline
+const VIEWS = { home: "Overview", compare: "Compare", box: "Box" };
 
-// The reader's choices are kept in the address, so that a link shows the same page.
-const given = new URLSearchParams(location.hash.slice(1));
-const choice = {
-  window: given.get("window") in WINDOWS ? given.get("window") : "12h",
-  axis: given.get("axis") in AXES ? given.get("axis") : "wall",
-  series: given.get("series") ?? RETURN,
-  human: given.get("human") === "yes",
-  tables: given.get("tables") === "yes",
-  page: 0,
-};
+let choice = read(location.hash);
+const state = { status: null, seen_ms: null, how: "", references: {}, pages: {}, errors: {}, open: new Set(), bands: [], all_causes: false, probe: undefined, shown: new Set() };
 
-const state = { status: null, seen_ms: null, how: "", references: {}, pages: {}, errors: {}, open: new Set(), bands: [], all_causes: false };
-
-// --- pages that are requested periodically -------------------------------------------------------------------------------
+// --- requests ---------------------------------------------------------------------------------------------------------------
 
 const since = () => (WINDOWS[choice.window][0] === null ? "all" : `${WINDOWS[choice.window][0]}s`);
-const PAGES = { // the most visible page is requested first
-  curves: {
-    every_ms: () => Math.max(10, Math.min(60, state.pages.curves?.period_s ?? 10)) * 1000,
-    query: () => ({ since: since(), subjects: subjects().join(), series: series().join(), points: POINTS }),
-    ready: () => state.status.programs.length > 0,
+const on_view = (...views) => () => state.status !== null && views.includes(choice.view);
+const seconds = (number) => () => number * 1000;
+const period = (name) => () => Math.max(10, Math.min(60, state.pages[name]?.period_s ?? 10)) * 1000;
+const facts = (kinds, limit) => ({ page: "facts", wanted: on_view("program"), every_ms: seconds(30), query: () => ({ program: choice.name, kinds, limit: -limit }) });
+
+/** The window of curves: of the zoom, if the axis is time, so that it shows what the recorder has in detail. */
+const curves_window = () => (choice.zoom && choice.axis === "wall"
+  ? { since: `@${Math.floor(choice.zoom[0])}`, until: `@${Math.ceil(choice.zoom[1])}` } : { since: since() });
+
+const sheet = (name, words) => ({
+  page: "curves", wanted: on_view("box"), every_ms: period(name), query: () => ({ ...curves_window(), sheet: name, series: Object.keys(words).join(), points: 500 }),
+});
+
+const requests = new Requests({
+  report: { wanted: on_view("home"), every_ms: seconds(30), query: () => ({ since: since() }) },
+  level: { wanted: on_view("home", "program", "compare", "box"), every_ms: seconds(30), query: () => ({}) },
+  lines: {
+    page: "curves", wanted: () => on_view("program", "compare")() && subjects().length > 0, every_ms: period("lines"),
+    query: () => ({ ...curves_window(), subjects: subjects().join(), series: series().join(), points: 1500 }),
   },
-  report: { every_ms: () => 30_000, query: () => ({ since: since() }) },
-  incidents: { every_ms: () => 30_000, query: () => ({ since: since(), limit: 1, chars: 0 }) },
-  timeline: { every_ms: () => 30_000, query: () => ({ since: since() }) },
-  level: { every_ms: () => 30_000, query: () => ({}) },
-  cost: { every_ms: () => 60_000, query: () => ({ since: since() }) },
-  days: { every_ms: () => 300_000, query: () => ({ since: since() === "all" ? "all" : `${Math.max(WINDOWS[choice.window][0], FORTNIGHT_S)}s` }) },
-};
-const due_ms = Object.fromEntries(Object.keys(PAGES).map((name) => [name, 0]));
-const asking = new Set();
-
-/** Request the pages that are due, two at a time: the daemon has other work as well. */
-async function ask() {
-  if (document.hidden || !state.status) return;
-  const due = Object.keys(PAGES).find((name) => Date.now() >= due_ms[name] && !asking.has(name) && (PAGES[name].ready?.() ?? true));
-  if (!due || asking.size >= AT_ONCE) return;
-  asking.add(due);
-  due_ms[due] = Infinity;
-  const one = askFor(due);
-  await Promise.all([one, ask()]);
-}
-
-async function askFor(name) {
-  const { every_ms, query } = PAGES[name];
-  const { data, error } = await page(name, query());
-  asking.delete(name);
+  host: sheet("host", HOST),
+  gpus: sheet("gpus", GPUS),
+  curves: {
+    wanted: () => on_view("home", "compare")() && state.status.programs.length > 0, every_ms: period("curves"),
+    query: () => (choice.view === "home" ? { ...curves_window(), subjects: shownSubjects().join(), series: series().join(), points: POINTS }
+      : { since: since(), series: RETURN, points: 60 }),
+  },
+  incidents: { wanted: on_view("home", "program"), every_ms: seconds(30), query: () => ({ since: since(), limit: 1, chars: 0, ...(choice.view === "program" ? { program: choice.name } : {}) }) },
+  timeline: { wanted: on_view("home", "program", "compare", "box"), every_ms: seconds(30), query: () => ({ since: since() }) },
+  cost: { wanted: on_view("home"), every_ms: seconds(60), query: () => ({ since: since() }) },
+  days: { wanted: on_view("home"), every_ms: seconds(300), query: () => ({ since: since() === "all" ? "all" : `${Math.max(WINDOWS[choice.window][0], FORTNIGHT_S)}s` }) },
+  attempts: facts(KINDS, 120),
+  saved: facts(SAVED, 10),
+  results: { wanted: on_view("program"), every_ms: seconds(60), query: () => ({}) },
+  config: { wanted: on_view("program"), every_ms: seconds(60), query: () => ({}) },
+  backups: { wanted: on_view("program"), every_ms: seconds(60), query: () => ({}) },
+}, (name, { data, error }) => {
   if (data) state.pages[name] = data;
   if (data && name === "timeline") state.bands = bandsOf(data);
   state.errors[name] = error ?? "";
-  if (due_ms[name] === Infinity) due_ms[name] = Date.now() + every_ms(); // otherwise `renew` has made it due again meanwhile
   draw();
-  await ask();
-}
+});
 
-function renew(...names) {
-  for (const name of names) due_ms[name] = 0;
-  return ask();
-}
+const renew = (...names) => requests.renew(...names);
 
 /** Programs whose curves are visible: the same number of seeds for each game on the page, and the first rows. */
-function subjects() {
+function shownSubjects() {
   const { shown } = shownGames(state.status, choice);
   const most = Math.max(LEAST_SEEDS, Math.floor(MOST_SUBJECTS / Math.max(1, shown.length)));
   const drawn = shown.flatMap(([, names]) => names.slice(0, most));
@@ -98,10 +94,16 @@ function subjects() {
   return [...new Set([...drawn, ...rows.slice(0, MOST_ROWS)])];
 }
 
-/** The choice, with the mean return if the chosen figure no longer exists: a script's own figure is gone with the script. */
-const present = () => (choices(state.status).has(choice.series) ? choice : { ...choice, series: RETURN });
+const subjects = () => (choice.view === "program" ? (choice.seeds ? seedsOf(state.status, choice.name) : [choice.name]) : choice.pick);
 
-const series = () => [...new Set([RETURN, "steps_per_s", present().series])];
+/** The choice, with the mean return if no chosen figure exists any more: a script's own figure is gone with the script. */
+function present() {
+  const words = choices(state.status);
+  const known_ = choice.series.filter((name) => words.has(name));
+  return known_.length === choice.series.length ? choice : { ...choice, series: known_.length ? known_ : [RETURN] };
+}
+
+const series = () => [...new Set([RETURN, "steps_per_s", ...present().series])].slice(0, 20);
 
 // --- updates from the daemon -----------------------------------------------------------------------------------------------
 
@@ -119,59 +121,76 @@ function setStatus(status) {
   state.status = status;
   if (before && phases(before) !== phases(status)) {
     clearTimeout(soon);
-    soon = setTimeout(() => renew("report", "level", "cost", "incidents", "timeline"), SOON_MS);
+    soon = setTimeout(() => renew("report", "level", "cost", "incidents", "timeline", "attempts"), SOON_MS);
   }
   draw();
-  if (!before) ask();
+  if (!before) requests.ask();
 }
 
 /** A key whose change makes reports out of date. A quick restart changes only the number of the attempt. */
 const phases = ({ programs, daemon }) =>
   `${programs.map(({ name, phase, attempt }) => `${name} ${phase} ${attempt}`)} ${daemon.level?.name} ${daemon.reboots_total}`;
 
+// --- the reader's choices ----------------------------------------------------------------------------------------------------
+
+const OF_A_VIEW = ["lines", "incidents", "attempts", "saved", "host", "gpus", "curves"];
+
+/** Another page, or the same one with other choices, by its address. */
+function go() {
+  const before = choice;
+  choice = read(location.hash);
+  if (before.view !== choice.view || before.name !== choice.name) {
+    for (const name of OF_A_VIEW) delete state.pages[name];
+    charts.keep([]);
+    scrollTo(0, 0);
+    document.querySelector("h1 a").focus({ preventScroll: true });
+  }
+  drawNow();
+  requests.ask();
+}
+
+const on = {
+  toggle(game) {
+    if (!state.open.delete(game)) state.open.add(game);
+    draw();
+    requests.ask();
+  },
+  choose(part) {
+    choice = { ...choice, ...part };
+    history.replaceState(null, "", write(choice));
+    draw();
+    requests.ask();
+  },
+  pin: askPin,
+  unpin: askUnpin,
+  cause: (group) => openCause(group, since(), window_s()[1], choice.view === "program" ? choice.name : ""),
+  allCauses() {
+    state.all_causes = true;
+    draw();
+  },
+};
+
 // --- drawing ---------------------------------------------------------------------------------------------------------------
 
+const zoom = (range) => on.choose({ zoom: range });
 const charts = new Charts(() => ({
   slots: Object.fromEntries((state.pages.level?.levels ?? []).map(({ name, slots }) => [name, slots])),
   usd_per_hour: state.status?.daemon.usd_per_hour ?? null,
   references: state.references,
   bands: state.bands,
   window: window_s(),
-}));
+  zoom: choice.zoom,
+}), zoom);
 
 /** The window that is shown, in wall time. */
 function window_s() {
-  const { curves, timeline: events } = state.pages;
-  const { since_s, until_s, until_wall_s } = curves ?? events ?? { since_s: 0, until_s: 1, until_wall_s: 1 };
+  const { curves, lines, host, timeline: events } = state.pages;
+  const { since_s, until_s, until_wall_s } = events ?? curves ?? lines ?? host ?? { since_s: 0, until_s: 1, until_wall_s: 1 };
   return [until_wall_s - (until_s - since_s), until_wall_s];
 }
 
-const timeline = new Timeline((band) => openBand(band, window_s()[1]));
-
-const on = {
-  program: (name) => openProgram(name, () => state.status.programs.find((view) => view.name === name)),
-  toggle(game) {
-    if (!state.open.delete(game)) state.open.add(game);
-    renew("curves");
-    draw();
-  },
-  choose(part) {
-    const before = { ...choice };
-    Object.assign(choice, part);
-    const words = { window: choice.window, axis: choice.axis, series: choice.series, human: choice.human ? "yes" : "", tables: choice.tables ? "yes" : "" };
-    history.replaceState(null, "", `#${new URLSearchParams(Object.entries(words).filter(([, word]) => word))}`);
-    if (before.window !== choice.window) renew("report", "cost", "curves", "incidents", "timeline");
-    else if (before.series !== choice.series || before.page !== choice.page) renew("curves");
-    draw();
-  },
-  pin: askPin,
-  unpin: askUnpin,
-  cause: (group) => openCause(group, since(), window_s()[1]),
-  allCauses() {
-    state.all_causes = true;
-    draw();
-  },
-};
+const timeline = new Timeline((band) => openBand(band, window_s()[1]), (range) => choice.axis === "wall" && zoom(range));
+const logs = new Logs(() => draw());
 
 const at = (id) => document.querySelector(`#${id} .body`) ?? document.getElementById(id);
 let drawing = 0;
@@ -185,34 +204,89 @@ function draw() {
 }
 
 function drawNow() {
+  const { status } = state;
+  const home = choice.view === "home";
+  document.body.classList.remove("empty");
+  document.getElementById("home").hidden = !home;
+  document.getElementById("page").hidden = home;
+  render(status ? where(status.daemon) : nothing, at("box"));
+  render(controls(), at("controls"));
+  logs.follow(choice.view === "program" && status?.programs.some(({ name }) => name === choice.name) ? choice.name : "");
+  if (home) drawHome();
+  else drawPage();
+  refreshDialog();
+  drawTab();
+  drawAge();
+}
+
+function drawHome() {
   const { status, pages, errors, open } = state;
   const { report, level, curves, incidents, days, cost: bill } = pages;
   const curve = new Map((curves?.subjects ?? []).map((subject) => [subject.program, subject]));
-  render(status ? where(status.daemon) : nothing, at("box"));
-  render(controls(), at("controls"));
-  const end = status?.daemon.when_done; // with a cause: the work is over, and the box is about to be stopped
-  render(html`<p class="sentence">${report ? sentence(report) : html`&nbsp;`}</p>${end?.cause ? html`<p class="trouble">${end.line}</p>` : nothing}`, at("sentence"));
-  render(trained({ status, subjects: curve, open, on }), at("trained"));
+  const shown = status ? present() : choice;
+  render(first(status, report), at("sentence"));
+  render(trained({ status, subjects: curve, open, choice, on }), at("trained"));
   render(next({ report, level, cost: bill, error: errors.report || errors.level, on }), at("next"));
-  render(well({ status, curves, choice: status ? present() : choice, error: errors.curves, charts, on }), at("well"));
+  render(well({ status, curves, choice: shown, error: errors.curves, charts, on }), at("well"));
   render(broke({ incidents, bands: state.bands, error: errors.incidents, all: state.all_causes, on }), at("broke"));
   render(cost({ cost: bill, days, error: errors.cost || errors.days }), at("cost"));
+  reveal({
+    trained: status, next: (report && level) || errors.report || errors.level, well: curves || errors.curves || !status?.programs.length,
+    broke: (incidents && pages.timeline) || errors.incidents || errors.timeline, cost: (bill && days) || errors.cost || errors.days,
+  });
   charts.sync(at("well"));
-  timeline.sync(at("broke"), state.bands, window_s());
-  refreshDialog();
-  drawAge();
+  timeline.sync(at("broke"), state.bands, window_s(), choice.axis === "wall" ? choice.zoom : null);
+}
+
+/** A panel appears once it and those before it have their contents, so that none moves another. */
+function reveal(ready) {
+  let all = true;
+  for (const [id, has] of Object.entries(ready)) {
+    all &&= Boolean(has);
+    if (all) state.shown.add(id);
+    document.getElementById(id).classList.toggle("waits", !state.shown.has(id));
+  }
+}
+
+/** The sentence: of the report, and until that is known of the status alone. */
+function first(status, report) {
+  const end = status?.daemon.when_done; // with a cause: the work is over, and the box is about to be stopped
+  const done = status ? allDone(status.programs, status.daemon, status.wall_s) : "";
+  const words = report ? `${done} ${sentence(report)}` : status ? nowSentence(status) : "";
+  return html`<p class="sentence">${words || html`&nbsp;`}</p>${end?.cause ? html`<p class="trouble">${end.line}</p>` : nothing}`;
+}
+
+function drawPage() {
+  const root = document.getElementById("page"); // its cards have bodies too
+  const { status, pages, errors, open } = state;
+  const view = { program: programPage, compare: comparePage, box: machinePage }[choice.view];
+  logs.keepEnd(root, () => render(view({ status, pages, errors, choice: status ? present() : choice, charts, logs, open, on }), root));
+  charts.sync(root);
 }
 
 const where = ({ box, level, boot_up_s }) => [
   box?.hostname, level?.name && `level ${level.name}${level.trial ? " on trial" : ""}`, known(boot_up_s) && `up ${span(boot_up_s)}`,
 ].filter(Boolean).join(" · ");
 
-const controls = () => html`<label>Since <select @change=${(event) => on.choose({ window: event.target.value })}>${
+const controls = () => html`<nav aria-label="pages">${Object.entries(VIEWS).map(([view, word]) =>
+  html`<a href=${link(choice, view)} aria-current=${view === choice.view ? "page" : nothing}>${word}</a>`)}</nav>
+  <label><span>Since</span> <select @change=${(event) => on.choose({ window: event.target.value, zoom: null })}>${
   Object.entries(WINDOWS).map(([key, [, word]]) => html`<option value=${key} ?selected=${key === choice.window}>${word}</option>`)}</select></label>`;
+
+let shownTab = null;
+
+/** The title and the icon of the tab: how many things need somebody. */
+function drawTab() {
+  if (!state.status) return;
+  const number = Math.max(needsYou(state.status), state.pages.report?.needs.length ?? 0);
+  const title = `${number ? `(${number}) ` : ""}${choice.view === "program" ? `${choice.name} · ` : ""}extralife${state.status.daemon.box ? ` · ${state.status.daemon.box.hostname}` : ""}`;
+  if (title !== document.title) document.title = title;
+  if (number !== shownTab) document.querySelector("link[rel=icon]").href = icon(shownTab = number);
+}
 
 let shownAge = "";
 
-/** Show the age of the newest status; an old status turns the page grey. */
+/** Show the age of the newest status. An old status turns the page grey, and the page asks why there is no newer one. */
 function drawAge() {
   const age_ms = state.seen_ms === null ? null : Date.now() - state.seen_ms;
   const old = age_ms !== null && age_ms > OLD_MS;
@@ -221,16 +295,28 @@ function drawAge() {
     : old ? `No update for ${span(age_ms / 1000)}: showing the state at ${clockSeconds(state.status.wall_s)}`
     : `${state.status.daemon.state === "running" ? "live" : `the daemon is ${state.status.daemon.state}`}`;
   if (words !== shownAge) document.getElementById("live").textContent = shownAge = words;
+  if (!old) state.probe = undefined;
+  const { why, todo } = old ? gone(state.status, state.probe?.answer) : {};
+  render(old ? html`<p><strong>${why}</strong> ${todo}</p>` : nothing, at("gone"));
+  if (old && !(Date.now() < state.probe?.due_ms)) probe();
+}
+
+async function probe() {
+  const answer = state.probe?.answer;
+  state.probe = { answer, due_ms: Infinity };
+  state.probe = { answer: await page("status"), due_ms: Date.now() + PROBE_MS };
 }
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   charts.recolour();
   timeline.recolour();
 });
-document.addEventListener("visibilitychange", ask);
+document.addEventListener("visibilitychange", () => requests.ask());
+addEventListener("hashchange", go);
 setInterval(() => {
   drawAge();
-  ask();
+  requests.ask();
+  logs.ask();
 }, 1000);
 
 fetch(new URL("references.json", import.meta.url)).then((answer) => answer.json()).then((found) => {

@@ -46,6 +46,18 @@ export function figures(value) {
   });
 }
 
+/** Labels of an axis, with as many digits as `step` needs to keep them apart: 0.0012, 0.0014; 10.2 k, 10.4 k. null: no steps. */
+export function spaced(splits, step) {
+  const size = Math.max(...splits.filter(known).map(Math.abs), 0);
+  const [unit, word] = [[1e9, " G"], [1e6, " M"], [1e3, " k"]].find(([each]) => step && size >= each) ?? [1, ""];
+  const digits = step ? Math.min(12, Math.max(0, Math.ceil(-Math.log10(step / unit) - 1e-9))) : 0;
+  const words = (value) => (value / unit).toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  return splits.map((value) => (!known(value) ? "" : !step ? significant(value) : `${words(value)}${value ? word : ""}`.replace("-", "−")));
+}
+
+/** A label of a logarithmic axis: 0.0001, 0.2, 30, 4 k. */
+const significant = (value) => (Math.abs(value) >= 1000 ? count(value) : String(Number(value.toPrecision(3))).replace("-", "−"));
+
 /** 42s, 1m 5s, 3h 5m, 2d 4h: two units at most, as `supervisor/formats.py`. */
 export function span(seconds) {
   return when(seconds, (time) => {

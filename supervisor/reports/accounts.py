@@ -236,7 +236,10 @@ def _levels(ledger: Ledger, trained: Mapping[str, float], since_s: float, until_
 
 
 def free_slots(ledger: Ledger, since_s: float, until_s: float) -> tuple[Seconds, float]:
-    """(Seconds of slots without a worker, by account; all paid slot-seconds) of the window."""
+    """(Seconds of slots without a worker, by account; all paid slot-seconds) of the window.
+
+    An empty slot is paid for only while something waits for it; if no slot is used or wanted, all of them are.
+    """
     changes = sorted(_changes(ledger, since_s, until_s))
     out: Seconds = {}
     paid_s, at_s, slots, workers = 0.0, since_s, 0, 0
@@ -244,16 +247,16 @@ def free_slots(ledger: Ledger, since_s: float, until_s: float) -> tuple[Seconds,
     for moment_s, kind, change in [*changes, (until_s, "end", 0)]:
         length_s = moment_s - at_s
         if length_s > 0:
-            at_s = moment_s
-            paid_s += max(slots, workers) * length_s
-            free = max(0, slots - workers)
+            at_s, used = moment_s, workers
             for account in _FREE:
-                taken = min(free, waiting[account])
-                free -= taken
+                taken = min(max(0, slots - used), waiting[account])
+                used += taken
                 if taken:
                     out[account] = out.get(account, 0.0) + taken * length_s
-            if free:
-                out[Account.IDLE] = out.get(Account.IDLE, 0.0) + free * length_s
+            if not used and slots:
+                used = slots
+                out[Account.IDLE] = out.get(Account.IDLE, 0.0) + used * length_s
+            paid_s += used * length_s
         if kind == "slots":
             slots += change
         elif kind == "workers":

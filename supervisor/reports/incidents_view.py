@@ -6,6 +6,7 @@ escape it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
@@ -31,17 +32,29 @@ _DECISIONS: Final = frozenset({
     "CheckpointsPutBack", "NotRestarted", "RebootJudged", "LevelChosen",
 })  # fmt: skip
 _MOST_ROWS: Final = 60  # of one incident
+_VARIES: Final = re.compile(r"0x[0-9a-fA-F]+|[0-9]+")  # parts of an error's text that differ from one crash to the next
 
 
 def incidents_view(found: Iterable[Incident], clock_steps: Mapping[str, float], *, limit: int, chars: int) -> list[Json]:
-    """One entry per cause, the most frequent first, with its newest `limit` incidents. `chars` limits each text."""
-    by_cause: dict[str, list[Incident]] = {}
+    """One entry per cause and error text, the gravest first, with its newest `limit` incidents. `chars` limits each text.
+
+    The gravest: what still keeps a program from training, then by the time without training and the steps that were lost.
+    """
+    by_cause: dict[tuple[str, str], list[Incident]] = {}
     for each in found:
-        by_cause.setdefault(each.what, []).append(each)
-    groups = [_group(what, each, clock_steps) | {"incidents": [
+        by_cause.setdefault((each.what, error_of(each)), []).append(each)
+    groups = [_group(what, error, each, clock_steps) | {"incidents": [
         incident_view(one, clock_steps, chars=chars) for one in each[: -limit - 1 : -1]
-    ]} for what, each in by_cause.items()]  # fmt: skip
+    ]} for (what, error), each in by_cause.items()]  # fmt: skip
     return sorted(groups, key=_order)
+
+
+def error_of(found: Incident) -> str:
+    """The text of a crash's error without its numbers: crashes of one error are one cause. Empty: no crash, or no text.
+
+    Example: "exit code 1: OSError: [Errno 28] at 0x7f3a" is "OSError: [Errno #] at #".
+    """
+    return _VARIES.sub("#", found.cause.fact.why.partition(": ")[2]) if found.what == "crash" else ""
 
 
 def causes(found: Iterable[Incident], clock_steps: Mapping[str, float]) -> list[Json]:
@@ -50,15 +63,19 @@ def causes(found: Iterable[Incident], clock_steps: Mapping[str, float]) -> list[
             for group in incidents_view(found, clock_steps, limit=0, chars=0)]  # fmt: skip
 
 
-def _order(group: Json) -> tuple[float, float]:
-    return -group["count"], -group["newest_wall_s"]
+def _order(group: Json) -> tuple[float, ...]:
+    lost = (group["outage_s"], group["lost_steps"] or 0, group["count"], group["newest_wall_s"])
+    return (not group["goes_on"], *(-each for each in lost))
 
 
-def _group(what: str, found: Sequence[Incident], clock_steps: Mapping[str, float]) -> Json:
+def _group(what: str, error: str, found: Sequence[Incident], clock_steps: Mapping[str, float]) -> Json:
     known = [steps for each in found if (steps := _lost_steps(each)) is not None]
     return {
         "what": what,
+        "error": error,
         "count": len(found),
+        "goes_on": any(each.goes_on for each in found),
+        "outage_s": sum((_outage_s(each) or 0.0) * max(1, len(each.programs())) for each in found),  # of all programs
         "programs": sorted({name for each in found for name in each.programs()}),
         "first_wall_s": _wall_s(found[0].cause, clock_steps),
         "newest_wall_s": _wall_s(found[-1].cause, clock_steps),
@@ -81,12 +98,16 @@ def incident_view(found: Incident, clock_steps: Mapping[str, float], *, chars: i
         "token": found.token or None,
         "level": found.level or None,
         "why": found.cause.fact.why,
-        "outage_s": None if found.over_s is None else max(0.0, found.over_s - found.began_s),
+        "outage_s": _outage_s(found),
         "goes_on": found.goes_on,
         "lost_steps": _lost_steps(found),
         "story": [_row(stamped, clock_steps, chars) for stamped in rows],
         "left_out": len(found.rows) - len(rows),
     }
+
+
+def _outage_s(found: Incident) -> float | None:
+    return None if found.over_s is None else max(0.0, found.over_s - found.began_s)
 
 
 def _lost_steps(found: Incident) -> int | None:

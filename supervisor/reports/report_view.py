@@ -91,7 +91,7 @@ def first_and_newest(sources: Sources, begun_s: float, end_s: float) -> dict[str
 
 
 def broke(journal: Iterable[Stamped], begun_s: float, end_s: float, clock_steps: Mapping[str, float]) -> list[Json]:
-    """The incidents of a window by cause, the most frequent first: number, programs, and the newest reason."""
+    """The incidents of a window by cause, the gravest first: number, programs, and the newest reason."""
     return causes([each for each in incidents(journal) if begun_s <= each.cause.at_s <= end_s], clock_steps)
 
 

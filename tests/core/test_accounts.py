@@ -105,7 +105,7 @@ def test_every_wait_has_its_name():
     [
         (1, {"STARTUP": 100.0}),
         (2, {"STARTUP": 100.0, "ADMISSION": 100.0}),  # B waits beside a free slot: not idle, and not B's alone
-        (4, {"STARTUP": 100.0, "ADMISSION": 100.0, "IDLE": 200.0}),
+        (4, {"STARTUP": 100.0, "ADMISSION": 100.0}),  # nothing waits for the others: they are no waste
         (0, {"STARTUP": 100.0}),  # a worker that has yet to leave a lowered level
     ],
 )
@@ -114,8 +114,17 @@ def test_a_free_slot_is_booked_as_what_keeps_it_free(slots, expected):
     assert story.booked(100, "slots") == expected
 
 
+def test_one_program_on_two_slots_that_trains_all_the_time_is_all_useful():
+    story = Story("P", slots=2).start(0, trains=0).tallied(100, 0, training=100)
+    assert story.summary(100).slots.ettr == 1.0
+    story.at(100, facts.GaveUp("a bad config", "P"))
+    assert story.booked(150, "slots") == {"PRODUCTIVE": 100.0, "IDLE": 100.0}, "both slots, once nothing trains or waits"
+
+
 def test_a_slot_is_paid_for_as_long_as_it_exists():
-    story = Story("A", slots=2).at(50, facts.LevelChosen("up", "medium", 4)).at(80, facts.LevelChosen("down", "light", 1))
+    story = (
+        Story(*"ABCD", slots=2).at(50, facts.LevelChosen("up", "medium", 4)).at(80, facts.LevelChosen("down", "light", 1))
+    )
     found = story.summary(100)
     assert found.slots.wall_s == 2 * 50 + 4 * 30 + 1 * 20
     assert {name: level.host_up_s for name, level in found.levels.items()} == {"light": 70.0, "medium": 30.0}

@@ -208,13 +208,22 @@ def test_what_a_fact_tells_of(fact, what):
     assert [each["what"] for each in found] == ([] if what is None else [what])
 
 
-def test_the_most_frequent_comes_first_and_the_newest_reason_is_told():
-    told = [replace(exited("crash"), why="old"), exited("killed"), replace(exited("crash"), why="new", program="Qbert")]
+def test_the_gravest_comes_first_and_the_newest_reason_is_told():
+    disk, ready = replace(exited("crash"), why="exit code 1: OSError at 0x7f"), facts.BecameReady("trains", "Pong", "t", 1.0)
+    told = [
+        disk,
+        exited("killed"),
+        exited("killed"),
+        ready,
+        replace(disk, why="exit code 1: OSError at 0x8a", program="Qbert"),
+    ]
     journal = [Stamped(place, float(place), WALL_S + place, "boot", fact) for place, fact in enumerate(told)]
     crash, killed = broke(journal, 0.0, 9.0, {})
     assert crash == {
-        "what": "crash", "count": 2, "programs": ["Pong", "Qbert"], "why": "new", "first_wall_s": WALL_S,
-        "newest_wall_s": WALL_S + 2, "lost_steps": None,
+        "what": "crash", "error": "OSError at #", "count": 2, "programs": ["Pong", "Qbert"], "why": "exit code 1: OSError at 0x8a",
+        "first_wall_s": WALL_S, "newest_wall_s": WALL_S + 4, "lost_steps": None, "goes_on": True, "outage_s": 3.0,
     }  # fmt: skip
-    assert killed["count"] == 1
-    assert broke(journal, 2.5, 9.0, {}) == []
+    assert (killed["what"], killed["count"], killed["goes_on"], killed["outage_s"]) == ("killed from outside", 2, False, 3.0)
+    assert broke(journal, 4.5, 9.0, {}) == []
+    other = Stamped(5, 5.0, WALL_S + 5, "boot", replace(disk, why="exit code 1: KeyError: 'obs'"))
+    assert [each["error"] for each in broke([*journal, other], 0.0, 9.0, {})[:2]] == ["OSError at #", "KeyError: 'obs'"]

@@ -34,8 +34,9 @@ export function bandsOf({ levels, box, marks, until_s, until_wall_s }) {
 /** Bands that lie in a window at least in part, also those that began before it. */
 export const within = (bands, from_s, to_s) => bands.filter((band) => (band.to_s ?? band.from_s) >= from_s && band.from_s <= to_s);
 
-/** Bands that are drawn behind the curve of these programs: those of the box, and their own. */
-export const behind = (bands, names) => bands.filter(({ kind, program }) => KINDS[kind].behind && (!program || names.includes(program)));
+/** Bands that are drawn behind the curve of these programs: those of the box, and their own. `all`: their stalls and deaths too. */
+export const behind = (bands, names, all = false) =>
+  bands.filter(({ kind, program }) => (KINDS[kind].behind || (all && kind === "stall")) && (!program || names.includes(program)));
 
 /** The bands that begin in a window, in time order: the positions of the timeline's cursor. */
 export const events = (bands, from_s, to_s) =>

@@ -1,7 +1,7 @@
 // Makes the lines of a chart from the page `curves`: over a chosen axis, with gaps, lost stretches and a band over seeds.
 //
 // A point after the checkpoint from which a program resumed is not kept: it is drawn faintly, outside the curve. If nothing
-// was recorded in a period, the line has a gap. Nothing is smoothed.
+// was recorded in a period, the line has a gap.
 
 import { known } from "../text.js";
 
@@ -89,7 +89,7 @@ export function lostLines(list) {
  * end after it ends. Otherwise the mean would jump, and the jump would look like learning. So a line that is shorter than half
  * of the whole, such as that of a seed that has just begun, does not count.
  */
-export function average(lines) {
+export function average(lines, grid = GRID) {
   const ends = (found) => [found.map(({ xs }) => xs[0]), found.map(({ xs }) => xs.at(-1))];
   const [firsts, lasts] = ends(lines.filter(({ xs }) => xs.length > 1));
   const half = (Math.max(...lasts) - Math.min(...firsts)) / 2;
@@ -98,8 +98,8 @@ export function average(lines) {
   if (drawn.length < 2 || from >= to) return null;
   const whole = drawn.map(closed);
   const found = { n: drawn.length, xs: [], mean: [], low: [], high: [] };
-  for (let place = 0; place <= GRID; place += 1) {
-    const x = place === GRID ? to : from + ((to - from) * place) / GRID;
+  for (let place = 0; place <= grid; place += 1) {
+    const x = place === grid ? to : from + ((to - from) * place) / grid;
     const there = drawn.filter((line) => known(valueAt(line, x))).length;
     const values = whole.map((line) => valueAt(line, x)).filter(known);
     const enough = there >= 1 && there * 2 >= drawn.length && values.length >= 2;
@@ -175,6 +175,59 @@ export function chartOf(subjects, name, axis, about, scale) {
   };
 }
 
+/**
+ * A chart of chosen lines: {data, kinds, inks, names, last, toX}. `groups` are [{name, ink, subjects}]: one program, or the
+ * programs whose mean is drawn with its standard error. `smooth` is the weight of the past, 0 for none; the original stays
+ * behind its smoothed line.
+ */
+export function linesOf(groups, name, axis, about, { smooth = 0, scaleOf = () => undefined } = {}) {
+  const lines = [];
+  const every = [];
+  const last = new Map();
+  for (const { name: title, ink, subjects } of groups) {
+    const lists = subjects.filter(({ series }) => series[name]).map((subject) => points(subject, name, axis, about, scaleOf(subject)));
+    const kept = lists.map((list) => keptLine(list));
+    const over = kept.length > 1 ? average(kept) : null;
+    const line = over ? { xs: over.xs, ys: over.mean } : kept.length === 1 ? kept[0] : { xs: [], ys: [] };
+    if (!over && kept.length > 1) lines.push(...kept.map((seed) => ({ kind: "seed", ...seed }))); // they have no time in common
+    every.push(...lists);
+    if (kept.length === 1) lines.push(...lists.flatMap(lostLines).map((lost) => ({ kind: "lost", ...lost })));
+    if (over && !smooth) for (const kind of ["low", "high"]) lines.push({ kind, xs: over.xs, ys: over[kind] });
+    if (smooth) lines.push({ kind: "seed", ...line });
+    lines.push({ kind: "line", ink, title, ...(smooth ? smoothed(line, smooth) : line) });
+    const ends = (over ? [line] : kept).map(({ ys }) => ys.findLast(known)).filter(known);
+    last.set(title, ends.length ? ends.reduce((sum, value) => sum + value, 0) / ends.length : null);
+  }
+  return {
+    data: joined(lines),
+    kinds: lines.map(({ kind }) => kind),
+    inks: lines.map(({ ink }) => ink ?? 0),
+    names: lines.map(({ title }) => title ?? ""),
+    last,
+    toX: axis === "wall" ? (t) => t : placeAt(every),
+  };
+}
+
+/** The exponential mean of a line: each value weighs `past` times as much as the next. The first values are not biased to 0. */
+export function smoothed({ xs, ys }, past) {
+  let [sum, weight] = [0, 0];
+  return { xs, ys: ys.map((y) => {
+    if (!known(y)) return y;
+    sum = past * sum + (1 - past) * y;
+    weight = past * weight + (1 - past);
+    return sum / weight;
+  }) };
+}
+
+/** The chart's lines as CSV: a row a point. */
+export function csvOf(models) {
+  const cell = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+  const rows = models.flatMap(({ figure, axis, data, names }) => names.flatMap((name, place) => (name
+    ? data[0].flatMap((x, at) => (known(data[place + 1][at]) ? [[cell(name), cell(figure), axis === "wall" ? new Date(x * 1000).toISOString() : x, data[place + 1][at]].join()] : []))
+    : [])));
+  return [`line,figure,${models[0]?.axis === "wall" ? "time" : models[0]?.axis},value`, ...rows].join("\n") + "\n";
+}
+
 /** The mean place on the axis at which the programs were at a moment. */
 function placeAt(lists) {
   const lines = lists.map((list) => ({ xs: list.map(({ t }) => t), ys: list.map(({ x }) => x) }));
@@ -193,24 +246,34 @@ export function usual(subject) {
   return rates.length ? rates[rates.length >> 1] : null;
 }
 
-/** A line of a few pixels: the path of an SVG, empty with fewer than two points. */
-export function sparkline(subject, name, width, height) {
-  const values = measured(subject.series[name]).mean.map((value, place) => (subject.kept[place] ? value : null));
-  const found = values.filter(known);
+/** A program's line of a few pixels: the path of an SVG, empty with fewer than two points. */
+export const sparkline = (subject, name, width, height) => pathOf(sketch(subject, name), width, height);
+
+/** The mean of several programs as such a path. */
+export function meanSparkline(subjects, name, width, height) {
+  const lines = subjects.map((subject) => sketch(subject, name)).filter(({ ys }) => ys.some(known));
+  const over = lines.length > 1 ? average(lines, width) : null;
+  return pathOf(over ? { xs: over.xs, ys: over.mean } : lines[0] ?? { xs: [], ys: [] }, width, height);
+}
+
+/** All points in time, also those that were computed again: at this size only the way of the line counts. */
+const sketch = (subject, name) => ({ xs: subject.at_s, ys: measured(subject.series[name]).mean });
+
+function pathOf({ xs, ys }, width, height) {
+  const found = ys.filter(known);
   if (found.length < 2) return "";
   const [least, most] = [Math.min(...found), Math.max(...found)];
-  const from = subject.at_s[0];
-  const long = subject.at_s.at(-1) - from || 1;
+  const long = xs.at(-1) - xs[0] || 1;
   let pen = "M";
-  return values.map((value, place) => {
+  return ys.map((value, place) => {
     if (!known(value)) {
       pen = "M";
       return "";
     }
-    const x = ((subject.at_s[place] - from) / long) * width;
+    const x = ((xs[place] - xs[0]) / long) * width;
     const y = height - 1 - ((value - least) / (most - least || 1)) * (height - 2);
     const part = `${pen}${x.toFixed(1)} ${y.toFixed(1)}`;
-    const alone = pen === "M" && !known(values[place + 1]);
+    const alone = pen === "M" && !known(ys[place + 1]);
     pen = "L";
     return alone ? `${part}h1` : part;
   }).join("");
@@ -220,7 +283,7 @@ const TABLE = 40;
 
 /** The chart's mean line (of one program: the line) in about 40 rows, for readers who cannot see it: [x, mean, low, high]. */
 export function asTable({ data, kinds }) {
-  const place = (kind) => kinds.indexOf(kind) + 1;
+  const place = (kind) => (kinds.indexOf(kind) < 0 ? data.length : kinds.indexOf(kind) + 1);
   const [xs, mean, low, high] = [data[0], data[place("mean")] ?? [], data[place("low")] ?? [], data[place("high")] ?? []];
   const rows = xs.map((x, at) => [x, mean[at], low[at], high[at]]).filter(([, y]) => known(y));
   const every = Math.max(1, Math.ceil(rows.length / TABLE));

@@ -39,6 +39,12 @@ export function stateOf({ phase, trouble, slow_retry, worker_phase }) {
   return PHASES[phase] ?? UNSEEN;
 }
 
+/** How many things need somebody, of the status alone: the count of the tab's title. The page `report` says them in words. */
+export function needsYou({ programs, daemon }) {
+  const states = programs.filter(({ phase, slow_retry, trouble }) => ["FATAL", "EXITED"].includes(phase) || slow_retry || ["no_gpu", "background"].includes(trouble));
+  return states.length + (daemon.foundations?.length ?? 0) + (daemon.journal?.error ? 1 : 0) + (daemon.config ? 1 : 0);
+}
+
 export const groupOf = ({ name, game }) => game || name;
 
 const MOST_SINGLE = 12;
@@ -47,12 +53,7 @@ const MOST_SINGLE = 12;
 export function sortedPrograms(programs) {
   const rank = (view) => stateOf(view).first ?? 9;
   const first = programs.filter((view) => rank(view) < 9).sort((one, other) => rank(one) - rank(other));
-  const groups = new Map();
-  for (const view of programs) {
-    if (rank(view) < 9) continue;
-    groups.set(groupOf(view), [...(groups.get(groupOf(view)) ?? []), view]);
-  }
-  return { first, groups: [...groups].sort(), single: programs.length <= MOST_SINGLE };
+  return { first, groups: grouped(programs.filter((view) => rank(view) === 9)), single: programs.length <= MOST_SINGLE };
 }
 
 /** Number of programs by the word of their state, most frequent first: [["training", 4], ["done", 1]]. */
@@ -60,4 +61,29 @@ export function stateCounts(programs) {
   const found = new Map();
   for (const view of programs) found.set(stateOf(view).word, (found.get(stateOf(view).word) ?? 0) + 1);
   return [...found].sort(([, one], [, other]) => other - one);
+}
+
+/** Games with their programs, in the order of their names. */
+export function grouped(programs) {
+  const found = new Map();
+  for (const view of programs) found.set(groupOf(view), [...(found.get(groupOf(view)) ?? []), view]);
+  return [...found].sort(([one], [other]) => (one < other ? -1 : 1));
+}
+
+/** The figures of programs together: {n, mean, spread, least, most, best, rate, steps}. Unknown is null. */
+export function together(views) {
+  const all = (name) => views.map((view) => view[name]).filter((value) => value !== null && value !== undefined);
+  const sum = (values) => (values.length ? values.reduce((total, value) => total + value, 0) : null);
+  const returns = all("mean_return");
+  const mean = returns.length ? sum(returns) / returns.length : null;
+  return {
+    n: returns.length,
+    mean,
+    spread: returns.length > 1 ? Math.sqrt(sum(returns.map((value) => (value - mean) ** 2)) / (returns.length - 1)) : null,
+    least: returns.length ? Math.min(...returns) : null,
+    most: returns.length ? Math.max(...returns) : null,
+    best: all("best_return").length ? Math.max(...all("best_return")) : null,
+    rate: sum(all("steps_per_s")),
+    steps: sum(all("steps")),
+  };
 }

@@ -20,9 +20,11 @@ export function broke({ incidents, bands, error, all, on }) {
         aria-label="Timeline of levels, reboots, stalls and rollbacks. Arrow keys move from event to event, Enter opens it."></div>
       <p class="readout" aria-hidden="true"></p>` : nothing}
     ${causes.length ? nothing : html`<p class="calm">${shape("check")} Nothing broke in this time.</p>`}
-    <ul class="incidents">${shown.map((group) => cause(group, until_wall_s, on))}</ul>
+    <ul class="incidents">${causesOf(shown, until_wall_s, on)}</ul>
     ${causes.length > shown.length ? html`<p><button @click=${on.allCauses}>${plural(causes.length - shown.length, "more cause")}</button></p>` : nothing}`;
 }
+
+export const causesOf = (groups, now_s, on) => groups.map((group) => cause(group, now_s, on));
 
 function cause(group, now_s, on) {
   const lost = group.lost_steps ? `, ${count(group.lost_steps)} steps lost` : "";
@@ -43,17 +45,19 @@ export class Timeline {
   #events = [];
   #shown = [];
 
-  constructor(open) {
-    this.open = open; // called with the band of the chosen event
+  /** `open(band)` is called with the chosen event; `zoom(range)` as for charts. */
+  constructor(open, zoom) {
+    this.open = open;
+    this.zoom = zoom;
   }
 
-  sync(root, bands, window) {
+  sync(root, bands, window, zoom) {
     const place = root.querySelector(".timeline");
     if (place !== this.#place) {
       this.#chart?.destroy();
       this.#place = place;
       this.#shown = [];
-      this.#chart = place && new Chart(place, (text) => this.#said(text));
+      this.#chart = place && new Chart(place, (text) => this.#said(text), this.zoom);
       if (place) this.#said("");
       place?.addEventListener("keydown", (event) => {
         if (event.key !== "Enter") return;
@@ -62,13 +66,14 @@ export class Timeline {
       });
       place?.addEventListener("click", () => this.#choose());
     }
-    const now = [bands, ...window];
+    const range = zoom ?? window;
+    const now = [bands, ...range];
     if (!place || this.#shown.every((part, at) => part === now[at]) && this.#shown.length) return;
     this.#shown = now;
-    this.#events = events(bands, ...window);
+    this.#events = events(bands, ...range);
     const xs = this.#events.map(({ from_s }) => from_s);
     this.#chart.update({
-      data: [xs, xs.map(() => null)], kinds: ["low"], axis: "wall", lanes: true, bands, range: window, toX: (t) => t,
+      data: [xs, xs.map(() => null)], kinds: ["low"], axis: "wall", lanes: true, bands, range, whole: window, zoomed: Boolean(zoom), toX: (t) => t,
       words: (place_) => this.#words(this.#events[place_]),
     });
   }

@@ -1,11 +1,14 @@
-// A chart: uPlot with bands behind the lines, keyboard control, a readout, and a zoom that updates never change.
+// A chart: uPlot with bands behind the lines, keyboard control, touch zoom and a readout. The page keeps the zoom, so that all
+// charts of a page share it and no update moves it.
 
 import { KINDS, LANES, within } from "../shape/bands.js";
-import { clock, count, date, figures, known, moment } from "../text.js";
+import { clock, clockSeconds, count, date, figures, known, moment, spaced } from "../text.js";
 
 const uPlot = globalThis.uPlot;
-const SHARED = uPlot.sync("time"); // all charts over time, and the timeline, share their cursor
+const SHARED = { wall: uPlot.sync("wall"), other: uPlot.sync("other") }; // charts of one axis share their cursor
 const FONT = "12px system-ui, sans-serif";
+const LEAST_PX = 5; // a shorter drag is a click
+const TWICE_MS = 350; // two taps within this time are a double tap
 
 const colours = () => {
   const style = getComputedStyle(document.documentElement);
@@ -20,6 +23,13 @@ const LINES = {
   mean: { stroke: "accent", width: 2 },
 };
 
+/** Lines with a colour of their own: eight colours, then the same ones dashed. */
+const INKS = 8;
+export const lineOf = (ink) => ({ stroke: `line-${ink % INKS}`, width: 1.5, dash: ink >= INKS ? [6, 3] : undefined });
+
+/** Dashes of the lines behind curves. */
+const DASHES = { level: [1, 3], rollback: [5, 2], stall: [2, 2] };
+
 /** The text for a value of each x axis. */
 const placeWords = { wall: clock, steps: count, hours: (x) => `${figures(x)} h`, dollars: (x) => `$${figures(x)}` };
 
@@ -29,15 +39,25 @@ export class Chart {
   #model = null;
   #shape = "";
   #size;
-  #zoomed = false;
   #place = null;
+  #touches = new Map(); // by identifier: the x value under each finger
+  #tapped_ms = 0;
+  #pressed = false; // a drag began here: charts that share the cursor only follow it
 
-  /** Draws into `element`; `tell(text)` gets the text for the point under the cursor. */
-  constructor(element, tell = () => {}) {
+  /**
+   * Draws into `element`. `tell(text, values)` gets the text for the point under the cursor, and the value of each line there.
+   * `zoom(range)` gets the range that the reader asks for, null for all.
+   */
+  constructor(element, tell = () => {}, zoom = () => {}) {
     this.#element = element;
     this.tell = tell;
+    this.zoom = zoom;
     element.addEventListener("keydown", (event) => this.#key(event));
-    element.addEventListener("dblclick", () => this.showAll());
+    element.addEventListener("dblclick", () => this.zoom(null));
+    element.addEventListener("mousedown", () => (this.#pressed = true), { capture: true });
+    for (const kind of ["touchstart", "touchmove", "touchend", "touchcancel"]) {
+      element.addEventListener(kind, (event) => this.#touched(event), { passive: false });
+    }
     this.#size = new ResizeObserver(() => this.#fit());
     this.#size.observe(element);
   }
@@ -47,45 +67,37 @@ export class Chart {
     return this.#place;
   }
 
-  get zoomed() {
-    return this.#zoomed;
-  }
-
   /** The range of x that is shown. */
   get range() {
     const { min, max } = this.#plot?.scales.x ?? {};
     return [min, max];
   }
 
-  /** Draw the model {data, kinds, axis, bands, toX, range, words, lanes}. A zoom does not change. */
+  get canvas() {
+    return this.#plot?.ctx.canvas;
+  }
+
+  /** Draw the model {data, kinds, inks, axis, bands, toX, range, words, lanes, log}; `inks` are colours of lines of a kind "line". */
   update(model) {
     this.#model = model;
-    const shape = `${model.kinds} ${model.axis}`;
+    const shape = `${model.kinds} ${model.inks} ${model.axis} ${model.log}`;
     if (this.#plot && shape === this.#shape) {
       this.#plot.batch(() => {
         this.#plot.setData(model.data, false);
-        if (!this.#zoomed) this.#setRange(model.range);
-        else this.#plot.redraw();
+        this.#setRange(model.range);
       });
       return;
     }
-    const keep = this.#zoomed && this.#shape.split(" ")[1] === model.axis ? this.range : null;
     this.#plot?.destroy();
     this.#shape = shape;
-    this.#zoomed = false;
+    this.#place = null;
     this.#plot = new uPlot(this.#options(model), model.data, this.#element);
-    this.#setRange(keep ?? model.range);
-    this.#zoomed = keep !== null;
+    this.#setRange(model.range);
   }
 
   /** Draw again, in other colours. */
   recolour() {
     this.#plot?.redraw(false);
-  }
-
-  showAll() {
-    this.#zoomed = false;
-    if (this.#plot) this.#setRange(this.#model.range);
   }
 
   destroy() {
@@ -95,7 +107,10 @@ export class Chart {
   }
 
   #setRange([min, max]) {
-    this.#plot.setScale("x", { min, max: max > min ? max : min + 1 });
+    const { x } = this.#plot.scales;
+    const most = max > min ? max : min + 1;
+    if (x.min === min && x.max === most) this.#plot.redraw();
+    else this.#plot.setScale("x", { min, max: most });
   }
 
   #fit() {
@@ -103,9 +118,8 @@ export class Chart {
     if (this.#plot && width && height) this.#plot.setSize({ width, height });
   }
 
-  #options({ kinds, axis, lanes }) {
+  #options({ kinds, inks = [], axis, lanes, log, data }) {
     const ink = (name) => () => colours()(name);
-    const place = (kind) => kinds.indexOf(kind) + 1;
     const timed = axis === "wall";
     const grid = { stroke: ink("grid"), width: 1 };
     const common = { stroke: ink("muted"), font: FONT, grid, ticks: { show: false } };
@@ -114,26 +128,27 @@ export class Chart {
       height: this.#element.clientHeight || 150,
       legend: { show: false },
       cursor: {
-        sync: timed ? { key: SHARED.key, scales: ["x", null] } : undefined,
+        sync: { key: SHARED[timed ? "wall" : "other"].key, scales: ["x", null] },
         points: { show: !lanes },
         drag: { x: true, y: false, setScale: false },
+        bind: { dblclick: () => null },
         y: false,
       },
-      scales: { x: { time: timed, auto: false }, y: { range: lanes ? [0, 1] : padded } },
+      scales: { x: { time: timed, auto: false }, y: lanes ? { range: [0, 1] } : log ? logarithmic(data) : { range: padded } },
       axes: [
         { ...common, size: 28, space: 64, values: timed ? times : (_, splits) => splits.map(placeWords[axis]) },
         lanes
           ? { ...common, size: 100, grid: { show: false }, values: () => [] }
-          : { ...common, size: 52, space: 32, values: (_, splits) => splits.map((value) => (Math.abs(value) >= 1000 ? count(value) : figures(value))) },
+          : { ...common, size: 56, space: 32, values: (_, splits, _axis, _space, step) => spaced(splits, log ? null : step) },
       ],
       series: [
         {},
-        ...kinds.map((kind) => {
-          const { stroke, width, dash } = LINES[kind];
+        ...kinds.map((kind, place) => {
+          const { stroke, width, dash } = kind === "line" ? lineOf(inks[place]) : LINES[kind];
           return { stroke: stroke === "none" ? undefined : ink(stroke), width, dash, points: { show: false } };
         }),
       ],
-      bands: kinds.includes("high") ? [{ series: [place("high"), place("low")], fill: ink("band") }] : [],
+      bands: kinds.flatMap((kind, place) => (kind === "high" ? [{ series: [place + 1, place], fill: ink("band") }] : [])),
       hooks: {
         drawClear: [(plot) => (lanes ? this.#drawLanes(plot) : this.#drawBands(plot))],
         setCursor: [(plot) => this.#moved(plot)],
@@ -142,16 +157,44 @@ export class Chart {
     };
   }
 
+  // --- zoom ----------------------------------------------------------------------------------------------------------
+
   #selected(plot) {
     const { left, width } = plot.select;
-    if (width < 5) return;
-    this.#zoom(plot.posToVal(left, "x"), plot.posToVal(left + width, "x"));
+    if (width < LEAST_PX) return;
     plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    if (this.#pressed) this.zoom([plot.posToVal(left, "x"), plot.posToVal(left + width, "x")]);
+    this.#pressed = false;
   }
 
-  #zoom(min, max) {
-    this.#zoomed = true;
-    this.#setRange([min, max]);
+  /** Two fingers zoom: the values under them stay under them. One finger moves the cursor; a double tap shows all. */
+  #touched(event) {
+    const { left, width } = this.#plot?.over.getBoundingClientRect() ?? {};
+    if (!width) return;
+    const [min, max] = this.range;
+    const share = ({ clientX }) => (clientX - left) / width;
+    const fingers = [...event.touches];
+    if (event.type === "touchstart" || event.type === "touchend") {
+      this.#touches = new Map(fingers.map((finger) => [finger.identifier, min + share(finger) * (max - min)]));
+    }
+    if (event.type === "touchstart" && fingers.length === 1) {
+      if (event.timeStamp - this.#tapped_ms < TWICE_MS) this.zoom(null);
+      this.#tapped_ms = event.timeStamp;
+    }
+    if (fingers.length === 1 && event.type !== "touchend") this.#plot.setCursor({ left: share(fingers[0]) * width, top: 10 });
+    if (fingers.length < 2) return;
+    event.preventDefault();
+    const [[one, from], [other, to]] = fingers.slice(0, 2).map((finger) => [share(finger), this.#touches.get(finger.identifier)]);
+    if (event.type !== "touchmove" || Math.abs(other - one) < 0.02) return;
+    const length = (to - from) / (other - one);
+    if (length > 0) this.#bounded(from - one * length, from + (1 - one) * length);
+  }
+
+  /** Ask for a range; all, if it would reach beyond both ends. */
+  #bounded(from, to) {
+    const [least, most] = this.#model.whole ?? this.#model.range;
+    if (from <= least && to >= most) this.zoom(null);
+    else this.zoom([Math.max(from, least), Math.min(to, most)]);
   }
 
   // --- bands ---------------------------------------------------------------------------------------------------------
@@ -181,10 +224,10 @@ export class Chart {
       } else if (band.kind === "reboot") {
         draw.fillStyle = ink("reboot");
         draw.fillRect(begin, top, Math.max(end - begin, 2 * ratio), height);
-      } else if (band.kind === "level" || band.kind === "rollback") {
-        draw.strokeStyle = ink(band.kind === "level" ? "muted" : "rollback");
+      } else if (band.kind in DASHES) {
+        draw.strokeStyle = ink(band.kind === "level" ? "muted" : band.kind === "stall" ? "lane-stall" : "rollback");
         draw.lineWidth = ratio;
-        draw.setLineDash(band.kind === "level" ? [ratio, 3 * ratio] : [5 * ratio, 2 * ratio]);
+        draw.setLineDash(DASHES[band.kind].map((length) => length * ratio));
         draw.beginPath();
         draw.moveTo(begin, top);
         draw.lineTo(begin, top + height);
@@ -239,7 +282,7 @@ export class Chart {
 
   #moved(plot) {
     const { idx, left } = plot.cursor;
-    if (!known(idx) || left < 0) this.tell("");
+    if (!known(idx) || left < 0) this.tell("", null);
     else this.#at(idx);
   }
 
@@ -247,12 +290,14 @@ export class Chart {
     const { words, axis, data } = this.#model;
     this.#place = place;
     const x = data[0][place];
+    const values = data.slice(1).map((line) => line[nearest(line, place)]);
     const text = words ? words(place) : this.#readout(place);
-    this.tell(`${axis === "wall" ? moment(x, this.#model.range[1]) : placeWords[axis](x)} · ${text}`);
+    this.tell(`${axis === "wall" ? moment(x, this.#model.range[1]) : placeWords[axis](x)}${text && ` · ${text}`}`, values);
   }
 
   #readout(place) {
-    const { data, kinds, n } = this.#model;
+    const { data, kinds, names, n } = this.#model;
+    if (names) return data.slice(1).flatMap((line, at) => (names[at] ? [`${names[at]} ${figures(line[nearest(line, place)])}`] : [])).join(", ");
     const at = (kind) => data[kinds.indexOf(kind) + 1] ?? [];
     const index = nearest(at("mean"), place);
     const [mean, low, high] = [at("mean"), at("low"), at("high")].map((line) => line[index]);
@@ -263,26 +308,18 @@ export class Chart {
 
   /** Arrows move the cursor, with Shift by ten; + and - zoom around it; 0 or Escape shows all. */
   #key(event) {
-    const plot = this.#plot;
-    if (!plot || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (!this.#plot || event.ctrlKey || event.metaKey || event.altKey) return;
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     const [min, max] = this.range;
     const centre = this.#model.data[0][this.#place] ?? (min + max) / 2;
     if (step) this.#step(step * (event.shiftKey ? 10 : 1));
     else if (event.key === "Home" || event.key === "End") this.#step(event.key === "Home" ? -1e9 : 1e9);
-    else if (event.key === "+" || event.key === "=") this.#zoom(centre - (centre - min) / 2, centre + (max - centre) / 2);
-    else if (event.key === "-") this.#zoomOut(centre, min, max);
-    else if (event.key === "0" || (event.key === "Escape" && this.#zoomed)) this.showAll();
+    else if (event.key === "+" || event.key === "=") this.zoom([centre - (centre - min) / 2, centre + (max - centre) / 2]);
+    else if (event.key === "-") this.#bounded(centre - (centre - min) * 2, centre + (max - centre) * 2);
+    else if (event.key === "0" || (event.key === "Escape" && this.#model.zoomed)) this.zoom(null);
     else return;
     event.preventDefault();
     event.stopPropagation();
-  }
-
-  #zoomOut(centre, min, max) {
-    const [least, most] = this.#model.range;
-    const [from, to] = [centre - (centre - min) * 2, centre + (max - centre) * 2];
-    if (from <= least && to >= most) this.showAll();
-    else this.#zoom(Math.max(from, least), Math.min(to, most));
   }
 
   #step(by) {
@@ -293,21 +330,24 @@ export class Chart {
     const last = xs.findLastIndex((x) => x <= max);
     if (first < 0 || last < first) return;
     const from = this.#place === null || this.#place < first || this.#place > last ? (by > 0 ? first - 1 : last + 1) : this.#place;
-    const line = this.#model.data[this.#model.kinds.indexOf("mean") + 1];
+    const line = this.#model.data[this.#model.kinds.indexOf("mean") + 1 || 1];
     let place = Math.min(last, Math.max(first, from + by));
-    while (line && !known(line[place]) && place + Math.sign(by) >= first && place + Math.sign(by) <= last) place += Math.sign(by);
+    while (!this.#model.lanes && !known(line[place]) && place + Math.sign(by) >= first && place + Math.sign(by) <= last) place += Math.sign(by);
     plot.setCursor({ left: plot.valToPos(xs[place], "x"), top: 10 });
     this.#at(place); // of several points on the same pixel, the plot reports only the first
   }
 }
 
-const NEAR = 12; // most points of other lines between two points of the same line
+const NEAR = 200; // most points of other lines between two points of the same line
 
-/** The place nearest to `place` at which a line is known. */
+/** The place nearest to `place` at which a line is known, without crossing a gap (null). */
 function nearest(line, place) {
-  for (let off = 0; off < NEAR; off += 1) {
-    if (known(line[place - off])) return place - off;
-    if (known(line[place + off])) return place + off;
+  let [back, on] = [true, true];
+  for (let off = 0; off < NEAR && (back || on); off += 1) {
+    if (back && known(line[place - off])) return place - off;
+    if (on && known(line[place + off])) return place + off;
+    back &&= line[place - off] !== null;
+    on &&= line[place + off] !== null;
   }
   return place;
 }
@@ -319,11 +359,24 @@ function padded(_, low, high) {
   return [low - room, high + room];
 }
 
-/** Times of day, and the date where a day begins. */
-function times(_, splits) {
-  const long = splits.at(-1) - splits[0] > 2 * 86400;
-  return splits.map((t) => {
-    const midnight = new Date(t * 1000).getHours() === 0 && new Date(t * 1000).getMinutes() === 0;
-    return midnight || long ? date(t) : clock(t);
+/** A logarithmic scale; with values of both signs one that is linear around 0. */
+function logarithmic(data) {
+  let [least, signed] = [Infinity, false];
+  for (const line of data.slice(1)) {
+    for (const value of line) {
+      if (!known(value)) continue;
+      if (value <= 0) signed = true;
+      if (value) least = Math.min(least, Math.abs(value));
+    }
+  }
+  return signed ? { distr: 4, asinh: least === Infinity ? 1 : Math.max(least, 1e-9) } : { distr: 3 };
+}
+
+/** Times of day, and the date where a day begins or each step is a day. */
+function times(_, splits, _axis, _space, step) {
+  return splits.map((t, place) => {
+    const day = new Date(t * 1000);
+    const begins = day.getHours() === 0 && day.getMinutes() === 0;
+    return begins || step >= 86_400 ? date(t) : place === 0 && splits.at(-1) - t > 86_400 ? `${date(t)} ${clock(t)}` : step < 60 ? clockSeconds(t) : clock(t);
   });
 }

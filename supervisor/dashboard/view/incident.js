@@ -10,12 +10,12 @@ const FIRST = 1;
 const MORE = 20;
 
 /** Show the incidents of a cause, with the newest one open. A button requests the older ones. */
-export function openCause({ what, count: number }, since, now_s) {
+export function openCause({ what, count: number, error: words = "" }, since, now_s, program = "") {
   const found = { incidents: null, error: "" };
   const ask = async (limit) => {
-    const { data, error } = await page("incidents", { since, limit, chars: CHARS });
+    const { data, error } = await page("incidents", { since, limit, chars: CHARS, ...(program ? { program } : {}) });
     found.error = error ?? "";
-    found.incidents = data?.causes.find((group) => group.what === what)?.incidents ?? [];
+    found.incidents = data?.causes.find((group) => group.what === what && (group.error ?? "") === words)?.incidents ?? [];
     refresh();
   };
   ask(FIRST);

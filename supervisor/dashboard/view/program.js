@@ -1,43 +1,64 @@
-// One program: its figures, the actions on it, and the end of its logs.
+// The page of one program: what it does now, its curves, incidents, figures, attempts, checkpoints, tests, settings and logs.
 
-import { tail } from "../api.js";
-import { stateOf } from "../shape/status.js";
-import { ago, count, figures, known, percent, span, UNKNOWN } from "../text.js";
+import { link } from "../shape/route.js";
+import { programSentence } from "../shape/sentence.js";
+import { groupOf, stateOf } from "../shape/status.js";
+import { ago, count, figures, known, moment, percent, plural, span, UNKNOWN } from "../text.js";
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { askBackup, askProgram } from "./actions.js";
-import { open, refresh } from "./dialog.js";
+import { causesOf } from "./broke.js";
+import { lines } from "./lines.js";
 import { state } from "./shapes.js";
+import { choices } from "./well.js";
 
-const LOG_BYTES = 8_000;
+export const KINDS = "SpawnIntended,Resumed,FirstStepShown,Exited,RolledBack,BatchLowered,ProgramConfigured";
+export const SAVED = "Checkpointed,CheckpointSeen";
+const MOST_ATTEMPTS = 12;
+const MOST_CHECKPOINTS = 10;
 
-/** `find()` is the program's newest view, undefined once it is gone. */
-export function openProgram(name, find) {
-  const logs = { stderr: null, stdout: null };
-  for (const channel of Object.keys(logs)) {
-    tail(name, channel, LOG_BYTES).then(({ data, error }) => {
-      logs[channel] = error ?? data;
-      refresh();
-    });
-  }
-  open(name, () => {
-    const view = find();
-    return view ? details(view, logs) : html`<p>${name} is not configured any more.</p>`;
-  });
+/** The other seeds of the same game, and itself. */
+export const seedsOf = (status, name) => {
+  const own = status.programs.find((view) => view.name === name);
+  return own ? status.programs.filter((view) => groupOf(view) === groupOf(own)).map((view) => view.name) : [name];
+};
+
+export function programPage({ status, pages, errors, choice, charts, logs, on }) {
+  const { name } = choice;
+  if (!status) return html`<p class="sentence">&nbsp;</p>`;
+  const view = status.programs.find((each) => each.name === name);
+  if (!view) return html`<h2>${name}</h2><p>No program of this name is configured. <a href="#/">All programs</a></p>`;
+  const now_s = status.wall_s;
+  const seeds = seedsOf(status, name);
+  return html`
+    <div class="head"><h2>${name}</h2> ${state(stateOf(view))} ${buttons(view)}</div>
+    <p class="sentence">${programSentence(view)}</p>
+    ${card("Curves", lines({
+      names: choice.seeds ? seeds : [name], views: status.programs, answer: pages.lines, choice, words: choices(status), error: errors.lines, charts, on,
+      more: seeds.length > 1 ? html`<label><input type="checkbox" .checked=${choice.seeds} @change=${(event) => on.choose({ seeds: event.target.checked })}> all ${seeds.length} seeds of ${groupOf(view)}</label>
+        ${choice.seeds ? html`<label><input type="checkbox" .checked=${choice.mean} @change=${(event) => on.choose({ mean: event.target.checked })}> their mean</label>` : nothing}` : nothing,
+    }), "wide")}
+    ${card("What broke", pages.incidents ? html`${pages.incidents.causes.length ? nothing : html`<p>Nothing broke in this time.</p>`}
+      <ul class="incidents">${causesOf(pages.incidents.causes, pages.incidents.until_wall_s, on)}</ul>` : loading(errors.incidents))}
+    ${card("Figures", html`<dl class="figures">${rows(view).map(([title, value]) => html`<div><dt>${title}</dt><dd>${value}</dd></div>`)}</dl>${tests(pages.results, name)}`)}
+    ${card("Attempts, and what changed before each", pages.attempts ? attempts(pages.attempts.facts, pages.level, now_s) : loading(errors.attempts), "wide")}
+    ${card("Checkpoints", pages.saved ? checkpoints(view, pages.saved.facts, pages.backups, now_s) : loading(errors.saved))}
+    ${card("Settings", pages.config ? settings(pages.config.settings, name) : loading(errors.config))}
+    ${card("Logs", logs.show(), "wide")}`;
 }
 
-function details(view, logs) {
+export const card = (title, body, more = "") => html`<section class="card ${more}" aria-label=${title}><h2>${title}</h2><div class="body">${body}</div></section>`;
+
+export const loading = (error) => (error ? html`<p class="trouble">${error}</p>` : html`<p class="muted">Loading …</p>`);
+
+function buttons(view) {
   const up = ["STARTING", "RUNNING", "STOPPING"].includes(view.phase);
   const down = ["STOPPED", "DONE", "EXITED", "FATAL"].includes(view.phase); // all others run, or start again by themselves
-  return html`
-    <p>${state(stateOf(view))} <span>${view.why}</span></p>
-    <p class="buttons">
-      ${up ? html`<button @click=${() => askProgram("restart", view.name)}>Restart …</button>`
-      : html`<button @click=${() => askProgram("start", view.name)}>Start …</button>`}
-      ${down ? nothing : html`<button @click=${() => askProgram("stop", view.name)}>Stop …</button>`}
-      <button @click=${() => askBackup(view.name)}>Back up …</button>
-    </p>
-    <dl class="figures">${rows(view).map(([title, value]) => html`<div><dt>${title}</dt><dd>${value}</dd></div>`)}</dl>
-    ${Object.entries(logs).map(([channel, text]) => log(channel, text))}`;
+  return html`<span class="buttons">
+    ${up ? html`<button @click=${() => askProgram("restart", view.name)}>Restart …</button>`
+    : html`<button @click=${() => askProgram("start", view.name)}>Start …</button>`}
+    ${down ? nothing : html`<button @click=${() => askProgram("stop", view.name)}>Stop …</button>`}
+    <button @click=${() => askBackup(view.name)}>Back up …</button>
+  </span>`;
 }
 
 const rows = (view) => [
@@ -63,7 +84,65 @@ const shares = (found) => (found
   ? Object.entries(found).filter(([, share]) => share >= 0.01).map(([name, share]) => `${name} ${percent(share)}`).join(", ")
   : UNKNOWN);
 
-function log(channel, text) {
-  if (text === "") return nothing;
-  return html`<h3>${channel}</h3><pre tabindex="0" aria-label="the end of ${channel}">${text ?? "…"}</pre>`;
+/** The newest whole test of this program. */
+function tests(results, name) {
+  const run = results?.runs.find(({ program }) => program === name);
+  if (!run) return nothing;
+  const human = known(run.hns) ? `, human-normalised ${figures(run.hns)}` : "";
+  return html`<p><strong>Newest test:</strong> return ${figures(run.return)} over ${plural(run.test_games, "game")} at step ${count(run.env_steps)}${human}.</p>`;
 }
+
+/** One row an attempt, the newest first: what was different from the attempt before, where it began, and how it ended. */
+function attempts(facts, level, now_s) {
+  const found = [];
+  let changes = [];
+  for (const { kind, why, wall_s, fields } of facts) {
+    const last = found.at(-1);
+    if (kind === "SpawnIntended") {
+      if (last && last.level !== fields.level) changes.push(`level ${load(level, last.level)} → ${load(level, fields.level)}`);
+      else if (last && last.digest !== fields.digest && !changes.length) changes.push("its settings");
+      found.push({ ...fields, wall_s, why, changes, begin: UNKNOWN, end: "" });
+      changes = [];
+    } else if (kind === "ProgramConfigured" && !fields.moved) changes.push(why);
+    else if (kind === "RolledBack" || kind === "BatchLowered") changes.push(why);
+    else if (last && kind === "Exited") last.end = why;
+    else if (last && "step" in fields) last.begin = `${count(fields.step)}${fields.lost_steps ? `, ${count(fields.lost_steps)} lost` : ""}`;
+  }
+  if (!found.length) return html`<p>No attempt was started yet.</p>`;
+  return html`<table class="stack">
+    <thead><tr><th scope="col">Attempt</th><th scope="col">Started</th><th scope="col">Changed</th><th scope="col" class="number">From step</th><th scope="col">Ended</th></tr></thead>
+    <tbody>${found.slice(-MOST_ATTEMPTS).reverse().map((each) => html`<tr><th scope="row">${count(each.attempt)}</th>
+      <td data-label="started">${moment(each.wall_s, now_s)}</td><td data-label="changed">${each.changes.join("; ") || "nothing"}</td>
+      <td class="number" data-label="from step">${each.begin}</td><td data-label="ended">${each.end || "runs"}</td></tr>`)}</tbody></table>`;
+}
+
+function load(page, name) {
+  const found = page?.levels.find((each) => each.name === name);
+  return found && known(found.slots) ? `${name} (${found.slots} × ${found.num_envs})` : name;
+}
+
+function checkpoints(view, facts, backups, now_s) {
+  const kept = (backups?.backups ?? []).filter(({ programs }) => programs?.some(({ name }) => name === view.name));
+  return html`
+    <p>${known(view.ckpt_age_s) ? `The newest is of step ${count(view.ckpt_step)}, ${ago(view.ckpt_age_s)}; the next is due every ${span(view.interval_s)}.` : "None is known."}
+      ${view.ckpt_note ? html`<span class="trouble">${view.ckpt_note}</span>` : nothing}</p>
+    ${view.ckpt_path ? html`<p class="muted">${view.ckpt_path}</p>` : nothing}
+    ${facts.length ? html`<table><thead><tr><th scope="col">Recorded</th><th scope="col" class="number">Step</th><th scope="col" class="number">Written in</th><th scope="col" class="number">Training paused</th></tr></thead>
+      <tbody>${facts.slice(-MOST_CHECKPOINTS).reverse().map(({ wall_s, fields }) => html`<tr><th scope="row" class="when">${moment(wall_s, now_s)}</th>
+        <td class="number">${count(fields.step)}</td><td class="number">${seconds(fields.write_s)}</td><td class="number">${seconds(fields.stall_s)}</td></tr>`)}</tbody></table>` : nothing}
+    ${kept.length ? html`<p>In ${plural(kept.length, "backup")}: ${kept.slice(0, 3).map(({ name }) => name).join(", ")}.</p>` : nothing}`;
+}
+
+const seconds = (value) => (known(value) ? `${figures(value)} s` : UNKNOWN);
+
+/** Settings that are not the default, then all of them. */
+function settings(list, name) {
+  const prefix = `program.${name}.`;
+  const own = list.filter(({ key }) => key.startsWith(prefix));
+  const table = (rows_) => html`<table class="settings"><tbody>${rows_.map(({ key, value, origin }) => html`<tr><th scope="row">${key.slice(prefix.length)}</th>
+    <td>${typeof value === "string" ? value : JSON.stringify(value)}</td><td class="muted">${origin.split("/").at(-1)}</td></tr>`)}</tbody></table>`;
+  return html`${table(own.filter(({ origin }) => origin !== "default"))}
+    <details><summary>All ${own.length} settings</summary>${table(own)}</details>`;
+}
+
+export const programLink = (choice, name) => html`<a class="name" title=${name} href=${link(choice, "program", name)}>${name}</a>`;

@@ -15,3 +15,11 @@ const PATHS = {
 export const shape = (name) => html`<svg class="shape" viewBox="0 0 16 16" aria-hidden="true">${PATHS[name] ?? PATHS.ring}</svg>`;
 
 export const state = ({ word, shape: name, tone }) => html`<span class="state ${tone}">${shape(name)} ${word}</span>`;
+
+/** The icon of the tab: a cross, or the number of things that need somebody. */
+export function icon(number) {
+  const mark = number ? `<text x='8' y='12.5' font-family='sans-serif' font-weight='bold' font-size='${number > 9 ? 9 : 12}' text-anchor='middle' fill='white'>${Math.min(number, 99)}</text>`
+    : "<path d='M8 3v10M3 8h10' stroke='white' stroke-width='2.5'/>";
+  const image = `<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'><rect width='16' height='16' rx='3' fill='${number ? "#b34700" : "#0072b2"}'/>${mark}</svg>`;
+  return `data:image/svg+xml,${encodeURIComponent(image)}`;
+}

@@ -1,10 +1,11 @@
 // Trained: one row per program, broken ones first; many healthy ones are collapsed by game.
 
-import { sortedPrograms, stateCounts, stateOf } from "../shape/status.js";
-import { sparkline, usual } from "../shape/curves.js";
+import { meanSparkline, sparkline, usual } from "../shape/curves.js";
+import { sortedPrograms, stateCounts, stateOf, together } from "../shape/status.js";
 import { ago, count, figures, known, percent, plural, span, UNKNOWN } from "../text.js";
 import { html, nothing, svg } from "../vendor/lit-html/lit-html.js";
 import { repeat } from "../vendor/lit-html/directives/repeat.js";
+import { programLink } from "./program.js";
 import { shape, state } from "./shapes.js";
 
 const MOST_GROUPS = 12;
@@ -12,13 +13,13 @@ const ALL = ""; // in place of a game's name: all games are shown
 const WIDTH = 96;
 const HEIGHT = 22;
 
-/** `subjects` are curves by program; `open` the games whose rows are shown; `on` has `program(name)` and `toggle(game)`. */
-export function trained({ status, subjects, open, on }) {
+/** `subjects` are curves by program; `open` the games whose rows are shown; `on` has `toggle(game)`. */
+export function trained({ status, subjects, open, choice, on }) {
   if (!status) return html`<p class="muted">Loading …</p>`;
   const { programs } = status;
   if (!programs.length) return html`<p>No program is configured. Add one to <code>extralife.toml</code>, then <code>supervisorctl update</code>.</p>`;
   const { first, groups, single } = sortedPrograms(programs);
-  const row = (view) => programRow(view, subjects.get(view.name), on);
+  const row = (view) => programRow(view, subjects.get(view.name), choice);
   const shown = open.has(ALL) ? groups : groups.slice(0, MOST_GROUPS);
   const rest = single ? groups.flatMap(([, views]) => views) : [];
   return html`
@@ -32,44 +33,63 @@ export function trained({ status, subjects, open, on }) {
       <tbody>
         ${repeat([...first, ...rest], ({ name }) => name, row)}
       </tbody>
-      ${single ? nothing : repeat(shown, ([game]) => game, (group) => groupRows(group, open, row, on))}
+      ${single ? nothing : repeat(shown, ([game]) => game, (group) => groupRows(group, open, row, subjects, on))}
     </table>
     ${shown.length < groups.length && !single ? html`<p><button @click=${() => on.toggle(ALL)}>${plural(groups.length - shown.length, "more game")}</button></p>` : nothing}`;
 }
 
-function groupRows([game, views], open, row, on) {
+function groupRows([game, views], open, row, subjects, on) {
   const shown = open.has(game);
-  const rate = views.map(({ steps_per_s }) => steps_per_s).filter(known);
+  const { n, mean, spread: off, rate, steps } = together(views);
   return html`<tbody>
     <tr class="group">
-      <th scope="rowgroup" colspan="7">
-        <button class="plain" aria-expanded=${shown ? "true" : "false"} @click=${() => on.toggle(game)}>
-          <span class="arrow" aria-hidden="true">${shown ? "▾" : "▸"}</span> ${game}
-        </button>
-        <span class="muted">${stateCounts(views).map(([word, number]) => `${count(number)} ${word}`).join(", ")}${
-          rate.length ? `, ${count(rate.reduce((sum, value) => sum + value, 0))} steps/s` : ""}</span>
-      </th>
+      <th scope="rowgroup"><button class="plain name" aria-expanded=${shown ? "true" : "false"} @click=${() => on.toggle(game)}>
+        <span class="arrow" aria-hidden="true">${shown ? "▾" : "▸"}</span> ${game}</button></th>
+      <td class="what">${stateCounts(views).map(([word, number]) => `${count(number)} ${word}`).join(", ")}</td>
+      <td class="return">${spark(meanPath(views, subjects), html`${figures(mean)}${n > 1 ? html`<span class="muted"> ± ${figures(off)}</span>` : nothing}`)}</td>
+      <td class="number rate" data-unit=${known(rate) ? "/s" : ""}>${figures(rate)}</td>
+      <td class="number steps">${count(steps)}</td>
+      <td class="left"></td><td class="saved"></td>
     </tr>
     ${shown ? repeat(views, ({ name }) => name, row) : nothing}
   </tbody>`;
 }
 
-function programRow(view, subject, on) {
+const means = new WeakMap(); // by the first program's curve: one answer's curves do not change
+
+function meanPath(views, subjects) {
+  const found = views.map(({ name }) => subjects.get(name)).filter((subject) => subject?.series.mean_return);
+  if (!found.length) return "";
+  if (!means.has(found[0])) means.set(found[0], meanSparkline(found, "mean_return", WIDTH, HEIGHT));
+  return means.get(found[0]);
+}
+
+/** A small curve and the value beside it. The curve's place is kept before it is known, so that nothing moves. */
+export const spark = (line, value) => html`<span class="spark"><svg class="sparkline" width=${WIDTH} height=${HEIGHT} viewBox="0 0 ${WIDTH} ${HEIGHT}"
+  preserveAspectRatio="none" aria-hidden="true">${line ? svg`<path d=${line}/>` : nothing}</svg><span>${value}</span></span>`;
+
+export const sparkOf = (subject) => (subject?.series.mean_return ? sparkline(subject, "mean_return", WIDTH, HEIGHT) : "");
+export { meanPath };
+
+function programRow(view, subject, choice) {
   const look = stateOf(view);
   const why = reason(view, look);
-  const line = subject ? sparkline(subject, "mean_return", WIDTH, HEIGHT) : "";
   return html`<tr>
-    <th scope="row"><button class="plain name" title=${view.name} @click=${() => on.program(view.name)}>${view.name}</button></th>
+    <th scope="row">${programLink(choice, view.name)}</th>
     <td class="what">${state(look)}</td>
-    <td class="return"><span class="spark">
-      ${line ? html`<svg class="sparkline" width=${WIDTH} height=${HEIGHT} viewBox="0 0 ${WIDTH} ${HEIGHT}" preserveAspectRatio="none" aria-hidden="true">${svg`<path d=${line}/>`}</svg>` : nothing}
-      <span>${figures(view.mean_return)}</span></span></td>
+    <td class="return">${spark(sparkOf(subject), returns(view))}</td>
     <td class="number rate" data-unit=${known(view.steps_per_s) ? "/s" : ""}>${rate(view, usual(subject))}</td>
     <td class="number steps">${progress(view)}</td>
     <td class="number left" data-unit=${known(view.eta_s) ? "left" : ""}>${span(view.eta_s)}</td>
-    <td class="number saved">${known(view.ckpt_age_s) ? ago(view.ckpt_age_s) : UNKNOWN}</td>
+    <td class="number saved" data-unit=${known(view.ckpt_age_s) ? "saved" : ""}>${known(view.ckpt_age_s) ? ago(view.ckpt_age_s) : UNKNOWN}</td>
   </tr>
   ${why ? html`<tr class="why"><td colspan="7">${why}</td></tr>` : nothing}`;
+}
+
+/** The newest return; of a program that is done also its best and its tests'. */
+function returns({ phase, mean_return: last, best_return: best, test_return: test }) {
+  const more = phase !== "DONE" ? [] : [known(best) && `best ${figures(best)}`, known(test) && `test ${figures(test)}`].filter(Boolean);
+  return html`${figures(last)}${more.length ? html`<span class="muted"> ${more.join(", ")}</span>` : nothing}`;
 }
 
 /** The reason for a state, if its word alone does not explain it. */

@@ -26,9 +26,10 @@ level's slots. Each is booked to exactly one account:
 | UNKNOWN | never: a second that no rule books is a bug | | |
 
 A slot's second is booked like that of the program in it. A free slot is HOST_DOWN, DAEMON_DOWN, BACKOFF, NOTICE or
-ADMISSION while a program waits for that reason, else IDLE, also while the box is off: a box that was stopped after its
-last program lost nothing. A worker that must still leave after the level was lowered holds a slot too: the slots paid at
-a moment are max(slots of the level, workers).
+ADMISSION while a program waits for that reason. Other free slots are not paid: one program on a level of two slots that
+trains all the time wastes nothing. If no slot is used or wanted, all slots are IDLE, also while the box is off: a box that
+was stopped after its last program lost nothing. So the slots paid at a moment are those that are used or wanted, else all;
+a worker that must still leave after the level was lowered holds a slot too.
 
 Worked example, one slot, one program, 1,000 s: started at 0, trains from 20 (of which 8 s went into the restore), saves
 ten times at 0.1 s each, stops making progress at 500, is called stalled at 530, gone at 534, waits until 539, trains

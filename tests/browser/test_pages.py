@@ -1,0 +1,194 @@
+"""The pages of the dashboard beside the overview, in a real browser: a program, compare, the box."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from test_dashboard import drawn, ranges, says, serious
+
+
+def box_of(page: Any, name: str) -> Any:
+    place = page.locator(f".plot[data-game='{name}']")
+    place.scroll_into_view_if_needed()
+    place.locator("canvas").wait_for()
+    return place.bounding_box()
+
+
+def test_a_program_has_a_page_of_its_own(opened: Any, shot: Any) -> None:
+    page = opened("/program/Pong-s1?seeds=yes&series=mean_return,loss").page
+    drawn(page)
+    says(page, "page", r"Pong-s1 is [\w ]+(: step [\d.]+ M of 1 G|, [\d.]+ M steps made)")
+    for name in ("Pong-s1", "Pong-s2", "Pong-s3"):
+        assert page.locator(".values a", has_text=name).count() == 2, "every seed by name, below both charts"
+    says(page, "page", r"level medium \(5 \u00d7 64\) \u2192 heavy \(8 \u00d7 128\)")
+    says(page, "page", "stall \\(hang\\)")
+    says(page, "page", "In 2 backups")
+    says(page, "page", "replay_size 100000")
+    log = page.get_by_role("region", name="the end of stdout")
+    log.get_by_text("Pong-s1 line 40").wait_for()
+    assert log.evaluate("(log) => log.scrollHeight - log.scrollTop - log.clientHeight") < 2, "opened at its end"
+    page.get_by_label("Add a figure").select_option("success_rate")
+    page.get_by_label("Smoothing").select_option("0.9")
+    page.get_by_label("log scale").check()
+    box_of(page, "success_rate")
+    assert re.search(r"program/Pong-s1\?.*series=mean_return,loss,success_rate.*smooth=0.9.*log=yes", page.url)
+    shot(page, "program")
+
+
+def test_a_log_is_live(opened: Any, served: Any) -> None:
+    page = opened("/program/Qbert").page
+    log = page.get_by_role("region", name="the end of stdout")
+    log.get_by_text("Qbert line 40").wait_for()
+    with (served[0].host.state_dir / "programs" / "Qbert" / "stdout.log").open("a") as file:
+        file.write("Qbert goes on <b>here</b>\n")
+    log.get_by_text("Qbert goes on <b>here</b>").wait_for()
+    assert log.evaluate("(log) => log.scrollHeight - log.scrollTop - log.clientHeight") < 2
+
+
+def test_a_link_shows_the_same_picture(opened: Any) -> None:
+    """The choice, the window and the zoom are in the address; one zoom is that of all charts, and double-click ends it."""
+    page = opened("/compare?pick=Pong-s1,Breakout-s1&series=mean_return,steps_per_s").page
+    box = box_of(page, "mean_return")
+    page.mouse.move(box["x"] + 200, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 400, box["y"] + 60, steps=4)
+    page.mouse.up()
+    shown = ranges(page)
+    assert shown["mean_return"] == shown["steps_per_s"]
+    page.get_by_label("Choose all of Pong").check()
+    link = page.url
+    other = opened(link.partition("#")[2]).page
+    box_of(other, "steps_per_s")
+    assert ranges(other)["steps_per_s"] == pytest.approx(shown["mean_return"], abs=1.0)
+    assert other.locator(".values a").all_inner_texts()[:4] == ["Pong-s1", "Breakout-s1", "Pong-s2", "Pong-s3"]
+    place = other.locator(".plot[data-game=mean_return]")
+    place.dblclick()
+    other.wait_for_function("() => !location.hash.includes('zoom')")
+    whole = ranges(other)
+    assert whole["mean_return"] == whole["steps_per_s"]
+    assert whole["mean_return"][1] - whole["mean_return"][0] > 11 * 3600
+
+
+def test_many_programs_are_searched_sorted_and_chosen(opened: Any, shot: Any) -> None:
+    page = opened("/compare").page
+    table = page.locator("table.compare")
+    table.get_by_role("row", name=re.compile("Pong")).first.wait_for()
+    page.get_by_role("button", name="Return", exact=True).click()
+    firsts = table.locator("tbody").evaluate_all(
+        "(all) => all.map((each) => each.querySelector('.name').innerText.replace(/[▸▾ ]/g, ''))"
+    )
+    assert firsts.index("Qbert") < firsts.index("Breakout") < firsts.index("Pong"), firsts
+    page.get_by_label("Search").fill("breakout")
+    table.get_by_role("row", name=re.compile("Pong")).first.wait_for(state="detached")
+    page.get_by_role("button", name="Choose these 2").click()
+    page.get_by_label("mean of seeds").check()
+    page.locator(".values li", has_text="Breakout (n 2)").wait_for()
+    box = box_of(page, "mean_return")
+    page.mouse.move(box["x"] + 300, box["y"] + 60)
+    assert re.fullmatch(r"\u2212?[\d.]+", page.locator(".values output").inner_text()), "the value under the pointer"
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="CSV").click()
+    lines = saved.value.path().read_text().splitlines()
+    assert lines[0] == "line,figure,time,value"
+    assert re.fullmatch(r"Breakout \(n 2\),mean_return,2027-01-1\dT[\d:.]+Z,[\d.e-]+", lines[1]), lines[1]
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="PNG").click()
+    assert saved.value.path().read_bytes().startswith(b"\x89PNG")
+    shot(page, "compare")
+
+
+def test_two_fingers_zoom_and_a_double_tap_shows_all(opened: Any) -> None:
+    one = opened("/program/Pong-s1", width=390, height=844, has_touch=True, is_mobile=True)
+    page, box = one.page, box_of(one.page, "mean_return")
+    whole = ranges(page)["mean_return"]
+    touch = one.context.new_cdp_session(page)
+    y = box["y"] + 80
+
+    def fingers(kind: str, *xs: float) -> None:
+        points = [{"x": box["x"] + x, "y": y, "id": number} for number, x in enumerate(xs)]
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    fingers("touchStart", 150, 200)
+    fingers("touchMove", 120, 230)
+    fingers("touchMove", 90, 290)
+    fingers("touchEnd")
+    zoomed = ranges(page)["mean_return"]
+    assert zoomed[1] - zoomed[0] < (whole[1] - whole[0]) / 2
+    for _ in range(2):
+        fingers("touchStart", 150)
+        fingers("touchEnd")
+    page.wait_for_function("() => !location.hash.includes('zoom')")
+
+
+def test_the_box_has_a_page(opened: Any, served: Any, shot: Any) -> None:
+    from supervisor.model.recording import Row
+
+    application, _ = served
+    host = application.host
+    rows = [
+        Row(at_s, host.wall_s - host.now_s + at_s, (), ("heavy",), {"available_bytes": 8e9 + at_s, "disk_free_bytes": 5e10, "io_full": 1.5})
+        for at_s in range(int(host.now_s) - 3000, int(host.now_s), 10)
+    ]  # fmt: skip
+    gpu = [
+        Row(row.at_s, row.wall_s, ("GPU-5f1c", ""), ("sw_power_cap" if place % 4 == 0 else "",), {"utilisation": 90.0, "temperature_c": 71.0})
+        for place, row in enumerate(rows)
+    ]  # fmt: skip
+    application.within(lambda: host.recording.add({"host": rows, "gpus": gpu}))
+    page = opened("/box?window=1h").page
+    for name in ("host available_bytes", "host disk_free_bytes", "gpus temperature_c"):
+        box_of(page, name)
+    says(page, "page", r"night: up [\d.]+ \w+, level \w+, 1 reboot, .* \(unclean\)")
+    says(page, "page", r"GPU-5f1c sw_power_cap \d+ %")
+    says(page, "page", "Free disk 50 GB")
+    assert page.locator(".plot[data-game='host swap_free_bytes']").count() == 0, "not recorded here"
+    shot(page, "box")
+
+
+@pytest.mark.parametrize("words", ["/program/Seaquest?tables=yes", "/compare?pick=Pong-s1&q=o", "/box", "/program/nobody"])
+def test_axe_finds_nothing_on_the_other_pages(opened: Any, words: str) -> None:
+    page = opened(words, scheme="dark").page
+    page.locator("#page").get_by_text(re.compile("Seaquest|compared|night|No program of this name")).first.wait_for()
+    page.wait_for_timeout(500)
+    assert serious(page) == []
+
+
+@pytest.mark.parametrize("width", [390, 1024, 1440, 2560])
+@pytest.mark.parametrize("words", ["", "/program/Pong-s1", "/compare?pick=Pong-s1,Pong-s2", "/box"])
+def test_every_screen_holds_all_and_hardly_moves(opened: Any, shot: Any, words: str, width: int) -> None:
+    one = opened("", width=width, height=900)
+    page = one.page
+    page.add_init_script(
+        "window.moved = 0; new PerformanceObserver((list) => { for (const each of list.getEntries()) if (!each.hadRecentInput) moved += each.value; })"
+        ".observe({type: 'layout-shift', buffered: true});"
+    )
+    page.goto(page.url.partition("#")[0] + "?fresh#" + words)
+    page.locator("#cost .days" if not words else "#page .card").first.wait_for()
+    page.wait_for_timeout(1500)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("moved") < 0.1
+    hidden = page.locator("main td:visible").evaluate_all(
+        "(all) => all.filter((each) => each.getBoundingClientRect().right > innerWidth).length"
+    )
+    assert hidden == 0
+    shot(page, f"{words.strip('/').partition('?')[0].replace('/', '-') or 'overview'}-{width}")
+
+
+@pytest.mark.complains
+def test_a_daemon_that_is_gone_says_why_since_when_and_what_to_do(opened: Any) -> None:
+    page = opened().page
+    page.locator("#live", has_text="live").wait_for()
+    page.route("**/api/v1/**", lambda route: route.abort())
+    page.evaluate("() => { const real = Date.now.bind(Date); Date.now = () => real() + 14_000; }")
+    says(
+        page,
+        "gone",
+        r"Since \d\d:\d\d:\d\d nothing new has come\. Nothing answers at this address: .* Open the tunnel again",
+    )
+
+
+def test_the_tab_counts_what_needs_somebody(opened: Any) -> None:
+    page = opened().page
+    page.wait_for_function("() => /^\\(\\d+\\) extralife · night$/.test(document.title)")
+    assert "%3E1%3C" in page.locator("link[rel=icon]").get_attribute("href") or "(1)" not in page.title()
