@@ -168,9 +168,8 @@ def test_every_screen_holds_all_and_hardly_moves(opened: Any, shot: Any, words: 
     page.wait_for_timeout(1500)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate("moved") < 0.1
-    hidden = page.locator("main td:visible").evaluate_all(
-        "(all) => all.filter((each) => each.getBoundingClientRect().right > innerWidth).length"
-    )
+    beyond = "(all) => all.filter((each) => each.getBoundingClientRect().right > each.closest('.card').getBoundingClientRect().right).length"
+    hidden = page.locator(".card td:visible").evaluate_all(beyond)
     assert hidden == 0
     shot(page, f"{words.strip('/').partition('?')[0].replace('/', '-') or 'overview'}-{width}")
 
