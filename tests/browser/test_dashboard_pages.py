@@ -139,7 +139,7 @@ def test_the_box_has_a_page(opened: Any, served: Any, shot: Any) -> None:
     page = opened("/box?window=1h").page
     for name in ("host available_bytes", "host disk_free_bytes", "gpus temperature_c"):
         box_of(page, name)
-    says(page, "page", r"night: up [\d.]+ \w+, level \w+, 1 reboot, .* \(unclean\)")
+    says(page, "page", r"night: up [\dhdms ]+, level \w+, 1 reboot, .* \(unclean\)")
     says(page, "page", r"GPU-5f1c sw_power_cap \d+ %")
     says(page, "page", "Free disk 50 GB")
     assert page.locator(".plot[data-game='host swap_free_bytes']").count() == 0, "not recorded here"

@@ -229,7 +229,7 @@ def test_a_box_that_was_stopped_after_its_work_was_not_down():
     story.at(50, facts.Finished("all steps", "P"), facts.DaemonStopped("in order")).at(
         150, rebooted(), daemon(100.0, clean=True)
     )
-    assert story.booked(150, "slots") == {"STARTUP": 10.0, "PRODUCTIVE": 40.0, "IDLE": 250.0}
+    assert story.booked(150, "slots") == {"STARTUP": 10.0, "PRODUCTIVE": 40.0, "IDLE": 200.0}
 
 
 def test_a_box_that_goes_down_after_the_daemon_was_stopped():
