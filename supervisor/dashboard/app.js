@@ -172,7 +172,11 @@ const on = {
 
 // --- drawing ---------------------------------------------------------------------------------------------------------------
 
-const zoom = (range) => on.choose({ zoom: range });
+function zoom(range) {
+  on.choose({ zoom: range });
+  drawNow(); // a frame later, a second drag would begin from the old range
+}
+
 const charts = new Charts(() => ({
   slots: Object.fromEntries((state.pages.level?.levels ?? []).map(({ name, slots }) => [name, slots])),
   usd_per_hour: state.status?.daemon.usd_per_hour ?? null,
