@@ -274,6 +274,12 @@ def test_a_directory_that_gets_another_name_goes_on_where_it_was(place):
     with (place.root / "best" / "m.jsonl").open("a") as file:
         file.write('{"step": 6}\n')
     assert place.steps() == [6.0]
+    (place.root / "other").mkdir()
+    other = place.root / "other" / "m.jsonl"
+    other.write_text('{"step": 1}\n{"step": 2}\n')
+    for cursor in place.cursors.values():
+        cursor[1] = other.stat().st_ino  # as if that file had been removed, and its number given to this one
+    assert place.rows()[-2:] == [(JSON_LINES, True, {"step": 1.0}), (JSON_LINES, True, {"step": 2.0})]
 
 
 def write_events(directory, count=5, tag="charts/episodic_return", from_step=0):

@@ -361,16 +361,19 @@ class _Reader:
             os.close(fd)
 
     def _placed(self, path: str, fd: int, seen: os.stat_result) -> Cursor:
-        known, file = self._answer.cursors.get(path), (seen.st_dev, seen.st_ino)
-        if known is None:  # its directory may have another name by now
-            known = next((each for each in self._answer.cursors.values() if each.file == file), None)
-            self._answer.cursors |= {} if known is None else {path: known}
+        cursors, file = self._answer.cursors, (seen.st_dev, seen.st_ino)
+        known = cursors.get(path)
+        if known is None:  # its directory may have another name by now; a new file may have the number of a removed one
+            known = next(
+                (each for each in cursors.values() if each.at and each.file == file and _goes_on(fd, seen, each)), None
+            )
+            cursors |= {} if known is None else {path: known}
         if known is None and self._request["begin"].get(path, 0) <= seen.st_size:
             at = self._request["begin"].get(path, 0)
-            known = self._answer.cursors[path] = Cursor(file, at, _mark(fd, at))
-        elif known is None or seen.st_size < known.at or _mark(fd, known.at) != known.mark:
+            known = cursors[path] = Cursor(file, at, _mark(fd, at))
+        elif known is None or not _goes_on(fd, seen, known):
             # Rotated or rewritten: lines may have been lost, unless the attempt began with this file.
-            known = self._answer.cursors[path] = Cursor(file, 0, 0, whole=known is not None and known.fresh and known.whole)
+            known = cursors[path] = Cursor(file, 0, 0, whole=known is not None and known.fresh and known.whole)
         known.file = file  # a script that writes all of its rows anew, and renames: they go on where they were
         return known
 
@@ -495,6 +498,11 @@ def _written_ns(path: str) -> int:
         return os.stat(path).st_mtime_ns  # noqa: PTH116  a path object each is waste
     except OSError:
         return 0
+
+
+def _goes_on(fd: int, seen: os.stat_result, cursor: Cursor) -> bool:
+    """Whether the file still has the content that was read."""
+    return seen.st_size >= cursor.at and _mark(fd, cursor.at) == cursor.mark
 
 
 def _mark(fd: int, at: int) -> int:
