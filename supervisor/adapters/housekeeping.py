@@ -143,7 +143,7 @@ class Housekeeping:
         else:
             _log_move(moved)
         try:
-            self.journal_defect = spare.renew(path)
+            self.journal_defect = spare.renew(path, self._over.wait)
         except OSError as error:
             log.critical("journal_not_copied", error=str(error))
 

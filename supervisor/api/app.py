@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import structlog
@@ -92,6 +92,7 @@ class Api:
         self._assets = Assets()
         self._metrics = Metrics(backend)
         self._stream, self._encoded_pages = Stream(backend), EncodedPages()
+        self._making: dict[tuple[object, ...], asyncio.Future[bytes]] = {}
 
     def end(self) -> None:
         """The server stops: followers of logs and of the stream are disconnected."""
@@ -169,10 +170,22 @@ class Api:
             if PAGES[name].instant:
                 made = self._backend.page(name, query)
                 return Response(self._encoded_pages.encoded(name, made), media_type="application/json")
-            thread = self._wait if _LONG in query else self._read
-            return answer(await thread(self._backend.page, name, query))
+            return Response(await self._shared(name, query), media_type="application/json")
 
         return page
+
+    async def _shared(self, name: str, query: Mapping[str, str]) -> bytes:
+        """A page, made in another thread. If it is being made already, and no fact has been recorded since, that one."""
+        key = name, str(query), self._backend.newest_fact()
+        making = self._making.get(key)
+        if making is None:
+            thread = self._wait if _LONG in query else self._read
+            making = self._making[key] = asyncio.ensure_future(thread(self._encoded, name, query))
+            making.add_done_callback(lambda _: self._making.pop(key))
+        return await asyncio.shield(making)  # a client that leaves ends no other's answer
+
+    def _encoded(self, name: str, query: Mapping[str, str]) -> bytes:
+        return encoded(self._backend.page(name, query))
 
     async def program_log(self, request: Request) -> Response:
         name, channel = request.path_params["name"], request.path_params["channel"]

@@ -286,7 +286,7 @@ def _state(settings: Settings) -> State:
     """The state by the journal; if it cannot be read, that of a new box."""
     try:
         with JournalReader(settings.paths.journal) as journal:
-            return replay(journal.read())[0]
+            return replay(journal.since_snapshot())[0]
     except OSError:
         return State()
 

@@ -87,6 +87,7 @@ _OPEN_S: Final = 120.0  # the most time of one step of a start: a journal of yea
 _READ_S: Final = 15.0  # for reading checkpoints before the first decision
 _GOES_DOWN_S: Final = 15.0  # less than the service manager's watchdog period
 _STEP_S: Final = 0.05
+_YIELD_S: Final = 0.0001  # how long a thread that makes a page keeps the interpreter from one that heals
 _RELOAD_S: Final = 60.0  # from SIGHUP to the end of this image
 
 
@@ -181,6 +182,7 @@ class Daemon:
         foundations.make_room(self._paths)
         lease = self._lease()
         limits.raise_files()
+        sys.setswitchinterval(_YIELD_S)
         main_log = logs.configure(self._paths.main_log, self._settings.daemon, to_stdout=self._start.to_stdout)
         # Like Supervisor: SIGUSR2 reopens the log after another program has rotated it. Without a handler, SIGUSR1 sent by
         # mistake would end the daemon. SIG_IGN does not do, because every worker would inherit it.
@@ -205,8 +207,7 @@ class Daemon:
             log.critical("facts_passed_over", count=misfits, why="they do not fit what a damaged journal has kept")
         parts = self._build(journal, state)
         parts.foundations.watch(*foundations.rows(self._paths, journal, lock, main_log))
-        parts.backend.ledger_cache.prime(facts)
-        del facts
+        parts.backend.ledger_cache.prime()
         try:
             self._serve(parts, listener)
         finally:

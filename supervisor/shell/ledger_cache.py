@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 
 from supervisor.adapters.journal.sqlite import JournalReader
-from supervisor.model.facts import Stamped
 from supervisor.reports.ledger import Ledger
 
 
@@ -18,15 +16,9 @@ class LedgerCache:
         self._guard = threading.Lock()
         self._ledger = Ledger()
 
-    def prime(self, known: Sequence[Stamped]) -> None:
-        """Fold the facts that the daemon read at its start, in the background."""
-        threading.Thread(target=self._fold, args=(known,), name="accounts", daemon=True).start()
-
-    def _fold(self, known: Sequence[Stamped]) -> None:
-        with self._guard:
-            for stamped in known:
-                if stamped.seq > self._ledger.seq:
-                    self._ledger.add(stamped)
+    def prime(self) -> None:
+        """Fold the journal in the background."""
+        threading.Thread(target=self.closed, args=(0.0,), name="accounts", daemon=True).start()
 
     def closed(self, now_s: float) -> Ledger:
         """The ledger up to now."""

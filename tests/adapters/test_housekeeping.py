@@ -212,7 +212,7 @@ def test_the_journal_is_cared_for_as_the_settings_say(settings, monkeypatch):
     most = journal_archive.SNAPSHOT_FACTS
     monkeypatch.setattr(journal_archive, "since_snapshot", lambda path: asked.append(path) or most - 1)
     monkeypatch.setattr(journal_archive, "compact", lambda path, **more: asked.append((path, more)))
-    monkeypatch.setattr(spare, "renew", lambda _: "row 7: its CRC does not match")
+    monkeypatch.setattr(spare, "renew", lambda *_: "row 7: its CRC does not match")
     made.care_for_journal()
     path = Path(settings.paths.journal)
     bounds = {"before_wall_s": 1_800_000_000.0 - 3 * 86_400.0, "most_bytes": 5 * 2**20, "pause": made._over.wait}

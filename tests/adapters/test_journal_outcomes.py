@@ -490,10 +490,10 @@ def test_a_reader_takes_a_private_copy_with_the_log_and_removes_it(path: Path, m
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     connect = journal_sqlite._connect_readonly
 
-    def not_here(file: Path, *, named: Path | None = None) -> sqlite3.Connection:
+    def not_here(file: Path, **more: object) -> sqlite3.Connection:
         if file.parent == path.parent:
             raise PermissionError(errno.EACCES, "the journal: unable to open database file", str(file))
-        return connect(file, named=named)
+        return connect(file, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(journal_sqlite, "_connect_readonly", not_here)
     with JournalReader(path) as reader:

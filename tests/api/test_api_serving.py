@@ -11,13 +11,14 @@ import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_backend import FakeBackend, program
 from leaks import nothing_stays_open
-from serving import Connection, raw, served, until
+from serving import Connection, call, raw, served, until
 from starlette.requests import Request
 from structlog.testing import capture_logs
 from tools import PATIENCE
@@ -181,6 +182,36 @@ def test_a_request_that_waits_does_not_keep_the_server_from_its_end(
             began_s = time.monotonic()
         assert time.monotonic() - began_s < 40.0
         backend.gate.set()
+
+
+def test_a_second_asker_gets_the_page_that_is_being_made_unless_a_fact_was_recorded_since(
+    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, begun, gate, newest = threading.Semaphore(0), threading.Semaphore(0), threading.Event(), 7
+
+    def newest_fact() -> int:
+        asked.release()
+        return newest
+
+    def slow(**_: Any) -> dict[str, Any]:
+        begun.release()
+        assert gate.wait(PATIENCE * 30)
+        return {"newest": newest}
+
+    monkeypatch.setattr(backend, "newest_fact", newest_fact)
+    monkeypatch.setattr(backend, "page_cost", slow, raising=False)
+    with served(backend, socket_path), ThreadPoolExecutor(4) as clients:
+        answers = []
+        for since, made in (("60s", True), ("60s", False), ("61s", True)):
+            answers.append(clients.submit(call, socket_path, f"/api/v1/cost?since={since}"))
+            assert asked.acquire(timeout=30)
+            assert not made or begun.acquire(timeout=30)
+        newest = 8
+        answers.append(clients.submit(call, socket_path, "/api/v1/cost?since=60s"))
+        assert begun.acquire(timeout=30), "its asker may just have changed something"
+        gate.set()
+        assert {answer.result()[0] for answer in answers} == {200}
+    assert not begun.acquire(blocking=False), "three pages for four clients"
 
 
 # --- limits ------------------------------------------------------------------------------------------------------------------

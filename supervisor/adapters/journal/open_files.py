@@ -39,6 +39,10 @@ _HOLES: Final = """
     SELECT before + 1, seq - 1 FROM (SELECT seq, lag(seq) OVER (ORDER BY seq) AS before FROM fact WHERE seq >= ?)
     WHERE seq > before + 1
 """
+_WHOLE: Final = """
+    SELECT (SELECT count(*) FROM fact) - (SELECT count(*) FROM fact WHERE seq < :floor)
+         = (SELECT max(seq) FROM fact) - (SELECT min(seq) FROM fact WHERE seq >= :floor) + 1
+"""  # hardly a twentieth of the time
 
 
 class OpenJournalFiles:
@@ -63,7 +67,9 @@ class OpenJournalFiles:
         """Call when the connection, and with it the WAL, is open. Raises OSError or sqlite3.Error."""
         self._wal_fd = os.open(beside(self._path, "-wal"), os.O_RDONLY | os.O_CLOEXEC)
         self._shm_fd = os.open(beside(self._path, "-shm"), os.O_RDONLY | os.O_CLOEXEC)
-        self._holes = [(int(first), int(last)) for first, last in db.execute(_HOLES, (max(schema.floor(db), 1),))]
+        floor = max(schema.floor(db), 1)
+        if db.execute(_WHOLE, {"floor": floor}).fetchone() == (0,):
+            self._holes = [(int(first), int(last)) for first, last in db.execute(_HOLES, (floor,))]
         self.check()
 
     def check(self) -> None:

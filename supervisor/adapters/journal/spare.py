@@ -8,6 +8,9 @@ A journal that is damaged, cut or removed is built again from its readable rows 
   it after the commit and before it acknowledges the facts. It is not synced: that would double the cost of each commit, and
   the journal itself is synced. Only a power cut *and* damage within half a minute of it lose a fact here.
 
+A copy that is damaged shows that the journal is: `journal-copy/damaged` notes the reason until a later copy is good. The
+next start then checks the whole journal, of which it otherwise reads only the newest part.
+
 A new file of text begins with each daemon and after 1 MB. Those that the copy covers are removed.
 """
 
@@ -20,20 +23,22 @@ import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import structlog
 
 from supervisor import files
-from supervisor.adapters.durable import sync, write_all
+from supervisor.adapters.durable import replace, sync, write_all
 from supervisor.adapters.journal import schema
 from supervisor.adapters.journal.schema import COLUMNS, Row, beside, crc_of
 
 log = structlog.get_logger()
 
 _FILE_BYTES: Final = 2**20
+_PAGE_ROWS: Final = 1000
+_PAUSE_S: Final = 0.02  # after so many rows: healing goes first
 
 
 def folder(journal: Path) -> Path:
@@ -73,8 +78,20 @@ class Since:
         self._fd = files.open_own(self._directory / f"since-{first:012d}.jsonl", os.O_WRONLY | os.O_APPEND)
 
 
-def renew(journal: Path) -> str:
-    """Copy the journal. Returns its defect, if it has one; the last copy then stays. Raises OSError if there is no copy."""
+def found_defect(journal: Path) -> bool:
+    """Whether the journal was damaged when it was last copied."""
+    return _note(journal).exists()
+
+
+def _note(journal: Path) -> Path:
+    return folder(journal) / "damaged"
+
+
+def renew(journal: Path, pause: Callable[[float], object] = lambda _: None) -> str:
+    """Copy the journal. Returns its defect, if it has one; the last copy then stays. Raises OSError if there is no copy.
+
+    `pause` waits between two parts of the check.
+    """
     directory, texts = folder(journal), _texts(journal)
     copy = directory / journal.name
     if shutil.disk_usage(journal.parent).free < 2 * journal.stat().st_size:
@@ -89,12 +106,14 @@ def renew(journal: Path) -> str:
         raise OSError(f"{aside}: {error}") from error
     sync(aside)
     try:
-        last = _verified(aside)
+        last = _verified(aside, pause)
     except (ValueError, sqlite3.Error) as error:
         aside.unlink()
+        replace(_note(journal), f"{error}\n".encode(), aside=beside(_note(journal), ".building"))
         return str(error)
     files.make_room(copy)
     aside.replace(copy)
+    _note(journal).unlink(missing_ok=True)
     sync(directory)
     for text, following in itertools.pairwise(texts):
         if _first(following) <= last + 1:
@@ -102,17 +121,20 @@ def renew(journal: Path) -> str:
     return ""
 
 
-def _verified(copy: Path) -> int:
+def _verified(copy: Path, pause: Callable[[float], object]) -> int:
     """The number of its last fact. Raises ValueError or sqlite3.Error if anything in it is damaged."""
     with contextlib.closing(sqlite3.connect(copy)) as db:
         defect = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
         if defect != "ok":
             raise ValueError(defect.splitlines()[-1])
         last = 0
-        for row in db.execute(f"SELECT {COLUMNS} FROM fact ORDER BY seq"):  # noqa: S608  constants only
-            last = row[0]
-            if crc_of(row) != row[7]:
-                raise ValueError(f"row {last}: its CRC does not match")
+        rows = db.execute(f"SELECT {COLUMNS} FROM fact ORDER BY seq")  # noqa: S608  constants only
+        while page := rows.fetchmany(_PAGE_ROWS):
+            for row in page:
+                last = row[0]
+                if crc_of(row) != row[7]:
+                    raise ValueError(f"row {last}: its CRC does not match")
+            pause(_PAUSE_S)
     return last
 
 

@@ -16,9 +16,11 @@ The rules:
   always damage, and cannot be mistaken for a first start.
 * A journal of a newer schema or of another program is refused (`JournalRefused`), and so is one with facts of a newer
   extralife; it is not changed.
-* Damage (`JournalDamaged`) is found by SQLite's `quick_check` at the opening, and by each row's CRC and the codec during
-  reading. SQLite itself has no checksums: a flipped bit in a body would silently go into the state, and one in a kind would
-  look like a fact of a newer extralife. `open_or_salvage` then keeps the damaged files under another name. It builds a new
+* A start reads the newest snapshot and what follows. So it takes as long after three years as after a day.
+* Damage (`JournalDamaged`) in what a start reads is found by each row's CRC and the codec. SQLite itself has no checksums: a
+  flipped bit in a body would silently go into the state, and one in a kind would look like a fact of a newer extralife.
+  Damage in older facts is found when the journal is copied (`spare.py`), a minute after the start and then every hour; the
+  next start then checks the whole journal. `open_or_salvage` keeps the damaged files under another name. It builds a new
   journal from every readable row and from the spare (`spare.py`), under the old numbers. The last fact of the new journal
   (`facts.JournalSalvaged`) counts the lost facts. A journal that ends before the fact named by the last sign of life, or
   before the last one in the spare, has lost facts too: it was removed, its WAL was removed or damaged, or an older copy
@@ -59,12 +61,15 @@ from supervisor.adapters.journal.schema import (
     transaction,
 )
 from supervisor.model.codec import MalformedFact, UnknownFact, decode, encode
-from supervisor.model.facts import Fact, Stamped
+from supervisor.model.facts import Fact, Snapshot, Stamped
+from supervisor.model.snapshot import decoded
+from supervisor.model.state import State
 from supervisor.ports import JournalMoved, Salvage
 
 _BUSY_TIMEOUT_S: Final = 5.0
 _PAGE_ROWS: Final = 1000
 _SNAPSHOT: Final = "Snapshot"
+_SNAPSHOTS: Final = f"SELECT seq FROM fact WHERE kind = '{_SNAPSHOT}' AND seq >= ? ORDER BY seq DESC"  # noqa: S608
 _READ: Final = f"SELECT {COLUMNS} FROM fact WHERE seq > ? ORDER BY seq LIMIT {_PAGE_ROWS}"  # noqa: S608
 
 # SQLITE_ERROR means "no such column" and the like. These statements are constants, so the schema must have changed.
@@ -113,7 +118,7 @@ class JournalReader:
             msg = f"{self._path}: there is no journal"
             raise FileNotFoundError(errno.ENOENT, msg)
         try:
-            self._db = _connect_readonly(self._path)
+            self._db = _connect_readonly(self._path, whole=may_copy)
         except OSError as error:
             if isinstance(error, JournalDamaged | JournalRefused) or not may_copy:
                 raise
@@ -122,6 +127,28 @@ class JournalReader:
     def read(self, after_seq: int = 0) -> Iterator[Stamped]:
         """The facts after `after_seq`, oldest first, including those written during the reading."""
         return _read(self._db, self._path, after_seq)
+
+    def since_snapshot(self) -> list[Stamped]:
+        """The facts that make the state: the newest snapshot that can be decoded, and what follows. Without one, all facts.
+
+        A snapshot that cannot be decoded is of another version. It is left out: the facts before it say the same.
+        """
+        left_out = set[int]()
+        with as_os_error(self._path):
+            for (seq,) in self._db.execute(_SNAPSHOTS, (schema.floor(self._db),)):
+                facts = self.read(seq - 1)
+                first = next(facts)
+                if isinstance(first.fact, Snapshot) and _is_decodable(first.fact):
+                    return [first, *(each for each in facts if each.seq not in left_out)]
+                left_out.add(seq)
+            return [each for each in self.read() if each.seq not in left_out]
+
+    def check(self) -> None:
+        """Check the whole file, and each of its rows. Raises JournalDamaged."""
+        with as_os_error(self._path):
+            _check_whole(self._db, self._path)
+        for _ in self.read():
+            pass
 
     def close(self) -> None:
         self._db.close()
@@ -150,8 +177,11 @@ class JournalReader:
 class Journal:
     """The writing side (`ports.Journal`). The state directory's lock allows only one at a time. Use one thread at a time."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open the journal, or make a new one. Raises JournalRefused, JournalDamaged or another OSError."""
+    def __init__(self, path: str | os.PathLike[str], *, whole: bool = True) -> None:
+        """Open the journal, or make a new one. Raises JournalRefused, JournalDamaged or another OSError.
+
+        `whole`: check the whole file first.
+        """
         self._path = Path(path)
         self._failures = 0  # consecutive failures of `append`
         self._refused = ""  # why the last `append` found the journal moved
@@ -163,7 +193,7 @@ class Journal:
                     raise JournalDamaged(self._path, _ORPHAN)
                 schema.build(self._path, [])
             # Read-only first: closing a writing connection would move the WAL into a damaged file.
-            _connect_readonly(self._path).close()
+            _connect_readonly(self._path, whole=whole).close()
         self._open()
 
     def _open(self) -> None:
@@ -281,7 +311,7 @@ class Journal:
 def open_or_salvage(
     path: str | os.PathLike[str], *, wall_s: float, seen_seq: int = 0
 ) -> tuple[Journal, list[Stamped], Salvage | None]:
-    """The journal and all its facts, for the daemon's start. A Salvage means that facts were lost: report it loudly.
+    """The journal and the facts that make its state, for the daemon's start. A Salvage tells of lost facts.
 
     `seen_seq` is the number of the last fact in the sign of life. If the journal ends before it, or before the spare, facts
     are lost without a trace of damage.
@@ -289,18 +319,20 @@ def open_or_salvage(
     """
     path = Path(path)
     _finish_swap(path)
-    facts, found, why = list[Stamped](), None, ""
     try:
-        facts = _read_all(path)
+        return *_opened(path, max(seen_seq, spare.last_seq(path))), None
     except JournalDamaged as error:
-        why = error.why
-    last, written = facts[-1].seq if facts else 0, max(seen_seq, spare.last_seq(path))
-    if not why and written > last:
-        why = f"it ends at fact {last}, and fact {written} had been written"
-    if why:
-        found = salvage(path, wall_s=wall_s, why=why, seen_seq=seen_seq)
-        facts = _read_all(path)
-    return Journal(path), facts, found
+        found = salvage(path, wall_s=wall_s, why=error.why, seen_seq=seen_seq)
+        return *_opened(path), found
+
+
+def _opened(path: Path, written: int = 0) -> tuple[Journal, list[Stamped]]:
+    """The journal and the facts that make its state. Raises JournalDamaged also if it ends before the fact `written`."""
+    facts = _read_newest(path)
+    last = facts[-1].seq if facts else 0
+    if written > last:
+        raise JournalDamaged(path, f"it ends at fact {last}, and fact {written} had been written")
+    return Journal(path, whole=False), facts
 
 
 def salvage(path: str | os.PathLike[str], *, wall_s: float, why: str, seen_seq: int = 0) -> Salvage:
@@ -390,13 +422,25 @@ def _last_if_whole(rebuilt: Path) -> int | None:
         return None
 
 
-def _read_all(path: Path) -> list[Stamped]:
+def _read_newest(path: Path) -> list[Stamped]:
+    """The facts that make the state. The whole is checked if all of it is read, or if its last copy found it damaged."""
     if not path.exists():
         if has_orphan(path):
             raise JournalDamaged(path, _ORPHAN)
         return []
-    with JournalReader(path) as reader:
-        return list(reader.read())
+    with JournalReader(path, may_copy=False) as reader:
+        facts = reader.since_snapshot()
+        if not facts or not isinstance(facts[0].fact, Snapshot) or spare.found_defect(path):
+            reader.check()
+        return facts
+
+
+def _is_decodable(fact: Snapshot) -> bool:
+    try:
+        decoded(State, fact.state)
+    except MalformedFact:
+        return False
+    return True
 
 
 def _is_a_fact(row: Row) -> bool:
@@ -431,19 +475,19 @@ def connect(path: Path) -> sqlite3.Connection:
         return db
 
 
-def _connect_readonly(path: Path, *, named: Path | None = None) -> sqlite3.Connection:
+def _connect_readonly(path: Path, *, named: Path | None = None, whole: bool = True) -> sqlite3.Connection:
     files.require_regular(path)
     with as_os_error(named or path):
         db = sqlite3.connect(_uri(path, "ro"), uri=True, timeout=_BUSY_TIMEOUT_S, check_same_thread=False)
         try:
-            _check_database(db, named or path)
+            _check_database(db, named or path, whole=whole)
         except BaseException:
             db.close()
             raise
         return db
 
 
-def _check_database(db: sqlite3.Connection, path: Path) -> None:
+def _check_database(db: sqlite3.Connection, path: Path, *, whole: bool = True) -> None:
     """Check the identity first, then the content: a newer schema is no damage, and one flipped bit makes no foreign file."""
     if path.stat().st_size == 0:
         raise JournalDamaged(path, "the file is empty")
@@ -462,13 +506,18 @@ def _check_database(db: sqlite3.Connection, path: Path) -> None:
     if version != SCHEMA:
         msg = f"{path}: the journal has schema {version}, this extralife knows {SCHEMA}: start the newer extralife again"
         raise JournalRefused(msg)
-    found = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
-    if found != "ok":
-        raise JournalDamaged(path, found.splitlines()[-1])
+    if whole:
+        _check_whole(db, path)
     floor = schema.floor(db)
     row = db.execute("SELECT kind FROM fact WHERE seq = ?", (floor,)).fetchone()
     if floor and row != (_SNAPSHOT,):  # facts below the floor are not read, so a wrong floor would hide facts
         raise JournalDamaged(path, f"it begins at fact {floor}, which is no snapshot")
+
+
+def _check_whole(db: sqlite3.Connection, path: Path) -> None:
+    found = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
+    if found != "ok":
+        raise JournalDamaged(path, found.splitlines()[-1])
 
 
 @contextlib.contextmanager

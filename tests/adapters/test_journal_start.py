@@ -1,0 +1,168 @@
+"""A start reads the newest snapshot and what follows: the state is the fold of all facts, and older damage is still found."""
+
+import contextlib
+import sqlite3
+import sys
+from pathlib import Path
+
+import pytest
+
+from supervisor.adapters.journal import schema, spare
+from supervisor.adapters.journal.archive import compact
+from supervisor.adapters.journal.sqlite import JournalReader, open_or_salvage
+from supervisor.model.codec import encode
+from supervisor.model.facts import Snapshot, Stamped
+from supervisor.model.fold import fold_all, replay
+from supervisor.model.inputs import SnapshotDue
+
+
+def night(seed, box):
+    """Some hours of a box, with snapshots in between, and facts after the newest."""
+    sys.path[:0] = [str(Path(__file__).resolve().parents[1] / each) for each in ("sim", "core")]
+    from boxes import BOXES
+    from world import World
+
+    world = World(seed, programs=3, odds=BOXES[box][0], look_s=20.0, upkeep=box == "year").begin()
+    for _ in range(4):
+        world.run(1800.0)
+        world.post(SnapshotDue(0.0, 1))
+    world.run(900.0)
+    return list(world.core.journal)
+
+
+@pytest.fixture(scope="module")
+def rough():
+    return night(7, "rough")
+
+
+def written(path, stamped):
+    rows = []
+    for item in stamped:
+        row = (item.seq, item.at_s, item.wall_s, item.boot_id, *encode(item.fact), 0)
+        rows.append((*row[:7], schema.crc_of(row)))
+    schema.build(path, rows)
+    return path
+
+
+def started(path):
+    """(state, facts that were read, Salvage) of a daemon's start."""
+    journal, facts, found = open_or_salvage(path, wall_s=1.9e9)
+    journal.close()
+    state, misfits = replay(facts)
+    assert misfits == 0
+    return state, facts, found
+
+
+def snapshots(stamped):
+    return [each.seq for each in stamped if isinstance(each.fact, Snapshot)]
+
+
+def with_snapshots(stamped, texts):
+    """The same facts, with other texts in some snapshots."""
+    return [
+        Stamped(each.seq, each.at_s, each.wall_s, each.boot_id, Snapshot("", texts[each.seq])) if each.seq in texts else each
+        for each in stamped
+    ]
+
+
+def flip(path, seq):
+    """Damage the body of one row, and nothing else."""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        (body,) = db.execute("SELECT body FROM fact WHERE seq = ?", (seq,)).fetchone()
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    data, begin = path.read_bytes(), body[:150].encode()
+    assert data.count(begin) == 1, "a row that is unique"
+    at = data.index(begin) + len('{"why":"a')
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(bytes([data[at] ^ 1]))
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("box", ["rough", "year"])
+def test_the_state_of_a_start_is_the_fold_of_all_facts(tmp_path, seed, box):
+    facts = night(seed, box)
+    path = written(tmp_path / "journal.sqlite", facts)
+    state, read, found = started(path)
+    assert found is None
+    assert state == fold_all(facts)
+    assert read[0].seq == snapshots(facts)[-1]
+
+
+def test_with_an_archive_and_after_a_restore_as_well(rough, tmp_path):
+    path = written(tmp_path / "journal.sqlite", rough)
+    assert compact(path, before_wall_s=rough[-1].wall_s, most_bytes=2**40, pause=lambda _: False) is not None
+    assert started(path)[0] == fold_all(rough)
+    journal, _, _ = open_or_salvage(path, wall_s=1.9e9)
+    with contextlib.closing(journal):
+        path.unlink()
+        loss, found = journal.restore(at_s=rough[-1].at_s, wall_s=1.9e9, boot_id=rough[-1].boot_id)
+    assert not found.lost
+    assert started(path)[0] == fold_all([*rough, loss])
+
+
+@pytest.mark.parametrize("bad", [1, 2, 99], ids=["the newest", "two", "all"])
+def test_a_snapshot_that_cannot_be_decoded_gives_way_to_an_older_one_or_to_all_facts(rough, tmp_path, bad):
+    """Another version has written it: its row is whole."""
+    known = snapshots(rough)
+    texts = dict.fromkeys(known[-bad:], '{"programs":7}')
+    path = written(tmp_path / "journal.sqlite", with_snapshots(rough, texts))
+    journal, read, found = open_or_salvage(path, wall_s=1.9e9)
+    journal.close()
+    assert found is None
+    assert read[0].seq == ([0, *known][-bad - 1] if bad < len(known) else 1)
+    assert replay(read) == (fold_all(rough), 0)
+
+
+def test_damage_in_what_a_start_reads_is_salvaged_at_once(rough, tmp_path):
+    path = written(tmp_path / "journal.sqlite", rough)
+    assert spare.renew(path) == ""
+    newest = snapshots(rough)[-1]
+    flip(path, newest)
+    state, _, found = started(path)
+    assert found.lost == 0, "the spare has it"
+    assert (state.gaps, state.damage is None) == (0, False)
+    assert state.programs == fold_all(rough).programs
+
+
+def test_damage_below_the_snapshot_is_told_by_the_next_copy_and_salvaged_by_the_next_start(rough, tmp_path):
+    path = written(tmp_path / "journal.sqlite", rough)
+    assert spare.renew(path) == ""
+    seq = next(each.seq for each in rough[9:] if type(each.fact).__name__ == "Resumed")
+    flip(path, seq)
+    state, _, found = started(path)
+    assert (state, found) == (fold_all(rough), None), "the start does not read it"
+    paused = []
+    assert spare.renew(path, paused.append) == f"row {seq}: its CRC does not match"
+    assert spare.found_defect(path)
+    state, _, found = started(path)
+    assert found.lost == 0
+    assert state.programs == fold_all(rough).programs
+    with JournalReader(path) as reader:
+        assert list(reader.read())[:-1] == rough, "every fact is back, from the copy"
+    assert spare.renew(path, paused.append) == ""
+    assert not spare.found_defect(path), "and the next start is short again"
+    assert paused, "the check lets others run"
+
+
+def test_a_journal_without_a_snapshot_is_read_and_checked_as_a_whole(rough, tmp_path):
+    """Of the first release, or young."""
+    first = snapshots(rough)[0]
+    young = rough[: first - 1]
+    path = written(tmp_path / "journal.sqlite", young)
+    state, read, found = started(path)
+    assert (read, found, state) == (young, None, fold_all(young))
+    flip(path, next(each.seq for each in young[9:] if type(each.fact).__name__ == "Resumed"))
+    assert started(path)[2] is not None
+
+
+def test_a_page_of_old_facts_that_was_overwritten_keeps_no_daemon_from_its_start(rough, tmp_path):
+    path = written(tmp_path / "journal.sqlite", rough)
+    assert spare.renew(path) == ""
+    data = path.read_bytes()
+    page = next(n for n in range(3, len(data) // 4096) if b"SpawnIntended" in data[n * 4096 : (n + 1) * 4096])
+    with path.open("r+b") as file:
+        file.seek(page * 4096)
+        file.write(bytes(4096))
+    assert started(path)[2].lost == 0
+    assert spare.renew(path) == ""
