@@ -221,7 +221,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         Row(
             "a script is killed while it writes over its only checkpoint",
             "the copy of its last whole state is put back, and the torn one is set aside; without a copy a critical alert comes before it begins from nothing",
-            "supervisor/adapters/backups/kept_copy.py",
+            "supervisor/adapters/copies/kept_copy.py",
             "e2e/test_own_checkpoints_live.py::test_an_only_file_that_is_cut_while_it_is_written_over_is_put_back",
         ),
         Row(
@@ -418,7 +418,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         Row(
             "the daemon is killed in the middle of a rollback",
             "the next daemon finishes it; at any moment a worker finds either the complete old state or the complete new one",
-            "supervisor/adapters/backups/store.py",
+            "supervisor/adapters/copies/store.py",
             "adapters/test_backups.py::test_killed_at_any_moment_it_is_the_old_or_the_new_and_asked_again_the_new",
         ),
     ),
@@ -433,7 +433,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         Row(
             "a rented box vanishes on which a script saved checkpoints by itself",
             "on the new box its first start waits until the copied checkpoint is put back where `checkpoint_glob` looks",
-            "supervisor/adapters/backups/put_back.py",
+            "supervisor/adapters/copies/put_back.py",
             "e2e/test_offsite_live.py::test_a_script_goes_on_from_its_copied_checkpoint_on_another_box",
         ),
         Row(

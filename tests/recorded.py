@@ -1,6 +1,6 @@
 """What a piece of Python tells the disk, in order, and whether that survives a power cut.
 
-log = recorded.run("from supervisor.adapters.alerts import reboot_log; ...", directory)
+log = recorded.run("from supervisor.adapters.host import reboot_log; ...", directory)
 assert recorded.complaints(log, directory) == []
 
 The rule that is checked, which is that of POSIX and of nothing kinder: data is on the disk once its file was synced after

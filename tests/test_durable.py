@@ -20,7 +20,7 @@ for step in (100, 200):
 os.sync()
 """
 BACKUPS = """
-from supervisor.adapters.backups import store as backups
+from supervisor.adapters.copies import store as backups
 from supervisor.adapters.process import checkpoints
 if {copy}:
     backups._link = backups._clone = lambda source, target: ''
@@ -41,7 +41,7 @@ WRITERS = {
     ),
     "alert log": (
         "",
-        "from supervisor.adapters.alerts import reboot_log as alerts\nfor _ in range(2): alerts.append(here / 'a.log', 'x')\n",
+        "from supervisor.adapters.host import reboot_log as alerts\nfor _ in range(2): alerts.append(here / 'a.log', 'x')\n",
     ),
     "exit record": (
         "",

@@ -13,7 +13,7 @@ import structlog
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from supervisor.adapters.alerts.reboot_log import reboot_line
+from supervisor.adapters.host.reboot_log import reboot_line
 from supervisor.model import facts
 from supervisor.model.commands import AlertReboot
 from supervisor.model.settings import DaemonSettings

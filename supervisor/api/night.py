@@ -9,7 +9,7 @@ from typing import Any
 
 from supervisor.api.port import Backend
 from supervisor.formats import UNKNOWN, count, duration, number, percent, usd, when
-from supervisor.policy.upkeep.alerting import DO, NOTHING
+from supervisor.policy.upkeep.alarm import DO, NOTHING
 from supervisor.printable import printable
 
 _MATTERS = 1.05

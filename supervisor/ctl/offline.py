@@ -14,14 +14,11 @@ from typing import Any, NoReturn
 
 from supervisor import config
 from supervisor.adapters.alerts.delivery import as_json, deliver_to_all, test_notice
-from supervisor.adapters.backups import shown
 from supervisor.adapters.host.boot import AliveMark, read_mark
-from supervisor.adapters.host.clock import local_zone
 from supervisor.adapters.journal.archive import read_lasting
 from supervisor.adapters.journal.sqlite import JournalReader
 from supervisor.adapters.process.presence import corrected, has_rebooted, without_daemon
-from supervisor.adapters.process.results_reader import survey
-from supervisor.adapters.recorder import events, store
+from supervisor.adapters.state_files import StateFiles
 from supervisor.ctl import text
 from supervisor.ctl.client import DaemonRefused, Unreachable
 from supervisor.ctl.configuration import settings as find_settings
@@ -29,25 +26,23 @@ from supervisor.ctl.outcome import NOT_RUNNING, Failed, Options
 from supervisor.model.facts import Stamped
 from supervisor.model.fold import replay
 from supervisor.model.memory import Memory
-from supervisor.model.recording import Drawn, Row, Sheet, Track
 from supervisor.model.settings import Paths, Settings
 from supervisor.model.state import Attempt, State
 from supervisor.policy.box.wall_clock import is_set
-from supervisor.policy.upkeep.resolution import Held, Tier
 from supervisor.reports.exposition import TEXT, encoded
 from supervisor.reports.ledger import Ledger, fold_accounts
 from supervisor.reports.metrics_view import metrics_view
 from supervisor.reports.pages import PAGES, BadQuery
-from supervisor.reports.results_view import NewestResult
 
 
-class DeadDaemon:
+class DeadDaemon(StateFiles):
     """`reports.sources.Sources` of a daemon that does not run: its journal and other files, each read when needed."""
 
     alive = False
     worst_gap_s = version = release = None
 
     def __init__(self, options: Options, state_dir: str, gone: Unreachable) -> None:
+        super().__init__(Paths(state_dir, ""))
         self.state_dir, self.wall_s = state_dir, text.wall_s()
         self._options, self._gone = options, gone
 
@@ -79,10 +74,6 @@ class DeadDaemon:
         if "/" in name or name.startswith("."):
             raise FileNotFoundError(name)
         return self.paths.log(name, channel)
-
-    @property
-    def paths(self) -> Paths:
-        return Paths(self.state_dir, "")
 
     @cached_property
     def settings(self) -> Settings | None:
@@ -118,9 +109,6 @@ class DeadDaemon:
         except (OSError, ValueError) as error:
             raise Failed(f"{self._gone}; and the journal cannot be read: {error}", NOT_RUNNING) from error
 
-    def zone(self, wall_s: float) -> tuple[str, float]:
-        return local_zone(wall_s)
-
     def closed(self) -> tuple[Ledger, float]:
         """The ledger up to now. The time since the last sign of life is booked as time without a daemon."""
         ledger, mark = fold_accounts(self._journal), self._mark
@@ -132,40 +120,8 @@ class DeadDaemon:
     def facts(self, after_seq: int, kinds: Sequence[str]) -> Iterator[Stamped]:
         return read_lasting(Path(self.paths.journal), iter(self._journal), after_seq, kinds)
 
-    def recorded(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterator[Row]:
-        return store.read(Path(self.paths.recording), sheet, tier, since_s, until_s, subjects)
-
-    def recorded_tracks(
-        self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]
-    ) -> dict[tuple[str, ...], Track]:  # fmt: skip
-        return store.tracks(Path(self.paths.recording), sheet, tier, since_s, until_s, subjects)
-
-    def recorded_held(
-        self, sheet: Sheet, since_s: float, until_s: float, subjects: Sequence[str], enough: int
-    ) -> list[Held]:  # fmt: skip
-        return store.held(Path(self.paths.recording), sheet, since_s, until_s, subjects, enough)
-
-    def recorded_names(self) -> set[str]:
-        return store.names(Path(self.paths.recording))
-
-    def drawn(self, program: str, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> Iterator[Drawn]:
-        return events.read(Path(self.paths.run_dir(program)), names, since_wall_s, until_wall_s)
-
-    def results(self) -> list[NewestResult]:
-        return survey(Path(self.paths.programs))
-
-    def backups(self) -> list[dict[str, Any]]:
-        return shown.rows(self._backups)
-
     def backup_progress(self) -> None:
         return None
-
-    def check_backup(self, name: str) -> str:
-        return shown.check(self._backups, name)
-
-    @property
-    def _backups(self) -> Path:
-        return Path(self.paths.backups)
 
     def config(self) -> NoReturn:
         """Raises Failed: the settings that were in force are unknown."""

@@ -22,6 +22,7 @@ from supervisor.model.inputs import AlertTried, ReportDue
 from supervisor.model.memory import DeliveryState
 from supervisor.model.state import State
 from supervisor.policy.box.prechecks import is_full
+from supervisor.policy.upkeep import alarm
 from supervisor.policy.upkeep import alerting as rule
 from supervisor.policy.upkeep.alarm import CRITICAL, INFO, WARNING, Notice
 from supervisor.policy.upkeep.calendars import is_due
@@ -225,9 +226,9 @@ def _of_ends(before: State, fact: facts.EndAnnounced | facts.EndCalledOff | fact
         case facts.EndCalledOff(id=id_) if id_ in before.notices.standing:
             yield Alert("notice", INFO, "", fact.why)
         case facts.WhenDoneStep(step=Step.REPORT):
-            yield Alert(rule.DONE, INFO, "", fact.why)
+            yield Alert(alarm.DONE, INFO, "", fact.why)
         case facts.WhenDoneStep(step=Step.BEGIN, cause=cause, error=error):
-            yield from [Alert(rule.DONE, WARNING, "", fact.why)] if cause != DONE or error else []
+            yield from [Alert(alarm.DONE, WARNING, "", fact.why)] if cause != DONE or error else []
         case facts.WhenDoneStep(error=error) if error:
             yield Alert("meter", CRITICAL, "", fact.why)
         case _:
@@ -378,4 +379,9 @@ def _remember(context: DecisionContext, target: str, reaching: DeliveryState) ->
     context.memory = replace(context.memory, reaching={**context.memory.reaching, target: reaching})
 
 
-FEATURE = Feature(inputs={AlertTried: on_tried, ReportDue: on_report}, conclude=pursue)
+def _waits_for_targets(context: DecisionContext, kind: str) -> bool | None:
+    """Whether an alert of this kind waits for a target; None: no alert does, as there is no target."""
+    return any(each.kind == kind for each in context.state.alerts.queue) if context.settings.alerts.targets else None
+
+
+FEATURE = Feature(inputs={AlertTried: on_tried, ReportDue: on_report}, conclude=pursue, waits_for_targets=_waits_for_targets)

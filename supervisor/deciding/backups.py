@@ -7,7 +7,7 @@ the outcome is another fact. After a kill of the daemon, the next daemon begins 
 The steps of a rollback: intended -> the backup is verified (a damaged one is refused, nothing changes) -> begun: its
 programs save and exit, and none of them starts -> their present state becomes a backup, and the files of the chosen backup
 take its place -> they resume. The journal records each step, so the next daemon continues after any crash; the steps of the
-thread can be repeated without harm (`adapters/backups/store.py`).
+thread can be repeated without harm (`adapters/copies/store.py`).
 """
 
 from __future__ import annotations
@@ -203,8 +203,13 @@ def _held(context: DecisionContext) -> Held | None:
     return Held("backups", f"waits for the rollback to backup {rollback.backup}", rollback.programs)
 
 
+def _brings_work(context: DecisionContext) -> bool:
+    """A rollback brings other checkpoints, and then programs train again."""
+    return context.state.backups.rollback is not None
+
+
 FEATURE = Feature(
-    section="backup", record="backups", pursue=pursue, held=_held, before_level=before_level,
+    section="backup", record="backups", pursue=pursue, held=_held, brings_work=_brings_work, before_level=before_level,
     requests={Verb.BACKUP: on_asked, Verb.ROLLBACK: on_asked},
     inputs={BackupChecked: on_checked, BackupDue: on_due, BackupMade: on_made, BackupRestored: on_restored},
 )  # fmt: skip

@@ -159,6 +159,8 @@ class Feature(Record):
     follows: Callable[[DecisionContext, str, Diagnosis], bool] | None = None  # whether it has handled this end
     pursue: Callable[[DecisionContext], None] | None = None  # at the end of every turn, before programs are started ...
     conclude: Callable[[DecisionContext], None] | None = None  # ... and after that
+    brings_work: Callable[[DecisionContext], bool] | None = None  # programs will train again
+    waits_for_targets: Callable[[DecisionContext, str], bool | None] | None = None  # whether an alert of this kind does
     holds_end: Callable[[DecisionContext], bool] | None = None  # whether the daemon's end waits for it
     # Also called while it takes no part:
     began: Callable[[DecisionContext, bool], None] | None = None  # a daemon's first turn; whether the box has rebooted

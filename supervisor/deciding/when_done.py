@@ -19,7 +19,7 @@ from supervisor.model.work import limit, outlooks, reason
 from supervisor.policy.upkeep import cost
 from supervisor.policy.upkeep import offsite as copies
 from supervisor.policy.upkeep import when_done as rule
-from supervisor.policy.upkeep.alerting import DONE as REPORT
+from supervisor.policy.upkeep.alarm import DONE as REPORT
 from supervisor.policy.upkeep.when_done import Seen, Step
 from supervisor.policy.worker.restart import span
 from supervisor.records import replace
@@ -101,11 +101,12 @@ def _seen(context: DecisionContext) -> Seen:
     cause = rule.cause_of(settings.when_done, outlooks(state, settings).values(), over_budget=over_budget)
     asked, own = state.offsite.asked, state.offsite.asked == copies.DONE and state.when_done.asked_s is not None
     error = state.offsite.error if own and state.offsite.failures else ""
-    owed = state.when_done.reported_s == context.now_s or any(each.kind == REPORT for each in state.alerts.queue)
+    sent = [waits(context, REPORT) for waits in context.hooks("waits_for_targets")]
+    owed = any(waits or state.when_done.reported_s == context.now_s for waits in sent if waits is not None)
     return Seen(
-        cause if state.backups.rollback is None else "",  # it brings other checkpoints, and then programs train again
+        "" if any(brings(context) for brings in context.hooks("brings_work")) else cause,
         bool(state.live), bool(host and host.logged_in), settings.offsite.on, own or asked in copies.URGENT,
-        error if state.offsite.fence is None else offsite.fenced(context), owed and bool(settings.alerts.targets),
+        error if state.offsite.fence is None else offsite.fenced(context), owed,
     )  # fmt: skip
 
 

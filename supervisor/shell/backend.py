@@ -17,24 +17,20 @@ import structlog
 
 from supervisor import config, image
 from supervisor.adapters.alerts.delivery import as_json, deliver_to_all, test_notice
-from supervisor.adapters.backups import shown
-from supervisor.adapters.host.clock import local_zone
 from supervisor.adapters.journal.archive import read_lasting
 from supervisor.adapters.journal.sqlite import JournalReader
 from supervisor.adapters.process import stdin
 from supervisor.adapters.process.presence import corrected
-from supervisor.adapters.process.results_reader import survey
-from supervisor.adapters.recorder import events, store
+from supervisor.adapters.state_files import StateFiles
 from supervisor.api.port import Json, Result
 from supervisor.model.codes import BAD_NAME, CANT_REREAD, FAILED, NO_FILE, NOT_RUNNING, SUCCESS
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Asked, ConfigFaulty, ConfigLoaded, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
-from supervisor.model.recording import Drawn, Row, Sheet, Track
+from supervisor.model.recording import Row
 from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, State
-from supervisor.policy.upkeep.resolution import Held, Tier
 from supervisor.ports import Clock
 from supervisor.records import dataclass
 from supervisor.reports import view
@@ -43,7 +39,6 @@ from supervisor.reports.ledger import Ledger
 from supervisor.reports.metrics_view import metrics_view
 from supervisor.reports.pages import PAGES
 from supervisor.reports.recorded import readings
-from supervisor.reports.results_view import NewestResult
 from supervisor.shell.inbox import Inbox
 from supervisor.shell.ledger_cache import LedgerCache
 from supervisor.shell.loop import Loop
@@ -306,22 +301,19 @@ class DaemonBackend:
         return [as_json(tried) for tried in deliver_to_all(rules, test_notice(self.clock.wall_s()))]
 
 
-class Running:
+class Running(StateFiles):
     """`reports.sources.Sources` of a running daemon: the last published values of its loop, and the files on its disk."""
 
     alive: Final = True
     release: Final = image.RELEASE
 
     def __init__(self, published: Published, daemon: DaemonBackend) -> None:
+        super().__init__(published.settings.paths)
         self.published = published
         self.settings, self.state, self.memory = published.settings, published.state, published.memory
         self.now_s, self.wall_s, self.worst_gap_s = published.now_s, published.wall_s, published.worst_gap_s
         self.version, self.cgroups, self.http = daemon.version, daemon.cgroups, daemon.http
-        self._daemon, self._paths = daemon, published.settings.paths
-        self.state_dir = self._paths.state_dir
-
-    def zone(self, wall_s: float) -> tuple[str, float]:
-        return local_zone(wall_s)
+        self._daemon, self.state_dir = daemon, self.paths.state_dir
 
     def last_sign(self) -> Json:
         return {}
@@ -335,40 +327,12 @@ class Running:
         return self._daemon.ledger_cache.closed(clock.now_s()), clock.wall_s()
 
     def facts(self, after_seq: int, kinds: Sequence[str]) -> Iterator[Stamped]:
-        journal = Path(self._paths.journal)
+        journal = Path(self.paths.journal)
         with JournalReader(journal, may_copy=False) as reader:
             yield from read_lasting(journal, reader.read(after_seq), after_seq, kinds)
 
-    def recorded(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterator[Row]:
-        return store.read(Path(self._paths.recording), sheet, tier, since_s, until_s, subjects)
-
-    def recorded_tracks(
-        self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]
-    ) -> dict[tuple[str, ...], Track]:  # fmt: skip
-        return store.tracks(Path(self._paths.recording), sheet, tier, since_s, until_s, subjects)
-
-    def recorded_held(
-        self, sheet: Sheet, since_s: float, until_s: float, subjects: Sequence[str], enough: int
-    ) -> list[Held]:  # fmt: skip
-        return store.held(Path(self._paths.recording), sheet, since_s, until_s, subjects, enough)
-
-    def recorded_names(self) -> set[str]:
-        return store.names(Path(self._paths.recording))
-
-    def drawn(self, program: str, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> Iterator[Drawn]:
-        return events.read(Path(self._paths.run_dir(program)), names, since_wall_s, until_wall_s)
-
-    def results(self) -> list[NewestResult]:
-        return survey(Path(self._paths.programs))
-
-    def backups(self) -> list[Json]:
-        return shown.rows(Path(self._paths.backups))
-
     def backup_progress(self) -> Json | None:
         return self._daemon.shows["backups"]()
-
-    def check_backup(self, name: str) -> str:
-        return shown.check(Path(self._paths.backups), name)
 
     def config(self) -> Iterable[tuple[str, object, object]]:
         return config.explain(self._daemon.loaded)

@@ -25,12 +25,12 @@ import structlog
 
 from supervisor import config, filesystems, image
 from supervisor.adapters import last_config, leftovers, next_image, singleton, threads
-from supervisor.adapters.alerts import reboot_log as alerts
-from supervisor.adapters.backups.kept_copy import KeptCopies
-from supervisor.adapters.backups.put_back import put_back
+from supervisor.adapters.copies.kept_copy import KeptCopies
+from supervisor.adapters.copies.put_back import put_back
 from supervisor.adapters.figures.thread import FigureReader
 from supervisor.adapters.foundations import Foundations
 from supervisor.adapters.host import boot, clock, known_mount, last_words
+from supervisor.adapters.host import reboot_log as alerts
 from supervisor.adapters.host.boot import AliveMark, AliveWriter, BootFiles
 from supervisor.adapters.host.box_identity import witnesses
 from supervisor.adapters.host.gpu_nvml import NvmlGpu

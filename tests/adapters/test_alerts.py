@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from leaks import nothing_stays_open
 
-from supervisor.adapters.alerts.reboot_log import (
+from supervisor.adapters.host.reboot_log import (
     append,
     clock_line,
     config_line,
@@ -182,7 +182,7 @@ def test_a_link_in_its_place_is_put_aside_and_not_followed(tmp_path):
 def test_a_line_is_on_the_disk_when_it_is_told_and_a_new_file_in_its_directory(tmp_path):
     here = tmp_path / "here"
     here.mkdir()
-    code = "from supervisor.adapters.alerts.reboot_log import append\nfor _ in range(3): append(here / 'a.log', 'x')\n"
+    code = "from supervisor.adapters.host.reboot_log import append\nfor _ in range(3): append(here / 'a.log', 'x')\n"
     calls = recorded.run(code, here)
     assert [(kind, path) for kind, _, path in calls if kind == "S"] == [
         ("S", str(here / "a.log")), ("S", str(here)), ("S", str(here / "a.log")), ("S", str(here / "a.log")),

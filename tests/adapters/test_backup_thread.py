@@ -13,8 +13,8 @@ from test_own_checkpoints import plain, spec
 from tools import PATIENCE
 
 from supervisor.adapters.backups import shown
-from supervisor.adapters.backups import store as backups
 from supervisor.adapters.backups.thread import Backups
+from supervisor.adapters.copies import store as backups
 from supervisor.adapters.process.checkpoints import survey
 from supervisor.model.commands import Backup, CheckBackup, RestoreBackup
 from supervisor.model.inputs import BackupChecked, BackupMade, BackupRestored

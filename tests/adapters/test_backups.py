@@ -14,8 +14,8 @@ from checkpoints_kit import OTHER, TOKEN, commit
 from killing import killed
 from tools import MEMORY_DIR
 
-from supervisor.adapters.backups import store as backups
-from supervisor.adapters.backups.store import BackupError, Interrupted, PartlyRolledBack, Task
+from supervisor.adapters.copies import store as backups
+from supervisor.adapters.copies.store import BackupError, Interrupted, PartlyRolledBack, Task
 from supervisor.adapters.process import checkpoints
 
 

@@ -18,9 +18,9 @@ from scripts_kit import ScriptsBox
 from test_own_checkpoints import plain
 from test_whole_files import saved, trainer
 
-from supervisor.adapters.backups import own, store
-from supervisor.adapters.backups.own import CopiedFile, OwnSaved
-from supervisor.adapters.backups.store import (
+from supervisor.adapters.copies import own, store
+from supervisor.adapters.copies.own import CopiedFile, OwnSaved
+from supervisor.adapters.copies.store import (
     BackupError,
     BackupInfo,
     Interrupted,

@@ -13,8 +13,8 @@ from scripts_kit import ScriptsBox
 from test_own_checkpoints import plain
 from test_whole_files import saved, trainer
 
-from supervisor.adapters.backups import own, store
-from supervisor.adapters.backups.store import BackupError, BackupInfo, NothingToBackUp, Task
+from supervisor.adapters.copies import own, store
+from supervisor.adapters.copies.store import BackupError, BackupInfo, NothingToBackUp, Task
 from supervisor.adapters.process import own_checkpoints
 from supervisor.adapters.process.own_checkpoints import Place
 

@@ -14,8 +14,8 @@ from attempts_kit import BootClock, Inbox, eventually
 from test_own_checkpoints import plain, spec
 from test_whole_files import saved
 
-from supervisor.adapters.backups import kept_copy
-from supervisor.adapters.backups.kept_copy import KeptCopies
+from supervisor.adapters.copies import kept_copy
+from supervisor.adapters.copies.kept_copy import KeptCopies
 from supervisor.adapters.process import own_checkpoints
 from supervisor.adapters.process.own_checkpoints import BeforeStart, OwnCheckpoints, Place, place_of
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint

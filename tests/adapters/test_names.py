@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from test_backups import make, restore, run_dirs, steps
 
-from supervisor.adapters.backups import store as backups
+from supervisor.adapters.copies import store as backups
 from supervisor.adapters.process import checkpoints, results_reader
 from supervisor.adapters.process.processes import LocalLauncher, prune
 from supervisor.reports.results_view import results_view

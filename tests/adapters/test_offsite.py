@@ -20,7 +20,7 @@ from test_own_checkpoints import spec as own_spec
 from tools import PATIENCE
 
 from supervisor.adapters import leftovers
-from supervisor.adapters.backups import store as backups
+from supervisor.adapters.copies import store as backups
 from supervisor.adapters.offsite import hardware, restic, restoring
 from supervisor.adapters.offsite import lease as leases
 from supervisor.adapters.offsite.restic import Restic, ResticError
@@ -553,7 +553,7 @@ def test_a_copy_killed_at_any_moment_leaves_a_repository_that_takes_the_next_one
         pid = os.fork()
         if pid == 0:
             try:
-                from supervisor.adapters.backups.store import Task
+                from supervisor.adapters.copies.store import Task
                 from supervisor.adapters.offsite import staging
 
                 leftovers.end()

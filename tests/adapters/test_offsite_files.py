@@ -18,8 +18,8 @@ from structlog.testing import capture_logs
 from test_offsite_leases import Repository, of_lease
 from test_own_checkpoints import plain, spec
 
-from supervisor.adapters.backups.put_back import put_back
-from supervisor.adapters.backups.store import Interrupted, Task
+from supervisor.adapters.copies.put_back import put_back
+from supervisor.adapters.copies.store import Interrupted, Task
 from supervisor.adapters.offsite import hardware, restoring, staging
 from supervisor.adapters.offsite.restic import ResticSnapshot
 from supervisor.adapters.offsite.restoring import NotRestored, Restored

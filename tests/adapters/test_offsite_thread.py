@@ -22,7 +22,7 @@ from test_offsite_leases import Repository, of_lease
 from test_own_checkpoints import plain, spec
 from tools import PATIENCE
 
-from supervisor.adapters.backups.store import Interrupted, Task
+from supervisor.adapters.copies.store import Interrupted, Task
 from supervisor.adapters.offsite import hardware, staging, thread
 from supervisor.adapters.offsite.restic import Restic, ResticError, ResticInterrupted, ResticSnapshot
 from supervisor.adapters.offsite.thread import Offsite

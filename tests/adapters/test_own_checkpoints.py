@@ -18,7 +18,7 @@ from attempts_kit import BootClock, Inbox, eventually, gone
 from structlog.testing import capture_logs
 from test_whole_files import saved, trainer
 
-from supervisor.adapters.backups.kept_copy import KeptCopies
+from supervisor.adapters.copies.kept_copy import KeptCopies
 from supervisor.adapters.process import own_checkpoints
 from supervisor.adapters.process.own_checkpoints import (
     BeforeStart,

@@ -18,7 +18,7 @@ from test_own_checkpoints import check, plain, spec
 from test_whole_files import saved
 
 from supervisor.adapters import leftovers
-from supervisor.adapters.backups.kept_copy import KeptCopies
+from supervisor.adapters.copies.kept_copy import KeptCopies
 from supervisor.adapters.process import own_checkpoints, whole_files
 from supervisor.adapters.process.own_checkpoints import (
     BeforeStart,

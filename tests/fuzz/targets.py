@@ -33,7 +33,7 @@ from structlog.testing import capture_logs
 
 from supervisor import config
 from supervisor.adapters import tfrecord
-from supervisor.adapters.backups import store as backups
+from supervisor.adapters.copies import store as backups
 from supervisor.adapters.figures import reading
 from supervisor.adapters.host import boot
 from supervisor.adapters.journal.sqlite import Journal, JournalReader, open_or_salvage

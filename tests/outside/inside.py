@@ -28,7 +28,7 @@ from tools import MEMORY_DIR
 from world import CALM, Ending, Verb, World
 
 from supervisor import config
-from supervisor.adapters.backups import store as backups
+from supervisor.adapters.copies import store as backups
 from supervisor.adapters.host import boot
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
 from supervisor.api.listener import listen

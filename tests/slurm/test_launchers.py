@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "adapters"))
 from attempts_kit import BOOT, BootClock, Inbox, spec
 
 from supervisor.adapters import procfs
-from supervisor.adapters.backups.kept_copy import KeptCopies
+from supervisor.adapters.copies.kept_copy import KeptCopies
 from supervisor.adapters.figures.thread import FigureReader
 from supervisor.adapters.process import processes
 from supervisor.adapters.process.notify_sockets import NotifySockets

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from supervisor.adapters.backups import store as backups
-from supervisor.adapters.backups.store import BackupError
+from supervisor.adapters.copies import store as backups
+from supervisor.adapters.copies.store import BackupError
 
 Json = dict[str, Any]
 

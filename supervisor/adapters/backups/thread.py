@@ -13,8 +13,8 @@ from typing import Any
 import structlog
 
 from supervisor.adapters import threads
-from supervisor.adapters.backups import store as backups
-from supervisor.adapters.backups.store import BackupError, BackupInfo, Interrupted, NothingToBackUp, PartlyRolledBack, Task
+from supervisor.adapters.copies import store as backups
+from supervisor.adapters.copies.store import BackupError, BackupInfo, Interrupted, NothingToBackUp, PartlyRolledBack, Task
 from supervisor.adapters.process.own_checkpoints import Place, places_of
 from supervisor.model import commands
 from supervisor.model.inputs import BackupChecked, BackupMade, BackupRestored, Input

@@ -24,9 +24,9 @@ from typing import Any, Final
 
 import structlog
 
-from supervisor.adapters.backups import put_back
-from supervisor.adapters.backups import store as backups
-from supervisor.adapters.backups.store import BackupError, PartlyRolledBack, Task
+from supervisor.adapters.copies import put_back
+from supervisor.adapters.copies import store as backups
+from supervisor.adapters.copies.store import BackupError, PartlyRolledBack, Task
 from supervisor.adapters.durable import sync, sync_directory
 from supervisor.adapters.offsite import hardware, staging
 from supervisor.adapters.offsite import lease as leases

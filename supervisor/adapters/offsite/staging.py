@@ -1,7 +1,7 @@
 """The files of a copy, collected in one directory: `offsite/work/copy` below the state directory.
 
     copy.json                             when, on which box, with which configuration file; the step of each program
-    backup.json, programs/<program>/...   checkpoints and results, as in a backup (`adapters/backups/store.py`)
+    backup.json, programs/<program>/...   checkpoints and results, as in a backup (`adapters/copies/store.py`)
     journal.sqlite, recording.sqlite      consistent snapshots, by SQLite's own backup
     journal-archive/                      older facts
     files/<program>/...                   the other files of its run directory: curves, and files of your own program
@@ -30,10 +30,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from supervisor.adapters import durable
-from supervisor.adapters.backups import put_back
-from supervisor.adapters.backups import store as backups
-from supervisor.adapters.backups.own import Waiting
-from supervisor.adapters.backups.store import BackupError, NothingToBackUp, Task
+from supervisor.adapters.copies import put_back
+from supervisor.adapters.copies import store as backups
+from supervisor.adapters.copies.own import Waiting
+from supervisor.adapters.copies.store import BackupError, NothingToBackUp, Task
 from supervisor.adapters.journal import archive
 from supervisor.adapters.journal.schema import copy_database
 from supervisor.adapters.process.own_checkpoints import KEPT, Place

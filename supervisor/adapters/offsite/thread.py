@@ -20,7 +20,7 @@ from typing import Final
 import structlog
 
 from supervisor.adapters import threads
-from supervisor.adapters.backups.store import BackupError, Interrupted, Task
+from supervisor.adapters.copies.store import BackupError, Interrupted, Task
 from supervisor.adapters.offsite import hardware, staging
 from supervisor.adapters.offsite import lease as leases
 from supervisor.adapters.offsite.restic import COPY_TAG, Restic, ResticError, ResticInterrupted

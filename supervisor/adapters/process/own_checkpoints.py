@@ -569,7 +569,7 @@ class KeptCopy:
 
 
 class Keeper(Protocol):
-    """Makes and puts back the copies (`adapters/backups/kept_copy.py`)."""
+    """Makes and puts back the copies (`adapters/copies/kept_copy.py`)."""
 
     def of(self, place: Place) -> KeptCopy | None: ...
     def keep(self, place: Place, newest: Candidate, files: _Files, *, replaced: bool) -> str: ...

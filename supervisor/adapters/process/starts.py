@@ -23,8 +23,8 @@ from typing import Final
 
 from supervisor import files
 from supervisor.adapters import durable
-from supervisor.adapters.alerts import reboot_log as alerts
 from supervisor.adapters.host import known_mount
+from supervisor.adapters.host import reboot_log as alerts
 from supervisor.adapters.host.systemd import Notifier
 
 WINDOW_S: Final = 600.0

@@ -8,6 +8,9 @@ from supervisor.records import Record
 
 INFO, WARNING, CRITICAL = "info", "warning", "critical"
 SEVERITIES: Final = (INFO, WARNING, CRITICAL)
+DONE: Final = "done"
+NOTHING: Final = "Nothing to do"
+DO: Final = "Do: "
 
 
 class Notice(Record):

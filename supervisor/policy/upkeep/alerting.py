@@ -29,14 +29,11 @@ from dataclasses import field, replace
 from typing import Final
 
 from supervisor.keys import key
-from supervisor.policy.upkeep.alarm import CRITICAL, INFO, SEVERITIES, WARNING, Notice
+from supervisor.policy.upkeep.alarm import CRITICAL, DO, DONE, INFO, NOTHING, SEVERITIES, WARNING, Notice
 from supervisor.records import Record
 
 REPORT: Final = "report"
-DONE: Final = "done"
 ALWAYS: Final = frozenset({REPORT, DONE})  # the operator has configured them, and each comes rarely: never held back
-DO: Final = "Do: "
-NOTHING: Final = "Nothing to do"
 COMMAND: Final = "command"  # the name of the target that is a program
 MOST_OWED: Final = 100
 _HOUR_S: Final = 3600.0

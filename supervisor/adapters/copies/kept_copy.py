@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from supervisor.adapters import durable
-from supervisor.adapters.backups import own
+from supervisor.adapters.copies import own
 from supervisor.adapters.process import whole_files
 from supervisor.adapters.process.own_checkpoints import KEPT, KeptCopy, marks_of
 
 if TYPE_CHECKING:
-    from supervisor.adapters.backups.own import OwnSaved
+    from supervisor.adapters.copies.own import OwnSaved
     from supervisor.adapters.process.own_checkpoints import Place
     from supervisor.adapters.process.whole_files import File
     from supervisor.policy.worker.newest_whole import Candidate

@@ -15,8 +15,8 @@ from typing import Final
 import structlog
 
 from supervisor import files
-from supervisor.adapters.backups import own, store
-from supervisor.adapters.backups.own import Waiting
+from supervisor.adapters.copies import own, store
+from supervisor.adapters.copies.own import Waiting
 from supervisor.adapters.durable import sync_directory
 from supervisor.adapters.process.own_checkpoints import Place, Unanswered
 from supervisor.model.settings import Paths

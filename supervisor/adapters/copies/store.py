@@ -43,9 +43,9 @@ from typing import Any, Final
 
 from supervisor import files
 from supervisor.adapters import durable
-from supervisor.adapters.backups import own
-from supervisor.adapters.backups.kept_copy import KeptCopies
-from supervisor.adapters.backups.own import OwnSaved, Waiting
+from supervisor.adapters.copies import own
+from supervisor.adapters.copies.kept_copy import KeptCopies
+from supervisor.adapters.copies.own import OwnSaved, Waiting
 from supervisor.adapters.durable import sync_directory
 from supervisor.adapters.process import checkpoints
 from supervisor.adapters.process.checkpoints import CheckpointInfo
