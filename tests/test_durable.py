@@ -65,7 +65,7 @@ WRITERS = {
     "backup by copying": (CHECKPOINTS, BACKUPS.format(copy=True) + "make('b1', every=True)\n"),
     "backup removed": (
         CHECKPOINTS + BACKUPS.format(copy=True) + "make('b1')\n",
-        "from supervisor.adapters.backups import store as backups\nbackups.remove(here / 'backups', 'b1')\n",
+        "from supervisor.adapters.copies import store as backups\nbackups.remove(here / 'backups', 'b1')\n",
     ),
     "rollback": (
         CHECKPOINTS + BACKUPS.format(copy=True) + "make('b1')\n"

@@ -73,6 +73,14 @@ class AlertRecord(Record):
         """The record after one more fact."""
         return _alerted(self, stamped)
 
+    def metrics(self) -> list[tuple[str, str, float, bool]]:
+        """Its metrics: name, meaning, value, and whether it is a count that never falls."""
+        return [
+            ("alerts", "alerts raised", self.total, True),
+            ("alerts_waiting", "alerts that not every target has taken yet", float(len(self.queue)), False),
+            ("alert_targets_failing", "targets that do not accept their alerts", float(len(self.failing)), False),
+        ]
+
     def owed(self, target: str) -> tuple[Queued, ...]:
         """The alerts that wait for a target, oldest first."""
         return tuple(each for each in self.queue if target in each.owed)

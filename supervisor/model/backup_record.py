@@ -52,6 +52,11 @@ class BackupRecord(Record):
         """The record after one more fact."""
         return _recorded(self, stamped.fact)
 
+    def metrics(self) -> list[tuple[str, str, float | None, bool]]:
+        """Its metric: name, meaning, value, and whether it is a count that never falls."""
+        ended = float(self.ends[-1].ok) if self.ends else None
+        return [("backup_ok", "1 when the newest backup or rollback ended well", ended, False)]
+
     def holds(self, program: str) -> bool:
         """Whether a program must not start now: its checkpoints are being replaced."""
         return self.rollback is not None and self.rollback.begun and program in self.rollback.programs

@@ -81,19 +81,19 @@ def fold(state: State, stamped: Stamped) -> State:
     return _box(state, stamped, fact)
 
 
-_RECORDS: Final[dict[str, Any]] = {
+RECORDS: Final[dict[str, Any]] = {
     each.name: each.default_factory for each in dataclasses.fields(State) if hasattr(each.default_factory, "KINDS")
 }
 
 
 _KINDS: Final = [kind for kind in vars(facts).values() if isinstance(kind, type) and issubclass(kind, facts.Fact)]
-_ALWAYS: Final = {kind: [name for name, of in _RECORDS.items() if issubclass(kind, of.KINDS)] for kind in _KINDS}
-_LATER: Final = {kind: [name for name, of in _RECORDS.items() if issubclass(kind, of.LATER)] for kind in _KINDS}
+_ALWAYS: Final = {kind: [name for name, of in RECORDS.items() if issubclass(kind, of.KINDS)] for kind in _KINDS}
+_LATER: Final = {kind: [name for name, of in RECORDS.items() if issubclass(kind, of.LATER)] for kind in _KINDS}
 
 
 def _records_of(kind: type[facts.Fact], state: State) -> list[str]:
     """The records of features that this kind of fact changes. A kind of `LATER` leaves an empty record as it is."""
-    return [*_ALWAYS[kind], *(name for name in _LATER[kind] if getattr(state, name) != _RECORDS[name]())]
+    return [*_ALWAYS[kind], *(name for name in _LATER[kind] if getattr(state, name) != RECORDS[name]())]
 
 
 def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Literal
 
+from supervisor.model.fold import RECORDS
 from supervisor.model.recording import GPUS, HOST
 from supervisor.policy.box.readings import Gpu, Host
 from supervisor.reports.climb_view import climb_view
@@ -91,12 +92,9 @@ def _record(sources: Sources) -> Iterator[Family]:
     yield _gauge("troubles", "files and directories that the daemon relies on and that are in trouble", trouble)
     yield _gauge("configuration_refused", "1 while the configuration cannot be used", float(state.config is not None))
     yield _gauge("level_vetoes", "pre-checks that forbid a level just now", float(len(state.vetoes)))
-    alerts = state.alerts
-    yield _counter("alerts", "alerts raised", alerts.total)
-    yield _gauge("alerts_waiting", "alerts that not every target has taken yet", float(len(alerts.queue)))
-    yield _gauge("alert_targets_failing", "targets that do not accept their alerts", float(len(alerts.failing)))
-    ended = float(state.backups.ends[-1].ok) if state.backups.ends else None
-    yield _gauge("backup_ok", "1 when the newest backup or rollback ended well", ended)
+    for record in (getattr(state, name) for name in sorted(RECORDS) if hasattr(RECORDS[name], "metrics")):
+        for name, help_, value, is_count in record.metrics():
+            yield _gauge(name, help_, value, kind="counter" if is_count else "gauge")
 
 
 def _offsite(sources: Sources) -> Iterator[Family]:
