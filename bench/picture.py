@@ -81,7 +81,7 @@ class Box:
 
     def _run(self, module: str, *words: str) -> str:
         argv = [sys.executable, "-P", "-m", module, "-c", str(self.config), *words]
-        done = subprocess.run(argv, capture_output=True, text=True, env=self.env, cwd=ROOT, timeout=60, check=False)
+        done = subprocess.run(argv, capture_output=True, text=True, env=self.env, cwd=ROOT, timeout=PATIENCE_S, check=False)
         return done.stdout
 
     def pid(self, name: str = "") -> int:

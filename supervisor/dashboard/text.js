@@ -50,9 +50,10 @@ export function figures(value) {
 export function spaced(splits, step) {
   const size = Math.max(...splits.filter(known).map(Math.abs), 0);
   const [unit, word] = [[1e9, " G"], [1e6, " M"], [1e3, " k"]].find(([each]) => step && size >= each) ?? [1, ""];
-  const digits = step ? Math.min(12, Math.max(0, Math.ceil(-Math.log10(step / unit) - 1e-9))) : 0;
+  let digits = 0;
+  while (step && digits < 12 && Math.abs((step / unit) * 10 ** digits - Math.round((step / unit) * 10 ** digits)) > 1e-6) digits += 1;
   const words = (value) => (value / unit).toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
-  return splits.map((value) => (!known(value) ? "" : !step ? significant(value) : `${words(value)}${value ? word : ""}`.replace("-", "−")));
+  return splits.map((value) => (!known(value) ? "" : !step ? significant(value) : value ? `${words(value)}${word}`.replace("-", "−") : "0"));
 }
 
 /** A label of a logarithmic axis: 0.0001, 0.2, 30, 4 k. */

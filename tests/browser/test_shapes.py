@@ -244,6 +244,31 @@ def test_words_for_numbers_and_times(shapes: Any) -> None:
     assert said == ["12:00", "Tuesday 15:00", "14 Feb", "16 Dec 15:00", "Dec 2028"]
 
 
+def test_labels_of_an_axis_differ(shapes: Any) -> None:
+    code = "return it.spaced(given[0], given[1])"
+    assert shapes("text", code, [[67.5, 70, 72.5], 2.5]) == ["67.5", "70.0", "72.5"]
+    assert shapes("text", code, [[0, 2500, 5000], 2500]) == ["0", "2.5 k", "5.0 k"]
+    assert shapes("text", code, [[0.0012, 0.0014], 0.0002]) == ["0.0012", "0.0014"]
+    assert shapes("text", code, [[-21, None, 30_000], None]) == ["\u221221", "", "30 k"], "a logarithmic scale has no step"
+
+
+def test_an_address_holds_all_choices(shapes: Any) -> None:
+    code = "return given.map((hash) => it.write(it.read(hash)))"
+    kept = [
+        "#/",
+        "#/program/my%2Frun?axis=steps&series=loss,kl&zoom=10,20.5&smooth=0.9&log=yes",
+        "#/compare?window=7d&pick=a,b&q=x+y",
+    ]
+    assert shapes("shape/route", code, kept) == kept
+    bad = ["#axis=steps&window=constructor", "#/nowhere?zoom=9,1", "#/program/%E0%A4%A"]
+    assert shapes("shape/route", code, bad) == ["#/?axis=steps", "#/", "#/program/%25E0%25A4%25A"]
+
+
+def test_a_smoothed_line_begins_at_its_first_value(shapes: Any) -> None:
+    found = shapes("shape/curves", "return it.smoothed(given, 0.5).ys", {"xs": [1, 2, 3, 4], "ys": [4, None, 10, 10]})
+    assert found == [4, None, pytest.approx(8), pytest.approx(64 / 7)]
+
+
 def test_bands_of_a_timeline(shapes: Any) -> None:
     span = {"why": "w", "seq": 3}
     timeline = {

@@ -447,8 +447,9 @@ class Application:
             "lacking": [],
         }  # fmt: skip
         host.backend = _Backend(
-            _Door(self), host.replies, _Clock(host), host.loaded, host.load, VERSION, cgroups=lambda: cgroups
-        )
+            _Door(self), host.replies, _Clock(host), host.loaded, host.load, VERSION, {"backups": lambda: None},
+            cgroups=lambda: cgroups,
+        )  # fmt: skip
         self.within(host.run, 30.0)
         self._listener = listen(str(host.runtime_dir / "supervisor.sock"))
         with _routes_into(self.routes):

@@ -1,7 +1,7 @@
 // The sentences at the top of the page: the whole box over the window, the box now, one program now, and a page without news.
 
 import { around, clockSeconds, count, dollars, figures, known, moment, percent, plural, span } from "../text.js";
-import { stateCounts, stateOf } from "./status.js";
+import { inStates, stateOf } from "./status.js";
 
 /** The sentence for the page `report`. Unknown parts are left out. */
 export function sentence(report) {
@@ -23,7 +23,7 @@ export function sentence(report) {
 export function nowSentence({ programs, daemon, wall_s }) {
   const works = programs.filter(({ service }) => !service);
   if (!works.length) return programs.length ? "Only services run here." : "No program is configured.";
-  return allDone(works, daemon, wall_s) || `Now ${stateCounts(works).map(([word, number]) => `${count(number)} ${number > 1 ? word.replace(/^(\w+)s /, "$1 ") : word}`).join(", ")}${
+  return allDone(works, daemon, wall_s) || `Now ${inStates(works)}${
     daemon.level?.name ? `, at level ${daemon.level.name}` : ""}.`;
 }
 

@@ -56,6 +56,9 @@ export function sortedPrograms(programs) {
   return { first, groups: grouped(programs.filter((view) => rank(view) === 9)), single: programs.length <= MOST_SINGLE };
 }
 
+/** "16 training, 98 wait for a slot". */
+export const inStates = (programs) => stateCounts(programs).map(([word, number]) => `${number} ${number > 1 ? word.replace(/^(\w+)s /, "$1 ") : word}`).join(", ");
+
 /** Number of programs by the word of their state, most frequent first: [["training", 4], ["done", 1]]. */
 export function stateCounts(programs) {
   const found = new Map();

@@ -139,7 +139,7 @@ export class Chart {
         { ...common, size: 28, space: 64, values: timed ? times : (_, splits) => splits.map(placeWords[axis]) },
         lanes
           ? { ...common, size: 100, grid: { show: false }, values: () => [] }
-          : { ...common, size: 56, space: 32, values: (_, splits, _axis, _space, step) => spaced(splits, log ? null : step) },
+          : { ...common, size: wide, space: 32, values: (_, splits, _axis, _space, step) => spaced(splits, log ? null : step) },
       ],
       series: [
         {},
@@ -351,6 +351,9 @@ function nearest(line, place) {
   }
   return place;
 }
+
+/** The width of the y axis: of its longest label. */
+const wide = (_, labels) => Math.max(56, 16 + 7 * Math.max(0, ...(labels ?? []).map(({ length }) => length)));
 
 /** A small margin above and below; a flat line lies in the middle. */
 function padded(_, low, high) {

@@ -1,6 +1,6 @@
 // Compare: chosen programs in one chart, and the table to choose them from: searched, filtered, sorted, grouped by game.
 
-import { groupOf, grouped, stateCounts, stateOf, together } from "../shape/status.js";
+import { groupOf, grouped, inStates, stateOf, together } from "../shape/status.js";
 import { count, figures, known, plural, UNKNOWN } from "../text.js";
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { repeat } from "../vendor/lit-html/directives/repeat.js";
@@ -78,7 +78,7 @@ function groupRows([game, views], picked, subjects, open, choice, on) {
     ${single ? nothing : html`<tr class="group"><td>${box(`all of ${game}`, all, !all && names.some((name) => picked.includes(name)), () =>
       on.choose({ pick: all ? picked.filter((name) => !names.includes(name)) : [...new Set([...picked, ...names])] }))}</td>
       <th scope="rowgroup"><button class="plain name" aria-expanded=${shown ? "true" : "false"} @click=${() => on.toggle(game)}><span class="arrow" aria-hidden="true">${shown ? "▾" : "▸"}</span> ${game}</button></th>
-      ${cells(together(views))}<td class="muted">${stateCounts(views).map(([word, number]) => `${count(number)} ${word}`).join(", ")}</td>
+      ${cells(together(views))}<td class="muted">${inStates(views)}</td>
       <td>${spark(meanPath(views, subjects), "")}</td></tr>`}
     ${shown ? repeat(views, ({ name }) => name, (view) => html`<tr><td>${box(view.name, picked.includes(view.name), false, () =>
       on.choose({ pick: picked.includes(view.name) ? picked.filter((name) => name !== view.name) : [...picked, view.name] }))}</td>

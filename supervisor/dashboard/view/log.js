@@ -49,6 +49,8 @@ export class Logs {
   }
 
   show() {
+    const logs = Object.values(this.#channels);
+    if (logs.every(({ text, error }) => text === "" && !error)) return html`<p>Nothing was written yet.</p>`;
     return Object.entries(this.#channels).map(([channel, { text, error }]) => (text === "" && !error ? nothing : html`<h3>${channel}</h3>
       ${error ? html`<p class="trouble">${error}</p>` : nothing}
       <pre class="log" tabindex="0" role="region" aria-label="the end of ${channel}">${text ?? "…"}</pre>`));

@@ -31,7 +31,7 @@ export function programPage({ status, pages, errors, choice, charts, logs, on })
   const seeds = seedsOf(status, name);
   return html`
     <div class="head"><h2>${name}</h2> ${state(stateOf(view))} ${buttons(view)}</div>
-    <p class="sentence">${programSentence(view)}</p>
+    <p class="sentence long">${programSentence(view)}</p>
     ${card("Curves", lines({
       names: choice.seeds ? seeds : [name], views: status.programs, answer: pages.lines, choice, words: choices(status), error: errors.lines, charts, on,
       more: seeds.length > 1 ? html`<label><input type="checkbox" .checked=${choice.seeds} @change=${(event) => on.choose({ seeds: event.target.checked })}> all ${seeds.length} seeds of ${groupOf(view)}</label>
@@ -124,7 +124,7 @@ function load(page, name) {
 function checkpoints(view, facts, backups, now_s) {
   const kept = (backups?.backups ?? []).filter(({ programs }) => programs?.some(({ name }) => name === view.name));
   return html`
-    <p>${known(view.ckpt_age_s) ? `The newest is of step ${count(view.ckpt_step)}, ${ago(view.ckpt_age_s)}; the next is due every ${span(view.interval_s)}.` : "None is known."}
+    <p>${known(view.ckpt_age_s) ? `The newest is of step ${count(view.ckpt_step)}, ${ago(view.ckpt_age_s)}; one is due every ${span(view.interval_s)}.` : facts.length ? "The program does not run." : "None is known."}
       ${view.ckpt_note ? html`<span class="trouble">${view.ckpt_note}</span>` : nothing}</p>
     ${view.ckpt_path ? html`<p class="muted">${view.ckpt_path}</p>` : nothing}
     ${facts.length ? html`<table><thead><tr><th scope="col">Recorded</th><th scope="col" class="number">Step</th><th scope="col" class="number">Written in</th><th scope="col" class="number">Training paused</th></tr></thead>

@@ -1,7 +1,7 @@
 // Trained: one row per program, broken ones first; many healthy ones are collapsed by game.
 
 import { meanSparkline, sparkline, usual } from "../shape/curves.js";
-import { sortedPrograms, stateCounts, stateOf, together } from "../shape/status.js";
+import { inStates, sortedPrograms, stateCounts, stateOf, together } from "../shape/status.js";
 import { ago, count, figures, known, percent, plural, span, UNKNOWN } from "../text.js";
 import { html, nothing, svg } from "../vendor/lit-html/lit-html.js";
 import { repeat } from "../vendor/lit-html/directives/repeat.js";
@@ -45,7 +45,7 @@ function groupRows([game, views], open, row, subjects, on) {
     <tr class="group">
       <th scope="rowgroup"><button class="plain name" aria-expanded=${shown ? "true" : "false"} @click=${() => on.toggle(game)}>
         <span class="arrow" aria-hidden="true">${shown ? "▾" : "▸"}</span> ${game}</button></th>
-      <td class="what">${stateCounts(views).map(([word, number]) => `${count(number)} ${word}`).join(", ")}</td>
+      <td class="what">${inStates(views)}</td>
       <td class="return">${spark(meanPath(views, subjects), html`${figures(mean)}${n > 1 ? html`<span class="muted"> ± ${figures(off)}</span>` : nothing}`)}</td>
       <td class="number rate" data-unit=${known(rate) ? "/s" : ""}>${figures(rate)}</td>
       <td class="number steps">${count(steps)}</td>
