@@ -104,9 +104,8 @@ PARTS = {  # the code, and the tests that ought to kill what is wrong in it
     "api": (["supervisor/api"], ["tests/api", "tests/ctl/test_report_page.py"]),
     "slurm": (["supervisor/adapters/slurm"], ["tests/slurm", "tests/adapters/test_slurm*.py"]),
     "adapters": (["supervisor/adapters"], ["tests/adapters"]),  # those that are in no part before
-    "ctl": (["supervisor/ctl"], ["tests/ctl"]),
     "shell": (
-        ["supervisor"],  # what is in no part before: the deciding thread, the shim, the modules beside the packages
+        ["supervisor/shell", *(f"supervisor/{name}.py" for name in ("files", "filesystems", "image", "lack", "records", "trust"))],
         [f"tests/adapters/test_{name}.py" for name in (
             "backup_thread", "clock", "foundations", "housekeeping", "loop_and_journal", "notices", "offsite_thread", "presence",
             "shim", "shim_code", "spare_threads",

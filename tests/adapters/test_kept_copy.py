@@ -13,7 +13,9 @@ import pytest
 from attempts_kit import BootClock, Inbox, eventually
 from test_own_checkpoints import plain, spec
 from test_whole_files import saved
+from tools import no_descriptors
 
+from supervisor.adapters import threads
 from supervisor.adapters.copies import kept_copy
 from supervisor.adapters.copies.kept_copy import KeptCopies
 from supervisor.adapters.process import own_checkpoints
@@ -205,6 +207,21 @@ def test_a_copy_that_cannot_be_put_back_is_logged_and_the_start_goes_on(script: 
     found = script.starts()
     assert (found.path, found.torn, found.put_back) == ("", str(script.work / "last.pt"), False)
     assert (script.work / "last.pt").read_bytes() == TORN
+
+
+def test_a_start_waits_until_a_lack_of_descriptors_no_longer_hides_the_copy(script: Script) -> None:
+    """Without the copy it would begin from scratch."""
+    script.starts(killed=False)
+    saved(script.work / "last.pt")
+    script.looks_until("last.pt")
+    (script.work / "last.pt").write_bytes(TORN)
+    begun: list[str | None] = []
+    with no_descriptors():
+        script.own.before_start(BeforeStart(script.spec, "t9", doubt_from_wall_s=time.time()), begun.append, pytest.fail)
+        assert eventually(lambda: "start-Pong" in {each.name for each in threads.failing()})
+        assert not begun
+    assert eventually(lambda: begun)
+    assert script.inbox.expect(CheckpointsFound).found.put_back
 
 
 def test_what_was_written_again_before_it_was_copied_is_not_kept(script: Script) -> None:

@@ -19,7 +19,7 @@ from supervisor.ctl import (
     doctor,
 )
 from supervisor.ctl.checks import Finding, Installation
-from supervisor.ctl.outcome import Failed, Options
+from supervisor.ctl.outcome import OK, Failed, Options
 from supervisor.ctl.session import Session
 
 
@@ -54,7 +54,9 @@ def test_a_check_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
         yield
 
     only(monkeypatch, the_clock, copies)
-    assert [each.name for each in doctor.examine(Session(Options()), "copies")] == ["clock"]
+    session = Session(Options())
+    assert [each.name for each in doctor.examine(session, "copies")] == ["clock"]
+    assert doctor.doctor(session, ["--json", "--skip", "copies"]) == OK
     with pytest.raises(Failed, match="doctor has no check 'copys'; there are copies, the clock"):
         doctor.examine(Session(Options()), "copys")
 

@@ -11,13 +11,13 @@ the old one is renamed to `kept.old/`, so a crash at any moment leaves one of th
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from supervisor import lack
 from supervisor.adapters import durable
 from supervisor.adapters.copies import own
 from supervisor.adapters.process import whole_files
@@ -94,8 +94,10 @@ def _marks(saved: OwnSaved) -> tuple[tuple[str, int, int], ...]:
 def _read(place: Place) -> tuple[Path, OwnSaved] | None:
     for name in (KEPT, _OLD):
         directory = Path(place.run_dir, name)
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        try:
             body = whole_files.read_json(f"{directory}/{_LIST}")
             if body["base"] == place.base:
                 return directory, own.OwnSaved.from_json(body)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            lack.check(error)
     return None

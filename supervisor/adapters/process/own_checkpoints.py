@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 
+from supervisor import lack
 from supervisor.adapters import durable, hooks
 from supervisor.adapters.process import whole_files
 from supervisor.adapters.process.processes import make_dir
@@ -255,10 +256,12 @@ def _with_steps(place: Place, newest: list[_Row]) -> list[_Row]:
     with_steps: list[_Row] = []
     for path, _, written_s in newest:
         step = None
-        with contextlib.suppress(OSError, ValueError):
+        try:
             fd = contract.open_below(place.base, f"{path}/{place.rule.file}")
             os.close(fd)
             step = place.rule.of_json(whole_files.read_json(f"{place.base}/{path}/{place.rule.file}"))
+        except (OSError, ValueError) as error:
+            lack.check(error)
         with_steps.append((path, step, written_s))
     return _ordered(place, with_steps)
 
@@ -309,6 +312,7 @@ class Scanner:
                 if whole > spare:
                     break
         except OSError as error:
+            lack.check(error)
             raise Unanswered(f"its directory cannot be read: {error.strerror or error}") from error
         self.known = {path: known for path, known in self.known.items() if path in {row[0] for row in newest}}
         gap_s = newest_whole.usual_gap_s([each[2] for each in newest])
@@ -327,6 +331,7 @@ class Scanner:
         except whole_files.TooMany as error:
             known = _Known((), None, unreadable=str(error))
         except OSError as error:
+            lack.check(error)
             known = _Known((), unreadable=f"it cannot be read: {error.strerror or error}")
         except _NoAnswer as error:
             known = _Known(files, None, unreadable=str(error))
@@ -551,7 +556,8 @@ class KeptCopy:
         """Whether it is a copy of the files that are at this path now."""
         try:
             files = whole_files.files_of(path, lambda: None)
-        except (OSError, whole_files.TooMany):
+        except (OSError, whole_files.TooMany) as error:
+            lack.check(error)
             return False
         return self.marks == marks_of(files)
 
@@ -560,7 +566,8 @@ class KeptCopy:
         parent, name = os.path.split(self.path)
         try:
             fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError:
+        except OSError as error:
+            lack.check(error)
             return True  # the directory is gone
         try:
             return any(self.is_of(f"{parent}/{aside}") for aside in _asides(fd, name))
@@ -706,6 +713,7 @@ class OwnCheckpoints:
         except Unanswered as error:
             return OwnCheckpoint(sure=False, error=str(error))
         except Exception as error:
+            lack.check(error)
             log.exception("checkpoints_not_looked_at", base=watched.place.base)
             return OwnCheckpoint(sure=False, error=f"it stopped at a bug ({type(error).__name__}); see the daemon's log")
 
@@ -731,6 +739,7 @@ class OwnCheckpoints:
             refuse(f"its checkpoint from the copy off the box cannot be put back: {error}")
             return
         answer: list[tuple[OwnCheckpoint, tuple[str, ...]]] = []
+        lacking: list[Exception] = []
         over, late = threading.Event(), threading.Event()
 
         def look() -> None:
@@ -742,6 +751,10 @@ class OwnCheckpoints:
                     watched.reported = found
                     _note_start(watched.place)
                     answer.append((found, left))
+            except Exception as error:
+                if not lack.is_lack(error):
+                    raise
+                lacking.append(error)
             finally:
                 over.set()
 
@@ -753,6 +766,8 @@ class OwnCheckpoints:
         silent = OwnCheckpoint(sure=False, error=f"its directory {watched.place.base} does not answer"), order.aside
         if not answer:
             late.set()
+        if lacking:  # to begin from scratch now would cost more than to wait until the lack is over
+            raise lacking[0]
         found, left = answer[0] if answer else silent
         self._inbox.post(CheckpointsFound(self._clock.now_s(), order.spec.name, order.token, found, left))
         then(None if found.error else found.path)
@@ -801,6 +816,7 @@ class OwnCheckpoints:
                 self._keeper.put_back(watched.place)
             log.warning("checkpoint_put_back", path=kept.path)
         except (OSError, ValueError, Unanswered) as error:
+            lack.check(error)
             log.warning("checkpoint_not_put_back", path=kept.path, error=str(error))
         finally:
             watched.puts_back = False
