@@ -148,6 +148,7 @@ HOST: Final = Sheet(
         _measured("memory_full", "%", "share of a minute in which nothing ran for want of memory"),
         _measured("io_full", "%", "share of a minute in which nothing ran for want of the disk"),
         _measured("disk_free_bytes", "bytes", "free space where the state is kept"),
+        _measured("cpu_busy", "%", "share of the time in which the cores worked"),
     ),
     ("available_bytes", "memory_full", "io_full"),
 )  # fmt: skip
@@ -254,11 +255,6 @@ class Fate(NamedTuple):
         if self.end is None or self.low is None or self.end <= self.bound:
             return True
         return self.bound - self.low > self.end - self.bound
-
-    @property
-    def last_kept(self) -> float | None:
-        """The last step; of a kept row the last one that is kept."""
-        return min(self.end, self.bound) if self.end is not None and self.kept else self.end
 
 
 def fates(tokens: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[Fate]:

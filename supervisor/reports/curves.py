@@ -106,8 +106,9 @@ def _subject(sheet: Sheet, keys: tuple[str, ...], track: Track, series: Sequence
     }
     if sheet.name == PROGRAMS.name:
         found = track.fates()
+        ends = [min(each.end, each.bound) if each.end is not None and each.kept else each.end for each in found]
         entry |= {
-            _ATTEMPT: track.values[_ATTEMPT], _STEPS: [each.last_kept for each in found],
+            _ATTEMPT: track.values[_ATTEMPT], _STEPS: ends,
             "kept": [each.kept for each in found], "lost": [each.lost for each in found],
         }  # fmt: skip
         entry["from_files"] = sum(words[0] is None for words in track.words)

@@ -47,7 +47,7 @@ def _program(state: State, program: Program, attempt: Attempt, sample: Sample, n
 def _host(state: State, host: Host, now_s: float, wall_s: float) -> Row:
     known = {
         "available_bytes": host.available_bytes, "swap_free_bytes": host.swap_free_bytes, "memory_full": host.memory_full,
-        "io_full": host.io_full, "disk_free_bytes": host.disk_free_bytes,
+        "io_full": host.io_full, "disk_free_bytes": host.disk_free_bytes, "cpu_busy": host.cpu_busy,
     }  # fmt: skip
     return Row(now_s, wall_s, (), (state.level,), known)
 

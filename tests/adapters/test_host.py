@@ -37,6 +37,24 @@ def test_everything_as_the_kernel_tells_it(tmp_path):
     assert disk == pytest.approx(here.f_bavail * here.f_frsize, rel=0.2), "other tests write there too"
 
 
+def test_the_use_of_the_cores_is_that_between_two_readings(tmp_path):
+    host = LocalHost(str(tmp_path), root=tmp_path)
+    found = []
+    for ticks in (
+        "10 0 10 60 20 0 0 0 0 0",
+        "40 0 20 90 40 0 5 5 7 7",
+        "40 0 20 90 40 0 5 5 7 7",
+        "1 2",
+        "x",
+        "1 1 1 1 1 1 1 1",
+    ):
+        lay(tmp_path, proc__stat=f"cpu  {ticks}\ncpu0 1 1 1 1 1 1 1 1\n")
+        found.append(host.look().cpu_busy)
+    assert found == [None, 50.0, None, None, None, None]
+    real = LocalHost(str(tmp_path))
+    assert eventually(lambda: 0.0 < (real.look().cpu_busy or 0.0) <= 100.0)
+
+
 def test_a_containers_own_limit_counts_where_it_is_lower(tmp_path):
     lay(
         tmp_path, proc__meminfo=MEMINFO, sys__fs__cgroup__memory_DOT_max=f"{500 * KB}\n",

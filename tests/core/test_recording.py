@@ -205,7 +205,7 @@ def test_the_host_and_each_gpu_with_its_phases():
     core = Core(settings("Pong"))
     phases = (InPhase("acting", 3, Spread(1.0, 2.0, 3.0), None),)
     core.memory = replace(
-        core.memory, host=Host(available_bytes=5, io_full=1.5),
+        core.memory, host=Host(available_bytes=5, io_full=1.5, cpu_busy=62.5),
         gpus=gpus(
             gpu(0, free_mb=30_000, utilisation=80.0, reasons=("hw_slowdown", "sw_power_cap"), by_phase=phases),
             replace(gpu(1), uuid="", lost="fell off the bus"),
@@ -214,6 +214,7 @@ def test_the_host_and_each_gpu_with_its_phases():
     found = recorded(core)
     (host,) = found["host"]
     assert (host.values["available_bytes"], host.values["io_full"], host.values["swap_free_bytes"]) == (5, 1.5, None)
+    assert host.values["cpu_busy"] == 62.5
     whole, acting, lost = found["gpus"]
     assert (whole.keys, whole.words) == (("GPU-0", ""), ("hw_slowdown sw_power_cap",))
     assert (whole.values["used_bytes"], whole.values["utilisation"]) == (50_000 << 20, 80.0)
@@ -296,7 +297,7 @@ def test_what_is_drawn_as_lost_is_what_was_lost_at_every_resolution(seed):
         fates = tracks_of(PROGRAMS, found)["Pong",].fates()
         assert sum(fate.lost for fate in fates) == pytest.approx(sum(lost), abs=most)
         assert fates[-1].kept, "the newest attempt"
-        steps = [fate.last_kept for fate in fates if fate.kept]
+        steps = [min(fate.end, fate.bound) for fate in fates if fate.kept]
         assert steps == sorted(steps), "the curve over steps never runs back"
         for each, fate in zip(found, fates, strict=True) if found is not joined else ():
             inside = [lost[place] for place, reading in enumerate(rows) if each.at_s <= reading.at_s < each.at_s + period_s

@@ -1,4 +1,4 @@
-"""The host's memory, swap, pressure, cores and disk, read from the kernel's files in a separate thread.
+"""The host's memory, swap, pressure, cores, their use and disk, read from the kernel's files in a separate thread.
 
 If a container's own limit is lower than the host's memory, the limit counts: the rest of the host's memory is not
 available. A value that cannot be read is unknown. If a disk hangs, all values become unknown after a while, but no reader
@@ -35,6 +35,7 @@ class LocalHost:
         self._state_dir, self._period_s, self._root, self._logged_in = state_dir, period_s, root, logged_in
         self._over = threading.Event()
         self._newest: tuple[float, Host] | None = None
+        self._ticks: list[int] = []
         self._thread = Lasting("host", self._turn, self._over.is_set)
 
     def start(self) -> None:
@@ -58,10 +59,11 @@ class LocalHost:
             disk_free_bytes: int | None = disk.f_bavail * disk.f_frsize
         except OSError:
             disk_free_bytes = None
+        before, self._ticks = self._ticks, _ticks(self._root / "proc/stat")
         return Host(
             whole, left, memory.get("SwapTotal"), memory.get("SwapFree"), _full(pressure / "memory"),
             _full(pressure / "io"), usable_cores(self._root), disk_free_bytes,
-            self._logged_in(),
+            self._logged_in(), _busy(before, self._ticks),
         )  # fmt: skip
 
     def _turn(self) -> None:
@@ -101,6 +103,18 @@ def _full(path: Path) -> float | None:
             except (KeyError, ValueError):
                 return None
     return None
+
+
+def _ticks(path: Path) -> list[int]:
+    """Ticks of all cores since the boot: user, nice, system, idle, iowait, irq, softirq, steal. Empty: unknown."""
+    words = _text(path).partition("\n")[0].split()[1:9]
+    return [int(word) for word in words] if len(words) == 8 and all(word.isdecimal() for word in words) else []
+
+
+def _busy(before: list[int], now: list[int]) -> float | None:
+    """Percentage of the ticks between two readings in which the cores did not idle."""
+    spent = [new - old for old, new in zip(before, now, strict=False)]
+    return 100.0 * (1.0 - (spent[3] + spent[4]) / sum(spent)) if spent and min(spent) >= 0 < sum(spent) else None
 
 
 def _text(path: Path) -> str:

@@ -92,3 +92,4 @@ class Host(Record):
     cores: int | None = None
     disk_free_bytes: int | None = None  # where the state is kept
     logged_in: tuple[str, ...] | None = None  # open sessions, such as `ada on pts/0`; None also: not read
+    cpu_busy: float | None = None  # per cent of the time since the reading before in which the cores worked
