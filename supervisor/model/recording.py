@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from supervisor.policy.box.readings import Spread
@@ -213,18 +214,16 @@ def folded(sheet: Sheet, at_s: float, rows: Sequence[Row]) -> Row:
 
     With several attempts it has the keys of the newest.
     """
-    newest = rows[-1]
-    readings = [row.readings for row in rows]
-    values: dict[str, float | Spread | None] = {}
+    newest, values = rows[-1], dict[str, float | Spread | None]()
     for series in sheet.series:
-        found = [row.values.get(series.name) for row in rows]
-        known = [(value, count) for value, count in zip(found, readings, strict=True) if value is not None]
+        name = series.name
+        known = [(value, row.readings) for row in rows if (value := row.values.get(name)) is not None]
         if known:
-            values[series.name] = _fold(series, known)
+            values[name] = _fold(series, known)
     if FIRST in values:
         columns = [[row.values.get(name) for row in rows] for name in OF_ATTEMPTS]
         values |= _of_attempts([row.keys[-1] for row in rows], columns)
-    return Row(at_s, newest.wall_s, newest.keys, newest.words, values, sum(readings))
+    return Row(at_s, newest.wall_s, newest.keys, newest.words, values, sum(row.readings for row in rows))
 
 
 def _fold(series: Series, known: Sequence[tuple[float | Spread, int]]) -> float | Spread:
@@ -233,11 +232,16 @@ def _fold(series: Series, known: Sequence[tuple[float | Spread, int]]) -> float 
         return min(_mean(value) for value, _ in known)
     if series.counted:
         return known[-1][0]
-    mean = sum(_mean(value) * count for value, count in known) / sum(count for _, count in known)
+    readings = sum([count for _, count in known])
     if not series.ends:
-        return mean
+        return sum([_mean(value) * count for value, count in known]) / readings
     spreads = [as_spread(value) for value, _ in known]
-    return Spread(min(each.least for each in spreads), mean, max(each.most for each in spreads))
+    mean = sum([each.mean * count for each, (_, count) in zip(spreads, known, strict=True)]) / readings
+    return Spread(min([each.least for each in spreads]), mean, max([each.most for each in spreads]))
+
+
+def _average(known: Sequence[float]) -> float:
+    return sum(known) / len(known)
 
 
 class Fate(NamedTuple):
@@ -300,7 +304,11 @@ def _least(*values: float | None) -> float | None:
 
 def _of_attempts(tokens: Sequence[str], columns: Sequence[Sequence[Any]]) -> dict[str, float | None]:
     """The columns of a folded row that its attempts determine; None where one of its rows does not know them."""
-    found, first = fates(tokens, columns), columns[OF_ATTEMPTS.index(FIRST)][0]
+    *_, firsts, starts, agains, _ = columns
+    first = firsts[0]
+    if first is not None and tokens[0] == tokens[-1] and agains.count(None) == len(tokens):  # the usual case, and quick
+        return {FIRST: first, _BEGAN: columns[1][0] if starts[0] is None else starts[0], _AGAIN: None, _LOST: 0.0}
+    found = fates(tokens, columns)
     if first is None or any(each.began is None for each in found):
         return dict.fromkeys(_OF_FOLDS)
     again = min(each.began for each in found if each.began is not None)
@@ -362,6 +370,24 @@ class Track:
                 least.append(value.least if isinstance(value, Spread) else value)
                 most.append(value.most if isinstance(value, Spread) else value)
 
+    def thinned(self, sheet: Sheet, period_s: float) -> Track:
+        """All rows of a period as one. Every mean counts alike, whatever its number of readings: they are neighbours."""
+        buckets = [bucket_of(at_s, period_s) for at_s in self.at_s]
+        begins = [place for place, at_s in enumerate(buckets) if not place or at_s != buckets[place - 1]]
+        spans = [*itertools.pairwise([*begins, len(buckets)])]
+        ways = {series.name: itemgetter(-1) if series.counted else _average for series in sheet.series} | {_RESUMED: min}
+        values = {name: _each(spans, column, ways[name]) for name, column in self.values.items()}
+        if FIRST in values:
+            tokens, columns = [keys[-1] for keys in self.keys], [self.values[name] for name in OF_ATTEMPTS]
+            found = [_of_attempts(tokens[begin:end], [column[begin:end] for column in columns]) for begin, end in spans]
+            values |= {name: [each[name] for each in found] for name in _OF_FOLDS}
+        newest = [end - 1 for _, end in spans]
+        return Track(
+            [buckets[place] for place in begins], [self.wall_s[place] for place in newest],
+            [self.keys[place] for place in newest], [self.words[place] for place in newest], values,
+            {name: (_each(spans, low, min), _each(spans, high, max)) for name, (low, high) in self.ends.items()},
+        )  # fmt: skip
+
     def fates(self) -> list[Fate]:
         """For the rows of a program: what later attempts took back."""
         return fates([keys[-1] for keys in self.keys], [self.values[name] for name in OF_ATTEMPTS])
@@ -378,6 +404,14 @@ class Track:
             {name: earlier.values[name] + column for name, column in self.values.items()},
             {name: (earlier.ends[name][0] + low, earlier.ends[name][1] + high) for name, (low, high) in self.ends.items()},
         )  # fmt: skip
+
+
+def _each(
+    spans: Iterable[tuple[int, int]], column: Sequence[float | None], way: Callable[[list[float]], float]
+) -> list[float | None]:
+    """`way` of the known values of each span."""
+    parts = ([value for value in column[begin:end] if value is not None] for begin, end in spans)
+    return [way(known) if known else None for known in parts]
 
 
 def tracks_of(sheet: Sheet, rows: Iterable[Row]) -> dict[tuple[str, ...], Track]:

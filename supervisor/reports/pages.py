@@ -254,11 +254,13 @@ def curves(
     tier, joined_s = resolution.points_for(held, begun_s, end_s, points, most_rows, count)
     period_s = joined_s or tier.period_s
     from_s = begun_s if after < 0 else max(begun_s, resolution.bucket_of(after - _LATE_S, period_s))
-    asked = tier, joined_s, from_s, end_s, subjects
-    tracks = _tracks(sources, needed(sheet, series), *asked)
+    tracks = sources.recorded_tracks(needed(sheet, series), tier, from_s, end_s, subjects)
     if own:
-        with_own(tracks, _tracks(sources, places, *asked), own, by_attempt=tier.by_attempt and joined_s is None)
+        figures = sources.recorded_tracks(places, tier, from_s, end_s, subjects)
+        with_own(tracks, figures, own, by_attempt=tier.by_attempt)
         sheet = sheet.also(own)
+    if joined_s is not None:
+        tracks = {keys: track.thinned(sheet, joined_s) for keys, track in tracks.items()}
     if sheet.name == PROGRAMS.name and after < 0:
         tracks |= _before(sources, closed, wall_s, sheet, tracks, subjects, series, (begun_s, end_s), points)
     units = {each.name: each.unit for each in sheet.series if each.name in series}
@@ -267,18 +269,6 @@ def curves(
         "until_wall_s": wall_s - (closed.at_s - end_s), "units": units, "subjects": curves_view(sheet, tracks, series),
         **({} if after < 0 else {"from_s": from_s}),
     }  # fmt: skip
-
-
-def _tracks(
-    sources: Sources, sheet: Sheet, tier: Tier, period_s: float | None, from_s: float, end_s: float, subjects: list[str]
-) -> dict[tuple[str, ...], Track]:  # fmt: skip
-    """Recorded tracks; with a period, all rows of a program in it are one."""
-    from supervisor.model.recording import in_periods, tracks_of
-
-    if period_s is None:
-        return sources.recorded_tracks(sheet, tier, from_s, end_s, subjects)
-    rows = sources.recorded(sheet, tier, from_s, end_s, subjects)
-    return tracks_of(sheet, in_periods(sheet, period_s, rows, by_attempt=False))
 
 
 _LATE_S: Final = 20.0  # a reading is on disk at the latest this long after its moment

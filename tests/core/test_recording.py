@@ -323,6 +323,27 @@ def test_what_older_rows_of_several_attempts_lost_is_unknown_and_not_drawn_as_lo
     assert again.values["lost_steps"] is None
 
 
+def test_neighbours_of_a_track_become_one_point():
+    rows = [
+        row(at_s, token, env_steps=at_s, loss=Spread(at_s - 1, at_s, at_s + 2), entropy=value, attempt=1.0)
+        for at_s, token, value in ((0.0, "a", None), (60.0, "a", 2.0), (120.0, "b", 4.0), (300.0, "b", None))
+    ]
+    found = tracks_of(PROGRAMS.only({"env_steps", "loss", "entropy"}), rows)["Pong",].thinned(PROGRAMS, 180.0)
+    assert (found.at_s, found.wall_s) == ([0.0, 180.0], [WALL_S + 120.0, WALL_S + 300.0])
+    assert (found.keys, found.words) == ([("Pong", "b")] * 2, [rows[0].words] * 2)
+    assert found.values == {"env_steps": [120.0, 300.0], "loss": [60.0, 300.0], "entropy": [3.0, None]}
+    assert found.ends == {"loss": ([-1.0, 299.0], [122.0, 302.0])}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_was_lost_is_the_same_in_neighbours_that_become_one_point(seed):
+    track = tracks_of(PROGRAMS, in_periods(PROGRAMS, 3600.0, history(seed)[0], by_attempt=True))["Pong",]
+    found = track.thinned(PROGRAMS, 7200.0)
+    most = 1000 * len({*track.keys})
+    assert sum(fate.lost for fate in found.fates()) == pytest.approx(sum(fate.lost for fate in track.fates()), abs=most)
+    assert len(set(found.at_s)) == len(found.at_s) < len(track.at_s)
+
+
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 50), st.none() | st.integers(0, 50)), min_size=1))
 def test_the_newest_attempt_is_always_kept(found):
     found.sort(key=lambda each: each[0])

@@ -58,8 +58,8 @@ def test_an_answer_has_no_more_rows_than_there_is_room_for():
 
 
 def test_room_is_shared_by_numbers_and_more_programs_have_more():
-    assert [rows_for(18, programs) for programs in (0, 1, 20, 200)] == [13888, 13888, 13888, 24000]
-    assert rows_for(50, 20) == 5000
+    assert [rows_for(18, programs) for programs in (0, 1, 20, 200)] == [16666, 16666, 16666, 24000]
+    assert rows_for(50, 20) == 6000
 
 
 @given(st.floats(600.0 * 10, 1095 * 86400.0), st.floats(600.0 * 10, 2e8))

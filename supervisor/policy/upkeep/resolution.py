@@ -16,7 +16,7 @@ box with many programs has at least LEAST_POINTS of each, and its answers take l
 
 Worked example. 24 hours in at most 1,000 points: 10 s reaches back 6 hours only; a minute has 1,440 points. Two minutes as
 one make 720. 17 hours have 1,020 minutes: by twos they would be 510 points, by one and a half they are 680. Of 100 programs
-with three curves a row has 18 numbers, and there is room for 13,888 rows, 138 points of each: ten minutes. The file is
+with three curves a row has 18 numbers, and there is room for 16,666 rows, 166 points of each: ten minutes. The file is
 160 MB of 128 allowed: every tier keeps 0.9 * 128 / 160 = 0.72 of its present span. Rows of 10 s reached back 6 hours and
 now 4.3; rows of an hour reached back 20 days, the age of the box, and now 14.4.
 
@@ -62,7 +62,7 @@ TIERS: Final = (
     Tier(10.0, 6 * _HOUR_S), Tier(60.0, 2 * _DAY_S), Tier(600.0, 14 * _DAY_S), Tier(3600.0, 90 * _DAY_S),
     Tier(6 * _HOUR_S, 365 * _DAY_S, by_attempt=False), Tier(_DAY_S, 1095 * _DAY_S, by_attempt=False),
 )  # fmt: skip
-MOST_NUMBERS: Final = 250_000
+MOST_NUMBERS: Final = 300_000
 LEAST_POINTS: Final = 120
 MANY_SUBJECTS: Final = 20
 ONE_POINT: Final = 4
@@ -98,7 +98,7 @@ def tier_for(
 
 
 def rows_for(numbers: int, subjects: int) -> int:
-    """The maximum number of rows in one answer. Example: 18 numbers a row: 13,888 for 20 programs, 24,000 for 200."""
+    """The maximum number of rows in one answer. Example: 18 numbers a row: 16,666 for 20 programs, 24,000 for 200."""
     return max(MOST_NUMBERS // numbers, LEAST_POINTS * subjects)
 
 
