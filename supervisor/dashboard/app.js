@@ -28,7 +28,7 @@ const OLD_MS = 10_000; // status older than this turns the page grey
 const PROBE_MS = 5_000;
 const SOON_MS = 1_500; // from a change of a program's state to the request for new reports
 const FORTNIGHT_S = 14 * 86_400; // shortest window of the page `days`
-const POINTS = 300;
+const POINTS = 1000;
 const MOST_SUBJECTS = 72; // of charts: six seeds of each of twelve games
 const LEAST_SEEDS = 3;
 const MOST_ROWS = 24; // rows of the table with a sparkline
@@ -50,7 +50,7 @@ const curves_window = () => (choice.zoom && choice.axis === "wall"
   ? { since: `@${Math.floor(choice.zoom[0])}`, until: `@${Math.ceil(choice.zoom[1])}` } : { since: since() });
 
 const sheet = (name, words) => ({
-  page: "curves", wanted: on_view("box"), every_ms: period(name), query: () => ({ ...curves_window(), sheet: name, series: Object.keys(words).join(), points: 500 }),
+  page: "curves", wanted: on_view("box"), every_ms: period(name), query: () => ({ ...curves_window(), sheet: name, series: Object.keys(words).join(), points: 1000 }),
 });
 
 const requests = new Requests({

@@ -332,7 +332,7 @@ class Running(StateFiles):
             yield from read_lasting(journal, reader.read(after_seq), after_seq, kinds)
 
     def backup_progress(self) -> Json | None:
-        return self._daemon.shows["backups"]()
+        return self._daemon.shows.get("backups", lambda: None)()
 
     def config(self) -> Iterable[tuple[str, object, object]]:
         return config.explain(self._daemon.loaded)

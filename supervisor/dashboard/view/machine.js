@@ -8,7 +8,7 @@ import { lineOf } from "./chart.js";
 import { card, loading } from "./program.js";
 import { legend, zoomed } from "./well.js";
 
-export const HOST = { available_bytes: "Free memory", swap_free_bytes: "Free swap", disk_free_bytes: "Free disk", memory_full: "All wait for memory", io_full: "All wait for the disk" };
+export const HOST = { cpu_busy: "CPU use", available_bytes: "Free memory", swap_free_bytes: "Free swap", disk_free_bytes: "Free disk", memory_full: "All wait for memory", io_full: "All wait for the disk" };
 export const GPUS = { utilisation: "GPU use", used_bytes: "GPU memory used", temperature_c: "GPU temperature", power_w: "GPU power" };
 const UNITS = { bytes: "B", "%": " %", "°C": " °C", W: " W" };
 
