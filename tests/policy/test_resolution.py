@@ -42,6 +42,7 @@ def test_the_finest_tier_that_reaches_back_and_has_not_too_many_points(span_s, p
         ),
         pytest.param((97, 87, 40, 0), 88, 100, 1000, MINUTE, id="it reaches back"),
         pytest.param((99.5, 99.5, 99.5, 99.5), 0, 100, 500, TEN_S, id="a young box, asked for all: the points that it has"),
+        pytest.param((99.51, 99.5, 99.5, 99, 96, 96), 0, 100, 500, TEN_S, id="a new box: longer periods only began earlier"),
         pytest.param((), 0, 1, 100, DAY, id="nothing was recorded"),
         pytest.param((97, 40, 40, 40), 88, 90, 1000, MINUTE, id="a window that ends before the finest begins"),
     ],
@@ -65,6 +66,13 @@ def test_room_is_shared_by_numbers_and_more_programs_have_more():
 @given(st.floats(600.0 * 10, 1095 * 86400.0), st.floats(600.0 * 10, 2e8))
 def test_a_window_of_any_length_has_600_to_1000_points_where_the_record_has_them(span_s, age_s):
     held = [Held(NOW_S - min(tier.keep_s, age_s), 0) for tier in TIERS]
+    held = [
+        held[0],
+        *(
+            each._replace(oldest_s=bucket_of(each.oldest_s, tier.period_s))
+            for each, tier in zip(held[1:], TIERS[1:], strict=True)
+        ),
+    ]
     span_s = min(span_s, age_s, TIERS[-1].keep_s)
     tier, joined_s = points_for(held, NOW_S - span_s, NOW_S, 1000, 1000, 1)
     period_s = joined_s or tier.period_s

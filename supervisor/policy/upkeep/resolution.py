@@ -89,12 +89,24 @@ def tier_for(
     All times are journal time. Example: at 100 h the last 12 h are requested. The file was over its bound: its rows of a
     minute begin at 91 h, its rows of ten minutes at 40 h. So the rows of ten minutes answer.
     """
-    begun_s = max(since_s, min((each.oldest_s for each in held), default=since_s))
+    begun_s = max(since_s, _first(tiers, held, since_s))
     for tier, each in zip(tiers, held, strict=False):
         fits = until_s - begun_s <= tier.period_s * most_points and each.rows <= most_rows
         if each.oldest_s < begun_s + tier.period_s and fits:
             return tier
     return tiers[-1]
+
+
+def _first(tiers: Sequence[Tier], held: Sequence[Held], none: float) -> float:
+    """The time of the first recorded row. A coarser one with the same readings has the time at which its period began.
+
+    Example: the first reading came at 12 s, so the first row of an hour is of 0 s: that is no older past.
+    """
+    for place, each in enumerate(held):
+        coarser = zip(tiers[place + 1 :], held[place + 1 :], strict=False)
+        if all(other.oldest_s >= bucket_of(each.oldest_s, tier.period_s) for tier, other in coarser):
+            return each.oldest_s
+    return none
 
 
 def rows_for(numbers: int, subjects: int) -> int:
@@ -112,7 +124,7 @@ def points_for(
     """
     most_points = min(points, most_rows / subjects)
     tier = tier_for(TIERS, held, since_s, until_s, ONE_POINT * most_points, ONE_POINT * most_rows)
-    begun_s = max(since_s, min((each.oldest_s for each in held), default=since_s))
+    begun_s = max(since_s, _first(TIERS, held, since_s))
     share = (until_s - begun_s) / (tier.period_s * most_points)
     if share <= 1.0:
         crowded = held and held[TIERS.index(tier)].rows > most_points * subjects
