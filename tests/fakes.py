@@ -112,7 +112,7 @@ class FakeSources:
     def closed(self) -> tuple[Ledger, float]:
         return fold_accounts(self.journal).closed(self.now_s), self.wall_s
 
-    def facts(self, after_seq: int, kinds: Sequence[str]) -> list[Stamped]:
+    def facts(self, after_seq: int, *_: Any) -> list[Stamped]:
         return [item for item in self.journal if item.seq > after_seq]
 
     def recorded(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> list[Row]:

@@ -5,6 +5,7 @@ Values that only a running daemon knows are unknown. Ages continue from the newe
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -104,8 +105,14 @@ class DeadDaemon(StateFiles):
 
     def _of_journal(self, made: Callable[..., Any]) -> Any:
         path = self.paths.journal
-        try:
+        with self._readable():
             return made(path, _version(path), _version(f"{path}-wal"))
+
+    @contextlib.contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Raises Failed if the journal cannot be read."""
+        try:
+            yield
         except (OSError, ValueError) as error:
             raise Failed(f"{self._gone}; and the journal cannot be read: {error}", NOT_RUNNING) from error
 
@@ -117,8 +124,10 @@ class DeadDaemon(StateFiles):
             last_s, last_wall_s = mark.at_s, mark.wall_s
         return ledger.closed(_moved_on(last_s, last_wall_s, self.wall_s), last_s), self.wall_s
 
-    def facts(self, after_seq: int, kinds: Sequence[str]) -> Iterator[Stamped]:
-        return read_lasting(Path(self.paths.journal), iter(self._journal), after_seq, kinds)
+    def facts(self, after_seq: int, kinds: Sequence[str], program: str | None, limit: int) -> Iterator[Stamped]:
+        journal = Path(self.paths.journal)
+        with self._readable(), JournalReader(journal) as reader:
+            return read_lasting(journal, reader.search(after_seq, kinds, program, limit), after_seq, kinds)
 
     def backup_progress(self) -> None:
         return None

@@ -342,7 +342,8 @@ def facts(sources: Sources, after: int, program: str | None, limit: int, kinds: 
     """Rows of the journal, oldest first: the first `limit` after a position, or the newest -`limit`. No kinds: all."""
     from supervisor.reports.facts_view import select
 
-    return {"facts": select(sources.facts(after, kinds), program, limit, kinds, sources.state.clock_steps)}
+    found = sources.facts(after, kinds, program, limit)
+    return {"facts": select(found, program, limit, kinds, sources.state.clock_steps)}
 
 
 @_page(
@@ -358,7 +359,7 @@ def incidents(sources: Sources, since: Since, until: Since, program: str | None,
     begin_s, end_s = _window(closed, since, until)
     found = [
         each
-        for each in incidents(sources.facts(0, ()))
+        for each in incidents(sources.facts(0, (), None, 2**62))
         if begin_s <= each.cause.at_s <= end_s and (program is None or program in each.programs())
         if not seq or any(row.seq == seq for row in each.rows)
     ]
@@ -507,5 +508,5 @@ def timeline(sources: Sources, since: Since, until: Since) -> Json:
 
     closed, wall_s = sources.closed()
     begin_s, end_s = _window(closed, since, until)
-    journal = list(sources.facts(0, ()))
+    journal = list(sources.facts(0, (), None, 2**62))
     return timeline_view(closed, journal, incidents(journal), begin_s, end_s, wall_s=wall_s)

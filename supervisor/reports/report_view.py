@@ -45,7 +45,7 @@ def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: flo
         "until_wall_s": bill["until_wall_s"],
         "length_s": end_s - begun_s,
         "programs": rows,
-        "broke": broke(sources.facts(0, ()), begun_s, end_s, sources.state.clock_steps),
+        "broke": broke(sources.facts(0, (), None, 2**62), begun_s, end_s, sources.state.clock_steps),
         "reboots": sum(begun_s <= reboot.boot_s <= end_s for reboot in closed.reboots),
         "kept_steps": sum(row["kept_steps"] for row in rows),
         "useful_share": bill["useful_share"],

@@ -81,8 +81,11 @@ class Sources(Protocol):
     def closed(self) -> tuple[Ledger, float]:
         """The ledger, closed at this moment, and the wall clock's time of this moment in seconds."""
 
-    def facts(self, after_seq: int, kinds: Sequence[str]) -> Iterable[Stamped]:
-        """Facts after a position, oldest first. Includes archived facts if every requested kind is lasting."""
+    def facts(self, after_seq: int, kinds: Sequence[str], program: str | None, limit: int) -> Iterable[Stamped]:
+        """The first `limit` facts after a position, or the newest -`limit`, of these kinds and this program, oldest first.
+
+        Includes all archived facts of these kinds if every requested kind is lasting.
+        """
 
     def recorded(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterable[Row]:
         """Rows of the recorder from `since_s` to before `until_s`, oldest first; none while nothing was recorded."""

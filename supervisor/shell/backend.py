@@ -326,10 +326,10 @@ class Running(StateFiles):
         clock = self._daemon.clock
         return self._daemon.ledger_cache.closed(clock.now_s()), clock.wall_s()
 
-    def facts(self, after_seq: int, kinds: Sequence[str]) -> Iterator[Stamped]:
+    def facts(self, after_seq: int, kinds: Sequence[str], program: str | None, limit: int) -> Iterator[Stamped]:
         journal = Path(self.paths.journal)
         with JournalReader(journal, may_copy=False) as reader:
-            yield from read_lasting(journal, reader.read(after_seq), after_seq, kinds)
+            return read_lasting(journal, reader.search(after_seq, kinds, program, limit), after_seq, kinds)
 
     def backup_progress(self) -> Json | None:
         return self._daemon.shows.get("backups", lambda: None)()

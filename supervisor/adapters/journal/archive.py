@@ -30,7 +30,7 @@ import json
 import os
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Final
@@ -105,10 +105,10 @@ def read_archive(directory: Path, after_seq: int = 0) -> Iterator[Stamped]:
                 yield Stamped(*row[:4], fact_of(row))
 
 
-def read_lasting(journal: Path, reader: Iterator[Stamped], after_seq: int, kinds: Sequence[str]) -> Iterator[Stamped]:
+def read_lasting(journal: Path, own: Iterable[Stamped], after_seq: int, kinds: Sequence[str]) -> Iterator[Stamped]:
     """The facts of a journal. If every requested kind is a lasting one, those of its archive come before them.
 
-    `reader` yields the journal's own facts. If a file of the archive is damaged or missing, its readable part is used: the
+    `own` are the journal's own facts. If a file of the archive is damaged or missing, its readable part is used: the
     list is for people, and its newest part is in the journal.
     """
     if kinds and LASTING.issuperset(kinds):
@@ -122,7 +122,7 @@ def read_lasting(journal: Path, reader: Iterator[Stamped], after_seq: int, kinds
                     if row.seq > after_seq:
                         after_seq = row.seq
                         yield row
-    yield from (row for row in reader if row.seq > after_seq)
+    yield from (row for row in own if row.seq > after_seq)
 
 
 @functools.lru_cache(maxsize=1000)

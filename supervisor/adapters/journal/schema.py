@@ -60,6 +60,16 @@ _TABLES: Final = (
 )
 _BUSY_S: Final = 10.0
 
+# The text after this key, up to the next quote, is the program's name as JSON. A quote inside of a text has a backslash.
+_KEY: Final = '"program":"'
+_AFTER: Final = f"substr(body, instr(body, '{_KEY}') + {len(_KEY)})"
+OF_PROGRAM: Final = f"instr(body, '{_KEY}') AND substr({_AFTER}, 1, instr({_AFTER}, '\"') - 1)"
+_INDEXES: Final = {
+    "fact_by_kind": "CREATE INDEX fact_by_kind ON fact (kind)",
+    "fact_by_program": f"CREATE INDEX fact_by_program ON fact ({OF_PROGRAM.partition(' AND ')[2]}) "
+    f"WHERE {OF_PROGRAM.partition(' AND ')[0]}",
+}
+
 
 def crc_of(row: Row) -> int:
     """The CRC over all columns of a row except the last."""
@@ -81,6 +91,18 @@ def floor(db: sqlite3.Connection) -> int:
     """The number of the first fact that counts. Facts below it are in the archive, even if they are still here too."""
     row = db.execute("SELECT value FROM about WHERE name = 'floor'").fetchone()
     return 0 if row is None else _whole(row[0])
+
+
+def missing_indexes(db: sqlite3.Connection) -> list[str]:
+    """The names of the indexes that this journal lacks. It can be read without them, and an older extralife ignores them."""
+    there = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'index'")}
+    return [name for name in _INDEXES if name not in there]
+
+
+def make_indexes(db: sqlite3.Connection, names: Sequence[str]) -> None:
+    """A million facts take a second."""
+    for name in names:
+        db.execute(_INDEXES[name])
 
 
 def _whole(value: object) -> int:
@@ -118,6 +140,7 @@ def build(path: Path, rows: Sequence[Row], *, before_rename: Callable[[], None] 
         with transaction(db):
             for statement in _TABLES:
                 db.execute(statement)
+            make_indexes(db, [*_INDEXES])
             db.execute("INSERT INTO about VALUES ('floor', ?)", (floor,))
             db.executemany(INSERT, rows)
         db.execute("PRAGMA journal_mode = WAL")

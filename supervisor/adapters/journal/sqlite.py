@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import math
 import os
 import shutil
@@ -44,6 +45,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 from urllib.parse import quote
+
+import structlog
 
 from supervisor import files, lack
 from supervisor.adapters.foundations import Identity
@@ -61,15 +64,19 @@ from supervisor.adapters.journal.schema import (
     transaction,
 )
 from supervisor.model.codec import MalformedFact, UnknownFact, decode, encode
+from supervisor.model.codec import kinds as all_kinds
 from supervisor.model.facts import Fact, Snapshot, Stamped
 from supervisor.model.snapshot import decoded
 from supervisor.model.state import State
 from supervisor.ports import JournalMoved, Salvage
 
+log = structlog.get_logger()
+
 _BUSY_TIMEOUT_S: Final = 5.0
 _PAGE_ROWS: Final = 1000
 _SNAPSHOT: Final = "Snapshot"
 _SNAPSHOTS: Final = f"SELECT seq FROM fact WHERE kind = '{_SNAPSHOT}' AND seq >= ? ORDER BY seq DESC"  # noqa: S608
+_OF_SEVERAL: Final = frozenset(kind for kind, fact in all_kinds().items() if "programs" in fact.__match_args__)
 _READ: Final = f"SELECT {COLUMNS} FROM fact WHERE seq > ? ORDER BY seq LIMIT {_PAGE_ROWS}"  # noqa: S608
 
 # SQLITE_ERROR means "no such column" and the like. These statements are constants, so the schema must have changed.
@@ -108,7 +115,8 @@ class JournalReader:
     It needs no permission to write. If SQLite cannot make its shared-memory file (a read-only mount, another user's
     directory), a private copy is read. In that case no daemon is writing, or that file would exist.
 
-    The daemon itself never copies (`may_copy`): closing a descriptor of the file would drop its own connection's locks.
+    The daemon itself never copies (`may_copy`): closing a descriptor of the file would drop its own connection's locks. Nor
+    does it check the whole file at each request: it did so at its start, and each row has its CRC.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, may_copy: bool = True) -> None:
@@ -149,6 +157,12 @@ class JournalReader:
             _check_whole(self._db, self._path)
         for _ in self.read():
             pass
+
+    def search(self, after_seq: int, kinds: Sequence[str], program: str | None, limit: int) -> list[Stamped]:
+        """The first `limit` facts after `after_seq`, or the newest -`limit`, oldest first. No kinds or program: any."""
+        with as_os_error(self._path):
+            rows = _search(self._db, after_seq, kinds, program, limit)
+        return [_stamped(self._path, row) for row in rows]
 
     def close(self) -> None:
         self._db.close()
@@ -203,6 +217,7 @@ class Journal:
             try:
                 last_seq, last_crc = _last(db)
                 files.complete(db)
+                _make_indexes(db, self._path)
             except BaseException:
                 db.close()
                 raise
@@ -563,6 +578,42 @@ def _read(db: sqlite3.Connection, path: Path, after_seq: int) -> Iterator[Stampe
         if len(rows) < _PAGE_ROWS:
             return
         after_seq = rows[-1][0]
+
+
+def _search(
+    db: sqlite3.Connection, after_seq: int, kinds: Sequence[str], program: str | None, limit: int
+) -> list[Row]:  # fmt: skip
+    known = [kind for kind in all_kinds() if kind in kinds]
+    if kinds and not known:
+        return []
+    tests = list(_tests(known, program, by_index=not schema.missing_indexes(db)))
+    parts = " UNION ALL ".join(f"SELECT {COLUMNS} FROM fact WHERE seq > ? AND {test}" for test, _ in tests)  # noqa: S608
+    after_seq = max(after_seq, schema.floor(db) - 1)
+    values = [value for _, more in tests for value in (after_seq, *more)]
+    order = "DESC" if limit < 0 else "ASC"
+    rows: list[Row] = db.execute(f"{parts} ORDER BY seq {order} LIMIT ?", (*values, abs(limit))).fetchall()
+    return rows[::-1] if limit < 0 else rows
+
+
+def _tests(kinds: Sequence[str], program: str | None, *, by_index: bool) -> Iterator[tuple[str, Sequence[str]]]:
+    """(condition, its values). SQLite merges the results of all conditions in the order of the facts, up to the limit."""
+    among = f"kind IN ({', '.join('?' * len(kinds))})" if kinds else "TRUE"
+    if program is not None:
+        yield f"{schema.OF_PROGRAM} = ? AND +{among}", (json.dumps(program)[1:-1], *kinds)
+        for kind in _OF_SEVERAL.intersection(kinds or _OF_SEVERAL):
+            yield "kind = ? AND EXISTS (SELECT 1 FROM json_each(body, '$.programs') WHERE value = ?)", (kind, program)
+    elif by_index and kinds:
+        yield from (("kind = ?", (kind,)) for kind in kinds)
+    else:
+        yield among, kinds
+
+
+def _make_indexes(db: sqlite3.Connection, path: Path) -> None:
+    missing = schema.missing_indexes(db)
+    if missing:
+        log.warning("journal_indexed", path=str(path), indexes=missing, why="the journal lacked them")
+        with transaction(db):
+            schema.make_indexes(db, missing)
 
 
 def _last(db: sqlite3.Connection) -> tuple[int, int]:
