@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,10 @@ from supervisor.policy.box.readings import Gpu, Gpus, Spread, Xid
 from supervisor.policy.upkeep.alerting import Notice
 from supervisor.policy.upkeep.resolution import TIERS, Held, Tier
 from supervisor.ports import Inbox
+from supervisor.reports.incidents import Incident, incidents
 from supervisor.reports.ledger import Ledger, fold_accounts
 from supervisor.reports.results_view import NewestResult
+from supervisor.reports.timeline import LaneReading, Lanes
 
 READINGS = {each.name for each in fields(Sample)}
 
@@ -109,8 +111,19 @@ class FakeSources:
     def corrected(self, program: dict[str, Any], attempt: Attempt | None) -> dict[str, Any]:
         return program if self.alive or attempt is None else {**program, "phase": "GONE"}
 
-    def closed(self) -> tuple[Ledger, float]:
-        return fold_accounts(self.journal).closed(self.now_s), self.wall_s
+    def closed(self, fill: Callable[[Ledger], object] = lambda _: None) -> tuple[Ledger, float]:
+        closed = fold_accounts(self.journal).closed(self.now_s)
+        fill(closed)
+        return closed, self.wall_s
+
+    def incidents(self, since_s: float, until_s: float, program: str | None) -> list[Incident]:
+        return [each for each in incidents(self.journal) if program is None or program in each.programs()]
+
+    def lanes(self, now_s: float, since_s: float, until_s: float) -> Lanes:
+        reading = LaneReading()
+        for stamped in self.journal:
+            reading.add(stamped)
+        return reading.lanes(now_s, None, since_s, until_s)
 
     def facts(self, after_seq: int, *_: Any) -> list[Stamped]:
         return [item for item in self.journal if item.seq > after_seq]

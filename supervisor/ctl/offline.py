@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from supervisor import config
 from supervisor.adapters.alerts.delivery import as_json, deliver_to_all, test_notice
 from supervisor.adapters.host.boot import AliveMark, read_mark
 from supervisor.adapters.journal.archive import read_lasting
 from supervisor.adapters.journal.sqlite import JournalReader
+from supervisor.adapters.journal.summaries import Summaries
 from supervisor.adapters.process.presence import corrected, has_rebooted, without_daemon
 from supervisor.adapters.state_files import StateFiles
 from supervisor.ctl import text
@@ -30,10 +31,15 @@ from supervisor.model.memory import Memory
 from supervisor.model.settings import Paths, Settings
 from supervisor.model.state import Attempt, State
 from supervisor.policy.box.wall_clock import is_set
+from supervisor.reports.digest import Digest
 from supervisor.reports.exposition import TEXT, encoded
-from supervisor.reports.ledger import Ledger, fold_accounts
+from supervisor.reports.incidents import Facts, Incident
+from supervisor.reports.ledger import Ledger
 from supervisor.reports.metrics_view import metrics_view
 from supervisor.reports.pages import PAGES, BadQuery
+from supervisor.reports.timeline import Lanes
+
+T = TypeVar("T")
 
 
 class DeadDaemon(StateFiles):
@@ -87,8 +93,9 @@ class DeadDaemon(StateFiles):
 
     @property
     def state(self) -> State:
-        folded: State = self._of_journal(_folded)
-        return folded
+        path = self.paths.journal
+        with self._readable():
+            return _folded(path, _version(path), _version(f"{path}-wal"))
 
     @cached_property
     def memory(self) -> Memory:
@@ -98,31 +105,43 @@ class DeadDaemon(StateFiles):
     def now_s(self) -> float:
         return _moved_on(self.state.at_s, self.state.wall_s, self.wall_s)
 
-    @property
-    def _journal(self) -> list[Stamped]:
-        rows: list[Stamped] = self._of_journal(_read)
-        return rows
-
-    def _of_journal(self, made: Callable[..., Any]) -> Any:
-        path = self.paths.journal
-        with self._readable():
-            return made(path, _version(path), _version(f"{path}-wal"))
-
     @contextlib.contextmanager
     def _readable(self) -> Iterator[None]:
         """Raises Failed if the journal cannot be read."""
         try:
             yield
+        except BadQuery:
+            raise
         except (OSError, ValueError) as error:
             raise Failed(f"{self._gone}; and the journal cannot be read: {error}", NOT_RUNNING) from error
 
-    def closed(self) -> tuple[Ledger, float]:
+    def closed(self, fill: Callable[[Ledger], object] = lambda _: None) -> tuple[Ledger, float]:
         """The ledger up to now. The time since the last sign of life is booked as time without a daemon."""
-        ledger, mark = fold_accounts(self._journal), self._mark
-        last_s, last_wall_s = ledger.at_s, ledger.wall_s
-        if mark is not None and mark.at_s >= last_s:
-            last_s, last_wall_s = mark.at_s, mark.wall_s
-        return ledger.closed(_moved_on(last_s, last_wall_s, self.wall_s), last_s), self.wall_s
+
+        def close(digest: Digest, _: Facts) -> Ledger:
+            last_s, last_wall_s = digest.ledger.at_s, digest.ledger.wall_s
+            mark = self._mark
+            if mark is not None and mark.at_s >= last_s:
+                last_s, last_wall_s = mark.at_s, mark.wall_s
+            closed = digest.ledger.closed(_moved_on(last_s, last_wall_s, self.wall_s), last_s)
+            fill(closed)
+            return closed
+
+        return self._ask(close), self.wall_s
+
+    def incidents(self, since_s: float, until_s: float, program: str | None) -> list[Incident]:
+        return self._ask(lambda digest, rows: digest.incidents(since_s, until_s, program, rows))
+
+    def lanes(self, now_s: float, since_s: float, until_s: float) -> Lanes:
+        return self._ask(lambda digest, _: digest.lanes(now_s, since_s, until_s))
+
+    def _ask(self, question: Callable[[Digest, Facts], T]) -> T:
+        with self._readable():
+            return self._summaries.ask(question)
+
+    @cached_property
+    def _summaries(self) -> Summaries:
+        return Summaries(self.paths.journal, writes=False)
 
     def facts(self, after_seq: int, kinds: Sequence[str], program: str | None, limit: int) -> Iterator[Stamped]:
         journal = Path(self.paths.journal)
@@ -183,12 +202,7 @@ def _version(path: str) -> tuple[int, int] | None:
 
 
 @lru_cache(maxsize=1)
-def _read(journal: str, *_: object) -> list[Stamped]:
-    """All facts, cached until the files change: one command may need them several times."""
+def _folded(journal: str, *_: object) -> State:
+    """The state, cached until the files change: one command may need it several times."""
     with JournalReader(journal) as reader:
-        return list(reader.read())
-
-
-@lru_cache(maxsize=1)
-def _folded(journal: str, *versions: object) -> State:
-    return replay(_read(journal, *versions))[0]
+        return replay(reader.since_snapshot())[0]

@@ -13,13 +13,15 @@ Worked example. Stalled (no progress for 32 s), Examined, StopIntended, Exited (
 Exited (crash) begins the next incident.
 
 Why not a fact that `decide` writes: it would record no decision, and a better grouping could never apply to old facts.
+
+An incident that no later fact can change leaves the memory (`Grouping.seal`): its facts are read again from the journal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import field
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from typing import Any, Final
 
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
@@ -27,7 +29,12 @@ from supervisor.model.snapshot import decoded
 from supervisor.model.state import State
 from supervisor.policy.box.reboot_cause import CONTAINER
 from supervisor.records import dataclass
+from supervisor.reports.kept import Chunk, Kept, chunked
 
+Facts = Callable[[Sequence[int]], Mapping[int, Stamped]]  # the facts of these numbers that the journal still has
+
+_KIND: Final = "incident"
+_MOST_ATTEMPTS: Final = 1000  # whose numbers are known: later facts name a recent attempt
 # Causes of death in plain words. Stalls, divergences and illnesses have facts of their own.
 _DEATHS: Final = {
     "crash": "crash", "killed": "killed from outside", "lost": "ended unseen", "left": "left on someone else's request",
@@ -87,6 +94,7 @@ class Incident:
     awaited: set[str] = field(default_factory=set)  # of a reboot: programs whose end is not recorded yet
     settled: bool = False  # the trouble is over: the next one of its kind begins a new incident
     goes_on: bool = False  # its program does not train yet, or its file or GPU is still missing
+    number: int = 0  # incidents are in the order in which they began
 
     def programs(self) -> tuple[str, ...]:
         """The names of the affected programs."""
@@ -98,25 +106,28 @@ class Incident:
 
 def incidents(journal: Iterable[Stamped]) -> list[Incident]:
     """All incidents of a journal, in the order in which they began."""
-    grouping = _Grouping()
+    grouping = Grouping()
     for stamped in journal:
         grouping.add(stamped)
-    grouping.end()
-    return grouping.found
+    return grouping.between(None, float("-inf"), float("inf"), lambda _: {})
 
 
-class _Grouping:
+class Grouping:
+    """The fold behind `incidents`, for a journal that grows."""
+
     def __init__(self) -> None:
-        self.found: list[Incident] = []
+        self.found: list[Incident] = []  # except those that have left the memory
+        self._count = self._chunks = 0
         self._open: dict[str, Incident] = {}  # by program
         self._down: dict[str, list[Incident]] = {}  # by program: incidents that keep it from training
         self._of_box: dict[tuple[str, str], Incident] = {}  # by kind and name, until it is over
-        self._judged: Stamped | None = None
+        self._judged_s: float | None = None
         self._reboot: Incident | None = None
         self._attempts: dict[str, int] = {}  # by token
         self._level = ""
 
     def add(self, stamped: Stamped) -> None:
+        """Group one more fact."""
         match stamped.fact:
             case facts.ProgramFact() as fact:
                 self._program(stamped, fact)
@@ -124,9 +135,9 @@ class _Grouping:
                 self._rebooted(stamped, fact)
             case facts.RebootJudged() if self._reboot is not None:
                 self._reboot.rows.append(stamped)
-                self._judged = stamped
+                self._judged_s = stamped.at_s
             case facts.LevelChosen(level=level):
-                if self._reboot is not None and self._judged is not None and self._judged.at_s == stamped.at_s:
+                if self._reboot is not None and self._judged_s == stamped.at_s:
                     self._reboot.rows.append(stamped)
                 self._level = level
             case facts.Snapshot(state=text) if not self._level:
@@ -134,10 +145,68 @@ class _Grouping:
             case fact:
                 self._box(stamped, fact)
 
-    def end(self) -> None:
-        """Mark the incidents that are not over."""
-        for each in (*self._of_box.values(), *(one for down in self._down.values() for one in down)):
-            each.goes_on = True
+    def between(
+        self, kept: Kept | None, since_s: float, until_s: float, facts_of: Facts, program: str | None = None
+    ) -> list[Incident]:  # fmt: skip
+        """The incidents that begin, or whose cause was recorded, between two moments; with a program, only its own."""
+        chunks = [] if kept is None else kept.overlapping(_KIND, "", since_s, until_s, self._chunks)
+        items = [item for chunk in chunks for item in chunk.items if program is None or program in item[3]]
+        items = [item for item in items if _overlaps(item[:2], since_s, until_s)]
+        rows = facts_of([seq for item in items for seq in item[-1]])
+        older = [_of_json(item, rows) for item in items if item[2] in rows]
+        going = {each.number for each in (*self._of_box.values(), *(one for down in self._down.values() for one in down))}
+        live = (replace(each, rows=[*each.rows], goes_on=each.number in going) for each in self.found)
+        live = (each for each in live if program is None or program in each.programs())
+        found = [*older, *(each for each in live if _overlaps(_span(each), since_s, until_s))]
+        return sorted(found, key=lambda each: each.number)
+
+    def seal(self) -> Iterator[Chunk]:
+        """Give away the incidents that no later fact can change."""
+        over = {each.number for each in self.found} - {each.number for each in self._held().values()}
+        items = [(*_span(each), _as_json(each)) for each in self.found if each.number in over]
+        self.found = [each for each in self.found if each.number not in over]
+        self._attempts = dict([*self._attempts.items()][-_MOST_ATTEMPTS:])
+        for chunk in chunked(_KIND, "", self._chunks, items):
+            self._chunks = chunk.number + 1
+            yield chunk
+
+    def _held(self) -> dict[tuple[str, ...], Incident]:
+        """The incidents that a later fact may change, by what refers to them."""
+        held: dict[tuple[str, ...], Incident] = {("open", name): each for name, each in self._open.items()}
+        held |= {("down", name, str(n)): each for name, down in self._down.items() for n, each in enumerate(down)}
+        held |= {("box", *key): each for key, each in self._of_box.items()}
+        return held | ({} if self._reboot is None else {("reboot",): self._reboot})
+
+    def as_json(self) -> dict[str, Any]:
+        """The fold as values for `json.dumps`, without the incidents outside of the memory."""
+        return {
+            "found": [[_as_json(each), sorted(each.awaited), each.settled] for each in self.found],
+            "held": [[*key, each.number] for key, each in self._held().items()],
+            "attempts": self._attempts,
+            "plain": [self._count, self._chunks, self._judged_s, self._level],
+        }
+
+    @staticmethod
+    def of_json(values: Mapping[str, Any], facts_of: Facts) -> Grouping:
+        """The reverse of `as_json`."""
+        out = Grouping()
+        rows = facts_of([seq for item, _, _ in values["found"] for seq in item[-1]])
+        for item, names, over in values["found"]:
+            out.found.append(replace(_of_json(item, rows), awaited=set(names), settled=over))
+        by_number = {each.number: each for each in out.found}
+        for kind, *key, number in values["held"]:
+            match kind:
+                case "open":
+                    out._open[key[0]] = by_number[number]
+                case "down":
+                    out._down.setdefault(key[0], []).append(by_number[number])
+                case "box":
+                    out._of_box[key[0], key[1]] = by_number[number]
+                case _:
+                    out._reboot = by_number[number]
+        out._attempts = values["attempts"]
+        out._count, out._chunks, out._judged_s, out._level = values["plain"]
+        return out
 
     def _known(self, state: State) -> None:
         """Take over the state before the journal's first fact, from a snapshot."""
@@ -147,7 +216,10 @@ class _Grouping:
                 self._attempts[program.attempt.token] = program.attempt.number
 
     def _begin(self, what: str, stamped: Stamped, *, program: str = "", token: str = "") -> Incident:
-        began = Incident(what, program, stamped, self._level, token, self._attempts.get(token), stamped.at_s, rows=[stamped])
+        attempt, self._count = self._attempts.get(token), self._count + 1
+        began = Incident(
+            what, program, stamped, self._level, token, attempt, stamped.at_s, rows=[stamped], number=self._count
+        )  # fmt: skip
         self.found.append(began)
         return began
 
@@ -268,6 +340,26 @@ class _Grouping:
             self._stopped(before)
         else:
             self._stopped(self._trouble(cause_in_words(fact.cause), stamped, name, fact.token))
+
+
+def _span(found: Incident) -> tuple[float, float]:
+    """From its beginning to the record of its cause."""
+    return min(found.began_s, found.cause.at_s), max(found.began_s, found.cause.at_s)
+
+
+def _overlaps(span: Sequence[float], since_s: float, until_s: float) -> bool:
+    return span[0] <= until_s and span[1] >= since_s
+
+
+def _as_json(each: Incident) -> list[Any]:
+    plain = each.number, each.what, each.program, each.level, each.token, each.attempt, each.began_s, each.over_s
+    return [*_span(each), each.cause.seq, each.programs(), *plain, [row.seq for row in each.rows]]
+
+
+def _of_json(item: list[Any], rows: Mapping[int, Stamped]) -> Incident:
+    _, _, cause, _, number, what, program, level, token, attempt, began_s, over_s, seqs = item
+    own = [rows[seq] for seq in seqs if seq in rows]
+    return Incident(what, program, rows[cause], level, token, attempt, began_s, over_s, own, number=number)
 
 
 def _same(open_: Incident, new: facts.Fact) -> bool:

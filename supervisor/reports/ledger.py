@@ -20,14 +20,18 @@ which a worker resumes was computed in vain. Between two marks, steps are taken 
 
 The ledger is changed in place, for speed: a journal of three weeks is folded in well under a second. It reads no clock, and
 the same facts give the same ledger, in one call or in several.
+
+Items older than a day may leave the memory (`seal`, `reports/kept.py`). A fact that changes older ones takes them back.
+`fill` adds those of a window to a closed ledger. Its figures for this window are then those of a ledger that has everything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, replace
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import field, fields, replace
 from math import fsum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
@@ -37,6 +41,7 @@ from supervisor.model.state import State
 from supervisor.policy.box import wall_clock
 from supervisor.policy.upkeep.accounting import COMPUTING, Account, booked_as
 from supervisor.records import dataclass
+from supervisor.reports.kept import Chunk, Kept, chunked
 
 ROUNDING_S: Final = 1e-6
 
@@ -82,6 +87,18 @@ class ResumeCost(NamedTuple):
     cause: str = ""  # cause of the previous attempt's end
 
 
+# The lists of a timeline whose items may leave the memory: how an item is made from JSON, its beginning and its end.
+_ITEMS: Final[dict[str, tuple[Callable[[Any], Any], Callable[[Any], float], Callable[[Any], float]]]] = {
+    "slices": (
+        lambda item: Slice(item[0], item[1], {Account(name): s for name, s in item[2].items()}, item[3]),
+        lambda each: each.start_s, lambda each: each.end_s,
+    ),
+    "marks": (tuple, lambda each: each[0], lambda each: each[0]),
+    "incidents": (lambda item: Interruption(*item), lambda each: each.failed_at_s, lambda each: each.failed_at_s),
+    "losses": (lambda item: ResumeCost(*item), lambda each: each.at_s, lambda each: each.at_s),
+}  # fmt: skip
+
+
 @dataclass(slots=True)
 class ProgramTimeline:
     """One program from `ProgramConfigured` to `ProgramRemoved`."""
@@ -103,11 +120,56 @@ class ProgramTimeline:
     ended_incidents: int = 0  # number of incidents that are over
     losses: list[ResumeCost] = field(default_factory=list)
     unproven_s: float = -1.0  # up to here, training without proof is booked as UNPROVEN
+    key: str = ""  # names this timeline among all of the ledger
+    kept: dict[str, int] = field(default_factory=dict)  # by list: number of chunks before its first item
+    store: Kept | None = field(default=None, compare=False)
 
     def copy(self) -> ProgramTimeline:
         return replace(
-            self, slices=[*self.slices], marks=[*self.marks], incidents=[*self.incidents], losses=[*self.losses]
+            self, slices=[*self.slices], marks=[*self.marks], incidents=[*self.incidents], losses=[*self.losses],
+            kept={**self.kept},
         )  # fmt: skip
+
+    # --- items outside of the memory -------------------------------------------------------------------------------------
+
+    def seal(self, before_s: float) -> Iterator[Chunk]:
+        """Give away what lies before a moment, except the last slice and the two last marks: the next fact needs them."""
+        over = {
+            "slices": min(bisect_right(self.slices, before_s, key=lambda each: each.end_s), len(self.slices) - 1),
+            "marks": min(bisect_right(self.marks, before_s, key=lambda each: each[0]), len(self.marks) - 2),
+            "incidents": self.ended_incidents, "losses": len(self.losses),
+        }  # fmt: skip
+        self.ended_incidents = 0
+        for kind, count in over.items():
+            _, begin, end = _ITEMS[kind]
+            found, first = getattr(self, kind), self.kept.get(kind, 0)
+            items = [(begin(each), end(each), each) for each in found[: max(0, count)]]
+            chunks = list(chunked(kind, self.key, first, items))
+            del found[: len(items)]
+            self.kept[kind] = first + len(chunks)
+            yield from chunks
+
+    def _take_back(self, kind: str, enough: Callable[[list[Any]], bool]) -> list[Any]:
+        """The list `kind`, after as many older items are back in it as `enough` requires, or all."""
+        found: list[Any] = getattr(self, kind)
+        while self.store is not None and self.kept.get(kind) and not enough(found):
+            chunk = self.store.newest(kind, self.key, self.kept[kind])
+            found[:0] = map(_ITEMS[kind][0], chunk.items)
+            self.kept[kind] = chunk.number
+        return found
+
+    def fill(self, since_s: float, until_s: float, moments: Iterable[float]) -> None:
+        """Put the items of a window in front of the lists, and the marks on both sides of each moment."""
+        if self.store is None:
+            return
+        for kind, below in self.kept.items():
+            chunks = self.store.overlapping(kind, self.key, since_s, until_s, below)
+            for at_s in {since_s, until_s, *moments} if kind == "marks" else ():
+                chunks += self.store.beside(kind, self.key, at_s, below)
+            by_number = {chunk.number: chunk for chunk in chunks}
+            getattr(self, kind)[:0] = [_ITEMS[kind][0](item) for n in sorted(by_number) for item in by_number[n].items]
+
+    # --- booking -----------------------------------------------------------------------------------------------------
 
     def switch(self, at_s: float, account: Account) -> None:
         """Close the account in use at `at_s`, and book later time to `account`."""
@@ -130,6 +192,8 @@ class ProgramTimeline:
     def rebook(self, from_s: float, to_s: float, change: Callable[[Slice], Slice]) -> None:
         """Change the slices between two moments; slices that cross a moment are cut there."""
         behind: list[Slice] = []
+        if to_s > from_s:
+            self._take_back("slices", _reaching(from_s))
         while to_s > from_s and self.slices and self.slices[-1].end_s > from_s:
             piece = self.slices.pop()
             if piece.start_s >= to_s:
@@ -147,7 +211,7 @@ class ProgramTimeline:
     def computed_s(self, from_s: float, to_s: float) -> float:
         """Seconds of training between two moments that are not lost."""
         found = 0.0
-        for piece in reversed(self.slices):
+        for piece in reversed(self._take_back("slices", _reaching(from_s))):
             if piece.end_s <= from_s:
                 break
             if piece.start_s >= to_s:
@@ -172,7 +236,7 @@ class ProgramTimeline:
     def roll_back(self, at_s: float, step: int, reported_s: float | None) -> float | None:
         """Book as LOST the work beyond `step` from before this attempt. Returns its seconds; None: unknown."""
         ahead: tuple[float, int] | None = None
-        while self.marks and self.marks[-1][1] > step:
+        while self._take_back("marks", bool) and self.marks[-1][1] > step:
             ahead = self.marks.pop()
         known = self.marks[-1] if self.marks else None
         lost_s = self._behind(step, known, ahead, reported_s)
@@ -208,7 +272,7 @@ class ProgramTimeline:
 
     def _rate(self) -> float | None:
         """Steps per second of training between the two newest marks."""
-        if len(self.marks) < 2:
+        if len(self._take_back("marks", lambda marks: len(marks) >= 2)) < 2:
             return None
         (from_s, low), (to_s, high) = self.marks[-2:]
         took_s = self.computed_s(from_s, to_s)
@@ -217,7 +281,7 @@ class ProgramTimeline:
     def _lose(self, lost_s: float) -> float:
         """Book the newest `lost_s` seconds of training before this attempt as LOST. Returns the seconds not found."""
         behind: list[Slice] = []
-        while self.slices and lost_s > 0:
+        while lost_s > 0 and self._take_back("slices", bool):
             piece = self.slices.pop()
             if piece.start_s < self.began_s < piece.end_s:  # this attempt trained at once: the slice covers both
                 piece, own = piece.cut(self.began_s)
@@ -240,6 +304,10 @@ class ProgramTimeline:
             behind.append(piece)
         self.slices.extend(reversed(behind))
         return max(0.0, lost_s)
+
+
+def _reaching(from_s: float) -> Callable[[list[Slice]], bool]:
+    return lambda slices: bool(slices) and slices[0].start_s <= from_s
 
 
 def _with_lost(seconds: Mapping[Account, float], share: float) -> dict[Account, float]:
@@ -334,11 +402,51 @@ class Ledger:
     stopped_at_s: float | None = None  # when the daemon ended in order; None: it did not
     clocks: list[tuple[float, float]] = field(default_factory=list)  # (journal time, wall clock) whenever it may have moved
     seq: int = 0
+    made: int = 0  # number of timelines so far
+    store: Kept | None = field(default=None, compare=False)
+
+    # --- items outside of the memory -------------------------------------------------------------------------------------
+
+    def seal(self, before_s: float) -> list[Chunk]:
+        """Give away everything that lies before a moment. The caller keeps it in `store`."""
+        return [chunk for timeline in self.all_timelines() for chunk in timeline.seal(before_s)]
+
+    def fill(self, since_s: float, until_s: float, moments: Iterable[float] = ()) -> None:
+        """Add everything that the figures of a window need. Steps are then known at the other moments, too."""
+        for timeline in self.all_timelines():
+            timeline.fill(since_s, until_s, moments)
+
+    def as_json(self) -> dict[str, Any]:
+        """The ledger as values for `json.dumps`, without the items outside of the memory."""
+        return _values(self) | {
+            "timelines": {name: _values(timeline) for name, timeline in self.timelines.items()},
+            "ended": [_values(timeline) for timeline in self.ended], "reboots": [_values(each) for each in self.reboots],
+        }  # fmt: skip
+
+    @staticmethod
+    def of_json(values: dict[str, Any], store: Kept) -> Ledger:
+        """The reverse of `as_json`."""
+        more = {
+            "timelines": {name: _timeline(each, store) for name, each in values["timelines"].items()},
+            "ended": [_timeline(each, store) for each in values["ended"]],
+            "levels": [tuple(each) for each in values["levels"]], "clocks": [tuple(each) for each in values["clocks"]],
+            "reboots": [RebootEntry(**each) for each in values["reboots"]],
+            "jobs": [JobTime(*each) for each in values["jobs"]],
+            "running": {name: JobTime(*each) for name, each in values["running"].items()},
+        }  # fmt: skip
+        return Ledger(**(values | more), store=store)
+
+    def _begin_timeline(self, name: str, at_s: float, account: Account, *, service: bool) -> ProgramTimeline:
+        self.made += 1
+        timeline = ProgramTimeline(name, at_s, at_s, account, service, key=f"{self.made}", store=self.store)
+        self.timelines[name] = timeline
+        return timeline
 
     def copy(self) -> Ledger:
         """A copy that can be changed independently."""
         return replace(
-            self, timelines={name: timeline.copy() for name, timeline in self.timelines.items()}, ended=[*self.ended],
+            self, timelines={name: timeline.copy() for name, timeline in self.timelines.items()},
+            ended=[timeline.copy() for timeline in self.ended],
             levels=[*self.levels], reboots=[*self.reboots], clocks=[*self.clocks], jobs=[*self.jobs],
             running=dict(self.running), leave_at_s={**self.leave_at_s},
         )  # fmt: skip
@@ -423,7 +531,7 @@ class Ledger:
         self.leave_at_s = {id_: each.leave_at_s for id_, each in standing if each.leave_at_s is not None}
         for name, program in state.programs.items():
             begins = Account.HOST_DOWN if program.gpu_lost else _BEGINS[program.phase]
-            timeline = self.timelines[name] = ProgramTimeline(name, stamped.at_s, stamped.at_s, begins, program.service)
+            timeline = self._begin_timeline(name, stamped.at_s, begins, service=program.service)
             timeline.retry_at_s = program.retry_at_s
             timeline.mark(stamped.at_s, program.steps)
             if program.attempt is not None:
@@ -485,7 +593,7 @@ class Ledger:
         if timeline is None:
             if isinstance(fact, facts.ProgramConfigured):
                 account = Account.ADMISSION if fact.autostart else Account.IDLE
-                self.timelines[fact.program] = ProgramTimeline(fact.program, at_s, at_s, account, fact.service)
+                self._begin_timeline(fact.program, at_s, account, service=fact.service)
             return
         match fact:
             case facts.SpawnIntended(token=token):
@@ -623,6 +731,15 @@ class Ledger:
         for place in range(timeline.ended_incidents, len(timeline.incidents)):
             timeline.incidents[place] = timeline.incidents[place]._replace(trains_at_s=at_s)
         timeline.ended_incidents = len(timeline.incidents)
+
+
+def _values(record: ProgramTimeline | Ledger | RebootEntry) -> dict[str, Any]:
+    return {each.name: getattr(record, each.name) for each in fields(record) if each.name != "store"}
+
+
+def _timeline(values: dict[str, Any], store: Kept) -> ProgramTimeline:
+    items = {kind: list(map(make, values[kind])) for kind, (make, _, _) in _ITEMS.items()}
+    return ProgramTimeline(**(values | items | {"account": Account(values["account"])}), store=store)
 
 
 def _saved_at_s(at_s: float, fact: facts.Checkpointed | facts.StartsFrom | facts.CheckpointSeen) -> float:

@@ -167,12 +167,27 @@ def _window(closed: Ledger, since: Since, until: Since) -> tuple[float, float]:
     return begin_s, end_s
 
 
-def _summary(sources: Sources, since: Since, until: Since) -> tuple[Ledger, Summary, float]:
+def _filled(
+    sources: Sources, since: Since, until: Since, *, levels: bool = False
+) -> tuple[Ledger, float, float, float]:  # fmt: skip
+    """The closed ledger with what the figures of a window need, the window, and the present time of the wall clock.
+
+    `levels`: the steps at every change of the level are needed, too.
+    """
+
+    def fill(closed: Ledger) -> None:
+        moments = [closed.first_s or 0.0, *(at_s for at_s, _, _ in closed.levels)] if levels else ()
+        closed.fill(*_window(closed, since, until), moments)
+
+    closed, wall_s = sources.closed(fill)
+    return closed, *_window(closed, since, until), wall_s
+
+
+def _summary(sources: Sources, since: Since, until: Since, *, levels: bool = False) -> tuple[Ledger, Summary, float]:
     """The closed ledger, the figures of a window, and the present time of the wall clock."""
     from supervisor.reports.accounts import summary
 
-    closed, wall_s = sources.closed()
-    begin_s, end_s = _window(closed, since, until)
+    closed, begin_s, end_s, wall_s = _filled(sources, since, until, levels=levels)
     return closed, summary(closed, since_s=begin_s, until_s=end_s), wall_s
 
 
@@ -329,8 +344,7 @@ def days(sources: Sources, since: Since, until: Since) -> Json:
     from supervisor.reports.cost_view import games_of
     from supervisor.reports.days import days_view
 
-    closed, wall_s = sources.closed()
-    begin_s, end_s = _window(closed, since, until)
+    closed, begin_s, end_s, wall_s = _filled(sources, since, until)
     games, price = games_of(sources)
     return days_view(closed, games, begin_s, end_s, zone=sources.zone, wall_s=wall_s, usd_per_hour=price)
 
@@ -352,15 +366,14 @@ def facts(sources: Sources, after: int, program: str | None, limit: int, kinds: 
 )  # fmt: skip
 def incidents(sources: Sources, since: Since, until: Since, program: str | None, limit: int, chars: int, seq: int) -> Json:
     """Incidents by cause, with the evidence of the newest `limit` of each. `seq`: only the incident of this fact."""
-    from supervisor.reports.incidents import incidents
     from supervisor.reports.incidents_view import incidents_view
 
     closed, wall_s = sources.closed()
     begin_s, end_s = _window(closed, since, until)
     found = [
         each
-        for each in incidents(sources.facts(0, (), None, 2**62))
-        if begin_s <= each.cause.at_s <= end_s and (program is None or program in each.programs())
+        for each in sources.incidents(begin_s, end_s, program)
+        if begin_s <= each.cause.at_s <= end_s
         if not seq or any(row.seq == seq for row in each.rows)
     ]
     steps = sources.state.clock_steps
@@ -480,7 +493,7 @@ def report(sources: Sources, since: Since, until: Since) -> Json:
     """Training, results, incidents and costs of a window, and the work that remains."""
     from supervisor.reports.report_view import report_view
 
-    closed, found, wall_s = _summary(sources, since, until)
+    closed, found, wall_s = _summary(sources, since, until, levels=True)
     return report_view(sources, closed, found, wall_s=wall_s)
 
 
@@ -503,10 +516,9 @@ def status(sources: Sources) -> Json:
 @_page(since=_since, until=_until)
 def timeline(sources: Sources, since: Since, until: Since) -> Json:
     """Levels, reboots, backups, programs' states and incidents, in time order."""
-    from supervisor.reports.incidents import incidents
     from supervisor.reports.timeline import timeline_view
 
     closed, wall_s = sources.closed()
     begin_s, end_s = _window(closed, since, until)
-    journal = list(sources.facts(0, (), None, 2**62))
-    return timeline_view(closed, journal, incidents(journal), begin_s, end_s, wall_s=wall_s)
+    lanes, found = sources.lanes(closed.at_s, begin_s, end_s), sources.incidents(begin_s, end_s, None)
+    return timeline_view(closed, lanes, found, begin_s, end_s, wall_s=wall_s)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from supervisor.model.facts import Stamped
 from supervisor.model.recording import PROGRAMS
 from supervisor.model.state import Program
 from supervisor.policy.upkeep.accounting import COMPUTING
@@ -16,7 +15,7 @@ from supervisor.policy.upkeep.resolution import TIERS, rows_for, tier_for
 from supervisor.reports.accounts import AccountSheet, Summary
 from supervisor.reports.climb_view import climb_view
 from supervisor.reports.cost_view import cost_view, games_of, kept_in
-from supervisor.reports.incidents import incidents
+from supervisor.reports.incidents import Incident
 from supervisor.reports.incidents_view import causes
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.sources import Sources
@@ -45,7 +44,7 @@ def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: flo
         "until_wall_s": bill["until_wall_s"],
         "length_s": end_s - begun_s,
         "programs": rows,
-        "broke": broke(sources.facts(0, (), None, 2**62), begun_s, end_s, sources.state.clock_steps),
+        "broke": broke(sources.incidents(begun_s, end_s, None), begun_s, end_s, sources.state.clock_steps),
         "reboots": sum(begun_s <= reboot.boot_s <= end_s for reboot in closed.reboots),
         "kept_steps": sum(row["kept_steps"] for row in rows),
         "useful_share": bill["useful_share"],
@@ -90,9 +89,9 @@ def first_and_newest(sources: Sources, begun_s: float, end_s: float) -> dict[str
     return {name: (values[0], values[-1]) for name, values in known.items() if values}
 
 
-def broke(journal: Iterable[Stamped], begun_s: float, end_s: float, clock_steps: Mapping[str, float]) -> list[Json]:
+def broke(found: Iterable[Incident], begun_s: float, end_s: float, clock_steps: Mapping[str, float]) -> list[Json]:
     """The incidents of a window by cause, the gravest first: number, programs, and the newest reason."""
-    return causes([each for each in incidents(journal) if begun_s <= each.cause.at_s <= end_s], clock_steps)
+    return causes([each for each in found if begun_s <= each.cause.at_s <= end_s], clock_steps)
 
 
 def _next(bill: Json, line: str) -> Json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
 from supervisor.model.facts import Stamped
@@ -11,8 +11,10 @@ from supervisor.model.recording import Drawn, Row, Sheet, Track
 from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, State
 from supervisor.policy.upkeep.resolution import Held, Tier
+from supervisor.reports.incidents import Incident
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.results_view import NewestResult
+from supervisor.reports.timeline import Lanes
 
 Json = dict[str, Any]
 
@@ -78,8 +80,17 @@ class Sources(Protocol):
     def corrected(self, program: Json, attempt: Attempt | None) -> Json:
         """A program's view, corrected by its processes while the record cannot be up to date."""
 
-    def closed(self) -> tuple[Ledger, float]:
-        """The ledger, closed at this moment, and the wall clock's time of this moment in seconds."""
+    def closed(self, fill: Callable[[Ledger], object] = lambda _: None) -> tuple[Ledger, float]:
+        """The ledger, closed at this moment, and the wall clock's time of this moment in seconds.
+
+        `fill` gets the closed ledger first, and calls its `fill` for the windows whose figures are wanted.
+        """
+
+    def incidents(self, since_s: float, until_s: float, program: str | None) -> list[Incident]:
+        """The incidents that begin, or whose cause was recorded, between two moments; with a program, only its own."""
+
+    def lanes(self, now_s: float, since_s: float, until_s: float) -> Lanes:
+        """The lanes of the page `timeline` between two moments, and more. What goes on ends at `now_s`."""
 
     def facts(self, after_seq: int, kinds: Sequence[str], program: str | None, limit: int) -> Iterable[Stamped]:
         """The first `limit` facts after a position, or the newest -`limit`, of these kinds and this program, oldest first.

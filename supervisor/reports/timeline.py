@@ -12,7 +12,7 @@ Worked example. A program that dies every three seconds for an hour, in a window
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from supervisor.model.state import State
 from supervisor.records import dataclass
 from supervisor.reports.accounts_view import wall_clock_of
 from supervisor.reports.incidents import Incident
+from supervisor.reports.kept import Chunk, Kept, chunked
 from supervisor.reports.ledger import Ledger
 
 Json = dict[str, Any]
@@ -32,6 +33,7 @@ OFF: Final = "OFF"  # the state of a program whose box is off
 _PARTS: Final = 300  # of a lane ...
 _ALL_PARTS: Final = 3000  # ... and of the lanes of all programs together
 _FEWEST_PARTS: Final = 20
+_OWNER: Final = ""  # of the chunks
 _BRIEF_S: Final = 5.0  # an absence of the daemon up to this long is not shown
 
 _PHASES: Final[dict[type[facts.Fact], Phase]] = {
@@ -70,10 +72,9 @@ class Lanes:
 
 
 def timeline_view(
-    closed: Ledger, journal: Iterable[Stamped], found: Iterable[Incident], begin_s: float, end_s: float, *, wall_s: float
-) -> Json:
+    closed: Ledger, lanes: Lanes, found: Iterable[Incident], begin_s: float, end_s: float, *, wall_s: float
+) -> Json:  # fmt: skip
     """Everything between two moments. `wall_s` is the wall clock's time of `closed.at_s`."""
-    lanes = _Reading(closed.at_s).read(journal)
     lanes.marks += [_mark(each) for each in found]
     part_s = (end_s - begin_s) / _PARTS
     shown = {name: inside for name, spans in lanes.programs.items() if (inside := _inside(spans, begin_s, end_s))}
@@ -148,21 +149,59 @@ def _marks(marks: Iterable[tuple[float, Json]], part_s: float, wall: Callable[[f
 # --- reading -----------------------------------------------------------------------------------------------------------
 
 
-class _Reading:
-    def __init__(self, until_s: float) -> None:
-        self._until_s = until_s
-        self._lanes = Lanes()
+class LaneReading:
+    """The fold over the journal behind the page. Spans that are over, and marks, may leave the memory."""
+
+    def __init__(self) -> None:
+        self._over: list[tuple[str, str, Span]] = []
+        self._marks: list[tuple[float, Json]] = []
         self._open: dict[tuple[str, str], tuple[float, Json]] = {}  # (lane, name) -> begin, further keys
         self._last_s: float | None = None
         self._rebooted_s: float | None = None
+        self._chunks = {"span": 0, "mark": 0}
 
-    def read(self, journal: Iterable[Stamped]) -> Lanes:
-        for stamped in journal:
-            self._add(stamped, stamped.fact)
-            self._last_s = stamped.at_s
-        for lane, name in [*self._open]:
-            self._end(lane, name, self._until_s)
-        return self._lanes
+    def add(self, stamped: Stamped) -> None:
+        """Read one more fact."""
+        self._add(stamped, stamped.fact)
+        self._last_s = stamped.at_s
+
+    def lanes(self, now_s: float, kept: Kept | None, since_s: float, until_s: float) -> Lanes:
+        """Everything between two moments, and more. What goes on ends now."""
+        found = {kind: [] if kept is None else [
+            item for chunk in kept.overlapping(kind, _OWNER, since_s, until_s, below) for item in chunk.items
+        ] for kind, below in self._chunks.items()}  # fmt: skip
+        out = Lanes(marks=[*((at_s, keys) for at_s, keys in found["mark"]), *self._marks])
+        older = ((lane, name, Span(*span)) for lane, name, *span in found["span"])
+        live = ((lane, name, Span(at_s, max(at_s, now_s), keys)) for (lane, name), (at_s, keys) in self._open.items())
+        for lane, name, span in (*older, *self._over, *live):
+            spans = out.programs.setdefault(name, []) if lane == "programs" else getattr(out, lane)
+            spans.append(span)
+        return out
+
+    def seal(self) -> Iterator[Chunk]:
+        """Give away the spans that are over, and the marks."""
+        spans = [
+            (each.from_s, each.to_s, [lane, name, each.from_s, each.to_s, each.fields]) for lane, name, each in self._over
+        ]
+        marks = [(at_s, at_s, [at_s, keys]) for at_s, keys in self._marks]
+        self._over, self._marks = [], []
+        for kind, items in (("span", spans), ("mark", marks)):
+            for chunk in chunked(kind, _OWNER, self._chunks[kind], items):
+                self._chunks[kind] = chunk.number + 1
+                yield chunk
+
+    def as_json(self) -> Json:
+        """The fold as values for `json.dumps`, after `seal`."""
+        going = [[*key, *value] for key, value in self._open.items()]
+        return {"open": going, "last_s": self._last_s, "rebooted_s": self._rebooted_s, "chunks": self._chunks}
+
+    @staticmethod
+    def of_json(values: Mapping[str, Any]) -> LaneReading:
+        """The reverse of `as_json`."""
+        out = LaneReading()
+        out._open = {(lane, name): (at_s, keys) for lane, name, at_s, keys in values["open"]}
+        out._last_s, out._rebooted_s, out._chunks = values["last_s"], values["rebooted_s"], values["chunks"]
+        return out
 
     def _begin(self, lane: str, name: str, at_s: float, fields: Json) -> None:
         if self._open.get((lane, name), (0.0, None))[1] != fields:
@@ -173,11 +212,7 @@ class _Reading:
         found = self._open.pop((lane, name), None)
         if found is None:
             return
-        span = Span(found[0], max(found[0], at_s), found[1] | more)
-        if lane == "programs":
-            self._lanes.programs.setdefault(name, []).append(span)
-        else:
-            getattr(self._lanes, lane).append(span)
+        self._over.append((lane, name, Span(found[0], max(found[0], at_s), found[1] | more)))
 
     def _add(self, stamped: Stamped, fact: facts.Fact) -> None:
         at_s = stamped.at_s
@@ -202,7 +237,7 @@ class _Reading:
 
     def _mark(self, stamped: Stamped, kind: str, what: str, program: str | None) -> None:
         keys = {"kind": kind, "what": what, "program": program, "seq": stamped.seq, "why": stamped.fact.why}
-        self._lanes.marks.append((stamped.at_s, keys))
+        self._marks.append((stamped.at_s, keys))
 
     def _opened(self, stamped: Stamped, state: State) -> None:
         """Begin with the state of a snapshot: earlier facts are no longer in the journal."""
@@ -232,7 +267,7 @@ class _Reading:
 
     def _away(self, stamped: Stamped, from_s: float, kind: str, **more: object) -> None:
         keys = {"kind": kind, "why": stamped.fact.why, "seq": stamped.seq, **more}
-        self._lanes.box.append(Span(from_s, stamped.at_s, keys))
+        self._over.append(("box", "", Span(from_s, stamped.at_s, keys)))
 
     def _backup(self, stamped: Stamped, fact: facts.BackupFact) -> None:
         at_s = stamped.at_s

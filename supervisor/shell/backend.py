@@ -19,6 +19,7 @@ from supervisor import config, image
 from supervisor.adapters.alerts.delivery import as_json, deliver_to_all, test_notice
 from supervisor.adapters.journal.archive import read_lasting
 from supervisor.adapters.journal.sqlite import JournalReader
+from supervisor.adapters.journal.summaries import Summaries
 from supervisor.adapters.process import stdin
 from supervisor.adapters.process.presence import corrected
 from supervisor.adapters.state_files import StateFiles
@@ -34,13 +35,15 @@ from supervisor.model.state import Attempt, State
 from supervisor.ports import Clock
 from supervisor.records import dataclass
 from supervisor.reports import view
+from supervisor.reports.digest import Digest
 from supervisor.reports.exposition import Family
+from supervisor.reports.incidents import Facts, Incident
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.metrics_view import metrics_view
 from supervisor.reports.pages import PAGES
 from supervisor.reports.recorded import readings
+from supervisor.reports.timeline import Lanes
 from supervisor.shell.inbox import Inbox
-from supervisor.shell.ledger_cache import LedgerCache
 from supervisor.shell.loop import Loop
 from supervisor.shell.replies import Replies
 
@@ -116,7 +119,7 @@ class DaemonBackend:
         self._gaps = Gaps()
         self.shows, self.cgroups = shows or {}, cgroups
         self.http: Callable[[], Json | None] = lambda: None  # set later: the API is opened last
-        self.ledger_cache = LedgerCache(loaded.settings.paths.journal)
+        self.summaries = Summaries(loaded.settings.paths.journal, writes=True)
 
     def publish(self, loop: Loop) -> None:
         """Called by the deciding thread at the end of each turn."""
@@ -322,9 +325,19 @@ class Running(StateFiles):
         """The view of a program, corrected while the journal cannot be written: no end of a worker is recorded then."""
         return program if self.memory.trouble is None else corrected(program, attempt, rebooted=False)
 
-    def closed(self) -> tuple[Ledger, float]:
-        clock = self._daemon.clock
-        return self._daemon.ledger_cache.closed(clock.now_s()), clock.wall_s()
+    def closed(self, fill: Callable[[Ledger], object] = lambda _: None) -> tuple[Ledger, float]:
+        def close(digest: Digest, _: Facts) -> Ledger:
+            closed = digest.ledger.closed(self._daemon.clock.now_s())
+            fill(closed)
+            return closed
+
+        return self._daemon.summaries.ask(close), self._daemon.clock.wall_s()
+
+    def incidents(self, since_s: float, until_s: float, program: str | None) -> list[Incident]:
+        return self._daemon.summaries.ask(lambda digest, rows: digest.incidents(since_s, until_s, program, rows))
+
+    def lanes(self, now_s: float, since_s: float, until_s: float) -> Lanes:
+        return self._daemon.summaries.ask(lambda digest, _: digest.lanes(now_s, since_s, until_s))
 
     def facts(self, after_seq: int, kinds: Sequence[str], program: str | None, limit: int) -> Iterator[Stamped]:
         journal = Path(self.paths.journal)

@@ -207,7 +207,7 @@ class Daemon:
             log.critical("facts_passed_over", count=misfits, why="they do not fit what a damaged journal has kept")
         parts = self._build(journal, state)
         parts.foundations.watch(*foundations.rows(self._paths, journal, lock, main_log))
-        parts.backend.ledger_cache.prime()
+        parts.backend.summaries.begin()
         try:
             self._serve(parts, listener)
         finally:

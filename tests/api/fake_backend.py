@@ -277,7 +277,7 @@ class FakeBackend:
     def recorded_names(self) -> set[str]:
         return {row.keys[1] for row in self.rows if len(row.keys) == len(FIGURES_OF_ITS_OWN.keys)}
 
-    def closed(self) -> tuple[Ledger, float]:
+    def closed(self, fill: Any = None) -> tuple[Ledger, float]:
         return fold_accounts(self.journal).closed(1000.0), WALL_S
 
     def page_curves(self, **asked: Any) -> Json:

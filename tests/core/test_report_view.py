@@ -18,6 +18,7 @@ from supervisor.policy.upkeep.cost import CostSettings
 from supervisor.reports.accounts import summary
 from supervisor.reports.accounts_view import Since, since_s
 from supervisor.reports.cost_view import Games, frames_in
+from supervisor.reports.incidents import incidents
 from supervisor.reports.report_view import broke, report_view
 
 
@@ -204,7 +205,7 @@ def started(*, clean, last_sign_s):
     ],
 )  # fmt: skip
 def test_what_a_fact_tells_of(fact, what):
-    found = broke([Stamped(1, 10.0, WALL_S, "boot", fact)], 0.0, 10.0, {})
+    found = broke(incidents([Stamped(1, 10.0, WALL_S, "boot", fact)]), 0.0, 10.0, {})
     assert [each["what"] for each in found] == ([] if what is None else [what])
 
 
@@ -218,12 +219,15 @@ def test_the_gravest_comes_first_and_the_newest_reason_is_told():
         replace(disk, why="exit code 1: OSError at 0x8a", program="Qbert"),
     ]
     journal = [Stamped(place, float(place), WALL_S + place, "boot", fact) for place, fact in enumerate(told)]
-    crash, killed = broke(journal, 0.0, 9.0, {})
+    crash, killed = broke(incidents(journal), 0.0, 9.0, {})
     assert crash == {
         "what": "crash", "error": "OSError at #", "count": 2, "programs": ["Pong", "Qbert"], "why": "exit code 1: OSError at 0x8a",
         "first_wall_s": WALL_S, "newest_wall_s": WALL_S + 4, "lost_steps": None, "goes_on": True, "outage_s": 3.0,
     }  # fmt: skip
     assert (killed["what"], killed["count"], killed["goes_on"], killed["outage_s"]) == ("killed from outside", 2, False, 3.0)
-    assert broke(journal, 4.5, 9.0, {}) == []
+    assert broke(incidents(journal), 4.5, 9.0, {}) == []
     other = Stamped(5, 5.0, WALL_S + 5, "boot", replace(disk, why="exit code 1: KeyError: 'obs'"))
-    assert [each["error"] for each in broke([*journal, other], 0.0, 9.0, {})[:2]] == ["OSError at #", "KeyError: 'obs'"]
+    assert [each["error"] for each in broke(incidents([*journal, other]), 0.0, 9.0, {})[:2]] == [
+        "OSError at #",
+        "KeyError: 'obs'",
+    ]

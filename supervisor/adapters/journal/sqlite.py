@@ -164,6 +164,27 @@ class JournalReader:
             rows = _search(self._db, after_seq, kinds, program, limit)
         return [_stamped(self._path, row) for row in rows]
 
+    def rows(self, numbers: Sequence[int]) -> dict[int, Stamped]:
+        """The facts of these numbers, by number, without those that the journal no longer has."""
+        found: list[Row] = []
+        with as_os_error(self._path):
+            for place in range(0, len(numbers), _PAGE_ROWS):
+                part = numbers[place : place + _PAGE_ROWS]
+                query = f"SELECT {COLUMNS} FROM fact WHERE seq IN ({', '.join('?' * len(part))})"  # noqa: S608
+                found += self._db.execute(query, part).fetchall()
+        return {row[0]: _stamped(self._path, row) for row in found}
+
+    def floor(self) -> int:
+        """The number of the first fact that counts."""
+        with as_os_error(self._path):
+            return schema.floor(self._db)
+
+    def crc(self, seq: int) -> int | None:
+        """The CRC of a fact; None: the journal does not have it."""
+        with as_os_error(self._path):
+            row = self._db.execute("SELECT crc FROM fact WHERE seq = ?", (seq,)).fetchone()
+        return None if row is None else int(row[0])
+
     def close(self) -> None:
         self._db.close()
         if self._copy is not None:

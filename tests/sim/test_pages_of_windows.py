@@ -1,0 +1,265 @@
+"""Every page that reads its window answers as if everything had been folded from the beginning of the journal.
+
+The oracle is `FakeSources`: it folds all facts for each answer. The journals are simulated nights with trouble of all kinds.
+They are written bit by bit, and what is over in the folds leaves the memory early and often.
+"""
+
+import contextlib
+import json
+import random
+import sqlite3
+
+import pytest
+from boxes import DAY_S, HOUR_S, night
+from fakes import FakeSources
+from structlog.testing import capture_logs
+from world import Odds, World
+
+from supervisor.adapters.journal import schema, summaries
+from supervisor.adapters.journal.archive import compact
+from supervisor.adapters.journal.summaries import Summaries, path_of
+from supervisor.model.codec import encode
+from supervisor.model.facts import JournalSalvaged, Stamped
+from supervisor.model.inputs import SnapshotDue
+from supervisor.reports import digest
+from supervisor.reports.pages import PAGES, BadQuery
+
+NIGHTS = [("rough", 3, 2 * HOUR_S), ("reboots", 1, 2 * HOUR_S), ("mixed", 7, DAY_S)]
+PAGES_OF_WINDOWS = ("accounts", "cost", "days", "incidents", "report", "timeline")
+
+
+@pytest.fixture(autouse=True)
+def soon_over(monkeypatch):
+    monkeypatch.setattr(digest, "_KEEP_S", 600.0)
+    monkeypatch.setattr(summaries, "_EVERY_FACTS", 40)
+
+
+@pytest.fixture(scope="module", params=NIGHTS, ids=lambda each: f"{each[0]}-{each[1]}")
+def told(request):
+    box, seed, length_s = request.param
+    found = night(box, seed, 3, length_s=length_s)
+    assert found.error is None
+    return found.world
+
+
+class OverAJournal(FakeSources):
+    """The same sources, over a journal on the disk and its summaries."""
+
+    def __init__(self, summary, **more):
+        super().__init__(**more)
+        self.summaries = summary
+
+    def closed(self, fill=lambda _: None):
+        def close(found, _):
+            closed = found.ledger.closed(self.now_s)
+            fill(closed)
+            return closed
+
+        return self.summaries.ask(close), self.wall_s
+
+    def incidents(self, since_s, until_s, program):
+        return self.summaries.ask(lambda found, rows: found.incidents(since_s, until_s, program, rows))
+
+    def lanes(self, now_s, since_s, until_s):
+        return self.summaries.ask(lambda found, _: found.lanes(now_s, since_s, until_s))
+
+
+def rowed(each):
+    row = (each.seq, each.at_s, each.wall_s, each.boot_id, *encode(each.fact), 0)
+    return (*row[:7], schema.crc_of(row))
+
+
+def append(path, stamped):
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.executemany(schema.INSERT, map(rowed, stamped))
+
+
+def started(path):
+    """The summaries as a daemon keeps them, without its thread."""
+    return Summaries(path, writes=True)
+
+
+def windows(world, end, chance, count=4):
+    length_s = end.at_s + 1.0
+    yield from ({}, {"since": "600s"}, {"since": f"{length_s / 2:.0f}s", "until": f"{length_s / 3:.0f}s"})
+    if count:
+        yield from ({"since": "boot"}, {"since": "@5"}, {"since": f"@{end.wall_s + 99:.0f}"})
+    for _ in range(count):
+        ago_s = chance.uniform(0.0, length_s)
+        until_s = chance.uniform(0.0, ago_s)
+        yield {"since": f"{ago_s:.3f}s", "until": f"{until_s:.3f}s"}
+        yield {"since": f"@{end.wall_s - ago_s:.0f}", "until": f"@{end.wall_s - until_s:.0f}"}
+
+
+def answer(sources, page, query):
+    try:
+        return json.loads(json.dumps(PAGES[page].of(sources, query)))
+    except BadQuery as bad:
+        return str(bad)
+
+
+def compare(summary, world, journal, chance, count=4):
+    end = journal[-1]
+    more = {
+        "state": world.core.state, "settings": world.core.settings, "memory": world.core.memory, "journal": journal,
+        "now_s": end.at_s + chance.choice((0.0, 7.0, 4000.0)), "wall_s": end.wall_s + 7.0,
+    }  # fmt: skip
+    with_files, whole = OverAJournal(summary, **more), FakeSources(**more)
+    for query in windows(world, end, chance, count):
+        for page in PAGES_OF_WINDOWS:
+            assert answer(with_files, page, query) == answer(whole, page, query), (page, query, end.seq)
+    name = chance.choice(sorted(world.core.state.programs))
+    asked = {"program": name, "limit": "100"}
+    assert answer(with_files, "incidents", asked) == answer(whole, "incidents", asked)
+
+
+def cuts(journal, chance, count):
+    return [*sorted(chance.sample(range(2, len(journal)), count)), len(journal)]
+
+
+def test_every_window_of_a_growing_journal_is_that_of_the_whole_fold(told, tmp_path):
+    """Daemons come and go: each has the file of the one before, and folds only what came since."""
+    journal, chance, path = list(told.core.journal), random.Random(1), tmp_path / "journal.sqlite"
+    schema.build(path, [])
+    summary, written = started(path), 0
+    for end in cuts(journal, chance, 3):
+        append(path, journal[written:end])
+        written = end
+        if chance.random() < 0.5:
+            summary = started(path)
+        summary._save()
+        compare(summary, told, journal[:end], chance, 0)
+    with capture_logs() as said:
+        compare(started(path), told, journal, chance)
+        dead = Summaries(path, writes=False)
+        compare(dead, told, journal, chance, 0)
+    assert said == [], "nothing was made again"
+    assert dead._file.saved_seq > 0
+
+
+def test_after_an_archiving_the_journal_begins_at_its_snapshot(tmp_path):
+    told = World(2, programs=3, odds=Odds(crash_s=900.0, stall_s=1800.0, operator_s=600.0), look_s=20.0).begin()
+    told.run(HOUR_S)
+    told.post(SnapshotDue(0.0, 1))
+    told.run(HOUR_S)
+    journal, chance, path = list(told.core.journal), random.Random(2), tmp_path / "journal.sqlite"
+    schema.build(path, list(map(rowed, journal)))
+    summary = started(path)
+    summary.ask(lambda *_: None)
+    moved = compact(path, before_wall_s=float("inf"), most_bytes=2**40, pause=lambda _: False)
+    compare(Summaries(path, writes=False), told, journal[moved.facts :], chance, 0)
+    summary.ask(lambda *_: None)
+    assert summary._outdated.is_set(), "the old ones answer until then"
+    summary._renew()
+    compare(summary, told, journal[moved.facts :], chance, 0)
+    compare(started(path), told, journal[moved.facts :], chance, 1)
+
+
+def broken(path, how):
+    """Do something to the file of the summaries, or to its journal. Returns why they are made again."""
+    file = path_of(path)
+    if how == "cut":
+        with file.open("r+b") as raw:
+            raw.truncate(6000)
+        return "malformed|not a database"
+    if how == "not a file":
+        file.unlink()
+        file.mkdir()
+        return "not a regular file"
+    if how == "emptied":
+        file.write_bytes(b"")
+        return "no such table"
+    say = {
+        "another version": ("UPDATE rest SET version = 77", "another version"),
+        "a flipped bit": ("UPDATE rest SET folds = replace(folds, '0', '1')", "they are damaged"),
+        "a flipped bit in a chunk": ("UPDATE chunk SET items = replace(items, '0', '1')", "they are damaged"),
+    }[how]
+    with contextlib.closing(sqlite3.connect(file)) as db, db:
+        db.execute(say[0])
+    return say[1]
+
+
+@pytest.fixture(scope="module")
+def short():
+    found = night("rough", 4, 2, length_s=HOUR_S)
+    assert found.error is None
+    return found.world
+
+
+@pytest.fixture
+def journal_of(short, tmp_path):
+    """(path, facts) of a journal with summaries of everything."""
+    path, journal = tmp_path / "journal.sqlite", list(short.core.journal)
+    schema.build(path, list(map(rowed, journal)))
+    started(path).ask(lambda *_: None)
+    return path, journal
+
+
+@pytest.mark.parametrize(
+    "how", ["cut", "not a file", "emptied", "another version", "a flipped bit", "a flipped bit in a chunk"]
+)
+def test_summaries_that_are_damaged_or_of_another_version_are_made_again_and_that_is_said(how, short, journal_of):
+    path, journal = journal_of
+    why = broken(path, how)
+    with capture_logs() as said:
+        compare(Summaries(path, writes=False), short, journal, random.Random(3), 0)
+        assert said == [], "only the daemon writes the file"
+        compare(started(path), short, journal, random.Random(3), 0)
+    assert [each["event"] for each in said] == ["summaries_made_again"]
+    assert any(word in said[0]["why"] for word in why.split("|")), said
+    with capture_logs() as said:
+        compare(started(path), short, journal, random.Random(3), 0)
+    assert said == []
+
+
+def test_summaries_of_another_journal_are_made_again(short, journal_of):
+    """An older copy was put back; then a salvage while the daemon runs has lost facts."""
+    path, journal = journal_of
+    path.unlink()
+    schema.build(path, list(map(rowed, journal[:-9])))
+    with capture_logs() as said:
+        summary = started(path)
+        compare(summary, short, journal[:-9], random.Random(4), 0)
+        left = [each for each in journal[:-9] if each.seq not in range(50, 60)]
+        last = left[-1]
+        lost = JournalSalvaged("", "journal.sqlite.damaged-1", "row 50 is damaged", len(left), 10)
+        left.append(Stamped(last.seq + 1, last.at_s, last.wall_s, last.boot_id, lost))
+        path.unlink()
+        schema.build(path, list(map(rowed, left)))
+        compare(summary, short, left, random.Random(4), 0)
+    assert [each["why"] for each in said] == ["they are of another journal", "the journal was restored"]
+
+
+def test_without_room_for_the_file_the_pages_are_made_in_memory(short, tmp_path, monkeypatch):
+    path, journal = tmp_path / "journal.sqlite", list(short.core.journal)
+    schema.build(path, list(map(rowed, journal)))
+
+    def full(_path):
+        raise OSError(28, "No space left on device")
+
+    with capture_logs() as said, monkeypatch.context() as patch:
+        patch.setattr(summaries, "new_file", full)
+        summary = started(path)
+        compare(summary, short, journal, random.Random(5), 0)
+    assert [each["event"] for each in said] == ["summaries_not_written"]
+    summary._renew()
+    compare(started(path), short, journal, random.Random(5), 0)
+    assert path_of(path).exists()
+
+
+def test_a_write_that_fails_loses_nothing_of_what_had_left_the_memory(short, journal_of):
+    path, journal = journal_of
+    path_of(path).unlink()
+    whole = path.with_name("whole.sqlite")
+    path.rename(whole)
+    schema.build(path, list(map(rowed, journal[:60])))
+    summary = started(path)
+    summary.ask(lambda *_: None)
+    append(path, journal[60:])
+    with contextlib.closing(sqlite3.connect(path_of(path), isolation_level=None)) as db:
+        db.execute("CREATE TRIGGER full BEFORE INSERT ON rest BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END")
+        with capture_logs() as said:
+            summary._care()
+        db.execute("DROP TRIGGER full")
+    assert [each["event"] for each in said] == ["summaries_not_written"]
+    compare(summary, short, journal, random.Random(6), 0)
