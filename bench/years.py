@@ -10,9 +10,9 @@ the others, because a later one may come from what the first has kept.
 
 CPU is that of the whole process by the kernel's clock, so that a busy machine matters little; wall time is beside it. A
 dashboard is a client that asks for what an open page asks for, as often (`dashboard/app.js`). Kill-to-replacement is the
-time from SIGKILL of a worker until its replacement runs, by the replacement's own clock: without a dashboard, with two that
-ask at that moment (as after a change of a program), and with two that never pause. Prints tables and writes
-bench/results/years.json.
+time from SIGKILL of a worker until its replacement runs, by the replacement's own clock: without a dashboard, with two open
+ones, and with two that never pause between two requests. "Start again" is the second start on the same directory: the first
+one makes what a journal of an older release lacks. Prints tables and writes bench/results/years.json.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ WINDOWS = ("43200s", "all")
 ROUNDS = 3
 KILLS = 15  # in each way
 IDLE_S = 30.0
+SOON_S = 1.5  # from a change of a program's phase until a dashboard asks for new pages
 POLL_S = 0.02
 NEWEST = ("facts", {"limit": "-50"})
 CURVES = {"subjects": "P0,P1,P2,P3,P4,P5,P6,P7,P8,P9", "series": "mean_return,steps_per_s", "points": "300"}
@@ -289,7 +290,7 @@ def replacement_ms(mark: Path) -> float:
 
 
 def kills(box: Years, marks: dict[str, Path], figures: dict[str, Any]) -> None:
-    """Kill workers in turn: without a dashboard, with two that ask at this moment, and with two that never pause."""
+    """Kill workers in turn: without a dashboard, with two open ones, and with two that never pause."""
     wait_for(lambda: all(began(mark) for mark in marks.values()), 120, 0.2)
     waiting = list(marks.values())
     taken: dict[str, list[float]] = {"no dashboard": [], "two dashboards": [], "two without pauses": []}
@@ -298,21 +299,30 @@ def kills(box: Years, marks: dict[str, Path], figures: dict[str, Any]) -> None:
         time.sleep(3.0)
         for _ in range(KILLS // 3):
             waiting.append(waiting.pop(0))
+            taken[way].append(replacement_ms(waiting[-1]))
+            time.sleep(SOON_S)
             for each in open_now:
                 each.renew()
-            taken[way].append(replacement_ms(waiting[-1]))
-            time.sleep(1.0)
+            time.sleep(SOON_S / 2)
         for each in open_now:
             each.close()
     for way, found_ms in taken.items():
         figures[f"kill to replacement, {way}, ms"] = statistics.median(found_ms)
 
 
+def start_again(box: Years, figures: dict[str, Any]) -> None:
+    box.daemon.terminate()
+    box.daemon.wait(60)
+    box.start()
+    wait_for(lambda: serves(box), 600, POLL_S)
+    figures["start again CPU s"] = cpu_s(box.daemon.pid)
+    figures["start again RSS MiB"] = memory_mib(box.daemon.pid)["rss"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", nargs="+", choices=RECORDS, default=list(RECORDS))
     parser.add_argument("--keep", type=Path, help="directory of the journals (default: a temporary one)")
-    parser.add_argument("--only-write", action="store_true", help="write the journals, and measure nothing")
     given = parser.parse_args()
     found: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as temporary:
@@ -320,8 +330,6 @@ def main() -> None:
         kept.mkdir(parents=True, exist_ok=True)
         for record in given.records:
             source = journal(kept, record)
-            if given.only_write:
-                continue
             figures = found[record] = {"MiB": source.stat().st_size / 2**20}
             with daemon(source, RECORDS[record][1], figures) as (box, marks):
                 page_costs(box, figures)
@@ -330,6 +338,7 @@ def main() -> None:
                 figures["idle % of a core"] = share_of_a_core(box, 0)
                 figures["one dashboard % of a core"] = share_of_a_core(box, 1)
                 figures["RSS MiB at the end"] = memory_mib(box.daemon.pid)["rss"]
+                start_again(box, figures)
             print(f"\n{table({record: figures})}", flush=True)
     if found:
         print("\n" + table(found))
