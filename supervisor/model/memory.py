@@ -216,11 +216,6 @@ class Memory:
     held: tuple[Held, ...] = ()  # why programs do not start now
     ended: bool = False  # EndDaemon was issued
 
-    @property
-    def holds_starts(self) -> bool:
-        """Whether no worker may be started now: a file or directory that a start relies on is missing or damaged."""
-        return any(each.finding.holds_starts for each in self.foundations.values())
-
     def lease_awaited_until_s(self, now_s: float) -> float | None:
         """Until when starts wait for the lease, because another box may have taken over; None: they do not wait."""
         until_s = self.offsite_first_look_s

@@ -103,7 +103,7 @@ class Core:
             )
         if decision.state.stopping or decision.memory.ended:
             assert not of(decision, commands.Spawn), "something is started while everything is to end"
-        if decision.memory.holds_starts:
+        if any(each.by == "foundations" for each in decision.memory.held):
             assert not of(decision, commands.Spawn), "something is started without what it relies on"
         folded = self.state
         for fact in decision.facts:
@@ -119,6 +119,11 @@ class Core:
         self.settings, self.state, self.memory = decision.settings, decision.state, decision.memory
         self.wake_at_s, self.last = decision.wake_at_s, decision
         return decision
+
+    @property
+    def lacks_files(self):
+        """Whether a file or directory that a start relies on is missing or damaged."""
+        return any(each.by == "foundations" for each in self.memory.held)
 
     def later(self, seconds):
         self.now_s += seconds

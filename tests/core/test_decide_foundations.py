@@ -104,7 +104,7 @@ def test_alerts_say_trouble_and_its_end():
 def test_no_worker_is_started_on_a_state_directory_that_is_not_ours():
     core = begun()
     looked(core, DEAD)
-    assert core.memory.holds_starts
+    assert core.lacks_files
     core.ended("Pong", signal=9, ckpt_step=5)
     core.later(60.0).woke()
     assert core.phase("Pong") is Phase.BACKOFF

@@ -115,7 +115,11 @@ def every_process_is_known(world, step):
 def nothing_waits_for_ever(world, step):
     """Every phase has a deadline that wakes the loop, a process, news on its way, or waits for a person."""
     due_s = step.decision.wake_at_s
-    ends = step.state.stopping or step.decision.memory.ended or step.decision.memory.holds_starts
+    ends = (
+        step.state.stopping
+        or step.decision.memory.ended
+        or any(each.by == "foundations" for each in step.decision.memory.held)
+    )
     for program in step.changed():
         said = None
         if program.phase in HAS_PROCESS:

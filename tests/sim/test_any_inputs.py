@@ -351,13 +351,13 @@ class AnyInputs(RuleBasedStateMachine):
         """A lowered level is reached by asking to leave: those that were not asked fit into it."""
         programs = self.core.state.programs.values()
         unasked = [program.name for program in programs if program.attempt is not None and program.attempt.stop is None]
-        if not self.core.memory.ended and not self.core.memory.holds_starts:  # one that could not save is not asked to leave
+        if not self.core.memory.ended and not self.core.lacks_files:  # one that could not save is not asked to leave
             assert len(unasked) <= self.core.settings.level.slots
 
     @invariant()
     def a_free_slot_is_used(self):
         state = self.core.state
-        if state.stopping or self.core.memory.ended or self.core.memory.holds_starts:
+        if state.stopping or self.core.memory.ended or self.core.lacks_files:
             return
         if state.offsite.keeps_down(on=self.core.settings.offsite.on) or state.notices.keeps_down(self.now_s):
             return
