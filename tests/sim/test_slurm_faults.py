@@ -1,9 +1,11 @@
 """Random harm to a simulated Slurm: no program is ever submitted twice, none trains twice, and all reach their targets."""
 
+from dataclasses import replace
+
 import pytest
 from slurm_world import HARM, SlurmWorld
 
-from supervisor.deciding import cluster
+from supervisor.deciding import cluster, decide, features
 from supervisor.model import facts
 from supervisor.model.inputs import Verb
 from supervisor.model.lifecycle import Phase
@@ -69,8 +71,14 @@ def test_a_job_that_was_put_back_does_not_go_on_with_the_resources_of_the_level_
     world = SlurmWorld(1, tmp_path, programs=1)
     requeued_over_a_change(world)
     assert {job.partition for job in world.slurm.jobs_.values()} == {"main", "fast"}
-    whole = cluster.note_end
-    monkeypatch.setattr(cluster, "note_end", lambda *args, asked, fault: whole(*args, asked=False, fault=fault))
+
+    def as_if_not_asked(context, name, ending, before):
+        program = before.programs[name]
+        unasked = replace(program, attempt=replace(program.attempt, stop=None))
+        cluster.FEATURE.ended(context, name, ending, replace(before, programs={**before.programs, name: unasked}))
+
+    rows = [replace(row, ended=as_if_not_asked) if row is cluster.FEATURE else row for row in features.FEATURES]
+    monkeypatch.setattr(decide, "FEATURES", tuple(rows))
     with pytest.raises(AssertionError, match="of P0"):  # else the simulator would show nothing
         requeued_over_a_change(SlurmWorld(1, tmp_path / "again", programs=1))
 
