@@ -28,6 +28,7 @@ from tools import MEMORY_DIR
 from world import CALM, Ending, Verb, World
 
 from supervisor import config
+from supervisor.adapters import state_files
 from supervisor.adapters.copies import store as backups
 from supervisor.adapters.host import boot
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
@@ -55,7 +56,6 @@ from supervisor.policy.box.foundations import Finding, Look
 from supervisor.policy.box.gate import MB
 from supervisor.policy.box.readings import Gpu, Gpus, Spread, Xid
 from supervisor.ports import JournalMoved
-from supervisor.shell import backend
 from supervisor.shell.backend import DaemonBackend
 from supervisor.shell.replies import Replies
 from workers import results
@@ -376,7 +376,7 @@ class _Backend(DaemonBackend):
     """The daemon's own backend. Every request comes from the same operator, and the box has the zone of the client."""
 
     def page(self, name: str, query: Any) -> Any:
-        with mock.patch.object(backend, "local_zone", return_value=("XLT", 7200.0)):
+        with mock.patch.object(state_files, "local_zone", return_value=("XLT", 7200.0)):
             return super().page(name, query)
 
     def ask(self, verb: Any, names: Any, signal: str, by: str, uid: int | None, timeout_s: float) -> Any:

@@ -3,13 +3,13 @@
 import { AXES, csvOf, frame, linesOf, normalised } from "../shape/curves.js";
 import { RETURN, SMOOTH, link } from "../shape/route.js";
 import { groupOf } from "../shape/status.js";
-import { figures, UNKNOWN } from "../text.js";
+import { figures } from "../text.js";
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { repeat } from "../vendor/lit-html/directives/repeat.js";
 import { lineOf } from "./chart.js";
 import { BANDS, humanBox, legend, radios, tablesBox, zoomed } from "./well.js";
 
-export const MOST_LINES = 24;
+const MOST_LINES = 24;
 
 /**
  * `names` are the chosen programs, `views` their states; `more` are further controls; `words` the figures that can be shown.
@@ -45,7 +45,7 @@ export function lines({ names, views, answer, choice, words, error, charts, on, 
 }
 
 /** [{name, ink, programs}]: each program a line, or each game the mean of its chosen seeds. */
-export function groupsOf(names, views, mean) {
+function groupsOf(names, views, mean) {
   const found = new Map();
   for (const name of names) {
     const view = views.find((each) => each.name === name);
