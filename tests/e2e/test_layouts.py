@@ -25,7 +25,7 @@ import pytest
 from box import Box, until
 
 WRITER = Path(__file__).parent / "programs" / "layout.py"
-LAYOUTS, AT_ONCE, SEED = 100, 20, os.environ.get("LAYOUTS_SEED", "36")
+LAYOUTS, AT_ONCE, SEED = 100, 10, os.environ.get("LAYOUTS_SEED", "36")
 DIRECTORIES = ("{base}", "{base}", "{base}/runs", "{base}/own/{name}", "{base}/link", "{base}/linked/{name}")
 HOWS = {
     **dict.fromkeys(("json", "csv"), ("open", "each", "each", "replace", "child", "shell")),
@@ -71,7 +71,7 @@ class Layouts:
         key, patterns, file = FILES[kind]
         saves, bad = drawn.choice(("saves/{name}/", "x/{name}", "saves/{name}")), many == 1 and drawn.random() < 0.15
         plan = {
-            "me": mark, "rows": drawn.randint(200, 400), "kind": kind, "how": drawn.choice(HOWS[kind]), "file": file.format(mark=mark),
+            "me": mark, "rows": drawn.randint(150, 300), "kind": kind, "how": drawn.choice(HOWS[kind]), "file": file.format(mark=mark),
             "loss": "nan" if bad else None, "late_s": drawn.choice((0, 0, 3)), "saves": f"{saves}-STEP.pt",
             "truth": f"{self.root}/{{name}}.truth",
         }  # fmt: skip
