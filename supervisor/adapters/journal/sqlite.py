@@ -145,8 +145,8 @@ class JournalReader:
         with as_os_error(self._path):
             for (seq,) in self._db.execute(_SNAPSHOTS, (schema.floor(self._db),)):
                 facts = self.read(seq - 1)
-                first = next(facts)
-                if isinstance(first.fact, Snapshot) and _is_decodable(first.fact):
+                first = next(facts, None)  # none: a damaged index names a row that the table does not have
+                if first is not None and isinstance(first.fact, Snapshot) and _is_decodable(first.fact):
                     return [first, *(each for each in facts if each.seq not in left_out)]
                 left_out.add(seq)
             return [each for each in self.read() if each.seq not in left_out]
