@@ -1,7 +1,8 @@
 """Wait for a daemon that started a moment ago and has no socket yet, because its interpreter still imports modules.
 
-A request waits only for a process that looks like a daemon and is a few seconds old. So a client without a daemon fails at
-once. Time in which the process waited for a processor does not count: on a busy machine its imports take minutes.
+A request waits only for processes that look like a daemon and are a few seconds old at its first look. So a client without a
+daemon fails at once, also while systemd starts a daemon that fails again and again. Time in which a process waited for a
+processor does not count: on a busy machine its imports take minutes.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ _SINGLETON = "@extralife/"  # how /proc/net/unix shows the name that only one da
 
 def daemon_comes(path: str) -> bool:
     """Wait while a daemon starts. True once a process listens on the socket at `path`; False if no daemon starts."""
+    awaited: set[int] | None = None
     while True:
-        young = any(_young_daemons(path))  # before the probe: a daemon that finishes its start in between has its socket
+        young = set(_young_daemons(path))  # before the probe: a daemon that finishes its start in between has its socket
+        awaited = young if awaited is None else awaited & young
         if _listens(path):
             return True
-        if not young:
+        if not awaited:
             return False
         text.pause(_LOOK_S)
 

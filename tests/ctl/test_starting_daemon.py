@@ -23,6 +23,12 @@ def test_the_time_without_a_processor_does_not_make_a_daemon_old(monkeypatch):
             daemon.kill()
 
 
+def test_daemons_that_start_and_fail_again_and_again_keep_no_client_waiting(tmp_path, monkeypatch):
+    looks = iter([{1, 2}, {2, 3}, {3, 4}])
+    monkeypatch.setattr(starting_daemon, "_young_daemons", lambda _: next(looks))
+    assert not starting_daemon.daemon_comes(str(tmp_path / "socket"))
+
+
 def test_how_long_a_process_has_waited_may_be_unknown():
     assert starting_daemon._waited_s(str(os.getpid())) >= 0.0
     assert starting_daemon._waited_s("nobody") == 0.0
