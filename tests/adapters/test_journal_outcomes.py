@@ -89,7 +89,7 @@ def error_of(code: int) -> sqlite3.OperationalError:
     ("code", "number"),
     [
         (sqlite3.SQLITE_FULL, errno.ENOSPC), (sqlite3.SQLITE_READONLY, errno.EROFS), (sqlite3.SQLITE_BUSY, errno.EBUSY),
-        (sqlite3.SQLITE_CANTOPEN, errno.EACCES), (sqlite3.SQLITE_IOERR, errno.EIO), (sqlite3.SQLITE_NOMEM, errno.EIO),
+        (sqlite3.SQLITE_CANTOPEN, errno.EACCES), (sqlite3.SQLITE_IOERR, errno.EIO), (sqlite3.SQLITE_NOMEM, errno.ENOMEM),
         (sqlite3.SQLITE_READONLY_DBMOVED, errno.EROFS), (sqlite3.SQLITE_BUSY_SNAPSHOT, errno.EBUSY),
         (sqlite3.SQLITE_IOERR_WRITE, errno.EIO),
     ],

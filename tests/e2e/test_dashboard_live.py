@@ -42,12 +42,13 @@ def test_a_browser_on_a_real_daemon(box: Box) -> None:
         print(f"on the screen {time.monotonic() - killed_s:.2f} s after the kill")
         page.get_by_role("button", name=re.compile("killed from outside alpha")).wait_for()
 
-        page.get_by_role("button", name="beta", exact=True).click()
+        page.get_by_role("link", name="beta", exact=True).click()
         page.get_by_role("button", name="Stop …").click()
         page.get_by_role("button", name="Stop beta").click()
         page.get_by_role("dialog").get_by_text("beta: stopped").wait_for()
         assert box.program("beta")["phase"] == "STOPPED"
         page.keyboard.press("Escape")
+        page.go_back()
         page.get_by_role("row", name=re.compile("beta stopped")).wait_for()
 
         box.kill_daemon()

@@ -8,7 +8,7 @@ from boxes import night
 from shrinking import shrink, told
 
 from supervisor.deciding import context, decide, startup
-from supervisor.model.inputs import Survival
+from supervisor.model.inputs import Ended, Survival
 from supervisor.shell.loop import Loop
 
 
@@ -88,7 +88,7 @@ def test_an_end_that_is_not_heard(monkeypatch):
         if found is None or found[1].stop is None or found[1].stop.killed_at_s is None:
             on_ended(context, item)
 
-    monkeypatch.setattr(decide, "on_ended", broken)
+    monkeypatch.setitem(decide._HANDLERS, Ended, broken)
     found, _ = shortest()
     assert found.name == "nothing waits for ever"
     assert len(kinds(found)) <= 2

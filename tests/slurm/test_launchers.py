@@ -32,7 +32,7 @@ from supervisor.adapters.slurm import node
 from supervisor.adapters.slurm.client import Slurm
 from supervisor.adapters.slurm.launcher import SlurmLauncher, remote_paths
 from supervisor.adapters.slurm.probes import SlurmProbes
-from supervisor.deciding.cluster import verdict
+from supervisor.deciding import cluster
 from supervisor.model.inputs import Ended, SpawnBroke, SpawnSucceeded, Survival
 from supervisor.model.settings import Paths, Progress
 from supervisor.policy.cluster.launcher import LauncherSettings
@@ -192,7 +192,7 @@ def alive(pid: int) -> bool:
 
 def cause(ending) -> str:
     by_exit = Diagnosis("by its exit", counted=True, why="")
-    return verdict(ending, (0,), by_exit)[0].cause
+    return cluster.FEATURE.verdict(ending, (0,), by_exit).cause
 
 
 def test_a_program_sees_its_contract_and_its_end_is_known(launched):
