@@ -31,8 +31,11 @@ _TUNABLES: Final = (
 _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # Number of turns that torch's threads spin while they wait for each other, before they sleep; they wait about sixty times
 # an update (GNU's OpenMP has 300,000 turns). On shared cores a spinning thread takes CPU time from the thread that it waits
-# for (docs/speed.md).
-_SPINS: Final = ("GOMP_SPINCOUNT", "10000")
+# for: with 3,000 turns (0.15 ms) instead of 10,000 a busy machine of two cores needs 18 to 22 % less CPU time a step
+# (`GOMP_SPINCOUNT=10000 python bench/throughput.py ppo pqn`, docs/speed.md). Waking many threads takes longer than waking
+# one, and was not measured: more than two threads keep 10,000.
+_SPINS: Final = "GOMP_SPINCOUNT"
+_FEW_THREADS: Final = 2
 
 
 def main() -> int:
@@ -69,7 +72,7 @@ def _import_and_run(args: Args) -> int:
 def _set_threads(args: Args, environ: MutableMapping[str, str]) -> None:
     """Call it before torch is imported: each library reads its variable once. The user may set the spin count."""
     environ.update(dict.fromkeys(_THREADS, str(args.threads)))
-    environ.setdefault(*_SPINS)
+    environ.setdefault(_SPINS, "3000" if args.threads <= _FEW_THREADS else "10000")
 
 
 def _set_allocator(args: Args) -> None:
