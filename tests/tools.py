@@ -89,13 +89,17 @@ def mounted(options: str, at: Path) -> tuple[str, ...]:
     pytest.skip("this machine lets nobody mount a tmpfs in a namespace")
 
 
+_STANDARD_STREAMS = 3
+
+
 @contextlib.contextmanager
 def no_descriptors(pid: int = 0) -> Iterator[None]:
-    """No file can be opened in this process, or in another one, as with EMFILE."""
-    used = {int(name) for name in os.listdir(f"/proc/{pid or 'self'}/fd") if pid or os.path.lexists(f"/proc/self/fd/{name}")}
-    least = next(number for number in range(len(used) + 1) if number not in used)
+    """No file can be opened in this process, or in another one, as with EMFILE, also after others were closed.
+
+    Not 0: poll(2) refuses to wait for more descriptors than the limit.
+    """
     soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (least, hard))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (_STANDARD_STREAMS, hard))
     try:
         yield
     finally:
