@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -133,14 +134,14 @@ def test_a_service_that_fails_announces_nothing(service, provider, odd):
 def test_a_service_that_does_not_end_is_given_up_by_the_daemon(service, odd):
     bad = service("azure")
     bad.odd = odd
-    asked = Command(f"env EXTRALIFE_METADATA={bad.endpoint} {PROGRAMS / 'azure'}", 1.0, FakeClock())
+    asked = Command(f"env EXTRALIFE_METADATA={bad.endpoint} {shlex.quote(str(PROGRAMS / 'azure'))}", 1.0, FakeClock())
     with pytest.raises(Unreadable, match=r"^it took longer than 1 s$|^it ended with status 1$"):
         asked.read()
 
 
 def test_the_daemon_hears_what_a_program_says(service):
     ec2, clock = service("aws"), FakeClock(at_s=1000.0, at_wall_s=WALL_S)
-    asked = Command(f"env EXTRALIFE_METADATA={ec2.endpoint} {PROGRAMS / 'aws'}", 60.0, clock)
+    asked = Command(f"env EXTRALIFE_METADATA={ec2.endpoint} {shlex.quote(str(PROGRAMS / 'aws'))}", 60.0, clock)
     assert asked.read() == ()
     ec2.rebalance()
     assert asked.read() == (EndNotice("command risk", "command", RISK, "aws: rebalance recommendation"),)

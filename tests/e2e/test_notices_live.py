@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import sys
 import time
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.skipif(shutil.which("restic") is None, reason="restic i
 def test_an_announced_end_is_saved_copied_and_called_preempted(box: Box, tmp_path: Path) -> None:
     ec2 = Metadata("aws", ticks=True)
     try:
-        program = Path(__file__).parents[2] / "deploy" / "notices" / "aws"
+        program = shlex.quote(str(Path(__file__).parents[2] / "deploy" / "notices" / "aws"))
         notice = f'[notice]\ncommand = "env EXTRALIFE_METADATA={ec2.endpoint} {program}"\nevery_s = 0.1\ntimeout_s = 10.0'
         script = (
             'while sleep 0.05; do echo "$(date +%s)"; [ ! -e "$EXTRALIFE_LEAVE_BY" ] || cp "$EXTRALIFE_LEAVE_BY" heard; done'
