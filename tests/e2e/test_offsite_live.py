@@ -6,6 +6,8 @@ import contextlib
 import json
 import os
 import shutil
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -109,6 +111,43 @@ def test_a_vanished_box_is_regained_and_comes_back_fenced(boxes: list[Box], tmp_
     assert box.ctl("offsite", "take-over", timeout_s=60).returncode == 0
     box.wait_phase("a", "RUNNING")
     other.wait_fact("OffsiteFenced", timeout_s=60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("boxes", [2], indirect=True)
+def test_a_stop_within_ten_seconds_still_makes_a_copy_of_two_games(boxes: list[Box], tmp_path: Path) -> None:
+    """`docker stop` at a moment at which no copy was due for an hour: nothing stored is lost, the copy is of that stop."""
+    box, other = boxes
+    off = tmp_path / "off"
+    off.mkdir()
+    box.env["EXTRALIFE_STOP_WITHIN_S"] = "10"
+    box.config('[training]\nalgo = "ppo"\n[program.Pong]\n[program.Breakout]\n', extra=section(box, off, every_s=3600.0))
+    assert box.ctl("offsite", "init", timeout_s=60).returncode == 0
+    box.start()
+    for name in ("Pong", "Breakout"):
+        box.wait_phase(name, "RUNNING", 90)
+        until(lambda name=name: (box.program(name).get("steps") or 0) > 2000, 120, f"{name} to get on")
+    assert box.daemon is not None
+    asked_s = time.time()
+    box.daemon.send_signal(signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        box.daemon.wait(10)
+    box.power_cut()
+    left = {name: box.facts("Exited", name)[-1]["checkpoint_step"] for name in ("Pong", "Breakout")}
+    copies = json.loads(box.ctl("offsite", "list", "--json", timeout_s=60).stdout)["copies"]
+    newest = max((each for each in copies if each["cause"] is not None), key=lambda each: each["wall_s"])
+    print(
+        f"the copy is {time.time() - newest['wall_s']:.1f} s old, {newest['wall_s'] - asked_s:.1f} s after SIGTERM; steps {left}"
+    )
+    assert newest["wall_s"] >= asked_s
+    restored = other.ctl(
+        "offsite", "restore", "--to", str(other.state), "--take-over", "--repository", f"{off}/repo", "--password-file",
+        f"{off}/password", "--config-to", str(other.config_file), "--runtime-dir", str(other.runtime), timeout_s=60,
+    )  # fmt: skip
+    assert restored.returncode == 0, restored.stdout
+    other.start()
+    for name, step in left.items():
+        assert other.wait_fact("Resumed", name, count=2, timeout_s=90)["step"] == step
 
 
 ROUNDS = int(os.environ.get("EXTRALIFE_TEST_LOST_BOXES", "1"))
