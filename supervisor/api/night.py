@@ -27,9 +27,9 @@ def lines(found: dict[str, Any]) -> list[str]:
     trained = [_program(row) for row in found["programs"]]
     broke = [_cause(group) for group in found["broke"]]
     needs = _first([printable(each)[:_WHY_CHARS] for each in found["needs"]], _NEEDS, "")
-    told = [f"{DO}{'; '.join(needs)}", headline(found)] if needs else [f"{NOTHING}. {headline(found)}"]
+    opening = [f"{DO}{'; '.join(needs)}", headline(found)] if needs else [f"{NOTHING}. {headline(found)}"]
     return [
-        *told, *_first(trained, _PROGRAMS, "programs"), *(_first(broke, _CAUSES, "causes") or ["nothing broke"]),
+        *opening, *_first(trained, _PROGRAMS, "programs"), *(_first(broke, _CAUSES, "causes") or ["nothing broke"]),
         f"next: {until_done(found['next'])}", *other_levels(found["levels"]),
     ]  # fmt: skip
 

@@ -347,7 +347,7 @@ class Journal:
 def open_or_salvage(
     path: str | os.PathLike[str], *, wall_s: float, seen_seq: int = 0
 ) -> tuple[Journal, list[Stamped], Salvage | None]:
-    """The journal and the facts that make its state, for the daemon's start. A Salvage tells of lost facts.
+    """The journal and the facts that make its state, for the daemon's start. A Salvage means that facts were lost.
 
     `seen_seq` is the number of the last fact in the sign of life. If the journal ends before it, or before the spare, facts
     are lost without a trace of damage.
