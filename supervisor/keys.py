@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import MISSING, field, fields
 from typing import Any, Final, TypeVar
 
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 REQUIRED: Final[Any] = MISSING
 YEAR_S: Final = 366 * 86_400.0
@@ -17,8 +17,7 @@ _NAME: Final = "key"
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
+class Declaration(Record):
     """What a type does not express. The bounds are inclusive.
 
     Without `low`, whole numbers are at least 1 and others more than 0. Without `high`, times (`_s`) are at most a year.

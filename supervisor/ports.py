@@ -6,7 +6,7 @@ import errno
 from typing import TYPE_CHECKING, Final, Protocol
 
 from supervisor.model.facts import JournalSalvaged
-from supervisor.records import Record, dataclass
+from supervisor.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -75,8 +75,7 @@ class JournalMoved(OSError):
         return self.why
 
 
-@dataclass(frozen=True, slots=True)
-class Salvage:
+class Salvage(Record):
     """The result of salvaging a damaged journal. `lost` is None if the number of lost facts is unknown.
 
     `damaged_path`: the name that the damaged file is kept under; empty if no file was left to keep.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 
 class UnknownUser(OSError):
@@ -15,8 +15,7 @@ class UnknownUser(OSError):
         super().__init__(f"this box has no user {name!r}")
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(Record):
     """The data that a process needs to become this user."""
 
     name: str

@@ -30,7 +30,7 @@ from supervisor.adapters.threads import Lasting, Thread
 from supervisor.model.inputs import FoundationsLooked
 from supervisor.policy.box.foundations import Finding, Look
 from supervisor.ports import Clock, Inbox
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 log = structlog.get_logger()
 
@@ -38,8 +38,7 @@ _PERIOD_S: Final = 2.0
 _HANG_S: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Record):
     """Identifies a file independently of its name. `links` is 0 for an open file without a name; it is not compared."""
 
     device: int
@@ -106,8 +105,7 @@ class Remembered:
         self.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
+class Watched(Record):
     """A watched file or directory. `expected` returns its identity; None: unknown or not created yet.
 
     `check` returns a defect of a file whose identity is right or unknown, as a clause ("it cannot be written"; empty: none).

@@ -31,14 +31,13 @@ from supervisor.adapters import durable
 from supervisor.adapters.host import boot
 from supervisor.config.whole_input import ConfigInput
 from supervisor.model.settings import Paths
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 _VERSION: Final = 1
 _LARGEST_BYTES: Final = 8 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Record):
     """A configuration that a daemon has run with, and when it was kept."""
 
     given: ConfigInput
@@ -52,8 +51,7 @@ class Kept:
         return f"{self.given.path or 'the embedded default'} as of {when}"
 
 
-@dataclass(frozen=True, slots=True)
-class Instead:
+class Instead(Record):
     """Why a start does not use its own configuration, and which one it uses instead."""
 
     errors: tuple[str, ...]

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from supervisor import lack
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -40,8 +40,7 @@ _STAT_BYTES: Final = 4096
 _TEXT_BYTES: Final = 64 * 1024  # no file of /proc that is read here is longer, but /proc/PID/environ can be
 
 
-@dataclass(frozen=True, slots=True)
-class Stat:
+class Stat(Record):
     """The fields of /proc/PID/stat that matter here (proc(5))."""
 
     pid: int

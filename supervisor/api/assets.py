@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from supervisor.api.refused import RequestRefused
-from supervisor.records import dataclass
+from supervisor.records import Record
 from workers.scores import REFERENCES
 
 DIRECTORY: Final = Path(__file__).resolve().parents[1] / "dashboard"
@@ -49,8 +49,7 @@ _HEADERS: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Asset:
+class _Asset(Record):
     """One file. `packed` is the gzipped body."""
 
     media_type: str

@@ -12,14 +12,13 @@ from collections.abc import Callable
 from typing import Final
 
 from supervisor.files import open_regular
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 TAIL_BYTES: Final = 1600  # as Supervisor's
 MOST_BYTES: Final = 1 << 20  # in one answer
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(Record):
     """Bytes of a log. `note` is why they do not continue the bytes read before: "", "rotated" or "truncated"."""
 
     data: bytes

@@ -14,7 +14,7 @@ from typing import Any, Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 PEER_KEY: Final = "extralife.peer"
 BY_KEY: Final = "extralife.by"  # name of the client that sent the right password
@@ -24,8 +24,7 @@ _UCRED: Final = struct.Struct("3i")
 _INT: Final = struct.Struct("i")
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(Record):
     """A client's credentials at connection time. They cannot be forged, and a later setuid does not change them."""
 
     pid: int

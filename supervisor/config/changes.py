@@ -8,7 +8,7 @@ from typing import Final
 from supervisor.config.loading import Loaded
 from supervisor.config.validation import Origin
 from supervisor.model.settings import SECTIONS, DaemonSettings, Settings
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 # Keys of [cgroups] that take effect only when the daemon starts.
 _AT_START: Final = frozenset({"cgroups.use", "cgroups.parent"})
@@ -16,8 +16,7 @@ _AT_START: Final = frozenset({"cgroups.use", "cgroups.parent"})
 _LIVE_DAEMON: Final = frozenset({"log_max_bytes", "log_backups", "stop_within_s"})
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(Record):
     """The effects of an update: programs by name, other keys by key.
 
     `changed` programs restart; `live` programs take their new limits, priority or thread count without a restart.

@@ -41,7 +41,7 @@ from supervisor.config.whole_input import OVERRIDES, PREFIX, VARIABLES, ConfigIn
 from supervisor.keys import declared
 from supervisor.model.settings import CLIMB, SECTIONS, Level, Paths, ProgramSpec, Rung, Settings
 from supervisor.policy.upkeep.alerting import AlertSettings
-from supervisor.records import dataclass, replace
+from supervisor.records import Record, replace
 from workers.options import AUTO, OPTIONS, from_environment, nearest
 
 _LEVEL_OPTIONS: Final = ("num_envs", "batch_size", "threads")
@@ -50,8 +50,7 @@ _SYSTEMD: Final = {"state_dir": "STATE_DIRECTORY", "runtime_dir": "RUNTIME_DIREC
 Overrides = dict[tuple[str, str], tuple[object, Origin]]  # (section, key) -> a value of the environment or a flag
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Record):
     """Checked settings; every key with its value (secrets masked) and origin; warnings, which are no reason to refuse."""
 
     settings: Settings

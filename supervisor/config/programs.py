@@ -32,7 +32,7 @@ from supervisor.keys import Declaration
 from supervisor.model.settings import A_NAME, NAME, SERVICE, Level, Paths, ProgramSpec, Progress
 from supervisor.policy.box.lost_gpu import CPU
 from supervisor.policy.worker import placeholders
-from supervisor.records import dataclass
+from supervisor.records import Record
 from workers import contract
 from workers.options import AUTO, EXTRA_GAMES, GAMES, OPTIONS, Value, check_together, nearest, valid_batch
 from workers.presets import batch_limit, preset_values
@@ -57,8 +57,7 @@ _ROOT: Final = Path(__file__).resolve().parents[2]
 Options = dict[str, tuple[Value, Origin]]  # option -> value and where it came from
 
 
-@dataclass(frozen=True, slots=True)
-class Defaults:
+class Defaults(Record):
     """The values that every built-in program starts from, and the values that override them."""
 
     level: Level

@@ -20,7 +20,7 @@ from supervisor.model.settings import Progress
 from supervisor.policy.worker import placeholders
 from supervisor.policy.worker.figures import SEED
 from supervisor.policy.worker.placeholders import OF_LEVEL, RESUME, Template
-from supervisor.records import dataclass, replace
+from supervisor.records import Record, replace
 from workers.options import AUTO, EXTRA_GAMES, GAMES, OPTIONS, Option, Value
 
 # Options of a built-in game that a script may have too.
@@ -39,8 +39,7 @@ _EXAMPLE: Final = '["python", "train.py"]'
 Options = dict[str, tuple[Value, Origin]]
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Record):
     """The words of a command, with its placeholders."""
 
     words: tuple[str, ...] = ()
@@ -177,8 +176,7 @@ def filled_patterns(section: Section, known: Mapping[str, str]) -> Section:
 # --- the values ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Values:
+class Values(Record):
     """The values of a program's placeholders at one level."""
 
     known: dict[str, str]

@@ -19,7 +19,7 @@ from supervisor.config.validation import DEFAULT, Origin, Section, shown
 from supervisor.model.settings import SECTIONS, CommandKeys, Level, Paths, ProgramSpec
 from supervisor.policy.cluster.launcher import JobResources, LauncherSettings
 from supervisor.policy.worker.figures import Sources
-from supervisor.records import dataclass
+from supervisor.records import Record
 from workers.options import Option, nearest
 
 TOP: Final = (*SECTIONS, "levels", "training", "program")
@@ -30,8 +30,7 @@ Parsers = Mapping[str, Callable[[Any], Any]]
 _NONE: Final[Parsers] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Record):
     """One key: what its field declares. `option` checks a plain value; a list is checked here, other values by parsers."""
 
     option: Option

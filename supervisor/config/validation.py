@@ -13,7 +13,7 @@ from dataclasses import field
 from typing import Any, Final
 
 from supervisor.printable import printable
-from supervisor.records import dataclass
+from supervisor.records import Record, dataclass
 
 DEFAULT: Final = "default"
 FILE: Final = "file"
@@ -34,8 +34,7 @@ class ConfigError(Exception):
         self.errors = list(errors)
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Record):
     """Where a value came from: `default`, `extralife.toml:7`, `environment RL_LR`, `flag --slots`, `cores / slots`."""
 
     kind: str
@@ -59,8 +58,7 @@ class Origin:
         return f"environment variable {self.name}" if self.kind == ENVIRONMENT else str(self)
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Record):
     """One parsed configuration file, or the embedded default. `is_kept`: the last good one replaces a bad one."""
 
     where: str
@@ -133,8 +131,7 @@ class Validation:
         return Section(self, path, value)
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Record):
     """A table of the file, with the place and the name of each mistake in it."""
 
     validation: Validation

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 from supervisor.config.tables import DIRECTORIES, settings_of
 from supervisor.config.validation import Validation
 from supervisor.model.settings import DaemonSettings
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 PREFIX: Final = "EXTRALIFE_"
 # Settings that a variable or a flag may set: name -> (section, key).
@@ -25,8 +25,7 @@ OVERRIDES: Final = {key: ("daemon", key) for key in (*settings_of(DaemonSettings
 VARIABLES: Final = {PREFIX + key.upper(): key for key in OVERRIDES}
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigInput:
+class ConfigInput(Record):
     """The input of `load`. `path` is None for the embedded default; `flags` hold only those that were given.
 
     Texts and variables may hold secrets: no `repr` shows them.

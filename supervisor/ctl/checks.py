@@ -18,7 +18,7 @@ from supervisor.config.directories import unsafe_file
 from supervisor.ctl.outcome import Options
 from supervisor.filesystems import MEMORY, kind_of, layered, unsafe
 from supervisor.model.settings import Settings
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 _TOOL_S: Final = 10.0
 _TIMEX_BYTES: Final = 256  # larger than the kernel's struct timex; all zero: adjtimex only reads
@@ -26,8 +26,7 @@ _TIME_ERROR: Final = 5
 _UNSYNCED: Final = "the clock is not synchronised: times in history and alerts may be wrong"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Record):
     """One result of a check. `level`: ok, warn, bad (training will not run, or not survive), unknown."""
 
     name: str
@@ -43,8 +42,7 @@ class NoSettings(Exception):
     """The check needs settings, and the configuration cannot be used. The check `settings` reports it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Installation:
+class Installation(Record):
     """The installation to check. If the configuration has mistakes, `loaded` is None and `mistakes` lists them."""
 
     loaded: Settings | None

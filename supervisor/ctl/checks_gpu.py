@@ -26,7 +26,7 @@ from supervisor.model.state import State
 from supervisor.policy.box.gate import MB
 from supervisor.policy.box.readings import Gpu, Gpus
 from supervisor.policy.box.visible import gpu_seen
-from supervisor.records import dataclass, replace
+from supervisor.records import Record, replace
 from workers.pci import has_nvidia_gpu
 
 Learned = dict[tuple[str, str], int]  # GPU bytes that a program has held, by (program, level)
@@ -69,8 +69,7 @@ print(json.dumps(found))
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Driver:
+class Driver(Record):
     """NVML's answer. `error` and `do` are empty if NVML answers, or if no program needs a GPU and the box has none."""
 
     gpus: tuple[Gpu, ...] = ()

@@ -15,7 +15,7 @@ from supervisor import collision, files
 from supervisor.adapters.process.cgroups import DAEMON, WANTED, mounted
 from supervisor.ctl.checks import Finding, Installation, output_of, unknown_finding
 from supervisor.places import SYSTEM_STATE
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 UNIT: Final = "extralife.service"
 UNITS: Final = (
@@ -203,8 +203,7 @@ def other_supervisors(installation: Installation) -> Iterator[Finding]:
             yield Finding("other supervisors", "ok", "none")
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(Record):
     """A running supervisord: its pid, whether it is extralife's, the Supervisor configuration it reads, its -c as given."""
 
     pid: int

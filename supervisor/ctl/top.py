@@ -27,7 +27,7 @@ from supervisor.ctl.client import DaemonRefused, Unreachable
 from supervisor.ctl.outcome import OK, STATUS_UNKNOWN, USAGE, Failed
 from supervisor.ctl.session import Session, parse_options
 from supervisor.policy.upkeep import refresh
-from supervisor.records import dataclass, replace
+from supervisor.records import Record, replace
 
 _SHARE = 0.005  # share of a core for polls and the frames that follow them
 _LOOK_S = 0.2  # between two looks at the newest answer and the size of the terminal
@@ -169,8 +169,7 @@ def keys(typed: str) -> list[str]:
 # --- asking ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
+class Answers(Record):
     """The newest answers. `error` says why there is no newer one."""
 
     number: int = 0
@@ -264,8 +263,7 @@ def _boot_id() -> str:
 # --- keys ----------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Display:
+class Display(Record):
     """The user's view: sorting, scrolling, filter; `typing` while the filter is being typed."""
 
     sort: str = "STATE"

@@ -21,12 +21,11 @@ from typing import Any, Final, NamedTuple
 
 from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.resolution import bucket_of
-from supervisor.records import dataclass, replace
+from supervisor.records import Record, dataclass, replace
 from workers.contract import FIGURES
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(Record):
     """One column of numbers. `counted`: a total or a state, of which a fold takes the newest value.
 
     Of other series, which are measured, a fold takes the mean; with `ends` also the least and the most.
@@ -39,8 +38,7 @@ class Series:
     ends: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Sheet:
+class Sheet(Record):
     """One table: the columns that identify the subject of a row (`keys`), its text columns (`words`), and its series."""
 
     name: str
@@ -74,8 +72,7 @@ class Row(NamedTuple):
     readings: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
+class Drawn(Record):
     """One point of the curves that a built-in worker writes for TensorBoard. `start` counts the worker's starts."""
 
     start: int

@@ -17,7 +17,7 @@ from typing import Final
 
 from supervisor.model.facts import Stamped
 from supervisor.policy.upkeep.accounting import COMPUTING, Account
-from supervisor.records import dataclass
+from supervisor.records import Record
 from supervisor.reports.ledger import ROUNDING_S, Interruption, Ledger, ProgramTimeline, Slice, fold_accounts
 
 Seconds = dict[Account, float]
@@ -29,8 +29,7 @@ _TRAINS: Final = COMPUTING | {Account.LOST, Account.UNPROVEN, Account.CHECKPOINT
 _BY_END: Final = attrgetter("end_s")
 
 
-@dataclass(frozen=True, slots=True)
-class LevelFigures:
+class LevelFigures(Record):
     """Figures of one level. `host_up_s` / `reboots` is the box's MTBF, `trained_s` / `failures` a program's."""
 
     host_up_s: float = 0.0
@@ -47,8 +46,7 @@ class LevelFigures:
         return self.trained_s / self.failures if self.failures and self.trained_s > 0.0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class AccountSheet:
+class AccountSheet(Record):
     """The account sheet of one program, or of all slots. `seconds` add up to `wall_s`."""
 
     name: str
@@ -79,8 +77,7 @@ class AccountSheet:
         return _share(self.wall_s - self.seconds.get(Account.HOST_DOWN, 0.0), self.wall_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Record):
     """The figures of one window: of all slots together, of each program, of each level."""
 
     since_s: float

@@ -10,15 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 from supervisor.policy.upkeep.accounting import Account
-from supervisor.records import dataclass
+from supervisor.records import Record
 from supervisor.reports.accounts import AccountSheet, LevelFigures, Summary
 from supervisor.reports.ledger import Ledger
 
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Since:
+class Since(Record):
     """The beginning of a window: seconds ago, a wall-clock time, the newest boot, or (all unset) the journal's beginning."""
 
     ago_s: float | None = None

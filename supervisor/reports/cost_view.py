@@ -19,7 +19,7 @@ from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Level, ProgramSpec, Settings
 from supervisor.model.state import Program, State
 from supervisor.policy.upkeep import cost
-from supervisor.records import dataclass
+from supervisor.records import Record
 from supervisor.reports.accounts import Summary
 from supervisor.reports.cluster_view import jobs_on
 from supervisor.reports.ledger import JobTime, Ledger, ProgramTimeline
@@ -33,8 +33,7 @@ NO_PRICE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Games:
+class Games(Record):
     """Data about the programs that is not in the ledger. `samples` are the newest readings of live workers."""
 
     settings: Settings | None
@@ -42,8 +41,7 @@ class Games:
     samples: Mapping[str, Sample] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class RemainingWork:
+class RemainingWork(Record):
     """The remaining work of one game, in steps or in seconds of training. If both are None, `why` says why it is unknown."""
 
     name: str

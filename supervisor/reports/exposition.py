@@ -14,7 +14,7 @@ from dataclasses import field
 from math import isfinite
 from typing import Final, Literal
 
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 PREFIX: Final = "extralife_"
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -26,8 +26,7 @@ UNITS: Final = frozenset({"seconds", "bytes", "ratio", "celsius", "watts", "step
 Labels = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(Record):
     """One metric. `name` is without the `_total` of a counter and the `_info` of an info. `labels` are the labels' names."""
 
     name: str

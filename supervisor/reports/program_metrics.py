@@ -10,7 +10,7 @@ from supervisor.model.inputs import Sample
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
 from supervisor.model.state import Attempt, Program
-from supervisor.records import dataclass
+from supervisor.records import Record
 from supervisor.reports.exposition import PREFIX, Family
 from supervisor.reports.sources import Sources
 from supervisor.reports.view import eta_s
@@ -21,8 +21,7 @@ _PHASES: Final = tuple(Phase)
 Number = float | None
 
 
-@dataclass(frozen=True, slots=True)
-class _ProgramReading:
+class _ProgramReading(Record):
     """One program at one moment. `sample` is the newest one of its present attempt; None: there is none."""
 
     program: Program

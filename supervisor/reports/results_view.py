@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,8 +34,7 @@ _TAIL: Final = 0.025  # of the resamples, on either side of the interval
 _WORD: Final = 2**64 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class NewestResult:
+class NewestResult(Record):
     """The newest whole test of one run. None is "not known"."""
 
     program: str

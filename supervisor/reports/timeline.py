@@ -21,7 +21,7 @@ from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import Phase
 from supervisor.model.snapshot import decoded
 from supervisor.model.state import State
-from supervisor.records import dataclass
+from supervisor.records import Record, dataclass
 from supervisor.reports.accounts_view import wall_clock_of
 from supervisor.reports.incidents import Incident
 from supervisor.reports.kept import Chunk, Kept, chunked
@@ -48,8 +48,7 @@ _KINDS: Final[dict[type[facts.Fact], str]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Record):
     """A stretch of a lane. `fields` holds further keys of its JSON."""
 
     from_s: float

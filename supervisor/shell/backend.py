@@ -33,7 +33,7 @@ from supervisor.model.recording import Row
 from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, State
 from supervisor.ports import Clock
-from supervisor.records import dataclass
+from supervisor.records import Record
 from supervisor.reports import view
 from supervisor.reports.digest import Digest
 from supervisor.reports.exposition import Family
@@ -54,8 +54,7 @@ _CHECK_AGAIN_S: Final = 1.0
 _APPLY_S: Final = 60.0  # a stalled disk delays a turn; then the caller gets the answer that it may still happen
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(Record):
     """The values that the loop published at the end of its newest turn."""
 
     settings: Settings

@@ -59,7 +59,7 @@ from supervisor.model.state import State
 from supervisor.policy.box import reboot_cause
 from supervisor.policy.worker import confinement
 from supervisor.policy.worker.loss import furthest
-from supervisor.records import dataclass
+from supervisor.records import Record, dataclass
 from supervisor.shell import exit_codes, features, foundations, logs
 from supervisor.shell.backend import DaemonBackend
 from supervisor.shell.inbox import Inbox
@@ -91,8 +91,7 @@ _YIELD_S: Final = 0.0001  # how long a thread that makes a page keeps the interp
 _RELOAD_S: Final = 60.0  # from SIGHUP to the end of this image
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Record):
     """How this image was started (arguments, version, interpreter), to start the next one; and where it may print."""
 
     argv: tuple[str, ...]
@@ -107,16 +106,14 @@ class Start:
         return image.again(self.executable, self.argv)
 
 
-@dataclass(frozen=True, slots=True)
-class Reported:
+class Reported(Record):
     """Steps and newest checkpoints of attempts, by token."""
 
     steps: dict[str, int] = field(default_factory=dict)
     ckpt_steps: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramAdapters:
+class ProgramAdapters(Record):
     """The adapters that start and watch programs: as processes of this machine, or as jobs of a cluster."""
 
     paths: Paths

@@ -20,13 +20,12 @@ from supervisor.model.inputs import BackupDue, OffsiteDue, ReportDue
 from supervisor.model.settings import Paths, Settings
 from supervisor.policy.upkeep.alarm import Notice
 from supervisor.ports import CalendarWork, Clock, Inbox
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class World:
+class World(Record):
     """What a part may use of the daemon. The functions return the present values."""
 
     paths: Paths
@@ -40,8 +39,7 @@ class World:
     report: Callable[[], str]  # the daily report
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Record):
     """One feature's part of a running daemon."""
 
     performs: Mapping[type[Command], Callable[[Any], None]] = field(default_factory=dict)

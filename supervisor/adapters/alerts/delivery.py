@@ -34,7 +34,7 @@ from supervisor.model.inputs import AlertTried
 from supervisor.policy.upkeep.alarm import Notice
 from supervisor.policy.upkeep.alerting import COMMAND, KINDS, AlertSettings, action, body, target_name, title, wanted
 from supervisor.ports import Clock, Inbox
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 log = structlog.get_logger()
 
@@ -50,8 +50,7 @@ _LEAVE_S: Final = 1.0
 _RETRY_PAUSES_S: Final = (0.0, 15.0, 60.0, 240.0)
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryResult:
+class DeliveryResult(Record):
     """The result of one delivery attempt. An empty `error` means that the target has accepted the alert."""
 
     target: str

@@ -24,7 +24,7 @@ from supervisor.adapters.durable import sync_directory
 from supervisor.adapters.process import own_checkpoints, whole_files
 from supervisor.adapters.process.own_checkpoints import Budget, Place, Scanner, Unanswered
 from supervisor.files import open_regular
-from supervisor.records import dataclass
+from supervisor.records import Record
 from workers import contract
 
 FOLDER: Final = "own"
@@ -41,8 +41,7 @@ class Changed(OSError):
     """A file of the checkpoint changed during the copy."""
 
 
-@dataclass(frozen=True, slots=True)
-class CopiedFile:
+class CopiedFile(Record):
     """One copied file. `path` is relative to the checkpoint; it is empty if the checkpoint is this single file."""
 
     path: str
@@ -51,8 +50,7 @@ class CopiedFile:
     written_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class OwnSaved:
+class OwnSaved(Record):
     """The part of a backup that a program wrote itself: its newest complete checkpoint."""
 
     path: str  # relative to the fixed directory at the start of the program's pattern
@@ -83,8 +81,7 @@ class OwnSaved:
 # --- making a copy ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Record):
     """A checkpoint in the directory of another backup, which is to be put back into its place (`put_back.py`)."""
 
     directory: Path

@@ -51,7 +51,7 @@ from supervisor.adapters.process import checkpoints
 from supervisor.adapters.process.checkpoints import CheckpointInfo
 from supervisor.adapters.process.own_checkpoints import Place, Unanswered
 from supervisor.files import open_regular
-from supervisor.records import dataclass
+from supervisor.records import Record, dataclass
 from workers.contract import CHECKPOINTS_DIR, MANIFEST_FILE, TMP_SUFFIX, checked_name, parse_checkpoint_name
 from workers.options import nearest
 
@@ -81,8 +81,7 @@ class Interrupted(Exception):
     """The daemon is stopping. The next daemon starts this work again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(Record):
     """The part of a backup that belongs to one program: its checkpoints, the newest first."""
 
     program: str
@@ -103,8 +102,7 @@ class Saved:
         return sum(size for _, _, size in self.checkpoints) + (self.results[0] if self.results else 0) + own_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class BackupInfo:
+class BackupInfo(Record):
     """One backup. If `error` is not empty, its list of contents cannot be trusted, and no rollback uses it."""
 
     path: Path

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from supervisor.adapters import procfs
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 WATCH_S: Final = 0.5
 _PAUSE_S: Final = 0.01
@@ -32,8 +32,7 @@ _EVENTS_OF_PID: Final = re.compile(r"/events\.out\.tfevents\.\d{10}\.[^/]+\.(\d+
 File = tuple[int, int]  # device and inode
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(Record):
     """One sample. None: unknown."""
 
     files: dict[str, tuple[int, int] | None]  # by path: inode and size

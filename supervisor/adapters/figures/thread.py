@@ -34,7 +34,7 @@ from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.model.state import State
 from supervisor.policy.worker.figures import LOG, FigureRow, Figures, Sources, after
 from supervisor.ports import Clock, ahead_s
-from supervisor.records import dataclass
+from supervisor.records import Record, dataclass
 from workers import contract
 
 log = structlog.get_logger()
@@ -61,8 +61,7 @@ _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _CHILD: Final = str(Path(__file__).with_name("child.py"))
 
 
-@dataclass(frozen=True, slots=True)
-class FigureReading:
+class FigureReading(Record):
     """The known figures of one attempt, from its own output. `fault`: why they are incomplete, as a clause."""
 
     figures: Figures

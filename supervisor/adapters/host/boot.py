@@ -43,7 +43,7 @@ from supervisor.adapters.threads import Lasting
 from supervisor.model.inputs import BootEvidence
 from supervisor.policy.box.reboot_cause import CONTAINER
 from supervisor.policy.box.wall_clock import is_set
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 ENV_BOOT_FILES: Final = "EXTRALIFE_BOOT_FILES"
 _SLOT_BYTES: Final = 16384
@@ -56,8 +56,7 @@ _COMPRESSED: Final = b"XLALIVE2"  # its body is compressed: hundreds of programs
 _MOST_BODY_BYTES: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class BootFiles:
+class BootFiles(Record):
     """The files that identify this boot."""
 
     boot_id: Path = Path("/proc/sys/kernel/random/boot_id")
@@ -70,8 +69,7 @@ class BootFiles:
         return cls(Path(given) / "boot_id", Path(given) / "pid1_stat", Path(given)) if given else cls()
 
 
-@dataclass(frozen=True, slots=True)
-class Boot:
+class Boot(Record):
     """This boot's identity. `pid1_ticks` is field 22 of pid 1's stat, None when it can't be read."""
 
     boot_id: str
@@ -80,8 +78,7 @@ class Boot:
     root: str = ""  # the mount of this container's root, likewise
 
 
-@dataclass(frozen=True, slots=True)
-class AliveMark:
+class AliveMark(Record):
     """One durable sign of life: three clocks at one moment, the boot, and the state of the training."""
 
     boot_id: str

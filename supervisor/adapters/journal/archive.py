@@ -45,7 +45,7 @@ from supervisor.model.facts import Snapshot, Stamped
 from supervisor.model.fold import fold
 from supervisor.model.lifecycle import IllegalTransition
 from supervisor.model.state import State
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 SNAPSHOT_FACTS: Final = 2000  # the next start folds about this many, in a fifth of a second
 LASTING: Final = frozenset({"HostRebooted"})  # readers want the whole list, over years; there are few of them
@@ -56,8 +56,7 @@ _ROW_BYTES: Final = 120  # a row without its body, roughly
 _ROWS: Final = f"SELECT {COLUMNS} FROM fact WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT {_PAGE_ROWS}"  # noqa: S608
 
 
-@dataclass(frozen=True, slots=True)
-class Compaction:
+class Compaction(Record):
     """The result of one run. `differs` names the fields in which the snapshot and the folded state are not the same."""
 
     archive: Path

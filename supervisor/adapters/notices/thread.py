@@ -20,15 +20,14 @@ from supervisor.model.settings import Settings
 from supervisor.policy.upkeep.notices import COMMAND, FILE, EndNotice, NoticeSettings, is_same
 from supervisor.ports import Clock, Inbox
 from supervisor.printable import printable
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 log = structlog.get_logger()
 
 _SOURCES: Final = (COMMAND, FILE)
 
 
-@dataclass(frozen=True, slots=True)
-class _SourceResult:
+class _SourceResult(Record):
     found: tuple[EndNotice, ...] = ()
     source: str = ""  # empty: there is none
     error: str = ""  # if it is set, `found` is unknown

@@ -21,7 +21,7 @@ from supervisor.adapters.offsite.restic import COPY_TAG, Restic, ResticSnapshot
 from supervisor.files import open_regular
 from supervisor.policy.box.box_identity import Witnesses, compare
 from supervisor.policy.upkeep.offsite import Claim, Lease, judge, judge_moved, newest
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 LEASE_FILE: Final = "lease.json"
 _MOST_BYTES: Final = 4096
@@ -71,8 +71,7 @@ def _newest(restic: Restic, snapshots: list[ResticSnapshot]) -> Lease | None:
     return None if current is None else replace(current, place=restic.place)
 
 
-@dataclass(frozen=True, slots=True)
-class ThisBox:
+class ThisBox(Record):
     """This box: its display name, its clock, its hardware, and the newest copy that it has recorded itself."""
 
     box: str

@@ -41,7 +41,7 @@ from supervisor.config.offsite import masked, unfit
 from supervisor.config.secrets import lines_in
 from supervisor.policy.upkeep.offsite import Kept, Lease, Lock, OffsiteSettings, indispensable, is_abandoned
 from supervisor.printable import printable
-from supervisor.records import dataclass
+from supervisor.records import Record
 from workers import contract
 
 COPY_TAG: Final = "extralife"
@@ -72,8 +72,7 @@ class ResticInterrupted(ResticError):
     """This process ended restic: the daemon shuts down, or a more urgent task arrived."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResticSnapshot:
+class ResticSnapshot(Record):
     """One snapshot of a repository. `wall_s` comes from the clock of the box that made it."""
 
     id: str

@@ -33,7 +33,7 @@ from supervisor.adapters.offsite import lease as leases
 from supervisor.adapters.offsite.restic import COPY_TAG, Restic, ResticError, ResticSnapshot
 from supervisor.files import open_regular
 from supervisor.policy.upkeep.offsite import Claim, Lease
-from supervisor.records import dataclass
+from supervisor.records import Record
 from workers.contract import REPLAY_DIR, checked_name
 
 ASIDE: Final = ".restoring"
@@ -51,8 +51,7 @@ class NotRestored(Exception):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
+class Restored(Record):
     """The source of a restored state directory.
 
     `box`, `wall_s` and `config` (the path of the configuration) are those of the copy.

@@ -39,7 +39,7 @@ from supervisor.adapters.journal.schema import copy_database
 from supervisor.adapters.process.own_checkpoints import KEPT, Place
 from supervisor.files import open_regular
 from supervisor.model.settings import Paths
-from supervisor.records import dataclass
+from supervisor.records import Record, dataclass
 from workers.contract import (
     ATTEMPTS_DIR,
     BACKUPS_DIR,
@@ -67,8 +67,7 @@ _MOST_DEEP: Final = 16
 _NAME: Final = "copy"
 
 
-@dataclass(frozen=True, slots=True)
-class Collected:
+class Collected(Record):
     """The collected copy. `steps`: the step of each program; `missed`: why a program's checkpoints are missing."""
 
     directory: Path

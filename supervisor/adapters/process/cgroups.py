@@ -36,7 +36,7 @@ import structlog
 
 from supervisor import files
 from supervisor.policy.worker.confinement import Limits
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 log = structlog.get_logger()
 
@@ -54,16 +54,14 @@ _PRESSURES: Final = ("cpu", "memory", "io")
 _LOW_WEIGHT, _WEIGHT = 10, 100  # of a program: 100, unless the operator has given it another one
 
 
-@dataclass(frozen=True, slots=True)
-class OwnCgroup:
+class OwnCgroup(Record):
     """Our part of the cgroup tree. `path` None: there is none, and `why` is the reason."""
 
     path: str | None
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Confined:
+class Confined(Record):
     """The record of one attempt's cgroup: its path, its limits, and whether it counts its own OOM kills."""
 
     path: str
@@ -71,8 +69,7 @@ class Confined:
     counts_oom: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(Record):
     """One reading of an attempt's cgroup. Pressure is in per cent of the last minute, as (`cpu some`, 12.5)."""
 
     pressure: tuple[tuple[str, float], ...] = ()

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from supervisor.records import dataclass
+from supervisor.records import Record
 from workers.contract import (
     BAD_SUFFIX,
     CHECKPOINTS_DIR,
@@ -31,8 +31,7 @@ _CHUNK_BYTES: Final = 1 << 20
 _MANIFEST_MAX_BYTES: Final = 1 << 20  # ours have 1 kB: more is garbage, and must not fill the daemon's memory
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointInfo:
+class CheckpointInfo(Record):
     """One committed checkpoint. `verified`: None not checked (or unreadable), True whole, False damaged (`error`)."""
 
     path: Path

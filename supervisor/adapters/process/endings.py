@@ -22,7 +22,7 @@ from supervisor.model.inputs import Ending, Report
 from supervisor.policy.worker import no_room, reason_line
 from supervisor.policy.worker.figures import plain_text
 from supervisor.policy.worker.no_room import Disk
-from supervisor.records import dataclass
+from supervisor.records import Record
 from workers import contract, daemon_side
 from workers.exit_record import ExitRecord
 
@@ -171,8 +171,7 @@ def _reports(paths: Paths, program: str, attempt: int, token: str) -> tuple[Repo
     return read_reports(f"{paths.attempt_dir(program, attempt, token)}/{contract.REPORTS_FILE}")
 
 
-@dataclass(frozen=True, slots=True)
-class _LastBeat:
+class _LastBeat(Record):
     """The last values that a worker reported before it ended. None: unknown."""
 
     steps: int | None = None

@@ -20,14 +20,13 @@ from typing import Final
 from supervisor import lack
 from supervisor.adapters import procfs
 from supervisor.model.inputs import Survival, Survivor
-from supervisor.records import dataclass
+from supervisor.records import Record
 from workers import contract
 
 _SHIM: Final = b"/proc/self/fd/"  # a shim runs its code from a descriptor
 
 
-@dataclass(frozen=True, slots=True)
-class Marked:
+class Marked(Record):
     """An attempt with living processes. `survivor` is None if it has no shim or no worker: then it cannot be adopted."""
 
     program: str

@@ -24,7 +24,7 @@ from typing import Final
 import structlog
 
 from supervisor.adapters.threads import Lasting
-from supervisor.records import dataclass
+from supervisor.records import Record
 from workers.contract import ENV_TOKEN, now_ns
 
 log = structlog.get_logger()
@@ -39,8 +39,7 @@ _STATUS_CHARS: Final = 200
 _PATH_BYTES: Final = 107  # of sockaddr_un, less the closing NUL
 
 
-@dataclass(frozen=True, slots=True)
-class NotifyState:
+class NotifyState(Record):
     """All that a program has reported so far in its current attempt. Times are CLOCK_BOOTTIME in ns."""
 
     token: str
@@ -107,8 +106,7 @@ def _whole(text: str | None) -> int | None:
     return int(text)
 
 
-@dataclass(frozen=True, slots=True)
-class _Bound:
+class _Bound(Record):
     sock: socket.socket
     inode: int
 

@@ -40,7 +40,7 @@ from supervisor.policy.worker import newest_whole
 from supervisor.policy.worker.newest_whole import DOUBTFUL, TORN, UNREADABLE, WHOLE, Candidate
 from supervisor.policy.worker.step_in_name import StepRule, parsed
 from supervisor.ports import ahead_s
-from supervisor.records import dataclass
+from supervisor.records import Record, dataclass
 from workers import contract
 
 if TYPE_CHECKING:
@@ -72,8 +72,7 @@ class Unanswered(Exception):
     """The checkpoints cannot be examined; the message is one clause."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Record):
     """Where the checkpoints of one program are, and how they are read."""
 
     base: str  # wildcards match below this directory
@@ -378,8 +377,7 @@ def _own_check(place: Place, path: str) -> str:
     return (lines[-1][:_MOST_SAID] if lines else "") or f"checkpoint_check ended with {code}"
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Record):
     """The result of one scan."""
 
     place: Place
@@ -539,8 +537,7 @@ def marks_of(files: _Files) -> _Marks:
     return tuple((each.path, each.size_bytes, each.written_ns) for each in files)
 
 
-@dataclass(frozen=True, slots=True)
-class KeptCopy:
+class KeptCopy(Record):
     """The copy that is kept of a checkpoint. `marks`: path, size and time of each file; `place`: where the files are."""
 
     path: str
@@ -825,8 +822,7 @@ class OwnCheckpoints:
         self._tasks.close()
 
 
-@dataclass(frozen=True, slots=True)
-class BeforeStart:
+class BeforeStart(Record):
     """The work on a program's own checkpoints before one of its starts."""
 
     spec: ProgramSpec

@@ -41,7 +41,7 @@ from supervisor.adapters.threads import Lasting, Tasks, Thread
 from supervisor.model.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.policy.worker import placeholders
 from supervisor.policy.worker.placeholders import RESUME
-from supervisor.records import dataclass
+from supervisor.records import Record, dataclass
 from workers import contract
 from workers.exit_record import ExitRecord
 
@@ -72,8 +72,7 @@ _HOLDER: Final = re.compile(r"attempt (\d+), token ([0-9a-f]+), shim pid (\d+)")
 _PYTHON_DEFAULTS: Final = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
 
 
-@dataclass(frozen=True, slots=True)
-class RunningAttempt:
+class RunningAttempt(Record):
     """One attempt that runs, as its shim recorded it: the fields of the shim record."""
 
     boot_id: str

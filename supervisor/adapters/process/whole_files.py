@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from supervisor.adapters.process import checkpoints
 from supervisor.files import open_regular
-from supervisor.records import dataclass
+from supervisor.records import Record
 from workers.contract import MANIFEST_FILE, parse_checkpoint_name
 
 UNKNOWN: Final = None
@@ -46,8 +46,7 @@ _SHARDS: Final = re.compile(r"[^/]+\.(safetensors|bin)\.index\.json")
 _WEIGHTS: Final = re.compile(r"(?!training_args\.bin$)[^/]+\.(safetensors|bin)")
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(Record):
     """One file of a checkpoint, as `stat` shows it. `path` is relative to the checkpoint; empty: the checkpoint itself."""
 
     path: str

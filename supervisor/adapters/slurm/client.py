@@ -26,7 +26,7 @@ from supervisor.adapters.slurm import reading
 from supervisor.adapters.slurm.reading import FIELD, RECORD, ParseError
 from supervisor.policy.cluster.jobs import Job, Node, Partition
 from supervisor.printable import printable
-from supervisor.records import dataclass
+from supervisor.records import Record
 from workers import contract
 
 Why = Literal["timeout", "unreachable", "garbage", "missing"]
@@ -52,33 +52,28 @@ _NO_SUCH_JOB: Final = re.compile(r"invalid job id|^job \S+ not found$", re.IGNOR
 _NO_ACCOUNTING: Final = re.compile(r"accounting storage is disabled", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(Record):
     id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(Record):
     """Slurm accepted the request."""
 
 
-@dataclass(frozen=True, slots=True)
-class SlurmRefused:
+class SlurmRefused(Record):
     """Slurm rejected the request. `words` is Slurm's own message, on one line."""
 
     words: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(Record):
     """The outcome is unknown: no answer in time, no controller, no binary, or an answer that cannot be parsed."""
 
     words: str
     why: Why
 
 
-@dataclass(frozen=True, slots=True)
-class Jobs:
+class Jobs(Record):
     """All jobs of this user.
 
     `absent`: wanted targets that neither the controller, by two of its answers, nor the accounting database knows. `unread`:
@@ -90,8 +85,7 @@ class Jobs:
     unread: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _CommandOutput:
+class _CommandOutput(Record):
     code: int
     out: str
     err: str

@@ -6,7 +6,7 @@ from supervisor.adapters.slurm.script import Terms
 from supervisor.model.inputs import JobSight
 from supervisor.model.settings import ProgramSpec
 from supervisor.policy.cluster.jobs import Job
-from supervisor.records import dataclass
+from supervisor.records import Record, dataclass
 from workers import contract
 
 
@@ -35,8 +35,7 @@ class JobAttempt:
     given_up: bool = False  # we deleted the job because its node never started the program
 
 
-@dataclass(frozen=True, slots=True)
-class RequeuedJob:
+class RequeuedJob(Record):
     """A job that Slurm has put back into its queue, and the next attempt, which continues in that job."""
 
     job: str
@@ -46,8 +45,7 @@ class RequeuedJob:
     since_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class SubmitRequest:
+class SubmitRequest(Record):
     """A request to submit one attempt."""
 
     attempt: JobAttempt

@@ -15,14 +15,13 @@ from supervisor.model.inputs import Ending
 from supervisor.model.settings import Paths
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.ports import Clock, ahead_s
-from supervisor.records import dataclass, replace
+from supervisor.records import Record, replace
 
 _OUTPUT_BYTES: Final = 16_384
 _OUT_OF_MEMORY: Final = re.compile(rb"(?im)^slurmstepd.* exceeded (job )?memory limit|^slurmstepd.* oom[-_ ]kill")
 
 
-@dataclass(frozen=True, slots=True)
-class JobEndings:
+class JobEndings(Record):
     """Reads how attempts ended. `paths` is the result of `remote_paths`."""
 
     paths: Paths

@@ -39,7 +39,7 @@ from supervisor.adapters.process.processes import make_dir
 from supervisor.adapters.singleton import Taken
 from supervisor.adapters.slurm.node import write_in_place
 from supervisor.adapters.threads import Lasting
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 log = structlog.get_logger()
 
@@ -51,8 +51,7 @@ _READ_BACKS: Final = 5
 _MOST_BYTES: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class DaemonClaim:
+class DaemonClaim(Record):
     """The owner of a lease. `count` changes while that daemon is alive."""
 
     host: str

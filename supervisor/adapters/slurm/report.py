@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from supervisor.files import read_bounded
 from supervisor.model.settings import Paths
-from supervisor.records import dataclass
+from supervisor.records import Record
 from workers import contract
 
 _MOST_BYTES: Final = contract.RECORD_BYTES + 64 * 1024
@@ -17,8 +17,7 @@ _SUM: Final = 8  # hex digits
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")  # 100 on every current Linux, so also on each host of a cluster
 
 
-@dataclass(frozen=True, slots=True)
-class NodeReport:
+class NodeReport(Record):
     """`at_ns` is the node's CLOCK_BOOTTIME at the moment of writing, `wall_s` its wall clock at the same moment."""
 
     token: str

@@ -33,7 +33,7 @@ from typing import Final
 
 from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.policy.cluster.node_names import compress
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 _COMMENT: Final = re.compile(r"extralife:([0-9a-f]{8}):(.{1,200}):([0-9]{1,9}):([0-9a-f]{32})", re.ASCII)
 _PART: Final = r"[^#`(){}<\\]*"
@@ -44,8 +44,7 @@ _LIST: Final = re.compile(
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./:=@%+,-]+", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Tag:
+class Tag(Record):
     """The content of a job's comment.
 
     `mark` identifies the state directory, `token` the attempt for which the job was submitted.
@@ -74,8 +73,7 @@ def tag_of(comment: str) -> Tag | None:
     return None if found is None else Tag(found[1], found[2], int(found[3]), found[4])
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(Record):
     """The request to Slurm.
 
     `requeue`: Slurm may start this same script again. False for a command that names a checkpoint: it would begin at an old

@@ -15,11 +15,10 @@ from supervisor.api.rpc.faults import Fault
 from supervisor.model import codes
 from supervisor.model.inputs import Verb
 from supervisor.model.names import group_of, is_group, members
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Record):
     """One parameter of a method. Its type is an XML-RPC type, or `signal`: sent as a string or as an int."""
 
     type: str
@@ -28,8 +27,7 @@ class Parameter:
     required: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
+class Method(Record):
     """One method: its help text, its parameters, the type and the meaning of its result."""
 
     perform: Callable[..., Awaitable[Any]]
@@ -59,8 +57,7 @@ Table = dict[str, Method]
 P = ParamSpec("P")
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Record):
     """One call: the caller (`by` is a name for people, `uid` comes from the kernel), and what the call may use.
 
     `read` and `wait` run a function in a thread; reads and operators' requests have separate threads. `later` runs a

@@ -31,15 +31,14 @@ from math import ceil
 from typing import Final, NamedTuple
 
 from supervisor.keys import key
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 _HOUR_S: Final = 3600.0
 _DAY_S: Final = 24 * _HOUR_S
 _ROOM: Final = 0.9  # target share of the allowed size after it was exceeded: a target of 1 would be exceeded again at once
 
 
-@dataclass(frozen=True, slots=True)
-class RecorderSettings:
+class RecorderSettings(Record):
     """`[recorder]` in the config: the size of the recording."""
 
     max_mb: int = key(
@@ -48,8 +47,7 @@ class RecorderSettings:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Tier:
+class Tier(Record):
     """One resolution. `by_attempt`: each attempt of a program in one period has its own row; else they share one."""
 
     period_s: float

@@ -25,14 +25,13 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from supervisor.records import dataclass, replace
+from supervisor.records import Record, replace
 
 _SURE: Final = 2
 _MOST_DOUBTS: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Record):
     """What is known of one file. None: no growth says more.
 
     `suspects`: the programs that are not excluded. `spared`: those of them that wrote enough in each growth.

@@ -44,7 +44,7 @@ from __future__ import annotations
 from typing import Final
 
 from supervisor.policy.worker.diagnosis import Diagnosis
-from supervisor.records import dataclass, replace
+from supervisor.records import Record, replace
 
 _AT: Final = 0.99  # share of the target: nothing is left to train
 _SHORT: Final = 0.9  # below this share, the missing steps are not only unprinted
@@ -56,8 +56,7 @@ LEAVE_SIGNALS: Final = frozenset({"SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP"})  # 
 REMEDY: Final = "run it in the foreground: without &, nohup, setsid or tmux -d, and with exec in a shell script"
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
+class Course(Record):
     """What is known about an attempt at its end. None: unknown."""
 
     steps: int | None = None

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from supervisor.records import dataclass
+from supervisor.records import Record
 
 FIRSTS: Final = 3  # so many first steps are looked at
 _JUMP: Final = 10
@@ -46,8 +46,7 @@ SHOWN: Final = "shown"  # at the first step or before
 UNKNOWN: Final = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Record):
     """The evidence about one attempt. `firsts`: the first different steps of its output, at most three.
 
     `found`: whether a whole checkpoint lay there at its start; None: not known. `saved` is its step, and `made` the furthest
