@@ -382,7 +382,7 @@ def _ready_due_s(context: DecisionContext, program: Program, attempt: Attempt) -
     if spec is not None and spec.start_s is not None:
         return attempt.intended_at_s + spec.start_s
     watch = context.memory.watch(program.name, attempt.token)
-    trains = watch is not None and len(watch.sample.first_steps) > 1
+    trains = watch is not None and (len(watch.sample.first_steps) > 1 or watch.sample.steps_per_s is not None)
     died_after_s = None if trains else program.died_after_s
     least_s = ready_after_s(settle_s=rules.settle_s, start_s=rules.start_s, died_after_s=died_after_s)
     return attempt.intended_at_s + least_s

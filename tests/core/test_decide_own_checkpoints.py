@@ -214,13 +214,14 @@ def test_where_it_goes_on_is_unknown(found, sample, why):
 
 
 def test_steps_show_that_it_trains_also_soon_after_an_early_death():
-    for firsts, phase in (((), Phase.STARTING), ((910,), Phase.STARTING), ((910, 920), Phase.RUNNING)):
+    one, two, speed = {"first_steps": (910,)}, {"first_steps": (910, 920)}, {"steps_per_s": 5.0}
+    for sample, phase in (({}, Phase.STARTING), (one, Phase.STARTING), (two, Phase.RUNNING), (speed, Phase.RUNNING)):
         core = script()
         starts(core, OwnCheckpoint())
         trains(core, 60.0)
         dies(core)
         starts(core, own(900, core=core))
-        core.watch(20.0, Pong={"phase": "training", "live_at_s": None, "first_steps": firsts, "source": "figures"})
+        core.watch(20.0, Pong={"phase": "training", "live_at_s": None, "source": "figures", "steps_per_s": None} | sample)
         assert core.phase("Pong") is phase
 
 

@@ -5,7 +5,7 @@ counts as RUNNING from its first sign of progress or of work on, once it has liv
 
 * for `settle_s` (10 s), and
 * for a tenth longer than its previous attempt, if that one died within `start_s` (120 s) of its start, and this one's own
-  output has not shown two different steps.
+  output has not shown two different steps (or its speed, which is known from two).
 
 Worked example: a script imports for 15 s, prints two warnings and dies, again and again. Its first attempt counts as
 RUNNING from 10 s to 15 s. All others are STARTING for their 15 s and then back off: a crash looper is never shown as a
