@@ -12,7 +12,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 
 
 def pins(name):
@@ -54,6 +55,14 @@ def test_the_lock_is_exact_and_names_no_build_of_torch():
         (pin,) = specifier
         assert pin.operator == "==", name
         assert "+" not in pin.version, f"{name}: a local label fits one kind of machine only"
+
+
+def test_a_wheel_can_be_built_and_has_every_file_of_deploy_and_units():
+    patterns = [pattern for each in PYPROJECT["tool"]["setuptools"]["data-files"].values() for pattern in each]
+    found = {path for pattern in patterns for path in ROOT.glob(pattern)}
+    assert [path for path in found if not path.is_file()] == [], "setuptools refuses a directory"
+    needed = {path for folder in ("deploy", "units") for path in (ROOT / folder).rglob("*") if path.is_file()}
+    assert sorted(needed - found) == []
 
 
 @pytest.fixture

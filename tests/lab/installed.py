@@ -76,6 +76,13 @@ class Installed(Box):
         done = self.run("env", python, f"{checkout}/deploy/install.sh", *found, *options, timeout_s=300)
         return done.stdout + done.stderr
 
+    def show_own_boot_id(self) -> None:
+        """Let the service see the boot id of its box, so that it does not take each boot for a restart of a container.
+
+        The box has it by a bind mount over the kernel's file. Either of these settings would remove that mount.
+        """
+        self.write(f"/etc/systemd/system/{UNIT}.d/boot-id.conf", "[Service]\nProtectKernelTunables=no\nProtectControlGroups=no\n")
+
     def configure(self, text: str) -> None:
         """The configuration that the service reads, durably."""
         self.write("/etc/extralife/extralife.toml", text)

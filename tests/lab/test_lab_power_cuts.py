@@ -23,6 +23,7 @@ _SLACK_S = 10.0  # a checkpoint that was due is written within this much, on a b
 @pytest.fixture(scope="module", autouse=True)
 def _training(box: Installed) -> None:
     box.write("/etc/extralife/extralife.toml", CONFIG)
+    box.show_own_boot_id()
     box.install()
     box.wait_until_trains()
     until(lambda: all(p["ckpt_step"] for p in box.programs().values()), 60, "a checkpoint of each")

@@ -6,15 +6,13 @@ import pytest
 from installed import CONFIG, GAMES, UNIT, Installed
 from labbox import until
 
-# The box has its own boot id by a bind mount over the kernel's file. Either of these settings removes that mount again.
-_OWN_BOOT_ID = "[Service]\nProtectKernelTunables=no\nProtectControlGroups=no\n"
 _LONGER_S = 10.0  # than without the service; a daemon that waits in vain for its stop takes 15 s more
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _installed(box: Installed) -> None:
     box.configure(CONFIG)
-    box.write(f"/etc/systemd/system/{UNIT}.d/test.conf", _OWN_BOOT_ID)
+    box.show_own_boot_id()
     box.install()
 
 
