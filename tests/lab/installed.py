@@ -81,7 +81,9 @@ class Installed(Box):
 
         The box has it by a bind mount over the kernel's file. Either of these settings would remove that mount.
         """
-        self.write(f"/etc/systemd/system/{UNIT}.d/boot-id.conf", "[Service]\nProtectKernelTunables=no\nProtectControlGroups=no\n")
+        self.write(
+            f"/etc/systemd/system/{UNIT}.d/boot-id.conf", "[Service]\nProtectKernelTunables=no\nProtectControlGroups=no\n"
+        )
 
     def configure(self, text: str) -> None:
         """The configuration that the service reads, durably."""
