@@ -286,12 +286,6 @@ def test_results_that_are_too_large_or_no_file_are_left_out(box: Box, monkeypatc
     assert store.verify(info) == "Pong, results.csv: File too large"
 
 
-def test_a_name_that_is_taken_by_something_else_is_refused(box: Box) -> None:
-    box.commits("Pong", 100)
-    (box.root / "b1").mkdir(parents=True)
-    assert refused(lambda: box.make("Pong")) == "a backup of that name exists, but backup.json is missing"
-
-
 def test_what_a_killed_daemon_left_is_removed_by_the_next_backup(box: Box) -> None:
     box.commits("Pong", 100)
     (box.root / "old.tmp" / "programs").mkdir(parents=True)
@@ -372,26 +366,6 @@ def test_what_is_said_of_a_changed_list(box: Box, change: Callable[[dict], objec
         assert refused(lambda: box.back("Pong")) == error
 
 
-def test_what_a_list_names_is_read_with_its_types(box: Box) -> None:
-    box.commits("Pong", 100)
-    info = rewritten(
-        box.make("Pong"),
-        lambda body: body.update(
-            label=5, cause=6, created_wall_s="7", method=8, missed={"x": 9},
-            programs={"P": {"checkpoints": [[CKPT_100, "1", 2.0]], "results": ["3", 4]}},
-        ),
-    )  # fmt: skip
-    assert info == BackupInfo(box.root / "b1", "5", "6", 7.0, "8", (Saved("P", ((CKPT_100, 1, 2),), (3, "4")),), {"x": "9"})
-
-
-def test_a_list_that_is_no_file_cannot_be_read(box: Box) -> None:
-    (box.root / "b1" / "backup.json").mkdir(parents=True)
-    assert store.read(box.root / "b1") == BackupInfo(
-        box.root / "b1", error="it cannot be read: a directory, not a regular file"
-    )
-    assert store.read(box.root / "b2") == BackupInfo(box.root / "b2", error="backup.json is missing")
-
-
 def test_a_backup_that_is_not_found_is_told_in_full(box: Box) -> None:
     box.commits("Pong", 100)
     box.make("Pong", name="before-friday")
@@ -406,14 +380,6 @@ def test_a_backup_that_is_not_found_is_told_in_full(box: Box) -> None:
     )
     (box.root / "before-friday" / "backup.json").unlink()
     assert store.find(box.root, "before-friday", ["Qbert"]).error == "backup.json is missing"
-
-
-def test_the_steps_of_a_program_are_those_of_its_newest_checkpoint() -> None:
-    files = (CopiedFile("a", 3, "", 0), CopiedFile("b", 4, "", 0))
-    both = Saved("P", (("x", 5, 10), ("y", 4, 20)), (7, ""), OwnSaved("p", 9, files))
-    assert (both.env_steps, both.size_bytes) == (5, 44)
-    assert (replace(both, checkpoints=()).env_steps, replace(both, results=None, own=None).size_bytes) == (9, 30)
-    assert replace(both, checkpoints=(), own=None).env_steps is None
 
 
 # --- going back ----------------------------------------------------------------------------------------------------------------
@@ -518,27 +484,7 @@ def test_a_disk_that_gets_full_in_a_rollback_is_not_left_fuller(box: Box, monkey
     assert {path for run_dir in run_dirs for path in run_dir.rglob("*")} == before
 
 
-def test_two_scripts_without_their_setting_are_both_named(box: Box) -> None:
-    for name in ("mine", "also"):
-        saved(box.script(name) / "1.pt")
-    box.make("mine", "also")
-    box.places.clear()
-    told = "must have a checkpoint_glob again, which says where its checkpoints were"
-    assert refused(lambda: box.back("mine", "also")) == f"mine, also {told}"
-
-
 # --- what scripts write themselves -------------------------------------------------------------------------------------------
-
-
-def test_a_list_of_copied_files_is_read_as_it_was_written() -> None:
-    copied = OwnSaved("a/b", None, (CopiedFile("x", 5, "d1", 7), CopiedFile("y/z", 6, "d2", 8)))
-    body = {"path": "a/b", "step": None, "files": [["x", 5, "d1", 7], ["y/z", 6, "d2", 8]]}
-    assert copied.to_json() == body
-    assert OwnSaved.from_json(body) == copied
-    assert OwnSaved.from_json({**body, "step": "9", "files": [["", "5", 6, "7"]]}) == OwnSaved(
-        "a/b", 9, (CopiedFile("", 5, "6", 7),)
-    )
-    assert copied.size_bytes == 11
 
 
 def test_a_file_that_was_written_just_now_may_still_be_written(box: Box) -> None:

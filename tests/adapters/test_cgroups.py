@@ -1,23 +1,19 @@
 """A cgroup for each attempt: the same on the kernel's tree and on files that look like one, and real trees that end."""
 
 import os
-import secrets
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from attempts_kit import BootClock, World, eventually, gone, python, spec
+from attempts_kit import World, eventually, gone, python
 from cgroups_kit import FILES, LIMITS, MB, Files, Kernel, fake_mkdir, fake_rmdir
 from structlog.testing import capture_logs
 
 from supervisor.adapters.process import cgroups
-from supervisor.adapters.process.cgroups import Cgroups, Confined, Load, OwnCgroup, find, read_note
-from supervisor.adapters.process.notify_sockets import NotifySockets
-from supervisor.adapters.process.probes import LocalProbes
+from supervisor.adapters.process.cgroups import Cgroups, OwnCgroup, find, read_note
 from supervisor.model.inputs import Ended, Survival
-from supervisor.model.settings import Paths, Progress
 from supervisor.policy.worker.confinement import Limits
 
 TOKEN = "ab" * 16
@@ -102,12 +98,6 @@ def test_pressure_is_read(tree, tmp_path):
     groups.end(TOKEN)
 
 
-def test_a_name_with_odd_characters_makes_an_ordinary_cgroup(tree, tmp_path):
-    path = tree.groups().begin("../a b/c.d\n" + "x" * 300, TOKEN, str(tmp_path))
-    assert Path(path).parent == tree.base
-    assert Path(path).name.startswith("worker-___a_b_c_d_x")
-
-
 # --- files: every limit, everything that can be missing ---------------------------------------------------------------------
 
 
@@ -120,27 +110,9 @@ def text(path, name):
     return (path / name).read_text().strip()
 
 
-def test_limits_are_written(files, tmp_path):
-    path = Path(files.groups().begin("Pong", TOKEN, str(tmp_path)))
-    names = ("memory.high", "memory.max", "pids.max", "cpu.weight")
-    assert [text(path, name) for name in names] == ["104857600", "115343360", "512", "250"]
-    assert text(path / "tree", "memory.oom.group").startswith("1")
-    assert text(path, "cgroup.subtree_control") == "+memory"
-    assert read_note(str(tmp_path)) == Confined(str(path), LIMITS, counts_oom=True)
-
-
 def test_no_limit_of_memory_is_max(files, tmp_path):
     path = Path(files.groups(Limits(None, None, 64, 100)).begin("Pong", TOKEN, str(tmp_path)))
     assert [text(path, name)[:3] for name in ("memory.high", "memory.max")] == ["max", "max"]
-
-
-def test_an_adopted_one_keeps_the_limits_that_it_was_started_with(files, tmp_path):
-    path = Path(files.groups().begin("Pong", TOKEN, str(tmp_path)))
-    (path / "cgroup.events").write_text("populated 1\n")
-    (path / "memory.max").write_text("max")
-    later = files.groups(Limits(None, None, 1, 1))
-    later.adopt("Pong", TOKEN, str(tmp_path))
-    assert text(path, "memory.max") == "115343360"
 
 
 def test_missing_controllers_are_told_and_cost_their_limits_only(tmp_path):
@@ -240,30 +212,6 @@ def world_of(root, own="/a.slice/a.service", mount="/", at="/sys/fs/cgroup"):
     path.mkdir(parents=True)
     (path / "cgroup.procs").write_text("")
     return path
-
-
-def test_what_systemd_has_marked_is_ours(tmp_path, monkeypatch):
-    path = world_of(tmp_path)
-    marks = {(str(path), "user.delegate"): b"1"}
-    monkeypatch.setattr(os, "getxattr", lambda p, name: marks.get((str(p), name), b"0"))
-    monkeypatch.setattr(os, "getuid", lambda: 0)
-    assert find(root=str(tmp_path)) == OwnCgroup(str(path))
-    marks.clear()
-    assert find(root=str(tmp_path)) == OwnCgroup(None, "/a.slice/a.service was not given to it (Delegate=yes in the unit)")
-
-
-def test_so_is_what_belongs_to_a_user_who_is_not_root(tmp_path, monkeypatch):
-    path = world_of(tmp_path)
-    monkeypatch.setattr(os, "getuid", lambda: path.stat().st_uid or 7)
-    found = find(root=str(tmp_path))
-    assert found.path == (str(path) if path.stat().st_uid else None)
-
-
-def test_the_next_image_of_a_daemon_finds_the_part_that_it_went_down_from(tmp_path, monkeypatch):
-    path = world_of(tmp_path, "/a.slice/a.service/daemon")
-    (path.parent / "cgroup.procs").write_text("")
-    monkeypatch.setattr(os, "getxattr", lambda p, _name: b"1" if Path(p) == path.parent else b"0")
-    assert find(root=str(tmp_path)) == OwnCgroup(str(path.parent))
 
 
 def test_no_second_version_and_a_tree_of_others(tmp_path):
@@ -369,13 +317,6 @@ def test_what_an_older_version_had_started_beside_the_daemon_is_moved_aside(kern
         other.kill()
 
 
-def test_a_start_removes_what_ended_while_nobody_was_there(kernel, tmp_path):
-    kernel.groups().begin("Pong", secrets.token_hex(16), str(tmp_path))
-    assert len(list(kernel.base.glob("worker-*"))) == 1
-    kernel.groups()
-    assert not list(kernel.base.glob("worker-*"))
-
-
 def test_controllers_of_this_machine_are_turned_on(kernel, tmp_path):
     there = (kernel.base / "cgroup.controllers").read_text().split()
     if not there:
@@ -386,45 +327,3 @@ def test_controllers_of_this_machine_are_turned_on(kernel, tmp_path):
     path = Path(groups.begin("Pong", TOKEN, str(tmp_path)))
     if "memory" in there:
         assert int((path / "memory.max").read_text()) == 110 * MB
-
-
-# --- readings --------------------------------------------------------------------------------------------------------------------
-
-
-class CountingReader:
-    """Answers for a cgroup."""
-
-    def __init__(self):
-        self.load, self.asked = None, 0
-
-    def read(self, _token):
-        self.asked += 1
-        return self.load
-
-
-class Clock(BootClock):
-    at_s = 100.0
-
-    def now_s(self):
-        return self.at_s
-
-
-def test_pressure_is_a_reading_now_and_then_and_the_same_again_is_the_same_reading(tmp_path):
-    told, clock = CountingReader(), Clock()
-    told.load = Load((("cpu some", 40.0),), 4096)
-    paths = Paths(str(tmp_path), str(tmp_path))
-    probes = LocalProbes(paths, clock, NotifySockets(paths.notify_socket, lambda: None), told)
-    probes.watch(spec("Pong", ["x"], progress=Progress.NONE), 1, TOKEN, os.getpid())
-    first = probes.sample()["Pong"]
-    assert (first.pressure, first.memory_bytes) == ((("cpu some", 40.0),), 4096)
-    clock.at_s += 5.0
-    again = probes.sample()["Pong"]
-    assert again == first
-    assert told.asked == 1, "the kernel's own averages move slowly"
-    clock.at_s += 5.0
-    told.load = Load((("cpu some", 10.0),), None)
-    assert probes.sample()["Pong"].pressure == (("cpu some", 10.0),)
-    clock.at_s += 10.0
-    told.load = None
-    assert probes.sample()["Pong"].pressure == ()
-    assert told.asked == 3

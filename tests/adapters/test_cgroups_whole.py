@@ -85,12 +85,6 @@ def test_a_proc_that_does_not_tell(tmp_path: Path, missing: str) -> None:
     assert find(root=str(tmp_path)) == OwnCgroup(None, "/proc does not show this process's cgroup")
 
 
-def test_no_mount_of_the_second_version_is_told(tmp_path: Path) -> None:
-    world_of(tmp_path)
-    (tmp_path / "proc/self/mountinfo").write_text(FIRST)
-    assert find(root=str(tmp_path)) == OwnCgroup(None, "there is no cgroup v2 here")
-
-
 @pytest.mark.parametrize("marked", ["user.delegate", "trusted.delegate"])
 @pytest.mark.parametrize("value", [b"1", b"0"])
 def test_either_mark_of_systemd_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marked: str, value: bytes) -> None:

@@ -90,12 +90,6 @@ def test_one_that_hangs_is_a_failure_in_time(answer: bytes) -> None:
         ask(http=f"http://127.0.0.1:{port}/", timeout_s=0.2)
 
 
-@pytest.mark.parametrize("answer", [b"SSH-2.0-x\r\n", b"HTTP/1.1 fine\r\n", b"x" * 9000])
-def test_what_speaks_another_language_is_not_well(answer: bytes) -> None:
-    with answering(answer) as port, pytest.raises(Failed, match=r"^its answer is not HTTP$"):
-        ask(http=f"http://127.0.0.1:{port}/")
-
-
 def test_a_command(tmp_path) -> None:
     ask(command=("true",))
     with pytest.raises(Failed, match=r"^exit code 3$"):

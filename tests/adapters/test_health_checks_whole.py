@@ -251,15 +251,6 @@ def test_a_command_of_another_user_runs_as_that_user(tmp_path: Path, monkeypatch
     assert arguments[1]["env"]["HOME"] == pwd.getpwuid(0).pw_dir
 
 
-@pytest.mark.parametrize(
-    ("end", "why"), [("exit 1", "exit code 1"), ("exit 255", "exit code 255"), ("kill -15 $$", "signal 15")]
-)
-def test_how_a_command_ended_is_told(end: str, why: str) -> None:
-    with pytest.raises(Failed) as failed:
-        ask(command=("sh", "-c", end))
-    assert str(failed.value) == why
-
-
 # --- what is remembered ---------------------------------------------------------------------------------------------------
 
 

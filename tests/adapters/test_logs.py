@@ -1,14 +1,10 @@
 """Rotation under a writer that knows nothing of it; real files, a real writer, a disk that is really full."""
 
-import errno
 import os
-import resource
-import signal
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from structlog.testing import capture_logs
@@ -20,13 +16,6 @@ from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settin
 
 def contents(path):
     return {item.name: item.read_text() for item in path.parent.iterdir()}
-
-
-def test_a_small_log_is_left_alone(tmp_path):
-    path = tmp_path / "out.log"
-    path.write_text("12345")
-    assert not rotate(path, 5, 3)
-    assert contents(path) == {"out.log": "12345"}
 
 
 def test_a_log_that_does_not_exist_is_no_trouble(tmp_path):
@@ -99,39 +88,6 @@ def test_of_a_log_of_many_pieces_far_over_its_bound_the_newest_lines_are_kept(tm
     assert kept.splitlines() == [b"%07d" % number for number in range(2**20 - most_bytes // 8, 2**20)]
 
 
-def test_a_full_disk_costs_the_copy_not_the_older_ones(tmp_path):
-    path = tmp_path / "out.log"
-    path.write_text("oldest")
-    assert rotate(path, 5, 3)
-    path.write_text("x" * 5_000)
-    with pytest.MonkeyPatch.context() as patch:
-
-        def full(*_args):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-        patch.setattr(os, "sendfile", full)
-        assert rotate(path, 5, 3)
-    assert contents(path) == {"out.log": "", "out.log.1": "oldest"}
-
-
-def test_other_trouble_leaves_everything_as_it_was(tmp_path):
-    path = tmp_path / "out.log"
-    path.write_text("first")
-    assert rotate(path, 1, 3)
-    path.write_text("x" * 5_000)
-    before = contents(path)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            rotate(path, 4_000, 3)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, ignored)
-    assert contents(path) == before
-
-
 def test_a_really_full_disk(tmp_path):
     """On a tmpfs of its own: the copy does not fit, so the log is emptied without one."""
     if os.geteuid() != 0:
@@ -177,23 +133,6 @@ def test_of_a_log_far_over_its_bound_the_newest_whole_lines_are_kept(tmp_path):
     kept = "".join((tmp_path / f"out.log.{number}").read_text() for number in (3, 2, 1)).splitlines()
     assert kept == [f"{number:09d}" for number in range(700, 1000)]
     assert said == [{"event": "log_flood", "path": str(path), "dropped_bytes": 7000, "log_level": "warning"}]
-
-
-def test_a_line_without_end_is_cut_to_the_bound(tmp_path):
-    path = tmp_path / "out.log"
-    path.write_bytes(b"x" * 10_000)
-    assert rotate(path, 1000, 1)
-    assert (tmp_path / "out.log.1").stat().st_size == 1000
-
-
-def test_the_guard_leaves_to_the_calendar_what_is_within_twice_the_bound(guarded):
-    log, settings = guarded
-    log.write_bytes(b"x" * 200)
-    guard = LogGuard(lambda: settings)
-    guard.look(2)
-    assert log.stat().st_size == 200
-    guard.look()
-    assert log.stat().st_size == 0
 
 
 def test_the_guard_waits_for_a_state_directory_that_is_gone(guarded):
@@ -266,28 +205,6 @@ def test_a_link_in_the_logs_place_is_not_followed_and_told_once(guarded, tmp_pat
     (entry,) = said
     assert entry.pop("error")
     assert entry == {"event": "log_rotation_failed", "path": str(log), "log_level": "warning"}
-
-
-def test_the_guard_looks_when_the_disk_has_lost_room_and_every_five_seconds(guarded, monkeypatch):
-    log, settings = guarded
-    room = 1 << 26
-    settings = replace(settings, daemon=replace(settings.daemon, log_max_bytes=room // 2))
-    guard = LogGuard(lambda: settings)
-
-    def disk(_path):
-        """With nothing but this log: other tests take room and give it back meanwhile."""
-        return SimpleNamespace(f_frsize=512, f_bavail=2**30 - (log.stat().st_blocks if log.exists() else 0))
-
-    monkeypatch.setattr(logs.os, "statvfs", disk)
-    assert guard._is_due(), "the first look"
-    monkeypatch.setattr(logs, "_LOOK_ANYWAY_S", 1e9)  # however long this takes
-    assert not guard._is_due(), "nothing can have grown much"
-    with log.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, room)
-    assert guard._is_due()
-    assert not guard._is_due()
-    monkeypatch.setattr(logs, "_LOOK_ANYWAY_S", 0.0)
-    assert guard._is_due()
 
 
 def test_links_in_the_copies_places_are_replaced_not_followed(guarded, tmp_path):

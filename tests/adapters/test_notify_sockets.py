@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from structlog.testing import capture_logs
 from tools import PATIENCE, needs
 
 from supervisor.adapters.process import notify_sockets as module
@@ -106,31 +105,7 @@ def notify(ear, *arguments, program="Pong", token=TOKEN):
     )
 
 
-def test_a_message_that_breaks_the_reader_costs_that_message_alone(ear, monkeypatch):
-    real, broken = NotifySockets._drain, [True]
-
-    def drain(edges, program, sock):
-        count = real(edges, program, sock)
-        if broken:
-            broken.clear()
-            raise KeyError(program)
-        return count
-
-    monkeypatch.setattr(NotifySockets, "_drain", drain)
-    ear.listen()
-    with capture_logs() as logged:
-        ear.send("STATUS=one")
-        ear.wait()
-        ear.send("STATUS=two")
-        assert ear.wait().status == "two"
-    assert logged == [{"event": "edge_failed", "program": "Pong", "exc_info": True, "log_level": "error"}]
-
-
 # --- the format ------------------------------------------------------------------------------------------------------------
-
-
-def test_lines_of_key_and_value():
-    assert parse(b"READY=1\nSTATUS=a=b\n\nnonsense\n=x\nREADY=0") == {"READY": "0", "STATUS": "a=b"}
 
 
 @given(st.binary(max_size=200))
@@ -154,32 +129,6 @@ def test_numbers_are_whole_and_bounded():
     assert updated(NotifyState(TOKEN), {"X_EXTRALIFE_STEPS": "9" * 18}, 5).steps == 10**18 - 1
 
 
-def test_a_status_cannot_steer_a_terminal():
-    assert updated(NotifyState(TOKEN), {"STATUS": "\x1b[2Jred\x07" + "x" * 500}, 5).status == ("[2Jred" + "x" * 500)[:200]
-
-
-@pytest.mark.parametrize(
-    ("said", "ready", "moved"),
-    [
-        ({"READY": "1"}, True, True),
-        ({"READY": "0"}, False, False),
-        ({"WATCHDOG": "1"}, True, True),
-        ({"WATCHDOG": "trigger"}, False, False),
-        ({"X_EXTRALIFE_STEPS": "0"}, True, True),
-        ({"STATUS": "loading"}, False, False),
-        ({"READY": "1", "STATUS": "go"}, True, True),
-        ({"EXTEND_TIMEOUT_USEC": "5000000"}, False, False),
-        ({"MAINPID": "1"}, False, False),
-        ({"BARRIER": "1"}, False, False),
-        ({"X_EXTRALIFE_REPORT": "resumed"}, False, False),
-    ],
-)
-def test_what_makes_a_program_ready_and_what_is_progress_before_it_is(said, ready, moved):
-    heard = updated(NotifyState(TOKEN), said, 5)
-    assert heard.ready is ready
-    assert heard.progress_ns == (5 if moved else None)
-
-
 def test_a_count_that_does_not_grow_is_no_progress():
     heard = updated(NotifyState(TOKEN), {"X_EXTRALIFE_STEPS": "10", "WATCHDOG": "1"}, 1)
     assert (heard.steps, heard.progress_ns) == (10, 1)
@@ -190,14 +139,6 @@ def test_a_count_that_does_not_grow_is_no_progress():
     heard = updated(heard, {"X_EXTRALIFE_STEPS": "8"}, 4)
     assert heard.progress_ns == 4
     assert updated(heard, {"STATUS": "epoch 2"}, 5).progress_ns == 5
-
-
-def test_checkpoints_and_extensions():
-    heard = updated(NotifyState(TOKEN), {"X_EXTRALIFE_CHECKPOINT": "500", "EXTEND_TIMEOUT_USEC": "2000000"}, 10**9)
-    assert (heard.ckpt_step, heard.ckpt_ns, heard.ckpt_count) == (500, 10**9, 1)
-    assert heard.deadline_ns == 3 * 10**9
-    heard = updated(heard, {"STATUS": "x"}, 2 * 10**9)
-    assert (heard.ckpt_step, heard.ckpt_ns, heard.ckpt_count, heard.deadline_ns) == (500, 10**9, 1, 3 * 10**9)
 
 
 # --- real senders ------------------------------------------------------------------------------------------------------------
@@ -327,22 +268,6 @@ def test_a_next_daemon_binds_the_same_path(tmp_path, ear):
         ear.edges = NotifySockets(ear.path, ear.wake)  # for the fixture to close
 
 
-def test_binding_again_does_nothing_unless_the_path_was_removed(ear):
-    ear.listen()
-    inode = os.stat(ear.path("Pong")).st_ino
-    ear.edges.bind("Pong")
-    assert os.stat(ear.path("Pong")).st_ino == inode
-    os.unlink(ear.path("Pong"))
-    ear.edges.bind("Pong")
-    ear.send("STATUS=found")
-    assert ear.wait().status == "found"
-    os.unlink(ear.path("Pong"))
-    Path(ear.path("Pong")).write_text("a file in its place")
-    ear.edges.bind("Pong")
-    ear.send("STATUS=found again")
-    assert ear.wait().status == "found again"
-
-
 def test_a_socket_that_cannot_be_bound_again_is_tried_again(ear):
     """The runtime directory was removed, and its disk or the open files are not there yet."""
     ear.listen()
@@ -359,18 +284,6 @@ def test_a_socket_that_cannot_be_bound_again_is_tried_again(ear):
     ear.send("STATUS=found")
     assert ear.wait().status == "found"
     assert ear.edges.missing() == ""
-
-
-def test_a_path_that_is_too_long_says_so(ear):
-    with pytest.raises(
-        OSError,
-        match=(
-            r"^the socket path \S+ is longer than the 107 bytes that unix sockets allow: shorten runtime_dir or the program's name$"
-        ),
-    ):
-        ear.edges.bind("P" * 120)
-    ear.listen()
-    ear.silence()
 
 
 def test_one_that_breaks_does_not_make_the_others_deaf(ear, monkeypatch):

@@ -6,7 +6,6 @@ import array
 import os
 import socket
 import stat
-import struct
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -160,7 +159,7 @@ def test_a_path_of_107_bytes_is_bound_and_a_longer_one_is_refused(ears: Ears, sp
     name = "\u00e4" * (length // 2) + "x" * (length % 2)  # bytes count, not letters
     assert len(os.fsencode(ears.path(name))) == 107 + spare
     if spare:
-        with pytest.raises(OSError, match=r"^the socket path \S+ is longer than the 107 bytes that unix sockets allow: "):
+        with pytest.raises(OSError, match=r" is longer than the 107 bytes .*: shorten runtime_dir or the program's name$"):
             ears.sockets.bind(name)
         assert not Path(ears.path(name)).exists()
     else:
@@ -270,24 +269,6 @@ def test_a_message_that_changes_nothing_wakes_too_and_one_of_a_past_attempt_does
 
 
 # --- what comes along ---------------------------------------------------------------------------------------------------
-
-CREDENTIALS = struct.pack("3i", 812, 1000, 100)
-
-
-@pytest.mark.parametrize(
-    ("ancillary", "found"),
-    [
-        ([], (None, None)),
-        ([(socket.SOL_SOCKET, socket.SCM_CREDENTIALS, CREDENTIALS)], (812, 1000)),
-        ([(socket.SOL_SOCKET, socket.SCM_CREDENTIALS, CREDENTIALS + b"more")], (812, 1000)),
-        ([(socket.SOL_SOCKET, socket.SCM_CREDENTIALS, CREDENTIALS[:-1])], (None, None)),
-        ([(socket.SOL_SOCKET, socket.SCM_RIGHTS, CREDENTIALS)], (None, None)),
-        ([(socket.IPPROTO_TCP, socket.SCM_CREDENTIALS, CREDENTIALS)], (None, None)),
-        ([(9, 9, b""), (socket.SOL_SOCKET, socket.SCM_CREDENTIALS, CREDENTIALS)], (812, 1000)),
-    ],
-)
-def test_the_senders_credentials(ancillary: list[tuple[int, int, bytes]], found: tuple[int | None, int | None]) -> None:
-    assert module._credentials(ancillary) == found
 
 
 def test_every_whole_descriptor_that_was_passed_is_closed_and_no_other_number() -> None:

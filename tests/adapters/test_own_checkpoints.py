@@ -178,19 +178,6 @@ def test_directories_that_may_not_be_read(tmp_path: Path) -> None:
 # --- looking ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_newest_whole_one_and_the_torn_one_before_it(tmp_path: Path) -> None:
-    for step in (100, 200, 300):
-        saved(tmp_path / f"step={step}.pt")
-    os.truncate(tmp_path / "step=300.pt", 700)
-    found = look(spec(tmp_path))
-    assert (found.path, found.step, found.torn, found.sure) == (
-        f"{tmp_path}/step=200.pt", 200, f"{tmp_path}/step=300.pt", True,
-    )  # fmt: skip
-    assert found.note == "step=300.pt is torn: its end is missing"
-    assert found.size_bytes == (tmp_path / "step=200.pt").stat().st_size
-    assert found.saved_at_s == pytest.approx(BootClock().now_s(), abs=60.0)
-
-
 def test_one_that_is_being_written_is_no_news_while_the_program_runs(tmp_path: Path) -> None:
     saved(tmp_path / "step=100.pt")
     (tmp_path / "step=200.pt").write_bytes(b"PK\x03\x04 begun")
@@ -248,34 +235,11 @@ def test_after_a_violent_end_what_was_written_last_is_doubtful(tmp_path: Path) -
     assert look(spec(tmp_path), doubt_from_wall_s=None).step == 2
 
 
-def test_the_usual_gap_is_that_of_the_files(tmp_path: Path) -> None:
-    now_s = time.time()
-    for number in range(4):
-        plain(tmp_path / f"step={number}.pt", 1000.0 - 100.0 * number, now_s)
-    assert look(spec(tmp_path)).interval_s == pytest.approx(100.0, abs=0.1)
-
-
 # --- the program's own check ------------------------------------------------------------------------------------------
 
 
 def check(*code: str) -> tuple[str, ...]:
     return (sys.executable, "-S", "-c", "\n".join(("import sys, time, os", *code)))
-
-
-def test_its_own_check_decides_and_is_asked_once_for_the_same_files(tmp_path: Path) -> None:
-    plain(tmp_path / "step=1.pt")
-    plain(tmp_path / "step=2.pt")
-    asked = tmp_path / "asked"
-    code = (
-        f"open({str(asked)!r}, 'a').write(sys.argv[1] + '\\n')",
-        "print('a line'); print('bad sum')",
-        "sys.exit('=2' in sys.argv[1])",
-    )
-    found, scanner = spec(tmp_path, checkpoint_check=check(*code)), Scanner()
-    for _ in range(2):
-        seen = look(found, scanner)
-        assert (seen.step, seen.note) == (1, "step=2.pt is torn: bad sum")
-    assert asked.read_text().split() == [f"{tmp_path}/step=2.pt", f"{tmp_path}/step=1.pt"]
 
 
 @pytest.mark.parametrize(
@@ -307,14 +271,6 @@ def test_a_check_that_never_ends_is_ended_with_its_children(tmp_path: Path) -> N
 
 
 # --- setting aside ----------------------------------------------------------------------------------------------------
-
-
-def test_what_is_set_aside_keeps_its_bytes_and_is_found_by_nobody(tmp_path: Path) -> None:
-    for _ in range(2):
-        plain(tmp_path / "a" / "step=1.pt")
-        set_aside(str(tmp_path), "a/step=1.pt")
-    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [".step=1.pt.2.bad", ".step=1.pt.bad"]
-    assert look(spec(tmp_path, "a/*")).path == ""
 
 
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/passwd", "a//b", "", "a/\0"])
@@ -408,13 +364,6 @@ def test_a_script_that_counts_from_zero_again_goes_on_from_what_it_wrote_last(tm
     for path in Path(daemon.run_dir).rglob(own_checkpoints._STARTS_FILE):
         path.write_text(json.dumps([began_s, time.time() + 3600]))
     assert own_checkpoints.starts_of(starts) == [began_s], "the clock was ahead at the other one"  # type: ignore[arg-type]
-
-
-def test_a_rollback_sets_aside_from_a_step_on_but_never_all(tmp_path: Path, daemon: Daemon) -> None:
-    for step in (100, 200, 300):
-        saved(tmp_path / f"step={step}.pt")
-    assert daemon.begins(BeforeStart(spec(tmp_path), "t1", from_step=200)).found.step == 100
-    assert daemon.begins(BeforeStart(spec(tmp_path), "t2", from_step=50)).found.step == 100
 
 
 def test_a_rollback_goes_by_the_steps_that_are_in_files(tmp_path: Path, daemon: Daemon) -> None:

@@ -113,14 +113,6 @@ def test_the_names_of_what_was_set_aside(name: str, aside: bool) -> None:
 # --- limits -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_budget_lasts_for_as_many_entries_as_it_says() -> None:
-    budget = Budget(entries=2)
-    budget.spend()
-    budget.spend()
-    with pytest.raises(Unanswered, match=r"^its directory has more than 300,000 entries: use a narrower checkpoint_glob$"):
-        budget.spend()
-
-
 @pytest.mark.parametrize("ended", [{"until_s": -1.0}, {"over": lambda: True}])
 def test_time_is_looked_at_once_in_256_entries(ended: dict[str, object]) -> None:
     budget = Budget(entries=258, **ended)  # type: ignore[arg-type]
@@ -223,16 +215,6 @@ def test_a_whole_result(tmp_path: Path) -> None:
     )  # fmt: skip
     assert scan(spec(tmp_path, "step=*")) == expected
     assert scan(spec(tmp_path, "step=*"), running=True) == replace(expected, saving_since_wall_s=WALL_S - 60.0)
-
-
-def test_a_file_of_an_unknown_format_is_doubtful_until_the_second_look(tmp_path: Path) -> None:
-    plain(tmp_path / "step=1.pt", 5.0, WALL_S)
-    scanner, why = Scanner(), "it may be cut: it was being written, and its format does not tell"
-    doubtful = Candidate("step=1.pt", 1, WALL_S - 5.0, 10, DOUBTFUL, why)
-    assert scan(spec(tmp_path), scanner, running=True).looked == (doubtful,)
-    assert scan(spec(tmp_path), scanner, running=True).looked == (replace(doubtful, verdict=WHOLE, why=""),)
-    doubt = Scanner().scan(the_place(spec(tmp_path)), Budget(), now_wall_s=WALL_S, running=False, doubt_from_wall_s=0.0)
-    assert doubt.looked == (doubtful,)
 
 
 def test_what_cannot_be_examined_is_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -565,34 +547,6 @@ def test_a_look_that_takes_longer_than_it_may_is_told(
     assert own.newest(found) == OwnCheckpoint(sure=False, error=f"its directory {tmp_path} does not answer")
     hangs.set()
     assert eventually(lambda: own.newest(found) == Result(PLACE).as_input(FixedClock()))
-
-
-@pytest.mark.parametrize(
-    ("now", "same"),
-    [
-        (OwnCheckpoint("/a", 1, 10.49), True), (OwnCheckpoint("/a", 1, 9.51), True), (OwnCheckpoint("/a", 1, 10.5), False),
-        (OwnCheckpoint("/a", 1, 9.5), False), (OwnCheckpoint("/a", 2, 10.0), False), (OwnCheckpoint("/b", 1, 10.0), False),
-    ],
-)  # fmt: skip
-def test_less_than_half_a_second_is_the_clocks_and_no_news(now: OwnCheckpoint, same: bool) -> None:
-    assert own_checkpoints._is_same(OwnCheckpoint("/a", 1, 10.0), now) is same
-    assert own_checkpoints._is_same(OwnCheckpoint(), OwnCheckpoint())
-
-
-def test_threads_have_the_names_of_their_programs(
-    tmp_path: Path, own: OwnCheckpoints, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names: set[str] = set()
-
-    def noted(*_: object, **__: object) -> Result:
-        names.add(threading.current_thread().name)
-        return Result(PLACE)
-
-    monkeypatch.setattr(Scanner, "scan", noted)
-    own.newest(spec(tmp_path))
-    own.before_start(BeforeStart(spec(tmp_path), "t"), noted, noted)
-    assert eventually(lambda: len(names) == 3)
-    assert names == {"checkpoints-Pong", "look-Pong", "start-Pong"}
 
 
 @pytest.mark.parametrize(("check_fields", "wait_s"), [({}, 10.0), ({"checkpoint_check": ("true",)}, 16.0)])

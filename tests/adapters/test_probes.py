@@ -154,17 +154,6 @@ def test_a_beat_of_another_attempt_is_none_of_ours(scene):
     assert scene.look().progress_at_s is None
 
 
-@pytest.mark.parametrize(
-    "phase",
-    [phase for phase in WorkerPhase if phase < WorkerPhase.TRAINING or phase is WorkerPhase.LEAVING],
-    ids=lambda phase: phase.name,
-)
-def test_only_training_is_ready(scene, phase):
-    scene.watch()
-    scene.client().phase(phase)
-    assert not scene.look().ready
-
-
 def test_a_torn_beat_is_no_stall_the_newest_whole_one_stands(scene):
     scene.watch()
     me = scene.client()
@@ -195,21 +184,6 @@ def test_a_removed_beat_is_read_from_the_record_that_its_worker_still_maps(scene
             assert (seen.steps, seen.beat_lost) == (20, False)
 
 
-def test_where_no_beat_can_be_read_the_log_and_the_cpu_time_are_witnesses(scene):
-    scene.watch()
-    scene.client().phase(WorkerPhase.TRAINING, env_steps=10)
-    before = scene.look()
-    Path(scene.paths.beat("Pong", 1)).write_bytes(b"\xff" * 4096)
-    assert scene.probes.beat_defect("Pong", TOKEN) == "it is not a beat record any more"
-    assert scene.look().steps == before.steps, "its worker has a moment to make it again"
-    scene.clock.at_s += 6
-    seen = scene.look()
-    assert (seen.beat_lost, seen.steps, seen.live_at_s, seen.progress_at_s) == (True, None, None, None)
-    scene.log("stdout", "step 20\n")
-    scene.clock.at_s += 1
-    assert scene.look().progress_at_s == scene.clock.at_s
-
-
 def test_an_adopted_worker_whose_beat_file_is_gone_is_judged_by_its_witnesses(scene):
     scene.watch(adopted=True)
     scene.clock.at_s += 5
@@ -218,19 +192,6 @@ def test_an_adopted_worker_whose_beat_file_is_gone_is_judged_by_its_witnesses(sc
     scene.look()
     scene.clock.at_s += 6
     assert scene.look().beat_lost
-
-
-def test_a_stamp_that_was_never_set_or_is_of_another_clock_is_not_known(scene):
-    scene.watch()
-    beat = contract.Beat(
-        WorkerPhase.TRAINING, 1, 1, "b" * 32, TOKEN, 1, live_ns=0, progress_ns=time.time_ns(), phase_since_ns=0
-    )
-    record = contract._Record(scene.paths.beat("Pong", 1), contract._BEAT_MAGIC, b"", len(contract.pack_beat(beat)))
-    record.write(contract.pack_beat(beat))
-    record.close()
-    seen = scene.look()
-    assert seen.phase == "training"
-    assert (seen.live_at_s, seen.progress_at_s, seen.phase_since_s) == (None, None, None)
 
 
 # --- the process -------------------------------------------------------------------------------------------------------------
@@ -264,37 +225,7 @@ def test_a_pid_that_became_somebody_elses_is_not_read(scene, monkeypatch):
     assert scene.look().proc_state is None
 
 
-def test_a_pid_that_was_never_known(scene):
-    scene.watch(pid=0)
-    assert scene.look() == Sample(TOKEN, None)
-
-
 # --- sd_notify ---------------------------------------------------------------------------------------------------------------
-
-
-def test_what_was_notified_becomes_a_sample(scene):
-    scene.watch(Progress.NOTIFY)
-    silent = scene.look()
-    assert silent == Sample(TOKEN, silent.proc_state), "the process runs and sleeps as it likes"
-    scene.say("STATUS=loading\nEXTEND_TIMEOUT_USEC=60000000")
-    loading = scene.look()
-    assert (loading.ready, loading.progress_at_s, loading.phase, loading.status) == (False, None, None, "loading")
-    assert loading.phase_deadline_s == pytest.approx(scene.clock.at_s + 60, abs=30)
-    scene.say("READY=1\nX_EXTRALIFE_STEPS=12\nX_EXTRALIFE_CHECKPOINT=10")
-    seen = scene.look()
-    assert (seen.ready, seen.phase, seen.steps, seen.ckpt_step, seen.ckpt_count) == (True, "training", 12, 10, 1)
-    assert seen.progress_at_s == pytest.approx(scene.clock.at_s, abs=30)
-    assert seen.live_at_s is None, "nobody told"
-    scene.say("STOPPING=1")
-    assert scene.look().phase == "leaving"
-
-
-@pytest.mark.parametrize("source", [each for each in Progress if each is not Progress.BEAT])
-def test_what_a_program_says_of_itself_is_shown_whatever_counts_as_its_progress(scene, source):
-    scene.watch(source)
-    assert scene.look().status == ""
-    scene.say("STATUS=loading")
-    assert scene.look().status == "loading"
 
 
 def test_a_real_datagram_reaches_the_sample(scene):
@@ -466,15 +397,6 @@ def test_reports_that_are_none_are_passed_over(scene):
     assert found == [Report("good", {})]
 
 
-def test_what_was_forgotten_is_not_read(scene):
-    scene.watch()
-    scene.probes.forget("Pong", "another token")
-    assert "Pong" in scene.probes.sample()
-    scene.probes.forget("Pong", TOKEN)
-    assert scene.probes.sample() == {}
-    assert scene.probes.reports() == ()
-
-
 # --- cost -----------------------------------------------------------------------------------------------------------------------
 
 
@@ -491,30 +413,3 @@ def test_ten_programs_are_sampled_in_two_milliseconds(scene):
     assert len(samples) == 10
     assert all(sample.ready for sample in samples.values())
     assert min(took_ms) < 2.0, "the best, because on a busy machine the rest measures the neighbours"
-
-
-def test_a_program_that_need_not_know_of_reports_is_asked_for_its_first_every_five_seconds(scene):
-    scene.watch(Progress.LOG)
-    assert scene.probes.reports() == ()
-    path = Path(scene.paths.attempt_dir("Pong", 1, TOKEN)) / contract.REPORTS_FILE
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text('{"kind": "a"}\n')
-    assert scene.probes.reports() == ()
-    scene.clock.at_s += 5.0
-    assert [item[2].kind for item in scene.probes.reports()] == ["a"]
-    path.write_text('{"kind": "a"}\n{"kind": "b"}\n')
-    assert [item[2].kind for item in scene.probes.reports()] == ["b"], "from then on at every look"
-
-
-def test_what_a_worker_does_just_now_is_known_by_its_process(scene):
-    scene.watch()
-    assert scene.probes.doing() == {}
-    client = scene.client()
-    client.phase(WorkerPhase.COMPILING)
-    assert scene.probes.doing() == {os.getpid(): ("compiling", 0)}
-    client.phase(WorkerPhase.TRAINING, env_steps=640)
-    assert scene.probes.doing() == {os.getpid(): ("training", 640)}
-    scene.watch(Progress.LOG)
-    assert scene.probes.doing() == {}, "it does not beat"
-    scene.watch(token="cd" * 16)
-    assert scene.probes.doing() == {}, "the beat is another attempt's"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -220,20 +219,6 @@ def test_where_beats_are_lost_cpu_time_is_progress(scene, monkeypatch):
     ticks[scene.process.pid] = 101
     scene.clock.at_s += 1.0
     scene.sees(replace(lost, progress_at_s=scene.clock.at_s))
-
-
-def test_a_record_that_its_worker_maps_is_looked_for_every_five_seconds(scene, monkeypatch):
-    looked = []
-    monkeypatch.setattr(procfs, "open_at", lambda *args: looked.append(args))
-    scene.watch()
-    scene.write_beat()
-    scene.look()
-    Path(scene.paths.beat("Pong", 1)).unlink()
-    for _ in range(2):
-        for seconds in (0.0, 4.9, 0.1):
-            scene.clock.at_s += seconds
-            scene.look()
-    assert looked == [(scene.process.pid, scene.paths.beat("Pong", 1))] * 3
 
 
 def test_a_beat_file_has_a_defect_only_once_there_must_be_one(scene):
@@ -496,32 +481,6 @@ def test_a_tree_is_looked_at_at_once_when_its_watch_begins_and_then_every_two_se
     assert scene.probes.sample()["Qbert"].pids == (), "by the scan that there is"
     scene.clock.advance(0.1)
     assert [each.pids for each in scene.probes.sample().values()] == [(scene.child,)] * 2
-
-
-def test_only_what_may_have_changed_is_read_again(scene, scan):
-    scan.below = (process(scene.child, scene.process.pid),)
-    scene.watch(Progress.NONE)
-    scene.look()
-    scene.clock.advance(2.0)
-    scene.look()
-    assert (len(scan.asked), scan.asked[1]) == (2, {scene.child})
-    scene.process.send_signal(signal.SIGSTOP)
-    assert eventually(lambda: scene.state() == "T")
-    scene.look()
-    scene.clock.advance(2.0)
-    scene.look()
-    assert scan.asked[1] == {scene.child, scene.process.pid}
-
-
-def test_a_tree_in_which_nothing_has_changed_is_left_alone(scene, scan):
-    scene.watch(Progress.NONE)
-    scene.look()
-    scan.below, scan.changed = (process(scene.child, scene.process.pid),), frozenset({1})
-    scene.clock.advance(2.0)
-    assert scene.look().pids == ()
-    scan.changed = frozenset({scene.child})
-    scene.clock.advance(2.0)
-    assert scene.look().pids == (scene.child,)
 
 
 def test_the_worker_itself_is_judged_by_its_tree_only_where_nothing_else_judges_it(scene, monkeypatch):

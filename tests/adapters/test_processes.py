@@ -236,14 +236,6 @@ def test_no_descriptor_of_the_daemon_leaks_into_the_worker(world):
     assert world.stdout() == "0 1 2\n"
 
 
-def test_directories_are_for_our_eyes_only(world):
-    world.run(["true"])
-    world.inbox.expect(Ended)
-    paths = world.paths
-    for place in (paths.run_dir("Pong"), paths.attempt_dir("Pong", 1, world.tokens[0]), f"{paths.runtime_dir}/beats"):
-        assert Path(place).stat().st_mode & 0o777 == 0o700
-
-
 def test_the_program_runs_in_its_directory_and_with_the_daemons_umask(world, tmp_path):
     before = os.umask(0o027)
     try:
@@ -295,18 +287,6 @@ def test_the_compiled_shim_cannot_be_changed_and_is_not_handed_to_the_worker(wor
     assert "memfd" not in world.stdout()
 
 
-def test_a_shim_that_dies_before_the_worker_runs_is_a_broken_spawn(world, monkeypatch):
-    monkeypatch.setattr(processes, "_LOCK_WAIT_S", 60.0)  # it is killed before it gives up
-    first = world.run(["sleep", "60"])
-    token = world.begin(["sleep", "60"], attempt=2)  # waits for the lock of the first
-    assert eventually(lambda: procfs.marked(contract.ENV_TOKEN, [token])[token])
-    (shim,) = procfs.marked(contract.ENV_TOKEN, [token])[token]
-    kill(shim.pid)
-    error = world.inbox.expect(SpawnBroke, token).error
-    assert error == "the shim of Pong ended before the worker ran (signal 9)"
-    assert procfs.is_alive(first.pid, first.start_ticks)
-
-
 def test_a_second_attempt_never_runs_beside_a_living_first(world, monkeypatch):
     monkeypatch.setattr(processes, "_LOCK_WAIT_S", 0.05)
     first = world.run(["sleep", "60"])
@@ -351,17 +331,6 @@ def test_an_ending_carries_the_last_beat_the_reports_and_the_exact_last_lines(wo
     assert 0.0 <= ending.ended_at_s - ending.ckpt_at_s < 30.0, "both in journal time"
     assert [(report.kind, report.fields.get("step")) for report in ending.reports] == [("resumed", 10), ("odd", None)]
     assert ending.last_lines == ("last\u202e form", "x" * 400)
-
-
-def test_an_exit_record_or_a_beat_of_another_attempt_is_not_taken(world):
-    old = world.run([sys.executable, "-c", CONTRACT_WORKER], directory=str(REPO))
-    assert world.inbox.expect(Ended).ending.steps == 44
-    exit_file = Path(world.paths.attempt_dir("Pong", 1, old.token), "exit.json")
-    exit_file.rename(world.paths.shim_record("Pong") + ".exit")  # as on a full disk
-    assert endings.read_ending(world.paths, "Pong", 1, old.token).steps == 44
-    other = "00" * 16
-    assert endings.read_ending(world.paths, "Pong", 1, other) is None
-    assert endings.without_record(world.paths, "Pong", 1, other, fate="x").steps is None
 
 
 STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
@@ -437,47 +406,6 @@ def is_held(lock):
         except BlockingIOError:
             return True
     return False
-
-
-def test_a_worker_that_no_record_knows_is_found_by_who_holds_its_lock(world):
-    started = world.run(python(STUBBORN), attempt=3)
-    assert eventually(lambda: "up" in world.stdout())
-    (found,) = world.new_launcher().unrecorded_workers(["Pong", "Nobody"]).items()
-    survivor = Survivor(
-        started.token, Survival.ALIVE, started.pid, started.start_ticks, started.shim_pid, started.shim_start_ticks
-    )
-    assert found == ("Pong", (3, survivor))
-
-
-def test_a_shim_that_hangs_without_its_worker_blocks_nobody(world, monkeypatch):
-    monkeypatch.setattr(processes, "_HOLDER_PATIENCE_S", 0.2)
-    started = world.run(python(STUBBORN))
-    assert eventually(lambda: "up" in world.stdout())
-    again = world.new_launcher()
-    kill(started.shim_pid, signal.SIGSTOP)
-    Path(world.paths.shim_record("Pong")).unlink()
-    kill(started.pid)
-    assert eventually(lambda: gone(started.pid))
-    assert again.unrecorded_workers(["Pong"]) == {}
-    assert gone(started.shim_pid)
-
-
-def test_a_lock_that_somebody_else_holds_is_left_alone(world, monkeypatch):
-    monkeypatch.setattr(processes, "_HOLDER_PATIENCE_S", 0.2)
-    directory = Path(world.paths.run_dir("Pong"))
-    directory.mkdir(parents=True)
-    with (directory / contract.LOCK_FILE).open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        assert world.launcher.unrecorded_workers(["Pong"]) == {}
-
-
-def test_the_last_lines_are_of_this_attempt_alone(world):
-    world.run(["echo", "of the first"])
-    world.inbox.expect(Ended)
-    world.run(["sh", "-c", "echo of the second; for i in $(seq 30); do echo $i >&2; done"], attempt=2)
-    assert world.inbox.expect(Ended).ending.last_lines == tuple(str(i) for i in range(11, 31))
-    world.run(["echo", "of the third"], attempt=3)
-    assert world.inbox.expect(Ended).ending.last_lines == ("of the third",)
 
 
 def test_leftovers_are_told(world):
@@ -568,12 +496,6 @@ def test_what_only_the_second_look_finds_is_swept_too():
         assert orphan.wait() == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("name", ["SIGNONE", "99", "-9", ""])
-def test_an_unknown_signal_is_refused(name):
-    with pytest.raises(ValueError, match="no such signal"):
-        processes.signal_number(name)
-
-
 def test_ten_stubborn_trees_are_ended_in_parallel(world):
     script = "trap '' TERM; setsid sleep 600 & echo up; sleep 600; sleep 600"
     started = [world.run(["bash", "-c", script], name=f"game{i}") for i in range(10)]
@@ -630,9 +552,6 @@ def test_a_tree_whose_shim_is_stopped_is_ended_all_the_same(world, monkeypatch):
     world.launcher.kill_tree("Pong", started.token)
     assert world.inbox.expect(Ended).ending.fate == "its shim was killed by signal 9"
     assert all(gone(pid) for pid in tree)
-
-
-HIDE = "import os; os.setsid(); print('up', flush=True); os.execve('/bin/sleep', ['sleep', '60'], {})"
 
 
 def test_a_killed_shim_takes_its_tree_with_it(world):
@@ -783,30 +702,6 @@ def test_a_shim_that_ended_while_its_daemon_re_executed_itself_leaves_no_zombie(
     assert procfs.read_stat(started.shim_pid) is None
 
 
-def test_an_adopted_attempts_last_lines_are_its_own(world):
-    world.run(["echo", "of the first"])
-    world.inbox.expect(Ended)
-    started = world.run(["sh", "-c", "echo of the second; sleep 60"], attempt=2)
-    assert eventually(lambda: world.stdout().endswith("of the second\n"))
-    launcher = world.new_launcher()
-    launcher.adopt("Pong", launcher.survey({"Pong": (2, started.token)})["Pong"])
-    launcher.kill_tree("Pong", started.token)
-    assert world.inbox.expect(Ended).ending.last_lines == ("of the second",)
-
-
-def test_an_emptied_runtime_directory_does_not_hide_a_living_attempt(world):
-    started = world.run(["sh", "-c", "sleep 60 & wait"])
-    launcher = world.new_launcher()
-    Path(world.paths.shim_record("Pong")).unlink()
-    survivor = launcher.survey({"Pong": (1, started.token)})["Pong"]
-    assert survivor == Survivor(
-        started.token, Survival.ALIVE, started.pid, started.start_ticks, started.shim_pid, started.shim_start_ticks
-    )
-    launcher.adopt("Pong", survivor)
-    kill(started.pid)
-    assert world.inbox.expect(Ended).ending.signal == signal.SIGKILL
-
-
 def test_an_attempt_whose_shim_was_killed_meanwhile_has_vanished_and_its_rest_is_ended(world):
     started = world.run(["bash", "-c", "setsid sleep 60 & echo up; wait"])
     assert eventually(lambda: {s.name for s in procfs.descendants([started.pid])} == {"sleep"})
@@ -845,14 +740,6 @@ def test_an_attempt_that_was_only_intended_never_ran_and_never_will(world):
     assert "was cancelled before it started" in world.inbox.expect(SpawnBroke).error
 
 
-def test_an_attempt_that_could_not_start_is_known_as_such(world):
-    token = world.begin(["no-such-trainer"])
-    world.inbox.expect(SpawnBroke)
-    survivor = world.new_launcher().survey({"Pong": (1, token)})["Pong"]
-    assert survivor.survival is Survival.NEVER
-    assert "no-such-trainer" in survivor.ending.fate
-
-
 def test_a_shim_that_is_just_starting_is_waited_for(world, monkeypatch):
     monkeypatch.setattr(processes, "_LOCK_WAIT_S", 60.0)  # this test may stand still while it has the lock
     looked, go_on = threading.Event(), threading.Event()
@@ -888,27 +775,6 @@ def test_directories_are_made_by_several_starts_at_once(tmp_path):
         for made in [pool.submit(processes.make_dir, place / each) for place in places for each in "cdefghij"]:
             made.result()
     assert all((place / each).is_dir() for place in places for each in "cdefghij")
-
-
-def test_a_file_in_the_way_of_a_directory_is_named(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(NotADirectoryError, match="file'"):
-        processes.make_dir(tmp_path / "file" / "below")
-
-
-def test_a_torn_exit_record_is_not_an_ending(world):
-    token = world.token()
-    place = world.paths.attempt_dir("Pong", 1, token)
-    processes.make_dir(place)
-    Path(place, "exit.json").write_bytes(b"\0" * 300)
-    assert endings.read_ending(world.paths, "Pong", 1, token) is None
-    assert world.launcher.survey({"Pong": (1, token)})["Pong"].survival is Survival.NEVER
-
-
-def test_closing_leaves_the_attempts_alone(world):
-    started = world.run(["sleep", "60"])
-    world.new_launcher()
-    assert procfs.is_alive(started.pid, started.start_ticks)
 
 
 # --- no more threads -----------------------------------------------------------------------------------------------------------

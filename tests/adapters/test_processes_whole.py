@@ -611,6 +611,7 @@ def test_a_hung_holder_of_a_lock_is_ended_and_named(world, monkeypatch):
         "event": "unrecorded_attempt_ended", "log_level": "warning", "program": "Pong", "attempt": 3,
         "processes": (f"{name}({started.shim_pid})",),
     }]  # fmt: skip
+    assert gone(started.shim_pid)
 
 
 def test_a_worker_whose_lock_is_free_is_found_by_its_record(world):
@@ -635,6 +636,7 @@ def test_a_lock_of_somebody_else_is_waited_for_only_for_a_while(world, monkeypat
         fcntl.flock(held, fcntl.LOCK_EX)
         before = open_files()
         assert launcher.survey({"Pong": (1, token)})["Pong"] == Survivor(token, Survival.NEVER)
+        assert launcher.unrecorded_workers(["Pong"]) == {}
         assert open_files() <= before
 
 

@@ -107,13 +107,6 @@ def test_all_that_is_known_of_a_child() -> None:
     assert open_files() <= before
 
 
-def test_a_state_file_is_read_from_its_beginning_each_time() -> None:
-    with child(WAITS) as process:
-        file = procfs.StateFile(process.pid)
-        assert eventually(lambda: file.state() == "S")
-        assert [file.state() for _ in range(3)] == ["S"] * 3
-
-
 def test_the_time_of_both_kinds_is_counted_in_ticks() -> None:
     code = "import os, sys; print('ready', flush=True); sys.stdin.read(1)\nfor _ in range(2 * 10**6): os.getppid()\n"
     with child(code + "print('done', flush=True); sys.stdin.read()") as process:
@@ -327,8 +320,9 @@ def test_several_marks_are_found_in_one_scan(monkeypatch: pytest.MonkeyPatch) ->
         subprocess.Popen(["sleep", "600"], env={"XL_MARK": one}) as first,
         subprocess.Popen(["sleep", "600"], env={"A": "b", "XL_MARK": two, "C": "d"}) as second,
         subprocess.Popen(["sleep", "600"], env={"XL_MARK": two}) as third,
+        subprocess.Popen(["sleep", "600"], env={"XL_MARK": f"{one}-and-more", "XX_MARK": one}) as fourth,
     ):
-        everyone = (first, second, third)
+        everyone = (first, second, third, fourth)
         try:
             expected = {one: {first.pid}, two: {second.pid, third.pid}, none: set()}
 

@@ -465,12 +465,6 @@ def test_a_disk_that_says_it_wrote_and_did_not_is_found_out(run_dir: Path, monke
     assert names(run_dir) == []
 
 
-def test_a_tensor_that_no_checkpoint_holds_is_an_error_of_the_caller(run_dir: Path) -> None:
-    saver = Attempt(run_dir).saver
-    with pytest.raises(TypeError, match=r"^tensor 'z' has type torch\.complex64, which checkpoints do not hold$"):
-        saver.save(1, {"z": torch.zeros(1, dtype=torch.complex64)}, {}, mean_return=None, stall_s=0.0)
-
-
 SAVER = textwrap.dedent(
     """
     import sys
