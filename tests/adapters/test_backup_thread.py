@@ -226,15 +226,6 @@ def test_a_damaged_list_is_left_and_counts_for_none_of_those_that_are_kept(box):
     assert {each.name for each in backups.survey(box.root)} == {"bad", "b2"}
 
 
-def test_its_one_thread_is_known_by_its_name_and_gone_at_the_end(tmp_path):
-    before = set(threading.enumerate())
-    made = Box(tmp_path)
-    begun = set(threading.enumerate()) - before
-    assert [each.name for each in begun] == ["backup_0"]
-    made.thread.stop()
-    assert not begun & set(threading.enumerate())
-
-
 def test_the_page_of_backups(box):
     box.does(Backup("b1", "Before Friday", "operator", ("Pong",)))
     (box.root / "bad").mkdir()

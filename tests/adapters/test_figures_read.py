@@ -6,7 +6,6 @@ import os
 import struct
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from fakes import FakeClock
@@ -66,14 +65,6 @@ class Place:
 @pytest.fixture
 def place(tmp_path):
     return Place(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("data", "end"), [(b"", 0), (b"a", 0), (b"a\nb", 2), (b"a\rb\rc", 4), (b"a\nb\rc", 4), (b"a\rb\nc", 4), (b"a\r\n", 3)]
-)
-def test_the_last_whole_line_ends_at_the_last_end_of_either_kind(data, end):
-    assert reading._lines_end(data) == end
-    assert reading._lines_end(b"x" * reading.LONGEST_LINE) == reading.LONGEST_LINE, "an endless line is passed over"
 
 
 def test_lines_of_a_log_as_they_are_written(place):
@@ -238,9 +229,7 @@ def test_a_file_that_was_there_at_the_first_look_is_of_this_attempt_if_it_was_ma
     place.globs["json"] = "m.jsonl"
     with (place.root / "m.jsonl").open("w") as file:
         if made_before:
-            time.sleep(0.05)
-            place.since_wall_s = time.time()
-            time.sleep(0.05)
+            place.since_wall_s = reading.made_s(file.fileno()) + 0.001
         file.write('{"step": 900}\n')
     assert place.rows() == [(JSON_LINES, not made_before, {"step": 900.0})]
 
@@ -523,103 +512,6 @@ def test_the_thread_reads_what_is_written_and_the_last_line_when_all_is_over(sce
     assert scene.reader.last_step("mine", TOKEN) == 120
     scene.reader.forget("mine", TOKEN)
     assert scene.reader.newest("mine", TOKEN) is scene.reader.last_step("mine", TOKEN) is None
-
-
-def test_other_sources_are_read_without_a_restart(scene):
-    scene.watch(log_regex=("nothing=(?P<step>.)",))
-    scene.log.write_text("global_step=40, episodic_return=[10.]\n" * 300)
-    scene.until(lambda told: "matches no line" in told.fault)
-    scene.specs["mine"] = ProgramSpec("mine", ("x",), "d", figures=Sources(log_regex=(CLEANRL,)))
-    scene.until(lambda told: not told.fault)  # a look that had begun before still goes by the old ones
-    with scene.log.open("a") as file:
-        file.write("global_step=50, episodic_return=[10.]\n")
-    told = scene.until(lambda told: told.figures.steps == 50)
-    assert told.fault == ""
-
-
-def test_a_regular_expression_that_takes_too_long_three_times_is_left_out(scene):
-    scene.watch(log_regex=("(a+)+(?P<loss>b)$", CLEANRL))
-    for step in range(4):
-        with scene.log.open("a") as file:
-            file.write("a" * 60 + f"\nglobal_step={step}, episodic_return=[10.]\n")
-        told = scene.until(lambda told, step=step: told.figures.steps == step)
-    assert "takes too long for a line" in told.fault
-
-
-def test_a_child_that_is_killed_is_started_again(scene):
-    scene.watch(log_regex=(CLEANRL,))
-    scene.until(lambda told: True)
-    process = scene.reader._child._process
-    process.kill()
-    process.wait()
-    scene.log.write_text("global_step=7, episodic_return=[1.]\n")
-    assert scene.until(lambda told: told.figures.steps == 7).figures.first_steps == (7,)
-    assert scene.reader._child._process is not process
-
-
-def test_a_file_system_that_does_not_answer_costs_the_child_and_leaves_what_was_known(scene, monkeypatch):
-    scene.watch(log_regex=(CLEANRL,))
-    scene.log.write_text("global_step=7, episodic_return=[1.]\nglobal_step=8, episodic_return=[1.]\n")
-    scene.until(lambda told: told.figures.steps == 8)
-    with scene.reader._looking:  # between two looks: until then a slow one is none that hangs
-        monkeypatch.setattr(thread, "HANGS_S", 4.0)
-        os.kill(scene.reader._child._process.pid, 19)  # SIGSTOP: as one that waits inside the kernel
-    scene.clock.at_s += 100.0
-    told = scene.until(lambda told: told.fault)
-    assert "did not answer within 4 s" in told.fault
-    assert told.figures.steps == 8
-    assert not told.shows_progress(scene.clock.now_s())
-
-
-def test_figures_that_are_nowhere_are_named_after_a_while(scene):
-    scene.watch(events_glob="runs/*")
-    scene.until(lambda told: not told.fault)
-    scene.clock.at_s += 301.0
-    told = scene.until(lambda told: told.fault)
-    assert "matches runs/*" in told.fault
-    assert told.looked_at_s == scene.clock.now_s()
-    assert not math.isnan(told.looked_at_s)
-
-
-def test_the_last_looks_of_an_attempt_end_in_time_although_its_files_are_never_read_to_their_end(scene, monkeypatch):
-    """A network disk that hangs must not hold up the next start for half a minute."""
-    scene.watch(log_regex=(CLEANRL,))
-    scene.reader.stop()  # the looks of its own thread would be counted here, now and then
-    now_s, limits = [100.0], []
-
-    def hangs(item, most_s, *, watch):
-        assert not watch
-        limits.append(most_s)
-        now_s[0] += most_s
-        item.behind = True
-
-    monkeypatch.setattr(scene.reader, "_look", hangs)
-    monkeypatch.setattr(thread, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
-    scene.reader.last_step("mine", TOKEN)
-    assert limits == [3.0, 3.0, 3.0]
-    assert now_s[0] - 100.0 == thread._LAST_STEP_S
-
-
-def test_a_program_without_sources_costs_nothing(scene):
-    scene.watch()
-    assert scene.reader.newest("mine", TOKEN) is None
-    assert scene.reader.last_step("mine", TOKEN) is None
-    assert scene.reader._thread is scene.reader._child._process is None
-
-
-def test_an_appended_file_of_the_attempt_before_goes_on_where_that_one_has_left_it(scene):
-    directory = Path(scene.paths.run_dir("mine"))
-    scene.watch(json_lines="*.jsonl")
-    (directory / "m.jsonl").write_text('{"step": 1}\n{"step": 2}\n')
-    scene.until(lambda told: told.figures.steps == 2)
-    scene.reader.last_step("mine", TOKEN)
-    scene.reader.forget("mine", TOKEN)
-    again = "cd" * 16
-    scene.watch(token=again, json_lines="*.jsonl")
-    with (directory / "m.jsonl").open("a") as file:
-        file.write('{"step": 1}\n')
-    told = scene.until(lambda told: told.figures.steps == 1, again)
-    assert told.figures.first_steps[0] == 1
 
 
 def test_the_curve_whose_step_counts_may_be_the_loss_too(place):

@@ -172,25 +172,10 @@ def test_removed_and_replaced_are_told_apart(tmp_path):
     assert check_row(row) is None, "the same file is back"
 
 
-def test_another_file_system_at_the_path_is_said(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("x")
-    here = of_path(path)
-    found = check_row(Watched("thing", str(path), lambda: Identity(here.device + 1, here.inode, here.kind)))
-    assert found.detail == "it is on another file system"
-
-
 def test_what_cannot_be_looked_at_is_unknown_and_not_missing(tmp_path):
     path = tmp_path / ("x" * 300)  # ENAMETOOLONG: lstat fails as it does with EIO, also for root
     found = check_row(Watched("thing", str(path), lambda: Identity(1, 1, "file"), restore=lambda: None))
     assert (found.look, found.detail) == (Look.UNKNOWN, "File name too long")
-
-
-def test_content_is_checked_when_the_file_is_right(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("x")
-    found = check_row(remembered(path, check=lambda: "its content is not what was compiled"))
-    assert (found.look, found.detail) == (Look.DAMAGED, "its content is not what was compiled")
 
 
 def refuses(error):
@@ -264,15 +249,6 @@ def test_rows_are_known_by_their_names(tmp_path):
     made.forget("a", "d", "of no row")
     made.check_all()
     assert posts.newest() == [("c", Look.MISSING), ("e", Look.MISSING)], "a row replaces the one of its name"
-
-
-def test_each_round_has_a_thread_that_does_not_keep_the_daemon_from_ending():
-    threads = []
-    made, _ = watching(Watched("thing", "/nowhere", lambda: threads.append(threading.current_thread())))
-    made.check_all()
-    made.check_all()
-    assert [(thread.name, thread.daemon) for thread in threads] == [("foundations-look", True)] * 2
-    assert threads[0] is not threads[1]
 
 
 WITHOUT_THREADS = """

@@ -13,16 +13,15 @@ from pathlib import Path
 
 import pytest
 from killing import killed
-from offsite_kit import PASSWORD, WALL_S, Box, copy, needs_restic, new_repository, whys
-from structlog.testing import capture_logs
+from offsite_kit import PASSWORD, WALL_S, Box, needs_restic, new_repository, whys
 from test_own_checkpoints import plain
 from test_own_checkpoints import spec as own_spec
 from tools import PATIENCE
 
 from supervisor.adapters import leftovers
 from supervisor.adapters.copies import store as backups
-from supervisor.adapters.offsite import hardware, restic, restoring
 from supervisor.adapters.offsite import lease as leases
+from supervisor.adapters.offsite import restic, restoring
 from supervisor.adapters.offsite.restic import Restic, ResticError
 from supervisor.adapters.process import checkpoints
 from supervisor.adapters.process.own_checkpoints import places_of
@@ -158,32 +157,6 @@ def test_the_child_has_the_lowest_priority_and_ends_with_its_parent(box, tmp_pat
     wait_for(lambda: not alive(child))
 
 
-@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="the kernel has no autogroups")
-def test_a_copy_leaves_the_processors_to_the_programs_for_a_while(box, tmp_path, monkeypatch):
-    wrapper = tmp_path / "bin" / "restic"
-    wrapper.parent.mkdir()
-    wait = "until grep -q 'nice {}$' /proc/$$/autogroup; do sleep 0.02; done"
-    wrapper.write_text(
-        f"#!/bin/sh\n{wait.format(10)}\n{wait.format(0)}\n[ $(cut -d ' ' -f 6 /proc/$$/stat) = $$ ] && echo alone\nexit 1\n"
-    )
-    wrapper.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
-    for limit_s in (4.0, 40.0):  # of the shorter while, a quarter of it, a busy machine may see nothing
-        error = box.copies(limit_s=limit_s)[0].error
-        if error != "restic did not end within its time limit":
-            break
-    assert error == "restic snapshots: alone", "the daemon would be lowered with it"
-
-
-def test_a_copy_because_of_a_notice_does_not_step_aside(box, tmp_path, monkeypatch):
-    wrapper = tmp_path / "bin" / "restic"
-    wrapper.parent.mkdir()
-    wrapper.write_text("#!/bin/sh\nsleep 0.3\ncat /proc/$$/autogroup\nexit 1\n")
-    wrapper.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
-    assert "nice 10" not in box.copies("notice")[0].error
-
-
 def wait_for(look, timeout_s=20.0 * PATIENCE):
     until_s = time.monotonic() + timeout_s
     while not (found := look()):
@@ -216,11 +189,6 @@ def test_each_failure_is_told_in_restic_s_own_words(box, tmp_path):
     assert box.copies()[0].error == "/none/env cannot be read: No such file or directory"
 
 
-def test_without_restic_the_package_is_named(box, monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert box.copies()[0].error == "restic is not installed: apt-get install restic"
-
-
 def test_a_slow_repository_costs_no_more_than_its_time(box, tmp_path, monkeypatch):
     wrapper = tmp_path / "bin" / "restic"
     wrapper.parent.mkdir()
@@ -230,20 +198,6 @@ def test_a_slow_repository_costs_no_more_than_its_time(box, tmp_path, monkeypatc
     began_s = time.monotonic()
     assert box.copies(limit_s=0.5)[0].error == "restic did not end within its time limit"
     assert time.monotonic() - began_s < 100.0, "not the 300 s that it takes"
-
-
-def test_something_urgent_takes_the_place_of_what_is_under_way(box, tmp_path, monkeypatch):
-    wrapper, real = tmp_path / "bin" / "restic", shutil.which("restic")
-    wrapper.parent.mkdir()
-    wrapper.write_text(
-        f'#!/bin/sh\ncase "$*" in *check*) touch {tmp_path}/checks; exec sleep 300;; esac\nexec {real} "$@"\n'
-    )
-    wrapper.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
-    box.thread.perform(OffsiteTend("check"))
-    wait_for((tmp_path / "checks").exists)
-    done, _ = box.does(copy("notice", urgent=True))
-    assert (done.what, done.cause, done.error) == ("copy", "notice", "")
 
 
 def test_a_lock_in_use_is_left_alone_and_one_left_by_a_kill_is_removed(box, tmp_path, monkeypatch):
@@ -376,14 +330,6 @@ def test_a_full_repository_is_told_and_the_next_copy_is_whole(box, tmp_path):
         subprocess.run(["umount", small], check=True)
 
 
-def test_a_damaged_checkpoint_is_left_out_for_the_one_before(box):
-    box.commit("Pong", 500)
-    flip(next((Path(box.paths.run_dir("Pong")) / "checkpoints").glob("ckpt-500.*/*.safetensors"), None)
-         or next(each for each in (Path(box.paths.run_dir("Pong")) / "checkpoints").glob("ckpt-500.*/*")
-                 if each.name != "manifest.json"))  # fmt: skip
-    assert box.copies()[0].steps["Pong"] == 100
-
-
 # --- the lease -----------------------------------------------------------------------------------------------------------
 
 
@@ -429,88 +375,12 @@ def test_of_a_cloned_disk_only_one_goes_on(box, repository, tmp_path, copied_sin
         clone.close()
 
 
-def test_a_box_whose_hardware_is_not_known_or_not_changed_goes_on(box):
-    box.copies()
-    box.hardware = ADA
-    first, _ = box.copies()
-    assert (first.error, first.missed) == ("", {})
-    box.hardware = {}
-    second, _ = box.copies(copied="of another one")
-    box.hardware = ADA | {"hostname": "renamed"}
-    assert (second.error, box.copies(copied="of another one")[0].error) == ("", "")
-    (Path(box.paths.offsite) / leases.LEASE_FILE).write_text("[]")
-    assert leases.read(Path(box.paths.offsite)) is None
-
-
 def test_who_only_looks_at_a_copy_stops_nobody_and_may_not_go_on(box, tmp_path):
     box.copies()
     restore(box, tmp_path / "look")
     assert box.copies()[0].error == ""
     claim, lease = leases.claim(box.restic(), tmp_path / "look" / "offsite", None, leases.ThisBox("look", WALL_S))
     assert (claim, lease.box) == (Claim.LOST, "ada")
-
-
-def test_of_two_that_take_over_after_the_same_look_the_later_one_goes_on(box, tmp_path):
-    box.copies()
-    known, here = box.restic().snapshots(), leases.ThisBox("bob", WALL_S)
-    assert leases.take_over(box.restic(), tmp_path / "bob", here, known)[0] is Claim.HELD
-    assert leases.take_over(box.restic(), tmp_path / "carol", replace(here, box="carol"), known)[0] is Claim.HELD
-    claim, lease = leases.claim(box.restic(), tmp_path / "bob", None, here)
-    assert (claim, lease.box, lease.generation) == (Claim.LOST, "carol", 2)
-
-
-def test_the_first_daemon_on_a_restored_directory_logs_what_this_box_has_less(box, tmp_path, monkeypatch):
-    monkeypatch.setattr(hardware, "here", lambda: {"cores": 5000, "memory_gib": None, "gpus": []})
-    box.copies()
-    monkeypatch.undo()
-    restore(box, tmp_path / "new")
-    assert (tmp_path / "new" / "offsite").stat().st_mode & 0o777 == 0o700
-    with capture_logs() as told:
-        restoring.log_origin(tmp_path / "new")
-        restoring.log_origin(tmp_path / "new")
-    assert [(each["event"], each["log_level"]) for each in told] == [
-        ("goes_on_from_a_copy", "info"), ("this_box_has_less", "warning")
-    ]  # fmt: skip
-    assert told[1]["has"].endswith("cores instead of 5000")
-    assert told[1]["than_box"] == "ada"
-
-
-def test_a_box_that_never_held_the_repository_copies_nothing_into_it(box, repository, tmp_path):
-    box.copies()
-    other = Box(tmp_path / "eve", repository, "eve")
-    try:
-        done, (claimed,) = other.copies()
-        assert claimed.claim is Claim.FOREIGN
-        assert "belongs to box ada, and this box never held it" in done.error
-    finally:
-        other.close()
-
-
-def test_a_box_that_is_pointed_to_another_s_repository_is_not_fenced(box, empty, tmp_path):
-    """It has held a repository, but not this one."""
-    _, (mine,) = box.copies()
-    shutil.copytree(empty, tmp_path / "other")
-    other = Box(tmp_path / "eve", tmp_path / "other", "eve")
-    try:
-        other.copies()
-        box.rules = other.rules
-        _, (claimed,) = box.copies(token=mine.lease.token, generation=1, place=mine.lease.place)
-        assert claimed.claim is Claim.FOREIGN
-    finally:
-        other.close()
-
-
-def test_a_lost_lease_file_is_replaced_by_the_journal_s(box):
-    _, (claimed,) = box.copies()
-    (box.state / "offsite" / "lease.json").unlink()
-    done, (again,) = box.copies(token=claimed.lease.token, generation=1, place=claimed.lease.place)
-    assert (done.error, again.claim) == ("", Claim.HELD)
-
-
-def test_a_first_look_copies_nothing(box):
-    done, (claimed,) = box.does(copy("start", look_only=True))
-    assert (done.what, done.error, claimed.claim) == ("look", "", Claim.HELD)
-    assert [each for each in box.restic().snapshots() if each.lease is None] == []
 
 
 def test_doctor_s_small_file_goes_there_and_back(box, tmp_path):

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sqlite3
 from pathlib import Path
 
 import pytest
-from fakes import ListInbox, OneClock
-from structlog.testing import capture_logs
 
 from supervisor.adapters.offsite import lease as leases
 from supervisor.adapters.offsite import restic as module
-from supervisor.adapters.offsite import restoring, staging, thread
-from supervisor.adapters.offsite.restic import Restic, ResticError, ResticSnapshot, credentials
+from supervisor.adapters.offsite import restoring
+from supervisor.adapters.offsite.restic import Restic, ResticError, ResticSnapshot
 from supervisor.adapters.offsite.restoring import NotRestored
-from supervisor.model.commands import OffsiteCopy, OffsiteTakeOver, OffsiteTend
-from supervisor.model.inputs import OffsiteDone
-from supervisor.model.settings import Paths, Settings
-from supervisor.policy.upkeep.offsite import Claim, Lease, OffsiteSettings
+from supervisor.policy.upkeep.offsite import Lease, OffsiteSettings
 
 SUMMARY = {"message_type": "summary", "snapshot_id": "abcdef0123", "data_added": 7}
 
@@ -119,21 +112,6 @@ def test_without_a_limit_or_a_share_neither_is_named():
     ]  # fmt: skip
 
 
-def test_the_child_finds_the_repository_and_its_secrets_in_its_environment(tmp_path, monkeypatch):
-    (tmp_path / "env").write_text("# a comment\n\nAWS_KEY=a=b\n1WRONG=x\n")
-    monkeypatch.setenv("NOTIFY_SOCKET", "/run/systemd/notify")
-    monkeypatch.setattr(module.leftovers, "mark", lambda: {"MARKED": "1"})
-    env = Asked(env_file=str(tmp_path / "env"))._environ()
-    assert "NOTIFY_SOCKET" not in env
-    wanted = {
-        "AWS_KEY": "a=b", "MARKED": "1", "RESTIC_REPOSITORY": "/r", "RESTIC_PASSWORD_FILE": "/none/password",
-        "RESTIC_CACHE_DIR": "/none/cache", "RESTIC_PROGRESS_FPS": "0.1", "LC_ALL": "C",
-    }  # fmt: skip
-    assert {key: env.get(key) for key in wanted} == wanted
-    assert "1WRONG" not in env
-    assert credentials("") == {}
-
-
 def test_tools_that_are_not_installed_do_not_stand_before_it(monkeypatch):
     monkeypatch.setattr(module.shutil, "which", lambda name: None if name == "setpriv" else f"/bin/{name}")
     assert module.low_priority_prefix() == ["nice", "-n", "19", "ionice", "-c", "2", "-n", "7"]
@@ -231,12 +209,6 @@ def test_a_lease_is_in_the_tags_of_its_snapshot():
         assert snapshot("a", 5.0, *odd).lease is None
 
 
-def test_a_claim_is_never_on_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(leases, "judge", lambda *_: Claim.LOST)
-    with pytest.raises(AssertionError, match=r"^a claim on nothing is one to write$"):
-        leases.claim(Asked("[]"), tmp_path, None, leases.ThisBox("ada", 5.0))
-
-
 def test_the_lease_of_a_box_is_a_file_that_only_its_user_reads(tmp_path):
     lease = Lease("t0k3n", 4, "ada", 5.0, place="p")
     leases.write(tmp_path / "offsite", lease, {"product": "1"})
@@ -246,71 +218,6 @@ def test_the_lease_of_a_box_is_a_file_that_only_its_user_reads(tmp_path):
     }  # fmt: skip
     assert (tmp_path / "offsite").stat().st_mode & 0o777 == 0o700
     assert [each.name for each in (tmp_path / "offsite").iterdir()] == ["lease.json"]
-
-
-def test_why_nothing_is_copied_into_another_box_s_repository():
-    assert thread.foreign(Lease("t", 1, "bob")) == (
-        "the repository belongs to box bob, and this box never held it; name another repository, or "
-        "`supervisorctl offsite take-over`"
-    )
-
-
-class Thread(thread.Offsite):
-    """Carries a command out at once; the repository answers as it is told to."""
-
-    def __init__(self, tmp_path: Path) -> None:
-        paths = Paths(str(tmp_path / "state"), str(tmp_path / "run"))
-        super().__init__(paths, lambda: Settings(paths), ListInbox(), OneClock(), "9.9", lambda: "ada")
-
-    def does(self, command: OffsiteTend | OffsiteCopy | OffsiteTakeOver) -> OffsiteDone | None:
-        return self._outcome(command, thread._Work())
-
-
-@pytest.mark.parametrize(
-    ("error", "told", "logged"),
-    [
-        (ResticError("restic check: no key"), "restic check: no key", []),
-        (OSError(5, "Input/output error"), "the files could not be collected: [Errno 5] Input/output error", []),
-        (
-            KeyError("x"), "it stopped at a bug (KeyError); see the daemon's log",
-            [{"event": "offsite_failed", "command": "OffsiteTend", "exc_info": True, "log_level": "error"}],
-        ),
-    ],
-)  # fmt: skip
-def test_each_failure_is_an_outcome_and_in_the_log(tmp_path, monkeypatch, error, told, logged):
-    def fails(_restic: Restic) -> None:
-        raise error
-
-    monkeypatch.setattr(Restic, "check", fails)
-    offsite = Thread(tmp_path)
-    with capture_logs() as found:
-        done = offsite.does(OffsiteTend("check", 6.0))
-    assert done == OffsiteDone(1000.0, "check", "", told, due_wall_s=6.0)
-    assert found == [*logged, {"event": "offsite_failed", "what": "check", "error": told, "log_level": "warning"}]
-    offsite.stop()
-
-
-def test_what_is_ended_for_something_else_has_no_outcome(tmp_path, monkeypatch):
-    def ended(_restic: Restic, _programs: object) -> None:
-        raise module.ResticInterrupted("x")
-
-    monkeypatch.setattr(Restic, "forget", ended)
-    offsite = Thread(tmp_path)
-    with capture_logs() as found:
-        assert offsite.does(OffsiteTend("forget", 6.0)) is None
-    assert found == []
-    offsite.stop()
-
-
-@pytest.mark.parametrize(
-    ("command", "operation"),
-    [
-        (OffsiteTend("forget"), "forget"), (OffsiteTend("check"), "check"), (OffsiteTakeOver(), "take-over"),
-        (OffsiteCopy("period", (), 60.0, "", 0, ""), "copy"), (OffsiteCopy("start", (), 60.0, "", 0, "", look_only=True), "look"),
-    ],
-)  # fmt: skip
-def test_the_name_of_each_task(command, operation):
-    assert thread._operation_of(command) == operation
 
 
 # --- the way back --------------------------------------------------------------------------------------------------------
@@ -351,24 +258,6 @@ def test_a_copy_without_a_list_that_can_be_read_is_refused(tmp_path, text, told)
     assert str(refused.value) == (told or damaged)
 
 
-def test_a_copy_whose_checkpoints_or_journal_are_damaged_is_refused(tmp_path):
-    assert restoring._verified(tmp_path) is None
-    (tmp_path / "backup.json").write_text("{}")
-    with pytest.raises(NotRestored) as refused:
-        restoring._verified(tmp_path)
-    assert str(refused.value) == "the copy is damaged: its list is damaged; choose another with --snapshot"
-    path = tmp_path / "journal.sqlite"
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        db.execute("CREATE TABLE fact (seq)")
-    restoring._check_journal(path)
-    path.write_bytes(b"x" * 5000)
-    with pytest.raises(NotRestored) as refused:
-        restoring._check_journal(path)
-    assert str(refused.value) == (
-        "the journal in the copy is damaged (file is not a database); choose another with --snapshot"
-    )
-
-
 class Probed:
     """A repository that gives back what it was given, or something else."""
 
@@ -404,13 +293,3 @@ def test_a_repository_is_tried_out_with_one_small_file(tmp_path, back, error, to
     probed = Probed(back, error)
     assert restoring.try_out(probed, tmp_path, box="ada") == told
     assert probed.calls == ([] if error else [("ada", ("extralife-probe",)), "s7", "s7"])
-
-
-def test_what_is_left_out_of_a_copy():
-    for name in ("attempts", "lock", "stdout.log", "stderr.log.3"):
-        assert staging._is_left_out(name, top=True)
-        assert not staging._is_left_out(name, top=False), "only the run directory's own"
-    for name in ("x.tmp", "x.bad", "ckpt-5.0123456789abcdef"):
-        assert staging._is_left_out(name, top=False)
-        assert staging._is_left_out(name, top=True)
-    assert not staging._is_left_out("curve", top=True)

@@ -142,15 +142,6 @@ def test_root_may_run_it_as_another_user(monkeypatch: pytest.MonkeyPatch) -> Non
     assert Restic(script.rules, directory)._as_user() == {}
 
 
-def test_the_tools_that_lower_its_priority(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.shutil, "which", lambda name: f"/bin/{name}")
-    assert module.low_priority_prefix() == [
-        "setpriv", "--pdeathsig", "INT", "nice", "-n", "19", "ionice", "-c", "2", "-n", "7",
-    ]  # fmt: skip
-    monkeypatch.setattr(module.shutil, "which", lambda name: None)
-    assert module.low_priority_prefix() == []
-
-
 # --- what goes wrong -----------------------------------------------------------------------------------------------------
 
 
@@ -203,19 +194,6 @@ def test_the_longest_secret_is_hidden_first(script: Script, tmp_path: Path) -> N
     script.rules = OffsiteSettings(repository="/r", password_file=str(tmp_path / "password"), env_file=str(tmp_path / "env"))
     script.does("printf '123456 1234567 x12345678 caf\\351 123' >&2; exit 1")
     assert script.error() == "restic check: *** *** *** *** 123"
-
-
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        ('{"message_type": "verbose_status", "message": "x"}', ""), ('{"message_type": "error", "error": null}', ""),
-        ('{"message": "m", "error": "e"}', "m"), ('{"message": "", "error": {"message": ""}}', ""), ('{"error": {}}', ""),
-        ('{"error": ["x"]}', "['x']"), ('  {"message": 5}  ', "5"), ("[1]", "[1]"), ("{}", ""), ('{"code": 1}', ""),
-    ],
-)  # fmt: skip
-def test_the_message_in_one_line_of_its_output(script: Script, line: str, told: str) -> None:
-    nothing = "ended with status 1 and printed nothing"
-    assert script.restic()._error_message("check", 1, line, "") == f"restic check: {told or nothing}"
 
 
 # --- its time ------------------------------------------------------------------------------------------------------------

@@ -359,12 +359,3 @@ def test_an_interrupt_stops_the_collecting_of_files_too(box: Box, monkeypatch: p
     box.offsite.stop()
     assert isinstance(box.inbox.take(0), LeaseFound)
     assert box.inbox.take(0) is None
-
-
-def test_its_one_thread_is_known_by_its_name_and_gone_at_the_end(tmp_path: Path, repository: Asked) -> None:
-    before = set(threading.enumerate())
-    made = Box(tmp_path, repository)
-    begun = set(threading.enumerate()) - before
-    assert [each.name for each in begun] == ["offsite_0"]
-    made.offsite.stop()
-    assert not begun & set(threading.enumerate())

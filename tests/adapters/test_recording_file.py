@@ -235,6 +235,7 @@ def test_why_a_file_is_not_usable_and_that_nothing_is_left_open(path: Path, cont
         with nothing_stays_open(), pytest.raises(NotUsable) as caught:
             opened()
         assert str(caught.value) in (f"{path}: {why}", f"{path} {why}")
+    assert path.read_bytes() == content
 
 
 def test_a_damaged_file_says_where(path: Path) -> None:

@@ -122,12 +122,6 @@ def test_what_cannot_be_read_is_unclear_and_only_what_is_gone_is_released(tmp_pa
     assert leases.read(tmp_path / "loop") is leases.UNCLEAR
 
 
-def test_a_lease_that_cannot_be_read_back_is_no_lease(tmp_path):
-    lease = tmp_path / "slurm" / "lease"
-    with pytest.raises(OSError, match=r"^\[Errno 5\] the lease of this daemon cannot be read back: "):
-        on(tmp_path, "login1", lambda _: lease.write_text("{")).take()
-
-
 def test_a_reader_in_the_middle_of_a_write_back_waits_for_its_end(tmp_path):
     lease, waits = tmp_path / "slurm" / "lease", []
     second = on(tmp_path, "login2")

@@ -21,8 +21,7 @@ from supervisor.adapters.slurm.job_files import node_order
 from supervisor.adapters.slurm.probes import FRESH_S, SlurmEvidence, SlurmProbes
 from supervisor.adapters.slurm.script import Tag, Terms, batch_script, tag_of
 from supervisor.model.commands import SetControl
-from supervisor.model.inputs import Ended, EvidenceTaken, JobsSeen, SpawnBroke, SpawnSucceeded, Survival, Survivor
-from supervisor.policy.cluster.jobs import Job
+from supervisor.model.inputs import Ended, EvidenceTaken, JobsSeen, SpawnBroke, Survival, Survivor
 from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.policy.worker.placeholders import Template
 from workers import contract, daemon_side
@@ -134,25 +133,6 @@ def test_a_job_is_known_by_its_comment_even_if_the_cluster_adds_to_it():
 # --- submitting ---
 
 
-def test_what_slurm_refuses_is_told_in_its_own_words(world):
-    world.cluster.answer = SlurmRefused(
-        "Batch job submission failed: Invalid account or account/partition combination specified"
-    )
-    world.spawn()
-    (told,) = world.inbox.items
-    assert told == SpawnBroke(
-        world.clock.now_s(), "Pong", TOKEN,
-        "Slurm refuses the job of Pong: Batch job submission failed: Invalid account or account/partition combination specified",
-        permanent=True, refused=True,
-    )  # fmt: skip
-    world.cluster.answer = SlurmRefused(
-        "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
-    )
-    world.launcher.spawn(SPEC, 4, "cd" * 16)
-    world.launcher.step()
-    assert not world.inbox.items[-1].permanent  # there is room again later
-
-
 @pytest.mark.parametrize("fields", [{"user": "nobody"}, {"stdin": True}])
 def test_a_program_that_no_job_can_run_is_refused_in_a_sentence(world, fields):
     world.spawn(replace(SPEC, **fields))
@@ -246,52 +226,10 @@ def test_a_job_that_slurm_has_started_again_is_found_by_the_token_after_its_own(
         assert world.launcher.survey({"Pong": (4, NEXT)}) == {"Pong": Survivor(NEXT, survival)}
 
 
-def test_what_slurm_answers_instead_of_its_queue_is_posted_with_the_jobs_as_last_seen(world):
-    world.spawn()
-    seen = world.look(world.row(state="RUNNING", nodes=("n7",)))[-1].jobs
-    assert list(seen) == ["Pong"]
-    world.cluster.rows = Unknown("no controller", "unreachable")
-    world.clock.at_s += 1000.0
-    world.launcher.step()
-    assert world.inbox.items[-1] == JobsSeen(world.clock.now_s(), seen, "no controller")
-
-
 def test_without_slurm_on_this_host_nothing_was_submitted(world):
     world.cluster.answer = Unknown("sbatch cannot be run: No such file or directory", "missing")
     world.spawn()
     assert world.inbox.items[0].error == ("Slurm refuses the job of Pong: sbatch cannot be run: No such file or directory")
-
-
-def test_of_two_jobs_of_one_attempt_the_second_is_deleted(world):
-    world.cluster.answer = Unknown("timeout", "timeout")
-    world.spawn()
-    seen = world.look(world.row(17), world.row(18))[-1]
-    assert seen.jobs["Pong"].job == "17"
-    assert world.cluster.cancelled == ["18"]
-
-
-def test_a_job_of_ours_that_nobody_expects_is_deleted_and_a_strangers_is_not(world):
-    world.spawn()
-    stray = replace(world.row(20), comment=str(Tag(world.launcher.mark, "Pong", 1, "cd" * 16)))
-    other = replace(world.row(21), comment=str(Tag("00000000", "Pong", 1, "cd" * 16)))
-    with capture_logs() as logged:
-        world.look(world.row(), stray, other, Job(22, comment="somebody's"))
-    assert world.cluster.cancelled == ["20"]
-    assert logged == [{"event": "stray_jobs_deleted", "jobs": ["20"], "log_level": "warning"}]
-
-
-def test_a_job_that_waits_is_deleted_on_request_and_one_that_runs_is_signalled(world):
-    world.spawn()
-    world.launcher.ask_to_leave("Pong", TOKEN)
-    world.launcher.step()
-    assert world.cluster.cancelled == ["17"]
-    other = World(Path(world.paths.state_dir) / "b")
-    other.spawn()
-    other.report()
-    assert [type(item) for item in other.look(other.row(state="RUNNING", nodes=("n7",)))] == [SpawnSucceeded, JobsSeen]
-    other.launcher.ask_to_leave("Pong", TOKEN)
-    other.launcher.step()
-    assert other.cluster.cancelled == [("17", "USR1")]
 
 
 @pytest.mark.parametrize("answers", [True, False])
@@ -534,20 +472,6 @@ print(node.boot_s() - node.began_s())
 # --- reports and readings ---
 
 
-@pytest.mark.parametrize("harm", [b"", b"x" * 100, b"\0" * 5000, b"\xff" * 6000])
-def test_a_report_that_is_torn_is_no_report(world, harm):
-    path = world.report()
-    assert report.read(world.paths, "Pong", 3, TOKEN).node == "n7"
-    assert report.read(world.paths, "Pong", 3, NEXT) is None
-    path.write_bytes(harm)
-    assert report.read(world.paths, "Pong", 3, TOKEN) is None
-
-
-def test_a_report_with_a_field_of_another_type_is_no_report(world):
-    world.report(pid="5")
-    assert report.read(world.paths, "Pong", 3, TOKEN) is None
-
-
 def beat(world, progress_ns, at_ns):
     """A report with a beat of the node's clock."""
     path = world.report(at_ns=at_ns)
@@ -580,17 +504,6 @@ def test_an_age_is_that_of_the_nodes_clock_and_a_stale_report_makes_beats_lost(w
         world.clock.at_s += FRESH_S / 2
         stale = probes.sample()["Pong"]
     assert (stale.beat_lost, stale.proc_state, stale.progress_at_s) == (True, None, sample.progress_at_s)
-
-
-def test_time_in_which_this_host_could_not_read_does_not_count(world):
-    probes = SlurmProbes(world.paths, world.clock, lambda _: True)
-    probes.watch(SPEC, 3, TOKEN, 5)
-    assert probes.sample()["Pong"].phase is None  # it has a node, and no report yet
-    beat(world, progress_ns=90_000_000_000, at_ns=90_000_000_000)
-    world.clock.at_s += 2.0
-    probes.sample()
-    world.clock.at_s += 300.0  # the file system stood still
-    assert not probes.sample()["Pong"].beat_lost
 
 
 def test_after_one_look_that_hung_jobs_are_read_again_at_once_and_none_is_stale(world, monkeypatch):
@@ -658,26 +571,6 @@ def test_a_suspended_job_is_told_and_its_stamps_do_not_age(world):
     assert world.clock.at_s - sample.progress_at_s == pytest.approx(5.0, abs=3.0), (
         "two hours of its age were the suspension's"
     )
-
-
-def test_a_job_that_is_suspended_before_its_first_report_is_told(world):
-    suspended = [True]
-    probes = SlurmProbes(world.paths, world.clock, lambda _: True, suspended=lambda _: suspended[0])
-    probes.watch(SPEC, 3, TOKEN, 5)
-    assert probes.sample()["Pong"].phase == "suspended"
-    suspended[0] = False
-    world.clock.at_s += 2.0
-    assert probes.sample()["Pong"].phase is None
-
-
-def test_a_job_that_waits_does_not_make_the_others_be_read_more_often(world, monkeypatch):
-    probes = SlurmProbes(world.paths, world.clock, lambda _: False)
-    probes.watch(SPEC, 3, TOKEN, 5)
-    read, reads = report.read, []
-    monkeypatch.setattr(report, "read", lambda *args: (reads.append(1), read(*args))[1])
-    for _ in range(10):
-        probes.sample()
-    assert len(reads) == 1
 
 
 def test_a_control_record_is_whole_for_other_hosts_after_each_write(world):

@@ -11,17 +11,14 @@ from pathlib import Path
 import pytest
 from leaks import open_files
 from slurm_kit import NEXT, SPEC, TOKEN, World
-from structlog.testing import capture_logs
 
 from supervisor.adapters.figures.thread import FigureReading
 from supervisor.adapters.slurm import lease as leases
 from supervisor.adapters.slurm import node, report
-from supervisor.adapters.slurm.controls import SlurmControls
 from supervisor.adapters.slurm.lease import DaemonClaim, DaemonLease
 from supervisor.adapters.slurm.probes import SlurmEvidence, SlurmProbes
 from supervisor.adapters.slurm.report import NodeReport
 from supervisor.adapters.slurm.script import tag_of
-from supervisor.model.commands import SetControl
 from supervisor.model.inputs import EvidenceTaken, OwnCheckpoint, Report, Sample
 from supervisor.model.settings import Progress
 from supervisor.policy.worker.figures import Figures
@@ -300,25 +297,6 @@ def test_its_own_checkpoints_are_told(world):
     assert look(world, probes) == Sample(TOKEN, "S", own=own)
 
 
-# --- suspended jobs ---
-
-
-def test_while_a_job_is_suspended_its_last_report_counts(world):
-    suspended = [False]
-    probes = probes_of(world, replace(SPEC, progress=Progress.LOG), suspended=lambda _: suspended[0])
-    world.report()
-    Path(world.paths.log("Pong", "stdout")).write_text("x")
-    before = look(world, probes)
-    seen_s = world.clock.at_s
-    suspended[0] = True
-    for _ in range(10):
-        found = look(world, probes, 5.0)
-    assert found == replace(before, proc_state=None, phase="suspended", phase_since_s=seen_s)
-    suspended[0] = False
-    after = look(world, probes)
-    assert after == replace(before, progress_at_s=before.progress_at_s + 52.0)
-
-
 # --- reports of workers ---
 
 
@@ -360,18 +338,6 @@ def test_evidence_has_the_lines_since_the_attempt_began(world):
     SlurmEvidence(world.paths, lambda _: 3, world.inbox, world.clock)._take("Pong", TOKEN)
     where = "job 17 on n7, pid 5, state S, reported 7 s ago"
     assert world.inbox.items[-1].evidence == {"process": where, "stdout": "new\nnewer"}
-
-
-def test_a_control_record_is_written_for_its_node_and_held_open_by_nobody(world):
-    controls = SlurmControls(world.paths, world.clock)
-    controls.begin(TOKEN, 3)
-    before = open_files()
-    for interval_s in (10.0, 20.0):
-        controls.write(SetControl("Pong", TOKEN, interval_s, 0.0, 0, leave_by_s=99.0))
-        assert open_files() <= before
-    found = contract.ControlReader(world.paths.control("Pong", 3), TOKEN).read()
-    assert (found.interval_ms, found.leave_by_ns) == (20_000, contract.UNKNOWN)
-    controls.end("Pong", TOKEN)
 
 
 # --- reports of nodes ---
@@ -453,15 +419,6 @@ def test_a_lease_names_its_owner_and_its_count_goes_on(tmp_path):
     made.release()
     assert not (tmp_path / "slurm" / "lease").exists()
     made.release()
-
-
-def test_a_lease_is_watched_in_steps_of_three_seconds_for_45(tmp_path):
-    lease(tmp_path).take()
-    waited = []
-    with capture_logs() as logged:
-        lease(tmp_path, "login2", waited.append).take()
-    assert (waited, logged[0]["unmoved_s"]) == ([3.0] * 15 + [2.0], 45.0)
-    assert (leases.RENEW_S, leases.DEAD_S) == (10.0, 45.0)
 
 
 @pytest.mark.parametrize("change", [{"host": "login3"}, {"boot_id": "another"}])

@@ -10,7 +10,7 @@ import pytest
 from tools import PATIENCE
 
 from supervisor.adapters.slurm import reading
-from supervisor.adapters.slurm.client import Done, Jobs, Slurm, SlurmRefused, Submitted, Unknown, environment
+from supervisor.adapters.slurm.client import Done, Jobs, Slurm, SlurmRefused, Submitted, Unknown
 
 HERE = Path(__file__).parent
 RECORDED = sorted(each.name for each in (HERE / "recorded").iterdir() if each.is_dir())
@@ -179,16 +179,6 @@ def test_a_real_slurm_runs_a_job_that_is_found_by_its_comment(real):
     real.until_state(answer.id, "CANCELLED")
 
 
-def test_a_poll_with_a_failed_job_leaves_its_second_call_to_the_question_for_nodes(played, monkeypatch):
-    monkeypatch.setattr(os, "getuid", lambda: 0)  # the recordings are root's
-    failed = next(job.target for job in played.slurm.jobs().found if job.state == "FAILED")
-    before = played.slurm.calls
-    first = played.slurm.jobs([failed, "9999"])
-    unread = "a job failed, so sinfo is queried for its node; sacct is queried at the next poll"
-    assert (first.absent, first.unread, played.slurm.calls - before) == (frozenset(), unread, 1)
-    assert played.slurm.jobs(["9999"]).absent == {"9999"}
-
-
 @pytest.mark.parametrize(
     ("how", "why"), [("down", "unreachable"), ("garbage", "garbage"), ("silent", "garbage"), ("killed", "garbage")]
 )
@@ -221,19 +211,6 @@ def test_a_submission_that_is_not_answered_in_time_is_unknown_and_may_have_happe
     assert (played.where / "SUBMITTED").read_text() == SCRIPT.format("true")
 
 
-def test_a_command_that_hangs_is_ended_with_all_that_it_started(played):
-    played.behave("hang")
-    slurm = Slurm(timeout_s=0.3, directory=str(played.where))
-    assert slurm.jobs() == Unknown("squeue has not answered within 0.3 s", "timeout")
-    assert slurm.cancel(["1"]) == Unknown("scancel has not answered within 0.3 s", "timeout")
-
-
-def test_no_slurm_at_all(tmp_path):
-    slurm = Slurm(directory=str(tmp_path))
-    assert slurm.submit(SCRIPT.format("true")) == Unknown("sbatch cannot be run: No such file or directory", "missing")
-    assert slurm.jobs() == Unknown("squeue cannot be run: No such file or directory", "missing")
-
-
 @pytest.mark.parametrize(
     ("said", "kind"),
     [
@@ -260,52 +237,6 @@ def test_which_words_of_sbatch_are_a_refusal(tmp_path, said, kind):
     assert answer.words == said
 
 
-@pytest.mark.parametrize(
-    ("printed", "expected"),
-    [("17\n", Submitted(17)), ("17;gilbreth\n", Submitted(17)), ("Welcome!\nquota 80 G\n17\n", Submitted(17))],
-)
-def test_the_number_is_found_among_the_banners_of_a_site(tmp_path, printed, expected):
-    sbatch = tmp_path / "sbatch"
-    sbatch.write_text(f"#!/bin/sh\ncat >/dev/null\nprintf '{printed}'\n")
-    sbatch.chmod(0o755)
-    assert Slurm(directory=str(tmp_path)).submit(SCRIPT.format("true")) == expected
-
-
-@pytest.mark.parametrize("line", ["printf '17\\n18\\n'", "nonsense", "echo oh no >&2; exit 1", "exit 3"])
-def test_a_wrapper_of_a_site_that_breaks_may_have_submitted(tmp_path, line):
-    """Only sbatch's own words are a refusal."""
-    sbatch = tmp_path / "sbatch"
-    sbatch.write_text(f"#!/bin/sh\ncat >/dev/null\n{line}\n")
-    sbatch.chmod(0o755)
-    assert Slurm(directory=str(tmp_path)).submit(SCRIPT.format("true")).why == "garbage"
-
-
-def test_a_surrounding_job_and_a_users_habits_do_not_change_the_commands(monkeypatch):
-    for name, value in {
-        "SBATCH_ACCOUNT": "x", "SQUEUE_FORMAT": "%i", "SLURM_JOB_ID": "1", "SLURM_MEM_PER_CPU": "1", "SLURM_CONF": "/etc/c",
-        "LC_ALL": "de_DE", "HOME": "/home/me",
-    }.items():  # fmt: skip
-        monkeypatch.setenv(name, value)
-    found = environment()
-    assert found.keys().isdisjoint({"SBATCH_ACCOUNT", "SQUEUE_FORMAT", "SLURM_JOB_ID", "SLURM_MEM_PER_CPU"})
-    assert (found["SLURM_CONF"], found["LC_ALL"], found["HOME"]) == ("/etc/c", "C", "/home/me")
-
-
-def test_ended_jobs_of_the_accounting():
-    row = ["17_3", "extralife-Pong", "extralife run=a", "CANCELLED by 1000", "g[001-002]", "a100", "lab", "normal", "1000", "1100",
-           "1200", "0:15", "billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,mem=60G,node=2", "240"]  # fmt: skip
-    (job,) = reading.jobs_in_accounting(reading.FIELD.join(row) + "\n")
-    assert (job.target, job.state, job.nodes, job.signal, job.exit_code) == ("17_3", "CANCELLED", ("g001", "g002"), 15, None)
-    assert (job.gpus, job.time_limit_s, job.ended_at_wall_s, job.restarts) == (2, 14400, 1200, None)
-
-
-@pytest.mark.parametrize(
-    ("text", "tasks"), [("1-9:2%1", (1, 3, 5, 7, 9)), ("0", (0,)), ("2,4-6%10", (2, 4, 5, 6)), ("[1-2]", (1, 2)), ("", ())]
-)
-def test_tasks_of_an_array(text, tasks):
-    assert reading.tasks_in(text) == tasks
-
-
 @pytest.mark.parametrize("text", ["1-", "1-4000000000", "x", "1-9:0", "1-5,..."])
 def test_tasks_that_are_no_numbers_are_garbage(text):
     with pytest.raises(reading.ParseError) as told:
@@ -326,16 +257,3 @@ def test_a_version_that_is_none_is_garbage(text):
     with pytest.raises(reading.ParseError) as garbage:
         reading.version_in(text)
     assert str(garbage.value) == f"--version: {text!r} names no version"
-
-
-@pytest.mark.parametrize(
-    ("text", "states", "usable"),
-    [
-        ("idle", ("idle",), True), ("down*", ("down", "not_responding"), False), ("mixed+drain", ("mixed", "drain"), False),
-        ("idle~", ("idle", "powered_down"), True), ("allocated", ("allocated",), True), ("drained*", ("drained", "not_responding"), False),
-    ],
-)  # fmt: skip
-def test_states_of_nodes(text, states, usable):
-    row = reading.FIELD.join(("g001", text, "none", "a100", "gpu:a100:2(S:0-1)", "32", "512000+"))
-    (node,) = reading.nodes_in(row + "\n")
-    assert (node.states, node.usable, node.gpus, node.memory_mib) == (states, usable, 2, 512000)
