@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import json
-import math
 import os
-import pwd
-import sqlite3
 import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
-from fake_backend import WALL_S, FakeBackend, program
+from fake_backend import WALL_S, FakeBackend
 from serving import Connection, call, raw, served
-from structlog.testing import capture_logs
 
-from supervisor.api import server, starting
+from supervisor.api import server
 from supervisor.api.app import MOST_ASKS
 from supervisor.api.limits import MOST_BODY_BYTES
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
-from supervisor.model.inputs import Verb
 from supervisor.reports.facts_view import fact_row, select
-from supervisor.reports.results_view import NewestResult
-
-ME = pwd.getpwuid(os.getuid()).pw_name
 
 
 def journal(*items: facts.Fact) -> list[Stamped]:
@@ -34,24 +26,6 @@ def journal(*items: facts.Fact) -> list[Stamped]:
 
 
 # --- reading -------------------------------------------------------------------------------------------------------------
-
-
-def test_status_is_the_snapshot(api: Path) -> None:
-    status, told = call(api, "/api/v1/status")
-    assert status == 200
-    assert [view["name"] for view in told["programs"]] == ["Breakout", "Pong"]
-    assert told["programs"][1]["steps"] == 12_345_678
-    assert told["programs"][0]["pid"] is None
-    level = told["daemon"]["level"]
-    assert (level["name"], level["slots"], level["num_envs"], level["batch_size"]) == ("light", 2, 32, 512)
-    assert told["daemon"]["last_reboot"]["cause"] == "unclean"
-
-
-def test_results_of_all_runs(api: Path, backend: FakeBackend) -> None:
-    assert call(api, "/api/v1/results") == (200, {"rows": [], "overall": [], "runs": []})
-    backend.tested = [NewestResult("Pong", "Pong", "ppo", 84, 4, 1000, 30, 12.0, 0.93)]
-    (row,) = call(api, "/api/v1/results")[1]["rows"]
-    assert (row["game"], row["return_mean"], row["return_std"]) == ("Pong", 12.0, None)
 
 
 def test_accounts_of_a_window(api: Path, backend: FakeBackend) -> None:
@@ -70,13 +44,6 @@ def test_accounts_of_a_window(api: Path, backend: FakeBackend) -> None:
         status, told = call(api, f"/api/v1/accounts?since={wrong}")
         assert status == 422, wrong
         assert "since must be all, boot" in told["error"]
-
-
-def test_what_is_not_finite_is_unknown(api: Path, backend: FakeBackend) -> None:
-    backend.change("Pong", loss=math.nan, mean_return=-math.inf)
-    view = call(api, "/api/v1/programs/Pong")[1]
-    assert view["loss"] is None
-    assert view["mean_return"] is None
 
 
 def test_one_program_by_any_of_supervisors_names(api: Path) -> None:
@@ -123,11 +90,6 @@ def test_every_fact_becomes_a_row_that_json_can_carry() -> None:
     assert select([stamped], "Pung", 5, (), {}) == []
 
 
-def test_config_rows(api: Path, backend: FakeBackend) -> None:
-    backend.settings = [{"key": "level.slots", "value": 2, "origin": "default"}]
-    assert call(api, "/api/v1/config")[1] == {"settings": backend.settings}
-
-
 # --- logs ----------------------------------------------------------------------------------------------------------------
 
 
@@ -151,27 +113,6 @@ def test_a_bad_signal_goes_no_further(api: Path, backend: FakeBackend, name: obj
     assert backend.asked == []
 
 
-def test_start_is_answered_when_a_process_lives(api: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The daemon's yes is not enough: the answer waits for a process."""
-    monkeypatch.setattr(starting, "SETTLE_S", 60.0)  # a busy machine may leave it QUEUED for longer than half a second
-    backend.add(program("New", "STOPPED", attempt=3))
-    accepted = threading.Event()
-
-    def do(verb: Verb, name: str) -> tuple[str, int, str]:
-        backend.change(name, phase="QUEUED")
-        accepted.set()
-        return (name, 80, "started")
-
-    backend.do = do  # type: ignore[method-assign]
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(call, api, "/api/v1/ask", {"verb": "start", "names": ["New"]})
-        assert accepted.wait(20)
-        backend.change("New", phase="STARTING", attempt=4, pid=None)
-        assert not asked.done()
-        backend.change("New", phase="STARTING", pid=77, uptime_s=60.1)
-        assert asked.result(20)[1]["results"] == [{"name": "New", "code": 80, "text": "started"}]
-
-
 def test_waiting_requests_do_not_make_status_wait(api: Path, backend: FakeBackend) -> None:
     backend.gate = threading.Event()
     stop = {"verb": "stop", "names": ["Pong"]}
@@ -187,22 +128,6 @@ def test_waiting_requests_do_not_make_status_wait(api: Path, backend: FakeBacken
         finally:
             backend.gate.set()
         assert {one.result(30)[0] for one in waiting} == {200}
-
-
-@pytest.mark.parametrize(
-    "error", [FileNotFoundError(2, "/state/journal.sqlite: there is no journal"), sqlite3.OperationalError("disk I/O error")]
-)
-def test_a_disk_that_fails_is_an_answer_and_no_bug(
-    api: Path, backend: FakeBackend, error: Exception, capsys: pytest.CaptureFixture[str]
-) -> None:
-    backend.error = error
-    with capture_logs() as logged:
-        answer = call(api, "/api/v1/ask", {"verb": "stop", "names": ["Pong"]})
-    assert answer == (503, {"error": f"this cannot be read now: {error}"})
-    assert logged == [
-        {"event": "api_request_refused", "path": "/api/v1/ask", "error": str(error), "log_level": "warning"}
-    ]  # fmt: skip
-    assert "Traceback" not in "".join(capsys.readouterr())
 
 
 # --- load and rubbish ------------------------------------------------------------------------------------------------------
@@ -284,13 +209,3 @@ def test_it_stops_with_open_connections_and_waiting_requests(
         idle.close()
     assert not socket_path.exists()
     assert sum(thread.name == "api" for thread in threading.enumerate()) == threads
-
-
-# --- backups and money -----------------------------------------------------------------------------------------------------
-
-
-def test_the_bill_of_a_window(api: Path, backend: FakeBackend) -> None:
-    told = call(api, "/api/v1/cost?since=all")[1]
-    assert (told["usd"], told["usd_per_hour"]) == (None, None)
-    assert "usd_per_hour" in told["says"]
-    assert call(api, "/api/v1/cost?since=never")[0] == 422

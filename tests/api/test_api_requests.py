@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from fake_backend import FakeBackend, daemon, journal, program
-from serving import Connection, call, raw
+from serving import Connection, call
 
 from supervisor.api import app
 from supervisor.api.limits import MOST_BODY_BYTES
@@ -269,11 +269,6 @@ def test_a_body_of_exactly_the_limit_is_read(api: Path, backend: Noting) -> None
     assert call(api, "/api/v1/stdin", json.dumps(whole).encode() + b" ")[0] == 413
 
 
-@pytest.mark.parametrize("target", ["/", "/metrics", "/healthz", "/logtail/Pong", "/mainlogtail", "/api/v1/programs/Pong"])
-def test_what_is_read_cannot_be_posted(api: Path, target: str) -> None:
-    assert call(api, target, {}) == (405, {"error": "this page does not take that method"})
-
-
 # --- logs --------------------------------------------------------------------------------------------------------------------
 
 
@@ -318,12 +313,3 @@ def test_a_log_is_answered_with_its_position(api: Path, backend: Noting, tmp_pat
     backend.header = daemon(main_log=str(tmp_path))
     assert call(api, "/api/v1/mainlog")[0] == 500
     assert call(api, "/api/v1/mainlog")[1]["error"].startswith("cannot read the log: [Errno ")
-
-
-def test_an_answer_has_no_header_that_it_does_not_need(api: Path, backend: Noting) -> None:
-    asked = b"GET /api/v1/programs/Pung HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    head, _, body = raw(api, asked).partition(b"\r\n\r\n")
-    assert (head.lower().split(b"\r\n"), body) == (
-        [b"http/1.1 404 not found", b"content-length: 35", b"content-type: application/json", b"connection: close"],
-        b'{"error":"no such program: \'Pung\'"}',
-    )

@@ -15,7 +15,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 from structlog.testing import capture_logs
 
-from supervisor.adapters import threads
 from supervisor.api import app as apps
 from supervisor.api import assets
 from supervisor.api.app import Api
@@ -226,14 +225,6 @@ def test_a_request_too_many_is_refused(asked: Asked, monkeypatch: pytest.MonkeyP
     assert asked.told("POST", "/api/v1/reread") == (503, {"error": "0 requests are waiting already: try again"})
     monkeypatch.setattr(apps, "MOST_ASKS", 1)
     assert asked.told("POST", "/api/v1/reread")[0] == 200
-
-
-def test_readers_and_askers_have_threads_of_their_own(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[Any] = []
-    begin = threads.begun
-    monkeypatch.setattr("supervisor.adapters.threads.begun", lambda *given: begun.append(given) or begin(*given))
-    Api(asked.backend, lambda: 0.0).close()
-    assert begun == [(4, "api-read"), (16, "api-ask")]
 
 
 def test_the_dashboards_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,7 @@ def test_a_listener_holds_its_socket_and_knows_its_file_until_it_is_closed(socke
         assert known is not None
         assert (listener.identity() or known).same(known)
         assert known.kind == "socket"
+        assert (mode_of(socket_path), os.get_inheritable(listener.sock.fileno())) == (0o600, False)
         assert answers(socket_path)
         listener.close()
     assert list(socket_path.parent.iterdir()) == []

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from fake_backend import FakeBackend
-from serving import Connection, call, served
+from serving import call, served
 from structlog.testing import capture_logs
 
 from supervisor.api import server
@@ -28,14 +28,6 @@ from supervisor.api.server import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 NOBODY = 65534
-
-
-def test_only_the_owner_may_connect(socket_path: Path) -> None:
-    listener = listen(str(socket_path))
-    assert stat.S_IMODE(socket_path.stat().st_mode) == 0o600
-    assert not os.get_inheritable(listener.sock.fileno())
-    listener.close()
-    assert list(socket_path.parent.iterdir()) == []
 
 
 def test_a_group_may_connect_when_named(socket_path: Path) -> None:
@@ -113,38 +105,6 @@ def test_a_server_that_cannot_begin_is_told(
         Server(backend, listener, lambda: 1000.0).start()
     listener.close()
     assert [entry["event"] for entry in logged] == ["thread_failed"]
-
-
-def test_closing_does_not_take_the_file_of_another(socket_path: Path) -> None:
-    first = listen(str(socket_path))
-    socket_path.unlink()
-    second = listen(str(socket_path))
-    first.close()
-    assert socket_path.exists()
-    second.close()
-    assert not socket_path.exists()
-
-
-def test_the_socket_keeps_accepting_while_it_is_handed_on(backend: FakeBackend, socket_path: Path) -> None:
-    """A client that connects between two program images is served by the second."""
-    listener = listen(str(socket_path))
-    server = Server(backend, listener, lambda: 1000.0)
-    server.start()
-    assert call(socket_path, "/api/v1/status")[0] == 200
-    server.stop()
-    fd = listener.hand_on()
-    assert os.get_inheritable(fd)
-    waiting = Connection(socket_path)
-    waiting.request("GET", "/api/v1/status")
-    next_listener = take_over(listener.sock.detach(), str(socket_path))
-    assert not os.get_inheritable(fd)
-    next_server = Server(backend, next_listener, lambda: 1000.0)
-    next_server.start()
-    assert waiting.getresponse().status == 200
-    waiting.close()
-    next_server.stop()
-    next_listener.close()
-    assert not socket_path.exists()
 
 
 def asked_again(path: Path) -> int:

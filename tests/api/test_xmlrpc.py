@@ -9,7 +9,6 @@ import threading
 import time
 import xmlrpc.client
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -254,20 +253,6 @@ def test_a_stop_that_nobody_waits_for(rpc: Any, backend: FakeBackend) -> None:
     assert backend.programs["Pong"]["phase"] == "RUNNING"
     backend.gate.set()
     until(lambda: backend.programs["Pong"]["phase"] == "STOPPED", "Pong to be stopped")
-
-
-def test_long_waits_hold_up_nobody_else(api: Path, backend: FakeBackend) -> None:
-    backend.gate = threading.Event()
-    with ThreadPoolExecutor(10) as pool:
-        waiting = [pool.submit(proxy(api).supervisor.stopProcess, "Pong") for _ in range(10)]
-        for _ in range(10):
-            backend.waiting.acquire(timeout=10)
-        assert proxy(api).supervisor.getProcessInfo("Pong")["statename"] == "RUNNING"
-        assert call(api, "/api/v1/status")[0] == 200
-        assert not any(one.done() for one in waiting), "these were answered first"
-        backend.gate.set()
-        told = [one.exception() or one.result() for one in waiting]
-    assert True in told
 
 
 def test_too_many_waiting_requests_are_told_so(
@@ -582,17 +567,6 @@ def test_the_line_end_too_many_may_come_when_the_answer_has_begun(api: Path, log
         out.write(b"and on\n")
     follow.reads(b"and on\n")
     follow.close()
-
-
-def test_empty_lines_before_the_next_request_are_ignored(api: Path) -> None:
-    request = b"GET /api/v1/programs/Pong HTTP/1.1\r\nHost: \r\n\r\n"
-    client = Following(api, request)
-    client.reads(b'"figures":null}')
-    client.got = b""
-    for each in (b"\r", b"\n\r\n" + request):
-        client.connection.sock.sendall(each)
-    client.reads(b"HTTP/1.1 200 OK")
-    client.close()
 
 
 def test_a_followed_log_that_vanishes_may_come_back(api: Path, log: Path) -> None:
