@@ -23,7 +23,6 @@ from supervisor.adapters.journal import schema as journal_schema
 from supervisor.adapters.journal import sqlite as journal_sqlite
 from supervisor.adapters.journal.sqlite import (
     Journal,
-    JournalDamaged,
     JournalReader,
     JournalRefused,
     open_or_salvage,
@@ -98,13 +97,6 @@ def test_nothing_to_append_is_no_transaction(path):
     with contextlib.closing(Journal(path)) as journal:
         assert append(journal) == []
         assert append(journal, finished(1))[0].seq == 1
-
-
-def test_a_long_journal_is_read_page_by_page(path, monkeypatch):
-    monkeypatch.setattr(journal_sqlite, "_READ", journal_sqlite._READ.replace("LIMIT 1000", "LIMIT 7"))
-    monkeypatch.setattr(journal_sqlite, "_PAGE_ROWS", 7)
-    assert filled(path, 21) == read_all(path)
-    assert [each.seq for each in read_all(path)] == list(range(1, 22))
 
 
 @pytest.mark.parametrize("times", [{"at_s": float("nan"), "wall_s": 1.0}, {"at_s": 1.0, "wall_s": float("inf")}])
@@ -300,12 +292,6 @@ def test_a_reader_leaves_no_copy_behind(readable_dir, tmp_path, monkeypatch):
         shutil.rmtree(scratch)
 
 
-def test_a_reader_of_nothing_says_so(path):
-    with pytest.raises(FileNotFoundError, match="there is no journal"):
-        JournalReader(path)
-    assert names(path.parent) == []
-
-
 # --- a disk that fails ----------------------------------------------------------------------------------------------------
 
 
@@ -428,26 +414,6 @@ def test_a_writer_that_waits_too_long_for_another_says_so(path, monkeypatch):
 # --- journals that are not for us -----------------------------------------------------------------------------------------
 
 
-def test_a_newer_schema_is_refused_and_untouched(path):
-    filled(path, 2)
-    with raw(path) as db:
-        db.execute("PRAGMA user_version = 3")
-        db.execute("UPDATE about SET value = 3 WHERE name = 'schema'")
-    before = path.read_bytes()
-    for opener in (Journal, JournalReader, lambda path: open_or_salvage(path, wall_s=0.0)):
-        with pytest.raises(JournalRefused, match="the journal has schema 3, this extralife knows 2: start the newer"):
-            opener(path)
-    assert path.read_bytes() == before
-    assert not [name for name in names(path.parent) if "damaged" in name]
-
-
-def test_another_programs_database_is_refused(path):
-    with raw(path) as db:
-        db.execute("CREATE TABLE films (title)")
-    with pytest.raises(JournalRefused, match="this is not a journal of extralife"):
-        Journal(path)
-
-
 def test_a_fact_of_a_newer_extralife_is_refused_not_salvaged(path):
     filled(path, 2)
     with raw(path) as db:
@@ -461,13 +427,6 @@ def test_a_fact_of_a_newer_extralife_is_refused_not_salvaged(path):
 # --- damage ---------------------------------------------------------------------------------------------------------------
 
 
-def without_the_telling(facts, lost):
-    """The facts before the last one, which is the one that tells of the damage."""
-    assert facts[-1].fact == lost.fact()
-    assert facts[-1].seq > facts[-2].seq if len(facts) > 1 else facts[-1].seq == 1
-    return facts[:-1]
-
-
 def scribble(path, offset, data):
     with path.open("r+b") as file:
         file.seek(offset)
@@ -478,26 +437,6 @@ def flip_bit(path, word):
     """One bit of the first place where `word` stands in the file."""
     at = path.read_bytes().index(word)
     scribble(path, at, bytes([word[0] ^ 1]))
-
-
-def test_a_whole_journal_is_simply_opened(path):
-    stamped = filled(path, 5)
-    journal, facts, lost = open_or_salvage(path, wall_s=0.0)
-    journal.close()
-    assert (facts, lost) == (stamped, None)
-
-
-def test_no_journal_is_a_first_start(path):
-    journal, facts, lost = open_or_salvage(path, wall_s=0.0)
-    journal.close()
-    assert (facts, lost) == ([], None)
-
-
-def test_a_flipped_bit_in_a_kind_is_damage_and_not_a_newer_extralife(path):
-    filled(path, 3)
-    flip_bit(path, b"Finished")
-    with pytest.raises(JournalDamaged, match="its CRC does not match"):
-        read_all(path)
 
 
 def copy_journal(source, target):
@@ -559,12 +498,3 @@ def test_a_salvage_cut_short_anywhere_ends_with_every_saved_fact(path, monkeypat
             break
     assert whole
     assert cut == 5, "it syncs the new file, the second name, the new name, the old WAL's end and the swap"
-
-
-def test_a_reader_names_damage_and_changes_nothing(path):
-    filled(path, 100)
-    flip_bit(path, b"fact 42")
-    before = path.read_bytes()
-    with JournalReader(path) as reader, pytest.raises(JournalDamaged, match="row 42"):
-        list(reader.read())
-    assert path.read_bytes() == before

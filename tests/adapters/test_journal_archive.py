@@ -1,7 +1,6 @@
 """Compaction: the fold stays, nothing is lost, nobody waits long, and a kill at any moment changes none of that."""
 
 import contextlib
-import gzip
 import os
 import shutil
 import signal
@@ -22,7 +21,7 @@ from supervisor.adapters.journal import schema
 from supervisor.adapters.journal import sqlite as journal_sqlite
 from supervisor.adapters.journal.archive import compact, folder, read_archive, read_lasting, since_snapshot
 from supervisor.adapters.journal.sqlite import Journal, JournalReader, open_or_salvage
-from supervisor.model.codec import MalformedFact, encode
+from supervisor.model.codec import encode
 from supervisor.model.facts import Finished, HostRebooted, Snapshot, Stamped
 from supervisor.model.fold import fold_all, replay
 from supervisor.model.inputs import SnapshotDue
@@ -33,7 +32,6 @@ from supervisor.reports.ledger import Ledger
 from supervisor.shell.inbox import Inbox
 
 ENOUGH = 2**40
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def never(_seconds):
@@ -124,34 +122,12 @@ def test_accounts_begin_where_the_journal_does(night, tmp_path):
         assert book.token == whole.timelines[name].token
 
 
-def test_what_is_not_old_and_not_too_much_stays(night, tmp_path):
-    path = written(tmp_path / "journal.sqlite", night)
-    assert compact(path, before_wall_s=night[0].wall_s, most_bytes=ENOUGH, pause=never) is None
-    assert all_of(path) == night
-    assert not folder(path).exists()
-
-
-def test_a_boot_whose_clock_was_not_set_is_not_archived_for_it(night, tmp_path):
-    half = len(night) // 2
-    in_1970 = [*night[:half], *(type(each)(each.seq, each.at_s, 12.0, each.boot_id, each.fact) for each in night[half:])]
-    path = written(tmp_path / "journal.sqlite", in_1970)
-    assert compact(path, before_wall_s=night[0].wall_s, most_bytes=ENOUGH, pause=never) is None
-
-
 def test_a_journal_without_a_snapshot_stays_as_it_is(tmp_path):
     path = tmp_path / "journal.sqlite"
     with contextlib.closing(Journal(path)) as journal:
         journal.append([Finished("", "p")] * 50, at_s=0.0, wall_s=0.0, boot_id="")
     assert compact(path, before_wall_s=1e12, most_bytes=0, pause=never) is None
     assert since_snapshot(path) == 50
-
-
-def test_a_row_that_is_taken_for_a_snapshot_and_is_none_is_named(night, tmp_path):
-    path = written(tmp_path / "journal.sqlite", night)
-    other = next(item.seq for item in night if not isinstance(item.fact, Snapshot))
-    with contextlib.closing(sqlite3.connect(path)) as db, pytest.raises(MalformedFact) as refused:
-        journal_archive._snapshot(db, other)
-    assert str(refused.value) == f"row {other} is no snapshot"
 
 
 def test_too_large_is_brought_to_half(night, tmp_path):
@@ -177,19 +153,6 @@ def test_only_what_is_archived_can_be_removed(night, tmp_path):
             db.execute("DELETE FROM fact WHERE seq = (SELECT min(seq) FROM fact)")
 
 
-def test_a_run_that_is_told_to_stop_leaves_the_rest_to_the_next(night, tmp_path):
-    path = written(tmp_path / "journal.sqlite", night)
-    before = fold_all(night)
-    compact(path, before_wall_s=night[-1].wall_s, most_bytes=ENOUGH, pause=lambda _: True)
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        dead = db.execute("SELECT count(*) FROM fact WHERE seq < ?", (schema.floor(db),)).fetchone()[0]
-    assert dead > 0
-    assert fold_all(all_of(path)) == before, "what lies below the floor is not read any more"
-    assert compact(path, before_wall_s=0.0, most_bytes=ENOUGH, pause=never) is None
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        assert db.execute("SELECT count(*) FROM fact WHERE seq < ?", (schema.floor(db),)).fetchone()[0] == 0
-
-
 def test_a_snapshot_that_says_otherwise_is_told_and_believed(night, tmp_path):
     """An extralife that folds otherwise has written it: the daemon lives by the snapshot, compacted or not."""
     changed = [
@@ -211,34 +174,6 @@ def other(item):
     from supervisor.model.state import State
 
     return Snapshot("", encoded(replace(decoded(State, item.fact.state), salt=f"other {item.seq}")))
-
-
-def test_a_disk_without_room_for_the_archive_leaves_everything(night, tmp_path):
-    import resource
-
-    path = written(tmp_path / "journal.sqlite", night)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, hard))
-    try:
-        with pytest.raises(OSError, match="disk I/O error"):
-            compact(path, before_wall_s=night[-1].wall_s, most_bytes=ENOUGH, pause=never)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert all_of(path) == night
-    assert list(read_archive(folder(path))) == []
-
-
-@pytest.mark.parametrize("damage", ["a flipped bit", "half a file"])
-def test_a_damaged_archive_is_named(night, tmp_path, damage):
-    path = written(tmp_path / "journal.sqlite", night)
-    file = compact(path, before_wall_s=night[-1].wall_s, most_bytes=ENOUGH, pause=never).archive
-    if damage == "a flipped bit":
-        text = gzip.decompress(file.read_bytes()).replace(b"Exited", b"Edited", 1)
-        file.write_bytes(gzip.compress(text))
-    else:
-        file.write_bytes(file.read_bytes()[:2000])
-    with pytest.raises((MalformedFact, EOFError, OSError)):
-        list(read_archive(folder(path)))
 
 
 # --- kills --------------------------------------------------------------------------------------------------------------------

@@ -415,9 +415,3 @@ def test_what_we_may_not_write_is_one_sentence_and_stays_as_it_is(path, file_mod
         assert str(directory) in str(caught.value), "it names the place"
         assert path.read_bytes() == before
         assert [each.name for each in directory.iterdir()] == ["journal.sqlite"]
-
-
-def test_damage_is_named_with_its_file(path):
-    change(path, 0, bytes(PAGE))
-    with pytest.raises(JournalDamaged, match=f"{path}: the journal is damaged: file is not a database"):
-        JournalReader(path)

@@ -64,13 +64,6 @@ def names(path: Path) -> list[str]:
     return sorted(each.name for each in path.parent.iterdir() if each.name != "journal-copy")
 
 
-def spoil(path: Path, word: bytes) -> None:
-    """One bit of the first place where `word` stands in the file."""
-    data = bytearray(path.read_bytes())
-    data[data.index(word)] ^= 1
-    path.write_bytes(data)
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "journal.sqlite"
@@ -176,12 +169,6 @@ def test_a_row_that_cannot_be_used_is_named(path: Path) -> None:
     schema.build(path, [row(1), (*newer[:7], crc_of(newer))])
     with pytest.raises(JournalRefused, match=f"^{re.escape(str(path))}: row 3: .*99.*: start the newer extralife again$"):
         read(path)
-
-
-def test_a_fact_without_a_finite_time_is_a_whole_sentence(path: Path) -> None:
-    with contextlib.closing(Journal(path)) as journal, pytest.raises(ValueError) as refused:
-        journal.append([Finished("", "p")], at_s=float("inf"), wall_s=2.5, boot_id=BOOT)
-    assert str(refused.value) == "a fact needs finite times, not at_s=inf and wall_s=2.5"
 
 
 def test_a_reader_of_nothing_and_a_log_without_its_journal(path: Path) -> None:

@@ -147,13 +147,15 @@ def test_what_is_told_at_once_and_what_is_written_down(tmp_path, abstract):
         with pytest.raises(ValueError, match=r"^Out of range float values are not JSON compliant"):
             me.report("odd", loss=float("nan"))
         assert open_files() <= before + 1
+        assert heard.recv(4096) == b"X_EXTRALIFE_REPORT=again\n"
         me.progress(env_steps=1)
         heard.setblocking(False)
         with pytest.raises(BlockingIOError):
             heard.recv(4096)
+        heard.close()
+        me.edge("nobody is there any more")
         me.close()
         assert open_files() <= before
-    me.edge("nobody is there any more")
     lines = (tmp_path / "run" / "attempts" / f"3-{TOKEN}" / "reports.jsonl").read_text().splitlines()
     reports = [json.loads(line) for line in lines]
     assert all(0 <= now_ns() - report.pop("at_ns") < 300e9 for report in reports)
