@@ -11,7 +11,6 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from alert_receiver import Hook, Receiver
@@ -22,7 +21,6 @@ from structlog.testing import capture_logs
 from tools import PATIENCE
 
 from supervisor.adapters import last_config, leftovers
-from supervisor.adapters.alerts import child as alert_child
 from supervisor.adapters.alerts import delivery as alert_delivery
 from supervisor.adapters.alerts import failure as alert_failure
 from supervisor.adapters.alerts.delivery import AlertCourier, deliver, deliver_to_all, write_to_systemd_journal
@@ -92,51 +90,6 @@ def test_the_severity_is_the_services_priority_and_the_dashboard_is_one_touch_aw
     assert got["message"] == f"Pong: no such game\nhttps://box.example/?a=1&b\n[{severity}, id 00ff00ff00ff00ff]"
 
 
-def test_no_answer_shows_anything_of_the_url():
-    error = told_by("nonsense://hunter2/s3cret")
-    assert error == "Apprise does not know this URL: compare it with Apprise's documentation of that service"
-    assert alert_child._scrubbed("POST /a%20b/tok3n to host failed: a b", "x://host/a%20b?key=tok3n") == (
-        "POST /***/*** to *** failed: a b"
-    )
-
-
-@pytest.mark.parametrize(
-    ("known", "accepted", "error"),
-    [
-        (True, True, ""), (True, False, "the service did not accept the alert"),
-        (False, True, "Apprise does not know this URL: compare it with Apprise's documentation of that service"),
-    ],
-)  # fmt: skip
-def test_what_apprise_is_given_and_what_it_answers(monkeypatch, known, accepted, error):
-    given = {}
-
-    class Service(list):
-        def __init__(self, asset):
-            super().__init__([SimpleNamespace(body_maxlen=40), SimpleNamespace(body_maxlen=25)])
-            given["asset"] = asset
-
-        @staticmethod
-        def instantiate(*_, **__):
-            return None
-
-        def add(self, url):
-            given["url"] = url
-            return known
-
-        def notify(self, **notice):
-            given.update(notice)
-            return accepted
-
-    monkeypatch.setitem(sys.modules, "apprise", SimpleNamespace(Apprise=Service, AppriseAsset=lambda **fields: fields))
-    request = {"url": "x://host", "title": "Pong", "body": "first line\nsecond\n[id 7]", "severity": "warning", "link": ""}
-    assert alert_child.send(request) == error
-    assert given.pop("asset")["async_mode"] is False
-    assert given.pop("url") == "x://host"
-    assert given == (
-        {"body": "first line\n[id 7]", "title": "Pong", "notify_type": "warning", "body_format": "text"} if known else {}
-    )
-
-
 @pytest.mark.parametrize(
     ("code", "error"),
     [
@@ -192,16 +145,6 @@ def children():
                 yield path
         except OSError:
             continue
-
-
-def test_of_a_report_a_pager_is_sent_the_first_line() -> None:
-    report = "Since 19:00: 6 of 6 trained\nPong: RUNNING\nbroke: 1 x stall\n[info, id 00ff]"
-    assert alert_child.fitting(report, len(report)) == report
-    assert alert_child.fitting(report, len(report) - 1) == "Since 19:00: 6 of 6 trained\n[info, id 00ff]"
-
-
-def test_an_alert_of_one_line_is_sent_whole() -> None:
-    assert alert_child.fitting("Pong: no such game\n[critical, id 00ff]", 20) == "Pong: no such game\n[critical, id 00ff]"
 
 
 def test_a_target_that_is_gone_from_the_settings_is_an_answer_too():
@@ -287,13 +230,6 @@ def test_a_hook_is_quoted_by_its_last_line_from_either_output(hook):
     assert run_hook(hook) == "it ended with status 255: the \ufffd last"
     hook.write("print('a' + 'b' * 300, flush=True); os.kill(os.getpid(), 15)")
     assert run_hook(hook) == f"it was ended by signal 15: {'b' * 300}"
-
-
-def test_a_hook_that_fails_says_how(hook):
-    hook.write("print('no route to the pager'); sys.exit(3)")
-    assert run_hook(hook) == "it ended with status 3: no route to the pager"
-    hook.write("os.kill(os.getpid(), 9)")
-    assert run_hook(hook) == "it was ended by signal 9"
 
 
 def test_a_hook_that_is_missing_or_cannot_be_run(hook):

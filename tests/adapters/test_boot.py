@@ -70,18 +70,6 @@ def test_an_unreadable_pid_1_is_not_known(tmp_path, stat):
 # --- did it restart? -----------------------------------------------------------------------------------------------------
 
 
-def test_another_boot_id_is_a_reboot():
-    told = seen(Boot(NEW, 3 * HZ))
-    assert told.rebooted
-    assert told.evidence == "the boot id changed, pid 1 was started at another time"
-    assert told.cause == "unclean"
-    assert told.boot_wall_s == pytest.approx(1_800_043_243.0), "3 s after 12:00:40"
-    assert told.down_s == pytest.approx(43.0)
-    assert told.up_s == pytest.approx(998.0)
-    assert told.steps == {"Pong": 700}
-    assert told.last_sign_wall_s == 1_800_043_200.0
-
-
 def test_a_reboot_at_the_very_same_tick_is_one():
     assert seen(Boot(NEW, 2 * HZ)).evidence == "the boot id changed"
 
@@ -132,10 +120,6 @@ def test_where_containers_share_their_processes_two_others_are_needed(first, roo
         assert told.up_s == pytest.approx(991.0)
 
 
-def test_the_marker_is_named_when_it_is_gone_too():
-    assert seen(Boot(NEW, None), marker=False).evidence == "the boot id changed, the marker in the runtime directory is gone"
-
-
 def test_a_removed_runtime_directory_alone_is_no_reboot():
     told = seen(Boot(OLD, 2 * HZ), marker=False, boot_now_s=1_045.0)
     assert told.rebooted is False
@@ -150,13 +134,6 @@ def test_an_unknown_pid_1_says_nothing(now, then):
 def test_a_boot_whose_pid_1_is_unknown_began_with_its_clock():
     found = seen(Boot(NEW, None), replace(LAST, pid1_ticks=None))
     assert (found.boot_wall_s, found.up_s) == (1_800_043_240.0, 1_000.0)
-
-
-def test_the_first_start_is_neither():
-    told = seen(Boot(NEW, 1), None)
-    assert told.rebooted is None
-    assert told.evidence == "no sign of an earlier life"
-    assert told.boot_wall_s is not None
 
 
 @pytest.mark.parametrize(("clean", "cause"), [(True, "orderly"), (False, "unclean"), (None, "unclean")])
@@ -225,14 +202,6 @@ def test_a_fact_after_the_mark_is_a_later_sign_of_life():
     assert told.up_s == pytest.approx(1_002.0)
 
 
-def test_without_a_mark_the_journals_boot_stands_in():
-    told = seen(Boot(NEW, 1), None, journal=OLD)
-    assert told.rebooted
-    assert told.evidence == "the boot id changed"
-    assert (told.down_s, told.up_s, told.last_sign_wall_s) == (None, None, None)
-    assert seen(Boot(OLD, 1), None, journal=OLD).rebooted is False
-
-
 def test_a_reboot_that_is_on_record_is_not_told_again():
     # The daemon died between recording the reboot and its first mark of the new boot.
     assert seen(Boot(NEW, 7 * HZ), journal=NEW).rebooted is False
@@ -273,19 +242,6 @@ def test_a_mark_comes_back_as_it_was(tmp_path):
     assert read_mark(tmp_path / "alive") == POD
     assert (tmp_path / "alive").stat().st_mode & 0o777 == 0o600
     assert not told.errors
-
-
-def test_the_newest_of_the_two_slots_counts(tmp_path):
-    told = CheckedWriter(tmp_path / "alive")
-    for number in range(5):
-        told.mark = replace(LAST, at_s=float(number))
-        told.writer.write()
-        assert read_mark(tmp_path / "alive").at_s == number
-    # The next daemon goes on where this one ended.
-    told = CheckedWriter(tmp_path / "alive")
-    told.mark = replace(LAST, at_s=99.0)
-    told.writer.write()
-    assert read_mark(tmp_path / "alive").at_s == 99.0
 
 
 def test_a_slot_to_the_byte():
