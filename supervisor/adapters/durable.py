@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from supervisor import files
+from supervisor.files import held
 
 REFLINK = "reflink"
 _FICLONE = 0x40049409  # ioctl_ficlone(2)
@@ -21,19 +22,14 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
 def sync(path: str | os.PathLike[str]) -> None:
     """Sync a file's data, or the names in a directory, to the disk."""
-    _sync(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    with held(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as fd:
+        os.fsync(fd)
 
 
 def sync_directory(path: str | os.PathLike[str], *, dir_fd: int | None = None) -> None:
     """Sync the names in a directory to the disk. Raises NotADirectoryError for anything else."""
-    _sync(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd))
-
-
-def _sync(fd: int) -> None:
-    try:
+    with held(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)) as fd:
         os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def write_all(fd: int, data: bytes) -> None:
@@ -45,12 +41,9 @@ def write_all(fd: int, data: bytes) -> None:
 
 def create(path: str | os.PathLike[str], data: bytes, mode: int = 0o600) -> None:
     """Create a file with this content and sync it, but not its directory. Raises FileExistsError, also for a link."""
-    fd = os.open(path, _NEW, mode)
-    try:
+    with held(os.open(path, _NEW, mode)) as fd:
         write_all(fd, data)
         os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def replace(path: Path, data: bytes, *, aside: Path, before_rename: Callable[[], object] = lambda: None) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from supervisor.adapters import leftovers, procfs
+from supervisor.files import held
 from workers import contract
 
 _HALF_BYTES: Final = 32 * 1024  # of a longer output only the beginning and the end are kept
@@ -52,8 +53,7 @@ def run(
 
     `errors`: the output includes standard error. `whose`: arguments of Popen. Raises OSError if it cannot be started.
     """
-    stdin = os.memfd_create("stdin") if data else os.open(os.devnull, os.O_RDONLY)
-    try:
+    with held(os.memfd_create("stdin") if data else os.open(os.devnull, os.O_RDONLY)) as stdin:
         if data:
             os.write(stdin, data.encode("utf-8", "replace"))
             os.lseek(stdin, 0, os.SEEK_SET)
@@ -61,8 +61,6 @@ def run(
             argv, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT if errors else subprocess.DEVNULL,
             env=environ() if env is None else dict(env), cwd=cwd, process_group=0, **whose,
         )  # fmt: skip
-    finally:
-        os.close(stdin)
     try:
         output, ended = _read(process, time.monotonic() + timeout_s, stop_fd)
     finally:

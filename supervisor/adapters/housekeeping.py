@@ -141,15 +141,11 @@ class Housekeeping:
         except (OSError, ValueError) as error:
             log.critical("journal_not_compacted", error=str(error))
         else:
-            _log_move(moved)
+            if moved is not None:
+                log.info("journal_compacted", facts=moved.facts, archive=str(moved.archive))
+                if moved.differs:
+                    log.warning("snapshot_differs_from_facts", fields=list(moved.differs))
         try:
             self.journal_defect = spare.renew(path, self._over.wait)
         except OSError as error:
             log.critical("journal_not_copied", error=str(error))
-
-
-def _log_move(moved: journal_archive.Compaction | None) -> None:
-    if moved is not None:
-        log.info("journal_compacted", facts=moved.facts, archive=str(moved.archive))
-        if moved.differs:
-            log.warning("snapshot_differs_from_facts", fields=list(moved.differs))

@@ -42,7 +42,7 @@ def end() -> list[str]:
     os.environ.pop(ENV, None)
     ended = []
     for pid in procfs.pids():
-        value = _mark_of(pid)
+        value = procfs.environment(pid).get(ENV)
         if value is None or pid == os.getpid():
             continue
         stat = procfs.read_stat(pid)
@@ -61,9 +61,3 @@ def _is_left_over(stat: procfs.Stat, value: str) -> bool:
     if namespace != procfs.pid_namespace() or procfs.is_alive(parent, start_ticks):
         return False
     return own_session is None or (stat.session == own_session and stat.group == stat.pid)
-
-
-def _mark_of(pid: int) -> str | None:
-    start = f"{ENV}=".encode()
-    found = next((each for each in procfs.environment(pid) if each.startswith(start)), None)
-    return None if found is None else found[len(start) :].decode("ascii", "replace")

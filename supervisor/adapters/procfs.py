@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from supervisor import lack
-from supervisor.records import Record
+from supervisor.files import held
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -40,17 +40,19 @@ _STAT_BYTES: Final = 4096
 _TEXT_BYTES: Final = 64 * 1024  # no file of /proc that is read here is longer, but /proc/PID/environ can be
 
 
-class Stat(Record):
-    """The fields of /proc/PID/stat that matter here (proc(5))."""
+class Stat(NamedTuple):
+    """The fields of /proc/PID/stat that matter here (proc(5)). `ended_ticks`: CPU time of its children that have ended."""
 
     pid: int
+    parent: int
     name: str
     state: str
-    parent: int
-    group: int
-    session: int
     start_ticks: int
-    threads: int
+    ticks: int = 0
+    ended_ticks: int = 0
+    group: int = 0
+    session: int = 0
+    threads: int = 1
 
     @property
     def alive(self) -> bool:
@@ -61,17 +63,13 @@ class Stat(Record):
 def parse_stat(data: bytes) -> Stat:
     """Parse a stat file. The name may hold spaces and parentheses: fields count from the last `)`. Raises ValueError."""
     opened, closed = data.index(b"("), data.rindex(b")")
-    rest = data[closed + 2 :].split()
+    state, *rest = data[closed + 2 :].split(None, 20)
+    parent, group, session, threads, start_ticks = (int(rest[at]) for at in (0, 1, 2, 16, 18))
+    user, system, ended_user, ended_system = map(int, rest[10:14])
     return Stat(
-        pid=int(data[:opened]),
-        name=data[opened + 1 : closed].decode("utf-8", "replace"),
-        state=rest[0].decode("ascii"),
-        parent=int(rest[1]),
-        group=int(rest[2]),
-        session=int(rest[3]),
-        start_ticks=int(rest[19]),
-        threads=int(rest[17]),
-    )
+        int(data[:opened]), parent, data[opened + 1 : closed].decode("utf-8", "replace"), state.decode("ascii"),
+        start_ticks, user + system, ended_user + ended_system, group, session, threads,
+    )  # fmt: skip
 
 
 def read_stat(pid: int | str) -> Stat | None:
@@ -116,26 +114,10 @@ def _read(path: str) -> bytes | None:
     Raises OSError for a lack.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
+        with held(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as fd:
+            return os.read(fd, _STAT_BYTES)
+    except OSError as error:  # there is no such process, or it has ended meanwhile
         lack.check(error)
-        return None
-    try:
-        return os.read(fd, _STAT_BYTES)
-    except OSError as error:  # it has ended meanwhile
-        lack.check(error)
-        return None
-    finally:
-        os.close(fd)
-
-
-def cpu_ticks(pid: int) -> int | None:
-    """The CPU time that a process and its threads have used, in clock ticks; None when it cannot be read."""
-    stat = _read(f"/proc/{pid}/stat") or b""
-    try:
-        used = stat[stat.rindex(b")") + 2 :].split()[11:13]
-        return int(used[0]) + int(used[1])
-    except (ValueError, IndexError):
         return None
 
 
@@ -187,32 +169,14 @@ def contained() -> bool:
     return pid_namespace() not in {0, _FIRST_NAMESPACE}
 
 
-def all_stats() -> dict[int, Stat]:
-    """Every process that could be read, zombies included."""
-    stats = ((pid, read_stat(pid)) for pid in pids())
-    return {pid: stat for pid, stat in stats if stat is not None}
-
-
-class Process(NamedTuple):
-    """One process as `scan` finds it. `ticks` is its own CPU time, `ended_ticks` that of its ended children."""
-
-    pid: int
-    parent: int
-    name: str
-    state: str
-    start_ticks: int
-    ticks: int
-    ended_ticks: int
-
-
 class ProcessTable(NamedTuple):
-    """Every process that is not a zombie, by its pid and by its parent's pid."""
+    """Every living process, by its pid and by its parent's pid."""
 
-    processes: dict[int, Process]
-    children: dict[int, list[Process]]
+    processes: dict[int, Stat]
+    children: dict[int, list[Stat]]
     changed: frozenset[int] | None = None  # pids that differ from the previous scan; None: any may
 
-    def below(self, root: int) -> list[Process]:
+    def below(self, root: int) -> list[Stat]:
         """The descendants of this process, parents before children, without the process itself."""
         found = list(self.children.get(root, ()))
         for process in found:  # the list grows during this loop
@@ -227,38 +191,22 @@ def scan(before: ProcessTable | None = None, again: Container[int] = ()) -> Proc
     since then still shows the old process. If nothing has changed, `before` itself is returned.
     """
     known = {} if before is None else before.processes
-    processes: dict[int, Process] = {}
-    for entry in os.listdir("/proc"):  # noqa: PTH208  a path object each is waste
-        if entry.isdigit():
-            pid = int(entry)
-            found = known.get(pid)
-            if found is None or pid in again:
-                found = _process(pid)
-            if found is not None:
-                processes[pid] = found
+    processes: dict[int, Stat] = {}
+    for pid in pids():
+        found = known.get(pid)
+        if found is None or pid in again:
+            found = read_stat(pid)
+        if found is not None and found.alive:
+            processes[pid] = found
     changed = None
     if before is not None:
         changed = frozenset(pid for pid, _ in processes.items() ^ known.items())
         if not changed:
             return before
-    children: dict[int, list[Process]] = {}
+    children: dict[int, list[Stat]] = {}
     for process in processes.values():
         children.setdefault(process.parent, []).append(process)
     return ProcessTable(processes, children, changed)
-
-
-def _process(pid: int) -> Process | None:
-    """None when the process is gone or a zombie."""
-    data = _read(f"/proc/{pid}/stat") or b""
-    try:
-        closed = data.rindex(b")")
-        f = data[closed + 2 :].split(None, 20)
-        name = data[data.index(b"(") + 1 : closed].decode("utf-8", "replace")
-        state, ticks, ended_ticks = f[0].decode("ascii"), int(f[11]) + int(f[12]), int(f[13]) + int(f[14])
-        found = Process(pid, int(f[1]), name, state, int(f[19]), ticks, ended_ticks)
-    except (ValueError, IndexError):
-        return None
-    return None if state in _DEAD else found
 
 
 def io_bytes(pid: int, *, written: bool = False) -> int | None:
@@ -280,40 +228,30 @@ def marked(name: str, values: Iterable[str]) -> dict[str, list[Stat]]:
     The environment is the one at exec: a process can't lose the mark, only its children can (`env -i`), and those are
     found as descendants. Other users' processes can't be read and are not ours.
     """
-    wanted = {f"{name}={value}".encode(): value for value in values}
-    found: dict[str, list[Stat]] = {value: [] for value in wanted.values()}
-    for pid in pids() if wanted else ():
-        stat = None
-        for variable in wanted.keys() & set(environment(pid)):
-            stat = stat or read_stat(pid)
-            if stat is not None and stat.alive:
-                found[wanted[variable]].append(stat)
+    found: dict[str, list[Stat]] = {value: [] for value in values}
+    for pid in pids() if found else ():
+        value = environment(pid).get(name, "")
+        stat = read_stat(pid) if value in found else None
+        if stat is not None and stat.alive:
+            found[value].append(stat)
     return found
 
 
-def environment(pid: int) -> list[bytes]:
-    """The variables of a process as `name=value`; empty when they cannot be read: it has ended, or is another user's."""
+def environment(pid: int) -> dict[str, str]:
+    """The variables of a process; empty when they cannot be read: it has ended, is in its exec, or is another user's."""
     try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        words = Path(f"/proc/{pid}/environ").read_bytes().decode("utf-8", "surrogateescape").split("\0")
     except OSError as error:
         lack.check(error)
-        return []
+        return {}
+    return {name: value for name, equals, value in (word.partition("=") for word in words) if equals}
 
 
 def descendants(roots: Iterable[int]) -> list[Stat]:
     """Living processes below `roots` (not the roots themselves), parents before children."""
-    stats = all_stats()
-    children: dict[int, list[Stat]] = {}
-    for stat in stats.values():
-        children.setdefault(stat.parent, []).append(stat)
-    queue = list(dict.fromkeys(roots))
-    found: dict[int, Stat] = {}
-    for parent in queue:
-        for stat in children.get(parent, ()):
-            if stat.pid not in found and stat.pid not in queue:
-                found[stat.pid] = stat
-                queue.append(stat.pid)
-    return [stat for stat in found.values() if stat.alive]
+    table, above = scan(), dict.fromkeys(roots)
+    found = {stat.pid: stat for root in above for stat in table.below(root)}
+    return [stat for stat in found.values() if stat.pid not in above]
 
 
 # --- pidfds --------------------------------------------------------------------------------------------------------------
@@ -419,10 +357,8 @@ def send_verified(pid: int, start_ticks: int, number: int) -> bool:
     fd = open_verified(pid, start_ticks)
     if fd is None:
         return False
-    try:
+    with held(fd):
         return send(fd, number)
-    finally:
-        os.close(fd)
 
 
 # --- looking closer ------------------------------------------------------------------------------------------------------

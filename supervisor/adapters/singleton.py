@@ -123,23 +123,15 @@ def _holder(name: bytes) -> int | None:
 
 def hold(path: str, witness: socket.socket | None = None) -> Singleton:
     """Create and lock the lock file, and write our pid into it. Raises Taken or OSError; the message says what to do."""
+    parent = Path(path).parent
     try:
-        fd = _opened(Path(path))
+        return Singleton(_locked(Path(path)), path, witness)
+    except _Held as held:
+        raise Taken(_taken(held.pid, str(parent))) from None
     except OSError as error:
-        parent = Path(path).parent
         raise OSError(
             error.errno, f"cannot use {parent} as state directory: {error.strerror}; create it or choose another state_dir"
         ) from error
-    try:
-        _lock(fd)
-    except BlockingIOError:
-        holder = _pid_in(fd)
-        os.close(fd)
-        raise Taken(_taken(holder, str(Path(path).parent))) from None
-    except OSError:
-        os.close(fd)
-        raise
-    return Singleton(fd, path, witness)
 
 
 def _taken(pid: str, state_dir: str) -> str:
@@ -147,29 +139,22 @@ def _taken(pid: str, state_dir: str) -> str:
     return f"another supervisord ({who}) runs on {state_dir}: stop that one first, or choose another state_dir"
 
 
+class _Held(OSError):
+    """Another process has locked the file. `pid`: the number in the file."""
+
+    def __init__(self, pid: str) -> None:
+        super().__init__(errno.EBUSY, f"another supervisord (pid {pid or 'unknown'}) has locked it")
+        self.pid = pid
+
+
 def _locked(path: Path, flags: int = 0) -> int:
-    fd = _opened(path, flags)
+    fd = files.open_own(path, os.O_RDWR | flags)
     try:
-        _lock(fd)
-    except BlockingIOError:
-        holder = _pid_in(fd)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        pid = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
         os.close(fd)
-        raise OSError(errno.EBUSY, f"another supervisord (pid {holder or 'unknown'}) has locked it") from None
-    except OSError:
-        os.close(fd)
-        raise
+        raise _Held(pid) if isinstance(error, BlockingIOError) else error from None
     return fd
-
-
-def _opened(path: Path, flags: int = 0) -> int:
-    return files.open_own(path, os.O_RDWR | flags)
-
-
-def _lock(fd: int) -> None:
-    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-
-
-def _pid_in(fd: int) -> str:
-    return os.pread(fd, 32, 0).decode("ascii", "replace").strip()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
@@ -131,9 +132,10 @@ def at_once(settings: Settings) -> tuple[int, float, int]:
 
 def _checkpoint_bytes(settings: Settings, spec: ProgramSpec) -> int:
     """Size of the newest checkpoint; without one, the assumed size for a built-in trainer, and 0 (unknown) for others."""
-    found = checkpoints.survey(Path(settings.paths.run_dir(spec.name)))
-    if found and found[0].size_bytes:
-        return found[0].size_bytes
+    with contextlib.suppress(OSError):
+        found = checkpoints.survey(Path(settings.paths.run_dir(spec.name)))
+        if found and found[0].size_bytes:
+            return found[0].size_bytes
     return CHECKPOINT_BYTES if spec.builtin else 0
 
 

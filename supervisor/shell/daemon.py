@@ -7,6 +7,7 @@ begun. The API's answers and the calendar come last, with their libraries: no tr
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -584,7 +585,13 @@ class Daemon:
         manager waits, and each start would end there.
         """
         until_s = time.monotonic() + _READ_S
-        found = pool.map(lambda name: checkpoints.newest_good(Path(self._paths.run_dir(name)), until_s), programs)
+
+        def newest(name: str) -> checkpoints.CheckpointInfo | None:
+            with contextlib.suppress(OSError):
+                return checkpoints.newest_good(Path(self._paths.run_dir(name)), until_s)
+            return None
+
+        found = pool.map(newest, programs)
         return {name: info.env_steps for name, info in zip(programs, found, strict=True) if info is not None}
 
     # --- the end ---------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from checkpoints_kit import OTHER, TOKEN, commit
 from killing import killed
 from tools import MEMORY_DIR
 
+from supervisor.adapters.copies import own
 from supervisor.adapters.copies import store as backups
 from supervisor.adapters.copies.store import BackupError, Interrupted, PartlyRolledBack, Task
 from supervisor.adapters.process import checkpoints
@@ -70,7 +71,7 @@ def test_a_backup_has_the_newest_checkpoint_of_each_and_says_so(tmp_path, pong):
     commit(run_dirs(tmp_path, "Qbert")["Qbert"], 7, OTHER)
     info = make(tmp_path, "Pong", "Qbert", "Never")
     assert info.steps == {"Pong": 200, "Qbert": 7}
-    assert info.method in {backups.LINK, backups.REFLINK}
+    assert info.method in {own.LINK, own.REFLINK}
     (found,) = backups.survey(tmp_path / "backups")
     assert found == info
     assert backups.verify(found) == ""

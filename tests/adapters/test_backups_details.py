@@ -144,7 +144,7 @@ def test_the_list_of_a_backup_and_the_modes_of_its_files(box: Box, copying: None
         ".": "0o700", "b1/backup.json": "0o644", "b1/programs": "0o700",
         "b1/programs/Pong": "0o700", "b1/programs/Pong/results.csv": "0o644", f"b1/programs/Pong/{CKPT_200}": "0o755",
         **{f"b1/programs/Pong/{CKPT_200}/{name}": "0o644" for name in ("manifest.json", "state.json", "tensors.safetensors")},
-        "b1/programs/mine/own/files": "0o700", "b1/programs/mine/own/files/checkpoint": "0o600",
+        "b1/programs/mine/own/files": "0o700", "b1/programs/mine/own/files/checkpoint": "0o644",
     }.items()  # fmt: skip
     assert (info.path / "programs/mine/own/files/checkpoint").stat().st_mtime_ns == copied.written_ns
     assert (task.program, task.done_bytes, task.total_bytes) == ("Never", BYTES + copied.size_bytes, BYTES)

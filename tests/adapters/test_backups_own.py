@@ -146,7 +146,7 @@ def test_a_file_that_changes_while_it_is_copied_is_copied_again(box: Box, monkey
     work = box.script("mine")
     saved(work / "1.pt")
     saved(work / "2.pt")
-    real, left = own._copy_file, ["change", "vanish"]
+    real, left = own.copy_file, ["change", "vanish"]
 
     def copy(*args: object, **more: object) -> object:
         done = real(*args, **more)  # type: ignore[arg-type]
@@ -157,7 +157,7 @@ def test_a_file_that_changes_while_it_is_copied_is_copied_again(box: Box, monkey
             (work / "2.pt").unlink()
         return done
 
-    monkeypatch.setattr(own, "_copy_file", copy)
+    monkeypatch.setattr(own, "copy_file", copy)
     (only,) = box.make().programs
     assert only.env_steps == 1
     assert store.verify(store.read(box.root / "b1")) == ""
@@ -168,7 +168,7 @@ def test_a_file_that_changes_while_it_is_copied_is_copied_again(box: Box, monkey
         saved(work / "3.pt", (work / "3.pt").stat().st_size)
         return done
 
-    monkeypatch.setattr(own, "_copy_file", change)
+    monkeypatch.setattr(own, "copy_file", change)
     with pytest.raises(NothingToBackUp) as told:
         box.make("b2", "mine")
     changed = "3.pt changed while it was copied (its files differ from those before the copy)"

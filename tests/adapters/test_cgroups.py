@@ -70,7 +70,7 @@ def test_where_processors_are_not_shared_by_cgroup_a_child_stays(files):
 
 def test_what_has_none_is_ended_as_it_is_without(tree):
     groups = tree.groups()
-    assert (groups.kill(TOKEN), groups.kill_all(TOKEN), groups.members(TOKEN), groups.read(TOKEN)) == (
+    assert (groups.kill(TOKEN), groups.kill(TOKEN, shim=True), groups.members(TOKEN), groups.read(TOKEN)) == (
         False,
         False,
         [],

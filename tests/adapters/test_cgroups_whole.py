@@ -277,12 +277,12 @@ def test_orders_go_to_the_tree_or_to_all_of_an_attempt(files: Files, tmp_path: P
     assert sorted(groups.members(TOKEN)) == [7, 8, 9, 10]
     assert groups.kill(TOKEN)
     assert [changed(each).get("cgroup.kill") for each in (path, path / "tree", path / "shim")] == [None, "1", None]
-    assert groups.kill_all(TOKEN)
+    assert groups.kill(TOKEN, shim=True)
     assert [changed(each).get("cgroup.kill") for each in (path, path / "tree", path / "shim")] == ["1", "1", None]
     for each in (path, path / "tree"):
         (each / "cgroup.kill").unlink()
     assert not groups.kill(TOKEN), "Linux before 5.14"
-    assert not groups.kill_all(TOKEN)
+    assert not groups.kill(TOKEN, shim=True)
     assert not (path / "cgroup.kill").exists(), "no file is made that the kernel has not made"
 
 

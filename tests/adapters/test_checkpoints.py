@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,14 @@ def test_quarantine_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert synced == [str(tmp_path / "checkpoints")]
 
 
+@pytest.mark.parametrize("there", [lambda path: path.symlink_to(path.name), lambda path: path.write_text("")])
+def test_a_directory_that_cannot_be_read_is_not_an_empty_one(tmp_path: Path, there: Callable[[Path], object]) -> None:
+    there(tmp_path / "checkpoints")
+    for ask in (survey, newest_good, lambda path: quarantine_newest(path, 5), lambda path: roll_back(path, 5)):
+        with pytest.raises(OSError, match="checkpoints"):
+            ask(tmp_path)
+
+
 # --- garbage -----------------------------------------------------------------------------------------------------------
 
 json_values = st.recursive(
@@ -242,12 +251,6 @@ def test_garbage_in_place_of_a_checkpoint_never_raises(tmp_path: Path, kind: str
     (info,) = survey(tmp_path)
     assert info.error
     look_at_all(tmp_path)
-
-
-def test_checkpoints_that_is_no_directory_is_empty(tmp_path: Path) -> None:
-    (tmp_path / "checkpoints").write_text("x")
-    assert survey(tmp_path) == []
-    assert newest_good(tmp_path) is None
 
 
 def test_what_takes_too_long_to_read_is_unknown_and_an_older_one_is_no_answer(tmp_path: Path) -> None:

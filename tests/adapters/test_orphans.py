@@ -42,8 +42,8 @@ told = lambda ticks: sorted(names.get(pid, str(pid)) for pid in home.since(ticks
 found = {"all": told(0)}
 ticks = procfs.read_stat(began["grandchild"]).start_ticks
 found["since"], found["after"] = told(ticks), told(ticks + 1000)
-scanned, procfs.all_stats = procfs.all_stats, dict
-found["without a scan"], procfs.all_stats = told(0), scanned
+scanned, procfs.pids = procfs.pids, list
+found["without a scan"], procfs.pids = told(0), scanned
 listed, os.listdir = os.listdir, lambda path: listed("/none" if path == "/proc/self/task" else path)
 found["without lists"], os.listdir = told(0), listed
 

@@ -204,8 +204,8 @@ def test_lost_beats_are_replaced_after_five_seconds_until_they_are_back(scene):
 
 
 def test_where_beats_are_lost_cpu_time_is_progress(scene, monkeypatch):
-    ticks = {scene.process.pid: 100}
-    monkeypatch.setattr(procfs, "cpu_ticks", ticks.get)
+    ticks, read = 100, procfs.read_stat
+    monkeypatch.setattr(procfs, "read_stat", lambda pid: read(pid)._replace(ticks=ticks))
     scene.watch()
     scene.write_beat()
     scene.look()
@@ -216,7 +216,7 @@ def test_where_beats_are_lost_cpu_time_is_progress(scene, monkeypatch):
     scene.sees(lost)
     scene.clock.at_s += 1.0
     scene.sees(lost)
-    ticks[scene.process.pid] = 101
+    ticks = 101
     scene.clock.at_s += 1.0
     scene.sees(replace(lost, progress_at_s=scene.clock.at_s))
 

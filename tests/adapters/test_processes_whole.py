@@ -62,12 +62,8 @@ class Groups(cgroups.Cgroups):
         self.asked.append(("members", token))
         return []
 
-    def kill(self, token: str) -> bool:
-        self.asked.append(("kill", token))
-        return False
-
-    def kill_all(self, token: str) -> bool:
-        self.asked.append(("kill_all", token))
+    def kill(self, token: str, *, shim: bool = False) -> bool:
+        self.asked.append(("kill with its shim" if shim else "kill", token))
         return False
 
     def end(self, token: str) -> None:
@@ -358,7 +354,7 @@ def test_a_shim_that_does_not_answer_is_ended_with_its_cgroup(world, monkeypatch
     # The thread that kills may ask once more for the cgroup's members, after the thread that waits for the end.
     assert eventually(lambda: ("end", started.token) in world.groups.asked)
     asked = list(dict.fromkeys(each for each in world.groups.asked if each[0] != "begin"))
-    assert asked == [(what, started.token) for what in ("kill", "kill_all", "members", "end")]
+    assert asked == [(what, started.token) for what in ("kill", "kill with its shim", "members", "end")]
 
 
 def test_a_start_that_waits_can_be_ended(world, monkeypatch):

@@ -15,7 +15,7 @@ from attempts_kit import eventually, python
 from leaks import open_files
 
 from supervisor.adapters import procfs
-from supervisor.adapters.procfs import Process, ProcessTable, Stat
+from supervisor.adapters.procfs import ProcessTable, Stat
 
 NOBODY = 2**22 + 1  # no pid is so large
 
@@ -52,7 +52,7 @@ def zombie() -> int:
 def test_every_field_of_a_stat_file() -> None:
     numbers = b" ".join(b"%d" % number for number in range(4, 53))
     stat = procfs.parse_stat(b"12 (a) b\xff) Z " + numbers + b"\n")
-    assert stat == Stat(12, "a) b\ufffd", "Z", parent=4, group=5, session=6, start_ticks=22, threads=20)
+    assert stat == Stat(12, 4, "a) b\ufffd", "Z", 22, 14 + 15, 16 + 17, group=5, session=6, threads=20)
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,13 @@ def test_every_field_of_a_stat_file() -> None:
     [("R", 1, True), ("S", 0, True), ("T", 1, True), ("Z", 1, False), ("X", 1, False), ("x", 1, False), ("Z", 2, True)],
 )
 def test_who_counts_as_alive(state: str, threads: int, alive: bool) -> None:
-    assert Stat(1, "a", state, 1, 1, 1, 1, threads).alive is alive
+    assert Stat(1, 1, "a", state, 1, threads=threads).alive is alive
 
 
 @pytest.mark.parametrize("data", [b"", b"12 (a) S 3", b"12 a) S 3"])
 def test_what_is_no_stat_file_is_no_process(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
     monkeypatch.setattr(procfs, "_read", lambda _path: data)
     assert procfs.read_stat(1) is None
-    assert procfs.cpu_ticks(1) is None
     assert procfs.scan().processes == {}
 
 
@@ -77,7 +76,8 @@ def test_all_that_is_known_of_a_child() -> None:
         assert eventually(lambda: procfs.read_stat(process.pid).state == "S")  # type: ignore[union-attr]
         stat = procfs.read_stat(process.pid)
         assert stat is not None
-        assert stat == Stat(process.pid, stat.name, "S", os.getpid(), process.pid, process.pid, stat.start_ticks, 1)
+        ids = {"group": process.pid, "session": process.pid}
+        assert stat == Stat(process.pid, os.getpid(), stat.name, "S", stat.start_ticks, stat.ticks, **ids)
         assert stat.name == Path(f"/proc/{process.pid}/comm").read_text().strip()
         own = procfs.read_stat("self")
         assert own is not None
@@ -85,7 +85,7 @@ def test_all_that_is_known_of_a_child() -> None:
         assert procfs.is_alive(process.pid, stat.start_ticks)
         assert not procfs.is_alive(process.pid, stat.start_ticks - 1)
         assert process.pid in procfs.pids()
-        assert procfs.all_stats()[process.pid] == stat
+        assert procfs.scan().processes[process.pid] == stat
         assert procfs.threads(process.pid) == [(process.pid, stat.name, "S")]
         assert procfs.open_files(process.pid) == 3
         fd = procfs.open_verified(process.pid, stat.start_ticks)
@@ -97,7 +97,7 @@ def test_all_that_is_known_of_a_child() -> None:
         assert procfs.send(fd, 0)
         assert procfs.send_verified(process.pid, stat.start_ticks, signal.SIGKILL)
         assert procfs.wait_gone(fd, 60.0)
-        assert procfs.all_stats()[process.pid].state == "Z"
+        assert process.pid not in procfs.scan().processes, "a zombie is dead"
         process.wait()
         assert not procfs.send(fd, signal.SIGKILL)
         os.close(fd)
@@ -110,14 +110,13 @@ def test_all_that_is_known_of_a_child() -> None:
 def test_the_time_of_both_kinds_is_counted_in_ticks() -> None:
     code = "import os, sys; print('ready', flush=True); sys.stdin.read(1)\nfor _ in range(2 * 10**6): os.getppid()\n"
     with child(code + "print('done', flush=True); sys.stdin.read()") as process:
-        first = procfs.cpu_ticks(process.pid)
+        used = lambda: procfs.read_stat(process.pid).ticks  # noqa: E731
+        first = used()
         process.stdin.write(b"x")
         process.stdin.flush()
         assert process.stdout.readline() == b"done\n"
-        assert eventually(lambda: procfs.cpu_ticks(process.pid) == sum(ticks(process.pid)[:2]))
-        assert first is not None
+        assert eventually(lambda: used() == sum(ticks(process.pid)[:2]))
         assert sum(ticks(process.pid)[:2]) > first
-    assert procfs.cpu_ticks(NOBODY) is None
 
 
 def test_bytes_read_and_written_are_both_counted() -> None:
@@ -247,8 +246,8 @@ def test_a_scan_has_every_living_process_and_its_family(family: int) -> None:
     stat = procfs.read_stat(family)
     assert stat is not None
 
-    def expected() -> Process:
-        return Process(family, os.getpid(), stat.name, "S", stat.start_ticks, sum(ticks(family)[:2]), 0)
+    def expected() -> Stat:
+        return stat._replace(state="S", ticks=sum(ticks(family)[:2]))
 
     assert eventually(lambda: procfs.scan().processes[family] == expected())
     below = table.below(family)
@@ -285,13 +284,13 @@ def test_a_scan_after_another_reads_only_what_is_new_or_asked_for(monkeypatch: p
     running = {"1": 10, "2": 20, "self": 0, "3": 30}
     read: list[int] = []
 
-    def process(pid: int) -> Process | None:
+    def process(pid: int) -> Stat | None:
         read.append(pid)
         ticks = running.get(str(pid))
-        return None if ticks is None else Process(pid, 1 if pid > 1 else 0, f"p{pid}", "S", 5, ticks, 0)
+        return None if ticks is None else Stat(pid, 1 if pid > 1 else 0, f"p{pid}", "S", 5, ticks, 0)
 
     monkeypatch.setattr(procfs.os, "listdir", lambda path: list(running) if path == "/proc" else [])
-    monkeypatch.setattr(procfs, "_process", process)
+    monkeypatch.setattr(procfs, "read_stat", process)
     first = procfs.scan()
     assert (sorted(first.processes), read) == ([1, 2, 3], [1, 2, 3])
     assert {parent: [each.pid for each in found] for parent, found in first.children.items()} == {0: [1], 1: [2, 3]}
@@ -308,7 +307,7 @@ def test_a_scan_after_another_reads_only_what_is_new_or_asked_for(monkeypatch: p
     third = procfs.scan(second, {1})
     assert (sorted(read), third.changed) == ([1, 4], frozenset({3, 4}))
     assert third == ProcessTable(
-        {pid: Process(pid, 1 if pid > 1 else 0, f"p{pid}", "S", 5, ticks, 0) for pid, ticks in ((1, 10), (2, 21), (4, 40))},
+        {pid: Stat(pid, 1 if pid > 1 else 0, f"p{pid}", "S", 5, ticks, 0) for pid, ticks in ((1, 10), (2, 21), (4, 40))},
         {0: [third.processes[1]], 1: [third.processes[2], third.processes[4]]},
         frozenset({3, 4}),
     )

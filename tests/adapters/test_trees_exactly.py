@@ -12,7 +12,7 @@ import pytest
 from supervisor.adapters import procfs
 from supervisor.adapters.process import trees
 from supervisor.adapters.process.trees import Scans, Tree, changed_roots, newest_ns, own_directory
-from supervisor.adapters.procfs import Process, ProcessTable
+from supervisor.adapters.procfs import ProcessTable, Stat
 from supervisor.model.inputs import Halted
 
 SHIM, WORKER, CHILD, GRANDCHILD, STRANGER = 10, 11, 12, 13, 14
@@ -20,7 +20,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def process(pid, parent, state="S", ticks=0, ended=0, start=5):
-    return Process(pid, parent, f"p{pid}", state, start, ticks, ended)
+    return Stat(pid, parent, f"p{pid}", state, start, ticks, ended)
 
 
 def table(*processes, changed=None):

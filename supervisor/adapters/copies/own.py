@@ -23,7 +23,7 @@ from supervisor.adapters import durable
 from supervisor.adapters.durable import sync_directory
 from supervisor.adapters.process import own_checkpoints, whole_files
 from supervisor.adapters.process.own_checkpoints import Budget, Place, Scanner, Unanswered
-from supervisor.files import open_regular
+from supervisor.files import held, open_regular
 from supervisor.records import Record
 from workers import contract
 
@@ -32,6 +32,7 @@ FILES: Final = f"{FOLDER}/files"
 _ALONE: Final = "checkpoint"  # name in FILES of a checkpoint that is a single file, not a directory
 _CHUNK_BYTES: Final = 1 << 20
 _TRIES: Final = 3
+REFLINK, LINK, COPY = durable.REFLINK, "link", "copy"
 _MOST_FILES: Final = 10_000
 
 ProgressCallback = Callable[[int], None]
@@ -94,7 +95,7 @@ def save(place: Place | Waiting, target: Path, on_progress: ProgressCallback) ->
     Returns a string with the reason if none can be copied. Raises OSError.
     """
     if isinstance(place, Waiting):
-        return _link_again(place, target), {"link"}
+        return _link_again(place, target), {LINK}
     why = ""
     for _ in range(_TRIES):
         scanner, budget = Scanner(), Budget()
@@ -136,11 +137,8 @@ def copy_checkpoint(
     for file in before:
         copy = target / FILES / (file.path or _ALONE)
         copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = contract.open_below(place.base, f"{path}/{file.path}" if file.path else path)
-        try:
-            size, digest, method = _copy_file(fd, copy, on_progress, link=link)
-        finally:
-            os.close(fd)
+        with held(contract.open_below(place.base, f"{path}/{file.path}" if file.path else path)) as fd:
+            size, digest, method = copy_file(fd, copy, on_progress, link=link)
         os.utime(copy, ns=(file.written_ns, file.written_ns))
         copied.append(CopiedFile(file.path, size, digest, file.written_ns))
         methods.add(method)
@@ -151,27 +149,30 @@ def copy_checkpoint(
     return OwnSaved(path, step, tuple(copied)), methods
 
 
-def _copy_file(source: int, target: Path, on_progress: ProgressCallback, *, link: bool = False) -> tuple[int, str, str]:
+def copy_file(source: int, target: Path, on_progress: ProgressCallback, *, link: bool = False) -> tuple[int, str, str]:
     """Clone, link or copy, then read what the target now contains. Returns size, digest and method."""
     method = durable.clone(source, target)
     if link and not method:
         with contextlib.suppress(OSError):  # another file system, or a file of another user
             os.link(f"/proc/self/fd/{source}", target, src_dir_fd=source)  # without a descriptor, link(2) follows no link
-            method = "link"
+            method = LINK
     flags = os.O_RDONLY if method else os.O_RDWR | os.O_CREAT | os.O_EXCL
-    running, size = hashlib.blake2b(digest_size=32), 0
-    fd = os.open(target, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        while piece := os.pread(fd if method else source, _CHUNK_BYTES, size):
-            running.update(piece)
-            if not method:
-                durable.write_all(fd, piece)
-            size += len(piece)
-            on_progress(len(piece))
+    with held(os.open(target, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)) as fd:
+        size, digest = _digest(fd if method else source, on_progress, None if method else fd)
         os.fsync(fd)
-    finally:
-        os.close(fd)
-    return size, running.hexdigest(), method or "copy"
+    return size, digest, method or COPY
+
+
+def _digest(fd: int, on_progress: ProgressCallback, copy: int | None = None) -> tuple[int, str]:
+    """Size and digest of a file. Each piece is also written to `copy`."""
+    running, size = hashlib.blake2b(digest_size=32), 0
+    while piece := os.pread(fd, _CHUNK_BYTES, size):
+        running.update(piece)
+        if copy is not None:
+            durable.write_all(copy, piece)
+        size += len(piece)
+        on_progress(len(piece))
+    return size, running.hexdigest()
 
 
 # --- verifying --------------------------------------------------------------------------------------------------------
@@ -181,25 +182,19 @@ def first_defect(directory: Path, saved: OwnSaved, on_progress: ProgressCallback
     """The first defect of a copy in a backup. Empty if every byte matches."""
     for each in saved.files:
         name = each.path or _ALONE
-        try:
-            fd = contract.open_below(directory / FILES, name)
-        except (OSError, ValueError) as error:
-            return f"{saved.path}, {name}: {error}"
-        try:
-            if _digest(fd, on_progress) != (each.size_bytes, each.digest):
-                return f"{saved.path}, {name}: it does not match its digest"
-        finally:
-            os.close(fd)
+        wrong = _defect(directory / FILES, name, each, on_progress)
+        if wrong:
+            return f"{saved.path}, {name}: {wrong}"
     return ""
 
 
-def _digest(fd: int, on_progress: ProgressCallback) -> tuple[int, str]:
-    running, size = hashlib.blake2b(digest_size=32), 0
-    while piece := os.pread(fd, _CHUNK_BYTES, size):
-        running.update(piece)
-        size += len(piece)
-        on_progress(len(piece))
-    return size, running.hexdigest()
+def _defect(base: str | Path, path: str, expected: CopiedFile, on_progress: ProgressCallback) -> str:
+    try:
+        with held(contract.open_below(base, path)) as fd:
+            same = _digest(fd, on_progress) == (expected.size_bytes, expected.digest)
+    except (OSError, ValueError) as error:
+        return str(error)
+    return "" if same else "it does not match its digest"
 
 
 # --- going back -------------------------------------------------------------------------------------------------------
@@ -222,7 +217,7 @@ def stage(directory: Path, saved: OwnSaved, place: Place, on_progress: ProgressC
     """
     Path(place.base).mkdir(parents=True, exist_ok=True)
     fd, name = own_checkpoints.parent_below(place.base, saved.path, make=True)
-    try:
+    with held(fd):
         aside = Path(f"/proc/self/fd/{fd}") / _aside(name)
         _remove(aside)
         if _is_there(saved, place, on_progress):
@@ -230,20 +225,15 @@ def stage(directory: Path, saved: OwnSaved, place: Place, on_progress: ProgressC
         for each in saved.files:
             copy = aside / each.path if each.path else aside
             copy.parent.mkdir(parents=True, exist_ok=True)
-            source = open_regular(directory / FILES / (each.path or _ALONE))
-            try:
-                if _copy_file(source, copy, on_progress)[:2] != (each.size_bytes, each.digest):
+            with held(open_regular(directory / FILES / (each.path or _ALONE))) as source:
+                if copy_file(source, copy, on_progress)[:2] != (each.size_bytes, each.digest):
                     raise OSError(f"{name}: the copy does not match the backup")
-            finally:
-                os.close(source)
             copy.chmod(0o644)
             os.utime(copy, ns=(each.written_ns, each.written_ns))
         _give(aside, os.fstat(fd))
         if aside.is_dir():
             for below, _, _ in os.walk(aside, topdown=False):
                 sync_directory(Path(below))
-    finally:
-        os.close(fd)
 
 
 def _give(path: Path, like: os.stat_result) -> None:
@@ -257,32 +247,24 @@ def _is_there(saved: OwnSaved, place: Place, on_progress: ProgressCallback) -> b
     """Whether identical files are already in place: an interrupted rollback starts again from the beginning."""
     try:
         found = whole_files.files_of(f"{place.base}/{saved.path}", lambda: None)
-        if {each.path for each in found} != {each.path for each in saved.files}:
-            return False
-        for each in saved.files:
-            fd = contract.open_below(place.base, f"{saved.path}/{each.path}" if each.path else saved.path)
-            try:
-                if _digest(fd, on_progress) != (each.size_bytes, each.digest):
-                    return False
-            finally:
-                os.close(fd)
-    except (OSError, ValueError, whole_files.TooMany):
+    except (OSError, whole_files.TooMany):
         return False
-    return True
+    return {each.path for each in found} == {each.path for each in saved.files} and not any(
+        _defect(place.base, f"{saved.path}/{each.path}" if each.path else saved.path, each, on_progress)
+        for each in saved.files
+    )
 
 
 def exchange(saved: OwnSaved, place: Place) -> None:
     """Move the copy into place, then set everything newer aside, the newest last. Raises OSError, Unanswered."""
     fd, name = own_checkpoints.parent_below(place.base, saved.path)
-    try:
+    with held(fd):
         aside = Path(f"/proc/self/fd/{fd}") / _aside(name)
         if os.path.lexists(aside):  # otherwise it was moved into place before the daemon was killed
             with contextlib.suppress(FileNotFoundError):
                 own_checkpoints.set_aside(place.base, saved.path)
             os.rename(_aside(name), name, src_dir_fd=fd, dst_dir_fd=fd)
             os.fsync(fd)
-    finally:
-        os.close(fd)
     for path in own_checkpoints.newer_than(place, saved.path, Budget()):
         own_checkpoints.set_aside(place.base, path)
 
@@ -291,10 +273,8 @@ def remove_staged(saved: OwnSaved, place: Place) -> None:
     """Remove the copy that `stage` made."""
     with contextlib.suppress(OSError, ValueError):
         fd, name = own_checkpoints.parent_below(place.base, saved.path)
-        try:
+        with held(fd):
             _remove(Path(f"/proc/self/fd/{fd}") / _aside(name))
-        finally:
-            os.close(fd)
 
 
 def _aside(name: str) -> str:

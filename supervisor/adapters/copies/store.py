@@ -63,10 +63,9 @@ _MOST_RESULTS_BYTES: Final = 16 << 20
 _MOST_LIST_BYTES: Final = 16 << 20
 _CHUNK_BYTES: Final = 1 << 20
 _TRIES: Final = 3  # a worker may prune a checkpoint during its copy; the third-newest still stays for minutes
-REFLINK, LINK, COPY = durable.REFLINK, "link", "copy"
 DISK_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # the disk of the backups fails: no program can be saved
 _OPEN_AT_ONCE: Final = 64
-_METHODS: Final = (REFLINK, LINK, COPY)  # a backup records the last of these that it needed
+_METHODS: Final = (own.REFLINK, own.LINK, own.COPY)  # a backup records the last of these that it needed
 
 
 class BackupError(Exception):
@@ -75,6 +74,10 @@ class BackupError(Exception):
 
 class NothingToBackUp(BackupError):
     """No program has anything yet that could be copied."""
+
+
+class _Missed(Exception):
+    """The checkpoints of one program cannot be copied."""
 
 
 class Interrupted(Exception):
@@ -176,17 +179,18 @@ def make(
             sync_directory(root.parent)
         sweep(root)
         (aside / PROGRAMS_DIR).mkdir(mode=0o700, parents=True)
-        found = {program: _candidates(run_dir, every=every) for program, run_dir in run_dirs.items()}
-        task.total_bytes = sum(info.size_bytes or 0 for some in found.values() for info in (some if every else some[:1]))
+        task.total_bytes = sum(_bytes_to_copy(run_dir, every=every) for run_dir in run_dirs.values())
         methods: set[str] = set()
         saved, missed = [], {}
         for program, run_dir in run_dirs.items():
             task.program = program
             place = (places or {}).get(program)
-            each = _save_or_miss(program, run_dir, aside / PROGRAMS_DIR, methods, task, every=every, place=place)
-            if isinstance(each, str):
-                missed[program] = each
-            elif each is not None:
+            try:
+                each = _save_or_miss(program, run_dir, aside / PROGRAMS_DIR, methods, task, every=every, place=place)
+            except _Missed as error:
+                missed[program] = str(error)
+                continue
+            if each is not None:
                 saved.append(each)
         if not saved:
             reasons = "; ".join(f"{program}: {why}" for program, why in missed.items())
@@ -212,59 +216,44 @@ def _candidates(run_dir: Path, *, every: bool) -> list[CheckpointInfo]:
     return found if every else found[: _TRIES + 3]
 
 
+def _bytes_to_copy(run_dir: Path, *, every: bool) -> int:
+    with contextlib.suppress(OSError):  # `_save` reports it
+        return sum(info.size_bytes or 0 for info in _candidates(run_dir, every=every)[: None if every else 1])
+    return 0
+
+
 def _save_or_miss(
-    program: str,
-    run_dir: Path,
-    directory: Path,
-    methods: set[str],
-    task: Task,
-    *,
-    every: bool,
-    place: Place | Waiting | None = None,
-) -> Saved | str | None:
-    """Like `_save`, but errors of this program become a string. Raises OSError if no program can be saved at all."""
+    program: str, run_dir: Path, directory: Path, methods: set[str], task: Task, *,
+    every: bool, place: Place | Waiting | None,
+) -> Saved | None:  # fmt: skip
+    """The program's part of a backup. None if there is nothing yet. Raises _Missed; OSError if no program can be saved."""
+    target = directory / program
     try:
-        target = directory / checked_name(program)
-        try:
-            saved = _save(program, run_dir, target, methods, task, every=every)
-            return saved if place is None else _with_own(program, saved, place, target, methods, task)
-        except OSError as error:
+        checked_name(program)
+        saved = _save(program, run_dir, target, methods, task, every=every)
+        found = None if place is None else own.save(place, target, task.went_on)
+        if isinstance(found, str):
+            raise _Missed(f"its own checkpoints cannot be copied; {found}")
+        if found is None:
+            return saved
+        methods |= found[1]
+        return replace(saved or Saved(program, ()), own=found[0])
+    except (OSError, ValueError, _Missed) as error:
+        if not isinstance(error, ValueError):
             shutil.rmtree(target, ignore_errors=True)
-            if error.errno in DISK_ERRNOS:
-                raise
-            return _error_text(error)
-    except ValueError as error:
-        return str(error)
+        if isinstance(error, OSError) and error.errno in DISK_ERRNOS:
+            raise
+        raise _Missed(_error_text(error)) from error
 
 
-def _with_own(
-    program: str, saved: Saved | str | None, place: Place | Waiting, target: Path, methods: set[str], task: Task
-) -> Saved | str | None:
-    """`saved`, plus the newest complete checkpoint that the program wrote itself. An error of either part is returned."""
-    found = own.save(place, target, task.went_on)
-    if isinstance(saved, str) or found is None:
-        return saved
-    if isinstance(found, str):
-        shutil.rmtree(target, ignore_errors=True)
-        return f"its own checkpoints cannot be copied; {found}"
-    methods |= found[1]
-    if saved is not None:
-        return replace(saved, own=found[0])
-    return Saved(program, (), None, found[0])
-
-
-def _why_none_complete(run_dir: Path) -> str | None:
-    """Why no checkpoint is complete. None if the program has no checkpoint yet."""
-    try:
-        names = [name for name in os.listdir(run_dir / CHECKPOINTS_DIR) if parse_checkpoint_name(name)]  # noqa: PTH208
-    except FileNotFoundError:
-        return None
+def _why_none_complete(run_dir: Path) -> str:
+    """Why no checkpoint is complete. Empty if the program has no checkpoint yet."""
     wrong = [f"{info.path.name}: {info.error}" for info in checkpoints.survey(run_dir) if info.error]
-    return f"none of its checkpoints is complete; {wrong[0]}" if names and wrong else None
+    return f"none of its checkpoints is complete; {wrong[0]}" if wrong else ""
 
 
-def _save(program: str, run_dir: Path, target: Path, methods: set[str], task: Task, *, every: bool) -> Saved | str | None:
-    """Copy the newest complete checkpoint, or all. None if there is none yet, a string if none can be copied."""
+def _save(program: str, run_dir: Path, target: Path, methods: set[str], task: Task, *, every: bool) -> Saved | None:
+    """Copy the newest complete checkpoint, or all. None if there is none yet. Raises _Missed if none can be copied."""
     target.mkdir(mode=0o700)
     wrong: list[str] = []
     saved: list[tuple[str, int, int]] = []
@@ -286,7 +275,10 @@ def _save(program: str, run_dir: Path, target: Path, methods: set[str], task: Ta
             break
     if not saved:
         target.rmdir()
-        return f"none of its checkpoints can be copied; {wrong[0]}" if wrong else _why_none_complete(run_dir)
+        why = f"none of its checkpoints can be copied; {wrong[0]}" if wrong else _why_none_complete(run_dir)
+        if why:
+            raise _Missed(why)
+        return None
     results = _copy_results(run_dir / RESULTS_FILE, target / RESULTS_FILE)
     sync_directory(target)
     return Saved(program, tuple(saved), results)
@@ -314,7 +306,10 @@ def _copy_checkpoint(source: Path, target: Path, task: Task) -> str:
                     if fd is None:
                         fd = checkpoints.opened(source, name)
                         later.callback(os.close, fd)
-                    methods.add(_copy_file(fd, target / name, size, digest, task))
+                    *found, method = own.copy_file(fd, target / name, task.went_on, link=True)
+                    if found != [size, digest]:
+                        raise checkpoints.Damaged(f"{name} does not match its digest")
+                    methods.add(method)
         except FileNotFoundError as error:
             raise checkpoints.Damaged("it was pruned") from error
         text = os.pread(fds[MANIFEST_FILE], _CHUNK_BYTES, 0)
@@ -322,42 +317,6 @@ def _copy_checkpoint(source: Path, target: Path, task: Task) -> str:
     for directory, _, _ in os.walk(target, topdown=False):
         sync_directory(Path(directory))
     return max(methods, key=_METHODS.index)
-
-
-def _copy_file(source: int, target: Path, size: int, digest: str, task: Task) -> str:
-    """Clone, link or copy. With each method, read the target afterwards and compare it with its digest."""
-    method = durable.clone(source, target) or _link(source, target)
-    flags = os.O_RDONLY if method else os.O_RDWR | os.O_CREAT | os.O_EXCL
-    running, found = hashlib.blake2b(digest_size=32), 0
-    fd = os.open(target, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-    try:
-        reader = fd if method else source
-        while found <= size and (piece := os.pread(reader, _CHUNK_BYTES, found)):
-            running.update(piece)
-            if not method:
-                durable.write_all(fd, piece)
-            found += len(piece)
-            task.went_on(len(piece))
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    if found != size or running.hexdigest() != digest:
-        raise checkpoints.Damaged(f"{target.name} does not match its digest")
-    return method or COPY
-
-
-def _link(source: int, target: Path) -> str:
-    """Link the file behind this descriptor, even if its former path now leads to another file."""
-    try:
-        directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            # With a src_dir_fd this is linkat(2), which can follow the link in /proc.
-            os.link(f"/proc/self/fd/{source}", target, src_dir_fd=directory)
-        finally:
-            os.close(directory)
-    except OSError:
-        return ""
-    return LINK
 
 
 def _copy_results(source: Path, target: Path) -> tuple[int, str] | None:

@@ -306,8 +306,6 @@ class NvmlGpu:
 
 
 def _address(handle: Any) -> int | None:
-    import ctypes
-
     return ctypes.cast(handle, ctypes.c_void_p).value
 
 

@@ -167,7 +167,7 @@ class Cgroups:
         supported = _read(base / "cgroup.controllers").split()
         self._controllers = tuple(name for name in self._wanted if name in supported and _turn_on(base, name))
         for path in base.glob("worker-*"):
-            if not _is_populated(path):
+            if "populated 1" not in _read(path / "cgroup.events"):
                 self._remove(path, patience_s=0.0)
 
     def _clear(self, base: Path) -> None:
@@ -256,15 +256,15 @@ class Cgroups:
         path = self._path(token)
         return [] if path is None else [pid for each in _below(path) for pid in _pids(each)]
 
-    def kill(self, token: str) -> bool:
+    def kill(self, token: str, *, shim: bool = False) -> bool:
         """End the tree at once, including forks in progress. False: not possible (no cgroup, Linux before 5.14)."""
         path = self._path(token)
-        return path is not None and _kill(path / TREE)
-
-    def kill_all(self, token: str) -> bool:
-        """Like `kill`, for the tree and its shim."""
-        path = self._path(token)
-        return path is not None and _kill(path)
+        try:
+            if path is not None:
+                _write((path if shim else path / TREE) / "cgroup.kill", "1")
+        except OSError:
+            return False
+        return path is not None
 
     def end(self, token: str) -> None:
         """The attempt is over: remove its cgroup. May take a moment."""
@@ -357,26 +357,14 @@ def _turn_on(path: Path, controller: str) -> bool:
     return True
 
 
-def _kill(path: Path) -> bool:
-    try:
-        _write(path / "cgroup.kill", "1")
-    except OSError:
-        return False
-    return True
-
-
 def _write(path: Path, text: str, *, absent_ok: bool = False) -> None:
     """Do one write(2) to an existing file: the kernel accepts or refuses it as a whole."""
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        with files.held(os.open(path, os.O_WRONLY | os.O_CLOEXEC)) as fd:
+            os.write(fd, text.encode())
     except FileNotFoundError:
-        if absent_ok:
-            return
-        raise
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)
+        if not absent_ok:
+            raise
 
 
 def _read(path: Path) -> str:
@@ -389,10 +377,6 @@ def _read(path: Path) -> str:
 
 def _pids(path: Path) -> list[int]:
     return [int(word) for word in _read(path / "cgroup.procs").split() if word.isdigit()]
-
-
-def _is_populated(path: Path) -> bool:
-    return "populated 1" in _read(path / "cgroup.events")
 
 
 def _below(path: Path) -> Iterator[Path]:

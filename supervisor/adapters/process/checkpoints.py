@@ -2,8 +2,9 @@
 
 This works without torch: only the manifest is parsed. A worker commits, verifies and prunes its own checkpoints
 (`workers/checkpoint.py`). The daemon only reads them, and sets one aside when the worker repeatedly dies of it.
-Reading never raises, whatever is in the directory: a daemon that crashes on one program's garbage is down for all of them.
-A file that the disk refuses to read is unknown (`verified` None), not bad.
+Whatever is in the directory, reading does not raise: a daemon that crashes on one program's garbage is down for all of them.
+A file that the disk refuses to read is unknown (`verified` None), not bad. Only a directory that cannot be read raises: that
+a program has no checkpoint is then not known.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from supervisor.files import held
 from supervisor.records import Record
 from workers.contract import (
     BAD_SUFFIX,
@@ -48,11 +50,14 @@ class Damaged(Exception):
 
 
 def survey(run_dir: Path) -> list[CheckpointInfo]:
-    """All committed checkpoints, newest first: by environment steps, then by time. Digests are not checked."""
+    """All committed checkpoints, newest first: by environment steps, then by time. Digests are not checked.
+
+    Raises OSError if their directory cannot be read.
+    """
     directory = Path(run_dir) / CHECKPOINTS_DIR
     try:
         names = [item.name for item in directory.iterdir()]
-    except OSError:
+    except FileNotFoundError:
         return []
     found = [look(directory / name) for name in names if parse_checkpoint_name(name)]
     return sorted(found, key=lambda info: (info.env_steps, info.created_wall_s or 0.0, info.path.name), reverse=True)
@@ -76,7 +81,8 @@ def verify(info: CheckpointInfo, until_s: float = math.inf) -> CheckpointInfo:
 def newest_good(run_dir: Path, until_s: float = math.inf) -> CheckpointInfo | None:
     """The newest checkpoint that is whole down to the last bit, or None. As slow as `verify`.
 
-    None also if `until_s` passes first: an older checkpoint is then no answer, because the newest may be whole.
+    None also if `until_s` passes first: an older checkpoint is then no answer, because the newest may be whole. Raises
+    OSError if the directory cannot be read.
     """
     for info in survey(run_dir):
         checked = verify(info, until_s)
@@ -123,12 +129,9 @@ def set_aside(path: Path) -> Path:
         number += 1
         target = path.with_name(f"{path.name}.{number}{BAD_SUFFIX}")
     # A link in place of the directory leads to files that are not the program's: nothing may be renamed there.
-    fd = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
+    with held(os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)) as fd:
         os.rename(path.name, target.name, src_dir_fd=fd, dst_dir_fd=fd)
         os.fsync(fd)
-    finally:
-        os.close(fd)
     return target
 
 
@@ -147,11 +150,8 @@ def look(path: Path) -> CheckpointInfo:
 
 def manifest_of(path: Path) -> Manifest:
     """Read its manifest and check that it belongs to this checkpoint. Raises Damaged, or OSError when the disk refuses."""
-    fd = opened(path, MANIFEST_FILE)
-    try:
+    with held(opened(path, MANIFEST_FILE)) as fd:
         text = os.read(fd, _MANIFEST_MAX_BYTES)
-    finally:
-        os.close(fd)
     try:
         manifest = Manifest.from_json(text)
     except ValueError as error:
@@ -165,15 +165,12 @@ def manifest_of(path: Path) -> Manifest:
 
 def _check(path: Path, name: str, size: int, digest: str, until_s: float) -> None:
     found, running = 0, hashlib.blake2b(digest_size=32)
-    fd = opened(path, name)
-    try:
+    with held(opened(path, name)) as fd:
         while found <= size and (piece := os.read(fd, _CHUNK_BYTES)):
             running.update(piece)
             found += len(piece)
             if time.monotonic() > until_s:
                 raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT), f"{path}/{name}")
-    finally:
-        os.close(fd)
     if found != size:
         raise Damaged(f"{name} has {'more' if found > size else 'only'} {found} bytes, expected {size}")
     if running.hexdigest() != digest:

@@ -36,20 +36,20 @@ class Controls:
     def restore(self) -> None:
         """Write again every record whose file is gone; its worker opens the new file. Raises OSError."""
         with self._guard:
-            for command in tuple(self._last.values()):
-                if not Path(self._paths.control(command.program, self._attempts[command.token])).exists():
-                    if (writer := self._writers.pop(command.token, None)) is not None:
-                        writer.close()
-                    self._write(command)
+            for command in self._gone():
+                if (writer := self._writers.pop(command.token, None)) is not None:
+                    writer.close()
+                self._write(command)
 
     def missing(self) -> str:
         """Which programs have lost their control record, as a clause; empty: none."""
         with self._guard:
-            gone = [
-                command.program for command in self._last.values()
-                if not Path(self._paths.control(command.program, self._attempts[command.token])).exists()
-            ]  # fmt: skip
-        return f"the control record of {', '.join(sorted(gone))} is gone" if gone else ""
+            gone = sorted(command.program for command in self._gone())
+        return f"the control record of {', '.join(gone)} is gone" if gone else ""
+
+    def _gone(self) -> list[SetControl]:
+        places = [(each, self._paths.control(each.program, self._attempts[each.token])) for each in self._last.values()]
+        return [each for each, place in places if not Path(place).exists()]
 
     def _write(self, command: SetControl) -> None:
         attempt = self._attempts.get(command.token)

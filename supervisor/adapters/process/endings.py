@@ -11,8 +11,9 @@ import json
 import os
 import signal
 import tempfile
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from supervisor.adapters import procfs
 from supervisor.adapters.host import kernel_log
@@ -22,7 +23,6 @@ from supervisor.model.inputs import Ending, Report
 from supervisor.policy.worker import no_room, reason_line
 from supervisor.policy.worker.figures import plain_text
 from supervisor.policy.worker.no_room import Disk
-from supervisor.records import Record
 from workers import contract, daemon_side
 from workers.exit_record import ExitRecord
 
@@ -89,15 +89,19 @@ def _record(token: str, *places: str) -> ExitRecord | None:
 
 def read_reports(path: str) -> tuple[Report, ...]:
     """The worker's reports, oldest first. Lines that are torn or are not reports are skipped; the newest are kept."""
-    reports = []
-    for line in read_bounded(path, _REPORTS_BYTES).splitlines():
-        try:
-            body = json.loads(line, parse_constant=lambda _name: None)  # NaN and Infinity are not known values
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(body, dict) and isinstance(body.get("kind"), str):
-            reports.append(Report(body.pop("kind"), body))
-    return tuple(reports[-_MAX_REPORTS:])
+    reports = map(parse_report, read_bounded(path, _REPORTS_BYTES).splitlines())
+    return tuple(report for report in reports if report is not None)[-_MAX_REPORTS:]
+
+
+def parse_report(line: bytes) -> Report | None:
+    """One line of the file of reports; None: it is none."""
+    try:
+        body = json.loads(line, parse_constant=lambda _name: None)  # NaN and Infinity are not known values
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(body, dict) or not isinstance(body.get("kind"), str):
+        return None
+    return Report(body.pop("kind"), body)
 
 
 def read_ending(
@@ -111,28 +115,24 @@ def read_ending(
     record = read_exit(paths, program, attempt, token)
     if record is None:
         return None
-    last = _last_beat(paths, program, attempt, token)
-    lines = () if record.spawn_error else last_log_lines(log_places.read(paths, program, attempt, token), from_bytes)
+    leftovers = tuple(name[:_NAME_CHARS] for name in record.leftovers[:_MAX_LEFTOVERS])
+    rest = without_record(
+        paths, program, attempt, token, from_bytes, journal_s, fate=record.spawn_error or "", leftovers=leftovers
+    )
+    lines = () if record.spawn_error else rest.last_lines
     confined = cgroups.read_note(paths.attempt_dir(program, attempt, token))
-    return Ending(
+    return replace(
+        rest,
         code=record.code,
         signal=record.signal,
         rest=record.rest,
-        leftovers=tuple(name[:_NAME_CHARS] for name in record.leftovers[:_MAX_LEFTOVERS]),
         last_lines=lines,
         disks=_disks(paths) if no_room.suspected(record.signal, lines) else (),
         max_rss_bytes=record.max_rss_bytes or None,
-        steps=last.steps,
-        ckpt_step=last.ckpt_step,
-        ckpt_at_s=last.ckpt_at_s(journal_s),
-        target=last.target,
-        reports=_reports(paths, program, attempt, token),
-        batch_size=last.batch_size,
         oom_kills=record.oom_kills,
         oom_own=confined is not None and confined.counts_oom,
         memory_max_bytes=None if confined is None else confined.limits.memory_max_bytes,
         oom_line=kernel_log.oom_kill_of(record.pid) if record.signal == signal.SIGKILL and not procfs.contained() else "",
-        fate=record.spawn_error or "",
         ended_at_s=None if journal_s is None else journal_s(record.ended_ns),
     )
 
@@ -149,47 +149,31 @@ def _disks(paths: Paths) -> tuple[Disk, ...]:
 
 
 def without_record(
-    paths: Paths, program: str, attempt: int, token: str, *,
-    fate: str, leftovers: tuple[str, ...] = (), from_bytes: tuple[int, int] = (0, 0),
-    journal_s: Callable[[int], float] | None = None,
+    paths: Paths, program: str, attempt: int, token: str, from_bytes: tuple[int, int] = (0, 0),
+    journal_s: Callable[[int], float] | None = None, *, fate: str, leftovers: tuple[str, ...] = (),
 ) -> Ending:  # fmt: skip
     """The ending of an attempt whose shim could not write a record; `fate` says why."""
-    last = _last_beat(paths, program, attempt, token)
+    last = _last_figures(paths, program, attempt, token)
+    ckpt_ns = last.get("ckpt_ns")
     return Ending(
         leftovers=leftovers,
         last_lines=last_log_lines(log_places.read(paths, program, attempt, token), from_bytes),
-        steps=last.steps,
-        ckpt_step=last.ckpt_step,
-        ckpt_at_s=last.ckpt_at_s(journal_s),
-        reports=_reports(paths, program, attempt, token),
-        batch_size=last.batch_size,
+        steps=last.get("env_steps"),
+        ckpt_step=last.get("ckpt_step"),
+        ckpt_at_s=None if ckpt_ns is None or journal_s is None else journal_s(ckpt_ns),
+        target=last.get("target"),
+        reports=read_reports(f"{paths.attempt_dir(program, attempt, token)}/{contract.REPORTS_FILE}"),
+        batch_size=last.get("batch_size"),
         fate=fate,
     )
 
 
-def _reports(paths: Paths, program: str, attempt: int, token: str) -> tuple[Report, ...]:
-    return read_reports(f"{paths.attempt_dir(program, attempt, token)}/{contract.REPORTS_FILE}")
-
-
-class _LastBeat(Record):
-    """The last values that a worker reported before it ended. None: unknown."""
-
-    steps: int | None = None
-    ckpt_step: int | None = None
-    ckpt_ns: int | None = None  # CLOCK_BOOTTIME at which that checkpoint was durable
-    batch_size: int | None = None
-    target: int | None = None
-
-    def ckpt_at_s(self, journal_s: Callable[[int], float] | None) -> float | None:
-        return None if self.ckpt_ns is None or journal_s is None else journal_s(self.ckpt_ns)
-
-
-def _last_beat(paths: Paths, program: str, attempt: int, token: str) -> _LastBeat:
-    """Read the worker's last beat. Zero steps before training mean that the steps are unknown."""
+def _last_figures(paths: Paths, program: str, attempt: int, token: str) -> dict[str, Any]:
+    """The last figures that a worker reported. Zero steps before training mean that the steps are unknown."""
     beat = daemon_side.read_beat(paths.beat(program, attempt))
     if beat is None or beat.token != token:
-        return _LastBeat()
+        return {}
     figures = contract.known_figures(beat)
-    in_steps = beat.target_kind is contract.TargetKind.ENV_STEPS and beat.phase is not contract.WorkerPhase.LEAVING
-    names = ("env_steps", "ckpt_step", "ckpt_ns", "batch_size", *(["target"] if in_steps else []))
-    return _LastBeat(*(figures.get(name) for name in names))
+    if beat.target_kind is not contract.TargetKind.ENV_STEPS or beat.phase is contract.WorkerPhase.LEAVING:
+        figures.pop("target", None)
+    return figures

@@ -39,8 +39,10 @@ class Growth:
         """Compare a reading with the known state: anything new is progress. The first reading is only the starting point."""
         if self.seen is None:
             self.seen = seen
-        elif any(_is_new(self.seen.get(file), now) for file, now in seen.items()):
-            self.at_s = now_s
+        else:  # a new or a changed file; one that was only emptied (a rotated log) is not new
+            known = self.seen
+            if any(now != known.get(file) and (file not in known or now[0] > 0) for file, now in seen.items()):
+                self.at_s = now_s
         # A file that is not seen this time is kept: it is not new when it can be read again.
         if len(self.seen) <= 2 * _MOST_FILES:
             self.seen.update(seen)
@@ -82,8 +84,8 @@ class Logs:
 def logs(paths: Paths, spec: ProgramSpec) -> Seen:
     """The sizes of a program's logs, by channel."""
     places = {channel: paths.log_of(spec, channel) for channel in _CHANNELS}
-    found = {channel: _size_and_time(place) for channel, place in places.items() if place is not None}
-    return {channel: (entry[0], 0) for channel, entry in found.items() if entry is not None}
+    found = {channel: _stat(place) for channel, place in places.items() if place is not None}
+    return {channel: (entry.st_size, 0) for channel, entry in found.items() if entry is not None}
 
 
 def files(paths: Paths, spec: ProgramSpec) -> Seen:
@@ -92,20 +94,10 @@ def files(paths: Paths, spec: ProgramSpec) -> Seen:
     seen: Seen = {}
     with contextlib.suppress(OSError, ValueError, NotImplementedError):  # NotImplementedError: an absolute pattern
         for path in itertools.islice(directory.glob(spec.progress_glob or "*"), _MOST_FILES):
-            entry = _size_and_time(path)
+            entry = _stat(path)
             if entry is not None:
-                seen[str(path)] = entry
+                seen[str(path)] = entry.st_size, entry.st_mtime_ns
     return seen
-
-
-def _is_new(before: tuple[int, int] | None, now: tuple[int, int]) -> bool:
-    """Whether something was written: a new or a changed file. A file that was only emptied (a rotated log) is not new."""
-    return now != before and (before is None or now[0] > 0)
-
-
-def _size_and_time(path: Path | str) -> tuple[int, int] | None:
-    found = _stat(path)
-    return None if found is None else (found.st_size, found.st_mtime_ns)
 
 
 def _stat(path: Path | str) -> os.stat_result | None:

@@ -33,7 +33,7 @@ from typing import Final
 import structlog
 
 from supervisor.adapters.threads import Lasting
-from supervisor.files import create, open_regular
+from supervisor.files import create, held, open_regular
 from supervisor.model.settings import Settings
 
 log = structlog.get_logger()
@@ -60,11 +60,9 @@ def rotate(path: Path, max_bytes: int, backups: int, factor: int = 1) -> bool:
     fd = _open_larger(path, factor * max_bytes)
     if fd is None:
         return False
-    try:
+    with held(fd):
         if backups == 0 or not _move(fd, path, max_bytes, backups):
             os.ftruncate(fd, 0)
-    finally:
-        os.close(fd)
     return True
 
 
@@ -97,8 +95,7 @@ def _move(fd: int, path: Path, max_bytes: int, backups: int) -> bool:
 
 def _move_rest(fd: int, path: Path, aside: Path, at: int, limit: int, backups: int) -> None:
     """Copy all from `at`, and what is written meanwhile, up to `limit`; then empty the log."""
-    target = _copy(fd, aside, at, limit)
-    try:
+    with held(_copy(fd, aside, at, limit)) as target:
         _shift(path, backups)
         aside.replace(_copy_of(path, 1))
         end = at + os.fstat(target).st_size
@@ -107,8 +104,6 @@ def _move_rest(fd: int, path: Path, aside: Path, at: int, limit: int, backups: i
         if end == limit:
             os.ftruncate(target, _line_before(fd, at, limit) - at)
             os.ftruncate(fd, 0)
-    finally:
-        os.close(target)
 
 
 def _empty_if(fd: int, size: int) -> bool:
@@ -118,14 +113,8 @@ def _empty_if(fd: int, size: int) -> bool:
 
 def clear(path: Path) -> None:
     """Empty a log; its rotated copies stay. A missing log counts as empty. Raises OSError as `rotate` does."""
-    try:
-        fd = open_regular(path, os.O_WRONLY)
-    except FileNotFoundError:
-        return
-    try:
+    with contextlib.suppress(FileNotFoundError), held(open_regular(path, os.O_WRONLY)) as fd:
         os.ftruncate(fd, 0)
-    finally:
-        os.close(fd)
 
 
 class LogGuard:

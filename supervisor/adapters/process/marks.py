@@ -38,35 +38,32 @@ class Marked(Record):
 
 def attempts(programs_dir: str) -> list[Marked]:
     """The attempts with a run directory below `programs_dir`, the oldest first. One scan of /proc."""
-    members: dict[str, list[tuple[procfs.Stat, dict[bytes, bytes]]]] = {}
+    members: dict[str, list[tuple[procfs.Stat, str]]] = {}  # by token: each process and the run directory that it names
     home, container = os.path.realpath(programs_dir), _container("self")
     for pid in procfs.pids():
-        env = dict(each.partition(b"=")[::2] for each in procfs.environment(pid))
-        token = env.get(contract.ENV_TOKEN.encode(), b"").decode("ascii", "replace")
+        env = procfs.environment(pid)
+        token = env.get(contract.ENV_TOKEN)
         stat = procfs.read_stat(pid) if token else None
-        if stat is not None and stat.alive and _container(pid) == container:
-            members.setdefault(token, []).append((stat, env))
+        if token and stat is not None and stat.alive and _container(pid) == container:
+            members.setdefault(token, []).append((stat, env.get(contract.ENV_RUN_DIR, "")))
     found = [_attempt(home, token, sorted(each, key=lambda one: one[0].start_ticks)) for token, each in members.items()]
     return sorted((each for each in found if each is not None), key=lambda each: each.since_ticks)
 
 
-def _attempt(home: str, token: str, members: list[tuple[procfs.Stat, dict[bytes, bytes]]]) -> Marked | None:
+def _attempt(home: str, token: str, members: list[tuple[procfs.Stat, str]]) -> Marked | None:
     for stat, _ in members:
         program, number = _of_shim(stat.pid, home)
         if program:
             workers = [each for each, _ in members if each.parent == stat.pid and each.group == each.pid]
-            return Marked(program, number, token, stat.start_ticks, _survivor(token, stat, workers))
-    for stat, env in members:
-        run_dir = env.get(contract.ENV_RUN_DIR.encode(), b"").decode("utf-8", "surrogateescape")
+            survivor = None
+            if workers:
+                worker = workers[0].pid, workers[0].start_ticks
+                survivor = Survivor(token, Survival.ALIVE, *worker, stat.pid, stat.start_ticks)
+            return Marked(program, number, token, stat.start_ticks, survivor)
+    for stat, run_dir in members:
         if run_dir and os.path.realpath(run_dir).rpartition("/")[0] == home:
             return Marked(run_dir.rpartition("/")[2], 0, token, stat.start_ticks, None)
     return None
-
-
-def _survivor(token: str, shim: procfs.Stat, workers: list[procfs.Stat]) -> Survivor | None:
-    if not workers:
-        return None
-    return Survivor(token, Survival.ALIVE, workers[0].pid, workers[0].start_ticks, shim.pid, shim.start_ticks)
 
 
 def _of_shim(pid: int, home: str) -> tuple[str, int]:

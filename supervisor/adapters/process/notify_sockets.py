@@ -23,6 +23,7 @@ from typing import Final
 
 import structlog
 
+from supervisor.adapters import procfs
 from supervisor.adapters.threads import Lasting
 from supervisor.records import Record
 from workers.contract import ENV_TOKEN, now_ns
@@ -278,10 +279,7 @@ def _close_passed(ancillary: list[tuple[int, int, bytes]]) -> None:
 def _token_of(pid: int) -> str | None:
     """The token in the sender's environment, "" without one; None when that cannot be read (gone, another user's)."""
     try:
-        environ = Path(f"/proc/{pid}/environ").read_bytes()
+        environ = procfs.environment(pid)
     except OSError:
         return None
-    if not environ:  # a zombie (since Linux 6.x that is an error), or a process in the middle of its exec
-        return None
-    mark = f"{ENV_TOKEN}=".encode()
-    return next((item[len(mark) :].decode("ascii", "replace") for item in environ.split(b"\0") if item.startswith(mark)), "")
+    return environ.get(ENV_TOKEN, "") if environ else None

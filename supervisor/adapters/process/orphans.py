@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
 # The marks of attempts, and of the daemon's own children, whose leftover processes belong to no attempt.
-_MARKS: Final = (f"{contract.ENV_TOKEN}=".encode(), f"{leftovers.ENV}=".encode())
+_MARKS: Final = frozenset({contract.ENV_TOKEN, leftovers.ENV})
 
 
 class Orphans:
@@ -51,7 +51,7 @@ class Orphans:
     def since(self, start_ticks: int) -> list[int]:
         """The pids of living orphans without a mark that began at or after this tick."""
         found = [stat for stat in self._children() if stat.alive and stat.start_ticks >= start_ticks]
-        return [stat.pid for stat in found if not _is_marked(stat.pid)]
+        return [stat.pid for stat in found if not _MARKS & procfs.environment(stat.pid).keys()]
 
     def reap(self, awaited: Callable[[], Collection[int]]) -> None:
         """Reap the orphans that have ended. `awaited` returns the children for which another thread waits.
@@ -76,15 +76,11 @@ NONE: Final = Orphans()
 
 
 def _pids_of_children() -> list[int]:
-    """The children of every thread of this process; if the kernel does not list them, all processes are scanned."""
+    """The children of every thread of this process; if the kernel does not list them, all processes."""
     try:
         tasks = os.listdir("/proc/self/task")  # noqa: PTH208  a path object each is waste
         lists = [Path(f"/proc/self/task/{task}/children").read_text(encoding="ascii") for task in tasks]
     except OSError as error:  # built without CONFIG_PROC_CHILDREN, or a thread has just ended
         lack.check(error)
-        return [stat.pid for stat in procfs.all_stats().values() if stat.parent == os.getpid()]
+        return procfs.pids()
     return [int(word) for text in lists for word in text.split()]
-
-
-def _is_marked(pid: int) -> bool:
-    return any(variable.startswith(_MARKS) for variable in procfs.environment(pid))

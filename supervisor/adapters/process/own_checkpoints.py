@@ -35,6 +35,7 @@ from supervisor.adapters import durable, hooks
 from supervisor.adapters.process import whole_files
 from supervisor.adapters.process.processes import make_dir
 from supervisor.adapters.threads import Tasks
+from supervisor.files import held
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
 from supervisor.policy.worker import newest_whole
 from supervisor.policy.worker.newest_whole import DOUBTFUL, TORN, UNREADABLE, WHOLE, Candidate
@@ -454,7 +455,7 @@ def parent_below(base: str, path: str, *, make: bool = False) -> tuple[int, str]
 def set_aside(base: str, path: str) -> str:
     """Rename it, durably, so that no script finds it; return its new path below `base`. Raises OSError or ValueError."""
     fd, name = parent_below(base, path)
-    try:
+    with held(fd):
         for number in range(1, 10_000):
             more = "" if number == 1 else f".{number}"
             aside = f".{name}{more}{contract.BAD_SUFFIX}"
@@ -464,27 +465,23 @@ def set_aside(base: str, path: str) -> str:
                 os.rename(name, aside, src_dir_fd=fd, dst_dir_fd=fd)
                 os.fsync(fd)
                 return str(Path(path).with_name(aside))
-    finally:
-        os.close(fd)
     raise FileExistsError(f"{name} was set aside too often")
 
 
 def put_back(base: str, path: str) -> None:
     """Undo `set_aside`, unless there is a new one of that name. Raises OSError or ValueError."""
     fd, name = parent_below(base, path)
-    try:
+    with held(fd):
         asides = _asides(fd, name)
         if asides and not os.path.lexists(f"{base}/{path}"):
             os.rename(asides[-1], name, src_dir_fd=fd, dst_dir_fd=fd)
             os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
-def _asides(fd: int, name: str) -> list[str]:
+def _asides(directory: int | str, name: str) -> list[str]:
     """The names in this directory under which this checkpoint was set aside, the newest last."""
     aside = re.compile(rf"\.{re.escape(name)}(\.\d+)?{re.escape(contract.BAD_SUFFIX)}")
-    with os.scandir(fd) as entries:
+    with os.scandir(directory) as entries:
         times = {each.name: each.stat(follow_symlinks=False).st_ctime_ns for each in entries if aside.fullmatch(each.name)}
     return sorted(times, key=times.__getitem__)
 
@@ -562,14 +559,10 @@ class KeptCopy(Record):
         """Whether the checkpoint itself was set aside: then its copy is as bad."""
         parent, name = os.path.split(self.path)
         try:
-            fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            return any(self.is_of(f"{parent}/{aside}") for aside in _asides(parent, name))
         except OSError as error:
             lack.check(error)
             return True  # the directory is gone
-        try:
-            return any(self.is_of(f"{parent}/{aside}") for aside in _asides(fd, name))
-        finally:
-            os.close(fd)
 
 
 class Keeper(Protocol):

@@ -19,7 +19,6 @@ old one, which it maps.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import threading
 from collections import Counter
@@ -39,7 +38,7 @@ from supervisor.adapters.process.notify_sockets import NotifySockets, NotifyStat
 from supervisor.adapters.process.processes import read_record
 from supervisor.adapters.process.trees import Scans, Tree, changed_roots, own_directory
 from supervisor.adapters.threads import Tasks
-from supervisor.files import open_regular
+from supervisor.files import held, open_regular
 from supervisor.model.inputs import CommandLeft, OwnCheckpoint, Report, Sample
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
 from supervisor.policy.worker.figures import Figures, figure_of
@@ -87,13 +86,18 @@ class _Watched:
     failed: bool = False
     load: cgroups.Load | None = None
     load_due_s: float = 0.0
-    shown: tuple[Sample, Sample] | None = None  # the sample without and with load and tree
-    with_seen: tuple[object, ...] = ()  # readings of the tree and the health checks in `shown`
-    own: OwnCheckpoint | None = None
+    shown: tuple[Sample, Sample] | None = None  # the sample without and with load, tree, health and own checkpoints
+    seen: tuple[object, ...] = ()  # the readings in `shown`
+    state: str | None = None  # of the process
+    notified: NotifyState | None = None
     left: CommandLeft | None = None
     reports_at: int = 0
     reports: int = 0
     reports_due_s: float = 0.0
+
+    @property
+    def status(self) -> str:
+        return self.notified.status if self.notified is not None else ""
 
 
 class LocalProbes:
@@ -226,101 +230,90 @@ class LocalProbes:
         """Add the readings of the worker's cgroup and tree. If nothing is new, this returns the same object again."""
         now_s, tree = self._clock.now_s(), item.tree
         if now_s >= item.load_due_s:
-            item.load_due_s, load = now_s + _LOAD_S, self._groups.read(item.token)
-            if load != item.load:
-                item.load, item.shown = load, None
-        health, own, left = self._health.newest(item.token), self._own(item.spec.name), self._left(item)
-        if ((*tree.seen, health, left), own) != (item.with_seen, item.own):
-            item.with_seen, item.own, item.shown = (*tree.seen, health, left), own, None
-        if item.load is None and own is None and not any(item.with_seen):
+            item.load_due_s, item.load = now_s + _LOAD_S, self._groups.read(item.token)
+        health, own, left, load = self._health.newest(item.token), self._own(item.spec.name), self._left(item), item.load
+        seen = *tree.seen, health, own, left, load
+        if not any(seen):
             return sample
-        if item.shown is None or item.shown[0] is not sample:
+        if item.shown is None or item.shown[0] is not sample or seen != item.seen:
             shown = replace(
                 sample,
                 pids=tree.pids,
                 halted=tree.halted,
                 witness_at_s=tree.witness_at_s,
                 witness=tree.witness,
-                left=left,
                 uses_cuda=tree.uses_cuda,
+                health=health,
+                own=own,
+                left=left,
+                pressure=() if load is None else load.pressure,
+                memory_bytes=None if load is None else load.memory_bytes,
             )
-            shown = shown if health is None else replace(shown, health=health)
-            if item.load is not None:
-                shown = replace(shown, pressure=item.load.pressure, memory_bytes=item.load.memory_bytes)
-            if own is not None:
-                shown = replace(shown, own=own)
-            item.shown = sample, shown
+            item.seen, item.shown = seen, (sample, shown)
         return item.shown[1]
 
     def _read(self, item: _Watched) -> Sample:
-        state = self._state(item)
-        notified = self._edges.state_of(item.spec.name, item.token)
-        match item.spec.progress:
-            case Progress.BEAT:
-                return self._from_beat(item, state, notified)
-            case Progress.AUTO:
-                return self._from_best(item, state, notified)
-            case Progress.LOG | Progress.FIGURES:
-                self._note_growth(item, self._logs(item))
-            case Progress.FILES:
-                self._note_growth(item, growth.files(self._paths, item.spec))
-            case Progress.NOTIFY | Progress.NONE:
-                pass
-        return self._unless_known(item, item.spec.progress, state, notified)
-
-    def _unless_known(self, item: _Watched, source: Progress, state: str | None, notified: NotifyState | None) -> Sample:
-        reading = self._figure_reading(item)
-        known = source, state, notified, item.grown.at_s, reading and (reading.figures, reading.fault)
-        if item.sample is None or known != item.known:
-            made = self._without_beat(item, source, state, notified, reading)
-            item.known, item.sample = known, completed(made, item.spec, reading)
+        item.state, item.notified = self._state(item), self._edges.state_of(item.spec.name, item.token)
+        if item.spec.progress is Progress.BEAT:
+            return self._from_beat(item)
+        reading = None if self._figures is None else self._figures.newest(item.spec.name, item.token)
+        source = self._source(item, reading)
+        known = source, item.state, item.notified, item.grown.at_s, reading and (reading.figures, reading.fault)
+        if source is not Progress.BEAT and item.sample is not None and known == item.known:
+            return item.sample
+        made = self._from_beat(item) if source is Progress.BEAT else self._without_beat(item, source, reading)
+        if item.spec.progress is Progress.AUTO:
+            made = replace(made, source=source.value)
+        item.known, item.sample = known, completed(made, item.spec, reading)
         return item.sample
 
-    def _figure_reading(self, item: _Watched) -> FigureReading | None:
-        return None if self._figures is None else self._figures.newest(item.spec.name, item.token)
-
-    def _from_best(self, item: _Watched, state: str | None, notified: NotifyState | None) -> Sample:
-        """Read the best source that has data now. After the first beat, beats stay the source: a missing file is only lost.
+    def _source(self, item: _Watched, reading: FigureReading | None) -> Progress:
+        """The best source that has data now. After the first beat, beats stay the source: a missing file is only lost.
 
         Notifications become the source with the second message that reports progress: many programs send only READY=1.
         Before that, the newest notification counts beside the growth of the log.
         """
-        if item.beat is None:
-            beat = daemon_side.read_beat(self._paths.beat(item.spec.name, item.attempt))
-            item.beat = beat if beat is not None and beat.token == item.token else None
-        if item.beat is not None:
-            made = replace(self._from_beat(item, state, notified), source=Progress.BEAT.value)
-            item.sample = completed(made, item.spec, self._figure_reading(item))
-            return item.sample
-        if notified is not None and notified.pings > 1:
-            return self._unless_known(item, Progress.NOTIFY, state, notified)
-        self._note_growth(item, self._logs(item) | (growth.files(self._paths, item.spec) if item.spec.progress_glob else {}))
-        reading = self._figure_reading(item)
+        progress = item.spec.progress
+        if progress is Progress.AUTO:
+            if item.beat is None:
+                beat = daemon_side.read_beat(self._paths.beat(item.spec.name, item.attempt))
+                item.beat = beat if beat is not None and beat.token == item.token else None
+            if item.beat is not None:
+                return Progress.BEAT
+            if item.notified is not None and item.notified.pings > 1:
+                return Progress.NOTIFY
+        seen: growth.Seen = {}
+        if progress in (Progress.AUTO, Progress.LOG, Progress.FIGURES):
+            seen |= self._logs(item)
+        if progress is Progress.FILES or (progress is Progress.AUTO and item.spec.progress_glob):
+            seen |= growth.files(self._paths, item.spec)
+        if progress not in (Progress.NOTIFY, Progress.NONE):
+            item.grown.note(seen, self._clock.now_s())
+        if progress is not Progress.AUTO:
+            return progress
         has_figures = reading is not None and reading.shows_progress(self._clock.now_s())
-        return self._unless_known(item, Progress.FIGURES if has_figures else Progress.LOG, state, notified)
+        return Progress.FIGURES if has_figures else Progress.LOG
 
-    def _without_beat(
-        self, item: _Watched, source: Progress, state: str | None, notified: NotifyState | None,
-        reading: FigureReading | None,
-    ) -> Sample:  # fmt: skip
+    def _without_beat(self, item: _Watched, source: Progress, reading: FigureReading | None) -> Sample:
         """A reading that depends only on the arguments and the growth: equal inputs give an equal reading."""
-        if item.spec.progress is Progress.AUTO:
-            return replace(self._without_beat_of(item, source, state, notified, reading), source=source.value)
-        return self._without_beat_of(item, source, state, notified, reading)
-
-    def _without_beat_of(
-        self, item: _Watched, source: Progress, state: str | None, notified: NotifyState | None,
-        reading: FigureReading | None,
-    ) -> Sample:  # fmt: skip
-        match source:
-            case Progress.NOTIFY:
-                return self._from_edges(item, state, notified)
-            case Progress.FIGURES:
-                return self._moved(item, state, notified, None if reading is None else reading.figures.moved_at_s)
-            case Progress.NONE:
-                return Sample(item.token, state, ready=state is not None, status=notified.status if notified else "")
-            case _:
-                return self._from_growth(item, state, notified)
+        if source is Progress.NONE:
+            return Sample(item.token, item.state, ready=item.state is not None, status=item.status)
+        if source is Progress.NOTIFY:
+            return self._from_notified(item)
+        moved_at_s, notified = item.grown.at_s, item.notified
+        if source is Progress.FIGURES:
+            moved_at_s = None if reading is None else reading.figures.moved_at_s
+        if item.spec.progress is Progress.AUTO and notified is not None and notified.progress_ns is not None:
+            moved_at_s = max(self._clock.from_boot_ns(notified.progress_ns), moved_at_s or 0.0)
+        return Sample(
+            token=item.token,
+            proc_state=item.state,
+            progress_at_s=moved_at_s,
+            phase="training" if moved_at_s is not None else None,
+            ready=moved_at_s is not None,
+            steps=notified.steps if notified else None,
+            status=item.status,
+        )
 
     def _left(self, item: _Watched) -> CommandLeft | None:
         """The end of the command, while processes that it left behind run on."""
@@ -385,24 +378,25 @@ class LocalProbes:
         item.mapped = None
         return None
 
-    def _from_witnesses(self, item: _Watched, state: str | None, notified: NotifyState | None) -> Sample:
-        ticks = procfs.cpu_ticks(item.pid)
-        self._note_growth(item, self._logs(item) | ({} if ticks is None else {"cpu": (ticks, 0)}))
+    def _from_witnesses(self, item: _Watched) -> Sample:
+        """A worker whose beats are lost: the growth of its log and its CPU time replace them."""
+        stat = procfs.read_stat(item.pid)
+        cpu = {} if stat is None else {"cpu": (stat.ticks, 0)}
+        item.grown.note(self._logs(item) | cpu, self._clock.now_s())
         return Sample(
-            item.token, state, progress_at_s=item.grown.at_s, phase="training", beat_lost=True,
-            status=notified.status if notified else "",
+            item.token, item.state, progress_at_s=item.grown.at_s, phase="training", beat_lost=True, status=item.status
         )  # fmt: skip
 
-    def _from_beat(self, item: _Watched, state: str | None, notified: NotifyState | None) -> Sample:
+    def _from_beat(self, item: _Watched) -> Sample:
         beat = item.beat = self._newest_beat(item)
         if item.lost_at_s is not None and self._clock.now_s() - item.lost_at_s >= _LOST_S:
-            return self._from_witnesses(item, state, notified)
+            return self._from_witnesses(item)
         if beat is None:
-            return Sample(item.token, state, status=notified.status if notified else "")
+            return Sample(item.token, item.state, status=item.status)
         deadline_s = None
         if beat.phase_deadline_ns != contract.NO_DEADLINE:
             deadline_s = self._clock.from_boot_ns(beat.phase_deadline_ns)
-        return beat_sample(beat, state, self._stamp, deadline_s, notified.status if notified else "")
+        return beat_sample(beat, item.state, self._stamp, deadline_s, item.status)
 
     def _stamp(self, at_ns: int) -> float | None:
         """A worker's own time stamp as journal time; None when it never set it, or took it from another clock."""
@@ -411,14 +405,15 @@ class LocalProbes:
         at_s = self._clock.from_boot_ns(at_ns)
         return at_s if at_s <= self._clock.now_s() + _FUTURE_S else None
 
-    def _from_edges(self, item: _Watched, state: str | None, notified: NotifyState | None) -> Sample:
+    def _from_notified(self, item: _Watched) -> Sample:
+        notified = item.notified
         if notified is None:
-            return Sample(item.token, state)
+            return Sample(item.token, item.state)
         at = self._clock.from_boot_ns
         phase = "leaving" if notified.stopping else "training" if notified.ready else None
         return Sample(
             token=item.token,
-            proc_state=state,
+            proc_state=item.state,
             progress_at_s=None if notified.progress_ns is None else at(notified.progress_ns),
             phase=phase,
             phase_since_s=None if phase is None else item.since_s,
@@ -429,25 +424,6 @@ class LocalProbes:
             ckpt_at_s=None if notified.ckpt_ns is None else at(notified.ckpt_ns),
             ckpt_count=notified.ckpt_count,
             status=notified.status,
-        )
-
-    def _note_growth(self, item: _Watched, seen: growth.Seen) -> None:
-        item.grown.note(seen, self._clock.now_s())
-
-    def _from_growth(self, item: _Watched, state: str | None, notified: NotifyState | None) -> Sample:
-        return self._moved(item, state, notified, item.grown.at_s)
-
-    def _moved(self, item: _Watched, state: str | None, notified: NotifyState | None, grown_at_s: float | None) -> Sample:
-        if item.spec.progress is Progress.AUTO and notified is not None and notified.progress_ns is not None:
-            grown_at_s = max(self._clock.from_boot_ns(notified.progress_ns), grown_at_s or 0.0)
-        return Sample(
-            token=item.token,
-            proc_state=state,
-            progress_at_s=grown_at_s,
-            phase="training" if grown_at_s is not None else None,
-            ready=grown_at_s is not None,
-            steps=notified.steps if notified else None,
-            status=notified.status if notified else "",
         )
 
     def _logs(self, item: _Watched) -> growth.Seen:
@@ -474,15 +450,10 @@ class LocalProbes:
                 return []
             item.reports_due_s = now_s + _REPORTS_S
         try:
-            fd = open_regular(item.reports_file)
+            with held(open_regular(item.reports_file)) as fd:
+                data = os.pread(fd, _MOST_REPORT_BYTES, item.reports_at)
         except OSError:
             return []
-        try:
-            data = os.pread(fd, _MOST_REPORT_BYTES, item.reports_at)
-        except OSError:
-            return []
-        finally:
-            os.close(fd)
         if data.count(b"\n") > _MOST_REPORTS:
             data = b"".join(data.splitlines(keepends=True)[:_MOST_REPORTS])
         whole = data.rfind(b"\n") + 1
@@ -491,7 +462,7 @@ class LocalProbes:
         item.reports_at += whole
         lines = data[:whole].splitlines()
         item.reports += len(lines)
-        return [report for line in lines if (report := _report(line)) is not None]
+        return [report for line in lines if (report := endings.parse_report(line)) is not None]
 
 
 _OWN: Final = tuple(each.name for each in fields(Sample) if each.name in contract.FIGURES)
@@ -509,6 +480,8 @@ def beat_sample(
     """Convert a beat to a sample. `at` converts the worker's time stamps to journal time."""
     figures = contract.known_figures(beat)
     own = {name: figures.pop(name) for name in _OWN if name in figures}
+    # Figures with the script's own names. None may stand for a figure of the contract that is not known.
+    fit = (name for name in beat.own if figure_of(name) is not None and name not in contract.FIGURES)
     return Sample(
         token=beat.token,
         proc_state=state,
@@ -524,15 +497,9 @@ def beat_sample(
         ckpt_stall_s=beat.ckpt_stall_us / 1e6 if beat.ckpt_count else None,
         ckpt_write_s=beat.ckpt_write_ms / 1e3 if beat.ckpt_count else None,
         **own,
-        figures={**_own_figures(beat), **figures},
+        figures={**{name: beat.own[name] for name in islice(fit, contract.MOST_OWN)}, **figures},
         status=status,
     )
-
-
-def _own_figures(beat: contract.Beat) -> dict[str, float]:
-    """The figures with the script's own names. None may stand for a figure of the contract that is not known."""
-    fit = (name for name in beat.own if figure_of(name) is not None and name not in contract.FIGURES)
-    return {name: beat.own[name] for name in islice(fit, contract.MOST_OWN)}
 
 
 def completed(sample: Sample, spec: ProgramSpec, reading: FigureReading | None) -> Sample:
@@ -559,13 +526,3 @@ def _of_figures(found: Figures) -> dict[str, Any]:
         "steps": found.steps, "steps_per_s": found.rate, "episodes": found.episodes, "nan_count": found.nan_count,
         "target": found.target, "frames": None if frames is None else int(frames),
     }  # fmt: skip
-
-
-def _report(line: bytes) -> Report | None:
-    try:
-        body = json.loads(line, parse_constant=lambda _name: None)  # NaN and Infinity are not known values
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(body, dict) or not isinstance(body.get("kind"), str):
-        return None
-    return Report(body.pop("kind"), body)

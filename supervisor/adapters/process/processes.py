@@ -66,7 +66,7 @@ _HUNG_START_S: Final = 5.0
 _CLOSE_S: Final = 5.0
 _DAEMON_DECIDES_S: Final = 1e8  # years: what a worker leaves behind after a success code works on until the daemon asks
 _ATTEMPT_DIR: Final = re.compile(r"([0-9]{1,18})-", re.ASCII)
-_HOLDER: Final = re.compile(r"attempt (\d+), token ([0-9a-f]+), shim pid (\d+)")
+_HOLDER: Final = re.compile(r"attempt (\d+), token ([0-9a-f]+), shim pid \d+")
 # For workers that are Python, unless the program's own environment says otherwise: a printed line is in the log at
 # once (also the last one before a SIGKILL, and the one that counts as a sign of progress), and a segfault leaves a stack.
 _PYTHON_DEFAULTS: Final = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
@@ -273,7 +273,7 @@ def _members(token: str, shim: tuple[int, int] | None, more: Callable[[], Iterab
     # A session's number is not reused while the session has members: a living leader that is not our shim leads a later one.
     # 0 is no shim: it is the session of the kernel's threads, and of all whose session began outside of this PID namespace.
     if shim and shim[0] > 0 and (leader is None or leader.start_ticks == shim[1]):
-        found |= {stat.pid: stat for stat in procfs.all_stats().values() if stat.session == shim[0] and stat.alive}
+        found |= {stat.pid: stat for stat in procfs.scan().processes.values() if stat.session == shim[0]}
     if found:
         found |= {stat.pid: stat for stat in procfs.descendants(found)}
     found.pop(os.getpid(), None)
@@ -390,8 +390,7 @@ class LocalLauncher:
         if "LD_LIBRARY_PATH" in os.environ:
             env["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
         # A file in memory instead of a pipe: it holds the whole order even if the daemon dies now, and nothing blocks.
-        stdin = os.memfd_create("order", os.MFD_CLOEXEC)
-        try:
+        with files.held(os.memfd_create("order", os.MFD_CLOEXEC)) as stdin:
             with open(stdin, "wb", closefd=False) as whole:
                 whole.write(order)
             os.lseek(stdin, 0, os.SEEK_SET)
@@ -399,8 +398,6 @@ class LocalLauncher:
                 [sys.executable, "-S", "-I", "-Xutf8=1", self._code.path, spec.name, str(attempt), run_dir],
                 stdin=stdin, stdout=subprocess.PIPE, env=env, cwd="/", pass_fds=(self._code.fd,),
             )  # fmt: skip
-        finally:
-            os.close(stdin)
         try:
             live = _Live(spec.name, attempt, token, procfs.pidfd(shim.pid), shim)
         except BaseException:  # it must not run unwatched
@@ -429,7 +426,8 @@ class LocalLauncher:
         assert live.shim is not None  # noqa: S101
         if "spawn_error" not in answer:
             procfs.send(live.shim_fd, signal.SIGTERM)  # whatever it does now, we could not watch it
-        shim = live.shim.pid, (procfs.read_stat(live.shim.pid) or _NO_PROCESS).start_ticks
+        stat = procfs.read_stat(live.shim.pid)
+        shim = live.shim.pid, 0 if stat is None else stat.start_ticks
         status = live.shim.wait()
         if "spawn_error" not in answer:
             kill_attempt(live.token, shim)
@@ -458,15 +456,11 @@ class LocalLauncher:
         fd = procfs.open_verified(attempt.pid, attempt.start_ticks)
         if fd is None:
             return
-        try:
+        with files.held(fd), contextlib.suppress(OSError):
             if group:
-                # The group has the worker's number, which can't be given away while the verified worker lives.
-                with contextlib.suppress(OSError):
-                    os.killpg(attempt.pid, number)
+                os.killpg(attempt.pid, number)  # the worker's number can't be given away while the verified worker lives
             else:
                 procfs.send(fd, number)
-        finally:
-            os.close(fd)
 
     def continue_child(self, program: str, token: str, pid: int, start_ticks: int) -> None:
         """Send SIGCONT to one process in the tree of this attempt; does nothing when either is gone."""
@@ -500,17 +494,15 @@ class LocalLauncher:
                 return  # gone already: its Ended is posted
             fd = os.dup(live.shim_fd)  # the other one closes when the shim is gone
             shim = (live.attempt.shim_pid, live.attempt.shim_start_ticks) if live.attempt else None
-        try:
+        with files.held(fd):
             procfs.send(fd, signal.SIGTERM)  # the shim kills the tree, and records what it held and how it ended
             if procfs.wait_gone(fd, _SHIM_PATIENCE_S):
                 return
             self._groups.kill(token)  # a tree that forks faster than it is killed
             if procfs.wait_gone(fd, _KILL_PATIENCE_S):
                 return
-            self._groups.kill_all(token)
-            kill_attempt(token, shim, more=self._others(token, shim[1] if shim else None))  # the shim carries the mark too
-        finally:
-            os.close(fd)
+            self._groups.kill(token, shim=True)
+            self._kill_orphans(token, shim)  # the shim carries the mark too
 
     def end_all(self) -> None:
         """End every tree at once, without a report: this daemon has lost its state directory to another one."""
@@ -658,19 +650,13 @@ class LocalLauncher:
         attempt = live.attempt
         assert attempt is not None  # noqa: S101  a shim is watched only if it has one
         status = self._reap(live)
-        args = self._paths, live.program, live.number, live.token
+        args = self._paths, live.program, live.number, live.token, attempt.logs_from, self._clock.from_boot_ns
         try:
-            ending = endings.read_ending(*args, attempt.logs_from, self._clock.from_boot_ns)
+            ending = endings.read_ending(*args)
             if ending is None:
-                leftovers = kill_attempt(
-                    live.token, (attempt.shim_pid, attempt.shim_start_ticks), spare=attempt.pid,
-                    more=self._others(live.token, attempt.shim_start_ticks),
-                )  # fmt: skip
+                leftovers = self._kill_orphans(live.token, (attempt.shim_pid, attempt.shim_start_ticks), attempt.pid)
                 how = f" by signal {-status}" if status is not None and status < 0 else ""
-                fate = f"its shim was killed{how}"
-                ending = endings.without_record(
-                    *args, fate=fate, leftovers=leftovers, from_bytes=attempt.logs_from, journal_s=self._clock.from_boot_ns
-                )
+                ending = endings.without_record(*args, fate=f"its shim was killed{how}", leftovers=leftovers)
             if ending.steps is None:
                 ending = replace(ending, shown_steps=self._last_step(live.program, live.token))
         except Exception as error:  # an end without a report would block the program for ever
@@ -681,14 +667,13 @@ class LocalLauncher:
         self._inbox.post(Ended(self._clock.now_s(), live.program, live.token, ending))
         self._groups.end(live.token)
 
-    def _others(self, token: str, since_ticks: int | None) -> Callable[[], list[int]]:
-        """Finds processes of an attempt without a shim that have neither mark nor session: by cgroup, and as orphans."""
+    def _kill_orphans(self, token: str, shim: tuple[int, int] | None, worker: int | None = None) -> tuple[str, ...]:
+        """`kill_attempt`, with the processes that have neither mark nor session: by the cgroup, and as our orphans."""
 
-        def found() -> list[int]:
-            home = [] if since_ticks is None else self._orphans.since(since_ticks)
-            return [*self._groups.members(token), *home]
+        def more() -> list[int]:
+            return [*self._groups.members(token), *([] if shim is None else self._orphans.since(shim[1]))]
 
-        return found
+        return kill_attempt(token, shim, spare=worker, more=more)
 
     def _shims(self) -> set[int]:
         with self._guard:
@@ -755,8 +740,7 @@ class LocalLauncher:
 
     def survey(self, expected: dict[str, tuple[int, str]]) -> dict[str, Survivor]:
         """The fate of the attempts (program -> (attempt, token)) that the journal records as alive. May block."""
-        found = {each.token: each for each in marks.attempts(self._paths.programs)} if expected else {}
-        return {name: self._survey(name, *attempt, found.get(attempt[1])) for name, attempt in sorted(expected.items())}
+        return {name: self._survey(name, *attempt) for name, attempt in sorted(expected.items())}
 
     def unrecorded_workers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:
         """(attempt, Survivor) of each of these programs that runs although the journal does not record it.
@@ -775,15 +759,12 @@ class LocalLauncher:
         for marked in marks.attempts(self._paths.programs):
             if marked.program not in found or marked.token in kept:
                 continue
-            survivor = self._adoptable(marked)
+            survivor = self._find_alive(marked.program, marked.token)
             if survivor is not None and found[marked.program] is None:
                 found[marked.program] = marked.number, survivor
             else:
                 self._end_unrecorded(marked.program, marked.number, marked.token)
         return {program: each for program, each in found.items() if each is not None}
-
-    def _adoptable(self, marked: marks.Marked | None) -> Survivor | None:
-        return None if marked is None or self._of_another_boot(marked.program, marked.token) else marked.survivor
 
     def _unrecorded(self, program: str, until_s: float) -> tuple[int, Survivor] | None:
         if Path(f"{self._paths.run_dir(program)}/{contract.LOCK_FILE}").exists():
@@ -824,10 +805,10 @@ class LocalLauncher:
         record = read_record(self._paths.shim_record(program))
         return record is not None and record.token == token and record.boot_id != self._boot_id
 
-    def _survey(self, program: str, number: int, token: str, marked: marks.Marked | None = None) -> Survivor:
+    def _survey(self, program: str, number: int, token: str) -> Survivor:
         until_s = time.clock_gettime(time.CLOCK_BOOTTIME) + _HOLDER_PATIENCE_S
         while True:
-            alive = self._find_alive(program, token) or self._adoptable(marked)
+            alive = self._find_alive(program, token)
             if alive is not None:
                 return alive
             lock = self._try_lock(program)
@@ -841,22 +822,13 @@ class LocalLauncher:
             time.sleep(_POLL_S)  # a shim that is just starting, or just leaving
 
     def _find_alive(self, program: str, token: str) -> Survivor | None:
-        """Find a living attempt by its shim record, or by the lock and the marks if the runtime directory was emptied."""
+        """Find a living attempt by its shim record, or by its marks if the runtime directory was emptied."""
         record = read_record(self._paths.shim_record(program))
         if record is not None and record.token == token:
             if record.boot_id != self._boot_id or not procfs.is_alive(record.shim_pid, record.shim_start_ticks):
                 return None
             return Survivor(token, Survival.ALIVE, record.pid, record.start_ticks, record.shim_pid, record.shim_start_ticks)
-        holder = _HOLDER.search(self._lock_text(program))
-        if holder is None or holder[2] != token:
-            return None
-        members = {stat.pid: stat for stat in procfs.marked(contract.ENV_TOKEN, [token])[token]}
-        shim = members.get(int(holder[3]))
-        workers = [stat for stat in members.values() if shim and stat.parent == shim.pid and stat.group == stat.pid]
-        if shim is None or not workers:
-            return None
-        worker = min(workers, key=lambda stat: (stat.start_ticks, stat.pid))
-        return Survivor(token, Survival.ALIVE, worker.pid, worker.start_ticks, shim.pid, shim.start_ticks)
+        return next((each.survivor for each in marks.attempts(self._paths.programs) if each.token == token), None)
 
     def _post_mortem(self, program: str, number: int, token: str) -> Survivor:
         """The fate of an attempt that has no shim. Ends the processes that it left behind first."""
@@ -868,11 +840,10 @@ class LocalLauncher:
         shim = (record.shim_pid, record.shim_start_ticks) if record and this_boot else None
         if shim is not None:
             self._reap_orphan(*shim)
-        more = self._others(token, shim[1] if shim else None)
-        leftovers = kill_attempt(token, shim, spare=record.pid if record else None, more=more)
+        leftovers = self._kill_orphans(token, shim, record.pid if record else None)
         self._groups.end(token)
-        from_bytes = record.logs_from if record else (0, 0)
-        ending = endings.read_ending(paths, program, number, token, from_bytes, self._clock.from_boot_ns)
+        args = paths, program, number, token, record.logs_from if record else (0, 0), self._clock.from_boot_ns
+        ending = endings.read_ending(*args)
         if ending is not None:
             began = ending.code is not None or ending.signal is not None
             return Survivor(token, Survival.ENDED if began else Survival.NEVER, ending=ending)
@@ -882,11 +853,7 @@ class LocalLauncher:
             self._close_attempt(program, number, token)
             return Survivor(token, Survival.NEVER)
         fate = "its shim was killed" if this_boot or leftovers else "no exit record was left"
-        ending = endings.without_record(
-            paths, program, number, token, fate=fate, leftovers=leftovers, from_bytes=from_bytes,
-            journal_s=self._clock.from_boot_ns,
-        )  # fmt: skip
-        return Survivor(token, Survival.VANISHED, ending=ending)
+        return Survivor(token, Survival.VANISHED, ending=endings.without_record(*args, fate=fate, leftovers=leftovers))
 
     def _close_attempt(self, program: str, number: int, token: str) -> None:
         """Write an exit record that keeps a late shim from starting the worker after all."""
@@ -967,9 +934,6 @@ def _attempt_number(name: str) -> int | None:
     """The number in the name of an attempt's directory, `12-<token>`; None for other files beside it."""
     found = _ATTEMPT_DIR.match(name)
     return None if found is None else int(found[1])
-
-
-_NO_PROCESS: Final = procfs.Stat(0, "", "X", 0, 0, 0, 0, 0)
 
 
 def signal_number(name: str) -> int:

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from supervisor.files import open_regular
+from supervisor.files import held, open_regular
 from supervisor.reports.results_view import NewestResult
 from workers import results
 from workers.scores import human_normalised
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _HEAD_BYTES: Final = 4096
 _TAIL_BYTES: Final = 2 * 2**20
@@ -34,10 +31,10 @@ def survey(programs: Path) -> list[NewestResult]:
 def newest(program: str, path: Path) -> NewestResult | None:
     """The newest result of one run. The human-normalised score is that of the mean return, by this version's table."""
     try:
-        text = _ends(path)
+        text = _ends(path).decode("utf-8", "replace")
     except OSError:
         return None
-    for found in _newest_first(text):
+    for found in reversed(results.evaluations(results.parse(text))):
         if found.whole:
             row = found.first
             return NewestResult(
@@ -47,23 +44,12 @@ def newest(program: str, path: Path) -> NewestResult | None:
     return None
 
 
-def _newest_first(text: str) -> Iterator[results.Evaluation]:
-    return reversed(results.evaluations(results.parse(text)))
-
-
-def _ends(path: Path) -> str:
+def _ends(path: Path) -> bytes:
     """The line with the titles, and the whole lines within the last two megabytes."""
-    fd = open_regular(path)
-    try:
+    with held(open_regular(path)) as fd:
         size = os.fstat(fd).st_size
         if size <= _TAIL_BYTES:
-            return _text(os.pread(fd, size, 0))
+            return os.pread(fd, size, 0)
         titles, _, _ = os.pread(fd, _HEAD_BYTES, 0).partition(b"\n")
         _, _, lines = os.pread(fd, _TAIL_BYTES, size - _TAIL_BYTES).partition(b"\n")
-        return _text(titles + b"\n" + lines)
-    finally:
-        os.close(fd)
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
+        return titles + b"\n" + lines

@@ -15,6 +15,7 @@ import time
 from typing import Final
 
 from supervisor.adapters import procfs
+from supervisor.files import held
 
 _PATIENCE_S: Final = 2.0
 
@@ -25,26 +26,23 @@ class NoInput(OSError):
 
 def send(shim_pid: int, shim_start_ticks: int, data: bytes) -> None:
     """Write all data. Raises NoInput or OSError; for a worker that does not read, OSError says how many bytes were sent."""
-    fd = _open(shim_pid, shim_start_ticks)
-    try:
-        _write(fd, data)
-    except BrokenPipeError:
-        raise NoInput(errno.EPIPE, "nobody reads it any more") from None
-    finally:
-        os.close(fd)
+    with held(_open(shim_pid, shim_start_ticks)) as fd:
+        try:
+            _write(fd, data)
+        except BrokenPipeError:
+            raise NoInput(errno.EPIPE, "nobody reads it any more") from None
 
 
 def _open(shim_pid: int, shim_start_ticks: int) -> int:
     holder = procfs.open_verified(shim_pid, shim_start_ticks)  # exactly this process, not a later one with its pid
     if holder is None:
         raise NoInput(errno.ESRCH, "it is gone")
-    try:
-        fd = os.open(f"/proc/{shim_pid}/fd/0", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        os.close(holder)
-        raise NoInput(error.errno, error.strerror) from None
-    is_gone = procfs.wait_gone(holder, 0.0)  # a pidfd does not reserve the pid: the file may be that of a later process
-    os.close(holder)
+    with held(holder):
+        try:
+            fd = os.open(f"/proc/{shim_pid}/fd/0", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise NoInput(error.errno, error.strerror) from None
+        is_gone = procfs.wait_gone(holder, 0.0)  # a pidfd does not reserve the pid: the file may be that of a later process
     if is_gone:
         os.close(fd)
         raise NoInput(errno.ESRCH, "it is gone")

@@ -28,7 +28,7 @@ from workers import contract
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
-    from supervisor.adapters.procfs import Process, ProcessTable
+    from supervisor.adapters.procfs import ProcessTable, Stat
     from supervisor.adapters.threads import Tasks
 
 _SCAN_S: Final = 2.0
@@ -121,13 +121,13 @@ class Tree:
         else:
             self._measured, self.witness_at_s, self.witness = None, None, ""
 
-    def _members(self, table: ProcessTable) -> list[Process]:
+    def _members(self, table: ProcessTable) -> list[Stat]:
         worker = table.processes.get(self.worker)
         if worker is None or worker.start_ticks != self.start_ticks:
             return [] if self.root is None else table.below(self.root)
         return table.below(self.root) if worker.parent == self.root else [worker, *table.below(self.worker)]
 
-    def _note_halted(self, members: list[Process], now_s: float, *, leader: bool) -> None:
+    def _note_halted(self, members: list[Stat], now_s: float, *, leader: bool) -> None:
         still: dict[tuple[int, int], tuple[str, float, int]] = {}
         halted = []
         for process in members:
@@ -142,7 +142,7 @@ class Tree:
                 halted.append(Halted(process.pid, process.start_ticks, process.name, process.state, since_s))
         self._still, self.halted = still, tuple(halted)
 
-    def _measure(self, table: ProcessTable, members: list[Process], now_s: float, tasks: Tasks) -> None:
+    def _measure(self, table: ProcessTable, members: list[Stat], now_s: float, tasks: Tasks) -> None:
         before = self._measured
         if before is not None and now_s - before.at_s < _MEASURE_S:
             return
@@ -156,7 +156,7 @@ class Tree:
             self.witness_at_s, self.witness = now_s, by
         self._measured = now
 
-    def _cpu_s(self, table: ProcessTable, members: list[Process]) -> float:
+    def _cpu_s(self, table: ProcessTable, members: list[Stat]) -> float:
         """The CPU time, with that of ended children. The shim's own count contains orphans that it inherited and reaped."""
         shim = None if self.root is None else table.processes.get(self.root)
         ticks = sum(process.ticks + process.ended_ticks for process in members)
@@ -189,7 +189,7 @@ def changed_roots(before: ProcessTable | None, table: ProcessTable, roots: Conta
     return found
 
 
-def _io_bytes(members: list[Process]) -> int | None:
+def _io_bytes(members: list[Stat]) -> int | None:
     found = [procfs.io_bytes(process.pid) for process in members[:_MOST_ASKED]]
     known = [size for size in found if size is not None]
     return sum(known) if known else None

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from supervisor.adapters.process import checkpoints
-from supervisor.files import open_regular
+from supervisor.files import held, open_regular
 from supervisor.records import Record
 from workers.contract import MANIFEST_FILE, parse_checkpoint_name
 
@@ -138,8 +138,7 @@ def _shards_of(index: Any) -> set[str]:
 
 def file_defect(path: str, name: str) -> str | None:
     """Like `defect`, for one file."""
-    fd = open_regular(path)
-    try:
+    with held(open_regular(path)) as fd:
         size = os.fstat(fd).st_size
         head = os.pread(fd, _HEAD_BYTES, 0)
         if not size:
@@ -153,8 +152,6 @@ def file_defect(path: str, name: str) -> str | None:
         if name.endswith(_SAVED_BY_TORCH) and _ZIP_HEAD.startswith(head):
             return f"it has only {size} bytes"
         return _json_defect(fd, size) if name.endswith(".json") else UNKNOWN
-    finally:
-        os.close(fd)
 
 
 def read_json(path: str) -> Any:

@@ -33,15 +33,12 @@ class JobEndings(Record):
         self, attempt: JobAttempt, state: str, node_report: NodeReport | None, requeued: bool, next_token: str
     ) -> Ending:  # fmt: skip
         """The end of an attempt whose job Slurm shows in this state; empty: Slurm no longer lists the job."""
-        args = self.paths, attempt.program, attempt.number, attempt.token
-        journal_s = self._journal_of(node_report)
         logs_from = node_report.logs_from if node_report is not None else (0, 0)
+        args = self.paths, attempt.program, attempt.number, attempt.token, logs_from, self._journal_of(node_report)
         try:
-            ending = endings.read_ending(*args, logs_from, journal_s)
+            ending = endings.read_ending(*args)
             if ending is None:
-                ending = endings.without_record(
-                    *args, fate=_fate(attempt, state), from_bytes=logs_from, journal_s=journal_s
-                )  # fmt: skip
+                ending = endings.without_record(*args, fate=_fate(attempt, state))
             if ending.steps is None:
                 ending = replace(ending, shown_steps=self.last_step(attempt.program, attempt.token))
         except Exception as error:  # noqa: BLE001  an end that is never posted would block the program for ever
