@@ -18,9 +18,9 @@ from supervisor.policy.upkeep.alerting import Notice
 from supervisor.policy.upkeep.resolution import TIERS, Held, Tier
 from supervisor.ports import Inbox
 from supervisor.reports.incidents import Incident, incidents
+from supervisor.reports.lanes import LaneReading, Lanes
 from supervisor.reports.ledger import Ledger, fold_accounts
-from supervisor.reports.results_view import NewestResult
-from supervisor.reports.timeline import LaneReading, Lanes
+from supervisor.reports.sources import NewestResult
 
 READINGS = {each.name for each in fields(Sample)}
 

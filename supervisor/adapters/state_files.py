@@ -13,7 +13,7 @@ from supervisor.adapters.recorder import events, store
 from supervisor.model.recording import Drawn, Row, Sheet, Track
 from supervisor.model.settings import Paths
 from supervisor.policy.upkeep.resolution import Held, Tier
-from supervisor.reports.results_view import NewestResult
+from supervisor.reports.sources import NewestResult
 
 
 class StateFiles:

@@ -34,10 +34,10 @@ from supervisor.policy.box.wall_clock import is_set
 from supervisor.reports.digest import Digest
 from supervisor.reports.exposition import TEXT, encoded
 from supervisor.reports.incidents import Facts, Incident
+from supervisor.reports.lanes import Lanes
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.metrics_view import metrics_view
 from supervisor.reports.pages import PAGES, BadQuery
-from supervisor.reports.timeline import Lanes
 
 T = TypeVar("T")
 

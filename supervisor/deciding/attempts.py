@@ -16,7 +16,7 @@ from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.model.state import Attempt, Program, Stop
 from supervisor.policy.box import lost_gpu
 from supervisor.policy.box.gate import Answer, Verdict
-from supervisor.policy.worker import newest_whole, no_room, out_of_memory, restart, resume_step, starting
+from supervisor.policy.worker import newest_whole, no_room, out_of_memory, restart, resume_step
 from supervisor.policy.worker.diagnosis import NO_GPU, Diagnosis, diagnose
 from supervisor.policy.worker.finish import BACKGROUND, ENDED, Course
 from supervisor.policy.worker.loss import IN_WORDS, Loss, furthest, loss
@@ -411,11 +411,11 @@ def _course(context: DecisionContext, name: str, ending: Ending, steps: int | No
 def _is_early(
     context: DecisionContext, spec: ProgramSpec, attempt: Attempt, verdict: Diagnosis, ended_at_s: float | None
 ) -> bool:
-    """Whether the attempt ended by itself before it counted as started (`policy/worker/starting.py`)."""
+    """Whether the attempt ended by itself before it counted as started (`policy/worker/restart.py`)."""
     if attempt.stop is not None or not (verdict.counted or verdict.cause == "done"):
         return False
     lived_s = (context.now_s if ended_at_s is None else ended_at_s) - attempt.intended_at_s
-    return starting.is_early(lived_s=lived_s, start_s=spec.start_s, start_retries=spec.start_retries)
+    return restart.is_early(lived_s=lived_s, start_s=spec.start_s, start_retries=spec.start_retries)
 
 
 def _beat(spec: ProgramSpec, ending: Ending) -> bool:
@@ -523,7 +523,7 @@ def _after_early_end(context: DecisionContext, program: Program, verdict: Diagno
     """Handle an attempt that ended before it counted as started: retry the start, or give the program up."""
     spec = context.spec(program.name)
     retries = 0 if spec is None or spec.start_retries is None else spec.start_retries
-    delay_s = starting.after_early_end(program.early_ends, retries)
+    delay_s = restart.after_early_end(program.early_ends, retries)
     if delay_s is None:
         why = f"{verdict.why}; start {program.early_ends} in a row failed, and start_retries = {retries}: it starts again"
         context.record(facts.GaveUp(f"{why} with `supervisorctl start` or after a change of its config", program.name))

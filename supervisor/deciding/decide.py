@@ -17,6 +17,7 @@ from supervisor.deciding.healing import notice_own_absence, on_deadlines, on_evi
 from supervisor.deciding.requests import end_if_empty, on_asked, on_config, on_config_fault, on_terminated
 from supervisor.deciding.startup import on_began
 from supervisor.model import facts
+from supervisor.model.codec import as_text
 from supervisor.model.inputs import (  # fmt: skip
     Asked,
     Began,
@@ -34,7 +35,6 @@ from supervisor.model.inputs import (  # fmt: skip
 )
 from supervisor.model.memory import Memory
 from supervisor.model.settings import Settings
-from supervisor.model.snapshot import encoded
 from supervisor.model.state import State
 from supervisor.records import replace
 
@@ -68,7 +68,7 @@ def _on_woke(_: DecisionContext, __: Woke) -> None:
 
 
 def _on_snapshot(context: DecisionContext, item: SnapshotDue) -> None:
-    context.record(facts.Snapshot(f"state after {item.facts:,} more facts", encoded(context.state)))
+    context.record(facts.Snapshot(f"state after {item.facts:,} more facts", as_text(context.state)))
 
 
 _HANDLERS: dict[type[Input], Any] = {

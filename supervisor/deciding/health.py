@@ -8,7 +8,7 @@ from supervisor.model import facts
 from supervisor.model.inputs import Sample
 from supervisor.model.memory import IllnessSpell, Observation
 from supervisor.model.state import Attempt
-from supervisor.policy.worker import collapse, exploding, falling, health
+from supervisor.policy.worker import health
 from supervisor.policy.worker.health import HealthSettings, Returns
 from supervisor.records import replace
 
@@ -31,10 +31,10 @@ def judge(settings: HealthSettings, illness: str, sample: Sample) -> bool | None
     figure = sample.figures.get
     returns = Returns(figure("mean_return"), figure("best_return"), figure("first_return"), figure("best_spread"))
     if illness == health.EXPLODING:
-        return exploding.is_sick(settings, q_max_abs=figure("q_max_abs"), bound=figure("q_bound"))
+        return health.exploding(settings, q_max_abs=figure("q_max_abs"), bound=figure("q_bound"))
     if illness == health.COLLAPSED:
-        return collapse.is_sick(settings, returns, share=figure("entropy_share"))
-    return falling.is_sick(settings, returns)
+        return health.collapsed(settings, returns, share=figure("entropy_share"))
+    return health.falling(settings, returns)
 
 
 def _well(context: DecisionContext, name: str, illness: str) -> None:

@@ -26,13 +26,13 @@ from supervisor.deciding import time_spent
 from supervisor.deciding.context import DecisionContext
 from supervisor.deciding.reconcile import reconcile
 from supervisor.model import commands, facts
+from supervisor.model.codec import as_text
 from supervisor.model.codes import BAD_NAME, SHUTDOWN_STATE, SUCCESS
 from supervisor.model.inputs import Asked, Verb
 from supervisor.model.level_memory import costs, known
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Mark, Tenure
 from supervisor.model.settings import Progress
-from supervisor.model.snapshot import encoded
 from supervisor.policy.box.reboot_cause import CONTAINER
 from supervisor.policy.level import load
 from supervisor.policy.level.attribution import attribute, beyond
@@ -111,7 +111,7 @@ def _begin_ladder(context: DecisionContext) -> None:
     reused = f", {shared} of them known from the previous ladder" if shared else ""
     why = f"a ladder of {len(rungs)} levels{reused}, starting at {rungs[start or 0].level.name}"
     shapes = tuple(shape for _, shape in ladder)
-    context.record(facts.LadderLaid(why, tuple(name for name, _ in ladder), shapes, encoded(fresh)))
+    context.record(facts.LadderLaid(why, tuple(name for name, _ in ladder), shapes, as_text(fresh)))
 
 
 # --- a sample ------------------------------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ def _review(context: DecisionContext, tenure: Tenure) -> None:
         after, verdict = load.reviewed(
             rule, costs(context.state), remembered, at_s=context.now_s, up_s=tenure.up_s, reading=reading, cap=cap(context)
         )
-    context.record(facts.Reviewed(verdict.why, tenure.level, tenure.up_s, reading, encoded(after)))
+    context.record(facts.Reviewed(verdict.why, tenure.level, tenure.up_s, reading, as_text(after)))
     context.memory = replace(context.memory, tenure=replace(tenure, up_s=0.0, window_s=0.0, gained=0))
     _change_level(context, names(context)[verdict.level], verdict.why, "the rule", trial=verdict.trial)
 
@@ -312,7 +312,7 @@ def on_reboot(context: DecisionContext, reboot: facts.HostRebooted, before: Runn
         after = load.placed(after, place)
         verdict = LoadVerdict(place, trial=False, why=f"{pin.level} stays: it is pinned")
     why = f"{found.why}; {verdict.why}"
-    context.record(facts.RebootJudged(why, names(context)[charged], found.weight, up_s, encoded(after)))
+    context.record(facts.RebootJudged(why, names(context)[charged], found.weight, up_s, as_text(after)))
     _change_level(context, names(context)[verdict.level], verdict.why, "the rule", trial=verdict.trial)
 
 
@@ -379,7 +379,7 @@ def _pin(context: DecisionContext, item: Asked, level: str) -> str:
     if context.settings.climbs and remembered is not None and place is not None:
         tenure = _tenure(context)
         remembered = load.learned(remembered, at_s=context.now_s, up_s=tenure.up_s, reading=None)
-        text = encoded(load.placed(remembered, place))
+        text = as_text(load.placed(remembered, place))
         context.memory = replace(context.memory, tenure=replace(tenure, up_s=0.0))
     until_s = None if item.for_s is None else context.now_s + item.for_s
     why = f"{item.by} pinned level {level} {for_how}"

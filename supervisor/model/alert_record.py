@@ -71,7 +71,26 @@ class AlertRecord(Record):
 
     def after(self, stamped: facts.Stamped) -> AlertRecord:
         """The record after one more fact."""
-        return _alerted(self, stamped)
+        match fact := stamped.fact:
+            case facts.AlertRaised():
+                return _raised(self, stamped, fact)
+            case facts.AlertHeld(alert=kind, program=program, severity=severity):
+                key = same(kind, program)
+                before = self.held.get(key)
+                count, since_s = (1, stamped.at_s) if before is None else (before.count + 1, before.since_s)
+                holding = Holding(kind, program, severity, count, since_s, fact.why)
+                return replace(self, held={**self.held, key: holding})
+            case facts.AlertDelivered(id=id_, target=target):
+                return _delivered(self, stamped, id_, target)
+            case facts.AlertsDropped(target=target, ids=ids):
+                dropped = {**self.dropped, target: self.dropped.get(target, 0) + len(ids)}
+                return replace(_without(self, ids, target), dropped=dropped)
+            case facts.ReportMade(due_wall_s=due_wall_s):
+                return replace(self, report_due_wall_s=due_wall_s)
+            case facts.AlertTargetFailing(target=target, error=error):
+                return replace(self, failing={**self.failing, target: Failing(error, stamped.wall_s)})
+            case _:
+                return self
 
     def metrics(self) -> list[tuple[str, str, float, bool]]:
         """Its metrics: name, meaning, value, and whether it is a count that never falls."""
@@ -84,29 +103,6 @@ class AlertRecord(Record):
     def owed(self, target: str) -> tuple[Queued, ...]:
         """The alerts that wait for a target, oldest first."""
         return tuple(each for each in self.queue if target in each.owed)
-
-
-def _alerted(record: AlertRecord, stamped: facts.Stamped) -> AlertRecord:
-    match fact := stamped.fact:
-        case facts.AlertRaised():
-            return _raised(record, stamped, fact)
-        case facts.AlertHeld(alert=kind, program=program, severity=severity):
-            key = same(kind, program)
-            before = record.held.get(key)
-            count, since_s = (1, stamped.at_s) if before is None else (before.count + 1, before.since_s)
-            holding = Holding(kind, program, severity, count, since_s, fact.why)
-            return replace(record, held={**record.held, key: holding})
-        case facts.AlertDelivered(id=id_, target=target):
-            return _delivered(record, stamped, id_, target)
-        case facts.AlertsDropped(target=target, ids=ids):
-            record = _without(record, ids, target)
-            return replace(record, dropped={**record.dropped, target: record.dropped.get(target, 0) + len(ids)})
-        case facts.ReportMade(due_wall_s=due_wall_s):
-            return replace(record, report_due_wall_s=due_wall_s)
-        case facts.AlertTargetFailing(target=target, error=error):
-            return replace(record, failing={**record.failing, target: Failing(error, stamped.wall_s)})
-        case _:
-            return record
 
 
 def _raised(record: AlertRecord, stamped: facts.Stamped, fact: facts.AlertRaised) -> AlertRecord:

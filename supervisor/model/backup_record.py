@@ -50,7 +50,29 @@ class BackupRecord(Record):
 
     def after(self, stamped: facts.Stamped) -> BackupRecord:
         """The record after one more fact."""
-        return _recorded(self, stamped.fact)
+        match fact := stamped.fact:
+            case facts.LadderLaid():  # a new ladder may have other levels with the same names: each has a first trial again
+                return replace(self, tried=())
+            case facts.BackupIntended():
+                making = Making(fact.name, fact.label, fact.cause, fact.programs)
+                due_wall_s = self.due_wall_s if fact.due_wall_s is None else fact.due_wall_s
+                return replace(self, making=(*self.making, making), due_wall_s=due_wall_s)
+            case facts.BackedUp(name=name) | facts.BackupFailed(name=name):
+                rest = tuple(each for each in self.making if each.name != name)
+                made = isinstance(fact, facts.BackedUp)
+                whole = isinstance(fact, facts.BackedUp) and not fact.missed
+                labels = {each.label for each in self.making if each.name == name and each.cause == rule.LEVEL and made}
+                tried = tuple(sorted({*self.tried, *labels}))
+                return _ended(replace(self, making=rest, tried=tried), name, ok=whole, text=fact.why)
+            case facts.RollbackIntended():
+                return replace(self, rollback=Rollback(fact.backup, fact.programs, fact.kept_as, fact.by))
+            case facts.RollbackBegun(programs=programs) if self.rollback is not None:
+                return replace(self, rollback=replace(self.rollback, programs=programs, begun=True))
+            case facts.RolledBackTo() | facts.RollbackFailed() if self.rollback is not None:
+                ok, kept_as = isinstance(fact, facts.RolledBackTo), self.rollback.kept_as
+                return _ended(replace(self, rollback=None), kept_as, ok=ok, text=fact.why)
+            case _:
+                return self
 
     def metrics(self) -> list[tuple[str, str, float | None, bool]]:
         """Its metric: name, meaning, value, and whether it is a count that never falls."""
@@ -66,32 +88,6 @@ class BackupRecord(Record):
         """Names that are in use or were used recently."""
         rollback = () if self.rollback is None else (self.rollback.kept_as,)
         return (*(each.name for each in self.making), *(end.name for end in self.ends), *rollback)
-
-
-def _recorded(record: BackupRecord, fact: facts.Fact) -> BackupRecord:
-    match fact:
-        case facts.LadderLaid():  # a new ladder may have other levels with the same names: each has a first trial again
-            return replace(record, tried=())
-        case facts.BackupIntended():
-            making = Making(fact.name, fact.label, fact.cause, fact.programs)
-            due_wall_s = record.due_wall_s if fact.due_wall_s is None else fact.due_wall_s
-            return replace(record, making=(*record.making, making), due_wall_s=due_wall_s)
-        case facts.BackedUp(name=name) | facts.BackupFailed(name=name):
-            rest = tuple(each for each in record.making if each.name != name)
-            made = isinstance(fact, facts.BackedUp)
-            whole = isinstance(fact, facts.BackedUp) and not fact.missed
-            labels = {each.label for each in record.making if each.name == name and each.cause == rule.LEVEL and made}
-            tried = tuple(sorted({*record.tried, *labels}))
-            return _ended(replace(record, making=rest, tried=tried), name, ok=whole, text=fact.why)
-        case facts.RollbackIntended():
-            return replace(record, rollback=Rollback(fact.backup, fact.programs, fact.kept_as, fact.by))
-        case facts.RollbackBegun(programs=programs) if record.rollback is not None:
-            return replace(record, rollback=replace(record.rollback, programs=programs, begun=True))
-        case facts.RolledBackTo() | facts.RollbackFailed() if record.rollback is not None:
-            ok, kept_as = isinstance(fact, facts.RolledBackTo), record.rollback.kept_as
-            return _ended(replace(record, rollback=None), kept_as, ok=ok, text=fact.why)
-        case _:
-            return record
 
 
 def _ended(record: BackupRecord, name: str, *, ok: bool, text: str) -> BackupRecord:

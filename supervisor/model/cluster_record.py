@@ -57,7 +57,30 @@ class ClusterRecord(Record):
 
     def after(self, stamped: Stamped) -> ClusterRecord:
         """The record after one more fact; the same object if the fact does not concern it."""
-        return _recorded(self, stamped)
+        fact, at_s = stamped.fact, stamped.at_s
+        match fact:
+            case facts.SpawnIntended(program=name):
+                return _without(self, name) if name in self.jobs or name in self.next_tokens else self
+            case facts.JobSubmitted(program=name, token=token, job=job):
+                return replace(self, jobs={**self.jobs, name: JobRecord(job, token, at_s)})
+            case facts.JobStarted(program=name, token=token):
+                found = self.jobs.get(name) or JobRecord(fact.job, token, at_s)
+                begun = replace(
+                    found, job=fact.job, begun_at_s=at_s, node=fact.node, partition=fact.partition, account=fact.account,
+                    gpus=fact.gpus,
+                )  # fmt: skip
+                return replace(self, jobs={**self.jobs, name: begun})
+            case facts.ProgramConfigured(program=name) if name in self.next_tokens:
+                return _submitted_anew(self, name)
+            case facts.JobRequeued(program=name, next_token=token):
+                return replace(self, next_tokens={**self.next_tokens, name: token})
+            case facts.Exited(program=name) if name in self.jobs:
+                ended_at_s = at_s if fact.ended_at_s is None else fact.ended_at_s
+                return _ended(self, name, ended_at_s, preempted=fact.cause == PREEMPTED)
+            case facts.SpawnFailed(program=name) if name in self.jobs:
+                return _without(self, name)
+            case _:
+                return _cluster(self, at_s, fact)
 
     def avoid(self, now_s: float) -> tuple[str, ...]:
         """The nodes that a job submitted now avoids."""
@@ -78,33 +101,6 @@ def _ran(records: dict[str, Stability], name: str, ran_s: float, at_s: float) ->
     if name:
         before = records.get(name, Stability())
         records[name] = replace(before, up_s=before.up_s + ran_s, jobs=before.jobs + 1, last_s=at_s)
-
-
-def _recorded(record: ClusterRecord, stamped: Stamped) -> ClusterRecord:
-    fact, at_s = stamped.fact, stamped.at_s
-    match fact:
-        case facts.SpawnIntended(program=name):
-            return _without(record, name) if name in record.jobs or name in record.next_tokens else record
-        case facts.JobSubmitted(program=name, token=token, job=job):
-            return replace(record, jobs={**record.jobs, name: JobRecord(job, token, at_s)})
-        case facts.JobStarted(program=name, token=token):
-            found = record.jobs.get(name) or JobRecord(fact.job, token, at_s)
-            begun = replace(
-                found, job=fact.job, begun_at_s=at_s, node=fact.node, partition=fact.partition, account=fact.account,
-                gpus=fact.gpus,
-            )  # fmt: skip
-            return replace(record, jobs={**record.jobs, name: begun})
-        case facts.ProgramConfigured(program=name) if name in record.next_tokens:
-            return _submitted_anew(record, name)
-        case facts.JobRequeued(program=name, next_token=token):
-            return replace(record, next_tokens={**record.next_tokens, name: token})
-        case facts.Exited(program=name) if name in record.jobs:
-            ended_at_s = at_s if fact.ended_at_s is None else fact.ended_at_s
-            return _ended(record, name, ended_at_s, preempted=fact.cause == PREEMPTED)
-        case facts.SpawnFailed(program=name) if name in record.jobs:
-            return _without(record, name)
-        case _:
-            return _cluster(record, at_s, fact)
 
 
 def _cluster(record: ClusterRecord, at_s: float, fact: facts.Fact) -> ClusterRecord:

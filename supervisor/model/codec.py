@@ -1,14 +1,14 @@
-"""Facts to and from what the journal stores: a kind, a version and a JSON body.
+"""Records as JSON text: facts for the journal (a kind, a version and a body), and any other record, such as a state.
 
-The kind is the class's name, the body its fields by name. The journal calls this module for every fact that it writes and
-for every row that it reads. `supervisorctl journal` prints these same bodies as its lines.
+The kind of a fact is the class's name, the body its fields by name, as `supervisorctl journal` prints them.
 
-The annotations alone decide the conversion, field by field: str, int, float, bool, None, tuples, dicts with string keys.
-The same check runs in both directions, so a fact that could not be read back is refused before it is written.
+The annotations alone decide the conversion, field by field: str, int, float, bool, None, tuples, dicts with string keys; in
+a state also records, enumerations and tuples of a fixed length. The same check runs in both directions, so a value that
+could not be read back is refused before it is written.
 
-* A field that the body lacks gets its default: an older daemon wrote the row before the field existed.
+* A field that the text lacks gets its default: an older daemon wrote the row before the field existed.
 * A field that the class lacks is ignored: a newer daemon wrote it, and by the rules of `facts.py` it has a default, so
-  its content is optional. The row itself keeps it.
+  its content is optional. The row itself keeps it. A field that changes its meaning gets a new name.
 * An unknown kind or another version raises `UnknownFact`. A fold that skipped it would give a state that never existed.
 * Any other mismatch raises `MalformedFact`: the row is damaged.
 
@@ -22,15 +22,20 @@ or infinity: they are not JSON, other readers of the export would fail on them, 
 from __future__ import annotations
 
 import dataclasses
+import enum
+import functools
 import json
 import math
 import types
 import typing
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from supervisor.model import facts
 from supervisor.model.facts import Fact
+
+Convert = Callable[[Any], Any]
+T = TypeVar("T")
 
 
 class UnknownFact(ValueError):
@@ -38,10 +43,7 @@ class UnknownFact(ValueError):
 
 
 class MalformedFact(ValueError):
-    """A body that does not match its kind."""
-
-
-Convert = Callable[[Any], Any]
+    """A text or a value that does not match its class."""
 
 
 def kinds() -> dict[str, type[Fact]]:
@@ -53,8 +55,7 @@ def encode(fact: Fact) -> tuple[str, int, str]:
     """(kind, version, JSON body) of a fact. Raises MalformedFact for a value that could not be read back."""
     kind = type(fact).__name__
     if _KINDS.get(kind) is not type(fact):
-        msg = f"{kind} is not a fact of supervisor/model/facts.py"
-        raise MalformedFact(msg)
+        raise MalformedFact(f"{kind} is not a fact of supervisor/model/facts.py")
     values = {name: _field(kind, name, convert, getattr(fact, name)) for name, convert in _FIELDS[kind].items()}
     return kind, fact.VERSION, json.dumps(values, separators=(",", ":"), allow_nan=False)
 
@@ -63,40 +64,67 @@ def decode(kind: str, version: int, body: str) -> Fact:
     """The fact of one row. Raises UnknownFact or MalformedFact."""
     cls = _KINDS.get(kind)
     if cls is None:
-        msg = f"fact kind {kind!r} is unknown here: a newer extralife wrote it"
-        raise UnknownFact(msg)
+        raise UnknownFact(f"fact kind {kind!r} is unknown here: a newer extralife wrote it")
     if version != cls.VERSION:
-        msg = f"fact {kind} has version {version}, this extralife knows version {cls.VERSION}"
-        raise UnknownFact(msg)
+        raise UnknownFact(f"fact {kind} has version {version}, this extralife knows version {cls.VERSION}")
     try:
         values = json.loads(body)
     except (ValueError, RecursionError) as error:
-        msg = f"fact {kind} is not JSON: {error}"
-        raise MalformedFact(msg) from error
+        raise MalformedFact(f"fact {kind} is not JSON: {error}") from error
     if not isinstance(values, dict):
-        msg = f"fact {kind} is not a JSON object: {body[:80]!r}"
-        raise MalformedFact(msg)
+        raise MalformedFact(f"fact {kind} is not a JSON object: {body[:80]!r}")
     found = {name: _field(kind, name, convert, values[name]) for name, convert in _FIELDS[kind].items() if name in values}
-    missing = _REQUIRED[kind] - found.keys()
-    if missing:
-        msg = f"fact {kind} lacks {', '.join(sorted(missing))}"
-        raise MalformedFact(msg)
-    return cls(**found)
+    try:
+        return cls(**found)
+    except TypeError:  # a field without a default is missing
+        required = {each.name for each in dataclasses.fields(cls) if each.default is each.default_factory}
+        raise MalformedFact(f"fact {kind} lacks {', '.join(sorted(required - found.keys()))}") from None
 
 
 def _field(kind: str, name: str, convert: Convert, value: object) -> Any:
     try:
         return convert(value)
     except MalformedFact as error:
-        msg = f"fact {kind}, field {name}: {error}"
-        raise MalformedFact(msg) from error
+        raise MalformedFact(f"fact {kind}, field {name}: {error}") from error
+
+
+def as_text(state: Any) -> str:
+    """A frozen dataclass or a NamedTuple as text. Raises MalformedFact for a value that `of_text` would not restore."""
+    try:
+        text = json.dumps(as_fields(state), separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise MalformedFact(f"a {type(state).__name__} that is not JSON: {error}") from error
+    if of_text(type(state), text) != state:
+        raise MalformedFact(f"a {type(state).__name__} that does not come back as it was")
+    return text
+
+
+def of_text(cls: type[T], text: str) -> T:
+    """The value from which `as_text` made the text. Raises MalformedFact."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MalformedFact(f"a {cls.__name__} is not JSON: {error}") from error
+    made: T = _record(cls)(values)  # type: ignore[arg-type]  # a class is hashable, whatever mypy thinks of type[T]
+    return made
+
+
+def as_fields(value: Any) -> Any:
+    """A record as a dict of its fields, at every depth. `dataclasses.asdict` would lose the field names of a NamedTuple."""
+    if isinstance(value, tuple):
+        names = getattr(value, "_fields", None)
+        return [as_fields(each) for each in value] if names is None else dict(zip(names, map(as_fields, value), strict=True))
+    if isinstance(value, dict):
+        return {key: as_fields(each) for key, each in value.items()}
+    if dataclasses.is_dataclass(value):
+        return {field.name: as_fields(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    return value
 
 
 def _exactly(cls: type[str | bool | int]) -> Convert:
     def convert(value: object) -> object:
         if type(value) is not cls:  # not isinstance: True is an int, and a StrEnum would come back as a plain str
-            msg = f"{value!r} is not {cls.__name__}"
-            raise MalformedFact(msg)
+            raise MalformedFact(f"{value!r} is not {cls.__name__}")
         return value
 
     return convert
@@ -104,24 +132,20 @@ def _exactly(cls: type[str | bool | int]) -> Convert:
 
 def _number(value: object) -> float:
     if type(value) not in (int, float):
-        msg = f"{value!r} is not a number"
-        raise MalformedFact(msg)
+        raise MalformedFact(f"{value!r} is not a number")
     try:
         number = float(value)  # type: ignore[arg-type]
     except OverflowError as error:
-        msg = "a whole number too large for a float"
-        raise MalformedFact(msg) from error
+        raise MalformedFact("a whole number too large for a float") from error
     if not math.isfinite(number):
-        msg = f"{number!r} is not finite; unknown is None"
-        raise MalformedFact(msg)
+        raise MalformedFact(f"{number!r} is not finite; unknown is None")
     return number
 
 
 def _tuple_of(item: Convert) -> Convert:
     def convert(value: object) -> tuple[Any, ...]:
         if not isinstance(value, tuple | list):
-            msg = f"{value!r} is not a list"
-            raise MalformedFact(msg)
+            raise MalformedFact(f"{value!r} is not a list")
         return tuple(item(each) for each in value)
 
     return convert
@@ -132,45 +156,71 @@ def _dict_of(item: Convert) -> Convert:
 
     def convert(value: object) -> dict[str, Any]:
         if not isinstance(value, dict):
-            msg = f"{value!r} is not an object"
-            raise MalformedFact(msg)
+            raise MalformedFact(f"{value!r} is not an object")
         return {text(key): item(each) for key, each in value.items()}
 
     return convert
 
 
-def _optional(item: Convert) -> Convert:
-    return lambda value: None if value is None else item(value)
+_PLAIN: Final[dict[object, Convert]] = {str: _exactly(str), int: _exactly(int), bool: _exactly(bool), float: _number}
 
 
-_PLAIN: Final[dict[object, Convert]] = {
-    str: _exactly(str),
-    int: _exactly(int),
-    bool: _exactly(bool),
-    float: _number,
-}
-
-
-def converter(annotation: Any, special: Callable[[Any], Convert | None] = lambda _: None) -> Convert:
+def converter(annotation: Any) -> Convert:
     """The function that checks a value of this annotation and converts it to its only Python form (a JSON list to a tuple).
 
-    `special` is called first, at every depth: for types that a state may hold but a fact may not (`model/snapshot.py`).
-    Raises TypeError for an annotation that facts may not use: at import, not in the middle of a night.
+    Raises TypeError for an annotation that a record may not use: for facts at import, not in the middle of a night.
     """
-    own = special(annotation)
-    if own is not None:
-        return own
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation in _PLAIN:
         return _PLAIN[annotation]
-    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is tuple and len(args) == 2 and args[1] is Ellipsis:
-        return _tuple_of(converter(args[0], special))
+    if isinstance(annotation, type) and (dataclasses.is_dataclass(annotation) or hasattr(annotation, "_fields")):
+        return _record(annotation)
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return functools.partial(_word, annotation)
+    if origin is tuple:
+        if args[-1] is Ellipsis:
+            return _tuple_of(converter(args[0]))
+        return functools.partial(_row, tuple(map(converter, args)))
     if origin is dict and args[0] is str:
-        return _dict_of(converter(args[1], special))
-    if origin in (types.UnionType, typing.Union) and len(args) == 2 and type(None) in args:
-        return _optional(converter(next(each for each in args if each is not type(None)), special))
-    msg = f"a fact cannot have a field of type {annotation}: use str, int, float, bool, tuple[X, ...], dict[str, X] or None"
-    raise TypeError(msg)
+        return _dict_of(converter(args[1]))
+    if origin in (types.UnionType, typing.Union) and len(args) == 2 and types.NoneType in args:
+        known = converter(next(each for each in args if each is not types.NoneType))
+        return lambda value: None if value is None else known(value)
+    raise TypeError(f"a record cannot have a field of type {annotation}")
+
+
+def _word(cls: type[enum.Enum], value: object) -> enum.Enum:
+    try:
+        return cls(value)
+    except ValueError as error:
+        raise MalformedFact(f"{value!r} is no {cls.__name__}") from error
+
+
+def _row(items: tuple[Convert, ...], value: object) -> tuple[Any, ...]:
+    if not isinstance(value, list) or len(value) != len(items):
+        raise MalformedFact(f"{value!r} is not a list of {len(items)}")
+    return tuple(convert(each) for convert, each in zip(items, value, strict=True))
+
+
+def _fields(cls: Any) -> dict[str, Convert]:
+    hints = typing.get_type_hints(cls)
+    names = getattr(cls, "_fields", None) or [field.name for field in dataclasses.fields(cls)]
+    return {name: converter(hints[name]) for name in names}
+
+
+@functools.cache
+def _record(cls: Any) -> Convert:
+    fields = _fields(cls)
+
+    def convert(value: object) -> object:
+        if not isinstance(value, dict):
+            raise MalformedFact(f"{value!r} is not a {cls.__name__}")
+        try:
+            return cls(**{name: item(value[name]) for name, item in fields.items() if name in value})
+        except TypeError as error:  # a field without a default is missing
+            raise MalformedFact(f"a {cls.__name__} is not whole: {error}") from error
+
+    return convert
 
 
 def _concrete() -> dict[str, type[Fact]]:
@@ -180,18 +230,5 @@ def _concrete() -> dict[str, type[Fact]]:
     return {each.__name__: each for each in found if each not in bases}
 
 
-def _converters(cls: type[Fact]) -> dict[str, Convert]:
-    hints = typing.get_type_hints(cls)
-    return {each.name: converter(hints[each.name]) for each in dataclasses.fields(cls)}
-
-
-def _required(cls: type[Fact]) -> frozenset[str]:
-    missing = dataclasses.MISSING
-    return frozenset(
-        each.name for each in dataclasses.fields(cls) if each.default is missing and each.default_factory is missing
-    )
-
-
 _KINDS: Final = _concrete()
-_FIELDS: Final = {kind: _converters(cls) for kind, cls in _KINDS.items()}
-_REQUIRED: Final = {kind: _required(cls) for kind, cls in _KINDS.items()}
+_FIELDS: Final = {kind: _fields(cls) for kind, cls in _KINDS.items()}

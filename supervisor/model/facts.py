@@ -190,7 +190,7 @@ class ConfigMended(Fact):
 
 
 class Snapshot(Fact):
-    """The state after all earlier facts (`model/snapshot.py`). Folding it gives `state`, without the earlier facts.
+    """The state after all earlier facts (`model/codec.py`). Folding it gives `state`, without the earlier facts.
 
     So a start of the daemon folds only from the newest snapshot on. Damage before it loses history, but no state, and older
     facts may go to the archive.
@@ -1001,7 +1001,7 @@ class Exited(AttemptFact):
     oom_kills: int | None = None  # OOM kill count of its cgroup up to which ended attempts explain the kills
     at_least: bool = False  # `steps` is the last reading; it may have come further
     checkpoint_at_s: float | None = None  # when that checkpoint was durable, in journal time
-    early: bool = False  # it ended before it counted as started, and has `start_retries` (`policy/worker/starting.py`)
+    early: bool = False  # it ended before it counted as started, and has `start_retries` (`policy/worker/restart.py`)
     mean_return: float | None = None  # as last reported
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, Final
 
-from supervisor.model import facts, program_fold, snapshot, when_done_record
+from supervisor.model import codec, facts, program_fold, when_done_record
 from supervisor.model.clock_times import with_times
 from supervisor.model.counts import advanced
 from supervisor.model.facts import Stamped
@@ -68,7 +68,7 @@ def fold(state: State, stamped: Stamped) -> State:
     """The state after one more fact. Raises IllegalTransition for an edge that its phase does not allow."""
     fact = stamped.fact
     if isinstance(fact, facts.Snapshot):
-        state = snapshot.decoded(State, fact.state)
+        state = codec.of_text(State, fact.state)
     boots = state.boots + 1 if stamped.boot_id != state.boot_id else state.boots
     records = {name: getattr(state, name).after(stamped) for name in _records_of(type(fact), state)}
     state = replace(state, at_s=stamped.at_s, wall_s=stamped.wall_s, boot_id=stamped.boot_id, boots=boots, **records)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 from statistics import median
 
-from supervisor.model.codec import MalformedFact
-from supervisor.model.snapshot import decoded
+from supervisor.model.codec import MalformedFact, of_text
 from supervisor.model.state import State
 from supervisor.policy.level.load import LoadState
 from supervisor.policy.level.worth import Costs
@@ -15,7 +14,7 @@ from supervisor.policy.level.worth import Costs
 @functools.lru_cache(maxsize=16)
 def _read(text: str) -> LoadState | None:
     try:
-        return decoded(LoadState, text)
+        return of_text(LoadState, text)
     except MalformedFact:  # another version wrote it with other fields: the rule begins again without a record
         return None
 

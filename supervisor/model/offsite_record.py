@@ -65,7 +65,32 @@ class OffsiteRecord(Record):
 
     def after(self, stamped: Stamped) -> OffsiteRecord:
         """The record after one more fact."""
-        return _recorded(self, stamped)
+        match fact := stamped.fact:
+            case facts.RolledBackTo():
+                return wanting(self, rule.ROLLBACK, stamped.at_s)
+            case facts.OffsiteAsked(cause=cause):
+                return wanting(self, cause, stamped.at_s)
+            case facts.OffsiteCopied():
+                return _copied(self, stamped, fact)
+            case facts.OffsiteFailed(what="forget" | "check" as what, error=error, due_wall_s=due_wall_s):
+                return _tended(self, what, Tended(stamped.wall_s, error, due_wall_s))
+            case facts.OffsiteFailed(what="take-over"):
+                return _ended(self, fact.why, well=False)
+            case facts.OffsiteFailed(error=error):
+                return _failed(self, stamped, fact.cause, error)
+            case facts.OffsiteTended(what=what, due_wall_s=due_wall_s, read_percent=read_percent):
+                return _tended(self, what, Tended(stamped.wall_s, "", due_wall_s, read_percent))
+            case facts.OffsiteLate():
+                return replace(self, late=True)
+            case facts.OffsiteFenced(box=box, since_wall_s=since_wall_s, token=token, place=place):
+                return _ended(replace(self, fence=Fence(box, since_wall_s, token, place)), fact.why, well=False)
+            case facts.OffsiteReleased():
+                return _ended(replace(self, fence=None), fact.why, well=True)
+            case facts.OffsiteHeld(token=token, generation=generation, place=place):
+                held = replace(self, token=token, generation=generation, place=place, fence=None)
+                return _ended(held, fact.why, well=True)
+            case _:
+                return self
 
     def keeps_down(self, *, on: bool) -> bool:
         """Whether no program may start, because another box continues them. `on`: a repository is configured."""
@@ -79,35 +104,6 @@ def wanting(record: OffsiteRecord, cause: str, at_s: float) -> OffsiteRecord:
     if cause == rule.DONE:  # its first try does not wait for an earlier failure
         record = replace(record, failures=0, failed_s=None)
     return replace(record, asked=cause, asked_at_s=at_s)
-
-
-def _recorded(record: OffsiteRecord, stamped: Stamped) -> OffsiteRecord:
-    match fact := stamped.fact:
-        case facts.RolledBackTo():
-            return wanting(record, rule.ROLLBACK, stamped.at_s)
-        case facts.OffsiteAsked(cause=cause):
-            return wanting(record, cause, stamped.at_s)
-        case facts.OffsiteCopied():
-            return _copied(record, stamped, fact)
-        case facts.OffsiteFailed(what="forget" | "check" as what, error=error, due_wall_s=due_wall_s):
-            return _tended(record, what, Tended(stamped.wall_s, error, due_wall_s))
-        case facts.OffsiteFailed(what="take-over"):
-            return _ended(record, fact.why, well=False)
-        case facts.OffsiteFailed(error=error):
-            return _failed(record, stamped, fact.cause, error)
-        case facts.OffsiteTended(what=what, due_wall_s=due_wall_s, read_percent=read_percent):
-            return _tended(record, what, Tended(stamped.wall_s, "", due_wall_s, read_percent))
-        case facts.OffsiteLate():
-            return replace(record, late=True)
-        case facts.OffsiteFenced(box=box, since_wall_s=since_wall_s, token=token, place=place):
-            return _ended(replace(record, fence=Fence(box, since_wall_s, token, place)), fact.why, well=False)
-        case facts.OffsiteReleased():
-            return _ended(replace(record, fence=None), fact.why, well=True)
-        case facts.OffsiteHeld(token=token, generation=generation, place=place):
-            held = replace(record, token=token, generation=generation, place=place, fence=None)
-            return _ended(held, fact.why, well=True)
-        case _:
-            return record
 
 
 def _copied(record: OffsiteRecord, stamped: Stamped, fact: facts.OffsiteCopied) -> OffsiteRecord:

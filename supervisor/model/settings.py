@@ -333,6 +333,16 @@ class Rung(Record):
     veto: str = ""  # why this box is too small for the level, by its configured budget; empty: it is large enough
 
 
+class _Below:
+    """The path of a file in one of the two directories of `Paths`."""
+
+    def __init__(self, root: str, name: str) -> None:
+        self._root, self._name = root, name
+
+    def __get__(self, paths: object, _: type | None = None) -> str:
+        return f"{getattr(paths, self._root)}/{self._name}"
+
+
 class Paths(Record):
     """The paths of all files. `state_dir` is durable; `runtime_dir` is on tmpfs and gone after a reboot."""
 
@@ -347,53 +357,18 @@ class Paths(Record):
     )  # fmt: skip
     config_file: str | None = None
 
-    @property
-    def journal(self) -> str:
-        return f"{self.state_dir}/journal.sqlite"
-
-    @property
-    def recording(self) -> str:
-        return f"{self.state_dir}/recording.sqlite"
-
-    @property
-    def alive(self) -> str:
-        return f"{self.state_dir}/alive"
-
-    @property
-    def alert_log(self) -> str:
-        return f"{self.state_dir}/reboot_alerts.log"
-
-    @property
-    def last_config(self) -> str:
-        return f"{self.state_dir}/last-config"
-
-    @property
-    def backups(self) -> str:
-        return f"{self.state_dir}/backups"
-
-    @property
-    def offsite(self) -> str:
-        return f"{self.state_dir}/offsite"
-
-    @property
-    def main_log(self) -> str:
-        return f"{self.state_dir}/extralife.log"
-
-    @property
-    def lock(self) -> str:
-        return f"{self.state_dir}/lock"
-
-    @property
-    def socket(self) -> str:
-        return f"{self.runtime_dir}/supervisor.sock"
-
-    @property
-    def marker(self) -> str:
-        return f"{self.runtime_dir}/boot-marker"
-
-    @property
-    def programs(self) -> str:
-        return f"{self.state_dir}/programs"
+    journal = _Below("state_dir", "journal.sqlite")
+    recording = _Below("state_dir", "recording.sqlite")
+    alive = _Below("state_dir", "alive")
+    alert_log = _Below("state_dir", "reboot_alerts.log")
+    last_config = _Below("state_dir", "last-config")
+    backups = _Below("state_dir", "backups")
+    offsite = _Below("state_dir", "offsite")
+    main_log = _Below("state_dir", "extralife.log")
+    lock = _Below("state_dir", "lock")
+    socket = _Below("runtime_dir", "supervisor.sock")
+    marker = _Below("runtime_dir", "boot-marker")
+    programs = _Below("state_dir", "programs")
 
     def run_dir(self, program: str) -> str:
         return f"{self.programs}/{program}"

@@ -123,7 +123,8 @@ def slots_in(ledger: Ledger, since_s: float, until_s: float) -> AccountSheet:
 
 def _slots(ledger: Ledger, held: Seconds, since_s: float, until_s: float) -> AccountSheet:
     free, paid_s = free_slots(ledger, since_s, until_s)
-    return _with_figures("slots", ledger.trainings(), since_s, until_s, paid_s, _plus(held, free))
+    seconds = {a: held.get(a, 0.0) + free.get(a, 0.0) for a in Account if a in held or a in free}
+    return _with_figures("slots", ledger.trainings(), since_s, until_s, paid_s, seconds)
 
 
 def within(timeline: ProgramTimeline, since_s: float, until_s: float) -> Iterator[Slice]:
@@ -144,10 +145,6 @@ def _add(into: Seconds, pieces: Iterable[Slice]) -> None:
     for piece in pieces:
         for account, seconds in piece.seconds.items():
             into[account] = into.get(account, 0.0) + seconds
-
-
-def _plus(one: Seconds, other: Seconds) -> Seconds:
-    return {a: one.get(a, 0.0) + other.get(a, 0.0) for a in Account if a in one or a in other}
 
 
 def _sheet(name: str, timelines: list[ProgramTimeline], pieces: list[Slice], since_s: float, until_s: float) -> AccountSheet:
@@ -189,7 +186,7 @@ def _mean(values: Iterable[float]) -> float | None:
 # --- levels ------------------------------------------------------------------------------------------------------------
 
 
-def _stretches(ledger: Ledger) -> list[tuple[float, float, str, int]]:
+def level_stretches(ledger: Ledger) -> list[tuple[float, float, str, int]]:
     """(from, to, level, slots) of every level in force, end to end; empty before the first level."""
     ends = [*(at_s for at_s, _, _ in ledger.levels[1:]), ledger.at_s] if ledger.levels else []
     return [(at_s, end_s, name, slots) for (at_s, name, slots), end_s in zip(ledger.levels, ends, strict=True)]
@@ -208,7 +205,7 @@ def _train(ledger: Ledger, pieces: list[Slice], into: dict[str, float]) -> None:
 
 def _levels(ledger: Ledger, trained: Mapping[str, float], since_s: float, until_s: float) -> dict[str, LevelFigures]:
     up: dict[str, float] = {}
-    for from_s, to_s, level, _ in _stretches(ledger):
+    for from_s, to_s, level, _ in level_stretches(ledger):
         stretch_s = max(0.0, min(to_s, until_s) - max(from_s, since_s))
         off_s = sum(
             max(0.0, min(to_s, until_s, reboot.boot_s) - max(from_s, since_s, reboot.last_sign_s))
@@ -233,39 +230,45 @@ def _levels(ledger: Ledger, trained: Mapping[str, float], since_s: float, until_
 
 
 def free_slots(ledger: Ledger, since_s: float, until_s: float) -> tuple[Seconds, float]:
-    """(Seconds of slots without a worker, by account; all paid slot-seconds) of the window.
+    """(Seconds of slots without a worker, by account; all paid slot-seconds) of the window."""
+    out: Seconds = {}
+    total_s = 0.0
+    for from_s, to_s, paid, free in paid_slots(ledger, since_s, until_s):
+        total_s += paid * (to_s - from_s)
+        for account, count in free.items():
+            out[account] = out.get(account, 0.0) + count * (to_s - from_s)
+    return out, total_s
+
+
+def paid_slots(ledger: Ledger, since_s: float, until_s: float) -> Iterator[tuple[float, float, int, dict[Account, int]]]:
+    """(From, to, paid slots, those of them without a worker by account), end to end.
 
     An empty slot is paid for only while something waits for it; if no slot is used or wanted, all of them are.
     """
-    changes = sorted(_changes(ledger, since_s, until_s))
-    out: Seconds = {}
-    paid_s, at_s, slots, workers = 0.0, since_s, 0, 0
+    at_s, slots, workers = since_s, 0, 0
     waiting = dict.fromkeys(_FREE, 0)
-    for moment_s, kind, change in [*changes, (until_s, "end", 0)]:
-        length_s = moment_s - at_s
-        if length_s > 0:
-            at_s, used = moment_s, workers
+    for moment_s, kind, change in [*sorted(_changes(ledger, since_s, until_s)), (until_s, "workers", 0)]:
+        if moment_s > at_s:
+            used, free = workers, {}
             for account in _FREE:
                 taken = min(max(0, slots - used), waiting[account])
-                used += taken
                 if taken:
-                    out[account] = out.get(account, 0.0) + taken * length_s
+                    used, free[account] = used + taken, taken
             if not used and slots:
-                used = slots
-                out[Account.IDLE] = out.get(Account.IDLE, 0.0) + used * length_s
-            paid_s += used * length_s
+                used, free = slots, {Account.IDLE: slots}
+            yield at_s, moment_s, used, free
+            at_s = moment_s
         if kind == "slots":
             slots += change
         elif kind == "workers":
             workers += change
-        elif kind != "end":
+        else:
             waiting[Account(kind)] += change
-    return out, paid_s
 
 
 def _changes(ledger: Ledger, since_s: float, until_s: float) -> Iterator[tuple[float, str, int]]:
     """(time, kind, difference): changes in the number of slots, workers and waiting programs."""
-    stretches = [(from_s, to_s, "slots", slots) for from_s, to_s, _, slots in _stretches(ledger)]
+    stretches = [(from_s, to_s, "slots", slots) for from_s, to_s, _, slots in level_stretches(ledger)]
     for timeline in ledger.trainings():
         stretches += [(from_s, to_s, kind, 1) for from_s, to_s, kind in _stays(timeline, since_s, until_s)]
     for from_s, to_s, kind, how_many in stretches:
@@ -279,7 +282,8 @@ def _stays(timeline: ProgramTimeline, since_s: float, until_s: float) -> Iterato
     """(from, to, `workers` or the account in which it waits), neighbours joined."""
     begin_s, end_s, now = since_s, since_s, ""
     for piece in within(timeline, since_s, until_s):
-        kind = "workers" if piece.holds else _waits_for(piece)
+        waits = next((account.value for account in _FREE if account in piece.seconds), "")
+        kind = "workers" if piece.holds else waits
         if kind != now or piece.start_s > end_s + ROUNDING_S:
             if now:
                 yield begin_s, end_s, now
@@ -287,10 +291,6 @@ def _stays(timeline: ProgramTimeline, since_s: float, until_s: float) -> Iterato
         end_s = piece.end_s
     if now:
         yield begin_s, end_s, now
-
-
-def _waits_for(piece: Slice) -> str:
-    return next((account.value for account in _FREE if account in piece.seconds), "")
 
 
 # --- does it add up? ---------------------------------------------------------------------------------------------------

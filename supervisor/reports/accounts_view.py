@@ -1,39 +1,57 @@
-"""The page `accounts`: the accounts of a requested window as plain JSON values.
-
-Used by the daemon's API and by `supervisorctl accounts` on the journal of a dead daemon. None is "not known".
-"""
+"""The page `accounts`: the accounts of a requested window as plain JSON values; and the windows of all pages."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import Any
 
 from supervisor.policy.upkeep.accounting import Account
-from supervisor.records import Record
-from supervisor.reports.accounts import AccountSheet, LevelFigures, Summary
+from supervisor.reports.accounts import AccountSheet, LevelFigures, Summary, summary
 from supervisor.reports.ledger import Ledger
+from supervisor.reports.pages import BadQuery, Since
+from supervisor.reports.sources import Json, Sources
 
-Json = dict[str, Any]
+
+def accounts(sources: Sources, since: Since, until: Since) -> Json:
+    """The account of every second of every program and slot, in a window."""
+    return accounts_view(*summary_of(sources, since, until))
 
 
-class Since(Record):
-    """The beginning of a window: seconds ago, a wall-clock time, the newest boot, or (all unset) the journal's beginning."""
+def window(closed: Ledger, since: Since, until: Since) -> tuple[float, float]:
+    """(Begin, end) of a window in journal time."""
+    begin_s, end_s = since_s(closed, since), since_s(closed, until)
+    if begin_s > end_s:
+        raise BadQuery("since must lie before until")
+    return begin_s, end_s
 
-    ago_s: float | None = None
-    wall_s: float | None = None
-    boot: bool = False
 
-    @property
-    def given(self) -> bool:
-        return self != Since()
+def filled(
+    sources: Sources, since: Since, until: Since, *, levels: bool = False
+) -> tuple[Ledger, float, float, float]:  # fmt: skip
+    """The closed ledger with what the figures of a window need, the window, and the present time of the wall clock.
+
+    `levels`: the steps at every change of the level are needed, too.
+    """
+
+    def fill(closed: Ledger) -> None:
+        moments = [closed.first_s or 0.0, *(at_s for at_s, _, _ in closed.levels)] if levels else ()
+        closed.fill(*window(closed, since, until), moments)
+
+    closed, wall_s = sources.closed(fill)
+    return closed, *window(closed, since, until), wall_s
+
+
+def summary_of(sources: Sources, since: Since, until: Since, *, levels: bool = False) -> tuple[Ledger, Summary, float]:
+    """The closed ledger, the figures of a window, and the present time of the wall clock."""
+    closed, begin_s, end_s, wall_s = filled(sources, since, until, levels=levels)
+    return closed, summary(closed, since_s=begin_s, until_s=end_s), wall_s
 
 
 def since_s(ledger: Ledger, since: Since) -> float:
     """The beginning of the window in journal time."""
     first_s = ledger.first_s or 0.0
     if since.ago_s is not None:
-        return max(first_s, ledger.at_s - since.ago_s)
+        return max(first_s, ledger.at_s - float(since.ago_s))
     if since.boot:
         return ledger.reboots[-1].boot_s if ledger.reboots else first_s
     if since.wall_s is not None:
@@ -60,7 +78,7 @@ def wall_clock_of(closed: Ledger, wall_s: float) -> Callable[[float], float]:
     return wall
 
 
-def accounts_view(closed: Ledger, found: Summary, *, wall_s: float) -> Json:
+def accounts_view(closed: Ledger, found: Summary, wall_s: float) -> Json:
     """All sheets of a window. `wall_s` is the wall clock's time at the end of the closed ledger."""
     until_wall_s = wall_s - (closed.at_s - found.until_s)
     return {

@@ -7,13 +7,16 @@ part of a URL. Unknown is None.
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 from supervisor.model.memory import Memory
 from supervisor.model.settings import Settings
 from supervisor.model.state import State
+from supervisor.reports.sources import Json, Sources
 
-Json = dict[str, Any]
+
+def alerts(sources: Sources) -> Json:
+    """The targets of alerts, the queued alerts, and the deliveries."""
+    return alerts_view(sources.state, sources.settings, sources.memory, now_s=sources.now_s)
 
 
 def alerts_view(state: State, settings: Settings | None, memory: Memory, *, now_s: float) -> Json:

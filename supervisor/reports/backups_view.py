@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from supervisor.model.backup_record import BackupRecord
+from supervisor.reports.sources import Json, Sources
 
-Json = dict[str, Any]
+
+def backups(sources: Sources, check: str | None) -> Json:
+    """All backups. With `check`, the name of one backup: what is wrong with that one."""
+    if check is not None:
+        return {"name": check, "error": sources.check_backup(check)}
+    record = sources.state.backups if sources.alive else BackupRecord()  # a dead daemon makes none
+    return backups_view(sources.backups(), record, sources.backup_progress())
 
 
 def backups_view(backups: list[Json], record: BackupRecord, progress: Json | None) -> Json:

@@ -6,7 +6,6 @@ For `supervisorctl level`, /api/v1/level and the one line of `status`; from a de
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from supervisor.formats import duration, number
 from supervisor.model.level_memory import costs, known
@@ -15,16 +14,18 @@ from supervisor.model.state import LevelRecord, State
 from supervisor.policy.level import hours, load
 from supervisor.policy.level.load import LevelShown, LoadState
 from supervisor.policy.level.worth import mtbf_bound_s
+from supervisor.reports.sources import Json, Sources
 
-Json = dict[str, Any]
+
+def level(sources: Sources) -> Json:
+    """The ladder of levels, and the level in force."""
+    return climb_view(sources.state, sources.settings, now_s=sources.now_s)
 
 
 def climb_view(state: State, settings: Settings | None, *, now_s: float) -> Json:
     """The page as JSON values. Without settings (a dead daemon whose config is gone), it uses only the journal."""
     climb, pin = state.climb, state.climb.pin
     remembered = known(state) if settings is None or settings.climbs else None
-    rungs = _rungs(state, settings)
-    shown = _shown(state, settings, rungs, remembered)
     view: Json = {
         "mode": (settings.load.mode or FIXED) if settings is not None else None,
         "level": state.level,
@@ -41,7 +42,7 @@ def climb_view(state: State, settings: Settings | None, *, now_s: float) -> Json
         "reboot_penalty_min": settings.load.reboot_penalty_min if settings is not None else None,
         "change_cost_s": costs(state).change_s if climb.costs_s else None,
         "bad_hours": None if remembered is None else _bad_hours(remembered, now_s),
-        "levels": [_level(state, rung, shown.get(rung.level.name), remembered, place, now_s) for place, rung in rungs],
+        "levels": _levels(state, settings, remembered, now_s),
     }  # fmt: skip
     return view | {"line": _line(view)}
 
@@ -58,59 +59,55 @@ def _bad_hours(remembered: LoadState, now_s: float) -> Json | None:
     }
 
 
-def _rungs(state: State, settings: Settings | None) -> list[tuple[int, Rung]]:
-    if settings is not None:
-        return list(enumerate(settings.rungs))
-    names = [name for name, _ in state.climb.ladder] or [state.level]
-    return [(place, Rung(Level(name), ())) for place, name in enumerate(names)]
-
-
-def _shown(
-    state: State, settings: Settings | None, rungs: list[tuple[int, Rung]], remembered: LoadState | None
-) -> dict[str, LevelShown]:
+def _levels(state: State, settings: Settings | None, remembered: LoadState | None, now_s: float) -> list[Json]:
+    ladder = [name for name, _ in state.climb.ladder]
+    rungs = settings.rungs if settings is not None else [Rung(Level(name), ()) for name in ladder or [state.level]]
+    rule = load.LoadSettings() if settings is None else settings.load.rule(())
+    cap, why = (None if remembered is None else state.cap(ladder)) or (len(rungs), "")  # without the rule: as configured
     if remembered is None or len(remembered.known) != len(rungs):
-        return {}
-    names = tuple(rung.level.name for _, rung in rungs)
-    rule = load.LoadSettings(names=names) if settings is None else settings.load.rule(names)
-    return {line.name: line for line in load.shown(rule, costs(state), remembered)}
+        return [_level(state, rung, why if place > cap else "") for place, rung in enumerate(rungs)]
+    return [
+        _level(state, rung, why if place > cap else "") | _measured(remembered, place, shown, now_s)
+        for place, (rung, shown) in enumerate(zip(rungs, load.shown(rule, costs(state), remembered), strict=True))
+    ]
 
 
-def _level(
-    state: State, rung: Rung, shown: LevelShown | None, remembered: LoadState | None, place: int, now_s: float
-) -> Json:  # fmt: skip
-    """One level: from the load rule's measurements if it is on, else from the reboots recorded at that level."""
+def _level(state: State, rung: Rung, objection: str) -> Json:
+    """A level without the load rule, by the reboots recorded at it. `objection`: the pre-checks'."""
     level, record = rung.level, state.levels.get(rung.level.name, LevelRecord())
-    up_s, reboots = (shown.up_s, shown.reboots) if shown is not None else (record.up_s, float(record.reboots))
-    steps_per_min = None
-    if remembered is not None and shown is not None and shown.readings:
-        steps_per_min = math.exp(remembered.speeds.mean[place])
-    next_s = None if shown is None or shown.next_trial_s is None else max(0.0, shown.next_trial_s - now_s)
     return {
         "name": level.name,
         "in_force": level.name == state.level,
         "slots": level.slots if rung.programs else None,
         "num_envs": level.num_envs if rung.programs else None,
         "batch_size": level.batch_size if rung.programs else None,
-        "up_s": up_s,
-        "reboots": reboots,
-        "failed_trials": 0 if shown is None else shown.failures,
-        "mtbf_s": up_s / reboots if reboots and up_s > 0.0 else None,
-        "mtbf_bound_s": mtbf_bound_s(reboots, up_s) if up_s else None,
-        "steps_per_min": steps_per_min,
-        "speed": None if shown is None else shown.speed,
-        "speed_error": None if shown is None else shown.speed_error,
-        "readings": 0 if shown is None else shown.readings,
-        "worth": None if shown is None else shown.worth,
-        "next_trial_s": next_s,
-        "shortest_s": None if shown is None else shown.shortest_s,
-        "veto": rung.veto or _checked(state, remembered, place),
+        **_reboots(record.up_s, float(record.reboots), 0),
+        "steps_per_min": None, "speed": None, "speed_error": None, "readings": 0, "worth": None,
+        "next_trial_s": None, "shortest_s": None,
+        "veto": rung.veto or objection,
+    }  # fmt: skip
+
+
+def _measured(remembered: LoadState, place: int, shown: LevelShown, now_s: float) -> Json:
+    known, readings = remembered.known[place], remembered.speeds.readings[place]
+    return {
+        **_reboots(known.up_s, known.reboots, known.failures),
+        "steps_per_min": math.exp(remembered.speeds.mean[place]) if readings else None,
+        **shown._asdict(),
+        "readings": readings,
+        "next_trial_s": None if shown.next_trial_s is None else max(0.0, shown.next_trial_s - now_s),
+        "shortest_s": known.shortest_s,
     }
 
 
-def _checked(state: State, remembered: LoadState | None, place: int) -> str:
-    """The objection of the pre-checks to a level. Without the load rule there is none: the operator has fixed the level."""
-    found = state.cap([name for name, _ in state.climb.ladder]) if remembered is not None else None
-    return found[1] if found is not None and place > found[0] else ""
+def _reboots(up_s: float, reboots: float, failures: int) -> Json:
+    return {
+        "up_s": up_s,
+        "reboots": reboots,
+        "failed_trials": failures,
+        "mtbf_s": up_s / reboots if reboots and up_s > 0.0 else None,
+        "mtbf_bound_s": mtbf_bound_s(reboots, up_s) if up_s else None,
+    }
 
 
 # --- one line ------------------------------------------------------------------------------------------------------------

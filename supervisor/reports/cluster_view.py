@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from supervisor.model.inputs import JobSight
 from supervisor.model.memory import Memory
 from supervisor.model.settings import Settings
 from supervisor.model.state import State
 from supervisor.policy.cluster.nodes import WINDOW_S, Stability
 from supervisor.policy.level.worth import mtbf_bound_s
-
-Json = dict[str, Any]
+from supervisor.reports.sources import Json, Sources
 
 
 def jobs_on(settings: Settings | None) -> bool:
@@ -60,6 +57,11 @@ def cluster_view(state: State, settings: Settings | None, *, now_s: float) -> Js
 
 
 NO_CLUSTER = 'programs run on this machine: nodes are on record with [launcher] kind = "slurm"'
+
+
+def nodes(sources: Sources) -> Json:
+    """How stable the nodes and partitions of a cluster are."""
+    return nodes_view(sources.state, sources.settings, now_s=sources.now_s)
 
 
 def nodes_view(state: State, settings: Settings | None, *, now_s: float) -> Json:

@@ -1,6 +1,6 @@
 """The page `cost`: the bill of a window as plain JSON values, from the timelines of `reports/ledger.py`.
 
-This module books nothing: seconds come from `accounts`, steps from the ledger's marks, and `policy/upkeep/cost.py` computes
+This module books nothing: seconds come from `accounts`, steps from the ledger's marks, and `policy/upkeep/rule.py` computes
 the bill. Used by the daemon's API and by `supervisorctl cost` on the journal of a dead daemon. Without a daemon, a game's
 target is known only from its command line. None is "not known".
 """
@@ -8,25 +8,25 @@ target is known only from its command line. None is "not known".
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
-from dataclasses import field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, field
 from math import fsum
-from typing import Any
 
 from supervisor.model.cluster_record import NO_ACCOUNT
 from supervisor.model.inputs import Sample
 from supervisor.model.lifecycle import Phase
-from supervisor.model.settings import Level, ProgramSpec, Settings
+from supervisor.model.settings import ProgramSpec, Settings
 from supervisor.model.state import Program, State
-from supervisor.policy.upkeep import cost
+from supervisor.policy.upkeep import cost as rule
 from supervisor.records import Record
-from supervisor.reports.accounts import Summary
+from supervisor.reports.accounts import Summary, level_stretches, paid_slots
+from supervisor.reports.accounts_view import summary_of
 from supervisor.reports.cluster_view import jobs_on
 from supervisor.reports.ledger import JobTime, Ledger, ProgramTimeline
-from supervisor.reports.sources import Sources
+from supervisor.reports.pages import Since
+from supervisor.reports.sources import Json, Sources
 from workers.options import EXTRA_GAMES, FRAMES_PER_STEP, OPTIONS
 
-Json = dict[str, Any]
 NO_PRICE = (
     "no price is configured: set usd_per_hour in [cost], or EXTRALIFE_USD_PER_HOUR, "
     "to the price of an hour of this box to see dollars"
@@ -63,11 +63,18 @@ def games_of(sources: Sources) -> tuple[Games, float | None]:
     return Games(settings, sources.state, samples), None if settings is None else settings.cost.usd_per_hour
 
 
+def cost(sources: Sources, since: Since, until: Since) -> Json:
+    """The bill of a window."""
+    closed, found, wall_s = summary_of(sources, since, until)
+    games, price = games_of(sources)
+    return cost_view(closed, games, found, wall_s=wall_s, usd_per_hour=price)
+
+
 def cost_view(closed: Ledger, games: Games, found: Summary, *, wall_s: float, usd_per_hour: float | None) -> Json:
     """The bill of a window, the price of a million useful frames, and the time and cost to finish from now on."""
     until_wall_s = wall_s - (closed.at_s - found.until_s)
     begin_s, end_s = found.since_s, found.until_s
-    bill = cost.bill(end_s - begin_s, found.slots.seconds, usd_per_hour)
+    bill = rule.bill(end_s - begin_s, found.slots.seconds, usd_per_hour)
     frames, blind = frames_in(closed, games, begin_s, end_s)
     left, left_out = games_left(games)
     return {
@@ -82,12 +89,12 @@ def cost_view(closed: Ledger, games: Games, found: Summary, *, wall_s: float, us
         "usd": bill.usd,
         "useful_share": found.slots.ettr,
         "goodput": found.slots.goodput,
-        "causes": [{"name": each.name, "hours": each.hours, "share": each.share, "usd": each.usd} for each in bill.causes],
+        "causes": [asdict(each) for each in bill.causes],
         "lost_s_unknown": found.slots.lost_s_unknown,
         "useful_frames": frames,
         "frames_unknown": blind,
-        "usd_per_million_frames": cost.usd_per_million(bill.usd, frames),
-        "left": [{"name": each.name, "steps": each.steps, "seconds": each.seconds, "why": each.why} for each in left],
+        "usd_per_million_frames": rule.usd_per_million(bill.usd, frames),
+        "left": [asdict(each) for each in left],
         "left_out": left_out,
         "levels": _levels(closed, games, left, begin_s, end_s, usd_per_hour),
         **({"jobs": jobs_by_account(closed, begin_s, end_s)} if jobs_on(games.settings) or closed.all_jobs() else {}),
@@ -124,11 +131,9 @@ def kept_steps(timeline: ProgramTimeline, from_s: float, to_s: float, now: tuple
 
     `now` is the program's present (time, step), if known: its newest mark may be ten minutes old.
     """
-    marks = (
-        [*timeline.marks, now]
-        if now is not None and (not timeline.marks or now[1] >= timeline.marks[-1][1])
-        else timeline.marks
-    )
+    marks = timeline.marks
+    if now is not None and (not marks or now[1] >= marks[-1][1]):
+        marks = [*marks, now]
     if not marks:
         return 0.0
     return max(0.0, _position(marks, to_s) - _position(marks, from_s))
@@ -138,13 +143,12 @@ def kept_in(ledger: Ledger, games: Games, from_s: float, to_s: float) -> dict[st
     """The kept steps of every training in a stretch, by name."""
     found: dict[str, float] = {}
     for timeline in ledger.trainings():
-        found[timeline.name] = found.get(timeline.name, 0.0) + kept_steps(
-            timeline, from_s, to_s, _now(ledger, games, timeline)
-        )
+        kept = kept_steps(timeline, from_s, to_s, _now(ledger, games, timeline))
+        found[timeline.name] = found.get(timeline.name, 0.0) + kept
     return found
 
 
-def _position(marks: list[tuple[float, int]], at_s: float) -> float:
+def _position(marks: Sequence[tuple[float, float]], at_s: float) -> float:
     """The step at a moment, interpolated between marks; before the first or after the last mark, the step of that mark."""
     place = bisect_right(marks, at_s, key=lambda mark: mark[0])
     if place == 0:
@@ -158,14 +162,9 @@ def _position(marks: list[tuple[float, int]], at_s: float) -> float:
 def _now(ledger: Ledger, games: Games, timeline: ProgramTimeline) -> tuple[float, int] | None:
     """The present (time, step) of a program that is still in the config; None: unknown."""
     sample = games.samples.get(timeline.name)
-    if (
-        sample is None
-        or sample.token != timeline.token
-        or sample.steps is None
-        or ledger.timelines.get(timeline.name) is not timeline
-    ):
+    if sample is None or sample.token != timeline.token or sample.steps is None:
         return None
-    return ledger.at_s, sample.steps
+    return (ledger.at_s, sample.steps) if ledger.timelines.get(timeline.name) is timeline else None
 
 
 def frames_in(ledger: Ledger, games: Games, from_s: float, to_s: float) -> tuple[float | None, list[str]]:
@@ -196,28 +195,36 @@ def frames_per_step(name: str, games: Games) -> float | None:
 def _levels(
     ledger: Ledger, games: Games, left: list[RemainingWork], from_s: float, to_s: float, usd_per_hour: float | None
 ) -> list[Json]:
-    """Every level that was in force or is configured, in that order, with its measured rate."""
+    """Every level that was in force or is configured, in that order, with its measured rate per paid slot."""
     slots = {name: count for _, name, count in ledger.levels}
-    slots |= {level.name: level.slots for level in _configured(games.settings)}
+    slots |= {rung.level.name: rung.level.slots for rung in (() if games.settings is None else games.settings.rungs)}
+    paid = [(from_s, 0.0)]  # (moment, slot-seconds paid so far)
+    for begin_s, stop_s, count, _ in paid_slots(ledger, from_s, to_s):
+        paid.append((stop_s, paid[-1][1] + count * (stop_s - begin_s)))
+
+    def rate_of(stretches: list[_Stretch]) -> float | None:
+        slot_s = fsum(_position(paid, stop_s) - _position(paid, begin_s) for begin_s, stop_s in stretches)
+        return rule.slot_rate(
+            _kept(ledger, games, stretches), slot_s, fsum(stop_s - begin_s for begin_s, stop_s in stretches)
+        )
+
     out = []
     for name, count in slots.items():
-        paid_s, slot_s, kept = at_level(ledger, games, name, from_s, to_s)
-        rate = cost.slot_rate(kept, slot_s, paid_s)
-        hours = cost.hours_to_finish([each.length_s(rate) for each in left], count)
-        spread = None if rate is None else _spread(ledger, games, name, from_s, to_s)
+        paid_s, kept = at_level(ledger, games, name, from_s, to_s)
+        stretches = _stretches(ledger, name, from_s, to_s)
+        rate = rate_of(stretches)
+        hours = rule.hours_to_finish([each.length_s(rate) for each in left], count)
+        blocks = [] if rate is None else _cut(stretches, rule.blocks(paid_s))
+        spread = rule.spread_of([rate_of(block) or 0.0 for block in blocks])
         out.append({
             "name": name, "slots": count, "in_force": name == games.state.level, "paid_hours": paid_s / 3600.0,
-            "kept_steps": kept, "steps_per_s": None if rate is None else rate * count,
+            "kept_steps": kept, "steps_per_s": None if rate is None else kept / paid_s,
             "days": None if hours is None else hours / 24.0,
             "days_more": None if hours is None or spread is None else hours / 24.0 * spread,
-            "usd": cost.usd_of(hours, usd_per_hour),
+            "usd": rule.usd_of(hours, usd_per_hour),
             "why": _why_unknown(rate, paid_s, left) if hours is None else "",
         })  # fmt: skip
     return out
-
-
-def _configured(settings: Settings | None) -> Iterable[Level]:
-    return () if settings is None else tuple(rung.level for rung in settings.rungs)
 
 
 def _why_unknown(rate: float | None, paid_s: float, left: list[RemainingWork]) -> str:
@@ -228,62 +235,40 @@ def _why_unknown(rate: float | None, paid_s: float, left: list[RemainingWork]) -
         return f"{unknown[0].name}{more}: {unknown[0].why}"
     if rate is None and paid_s <= 0:
         return "never measured"
-    return f"only {paid_s / 60:.0f} min measured" if paid_s < cost.LEAST_S else "no step was kept there"
+    return f"only {paid_s / 60:.0f} min measured" if paid_s < rule.LEAST_S else "no step was kept there"
 
 
-def at_level(ledger: Ledger, games: Games, name: str, from_s: float, to_s: float) -> tuple[float, float, float]:
-    """(seconds paid, slot-seconds, steps kept) while that level was in force in the window."""
+_Stretch = tuple[float, float]  # from, until
+
+
+def at_level(ledger: Ledger, games: Games, name: str, from_s: float, to_s: float) -> tuple[float, float]:
+    """(seconds paid, steps kept) while that level was in force in the window."""
     stretches = _stretches(ledger, name, from_s, to_s)
-    paid_s = fsum(stop_s - begin_s for begin_s, stop_s, _ in stretches)
-    return paid_s, *_kept(ledger, games, stretches)
-
-
-_Stretch = tuple[float, float, int]  # from, until, slots
+    return fsum(stop_s - begin_s for begin_s, stop_s in stretches), _kept(ledger, games, stretches)
 
 
 def _stretches(ledger: Ledger, name: str, from_s: float, to_s: float) -> list[_Stretch]:
     """The stretches of the window in which a level was in force."""
-    ends = [*(at_s for at_s, _, _ in ledger.levels[1:]), ledger.at_s]
-    cut = (
-        (max(at_s, from_s), min(end_s, to_s), slots)
-        for (at_s, level, slots), end_s in zip(ledger.levels, ends, strict=False) if level == name
-    )  # fmt: skip
-    return [(begin_s, stop_s, slots) for begin_s, stop_s, slots in cut if begin_s < stop_s]
+    cut = ((max(at_s, from_s), min(end_s, to_s)) for at_s, end_s, level, _ in level_stretches(ledger) if level == name)
+    return [(begin_s, stop_s) for begin_s, stop_s in cut if begin_s < stop_s]
 
 
-def _kept(ledger: Ledger, games: Games, stretches: list[_Stretch]) -> tuple[float, float]:
-    """(slot-seconds, steps kept)."""
-    slot_s = sum(slots * (stop_s - begin_s) for begin_s, stop_s, slots in stretches)
-    every = list(ledger.trainings())
-    kept = fsum(
-        kept_steps(timeline, begin_s, stop_s, _now(ledger, games, timeline))
-        for begin_s, stop_s, _ in stretches
-        for timeline in every
-    )
-    return slot_s, kept
-
-
-def _spread(ledger: Ledger, games: Games, name: str, from_s: float, to_s: float) -> float | None:
-    """The uncertainty of a level's rate (`cost.spread_of`)."""
-    stretches = _stretches(ledger, name, from_s, to_s)
-    count = cost.blocks(sum(stop_s - begin_s for begin_s, stop_s, _ in stretches))
-    found = [_kept(ledger, games, block) for block in _cut(stretches, count)]
-    return cost.spread_of([kept / slot_s for slot_s, kept in found])
+def _kept(ledger: Ledger, games: Games, stretches: list[_Stretch]) -> float:
+    every = [(timeline, _now(ledger, games, timeline)) for timeline in ledger.trainings()]
+    return fsum(kept_steps(timeline, *stretch, now) for stretch in stretches for timeline, now in every)
 
 
 def _cut(stretches: list[_Stretch], count: int) -> list[list[_Stretch]]:
     """The same time in `count` blocks of the same length, one after the other."""
-    if not count:
-        return []
-    length_s = sum(stop_s - begin_s for begin_s, stop_s, _ in stretches) / count
+    length_s = fsum(stop_s - begin_s for begin_s, stop_s in stretches) / (count or 1)
     out: list[list[_Stretch]] = [[] for _ in range(count)]
     passed_s = 0.0
-    for begin_s, stop_s, slots in stretches:
+    for begin_s, stop_s in stretches:
         for number, block in enumerate(out):
             from_s = max(begin_s, begin_s + number * length_s - passed_s)
             to_s = min(stop_s, begin_s + (number + 1) * length_s - passed_s)
             if from_s < to_s:
-                block.append((from_s, to_s, slots))
+                block.append((from_s, to_s))
         passed_s += stop_s - begin_s
     return out
 

@@ -8,22 +8,31 @@ midnight to local midnight, so it may have 23 or 25 hours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from supervisor.policy.upkeep import cost
 from supervisor.reports.accounts import slots_in
-from supervisor.reports.accounts_view import journal_s, wall_clock_of
-from supervisor.reports.cost_view import NO_PRICE, Games, frames_in, kept_in
+from supervisor.reports.accounts_view import filled, journal_s, wall_clock_of
+from supervisor.reports.cost_view import NO_PRICE, Games, frames_in, games_of, kept_in
 from supervisor.reports.incidents import cause_in_words
-from supervisor.reports.ledger import Ledger, ResumeCost
+from supervisor.reports.ledger import Ledger
+from supervisor.reports.pages import Since
+from supervisor.reports.sources import Json, Sources
 
-Json = dict[str, Any]
 Zone = Callable[[float], tuple[str, float]]  # wall clock -> (name of the local time, seconds ahead of UTC)
 
 MOST_DAYS: Final = 100
 _DAY_S: Final = 86_400
+
+
+def days(sources: Sources, since: Since, until: Since) -> Json:
+    """Computed, kept and lost steps, hours and dollars, by local day."""
+    closed, begin_s, end_s, wall_s = filled(sources, since, until)
+    games, price = games_of(sources)
+    return days_view(closed, games, begin_s, end_s, zone=sources.zone, wall_s=wall_s, usd_per_hour=price)
 
 
 def days_view(
@@ -81,14 +90,15 @@ def _row(
         "reboots": sum(from_s <= reboot.boot_s < to_s for reboot in closed.reboots),
         "usd": bill.usd,
         "usd_per_million_frames": cost.usd_per_million(bill.usd, frames),
-        "causes": [{"name": each.name, "hours": each.hours, "share": each.share, "usd": each.usd} for each in bill.causes],
+        "causes": [asdict(each) for each in bill.causes],
     }  # fmt: skip
 
 
 def _lost(closed: Ledger, from_s: float, to_s: float) -> list[Json]:
     """Lost steps by the cause of the previous attempt's end, the largest loss first."""
     found: dict[str, Json] = {}
-    for loss in _losses(closed, from_s, to_s):
+    losses = (loss for timeline in closed.trainings() for loss in timeline.losses if from_s <= loss.at_s < to_s)
+    for loss in losses:
         if loss.steps or (loss.steps is None and loss.again):
             words = cause_in_words(loss.cause)
             group = found.setdefault(words, {"cause": words, "steps": 0, "resumes": 0, "unknown": 0})
@@ -96,7 +106,3 @@ def _lost(closed: Ledger, from_s: float, to_s: float) -> list[Json]:
             group["resumes"] += 1
             group["unknown"] += loss.steps is None
     return sorted(found.values(), key=lambda group: (-group["steps"], group["cause"]))
-
-
-def _losses(closed: Ledger, from_s: float, to_s: float) -> Iterable[ResumeCost]:
-    return (loss for timeline in closed.trainings() for loss in timeline.losses if from_s <= loss.at_s < to_s)

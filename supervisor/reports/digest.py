@@ -8,8 +8,8 @@ from typing import Any, Final
 from supervisor.model.facts import Stamped
 from supervisor.reports.incidents import Facts, Grouping, Incident
 from supervisor.reports.kept import Chunk, Kept
+from supervisor.reports.lanes import LaneReading, Lanes
 from supervisor.reports.ledger import Ledger
-from supervisor.reports.timeline import LaneReading, Lanes
 
 _KEEP_S: Final = 86_400.0  # later facts seldom change older slices
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from supervisor.model.facts import Stamped
 from supervisor.policy.box import wall_clock
+from supervisor.reports.sources import Json, Sources
 
 
 def fact_row(stamped: Stamped) -> dict[str, Any]:
@@ -29,6 +30,12 @@ def fact_row(stamped: Stamped) -> dict[str, Any]:
         "why": values.pop("why"),
         "fields": values,
     }
+
+
+def facts(sources: Sources, after: int, program: str | None, limit: int, kinds: list[str]) -> Json:
+    """Rows of the journal, oldest first: the first `limit` after a position, or the newest -`limit`. No kinds: all."""
+    found = sources.facts(after, kinds, program, limit)
+    return {"facts": select(found, program, limit, kinds, sources.state.clock_steps)}
 
 
 def select(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from supervisor.model.codec import as_fields
 from supervisor.model.settings import Settings
-from supervisor.model.snapshot import as_fields
 from supervisor.model.state import State
 from supervisor.policy.box.readings import Gpu, Gpus
 

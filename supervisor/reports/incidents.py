@@ -24,8 +24,8 @@ from dataclasses import field, replace
 from typing import Any, Final
 
 from supervisor.model import facts
+from supervisor.model.codec import of_text
 from supervisor.model.facts import Stamped
-from supervisor.model.snapshot import decoded
 from supervisor.model.state import State
 from supervisor.policy.box.reboot_cause import CONTAINER
 from supervisor.records import dataclass
@@ -141,7 +141,7 @@ class Grouping:
                     self._reboot.rows.append(stamped)
                 self._level = level
             case facts.Snapshot(state=text) if not self._level:
-                self._known(decoded(State, text))
+                self._known(of_text(State, text))
             case fact:
                 self._box(stamped, fact)
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, Final
+from typing import Final
 
 from supervisor.model.facts import Stamped
 from supervisor.policy.box import wall_clock
+from supervisor.reports.accounts_view import window
 from supervisor.reports.incidents import Incident
-
-Json = dict[str, Any]
+from supervisor.reports.pages import Since
+from supervisor.reports.sources import Json, Sources
 
 # Fields of facts with a measured value.
 _MEASURED: Final = (
@@ -33,6 +34,22 @@ _DECISIONS: Final = frozenset({
 })  # fmt: skip
 _MOST_ROWS: Final = 60  # of one incident
 _VARIES: Final = re.compile(r"0x[0-9a-fA-F]+|[0-9]+")  # parts of an error's text that differ from one crash to the next
+
+
+def incidents(sources: Sources, since: Since, until: Since, program: str | None, limit: int, chars: int, seq: int) -> Json:
+    """Incidents by cause, with the evidence of the newest `limit` of each. `seq`: only the incident of this fact."""
+    closed, wall_s = sources.closed()
+    begin_s, end_s = window(closed, since, until)
+    found = [
+        each
+        for each in sources.incidents(begin_s, end_s, program)
+        if begin_s <= each.cause.at_s <= end_s
+        if not seq or any(row.seq == seq for row in each.rows)
+    ]
+    return {
+        "since_s": begin_s, "until_s": end_s, "until_wall_s": wall_s - (closed.at_s - end_s), "count": len(found),
+        "causes": incidents_view(found, sources.state.clock_steps, limit=limit, chars=chars),
+    }  # fmt: skip
 
 
 def incidents_view(found: Iterable[Incident], clock_steps: Mapping[str, float], *, limit: int, chars: int) -> list[Json]:

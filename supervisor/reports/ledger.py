@@ -34,9 +34,9 @@ from math import fsum
 from typing import Any, Final, NamedTuple
 
 from supervisor.model import facts
+from supervisor.model.codec import of_text
 from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import Phase
-from supervisor.model.snapshot import decoded
 from supervisor.model.state import State
 from supervisor.policy.box import wall_clock
 from supervisor.policy.upkeep.accounting import COMPUTING, Account, booked_as
@@ -245,11 +245,6 @@ class ProgramTimeline:
             self.marks.pop()
         self.marks.append((at_s, step))
         return None if lost_s is None else lost_s - left_s
-
-    def unprove(self) -> None:
-        """Book the training of earlier attempts as UNPROVEN, because it is unknown whether this attempt continues it."""
-        self.rebook(self.unproven_s, self.began_s, _unproven)
-        self.unproven_s = self.began_s
 
     def _behind(
         self, step: int, known: tuple[float, int] | None, ahead: tuple[float, int] | None, reported_s: float | None
@@ -519,7 +514,7 @@ class Ledger:
             case facts.DaemonStopped():
                 self.stopped_at_s = at_s
             case facts.Snapshot(state=text) if not self.timelines:
-                self._opened(decoded(State, text), stamped)
+                self._opened(of_text(State, text), stamped)
             case _:
                 pass
 
@@ -666,7 +661,8 @@ class Ledger:
     def _resumed(timeline: ProgramTimeline, at_s: float, fact: facts.Resumption | facts.ResumeUnknown) -> None:
         timeline.close(at_s)
         if isinstance(fact, facts.ResumeUnknown):
-            timeline.unprove()
+            timeline.rebook(timeline.unproven_s, timeline.began_s, _unproven)  # whether this attempt continues it is unknown
+            timeline.unproven_s = timeline.began_s
             timeline.losses.append(ResumeCost(at_s, None, None, again=True))
         else:
             again = bool(timeline.marks)
@@ -694,8 +690,8 @@ class Ledger:
                 length_s = piece.end_s - piece.start_s
                 return piece._replace(seconds={account: part * length_s for account, part in share.items()})
 
-            among = _OWN | {Account.DAEMON_DOWN}
-            timeline.rebook(max(timeline.began_s, fact.from_s), min(at_s, fact.until_s), _only(among, as_tallied))
+            change = _only(_OWN | {Account.DAEMON_DOWN}, as_tallied)
+            timeline.rebook(max(timeline.began_s, fact.from_s), min(at_s, fact.until_s), change)
         timeline.tallied_until_s = min(at_s, fact.until_s)
         timeline.mark(fact.until_s, fact.steps)
         if timeline.account in _OWN:

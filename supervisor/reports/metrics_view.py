@@ -21,12 +21,7 @@ from supervisor.reports.status_view import box_view, troubles_view
 from supervisor.reports.when_done_view import when_done_view
 
 _ONE: Final[Labels] = ()
-_CAUSES: Final = (
-    "orderly",
-    "operator",
-    "unclean",
-    "preempted",
-)  # causes of a reboot, from `policy/box/reboot_cause.py` and `deciding/startup.py`
+_CAUSES: Final = ("orderly", "operator", "unclean", "preempted")  # of a reboot, from `deciding/startup.py`
 
 Number = float | None
 
@@ -46,10 +41,6 @@ def metrics_view(sources: Sources) -> list[Family]:
 
 def _gauge(name: str, help_: str, value: Number, *, kind: Literal["gauge", "counter"] = "gauge") -> Family:
     return Family(PREFIX + name, kind, help_, samples=[] if value is None else [(_ONE, value)])
-
-
-def _counter(name: str, help_: str, value: Number) -> Family:
-    return _gauge(name, help_, value, kind="counter")
 
 
 def _by(name: str, help_: str, label: str, found: Iterable[tuple[str, Number]]) -> Family:
@@ -85,9 +76,8 @@ def _record(sources: Sources) -> Iterator[Family]:
     state, memory, alive = sources.state, sources.memory, sources.alive
     writable = float(memory.trouble is None) if alive else None
     yield _gauge("journal_writable", "0 while the journal cannot be written: then nothing is started", writable)
-    yield _counter(
-        "journal_damages", "how often the journal lost facts to damage: after that, counts are lower bounds", state.gaps
-    )
+    damages = "how often the journal lost facts to damage: after that, counts are lower bounds"
+    yield _gauge("journal_damages", damages, state.gaps, kind="counter")
     trouble = float(len(troubles_view(memory))) if alive else None
     yield _gauge("troubles", "files and directories that the daemon relies on and that are in trouble", trouble)
     yield _gauge("configuration_refused", "1 while the configuration cannot be used", float(state.config is not None))
@@ -203,10 +193,6 @@ def _levels(sources: Sources) -> Iterator[Family]:
         yield _by(f"level_{name}", help_, "level", ((level["name"], of(level)) for level in climb["levels"]))
 
 
-def _per_minute(value: Number) -> Number:
-    return None if value is None else value / 60.0
-
-
 _OF_A_LEVEL: Final[tuple[tuple[str, str, Callable[[Json], Number]], ...]] = (
     ("in_force", "1 for the level in force", lambda level: float(level["in_force"])),
     ("up_seconds", "time that the box was up at this level", lambda level: level["up_s"]),
@@ -215,7 +201,7 @@ _OF_A_LEVEL: Final[tuple[tuple[str, str, Callable[[Json], Number]], ...]] = (
     ("mtbf_seconds", "mean time between unclean reboots at this level", lambda level: level["mtbf_s"]),
     ("mtbf_bound_seconds", "it is at least this long, at 90 %", lambda level: level["mtbf_bound_s"]),
     ("kept_steps_per_second", "environment steps kept a second, of all programs",
-     lambda level: _per_minute(level["steps_per_min"])),
+     lambda level: None if level["steps_per_min"] is None else level["steps_per_min"] / 60.0),
     ("failed_trials", "trials of this level that failed", lambda level: level["failed_trials"]),
     ("next_trial_seconds", "time until its next trial", lambda level: level["next_trial_s"]),
     ("vetoed", "1 while it is forbidden", lambda level: float(bool(level["veto"]))),

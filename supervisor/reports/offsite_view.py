@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from supervisor.model.memory import Memory
 from supervisor.model.settings import Settings
 from supervisor.model.state import State
+from supervisor.reports.sources import Json, Sources
 
-Json = dict[str, Any]
+
+def offsite(sources: Sources) -> Json:
+    """Copies off the box: the newest one, the work in progress, the fence. Without a repository only {"on": false}."""
+    found = offsite_view(sources.state, sources.settings, sources.memory, now_s=sources.now_s)
+    return {"on": False} if found is None else {"on": True, **found}
 
 
 def offsite_view(state: State, settings: Settings | None, memory: Memory, *, now_s: float) -> Json | None:

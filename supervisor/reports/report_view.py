@@ -5,27 +5,36 @@ It combines figures of other pages: accounts and bill, programs of `status`, fac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from supervisor.model.level_memory import costs
 from supervisor.model.recording import PROGRAMS
 from supervisor.model.state import Program
+from supervisor.policy.level.worth import would_keep
 from supervisor.policy.upkeep.accounting import COMPUTING
+from supervisor.policy.upkeep.cost import LEAST_S
 from supervisor.policy.upkeep.resolution import TIERS, rows_for, tier_for
 from supervisor.reports.accounts import AccountSheet, Summary
+from supervisor.reports.accounts_view import summary_of
 from supervisor.reports.climb_view import climb_view
-from supervisor.reports.cost_view import cost_view, games_of, kept_in
+from supervisor.reports.cost_view import Games, at_level, cost_view, games_of, kept_in
 from supervisor.reports.incidents import Incident
 from supervisor.reports.incidents_view import causes
 from supervisor.reports.ledger import Ledger
-from supervisor.reports.sources import Sources
+from supervisor.reports.pages import Since
+from supervisor.reports.sources import Json, Sources
 from supervisor.reports.status_view import status_view, troubles
-from supervisor.reports.would_have import would_have
 
-Json = dict[str, Any]
 _POINTS: Final = 500
 _NUMBERS: Final = 60  # reading a row takes as long as this many numbers of an answer
 _BROKEN: Final = {"FATAL": 0, "EXITED": 0, "BACKOFF": 1}  # shown first
+
+
+def report(sources: Sources, since: Since, until: Since) -> Json:
+    """Training, results, incidents and costs of a window, and the work that remains."""
+    closed, found, wall_s = summary_of(sources, since, until, levels=True)
+    return report_view(sources, closed, found, wall_s=wall_s)
 
 
 def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: float) -> Json:
@@ -145,3 +154,26 @@ def _lacks_checkpoint(program: Program) -> str:
         return ""
     cut = "" if program.attempt.from_sure else "its checkpoint may be cut"
     return f"{program.torn_path} is torn" if program.torn_path else cut
+
+
+def would_have(closed: Ledger, games: Games, levels: Sequence[Json], length_s: float) -> list[Json]:
+    """The steps that each level of the page `level` would have kept in the time of a window. No kept steps: `why` says why.
+
+    Values are measured, or "never measured"; none is scaled from another level. A level that the load rule has reviewed has
+    a speed with an error, and reboots that give a lower bound (`policy/level/worth.py`). For a level without a review, such
+    as a fixed one, the estimate is its kept steps in all its paid time, reboots included. It has no bound.
+    """
+    keys = ("name", "in_force", "up_s", "reboots", "mtbf_s", "mtbf_bound_s", "steps_per_min", "speed", "speed_error", "veto")
+    return [{key: level[key] for key in keys} | _would_keep(closed, games, level, length_s) for level in levels]
+
+
+def _would_keep(closed: Ledger, games: Games, level: Mapping[str, Any], length_s: float) -> Json:
+    if level["steps_per_min"] is not None and level["up_s"]:
+        steps_per_s, error = level["steps_per_min"] / 60.0, level["speed_error"]
+        expected, least = would_keep(steps_per_s, error, level["reboots"], level["up_s"], costs(games.state), length_s)
+        return {"kept_steps": expected, "kept_steps_least": least, "why": ""}
+    paid_s, kept = at_level(closed, games, level["name"], closed.first_s or 0.0, closed.at_s)
+    if kept <= 0 or paid_s < LEAST_S:
+        short = f"only {paid_s / 60:.0f} min measured" if 0.0 < paid_s < LEAST_S else "no step was kept there"
+        return {"kept_steps": None, "kept_steps_least": None, "why": short if paid_s > 0.0 else "never measured"}
+    return {"kept_steps": kept / paid_s * length_s, "kept_steps_least": None, "why": ""}

@@ -22,37 +22,28 @@ The draws come from a counter and are the same each time, so that two requests d
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
-from supervisor.records import Record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+from supervisor.reports.sources import Json, NewestResult, Sources
 
 RESAMPLES: Final = 2000
 _TAIL: Final = 0.025  # of the resamples, on either side of the interval
 _WORD: Final = 2**64 - 1
 
 
-class NewestResult(Record):
-    """The newest whole test of one run. None is "not known"."""
-
-    program: str
-    game: str
-    algo: str
-    resolution: int | None
-    seed: int | None
-    env_steps: int
-    games: int
-    mean_return: float
-    hns: float | None = None
-    hours_trained: float | None = None
+def results(sources: Sources) -> Json:
+    """The newest tests of all runs, combined."""
+    return results_view(sources.results())
 
 
 def results_view(tested: Sequence[NewestResult]) -> dict[str, Any]:
     """{"rows": one a game, algorithm and resolution, "overall": one an algorithm and resolution, "runs": one a run}."""
     runs = sorted(tested, key=lambda run: (run.game, run.algo, run.resolution or 0, run.program))
-    rows = [_row(key, group) for key, group in _grouped(runs).items()]
+    groups: dict[tuple[str, str, int | None], list[NewestResult]] = {}
+    for run in runs:
+        groups.setdefault((run.game, run.algo, run.resolution), []).append(run)
+    rows = [_row(key, group) for key, group in groups.items()]
     overall = [_overall(key, group) for key, group in _by_setting(runs).items()]
     return {"rows": rows, "overall": overall, "runs": [_run(run) for run in runs]}
 
@@ -88,13 +79,6 @@ def _words(seed: int = 0) -> Iterator[int]:
         word = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 & _WORD
         word = (word ^ (word >> 27)) * 0x94D049BB133111EB & _WORD
         yield word ^ (word >> 31)
-
-
-def _grouped(runs: Sequence[NewestResult]) -> dict[tuple[str, str, int | None], list[NewestResult]]:
-    found: dict[tuple[str, str, int | None], list[NewestResult]] = {}
-    for run in runs:
-        found.setdefault((run.game, run.algo, run.resolution), []).append(run)
-    return found
 
 
 def _by_setting(runs: Sequence[NewestResult]) -> dict[tuple[str, int | None], dict[str, list[float]]]:

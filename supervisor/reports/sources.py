@@ -11,12 +11,27 @@ from supervisor.model.recording import Drawn, Row, Sheet, Track
 from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, State
 from supervisor.policy.upkeep.resolution import Held, Tier
+from supervisor.records import Record
 from supervisor.reports.incidents import Incident
+from supervisor.reports.lanes import Lanes
 from supervisor.reports.ledger import Ledger
-from supervisor.reports.results_view import NewestResult
-from supervisor.reports.timeline import Lanes
 
 Json = dict[str, Any]
+
+
+class NewestResult(Record):
+    """The newest whole test of one run. None is "not known"."""
+
+    program: str
+    game: str
+    algo: str
+    resolution: int | None
+    seed: int | None
+    env_steps: int
+    games: int
+    mean_return: float
+    hns: float | None = None
+    hours_trained: float | None = None
 
 
 class Sources(Protocol):

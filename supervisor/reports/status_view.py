@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 from supervisor.model.memory import Memory, Trouble
 from supervisor.model.reboots import reboot_pattern
@@ -16,12 +15,16 @@ from supervisor.reports.cluster_view import cluster_view, job_view, jobs_on
 from supervisor.reports.hardware_view import gpu_view, vetoes_view
 from supervisor.reports.notices_view import notices_view
 from supervisor.reports.offsite_view import offsite_view, trouble
-from supervisor.reports.sources import Sources
+from supervisor.reports.sources import Json, Sources
 from supervisor.reports.view import program_views
 from supervisor.reports.when_done_view import costs_for_nothing, when_done_view
 
-Json = dict[str, Any]
 _DAY_S = 86400.0
+
+
+def config(sources: Sources) -> Json:
+    """Every setting, and where it comes from."""
+    return {"settings": [{"key": key, "value": value, "origin": str(origin)} for key, value, origin in sources.config()]}
 
 
 def status_view(sources: Sources) -> Json:

@@ -12,35 +12,22 @@ Worked example. A program that dies every three seconds for an hour, in a window
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from supervisor.model import facts
-from supervisor.model.facts import Stamped
-from supervisor.model.lifecycle import Phase
-from supervisor.model.snapshot import decoded
-from supervisor.model.state import State
-from supervisor.records import Record, dataclass
-from supervisor.reports.accounts_view import wall_clock_of
+from supervisor.reports.accounts_view import wall_clock_of, window
 from supervisor.reports.incidents import Incident
-from supervisor.reports.kept import Chunk, Kept, chunked
+from supervisor.reports.lanes import Lanes, Span
 from supervisor.reports.ledger import Ledger
+from supervisor.reports.pages import Since
+from supervisor.reports.sources import Json, Sources
 
-Json = dict[str, Any]
-
-OFF: Final = "OFF"  # the state of a program whose box is off
 _PARTS: Final = 300  # of a lane ...
 _ALL_PARTS: Final = 3000  # ... and of the lanes of all programs together
 _FEWEST_PARTS: Final = 20
-_OWNER: Final = ""  # of the chunks
-_BRIEF_S: Final = 5.0  # an absence of the daemon up to this long is not shown
 
-_PHASES: Final[dict[type[facts.Fact], Phase]] = {
-    facts.SpawnIntended: Phase.STARTING, facts.BecameReady: Phase.RUNNING, facts.StopIntended: Phase.STOPPING,
-    facts.BackedOff: Phase.BACKOFF, facts.Requeued: Phase.QUEUED, facts.Gated: Phase.GATED, facts.Finished: Phase.DONE,
-    facts.GaveUp: Phase.FATAL, facts.NotRestarted: Phase.EXITED, facts.StayedDown: Phase.STOPPED,
-}  # fmt: skip
 # The kind of an incident's mark, by the fact that names the incident; any other kind is `trouble`.
 _KINDS: Final[dict[type[facts.Fact], str]] = {
     facts.HostRebooted: "reboot", facts.Stalled: "stall", facts.Exited: "death", facts.SpawnFailed: "death",
@@ -48,26 +35,12 @@ _KINDS: Final[dict[type[facts.Fact], str]] = {
 }  # fmt: skip
 
 
-class Span(Record):
-    """A stretch of a lane. `fields` holds further keys of its JSON."""
-
-    from_s: float
-    to_s: float
-    fields: Json
-    count: int = 1
-    longest_s: float = 0.0  # after merging: the length of the span that `fields` comes from
-
-
-@dataclass(slots=True)
-class Lanes:
-    """The spans and marks of a journal, by lane."""
-
-    levels: list[Span] = field(default_factory=list)
-    box: list[Span] = field(default_factory=list)
-    backups: list[Span] = field(default_factory=list)
-    vetoes: list[Span] = field(default_factory=list)
-    programs: dict[str, list[Span]] = field(default_factory=dict)
-    marks: list[tuple[float, Json]] = field(default_factory=list)
+def timeline(sources: Sources, since: Since, until: Since) -> Json:
+    """Levels, reboots, backups, programs' states and incidents, in time order."""
+    closed, wall_s = sources.closed()
+    begin_s, end_s = window(closed, since, until)
+    lanes, found = sources.lanes(closed.at_s, begin_s, end_s), sources.incidents(begin_s, end_s, None)
+    return timeline_view(closed, lanes, found, begin_s, end_s, wall_s=wall_s)
 
 
 def timeline_view(
@@ -143,158 +116,3 @@ def _marks(marks: Iterable[tuple[float, Json]], part_s: float, wall: Callable[[f
         else:
             found[key] = {"at_s": at_s, "wall_s": wall(at_s), **mark_keys, "count": 1}
     return [*found.values()]
-
-
-# --- reading -----------------------------------------------------------------------------------------------------------
-
-
-class LaneReading:
-    """The fold over the journal behind the page. Spans that are over, and marks, may leave the memory."""
-
-    def __init__(self) -> None:
-        self._over: list[tuple[str, str, Span]] = []
-        self._marks: list[tuple[float, Json]] = []
-        self._open: dict[tuple[str, str], tuple[float, Json]] = {}  # (lane, name) -> begin, further keys
-        self._last_s: float | None = None
-        self._rebooted_s: float | None = None
-        self._chunks = {"span": 0, "mark": 0}
-
-    def add(self, stamped: Stamped) -> None:
-        """Read one more fact."""
-        self._add(stamped, stamped.fact)
-        self._last_s = stamped.at_s
-
-    def lanes(self, now_s: float, kept: Kept | None, since_s: float, until_s: float) -> Lanes:
-        """Everything between two moments, and more. What goes on ends now."""
-        found = {kind: [] if kept is None else [
-            item for chunk in kept.overlapping(kind, _OWNER, since_s, until_s, below) for item in chunk.items
-        ] for kind, below in self._chunks.items()}  # fmt: skip
-        out = Lanes(marks=[*((at_s, keys) for at_s, keys in found["mark"]), *self._marks])
-        older = ((lane, name, Span(*span)) for lane, name, *span in found["span"])
-        live = ((lane, name, Span(at_s, max(at_s, now_s), keys)) for (lane, name), (at_s, keys) in self._open.items())
-        for lane, name, span in (*older, *self._over, *live):
-            spans = out.programs.setdefault(name, []) if lane == "programs" else getattr(out, lane)
-            spans.append(span)
-        return out
-
-    def seal(self) -> Iterator[Chunk]:
-        """Give away the spans that are over, and the marks."""
-        spans = [
-            (each.from_s, each.to_s, [lane, name, each.from_s, each.to_s, each.fields]) for lane, name, each in self._over
-        ]
-        marks = [(at_s, at_s, [at_s, keys]) for at_s, keys in self._marks]
-        self._over, self._marks = [], []
-        for kind, items in (("span", spans), ("mark", marks)):
-            for chunk in chunked(kind, _OWNER, self._chunks[kind], items):
-                self._chunks[kind] = chunk.number + 1
-                yield chunk
-
-    def as_json(self) -> Json:
-        """The fold as values for `json.dumps`, after `seal`."""
-        going = [[*key, *value] for key, value in self._open.items()]
-        return {"open": going, "last_s": self._last_s, "rebooted_s": self._rebooted_s, "chunks": self._chunks}
-
-    @staticmethod
-    def of_json(values: Mapping[str, Any]) -> LaneReading:
-        """The reverse of `as_json`."""
-        out = LaneReading()
-        out._open = {(lane, name): (at_s, keys) for lane, name, at_s, keys in values["open"]}
-        out._last_s, out._rebooted_s, out._chunks = values["last_s"], values["rebooted_s"], values["chunks"]
-        return out
-
-    def _begin(self, lane: str, name: str, at_s: float, fields: Json) -> None:
-        if self._open.get((lane, name), (0.0, None))[1] != fields:
-            self._end(lane, name, at_s)
-            self._open[lane, name] = at_s, fields
-
-    def _end(self, lane: str, name: str, at_s: float, **more: object) -> None:
-        found = self._open.pop((lane, name), None)
-        if found is None:
-            return
-        self._over.append((lane, name, Span(found[0], max(found[0], at_s), found[1] | more)))
-
-    def _add(self, stamped: Stamped, fact: facts.Fact) -> None:
-        at_s = stamped.at_s
-        match fact:
-            case facts.ProgramFact():
-                self._program(stamped, fact)
-            case facts.LevelChosen(level=level):
-                keys = {"level": level, "slots": fact.slots, "trial": fact.trial, "by": fact.by, "why": fact.why}
-                self._begin("levels", "", at_s, keys | {"seq": stamped.seq})
-            case facts.Snapshot(state=text) if not self._open:
-                self._opened(stamped, decoded(State, text))
-            case facts.Vetoed(rule=rule):
-                self._begin("vetoes", rule, at_s, {"rule": rule, "cap": fact.cap, "why": fact.why, "seq": stamped.seq})
-            case facts.VetoLifted(rule=rule):
-                self._end("vetoes", rule, at_s)
-            case facts.BackupFact():
-                self._backup(stamped, fact)
-            case facts.OperatorAsked(request=request):
-                self._mark(stamped, "operator", request, None)
-            case _:
-                self._box(stamped, fact)
-
-    def _mark(self, stamped: Stamped, kind: str, what: str, program: str | None) -> None:
-        keys = {"kind": kind, "what": what, "program": program, "seq": stamped.seq, "why": stamped.fact.why}
-        self._marks.append((stamped.at_s, keys))
-
-    def _opened(self, stamped: Stamped, state: State) -> None:
-        """Begin with the state of a snapshot: earlier facts are no longer in the journal."""
-        at_s, climb = stamped.at_s, state.climb
-        keys = {"level": state.level, "slots": state.slots, "trial": climb.trial, "by": "", "why": climb.why}
-        self._begin("levels", "", at_s, keys | {"seq": stamped.seq})
-        for name, program in state.programs.items():
-            self._begin("programs", name, at_s, {"phase": program.phase.value})
-
-    def _box(self, stamped: Stamped, fact: facts.Fact) -> None:
-        at_s = stamped.at_s
-        match fact:
-            case facts.HostRebooted(last_sign_s=last_sign_s):
-                from_s = at_s - (fact.down_s or 0.0) if last_sign_s is None else last_sign_s
-                self._away(stamped, min(from_s, at_s), "reboot", cause=fact.cause, end=fact.end, level=fact.level)
-                self._rebooted_s = at_s
-                for name in fact.programs:
-                    self._begin("programs", name, min(from_s, at_s), {"phase": OFF})
-            case facts.DaemonStarted(last_sign_s=last_sign_s) if self._last_s is not None and self._rebooted_s != at_s:
-                from_s = self._last_s if last_sign_s is None else max(self._last_s, last_sign_s)
-                if at_s - from_s > _BRIEF_S:
-                    self._away(stamped, from_s, "no daemon")
-            case facts.DaemonSuspended(gap_s=gap_s):
-                self._away(stamped, at_s - gap_s, "suspended")
-            case _:
-                pass
-
-    def _away(self, stamped: Stamped, from_s: float, kind: str, **more: object) -> None:
-        keys = {"kind": kind, "why": stamped.fact.why, "seq": stamped.seq, **more}
-        self._over.append(("box", "", Span(from_s, stamped.at_s, keys)))
-
-    def _backup(self, stamped: Stamped, fact: facts.BackupFact) -> None:
-        at_s = stamped.at_s
-        match fact:
-            case facts.BackupIntended(name=name, cause=cause):
-                self._begin("backups", name, at_s, {"name": name, "cause": cause, "seq": stamped.seq})
-            case facts.BackedUp(name=name):
-                self._end("backups", name, at_s, ok=True, why=fact.why)
-            case facts.BackupFailed(name=name):
-                self._end("backups", name, at_s, ok=False, why=fact.why)
-            case facts.RolledBackTo(backup=backup):
-                for name in fact.steps:
-                    self._mark(stamped, "rollback", f"back to backup {backup}", name)
-            case _:
-                pass
-
-    def _program(self, stamped: Stamped, fact: facts.ProgramFact) -> None:
-        name, at_s = fact.program, stamped.at_s
-        match fact:
-            case facts.ProgramConfigured() if ("programs", name) not in self._open:
-                phase = Phase.QUEUED if fact.autostart else Phase.STOPPED
-                self._begin("programs", name, at_s, {"phase": phase.value})
-            case facts.ProgramRemoved():
-                self._end("programs", name, at_s)
-            case facts.RolledBack():
-                self._mark(stamped, "rollback", "rolled back", name)
-            case facts.Finished():
-                self._mark(stamped, "done", "finished", name)
-        phase_now = _PHASES.get(type(fact))
-        if phase_now is not None:
-            self._begin("programs", name, at_s, {"phase": phase_now.value})

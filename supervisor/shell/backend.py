@@ -38,11 +38,11 @@ from supervisor.reports import view
 from supervisor.reports.digest import Digest
 from supervisor.reports.exposition import Family
 from supervisor.reports.incidents import Facts, Incident
+from supervisor.reports.lanes import Lanes
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.metrics_view import metrics_view
 from supervisor.reports.pages import PAGES
 from supervisor.reports.recorded import readings
-from supervisor.reports.timeline import Lanes
 from supervisor.shell.inbox import Inbox
 from supervisor.shell.loop import Loop
 from supervisor.shell.replies import Replies

@@ -25,6 +25,7 @@ from supervisor.deciding.alarms import damaged, unwritable
 from supervisor.deciding.context import Decision
 from supervisor.deciding.decide import decide
 from supervisor.lack import is_lack
+from supervisor.model.codec import as_text
 from supervisor.model.facts import Snapshot
 from supervisor.model.fold import fold
 from supervisor.model.inputs import (
@@ -39,7 +40,6 @@ from supervisor.model.inputs import (
 )
 from supervisor.model.memory import Memory, Trouble
 from supervisor.model.settings import Settings
-from supervisor.model.snapshot import encoded
 from supervisor.model.state import State
 from supervisor.policy.box.foundations import JOURNAL, Finding, Look
 from supervisor.policy.upkeep.alarm import Notice
@@ -219,7 +219,7 @@ class Loop:
             stamped, found = self.journal.restore(at_s=item.now_s, wall_s=wall_s, boot_id=self.boot_id)
             self.state = fold(self.state, stamped)
             if found.lost:
-                whole = Snapshot("the state before facts were lost", encoded(self.state))
+                whole = Snapshot("the state before facts were lost", as_text(self.state))
                 self.journal.append([whole], at_s=item.now_s, wall_s=wall_s, boot_id=self.boot_id)
         except (OSError, sqlite3.Error) as error:
             self._on_journal_failure(

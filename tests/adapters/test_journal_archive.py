@@ -21,12 +21,11 @@ from supervisor.adapters.journal import schema
 from supervisor.adapters.journal import sqlite as journal_sqlite
 from supervisor.adapters.journal.archive import compact, folder, read_archive, read_lasting, since_snapshot
 from supervisor.adapters.journal.sqlite import Journal, JournalReader, open_or_salvage
-from supervisor.model.codec import encode
+from supervisor.model.codec import as_text, encode
 from supervisor.model.facts import Finished, HostRebooted, Snapshot, Stamped
 from supervisor.model.fold import fold_all, replay
 from supervisor.model.inputs import SnapshotDue
 from supervisor.model.settings import JournalSettings, Paths, Settings
-from supervisor.model.snapshot import encoded
 from supervisor.reports.accounts import faults
 from supervisor.reports.ledger import Ledger
 from supervisor.shell.inbox import Inbox
@@ -170,10 +169,10 @@ def test_a_snapshot_that_says_otherwise_is_told_and_believed(night, tmp_path):
 def other(item):
     from dataclasses import replace
 
-    from supervisor.model.snapshot import decoded
+    from supervisor.model.codec import of_text
     from supervisor.model.state import State
 
-    return Snapshot("", encoded(replace(decoded(State, item.fact.state), salt=f"other {item.seq}")))
+    return Snapshot("", as_text(replace(of_text(State, item.fact.state), salt=f"other {item.seq}")))
 
 
 # --- kills --------------------------------------------------------------------------------------------------------------------
@@ -317,7 +316,7 @@ def test_the_list_of_reboots_outlives_a_compaction(tmp_path):
     for number in range(1, 31):
         fact = HostRebooted(f"reboot {number}", "a", "b", "unclean", "boot id", 1.0, 2.0, "light", ("Pong",), {})
         facts.append(Stamped(number, float(number), float(number), "b", fact))
-    facts.append(Stamped(31, 31.0, 31.0, "b", Snapshot("", encoded(fold_all(facts)))))
+    facts.append(Stamped(31, 31.0, 31.0, "b", Snapshot("", as_text(fold_all(facts)))))
     last = HostRebooted("reboot 31", "a", "b", "unclean", "boot id", 1.0, 2.0, "light", ("Pong",), {})
     written(path, [*facts, Stamped(32, 32.0, 32.0, "b", last)])
     moved = compact(path, before_wall_s=40.0, most_bytes=ENOUGH, pause=never)

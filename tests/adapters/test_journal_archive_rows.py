@@ -20,13 +20,12 @@ from supervisor.adapters.journal import schema
 from supervisor.adapters.journal.archive import Compaction, compact, folder, read_archive, read_lasting, since_snapshot
 from supervisor.adapters.journal.schema import COLUMNS, crc_of
 from supervisor.adapters.journal.sqlite import JournalReader
-from supervisor.model.codec import MalformedFact, encode
+from supervisor.model.codec import MalformedFact, as_text, encode
 from supervisor.model.facts import Fact, Finished, HostRebooted, Snapshot, Stamped
-from supervisor.model.snapshot import encoded
 from supervisor.model.state import State
 
 MUCH = 2**40
-SNAPSHOT = Snapshot("", encoded(State()))
+SNAPSHOT = Snapshot("", as_text(State()))
 
 
 def rebooted(number: int) -> HostRebooted:
@@ -239,7 +238,7 @@ def test_a_file_that_does_not_read_back_moves_nothing(path: Path, monkeypatch: p
 
 
 def test_each_field_that_a_snapshot_tells_otherwise_is_named(path: Path) -> None:
-    written(path, *plain(1), Snapshot("", encoded(State(salt="other", level="heavy"))))
+    written(path, *plain(1), Snapshot("", as_text(State(salt="other", level="heavy"))))
     moved = compact(path, before_wall_s=1e9, most_bytes=MUCH, pause=never)
     assert moved is not None
     assert sorted(moved.differs) == ["level", "salt"]

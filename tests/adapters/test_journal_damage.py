@@ -311,14 +311,14 @@ def test_the_spare_of_another_journal_is_not_mixed_in(path, tmp_path):
 
 
 def test_a_journal_keeps_its_floor_if_the_snapshot_there_is_whole_in_either(tmp_path):
+    from supervisor.model.codec import as_text
     from supervisor.model.facts import Snapshot
-    from supervisor.model.snapshot import encoded
     from supervisor.model.state import State
 
     path = tmp_path / "journal.sqlite"
     with contextlib.closing(Journal(path)) as journal:
         fill(journal, 1, 2)
-        journal.append([Snapshot("", encoded(State()))], at_s=3.0, wall_s=1.7e9, boot_id=BOOT)
+        journal.append([Snapshot("", as_text(State()))], at_s=3.0, wall_s=1.7e9, boot_id=BOOT)
         fill(journal, 4, 5)
         journal._db.execute("UPDATE about SET value = 3 WHERE name = 'floor'")
     spare.renew(path)

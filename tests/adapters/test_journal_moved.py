@@ -18,8 +18,8 @@ from supervisor.adapters.journal import archive as journal_archive
 from supervisor.adapters.journal import spare
 from supervisor.adapters.journal.open_files import OpenJournalFiles
 from supervisor.adapters.journal.sqlite import Journal, JournalReader, open_or_salvage
+from supervisor.model.codec import as_text
 from supervisor.model.facts import DaemonStopped, Finished, JournalSalvaged, Snapshot
-from supervisor.model.snapshot import encoded
 from supervisor.model.state import State
 from supervisor.ports import JournalMoved
 
@@ -192,7 +192,7 @@ def test_nothing_is_restored_into_a_directory_that_is_not_the_journals(tmp_path)
 def test_a_restored_journal_has_its_floor_and_its_gaps(tmp_path):
     path = tmp_path / "journal.sqlite"
     journal = written(path, 5)
-    journal.append([Snapshot("a snapshot", encoded(State()))], **STAMP)
+    journal.append([Snapshot("a snapshot", as_text(State()))], **STAMP)
     append(journal, 6)
     journal_archive.compact(path, before_wall_s=1.8e9, most_bytes=2**30, pause=lambda _: False)
     journal.close()

@@ -30,14 +30,13 @@ from supervisor.adapters.journal.sqlite import (
     open_or_salvage,
     salvage,
 )
-from supervisor.model.codec import encode
+from supervisor.model.codec import as_text, encode
 from supervisor.model.facts import Fact, Finished, JournalSalvaged, Snapshot, Stamped
-from supervisor.model.snapshot import encoded
 from supervisor.model.state import State
 from supervisor.ports import JournalMoved, Salvage
 
 BOOT = "boot"
-SNAPSHOT = Snapshot("", encoded(State()))
+SNAPSHOT = Snapshot("", as_text(State()))
 
 
 def row(seq: int, fact: Fact | None = None) -> Row:

@@ -10,7 +10,7 @@ import pytest
 from leaks import open_below
 
 from supervisor.adapters.process import results_reader
-from supervisor.reports.results_view import NewestResult
+from supervisor.reports.sources import NewestResult
 from workers import results
 from workers.results import Row
 from workers.scores import human_normalised

@@ -19,15 +19,15 @@ from supervisor.model.memory import Memory
 from supervisor.model.recording import FIGURES_OF_ITS_OWN, Row, Sheet, Track, tracks_of
 from supervisor.model.state import Program, State
 from supervisor.policy.upkeep.resolution import TIERS, Held, Tier
-from supervisor.reports import pages
+from supervisor.reports import curves, incidents_view, timeline
 from supervisor.reports.accounts import summary
-from supervisor.reports.accounts_view import Since, accounts_view, since_s
+from supervisor.reports.accounts_view import accounts_view, since_s
 from supervisor.reports.cost_view import Games, cost_view
 from supervisor.reports.exposition import Family
 from supervisor.reports.facts_view import select
 from supervisor.reports.ledger import Ledger, fold_accounts
 from supervisor.reports.metrics_view import metrics_view
-from supervisor.reports.pages import PAGES
+from supervisor.reports.pages import PAGES, Since
 from supervisor.reports.results_view import NewestResult, results_view
 from supervisor.reports.status_view import status_view
 from supervisor.reports.view import program_view
@@ -170,12 +170,12 @@ class FakeBackend:
         return made
 
     def page_timeline(self, **asked: Any) -> Json:
-        return pages.timeline(FakeSources(journal=self.journal, now_s=1000.0, wall_s=WALL_S), **asked)
+        return timeline.timeline(FakeSources(journal=self.journal, now_s=1000.0, wall_s=WALL_S), **asked)
 
     def page_incidents(self, **asked: Any) -> Json:
         now_s = self.journal[-1].at_s if self.journal else 0.0
         sources = FakeSources(state=fold_all(self.journal), journal=self.journal, now_s=now_s, wall_s=WALL_S)
-        return pages.incidents(sources, **asked)
+        return incidents_view.incidents(sources, **asked)
 
     @property
     def state(self) -> State:
@@ -281,7 +281,7 @@ class FakeBackend:
         return fold_accounts(self.journal).closed(1000.0), WALL_S
 
     def page_curves(self, **asked: Any) -> Json:
-        return pages.curves(self, **asked)  # type: ignore[arg-type]
+        return curves.curves(self, **asked)  # type: ignore[arg-type]
 
     @staticmethod
     def window(since: str) -> Since:
@@ -293,7 +293,7 @@ class FakeBackend:
         return self.reported
 
     def page_recorded(self, **asked: Any) -> Json:
-        return pages.recorded(self, **asked)  # type: ignore[arg-type]
+        return curves.recorded(self, **asked)  # type: ignore[arg-type]
 
     def page_accounts(self, since: Since, until: Since) -> Json:
         last = self.journal[-1] if self.journal else None

@@ -8,14 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.model import facts
+from supervisor.model.codec import as_text
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import EndNoticesRead
-from supervisor.model.snapshot import encoded
 from supervisor.policy.upkeep.accounting import Account
 from supervisor.policy.upkeep.notices import END, RISK, EndNotice
 from supervisor.reports import accounts
-from supervisor.reports.accounts_view import Since, accounts_view, since_s
+from supervisor.reports.accounts_view import accounts_view, since_s
 from supervisor.reports.ledger import Ledger, ProgramTimeline, Slice, fold_accounts
+from supervisor.reports.pages import Since
 
 WALL_S = 1_800_000_000.0
 
@@ -477,14 +478,14 @@ def test_the_books_begin_with_a_snapshot():
     core.spawned("B")
     core.look(A={"steps": 700}, B={"ready": False, "phase": "building"})
     ledger = Ledger()
-    ledger.add(Stamped(9, 100.0, WALL_S, "b", facts.Snapshot("older ones are in the archive", encoded(core.state))))
+    ledger.add(Stamped(9, 100.0, WALL_S, "b", facts.Snapshot("older ones are in the archive", as_text(core.state))))
     found = accounts.summary(ledger.closed(110.0))
     booked = {sheet.name: {str(a): s for a, s in sheet.seconds.items()} for sheet in (found.slots, *found.programs)}
     assert booked == {
         "A": {"PRODUCTIVE": 10.0}, "B": {"STARTUP": 10.0}, "C": {"IDLE": 10.0}, "slots": {"STARTUP": 10.0, "PRODUCTIVE": 10.0},
     }  # fmt: skip
     again = ledger.copy()
-    again.add(Stamped(10, 110.0, WALL_S + 10, "b", facts.Snapshot("again", encoded(core.state))))
+    again.add(Stamped(10, 110.0, WALL_S + 10, "b", facts.Snapshot("again", as_text(core.state))))
     assert again.timelines == ledger.timelines, "a later one says nothing new"
 
 
@@ -493,7 +494,7 @@ def test_a_snapshot_of_a_stalled_program():
     stuck_s = core.now_s
     core.watch(35.0, A={"progress_at_s": stuck_s, "live_at_s": lambda now: now})
     ledger = Ledger()
-    ledger.add(Stamped(9, 100.0, WALL_S, "b", facts.Snapshot("s", encoded(core.state))))
+    ledger.add(Stamped(9, 100.0, WALL_S, "b", facts.Snapshot("s", as_text(core.state))))
     assert ledger.timelines["A"].account is Account.TERMINATE
 
 
@@ -646,6 +647,6 @@ def test_where_the_journal_begins_a_notice_stands_as_it_stood():
     core.give(EndNoticesRead(core.now_s, (notice, EndNotice("r", "aws", RISK, "rebalance", None)), {}))
     leave_s = core.state.notices.standing["n"].leave_at_s
     assert leave_s > core.now_s
-    ledger = fold_accounts([Stamped(9, leave_s - 10.0, WALL_S, "b", facts.Snapshot("s", encoded(core.state)))])
+    ledger = fold_accounts([Stamped(9, leave_s - 10.0, WALL_S, "b", facts.Snapshot("s", as_text(core.state)))])
     books = {each.name: each.seconds for each in accounts.summary(ledger.closed(leave_s + 5.0)).programs}
     assert books["B"] == {Account.ADMISSION: 10.0, Account.NOTICE: 5.0}

@@ -7,20 +7,21 @@ from test_accounts import WALL_S, Story
 
 from supervisor.ctl.cost import page as cost_page
 from supervisor.model import facts
+from supervisor.model.codec import as_text
 from supervisor.model.facts import Stamped
 from supervisor.model.fold import fold_all
 from supervisor.model.inputs import Sample
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Level, Paths, ProgramSpec, Rung, Settings
-from supervisor.model.snapshot import encoded
 from supervisor.model.state import State
 from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.policy.upkeep.accounting import Account
 from supervisor.policy.upkeep.cost import spread_of
 from supervisor.reports.accounts import summary
-from supervisor.reports.accounts_view import Since, since_s
+from supervisor.reports.accounts_view import since_s
 from supervisor.reports.cost_view import Games, RemainingWork, cost_view, frames_per_step, games_left, kept_steps
 from supervisor.reports.ledger import Ledger, ProgramTimeline, fold_accounts
+from supervisor.reports.pages import Since
 
 GAME = ("--steps", "2000000")
 
@@ -84,6 +85,14 @@ def test_a_level_is_told_by_its_kept_steps_and_one_that_was_never_seen_is_not_gu
     assert light["usd"] == pytest.approx(2.0)
     assert (heavy["steps_per_s"], heavy["days"], heavy["usd"], heavy["why"]) == (None, None, None, "never measured")
     assert (heavy["in_force"], light["in_force"]) == (True, False)
+
+
+def test_a_free_slot_that_nothing_wants_does_not_slow_a_level_down():
+    story = Story("P", slots=2).start(0, trains=0).resumed(0, 0).tallied(3600, 0, steps=3_600_000)
+    game = pong("P", argv=("--steps", "7200000"))
+    light = view(story, 3600, settings=told(game, level=Level("light", 2)))["levels"][0]
+    assert light["steps_per_s"] == pytest.approx(1000.0)
+    assert light["days"] * 24 == pytest.approx(1.0), "its one program has the rate of its own slot"
 
 
 def test_how_far_off_the_end_may_be_is_told_after_two_hours_of_a_level():
@@ -287,7 +296,7 @@ def test_a_job_that_began_before_the_journal_does_counts_from_there():
     story.at(5, facts.JobSubmitted("it waits", "Q", "Q1", "18"))
     state = fold_all(story.rows)
     ledger = Ledger()
-    ledger.add(Stamped(1, 3600.0, WALL_S + 3600.0, "b", facts.Snapshot("state", encoded(state))))
+    ledger.add(Stamped(1, 3600.0, WALL_S + 3600.0, "b", facts.Snapshot("state", as_text(state))))
     (found,) = ledger.closed(5400.0).all_jobs()
     assert (found.begin_s, found.end_s, found.gpus) == (3600.0, 5400.0, 2)
     ledger.add(Stamped(2, 7200.0, WALL_S + 7200.0, "b", facts.ProgramRemoved("gone", "P")))

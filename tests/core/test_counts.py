@@ -3,8 +3,8 @@
 from core_kit import Core, settings
 
 from supervisor.model import facts
+from supervisor.model.codec import as_text, of_text
 from supervisor.model.counts import Counts, advanced, counted
-from supervisor.model.snapshot import decoded, encoded
 from supervisor.model.state import State
 
 
@@ -44,4 +44,4 @@ def test_they_survive_a_snapshot_and_never_fall():
     core.ended("Pong", code=1, steps=1000)
     program = core.state.programs["Pong"]
     assert program.counts == Counts(ends={"crash": 1}, computed_steps=1000)
-    assert decoded(State, encoded(core.state)).programs["Pong"].counts == program.counts
+    assert of_text(State, as_text(core.state)).programs["Pong"].counts == program.counts

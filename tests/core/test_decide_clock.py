@@ -4,9 +4,9 @@ import pytest
 from core_kit import Core, commands, facts, kinds, of, settings
 
 from supervisor.model.clock_times import with_times
+from supervisor.model.codec import as_text, of_text
 from supervisor.model.fold import fold_all
 from supervisor.model.inputs import ClockMoved
-from supervisor.model.snapshot import decoded, encoded
 from supervisor.model.state import State
 from supervisor.reports.ledger import fold_accounts
 from supervisor.reports.status_view import box_view
@@ -46,7 +46,7 @@ def test_the_times_of_the_boot_are_mended_once_it_is_set():
     (told,) = of(decision, commands.AlertClock)
     assert (told.number, told.reboot_wall_s, told.down_s) == (1, pytest.approx(right + rebooted_s), pytest.approx(50.0))
     assert all(wall_s > 1.7e9 for wall_s in times(state)), "no time of 1970 is left"
-    assert fold_all(core.journal) == decoded(State, encoded(state)) == state
+    assert fold_all(core.journal) == of_text(State, as_text(state)) == state
 
 
 def times(state):

@@ -10,12 +10,12 @@ from supervisor import config
 from supervisor.deciding import levels
 from supervisor.deciding.context import DecisionContext
 from supervisor.model import level_memory
+from supervisor.model.codec import as_text
 from supervisor.model.facts import Stamped
 from supervisor.model.fold import fold, fold_all
 from supervisor.model.inputs import Asked, BackupMade, Sampled, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import CLIMB, FIXED, DaemonSettings, Level, LoadSettings, Progress, Rung
-from supervisor.model.snapshot import encoded
 from supervisor.reports.climb_view import climb_view
 
 LEVELS = (Level("light", 2, 8, 64), Level("wide", 3, 8, 64), Level("heavy", 4, 16, 128))
@@ -616,7 +616,7 @@ def test_a_fixed_level_is_told_by_its_reboots():
     assert view["levels"][0]["mtbf_s"] == 900.0
     vetoed = ladder(vetoes={"wide": "no room"}.items())
     assert "wide is vetoed: no room" in climb_view(core.state, vetoed, now_s=0.0)["line"]
-    assert encoded(core.state)
+    assert as_text(core.state)
 
 
 # --- backups before risk -------------------------------------------------------------------------------------------------
@@ -676,7 +676,7 @@ def test_bad_hours_of_the_day_are_shown():
     phase_s = core.now_s % 86_400.0
     memory = level_memory.known(core.state)
     bad = ((phase_s + 3600.0) % 86_400.0, (phase_s + 3 * 3600.0) % 86_400.0)
-    text = encoded(memory._replace(hours=memory.hours._replace(bad=bad)))
+    text = as_text(memory._replace(hours=memory.hours._replace(bad=bad)))
     core.state = fold(
         core.state, Stamped(0, core.now_s, 0.0, "boot-1", facts.Reviewed("so it is", "light", 0.0, None, text))
     )

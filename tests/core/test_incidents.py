@@ -7,8 +7,8 @@ from core_kit import WALL_S, Core, settings
 from fakes import FakeSources
 
 from supervisor.model import facts
+from supervisor.model.codec import as_text
 from supervisor.model.facts import Stamped
-from supervisor.model.snapshot import encoded
 from supervisor.reports.incidents import incidents
 from supervisor.reports.pages import PAGES, BadQuery
 
@@ -194,7 +194,7 @@ def test_troubles_of_the_box_and_their_ends():
 
 def test_the_levels_and_attempts_of_a_journal_that_begins_with_a_snapshot():
     core = Core(settings("Pong", "Qbert", slots=1)).running("Pong")
-    rows = journal(facts.Snapshot("so far", encoded(core.state)), exited("crash", core.token("Pong")))
+    rows = journal(facts.Snapshot("so far", as_text(core.state)), exited("crash", core.token("Pong")))
     (found,) = incidents(rows)
     assert (found.attempt, found.level) == (1, core.state.level)
     assert core.state.level

@@ -16,9 +16,10 @@ from supervisor.model.settings import Progress
 from supervisor.policy.box.readings import Gpus, Spread
 from supervisor.policy.upkeep.cost import CostSettings
 from supervisor.reports.accounts import summary
-from supervisor.reports.accounts_view import Since, since_s
+from supervisor.reports.accounts_view import since_s
 from supervisor.reports.cost_view import Games, frames_in
 from supervisor.reports.incidents import incidents
+from supervisor.reports.pages import Since
 from supervisor.reports.report_view import broke, report_view
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.reports.results_view import NewestResult, _words, interquartile_mean, interval, results_view
+from supervisor.reports.results_view import _words, interquartile_mean, interval, results_view
+from supervisor.reports.sources import NewestResult
 
 
 def test_runs_are_drawn_by_the_published_numbers() -> None:

@@ -7,11 +7,12 @@ from core_kit import WALL_S, Core, settings
 from fakes import FakeSources
 
 from supervisor.model import facts
+from supervisor.model.codec import as_text
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import BackupDue
-from supervisor.model.snapshot import encoded
+from supervisor.reports.lanes import OFF, Span
 from supervisor.reports.pages import PAGES
-from supervisor.reports.timeline import OFF, Span, merged
+from supervisor.reports.timeline import merged
 
 
 def page(rows, **query):
@@ -123,7 +124,7 @@ def test_programs_come_finish_and_go():
 def test_a_journal_that_begins_with_a_snapshot_and_a_daemon_that_was_away_in_order():
     core = Core(settings("Pong")).running("Pong")
     rows = stamp(
-        (50.0, facts.Snapshot("so far", encoded(core.state))), (60.0, facts.DaemonStopped("stopped")),
+        (50.0, facts.Snapshot("so far", as_text(core.state))), (60.0, facts.DaemonStopped("stopped")),
         (63.0, facts.DaemonStarted("again", 1, "v", clean=True, salt="")),
         (90.0, facts.DaemonStarted("again", 1, "v", clean=True, salt="")), (95.0, facts.Snapshot("more", "{}")),
     )  # fmt: skip

@@ -7,7 +7,7 @@ from supervisor.model.state import State
 from supervisor.policy.level.worth import Costs, kept, would_keep
 from supervisor.reports.cost_view import Games
 from supervisor.reports.ledger import Ledger, fold_accounts
-from supervisor.reports.would_have import would_have
+from supervisor.reports.report_view import would_have
 
 
 def row(name, **known):

@@ -13,7 +13,7 @@ from running import ctl
 from supervisor.adapters.journal.sqlite import Journal
 from supervisor.ctl import results as page
 from supervisor.model import facts
-from supervisor.reports.results_view import NewestResult
+from supervisor.reports.sources import NewestResult
 from workers import results
 from workers.results import Row
 

@@ -32,12 +32,12 @@ _FILL = """
 import sys
 from supervisor.adapters.journal.sqlite import open_or_salvage
 from supervisor.model.facts import ClockStepped, Snapshot
-from supervisor.model.snapshot import encoded
+from supervisor.model.codec import as_text
 from supervisor.model.fold import fold_all
 from pathlib import Path
 journal, stamped, _ = open_or_salvage(Path("/var/lib/extralife/journal.sqlite"), wall_s=0.0)
 last = stamped[-1]
-text = encoded(fold_all(stamped))
+text = as_text(fold_all(stamped))
 for number in range(int(sys.argv[1]) // 1000):
     some = [ClockStepped(why="of a test " + "x" * 300, step_s=0.0) for _ in range(999)]
     stamps = {"at_s": last.at_s, "wall_s": last.wall_s, "boot_id": last.boot_id}

@@ -35,7 +35,7 @@ from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
 from supervisor.api.listener import listen
 from supervisor.api.server import Server
 from supervisor.model import commands, facts
-from supervisor.model.codec import decode, encode
+from supervisor.model.codec import as_text, decode, encode
 from supervisor.model.facts import Stamped
 from supervisor.model.fold import fold_all, replay
 from supervisor.model.inputs import (
@@ -51,7 +51,6 @@ from supervisor.model.inputs import (
     SpawnBroke,
     Terminated,
 )
-from supervisor.model.snapshot import encoded
 from supervisor.policy.box.foundations import Finding, Look
 from supervisor.policy.box.gate import MB
 from supervisor.policy.box.readings import Gpu, Gpus, Spread, Xid
@@ -355,7 +354,7 @@ def folded(rows: list[dict[str, Any]]) -> Any:
     ]  # fmt: skip
     state = fold_all(journal)
     assert replay(journal)[0] == state
-    return json.loads(encoded(state))
+    return json.loads(as_text(state))
 
 
 def open_journal(path: Path) -> tuple[int, str, Any]:

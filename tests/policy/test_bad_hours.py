@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from supervisor.model.snapshot import decoded, encoded
+from supervisor.model.codec import as_text, of_text
 from supervisor.policy.level import hours as rule
 from supervisor.policy.level import load
 from supervisor.policy.level.hours import DAY_S, Hours
@@ -212,7 +212,7 @@ def test_the_hour_comes_and_it_goes_to_the_level_that_is_worth_most_then_and_bac
     assert "heavy: the hours with frequent reboots are over" in [verdict.why for verdict in evening]
     assert not state.bad
     assert state.other is not None
-    assert decoded(LoadState, encoded(state)) == state
+    assert of_text(LoadState, as_text(state)) == state
     again, _ = through(state._replace(at_s=state.at_s), 21, 24)
     assert again.level == 5
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.policy.worker.starting import after_early_end, is_early
+from supervisor.policy.worker.restart import after_early_end, is_early
 
 
 def test_the_worked_example_of_the_docstring():

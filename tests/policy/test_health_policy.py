@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from supervisor.policy.worker import collapse, exploding, falling, health
+from supervisor.policy.worker import health
 from supervisor.policy.worker.health import HealthSettings, Returns
 
 SETTINGS = HealthSettings()
@@ -22,7 +22,7 @@ MAYBE = st.none() | NUMBERS
     ],
 )  # fmt: skip
 def test_exploding_q(q, bound, sick):
-    assert exploding.is_sick(SETTINGS, q_max_abs=q, bound=bound) is sick
+    assert health.exploding(SETTINGS, q_max_abs=q, bound=bound) is sick
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_exploding_q(q, bound, sick):
     ],
 )  # fmt: skip
 def test_collapsed_entropy(share, mean, best, first, sick):
-    assert collapse.is_sick(SETTINGS, Returns(mean, best, first, 5.0), share=share) is sick
+    assert health.collapsed(SETTINGS, Returns(mean, best, first, 5.0), share=share) is sick
 
 
 @pytest.mark.parametrize(
@@ -47,16 +47,16 @@ def test_collapsed_entropy(share, mean, best, first, sick):
     ],
 )  # fmt: skip
 def test_falling_return(mean, best, first, sick):
-    assert falling.is_sick(SETTINGS, Returns(mean, best, first, 5.0)) is sick
+    assert health.falling(SETTINGS, Returns(mean, best, first, 5.0)) is sick
 
 
 @given(st.tuples(MAYBE, MAYBE, MAYBE, MAYBE).filter(lambda found: None in found), NUMBERS)
 def test_what_is_not_known_is_no_illness(found, number):
     a, b, c, d = found
-    assert exploding.is_sick(SETTINGS, q_max_abs=None, bound=number) is not True
-    assert exploding.is_sick(SETTINGS, q_max_abs=number, bound=None) is not True
-    assert falling.is_sick(SETTINGS, Returns(a, b, c, d)) is not True
-    assert collapse.is_sick(SETTINGS, Returns(b, c, d, 1.0), share=a) is not True
+    assert health.exploding(SETTINGS, q_max_abs=None, bound=number) is not True
+    assert health.exploding(SETTINGS, q_max_abs=number, bound=None) is not True
+    assert health.falling(SETTINGS, Returns(a, b, c, d)) is not True
+    assert health.collapsed(SETTINGS, Returns(b, c, d, 1.0), share=a) is not True
 
 
 @given(NUMBERS, NUMBERS, NUMBERS, st.floats(1e-3, 1e3), NUMBERS)
@@ -64,9 +64,9 @@ def test_a_fall_does_not_depend_on_how_a_game_counts(mean, best, first, scale, s
     assume(best - first > 1)
     lost = (best - mean) / (best - first)
     assume(not any(math.isclose(lost, edge, rel_tol=1e-3, abs_tol=1e-3) for edge in (0.5, 0.25)))
-    one = falling.is_sick(SETTINGS, Returns(mean, best, first, 0.5))
+    one = health.falling(SETTINGS, Returns(mean, best, first, 0.5))
     moved = [value * scale + shift for value in (mean, best, first)]
-    assert falling.is_sick(SETTINGS, Returns(*moved, 0.5 * scale)) is one
+    assert health.falling(SETTINGS, Returns(*moved, 0.5 * scale)) is one
 
 
 @pytest.mark.parametrize(

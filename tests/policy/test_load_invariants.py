@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.model.snapshot import decoded, encoded
+from supervisor.model.codec import as_text, of_text
 from supervisor.policy.level import load
 from supervisor.policy.level.load import Cap, LoadSettings, LoadState
 from supervisor.policy.level.worth import Costs
@@ -90,7 +90,7 @@ def a_review(before, cap, at_s, after, last_blamed_s):
 @given(streams, st.integers(0, TOP))
 def test_the_same_events_give_the_same_decisions_also_after_a_restart(stream, start):
     once = [(verdict, after) for *_, after, verdict in steps(stream, start)]
-    again = [(verdict, decoded(LoadState, encoded(after))) for *_, after, verdict in steps(stream, start)]
+    again = [(verdict, of_text(LoadState, as_text(after))) for *_, after, verdict in steps(stream, start)]
     assert once == again
 
 

@@ -17,7 +17,7 @@ from supervisor.policy.level.attribution import Attribution, attribute
 from supervisor.policy.upkeep import alerting, backups, calendars, cost
 from supervisor.policy.upkeep.accounting import Account
 from supervisor.policy.upkeep.alerting import AlertSettings, Gone
-from supervisor.policy.worker import checkpointing, collapse, divergence, falling, health, out_of_memory, restart, stall
+from supervisor.policy.worker import checkpointing, divergence, health, out_of_memory, restart, stall
 from supervisor.policy.worker.checkpointing import CheckpointSettings, History
 from supervisor.policy.worker.divergence import DivergenceSettings
 
@@ -374,11 +374,11 @@ def test_what_follows_divergence_without_a_checkpoint():
 
 def test_a_share_of_entropy_at_its_edges():
     settings = health.HealthSettings()
-    low, lost = settings.entropy_share, falling.Returns(0.0, 1.0, 0.0, 0.1)
-    assert collapse.is_sick(settings, lost, share=2.0 * low) is False
-    assert collapse.is_sick(settings, lost, share=1.999 * low) is None
-    assert collapse.is_sick(settings, lost, share=low) is None
-    assert collapse.is_sick(settings, lost, share=0.999 * low) is True
+    low, lost = settings.entropy_share, health.Returns(0.0, 1.0, 0.0, 0.1)
+    assert health.collapsed(settings, lost, share=2.0 * low) is False
+    assert health.collapsed(settings, lost, share=1.999 * low) is None
+    assert health.collapsed(settings, lost, share=low) is None
+    assert health.collapsed(settings, lost, share=0.999 * low) is True
 
 
 def test_what_speaks_for_the_oom_killer():

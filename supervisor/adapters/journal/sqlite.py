@@ -63,10 +63,9 @@ from supervisor.adapters.journal.schema import (
     pragma,
     transaction,
 )
-from supervisor.model.codec import MalformedFact, UnknownFact, decode, encode
+from supervisor.model.codec import MalformedFact, UnknownFact, decode, encode, of_text
 from supervisor.model.codec import kinds as all_kinds
 from supervisor.model.facts import Fact, Snapshot, Stamped
-from supervisor.model.snapshot import decoded
 from supervisor.model.state import State
 from supervisor.ports import JournalMoved, Salvage
 
@@ -137,7 +136,7 @@ class JournalReader:
         return _read(self._db, self._path, after_seq)
 
     def since_snapshot(self) -> list[Stamped]:
-        """The facts that make the state: the newest snapshot that can be decoded, and what follows. Without one, all facts.
+        """The facts that make the state: the newest snapshot that can be of_text, and what follows. Without one, all facts.
 
         A snapshot that cannot be decoded is of another version. It is left out: the facts before it say the same.
         """
@@ -473,7 +472,7 @@ def _read_newest(path: Path) -> list[Stamped]:
 
 def _is_decodable(fact: Snapshot) -> bool:
     try:
-        decoded(State, fact.state)
+        of_text(State, fact.state)
     except MalformedFact:
         return False
     return True

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from supervisor.files import held, open_regular
-from supervisor.reports.results_view import NewestResult
+from supervisor.reports.sources import NewestResult
 from workers import results
 from workers.scores import human_normalised
 

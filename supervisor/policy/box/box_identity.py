@@ -9,13 +9,10 @@ The witnesses on record are compared with the present ones, each only where both
    counts only once it has survived a reboot: a stateless image makes a new one at each boot.
 5. Else the same box.
 
-Worked examples. A virtual machine is cloned: its UUID differs: another box. A box without a readable UUID is renamed: one
-witness: the same box. A rented container is started again on the same host: the same UUID, GPUs and kernel: the same box.
-A disk is put into another computer: no card, no GPU is the same: another box.
+Worked examples. A virtual machine is cloned: its UUID differs: another box. A disk is put into another computer: no card,
+no GPU is the same: another box.
 
-Why not machine-id alone: images are cloned with it, containers lack it, stateless systems make a new one. Why two: each
-single witness may change for a reason of its own (a renamed host, more memory, another network card, a re-installed
-system).
+Why not machine-id alone: images are cloned with it, containers lack it, stateless systems make a new one.
 """
 
 from __future__ import annotations

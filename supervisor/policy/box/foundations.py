@@ -1,24 +1,22 @@
 """The answer when a file or directory that the daemon relies on is no longer the one that it opened or made.
 
 The daemon holds files open and relies on others by their paths: the lock, the logs, the control socket, directories.
-Somebody may remove, rename or replace any of them while it runs. `adapters/foundations.py` looks at each by identity
-(device, inode, kind) every two seconds. For each finding the rule is, first match wins:
+`adapters/foundations.py` looks at each by identity (device, inode, kind) every two seconds. For each finding the rule is,
+first match wins:
 
-1. It cannot be looked at (no permission, an I/O error, a mount that hangs): trouble, and no restore. A reading that
-   failed is not a missing file, and restoring a file that still exists could destroy it.
+1. It cannot be looked at (no permission, an I/O error, a mount that hangs): trouble, and no restore. Restoring a file that
+   still exists could destroy it.
 2. It is missing or replaced, and there is no safe way to restore it: trouble.
 3. It is missing or replaced, and the last attempt to restore it failed: trouble. The next look tries again.
 4. Otherwise it is restored.
 
 Worked example: `systemd-logind` removes an ordinary user's runtime directory at logout. Look 1 finds the control socket
-missing: it is restored, and reported. If the disk were full, look 2 would still find it missing, with the error of the
-first attempt: trouble, shown in `status` until a later attempt succeeds.
+missing: it is restored, and reported.
 
-A finding that comes and goes is recorded at most once in ten minutes (`record_again`): a mount that fails and recovers
-every few seconds must not fill the journal.
+A finding that comes and goes is recorded at most once in ten minutes (`record_again`).
 
-Why not inotify: it reports nothing for a network file system, an unmount or a mount over the directory, and it loses
-events when its queue is full. Looking at 20 paths takes less than a millisecond.
+Why not inotify: it reports nothing for a network file system, an unmount or a mount over the directory, and it loses events
+when its queue is full.
 """
 
 from __future__ import annotations

@@ -19,14 +19,13 @@ First match wins:
 | otherwise | wait |
 
 Worked example, min_free_mb = 12000, poll_s = 5: another training holds all but 3,000 MiB, so Pong is GATED. That training
-ends: five seconds later Pong starts. If it had not ended: after timeout_s, 600 s, Pong starts with its fallback_batch
-256, or unchanged. Breakout, with the same need, comes next: Pong is STARTING and has taken 4,000 of its 12,000 MB so far,
-so 8,000 MB of the free memory are reserved for Pong.
+ends: five seconds later Pong starts. Breakout, with the same need, comes next: Pong is STARTING and has taken 4,000 of its
+12,000 MB so far, so 8,000 MB of the free memory are reserved for Pong.
 
 Why the least of some seconds and not the newest reading: a learner takes most of its memory in bursts, and a look between
 two bursts sees memory that is gone a moment later. Unknown free memory is not free: with `min_free_mb` a program waits for
-it until `timeout_s`. Why a learned need does not: some GPUs never report their memory, and each restart there would wait.
-Why a program with a lower claim waits too: small programs that start first would keep the large one out for ever.
+it until `timeout_s`. Why a program with a lower claim waits too: small programs that start first would keep the large one
+out for ever.
 """
 
 from __future__ import annotations

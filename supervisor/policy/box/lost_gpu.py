@@ -19,15 +19,12 @@ It uses the GPU that CUDA shows it first, or its pinned one; without a pin or a 
 GPU. The wait ends when NVML shows the GPU again.
 
 Worked example: Pong trained on GPU 0 and Breakout on GPU 1. The box is stopped and comes back with one GPU: Pong goes on,
-and Breakout waits: "GPU 1 is gone (this box has 1 GPU)". It comes back with none: both wait, in one alert. A script that
-has never used a GPU goes on in both cases, and takes their slots.
+and Breakout waits: "GPU 1 is gone (this box has 1 GPU)".
 
 A GPU may also vanish between this look and the worker's start. So the worker gets the same word, and refuses the CPU itself:
 then it waits for `RETRY_S` and is started again.
 
 Why not train on the CPU meanwhile: it is 20 to 100 times slower, the box costs the same, and nobody notices before morning.
-Why wait at a driver that hangs: a worker that starts on it hangs, too, and holds its slot where no signal reaches it. Why
-not trust the process that starts: a script that finds no GPU takes the CPU without a word.
 """
 
 from __future__ import annotations

@@ -2,10 +2,9 @@
 
 Each rule may object to the levels above one level. An objection that lasts long enough becomes a veto. A veto is lifted
 once readings have shown for `clear_s` (30 min) that its reason is gone. A missing reading neither makes nor ends an
-objection: an objection survives up to a minute of samples without its reading. Otherwise, with one sample in three
-failing, no heat would ever last 30 s. Nor does a missing reading show that a reason is gone: the 30 minutes begin anew
-after a minute without readings. A veto whose readings have been missing for a day is lifted: a lost sensor must not keep
-the box at a low level for ever.
+objection: an objection survives up to a minute of samples without its reading. Nor does a missing reading show that a
+reason is gone: the 30 minutes begin anew after a minute without readings. A veto whose readings have been missing for a day
+is lifted: a lost sensor must not keep the box at a low level for ever.
 
 | rule | objects when | held for | to |
 |---|---|---|---|
@@ -22,16 +21,14 @@ the box at a low level for ever.
 | `disk` | less than `disk_free_mb` (500) are left for the state, or a save met a full disk or quota | 0 s | higher ones |
 
 A need is never estimated upwards: a level that has not run yet is assumed to need as much as a lower one did, program by
-program. The lowest level is never vetoed: it is the last resort. "SW power cap" is normal for every GPU under load, and
-no reason.
+program. The lowest level is never vetoed: it is the last resort.
 
 Worked example: at medium (4 programs) GPU 0 shows 88 C, and slows down at 90: after 30 s `gpu_temperature` forbids the
 levels above medium. It cools at once, but heat comes in waves: the veto is lifted after 30 min without another such
 reading.
 
-Why not veto by guesses (so many environments surely need so many cores): in simulations, a right veto saves a few
-reboots, and a wrong one costs a sixth of all work for as long as it stands. Why hysteresis: without it a box at the edge
-would climb and fall back every minute.
+Why not veto by guesses (so many environments surely need so many cores): in simulations, a right veto saves a few reboots,
+and a wrong one costs a sixth of all work for as long as it stands.
 """
 
 from __future__ import annotations
@@ -110,8 +107,7 @@ class Objection(Record):
 
 def objections(settings: PrecheckSettings, box: BoxReadings) -> tuple[Objection, ...]:
     """The objections of all rules now. A cap is never below the lowest level."""
-    found = (*_of_gpus(settings, box), *_of_needs(box), *_of_host(settings, box))
-    return tuple(found)
+    return (*_of_gpus(settings, box), *_of_needs(box), *_of_host(settings, box))
 
 
 # --- the rules -----------------------------------------------------------------------------------------------------------
@@ -313,30 +309,20 @@ def weigh(
             kept[rule] = held[rule]
     for rule in sorted(vetoes.keys() - objecting.keys()):
         old = held.get(rule, StandingObjection())
-        clear = _clear_unread(old, now_s) if rule in blind else _clear_read(old, now_s)
-        if why := _lifted(settings, clear, now_s):
+        read_s = now_s if rule not in blind or old.read_s is None else old.read_s
+        clear_since_s = old.clear_since_s if rule in blind or old.clear_since_s is not None else now_s
+        if now_s - read_s > _BRIDGED_S:  # a minute without readings ends the time that counts as clear
+            clear_since_s = None
+        if why := _lifted(settings, read_s, clear_since_s, now_s):
             changes.append(Change(rule, None, why))
             kept.pop(rule, None)
         else:
-            kept[rule] = replace(kept.get(rule, StandingObjection()), clear_since_s=clear.clear_since_s, read_s=clear.read_s)
+            kept[rule] = replace(kept.get(rule, StandingObjection()), clear_since_s=clear_since_s, read_s=read_s)
     return tuple(changes), kept
 
 
-def _clear_read(old: StandingObjection, now_s: float) -> StandingObjection:
-    """After a look at which the rule had its readings and did not object."""
-    return replace(old, clear_since_s=now_s if old.clear_since_s is None else old.clear_since_s, read_s=now_s)
-
-
-def _clear_unread(old: StandingObjection, now_s: float) -> StandingObjection:
-    """After a look at which a reading was missing: a minute of them ends the time that counts as clear."""
-    read_s = now_s if old.read_s is None else old.read_s
-    return replace(old, clear_since_s=old.clear_since_s if now_s - read_s <= _BRIDGED_S else None, read_s=read_s)
-
-
-def _lifted(settings: PrecheckSettings, clear: StandingObjection, now_s: float) -> str:
+def _lifted(settings: PrecheckSettings, read_s: float, clear_since_s: float | None, now_s: float) -> str:
     """The reason why a veto ends; empty: it stays."""
-    if clear.read_s == now_s and clear.clear_since_s is not None and now_s - clear.clear_since_s >= settings.clear_s:
+    if read_s == now_s and clear_since_s is not None and now_s - clear_since_s >= settings.clear_s:
         return f"the reason has been gone for {settings.clear_s / 60:g} min"
-    if clear.read_s is not None and now_s - clear.read_s >= _UNREAD_S:
-        return f"no reading for {_UNREAD_S / 3600:g} h"
-    return ""
+    return f"no reading for {_UNREAD_S / 3600:g} h" if now_s - read_s >= _UNREAD_S else ""

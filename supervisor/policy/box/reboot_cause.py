@@ -16,14 +16,11 @@ The rule; the first match wins:
 | there is no readable trace | `` (unknown) |
 
 Worked example: the last lines are "INFO: task kworker/0:1:51 blocked for more than 120 seconds." and 40 s without a line:
-hung. The same with a dump that says "Kernel panic - not syncing: hung_task: blocked tasks": hung as well, because the
-panic itself says so. A journal that stops between two ordinary lines: power, short for "a power cut, or a reset that left
-no trace".
+hung. A journal that stops between two ordinary lines: power, short for "a power cut, or a reset that left no trace".
 
-Why heat comes before an orderly end: the kernel then shuts down in order, but the load was the cause. Why our own stop
-comes before a panic: events after all programs had saved and left are not about the training. Why one process that was
-ended for its memory is not enough: that costs a worker, not a box; and one in a cgroup with a limit of its own proves
-nothing about the box at all. Why only the last minutes count: every box has old trouble in its log.
+Why heat comes before an orderly end: the kernel then shuts down in order, but the load was the cause. Why one process that
+was ended for its memory is not enough: that costs a worker, not a box; and one in a cgroup with a limit of its own proves
+nothing about the box at all.
 
 Why a kind beside `cause`, and not more values of it: readers that look for `unclean` would take a panic for an intended
 reboot.
@@ -32,6 +29,7 @@ reboot.
 from __future__ import annotations
 
 import enum
+import math
 import re
 from collections.abc import Iterable
 from typing import Final
@@ -127,35 +125,30 @@ def judge(traces: Traces) -> Verdict:
 
 
 def _heat(traces: Traces) -> Verdict | None:
-    lines = [text for text in _kernel(traces) if _HEAT.search(text)]
-    return _verdict(THERMAL, lines) if lines else None
+    return _verdict(THERMAL, [text for text in _kernel(traces) if _HEAT.search(text)])
 
 
 def _orderly(traces: Traces) -> Verdict | None:
     if traces.own_stop:
         return Verdict(ORDERLY, "extralife was ending in order")
     lines = [line.text for line in traces.lines if not line.kernel and _DOWN.search(line.text)]
-    if lines:
-        return _verdict(ORDERLY, lines)
-    return Verdict(ORDERLY, "wtmp records a shutdown") if traces.went_down else None
+    wtmp = Verdict(ORDERLY, "wtmp records a shutdown") if traces.went_down else None
+    return _verdict(ORDERLY, lines) or wtmp
 
 
 def _panic(traces: Traces) -> Verdict | None:
     lines = [text for text in _kernel(traces) if _PANIC.search(text)]
-    if not lines:
-        return None
     kind = next((kind for kind, pattern in _PANIC_OF if any(pattern.search(text) for text in lines)), PANIC)
     return _verdict(kind, sorted(lines, key=lambda text: "not syncing" not in text))
 
 
 def _gpu(traces: Traces) -> Verdict | None:
-    lines = [text for text in _late(traces, _XID_S) if (xid := _XID.search(text)) and int(xid[1]) not in HARMLESS_XIDS]
-    return _verdict(GPU, lines) if lines else None
+    found = ((text, _XID.search(text)) for text in _kernel(traces, _XID_S))
+    return _verdict(GPU, [text for text, xid in found if xid and int(xid[1]) not in HARMLESS_XIDS])
 
 
 def _storm(traces: Traces) -> Verdict | None:
-    lines = [text for text in _late(traces, _STORM_S) if _KILLED.search(text)]
-    return _verdict(OOM, lines) if len(lines) >= _STORM else None
+    return _verdict(OOM, [text for text in _kernel(traces, _STORM_S) if _KILLED.search(text)], least=_STORM)
 
 
 def _watchdog(traces: Traces) -> Verdict | None:
@@ -166,12 +159,11 @@ def _watchdog(traces: Traces) -> Verdict | None:
 
 def _processor(traces: Traces) -> Verdict | None:
     kind = next((kind for kind, pattern in _RESET if pattern.search(traces.reset_reason)), None)
-    return None if kind is None else _verdict(kind, [traces.reset_reason])
+    return _verdict(kind or UNKNOWN, [traces.reset_reason] if kind else [])
 
 
 def _hung(traces: Traces) -> Verdict | None:
-    lines = _stuck(traces)
-    return _verdict(HUNG, lines) if lines else None
+    return _verdict(HUNG, _stuck(traces))
 
 
 def _power(traces: Traces) -> Verdict | None:
@@ -186,19 +178,14 @@ def _power(traces: Traces) -> Verdict | None:
 _RULES: Final = (_heat, _orderly, _panic, _gpu, _storm, _watchdog, _processor, _hung, _power)
 
 
-def _kernel(traces: Traces) -> list[str]:
-    """The lines of the kernel, dumps first: they are from the moment of its death."""
-    dumped = [_bare(text) for dump in traces.dumps for text in dump.splitlines()]
-    return dumped + [line.text for line in traces.lines if line.kernel]
-
-
-def _late(traces: Traces, within_s: float) -> list[str]:
+def _kernel(traces: Traces, within_s: float = math.inf) -> list[str]:
+    """The kernel's lines of the last seconds of that boot, dumps first: they are from the moment of its death."""
     dumped = [_bare(text) for dump in traces.dumps for text in dump.splitlines()]
     return dumped + [line.text for line in traces.lines if line.kernel and line.ago_s <= within_s]
 
 
 def _stuck(traces: Traces) -> list[str]:
-    return [text for text in _late(traces, _HUNG_S) if _STUCK.search(text)]
+    return [text for text in _kernel(traces, _HUNG_S) if _STUCK.search(text)]
 
 
 def _bare(text: str) -> str:
@@ -206,9 +193,9 @@ def _bare(text: str) -> str:
     return re.sub(r"^(?:<\d+>)?\[ *\d+\.\d+\](?:\[[^\]]*\])? ?", "", text)
 
 
-def _verdict(kind: str, said: list[str]) -> Verdict:
+def _verdict(kind: str, said: list[str], least: int = 1) -> Verdict | None:
     words = _words(said)
-    return Verdict(kind, words[0], words)
+    return Verdict(kind, words[0], words) if len(said) >= least else None
 
 
 def _words(said: Iterable[str]) -> tuple[str, ...]:

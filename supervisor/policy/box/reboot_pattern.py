@@ -5,13 +5,12 @@ the run if it was at most two hours before the next one in it; three make a patt
 reboots within the 24 h up to the newest one are a pattern too. After 24 h without another reboot, there is no pattern any
 more.
 
-The clause names the level of most of these reboots if that level had at least three. If all of those came at a similar
-time after the level had begun, it gives that time too. Similar means: the latest is at most twice as late as the
-earliest, or ten minutes later. The time distinguishes a box that wears out under load from a box whose power fails at
-random.
+The clause names the level of most of these reboots if that level had at least three. If all of those came at a similar time
+after the level had begun, it gives that time too. Similar means: the latest is at most twice as late as the earliest, or
+ten minutes later.
 
-Worked example: unclean reboots at 12:00, 12:25, 12:50 and 13:10, after 15, 18, 20 and 16 minutes at heavy:
-`4 in 70 min, each 15-20 min after heavy began`. With one of the four at light: `4 in 70 min, 3 of them ...`.
+Worked example: unclean reboots at 12:00, 12:25, 12:50 and 13:10, after 15, 18, 20 and 16 minutes at heavy: `4 in 70 min,
+each 15-20 min after heavy began`.
 
 Why not a mean time between reboots: a box that ran for a month and then rebooted three times in an hour has a good one.
 """

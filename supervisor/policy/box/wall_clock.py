@@ -6,8 +6,7 @@ time stamps before the clock is set are wrong by the same step. They are correct
 Until then such a time, and every age that is computed from it, is unknown.
 
 Worked example: a boot begins at 1970-01-01 00:00:09. 65 s later the clock is set to 2026-11-21 05:02:00, a step of 56
-years. The reboot that was stamped 00:00:12 was at 2026-11-21 05:00:58. With a last sign of life at 05:00:05 the box was
-down for 50 s.
+years. The reboot that was stamped 00:00:12 was at 2026-11-21 05:00:58.
 
 Why does the daemon not wait at its start until the clock is set: a box without a network would never train.
 """

@@ -20,15 +20,12 @@ There are two witnesses of broken hardware: the error text of CUDA or the driver
 ("gpu ecc", "xid 79"). A job of a user can read no more about a node. An end that neither names stays a crash of the
 program.
 
-The exit code of a program that finished overrides all of this: a job that was preempted after its last step is done.
+A success code overrides all of this.
 
-Worked example: time limit 4 h, lead 120 s. After 3 h 58 min Slurm sends USR1, the worker saves at step 1,200,000 and
-exits with 75; the job ends COMPLETED: `time_limit`, the end does not count, and the next job resumes at step 1,200,000.
-Had the save taken 3 minutes, the job would be TIMEOUT: the next one resumes at the checkpoint before. The program waits
-before its next job, because every job of it may end like that.
+Worked example: time limit 4 h, lead 120 s. After 3 h 58 min Slurm sends USR1, the worker saves at step 1,200,000 and exits
+with 75; the job ends COMPLETED: `time_limit`, the end does not count, and the next job resumes at step 1,200,000.
 
-Why TIMEOUT counts: a lead that is too short loses work at each limit, and jobs that follow each other at once would hide
-it. Why a deleted job stays down: somebody, the user or the cluster's staff, wrote `scancel` to end it, and a daemon that
+Why a deleted job stays down: somebody, the user or the cluster's staff, wrote `scancel` to end it, and a daemon that
 submits it again a minute later works against them. `supervisorctl start` brings it back.
 """
 

@@ -4,8 +4,7 @@
 cluster (`adapters/slurm/`), and a level's slots are the number of jobs at once, in the queue or running.
 
 A job's time is limited. `signal_lead_s` before the limit Slurm signals the job, which saves and leaves, and the next job
-resumes there. So the lead must be longer than a save takes: with 120 s and a save of 20 s no work is lost. With 10 s the
-job is killed in the middle of its save, and the work since the previous checkpoint is lost.
+resumes there. So the lead must be longer than a save takes: with 120 s and a save of 20 s no work is lost.
 """
 
 from __future__ import annotations

@@ -10,12 +10,11 @@ used again. Its next fault excludes it at once, as long as the older faults are 
 * *At most half of the nodes that our jobs have used are avoided at once*: where most nodes fail, none of them is the cause,
   and the jobs would wait for a day.
 
-Worked example, 3 faults: a14 fails on Monday, on Tuesday and on Tuesday night. It is avoided until Wednesday night. It fails
-once more on Thursday: four within a week, avoided until Friday. With jobs on four nodes that all fail, two are avoided.
+Worked example, 3 faults: a14 fails on Monday, on Tuesday and on Tuesday night. It is avoided until Wednesday night. It
+fails once more on Thursday: four within a week, avoided until Friday.
 
-Why not for ever: clusters repair nodes, and a list that only grows ends with no node left. Why not at the first fault:
-with 200 nodes and one random reboot a month each, half of the cluster would be avoided for nothing. Why no blame of the
-level: a cluster has many causes of a lost job, and each level's jobs run on other nodes.
+Why not for ever: clusters repair nodes, and a list that only grows ends with no node left. Why not at the first fault: with
+200 nodes and one random reboot a month each, half of the cluster would be avoided for nothing.
 """
 
 from __future__ import annotations

@@ -5,11 +5,10 @@ If the cluster is unreachable (two calls in a row have failed, or none has succe
 `PATIENCE_S` after the request, and names the jobs that are left. SIGTERM ends it at once. The next daemon adopts these jobs
 and asks them again.
 
-Worked example: asked at 100 s, and the controller has been away since 40 s: the daemon ends at 115 s. If the controller goes
-away at 300 s, while a job is still saving, the daemon ends as soon as two calls have failed.
+Worked example: asked at 100 s, and the controller has been away since 40 s: the daemon ends at 115 s.
 
 Why not wait for the controller: it may be away for days, and the daemon's own job, or the user at the terminal, would wait
-with it. Why not at once: a controller that restarts is back within seconds, and then no job is left.
+with it.
 """
 
 from __future__ import annotations

@@ -14,10 +14,9 @@ First match wins:
    heat and memory lag behind. The step must have been made in the boot that ended: a level that was left because of an
    earlier reboot has not run since.
 
-Worked example: unclean, sign of life 4 s old, eight workers, at heavy since 17 minutes: 1, against heavy. The same 20 s
-after a step down from heavy: 1, against heavy. A container is killed at
-heavy, for the third time in an hour there; the levels below had 10 hours and no such end: 1. With 20 such ends in these 10
-hours: 1 - 2 / 3 = 0.33. As often below as at heavy: 0.
+Worked example: unclean, sign of life 4 s old, eight workers, at heavy since 17 minutes: 1, against heavy. A container is
+killed at heavy, for the third time in an hour there; the levels below had 10 hours and no such end: 1. With 20 such ends in
+these 10 hours: 1 - 2 / 3 = 0.33.
 
 A crash of a worker, or a worker that runs out of memory, is no reboot, so this rule never sees it. Why not require proof
 before a reboot is charged: a box that loses power leaves none, and such reboots matter most. A reboot that is charged

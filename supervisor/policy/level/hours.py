@@ -1,7 +1,6 @@
 """Whether the box has bad hours: hours of the day in which it reboots far more often, at the same level, than in the others.
 
 A day is a cycle of 24 h of journal time. The wall clock and the time zone play no part, so a stepped clock changes nothing.
-A box that overheats every afternoon, or whose neighbour runs a job every night, follows such a cycle.
 
 **Rule.** The rule looks at the reboots that counted against a level, and at the training time of each level by hour of the
 cycle. Both fade by 5 % a day. A *stretch* is a range of hours that begins and ends with a reboot. For each stretch the rule
@@ -18,15 +17,12 @@ for the bad hours and one for the others, each with its own home level. It chang
 (`policy/level/load.py`).
 
 **Worked example.** Heavy reboots every half hour from 10:00 to 20:00 and never otherwise. In three days heavy has trained
-for 36 h outside and for 4 h inside, with 8 reboots, all of them inside. A constant rate predicts 0.8 reboots inside, so the
-likelihood ratio is e^15. On the fourth day at 10:00 the box goes to the level that is worth most in those hours, and at
-20:00 back to heavy: without waiting for a reboot, and without a trial.
+for 36 h outside and for 4 h inside, with 8 reboots, all of them inside. That is a likelihood ratio of e^15. On the fourth
+day at 10:00 the box goes to the level that is worth most in those hours, and at 20:00 back to heavy: without waiting for a
+reboot, and without a trial.
 
 Why not a rate for each hour: an hour has one or two reboots at most, and the most informative level no longer runs in the
-bad hours. Why by level: a level that is tried once a day, always at the same hour, and reboots each time, proves no bad
-hour, because it never ran in another one. Why three days: a fault that began this afternoon has caused reboots only in the
-afternoon. Why e^11: about a hundred stretches are tested after each reboot. With e^8, one box in four that reboots at
-random ten times a day has "bad hours" within a month.
+bad hours. Why e^11: about a hundred stretches are tested after each reboot.
 """
 
 from __future__ import annotations

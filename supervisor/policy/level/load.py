@@ -19,9 +19,9 @@ it). The speed and the reboot rate of a level are unknown until it has run. So:
    scatter (`policy/level/speeds.py`), the level above has its trial before the level below.
 8. **Bad hours** of the day have a record and a home of their own (`policy/level/hours.py`).
 
-Worked example, a box that reboots after 17 min at heavy: it starts at light and climbs a level every 20 min. It tries
-heavy and reboots: back to the level below, heavy rests 2 h, is tried again, reboots, rests 4 h ... On the second day
-heavy is tried once. If the fault of the box is repaired, the next of those trials shows it, within a day.
+Worked example, a box that reboots after 17 min at heavy: it starts at light and climbs a level every 20 min. It tries heavy
+and reboots: back to the level below, heavy rests 2 h, is tried again, reboots, rests 4 h ... If the fault of the box is
+repaired, the next of those trials shows it, within a day.
 
 Why not "stop at the first reboot": that is a ratchet. Every box has reboots that the load does not cause, and each would
 cost a level for ever. Why not a randomized bandit: it keeps the same amount of work, with twice the reboots.
@@ -40,7 +40,7 @@ from supervisor.policy.level import hours as clock
 from supervisor.policy.level import speeds as pace
 from supervisor.policy.level.hours import Hours
 from supervisor.policy.level.speeds import Speeds
-from supervisor.policy.level.worth import Costs, kept, mtbf_bound_s, reboot_rate
+from supervisor.policy.level.worth import Costs, kept, reboot_rate
 from supervisor.records import Record
 
 DEFAULT_NAMES: Final = ("light", "3", "medium", "5", "6", "heavy")
@@ -252,45 +252,24 @@ def advantage(settings: LoadSettings, costs: Costs, state: LoadState, level: int
     return mean + doubt * error + safe
 
 
-class LevelShown(Record):
-    """One line of `level show`. `speed` and `worth` are relative to the home level. None: unknown."""
+class LevelShown(NamedTuple):
+    """A level relative to the home level. None: unknown."""
 
-    name: str
-    up_s: float
-    reboots: float
-    failures: int
-    mtbf_s: float | None
-    mtbf_bound_s: float | None
     speed: float | None
     speed_error: float | None
-    readings: int
     worth: float
     next_trial_s: float | None
-    shortest_s: float | None
 
 
 def shown(settings: LoadSettings, costs: Costs, state: LoadState) -> tuple[LevelShown, ...]:
-    """The ladder, as `level show` prints it."""
+    """The ladder, as `level show` prints it beside what is known of each level."""
     lines = []
     for level, known in enumerate(state.known):
         mean, error = pace.gain(state.speeds, level, state.home)
+        worth = math.exp(advantage(settings, costs, state, level, state.home))
+        next_s = known.next_trial_s if level > state.home and known.next_trial_s > state.at_s else None
         readings = state.speeds.readings[level]
-        lines.append(
-            LevelShown(
-                name=settings.names[level],
-                up_s=known.up_s,
-                reboots=known.reboots,
-                failures=known.failures,
-                mtbf_s=known.up_s / known.reboots if known.reboots else None,
-                mtbf_bound_s=mtbf_bound_s(known.reboots, known.up_s) if known.up_s else None,
-                speed=math.exp(mean) if readings else None,
-                speed_error=error if readings else None,
-                readings=readings,
-                worth=math.exp(advantage(settings, costs, state, level, state.home)),
-                next_trial_s=known.next_trial_s if level > state.home and known.next_trial_s > state.at_s else None,
-                shortest_s=known.shortest_s,
-            )
-        )
+        lines.append(LevelShown(math.exp(mean) if readings else None, error if readings else None, worth, next_s))
     return tuple(lines)
 
 

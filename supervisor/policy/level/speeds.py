@@ -12,15 +12,13 @@ wide error. The variance of a speed grows with time: without readings for two da
 
 **Noise** is estimated too: a running mean of the squared forecast errors. On a box whose readings scatter by 25 %, more
 readings are needed before the policy concludes anything. When the estimated noise doubles, the standard errors of all
-speeds double with it. Without that, one low reading during the first hour was believed for a week, because it had been
-weighed with a noise of 12 %. When the noise turns out to be smaller, the standard errors stay: the drift is as uncertain
-as before.
+speeds double with it. When the noise turns out to be smaller, the standard errors stay: the drift is as uncertain as
+before.
 
 **Worked example.** Three readings of 100 at light, then three of 130 at the next level: that level is faster by 26 +- 8 %,
 and the level above it by 41 +- 14 %.
 
 Why not the mean of each level's readings: readings taken one hour apart share the drift, readings taken days apart do not.
-A level with three readings from one slow afternoon would count as slow for ever.
 """
 
 from __future__ import annotations

@@ -6,15 +6,14 @@ c seconds of training per reboot:
     kept(rate) = (x / (e^x - 1) - c * rate) / (1 + rate * D),   x = rate * tau
 
 The first term is the share of a checkpoint interval that survives. For small x it is 1 - x/2: a reboot loses half an
-interval. The penalty is the cost of a reboot beyond lost work and downtime (a replay buffer that must refill, the risk,
-the nuisance). The divisor is the wall time that reboots add.
+interval. The penalty is the cost of a reboot beyond lost work and downtime (a replay buffer that must refill, the risk, the
+nuisance).
 
 Worked example: D = 3.5 min, tau = 5 min, c = 10 min. One reboot in 24 h keeps 98.9 %, one in 3 h 91.3 %, one in 18 min 26
-%. So a level that is a fifth faster pays only if it runs for about 92 min or more between reboots.
+%.
 
-Why not just prefer the level without reboots ("find the breaking point and stay below"): a reboot costs some minutes, but
-a level that is too low costs its share of every hour. The rate is estimated as (prior + reboots) / (prior time + time).
-So a level that never ran counts neither as safe nor as dangerous.
+Why not just prefer the level without reboots ("find the breaking point and stay below"): a reboot costs some minutes, but a
+level that is too low costs its share of every hour. The rate is estimated as (prior + reboots) / (prior time + time).
 """
 
 from __future__ import annotations

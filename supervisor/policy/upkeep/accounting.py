@@ -36,12 +36,11 @@ ten times at 0.1 s each, stops making progress at 500, is called stalled at 530,
 again from 559 at the checkpoint of 470, until 1,000. STARTUP 12 + 20 = 32, RESTORE 8, CHECKPOINT_STALL 1, DETECT 30,
 TERMINATE 4, BACKOFF 5, LOST 30, PRODUCTIVE 890: 1,000 s. Productive share 89 %.
 
-Why detection has an account of its own: it is the part of an outage that better limits make shorter; inside "recovery" it
-would be invisible. Why steps prove work and time stamps do not: a worker that was suspended while no daemon ran has the
-same pid, the same start time and fresh beats, and trained nothing. Why LOST is booked back: the second in which the lost
-work was computed is the one that was paid for nothing. Booked at the resume, it would make an hour without training look
-worse, and the wasted hour look good. Why UNPROVEN is not LOST: a script that saves and resumes by itself may have lost
-nothing. Why it is not PRODUCTIVE: a script that begins at step 0 has lost all of it, and unknown is never zero.
+Why steps prove work and time stamps do not: a worker that was suspended while no daemon ran has the same pid, the same
+start time and fresh beats, and trained nothing. Why LOST is booked back: the second in which the lost work was computed is
+the one that was paid for nothing. Booked at the resume, it would make an hour without training look worse, and the wasted
+hour look good. Why UNPROVEN is not LOST: a script that saves and resumes by itself may have lost nothing. Why it is not
+PRODUCTIVE: a script that begins at step 0 has lost all of it, and unknown is never zero.
 """
 
 from __future__ import annotations

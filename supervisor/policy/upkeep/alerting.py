@@ -12,13 +12,11 @@ Held alerts are counted by kind and program, and sent as one alert once 2 and 3 
 Worked example, `at_most_per_h = 12`, `same_within_s = 3600`: Pong's breaker opens at 2:00, and 12 more times up to 2:50.
 One alert is sent at 2:00, the others are held, and one at 3:00 says `12 alerts of this kind in the last hour`.
 
-A sent alert waits for each target (a URL, the command) until that target has accepted it. After a failure of a target,
-the next try is after 15, 30, 60 ... 900 s, the oldest alert first. An alert that a target has not accepted after
-`keep_days` is dropped, and so are the oldest when more than 100 wait. The next alert that this target accepts reports how
-many were dropped.
+A sent alert waits for each target (a URL, the command) until that target has accepted it. After a failure of a target, the
+next try is after 15, 30, 60 ... 900 s, the oldest alert first. An alert that a target has not accepted after `keep_days` is
+dropped, and so are the oldest of more than 100. The next alert that this target accepts reports how many were dropped.
 
-Why not a limit by windows (12 in each clock hour): it would allow 24 in a minute, around the full hour. Why not the
-newest first: read in reverse order, a reboot, a lower level and a program given up suggest the wrong cause.
+Why not a limit by windows (12 in each clock hour): it would allow 24 in a minute, around the full hour.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
 """When work is due by a calendar of the configuration: backups, checks of copies, the daily report.
 
 The rule. A calendar is `off`, `hourly`, `daily HH:MM` or `weekly DAY HH:MM` (such as `weekly sun 03:30`), in the box's own
-time zone. A backup, for example, is due when a time of the calendar has passed since the newest
-one that was answered with a backup. Before the first backup, the time counts from the daemon's start. So a box that was
-off at half past three makes its backup when it comes up. A fresh installation makes no backup of an empty directory, and
-ten missed nights are one backup. Example, `daily 03:30`: the newest was for Monday 03:30, the box comes up on Wednesday
-at 09:00: one is due, for Wednesday 03:30. A time that was answered more than a day ahead of now does not count. The clock
-was wrong then: a box that boots in 2036 until the network sets its clock would make no backup for ten years.
-
-Why not a cron line: five fields are more than a nightly backup needs, and `30 3 * * *` is misread by people who write one a
-year.
+time zone. A backup, for example, is due when a time of the calendar has passed since the newest one that was answered with
+a backup. Before the first backup, the time counts from the daemon's start. So a box that was off at half past three makes
+its backup when it comes up. Ten missed nights are one backup. Example, `daily 03:30`: the newest was for Monday 03:30, the
+box comes up on Wednesday at 09:00: one is due, for Wednesday 03:30. A time that was answered more than a day ahead of now
+does not count. The clock was wrong then.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ The rule. The bill is the price of an hour times the wall time since the window 
 is divided by the accounts of the slots (`accounting.py`), which add up to the paid time: a cause's dollars are the bill
 times its share of the slots' seconds. So the causes add up to the bill, and *useful* is the part for work that was kept.
 
-The rate of a level is kept steps per slot and paid second, so it includes reboots, restarts and rolled-back work at that
-level. Below `LEAST_S` of paid time, or without a kept step, a level has no rate. The time to finish assumes that each
-game goes to the slot that is free first, the most important game first. If the remaining steps of one game are unknown,
-the whole time is unknown: a sum without that game would be too small, and nobody would notice.
+The rate of a level is kept steps per paid slot and second (`accounting.py`), so it includes reboots, restarts and
+rolled-back work at that level. Below `LEAST_S` of paid time, or without a kept step, a level has no rate. The time to finish
+assumes that each game goes to the slot that is free first, the most important game first. If the remaining steps of one game
+are unknown, the whole time is unknown.
 
 Worked example. $2 an hour, 10 h, two slots: $20. Of the slots' 20 h, 17 h were productive, 2 h LOST and 1 h HOST_DOWN:
 useful $17, lost work $2, downtime $1. 36,000,000 steps of 4 frames were kept: $20 for 144 million frames is $0.139 per
@@ -16,14 +16,10 @@ need 5, 5 and 10 slot-hours; on two slots the third begins after 5 h: 15 h, $30.
 
 The range of the time to finish: a level's paid time is cut into four to eight equal blocks of half an hour or more. Their
 rates scatter with reboots, restarts and drift. The mean's standard error times Student's t gives a range that holds the
-true rate nine times in ten, if blocks are independent. Below two paid hours, or where the range includes a rate of 0,
-there is no range. Example: four blocks of 480, 500, 500 and 520 steps/s: standard error 8.2, t 2.353, so 500 +- 19, and
-10 h become 9.6 to 10.4 h.
+true rate nine times in ten, if blocks are independent. Below two paid hours, or where the range includes a rate of 0, there
+is no range.
 
-Why not dollars per computed frame: a level that computes twice as much and loses half of it would look cheap. Why not the
-sum of the work over the sum of the rates: at the end there are fewer games than slots, and the last game cannot be
-divided among slots. Why not the rate of another level, scaled: that is the guess that the ladder of levels exists to
-replace.
+Why not dollars per computed frame: a level that computes twice as much and loses half of it would look cheap.
 """
 
 from __future__ import annotations

@@ -12,26 +12,22 @@ The rule, for an end that is announced for `until_s`:
    checkpoint, divided by the duration of its save. As many programs are asked as can be saved and copied before
    `leave_at_s`; the others follow when those are done. If there is not enough time for even one, the copy takes the
    existing checkpoints.
-3. The copy begins when all of them have saved, at the latest at `copy_by_s`: an older checkpoint off the box is worth
-   more than a newer one on a disk that is gone.
+3. The copy begins when all of them have saved, at the latest at `copy_by_s`.
 4. If less time remains, all programs leave at once: leaving saves, too.
 
 Without a time, no program is asked to leave: every program saves, a copy is made, and training continues to the end.
 
 Worked example. AWS announces an end in 120 s. Pong saved 300 s ago and takes 3 s for it, Qbert 30 s ago and takes 1 s; a
 copy takes 8 s. Leaving takes 3 + 8 + 5 = 16 s, so it begins after 104 s. Pong loses 100 s per second of saving, Qbert 30:
-Pong is asked first, and both fit. The copy begins when both have saved, at the latest after 96 s. Google announces an end
-in 30 s: leaving begins after 14 s. An end in 20 s: all programs leave at once, and the last copy has the rest of the
-time.
+Pong is asked first, and both fit. The copy begins when both have saved, at the latest after 96 s.
 
 Why not leave at once in any case: of the two minutes of AWS, more than one and a half can still be trained and copied,
 and a notice that is withdrawn would have cost a restart.
 
 SIGTERM is a notice, too: the box ends after `[daemon] stop_within_s`, if that is known (`docker stop` waits 10 s). All
 programs leave at once, which saves, if their saves take less than that time in sum. Otherwise those that lose most per
-second of saving leave first, and the others once these have left, at the latest at half of the time. A copy off the box
-has the rest. Example: 10 s, Pong loses 100 s per second of saving and takes 6 s for it, Qbert loses 30 and takes 5 s: Pong
-leaves first, Qbert after it. Both at once would share the disk, and neither would be saved after 10 s.
+second of saving leave first, and the others once these have left, at the latest at half of the time. A copy off the box has
+the rest.
 
 A notice is over when its source no longer announces the end, or 120 s after the announced time if the box is still there:
 the programs start again, and the same notice counts no more.

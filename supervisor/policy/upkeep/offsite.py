@@ -16,11 +16,8 @@ The rule of age. The age of a copy counts from the moment at which its files wer
 after that moment, if a program has trained since: one alert, until a copy succeeds.
 
 The rule of share. A copy leaves the processors to the programs (`adapters/process/share.py`) for its first 30 s, at most
-for a quarter of its time limit. After that it gets as much as a program. So a small copy costs the programs little. A
-large one ends in time on a box with other load too, and no copy of a few seconds makes the next one late. A copy before a
-reboot or because of a notice never waits for the programs, nor does the first look. Example: a copy needs 0.7 s of
-processor time. At a tenth of a core it takes 7 s beside two games that want both cores; with a full share it would take 2
-s from them in 2.4 s.
+for a quarter of its time limit. After that it gets as much as a program. A copy before a reboot or because of a notice
+never waits for the programs, nor does the first look.
 
 The rule of the lease. The repository names the one box that continues its trainings: a token, and a generation that grows
 by one with each take-over. Of several leases the highest generation counts, then the newest. A box that finds a lease
@@ -30,16 +27,14 @@ holds generation 1 and vanishes; a restore on box B takes over with generation 2
 program.
 
 The rule of the first look. After a reboot, a box that held the repository reads the lease before it starts a program,
-because another box may have taken over meanwhile. It waits for the answer at most 10 s. A repository that cannot be
-reached costs these seconds and stops no program. Examples: an answer after 2 s starts all programs 2 s later, or none; a
-network that is up only after a minute lets both boxes train until the next copy.
+because another box may have taken over meanwhile. It waits for the answer at most 10 s. A repository that cannot be reached
+costs these seconds and stops no program.
 
-A disk that is cloned, or moved to other hardware, carries the token with it. So a box may find its own token in the
-lease, although it was other hardware when it wrote that lease. It continues only if its own record knows the newest copy:
-then no other box has continued meanwhile, and it takes over with a new token, so that the other box stops if it still
-runs. A newer copy was made by another box, which continues: this one stops. Example: the disk of A, which trains, is
-cloned at 2:07 after the copy of 2:00. The clone starts at 2:30, finds the copy of 2:15 and stops. Started at 2:10, it
-takes over, and A stops at 2:15.
+A disk that is cloned, or moved to other hardware, carries the token with it. So a box may find its own token in the lease,
+although it was other hardware when it wrote that lease. It continues only if its own record knows the newest copy: then no
+other box has continued meanwhile, and it takes over with a new token, so that the other box stops if it still runs. A newer
+copy was made by another box, which continues: this one stops. Example: the disk of A, which trains, is cloned at 2:07 after
+the copy of 2:00. The clone starts at 2:30, finds the copy of 2:15 and stops.
 
 Another repository proves nothing about these trainings, unless the very box that has taken over holds it: a fenced box
 that is given another repository stays fenced until that repository can be read.

@@ -6,8 +6,6 @@ picture is not live.
 
 Worked example, with a share of 0.25 %: a rendering that took 2 ms of CPU is repeated after 1 s, 8 ms after 3.2 s, 100 ms
 after 5 s.
-
-Why not a period by the number of programs: the cost of one program depends on the core, and on how much there is to show.
 """
 
 from __future__ import annotations

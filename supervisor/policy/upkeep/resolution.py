@@ -10,18 +10,14 @@ recorded row. If it has more points than asked for, neighbours are drawn as one:
 coarser tier answers. If no tier fits, the coarsest one answers. How far a tier reaches back is read from its oldest row:
 if the file is over its bound, the tier holds less than `keep_s`.
 
-Points are asked for by program, but the time of an answer depends on its number of numbers: 20 curves of 20 programs for
-33 hours by the minute would be 1.7 million, two seconds of the daemon and 26 MB. So an answer has at most MOST_NUMBERS. A
-box with many programs has at least LEAST_POINTS of each, and its answers take longer in proportion.
+Points are asked for by program, but the time of an answer depends on its number of numbers. So an answer has at most
+MOST_NUMBERS. A box with many programs has at least LEAST_POINTS of each, and its answers take longer in proportion.
 
 Worked example. 24 hours in at most 1,000 points: 10 s reaches back 6 hours only; a minute has 1,440 points. Two minutes as
-one make 720. 17 hours have 1,020 minutes: by twos they would be 510 points, by one and a half they are 680. Of 100 programs
-with three curves a row has 18 numbers, and there is room for 16,666 rows, 166 points of each: ten minutes. The file is
-160 MB of 128 allowed: every tier keeps 0.9 * 128 / 160 = 0.72 of its present span. Rows of 10 s reached back 6 hours and
-now 4.3; rows of an hour reached back 20 days, the age of the box, and now 14.4.
+one make 720. Of 100 programs with three curves a row has 18 numbers, and there is room for 16,666 rows, 166 points of each:
+ten minutes. The file is 160 MB of 128 allowed: every tier keeps 0.9 * 128 / 160 = 0.72 of its present span.
 
-Why not thin the rows at random when they are drawn: spikes come and go from one look to the next. Why not drop only the
-oldest rows of the file: those are the coarse ones, which are the cheapest, and the only ones of last month.
+Why not thin the rows at random when they are drawn: spikes come and go from one look to the next.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ New work (`start`, a higher target) or another configuration calls the end off; 
 `now` skips the waiting; after a failed copy it also skips the copy. After a restart of daemon or box the steps begin anew,
 and a command that ran before it counts as a failure: a box that is always started again runs it more and more rarely.
 
-Worked example, after_s = 600: Pong, the last one, is DONE at 1:49. At 1:59 TensorBoard is asked to exit. At 2:00 the copy is
-verified, the report is sent, and the command runs: `vastai` cannot reach its service. An alert; at 2:01 it runs again and
-succeeds. If the box is there at 2:06 all the same, there is another alert, and the command runs again at 2:08.
+Worked example, after_s = 600: Pong, the last one, is DONE at 1:49. At 1:59 TensorBoard is asked to exit. At 2:00 the copy
+is verified, the report is sent, and the command runs: `vastai` cannot reach its service. An alert; at 2:01 it runs again
+and succeeds.
 
 Why not give up after some tries: each further hour costs money, and a provider's service that is down comes back.
 """

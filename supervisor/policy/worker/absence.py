@@ -10,13 +10,11 @@ The rule:
    messages in sockets and pipes, and workers that were suspended too can run.
 4. Ages are counted up to the moment of the sample, not to the time at which it is processed.
 
-Worked example: last progress at 100 s, the daemon is stopped from 103 s to 163 s. Until 168 s no worker is judged; at 169
-s the age is 69 - 60 = 9 s. A worker that hung since 100 s would be overdue (limit 30 s) at 191 s.
+Worked example: last progress at 100 s, the daemon is stopped from 103 s to 163 s. Until 168 s no worker is judged; at 169 s
+the age is 69 - 60 = 9 s.
 
 Why not by the time between two looks: if a slow disk or /proc makes each look take 6 s, the daemon would always count as
-away, and would never judge a worker. By this rule a look may take any time: the deciding thread does not look itself, so
-a slow look does not delay it. Why not a fixed grace time: after an hour's suspend half a minute proves nothing, and on a
-box that stops for 6 s in every 20 no worker would ever be judged; with this rule its stalls are found in twice the time.
+away, and would never judge a worker.
 """
 
 from __future__ import annotations

@@ -10,15 +10,13 @@ of an interval tau is about C / tau (saving) + lambda * tau / 2 (work lost at a 
 present uptime although it has not ended. Waste is linear in lambda, so only its mean is needed; the mean of M would be
 infinite for small k.
 
-**Hazard-aware**: once five reboots are known at a level, the hazard h(u) at the present uptime u replaces lambda: a
-kernel estimate over the uptimes at which the box rebooted, shrunk towards the exponential by n / (n + 5). A box that dies
-15-20 minutes after its start then saves rarely in the first ten minutes and often after that.
+**Hazard-aware**: once five reboots are known at a level, the hazard h(u) at the present uptime u replaces lambda: a kernel
+estimate over the uptimes at which the box rebooted, shrunk towards the exponential by n / (n + 5).
 
-The result is clamped to [`min_s`, `max_s`]. A new value is used only when it differs by more than `move` (a fifth):
-around the optimum the waste is almost constant, and recording every small change would only fill the journal.
+The result is clamped to [`min_s`, `max_s`]. A new value is used only when it differs by more than `move` (a fifth): around
+the optimum the waste is almost constant.
 
-Worked example: C = 1 s, reboots every 18 min: tau = 45.8 s and 6 % waste; a fixed 10 minutes wastes 27-41 %. The test
-vectors are Daly's own: C = 5 min gives 117 min for M = 24 h, 57 min for 6 h, 9.1 min for 15 min.
+Worked example: C = 1 s, reboots every 18 min: tau = 45.8 s and 6 % waste; a fixed 10 minutes wastes 27-41 %.
 """
 
 from __future__ import annotations

@@ -4,20 +4,18 @@ The rule:
 
 * **Memory** is limited where the level says how much one program may use (`memory_mb`), and nowhere else: a guessed limit
   would kill a healthy training. When a worker needs more, the kernel ends it with its whole tree (memory.max,
-  memory.oom.group). This is recorded as `oom_killed` with the limit, and no other program suffers. With a `memory_slack`,
-  a worker is slowed down from `memory_mb` on (memory.high), and ended when it exceeds `memory_mb` by that share.
+  memory.oom.group). With a `memory_slack`, a worker is slowed down from `memory_mb` on (memory.high), and ended when it
+  exceeds `memory_mb` by that share.
 * **Tasks**, threads included, always have a limit (`pids_max`): endless forks do not affect other programs.
-* **Processors** are shared by weight, worker against worker, whatever number of threads each one starts. The weight is
-  the program's `cpu_weight`, else that of [cgroups].
+* **Processors** are shared by weight, worker against worker, whatever number of threads each one starts. The weight is the
+  program's `cpu_weight`, else that of [cgroups].
 
-Worked example: level heavy with memory_mb = 6000: ended at 6,000 MiB. With memory_slack = 0.1: slowed from 6,000 MiB on,
-ended at 6,600. A program with cpu_weight = 200 gets two thirds of the cores beside one with 100, when both want all of
-them.
+Worked example: level heavy with memory_mb = 6000: ended at 6,000 MiB. A program with cpu_weight = 200 gets two thirds of
+the cores beside one with 100, when both want all of them.
 
-Why is there no slack by default: a worker that grows beyond memory.high is not ended, but crawls (measured without swap:
-95 % of the time waiting, for minutes, 1 % below its limit). That looks like a stall, so it is killed as one and started
-with the same batch. Why the whole tree: a training whose environment process is gone waits for it for ever. An attempt
-keeps the limits that it was started with: the limits of a smaller level would kill it while it saves to make room.
+Why is there no slack by default: a worker that grows beyond memory.high is not ended, but crawls . That looks like a stall,
+so it is killed as one and started with the same batch. An attempt keeps the limits that it was started with: the limits of
+a smaller level would kill it while it saves to make room.
 """
 
 from __future__ import annotations

@@ -23,9 +23,8 @@ Worked example: signal 9 that extralife did not send -> `killed`, "killed by SIG
 1 with a last exception "ValueError: bad shape" -> `crash`, "exit code 1: ValueError: bad shape" ([the
 line](reason_line.py)).
 
-Why an unasked exit counts: the first restart is immediate anyway, and a program that exits right after each start would
-otherwise be restarted at full speed for ever. Why this order: a worker that was asked to exit and then died of our
-SIGKILL was *stopped*, not *killed*; its exit record alone cannot show the difference.
+Why this order: a worker that was asked to exit and then died of our SIGKILL was *stopped*, not *killed*; its exit record
+alone cannot show the difference.
 """
 
 from __future__ import annotations

@@ -7,26 +7,22 @@ It is detected in two ways:
 * A worker continues to send beats, and its count of bad updates grows in every sample with progress for `nan_for_s`: the
   daemon ends it. One bad batch among good ones is not a divergence.
 
-Rollback 1 sets aside the newest checkpoint and every one saved after the first bad update. The cause of a NaN is older
-than the NaN, so the newest checkpoint is not trusted even if it is older than the first bad update. Rollback 2 and later
-set aside every checkpoint from the step on that the diverged attempt had resumed from. So each goes at least one
-checkpoint further back than the one before. (The last 3 checkpoints are kept, then one an hour: the steps back grow by
-themselves.) Nothing is deleted: a checkpoint that is set aside stays in its directory as `.bad`, and the last whole one
-is never set aside. The next attempt uses another random seed, computed from the configured one and the number of
-rollbacks.
+Rollback 1 sets aside the newest checkpoint and every one saved after the first bad update. The cause of a NaN is older than
+the NaN, so the newest checkpoint is not trusted even if it is older than the first bad update. Rollback 2 and later set
+aside every checkpoint from the step on that the diverged attempt had resumed from. So each goes at least one checkpoint
+further back than the one before. Nothing is deleted: a checkpoint that is set aside stays in its directory as `.bad`, and
+the last whole one is never set aside. The next attempt uses another random seed, computed from the configured one and the
+number of rollbacks.
 
 After `rollbacks` rollbacks without a checkpoint beyond the step of the divergence, the program is given up: FATAL, until
 its config changes or an operator starts it. A checkpoint beyond that step resets the count.
 
 Worked example, checkpoints at 70, 80, 90 and 100 thousand steps: fine up to 103,000, diverged at 104,000: 100,000 is set
 aside, resumed at 90,000. Diverged at 103,000: 90,000 and the checkpoints written since are set aside, resumed at 80,000.
-Healthy, and a checkpoint at 110,000: the count starts again. Had it diverged a third and a fourth time: 70,000, then
-FATAL.
+Healthy, and a checkpoint at 110,000: the count starts again.
 
-Why not restart from the newest: the same weights and the same seed give the same NaN. Why not only skip bad updates:
-weights that overflow on every batch have nothing left to learn. Why give up, when crashes are retried for ever: a crash
-may come from a full disk, and disks get freed; a learning rate that diverges four times will diverge the fifth time, at
-full price.
+Why not restart from the newest: the same weights and the same seed give the same NaN. Why give up, when crashes are retried
+for ever: a full disk gets freed, a learning rate that diverges does not change.
 """
 
 from __future__ import annotations

@@ -7,16 +7,13 @@ The rule:
    trainer.
 2. The processes that remain after the grace get SIGKILL.
 3. SIGKILL is repeated. Each wait is as long as the time from the request to the last SIGKILL, at least 10 s, at most 10
-   min. A process in state D dies only when its kernel call returns, so quick repetition has no effect. Without any
-   repetition, everything would depend on one signal.
-4. A request that waits for a worker held by the kernel is answered once, with that reason. A worker is held when it
-   counts as stalled in state D, or is in state D after SIGKILL. A single sample proves nothing: every process that waits
-   for its disk is in state D for a moment.
+   min. A process in state D dies only when its kernel call returns, so quick repetition has no effect.
+4. A request that waits for a worker held by the kernel is answered once, with that reason. A worker is held when it counts
+   as stalled in state D, or is in state D after SIGKILL.
 
-Worked example, asked at 0 with a grace of 20 s, in a driver for ten minutes: SIGKILL at 20, 40, 80, 160 and 320 s; at 20
-s (at 40 s if no stall was recorded before) `supervisorctl stop` says that the kernel does not let go. At 600 s the driver
-returns, the SIGKILL ends the worker, and it stays stopped. Meanwhile no other program gets its slot: its GPU memory is
-not free.
+Worked example, asked at 0 with a grace of 20 s, in a driver for ten minutes: SIGKILL at 20, 40, 80, 160 and 320 s; at 20 s
+(at 40 s if no stall was recorded before) `supervisorctl stop` says that the kernel does not let go. At 600 s the driver
+returns, the SIGKILL ends the worker, and it stays stopped.
 
 Why not SIGKILL at once: every stop would lose the work since the last checkpoint.
 """

@@ -13,30 +13,28 @@ The rule. A source gives rows, oldest first: numbers by name. A row changes the 
 | `resumed_step` | the step of the checkpoint that the attempt resumed from: as good as a report |
 | any other | a figure of that name; at most 32 of them |
 
-`OTHER_NAMES` lists the names that CleanRL, Stable-Baselines3, Lightning and Hugging Face use for these figures. Steps
-come from one source: the log if it gives any, else the JSON lines, else the CSV files, else the event files. Their axes
-may differ, and some curves are over epochs.
+`OTHER_NAMES` lists the names that CleanRL, Stable-Baselines3, Lightning and Hugging Face use for these figures. Steps come
+from one source: the log if it gives any, else the JSON lines, else the CSV files, else the event files.
 
 A row is a *sign of progress* if it has another step than the row before, or if no source gives steps at all. Example:
 `step=500` is one, `step=500` again is none, `step=480` is one (the run was rewound), `loss=0.3` is one in a log without
 steps.
 
-A row of the log with a step and a target is a *progress bar*, known by its target. Scripts draw several: they prepare
-data, evaluate and write models. The steps of one bar count, at first those of the first one. Another takes its place
+A row of the log with a step and a target is a *progress bar*, known by its target. Scripts draw several. The steps of one
+bar count, at first those of the first one. Another takes its place
 
 * after it has reached its target, once the other has been drawn for longer than it;
 * before that, if it has not been drawn for half an hour.
 
-Example: `Map` runs to 25,000/25,000 in 4 s, then the training to 500/500 in an hour: its steps count from its fifth
-second on. An evaluation to 40/40 in between changes nothing, nor does `Writing model shards` to 1/1 at the end.
+Example: `Map` runs to 25,000/25,000 in 4 s, then the training to 500/500 in an hour: its steps count from its fifth second
+on.
 
 `first_steps` are the first three different steps of this attempt (`resume_step.py` judges them). They are known only if the
 output was read from its beginning and the source reports steps; those of a bar once it has been drawn for ten seconds.
 Unknown is never zero: a figure that no row reports is None. Impossible values (a negative step, a step beyond 2**63) are
 ignored.
 
-Why not the mean of all episodes: a return of an hour ago does not describe the present policy. Why not count the bad
-losses alone: a script that prints its loss once a minute would look healthy in between.
+Why not the mean of all episodes: a return of an hour ago does not describe the present policy.
 """
 
 from __future__ import annotations

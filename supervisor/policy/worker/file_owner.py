@@ -14,9 +14,8 @@ these programs wrote at least as many bytes meanwhile. First match wins:
 Worked example: a.csv and b.csv are opened, written and closed for each row. a.csv grows by 40 bytes. In those 10 ms A wrote
 120 bytes (a line of its log, too), and B none. The same again: B is excluded, and after the next row, too, a.csv is A's.
 
-Why not by name: `runs/1732695000/metrics.csv` names nobody. Why not the program whose pattern matches: the patterns of all
-match. Why two growths: the kernel counts the bytes after it has written them, and on a busy machine a process can wait for
-its processor in between. Unknown is not "mine": a neighbour's NaN would roll back a healthy training.
+Why not by name: `runs/1732695000/metrics.csv` names nobody. Unknown is not "mine": a neighbour's NaN would roll back a
+healthy training.
 """
 
 from __future__ import annotations

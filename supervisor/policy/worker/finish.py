@@ -29,14 +29,11 @@ The end of its last process is the end of the attempt, with the exit code of tha
 
 Worked example, a target of 100,000: somebody's SIGTERM arrives at step 34; the script saves and exits with 0. It starts
 again, resumes at 34, and exits with 0 at 100,000: finished. It leaves `aws s3 sync` behind, which needs 90 s: ended after
-20 s, and named. Another script, `nohup python train.py &`, leaves after 0.02 s: its trainer trains on, reported.
-A script that stops early at step 60,000 resumes there and exits at once, twice: finished at the third end. One that
-prints every 5,000 steps last shows 95,000: finished. One that shows 99,999 and hangs is ended as a stall, and is finished.
+20 s, and named. Another script, `nohup python train.py &`, leaves after 0.02 s: its trainer trains on, reported. A script
+that stops early at step 60,000 resumes there and exits at once, twice: finished at the third end.
 
-Why not believe 0 alone: most trainers save and exit with 0 on SIGTERM, so somebody's `pkill` would end a night at its
-first minute. Where the target is unknown it is believed, because nothing shows who sent a signal; the reason says so.
-Why not 100 %: the last steps are often not printed, and a script without checkpoints would begin again.
-Why not end all that remains: a trainer in the background would be killed at each start.
+Why not believe 0 alone: most trainers save and exit with 0 on SIGTERM, so somebody's `pkill` would end a night at its first
+minute.
 """
 
 from __future__ import annotations

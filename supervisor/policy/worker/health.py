@@ -1,8 +1,21 @@
 """Health: a training that makes progress but learns badly. The rules, their times, and the actions.
 
-There are three illnesses. Each has a rule that answers sick, well, or neither (in between or unknown: nothing changes,
-which is the hysteresis): [exploding Q](exploding.py), [collapsed entropy](collapse.py), [falling return](falling.py).
-Losses that are not finite are a [divergence](divergence.py), which is judged sooner.
+There are three illnesses. Each rule answers sick, well, or neither (in between or unknown: nothing changes, which is the
+hysteresis). Losses that are not finite are a [divergence](divergence.py), which is judged sooner.
+
+* **Exploding Q.** With rewards clipped to [-1, 1] and discount gamma no true value is beyond `bound` = 1 / (1 - gamma).
+  Sick: the largest |Q| of the newest batch is beyond `q_factor` times the bound. Well: it is within the bound again.
+  Example, gamma 0.99, `q_factor` 10: 60 is well, 140 (an overestimate, which Q-learning has by its nature) is neither,
+  1,200 is sick.
+* **Collapsed entropy.** Sick: a policy's entropy is below `entropy_share` of its maximum, ln(actions), while the mean
+  return is not near its best. Near means within a tenth of the gain; without a gain, no return is near. Well: the share is
+  at least twice `entropy_share`, or the return is near its best. Example, `entropy_share` 1 %, first mean 1, best 21: a
+  share of 0.004 at a mean of 20 is well (the policy is sure, and right); at a mean of 3 it is sick; 0.015 is neither; 0.03
+  is well.
+* **Falling return.** The gain is the best mean of 100 games less the first such mean. It counts only if it exceeds the
+  spread (the standard deviation) of single games, because chance alone does not reach that. Sick: the present mean is below
+  the best by more than `fall_share` of the gain. Well: by less than half of that. Example, `fall_share` a half, first mean
+  1, best 21, spread 5: a mean of 12 is neither, 10 is sick, 15 is neither, 17 is well again.
 
 An episode begins at the first sick sample and ends at the first sample that is well. It is recorded once it has lasted
 long enough: by the time of samples with progress (exploding, collapsed) or by games played (falling).
@@ -26,7 +39,8 @@ been beyond 1,000 for a minute: killed, checkpoints from 80,000 on are set aside
 Why entropy and return are only reported: both occur in trainings that recover, and a policy may be sure because it is
 right. Weights that predict ten times the possible return are certainly wrong. Why no save before a rollback: that
 checkpoint would be the newest, and would push out an older one that is still good. Why not by the loss: its size means
-nothing by itself.
+nothing by itself. Why relative to the gain: Pong's best may be -3, and half of -3 means nothing. Why by games and not by
+time: the time that 100 games take differs by a factor of fifty between games.
 """
 
 from __future__ import annotations
@@ -47,6 +61,9 @@ NEW_SEED: Final = "new_seed"
 GIVE_UP: Final = "give_up"
 ACTIONS: Final = (TELL, ROLLBACK, NEW_SEED, GIVE_UP)
 
+_NEAR: Final = 0.1
+_AGAIN: Final = 2.0
+
 WORDS: Final = {EXPLODING: "its Q exploded", COLLAPSED: "its policy collapsed", FALLING: "its return fell"}
 
 
@@ -61,8 +78,7 @@ class Returns(Record):
     def lost(self) -> float | None:
         """The share of the gain (best - first) that is lost again; None: not known, or the gain is too small.
 
-        A gain counts only above one standard deviation of single games. That is ten standard deviations of the mean of 100
-        games, which chance alone does not reach. Example: first 1, best 21, spread 5: 0.45 at a mean of 12.
+        Example: first 1, best 21, spread 5: 0.45 at a mean of 12.
         """
         if self.mean is None or self.best is None or self.first is None or self.spread is None:
             return None
@@ -95,6 +111,39 @@ class HealthSettings(Record):
         0.5, "the return has fallen when it has lost more than this share of its gain", low=0.01, high=100
     )
     fall_games: int = key(1000, "number of games in a row for which the return must have fallen (`fall_share`)")
+
+
+def exploding(settings: HealthSettings, *, q_max_abs: float | None, bound: float | None) -> bool | None:
+    """True: sick, False: well, None: neither, or not known (no discount, a foreign script)."""
+    if q_max_abs is None or bound is None:
+        return None
+    if q_max_abs > settings.q_factor * bound:
+        return True
+    return False if q_max_abs <= bound else None
+
+
+def collapsed(settings: HealthSettings, returns: Returns, *, share: float | None) -> bool | None:
+    """True: sick, False: well, None: neither, or not known (no policy, fewer than 100 games)."""
+    if share is None:
+        return None
+    if share >= _AGAIN * settings.entropy_share:
+        return False
+    if not returns.known:
+        return None
+    lost = returns.lost()
+    if lost is not None and lost <= _NEAR:
+        return False
+    return True if share < settings.entropy_share else None
+
+
+def falling(settings: HealthSettings, returns: Returns) -> bool | None:
+    """True: sick, False: well, None: neither, or not known."""
+    lost = returns.lost()
+    if lost is None:
+        return None
+    if lost > settings.fall_share:
+        return True
+    return False if lost < settings.fall_share / 2 else None
 
 
 def action(settings: HealthSettings, illness: str, own: str | None) -> str:

@@ -15,12 +15,10 @@ A loss is at most the steps that were computed here and not lost before. It is "
 program may have begun with a checkpoint from elsewhere, and a damaged journal has lost some of its steps.
 
 Worked example, a power cut: the sign of life shows step 55,100, the newest checkpoint is 54,896: at least 204 steps are
-lost. If the sign of life shows 54,700 instead, it is older than the checkpoint: the loss is unknown. The formula
-`max(0, 54,700 - 54,896)` would report 0 steps, 0 s and 0.0 % lost, although the attempt ended at 55,628.
+lost. If the sign of life shows 54,700 instead, it is older than the checkpoint: the loss is unknown.
 
-Another one, a script whose steps are read from its log: its last line says 1,792. It is asked to leave at 16:13:58,
-writes step=1792.pt then, and ends with code 0: nothing is lost. If step=1792.pt is of 16:13:50, the script may have
-trained for eight more seconds without a log line: the loss is unknown.
+Another one, a script whose steps are read from its log: its last line says 1,792. It is asked to leave at 16:13:58, writes
+step=1792.pt then, and ends with code 0: nothing is lost.
 
 Seconds are steps divided by the program's rate, and the share is relative to the steps of the attempt that ended. Each is
 None where it is unknown.

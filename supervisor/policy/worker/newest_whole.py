@@ -18,8 +18,7 @@ is 800, 900 is set aside if it kills often enough (`suspects.py`), and the next 
 Another one, a script that counts from 0 after each start: attempt 1 wrote `step=2300.pt`, attempt 2 `step=700.pt`. The
 newest one is 700: by the step alone each restart would go back to 2300 and lose the work of attempt 2 and of all later ones.
 
-Why not the time of writing alone: the files of one directory that was copied have the times of the copy. And a clock that
-stepped makes times wrong: then several attempts' files count as those of one, and the step decides. Why 60 s before a
+Why not the time of writing alone: the files of one directory that was copied have the times of the copy. Why 60 s before a
 reboot: Linux writes back dirty pages that are older than 30 s, and checks every 5 s, so older data has reached the disk.
 """
 

@@ -17,15 +17,13 @@ attempt only: kills that explain earlier deaths do not count again.
 The answer is the same to all three causes: the next attempt gets a smaller batch. The level remembers it until the
 program's own settings or the settings of this level change, or until an operator starts the program. The first smaller
 batch is the program's `fallback_batch`, if it has one. After that, and without one, it is the next smaller batch that
-divides the failed one. If the failed batch is a multiple of 8, so is the next one. Worked example: Pong at level heavy
-with batch 2048 runs out of memory: 1024, the same for every later start at this level, also after a while at level light,
-which keeps its 512. Out of memory again: 512. With fallback_batch = 768: 768, then 384. 24 -> 8, and 8 -> none: then the
-program is restarted unchanged, after a growing wait. A fallback_batch that is not smaller than the failed batch is
-skipped.
+divides the failed one. If the failed batch is a multiple of 8, so is the next one. Worked example: Pong at level heavy with
+batch 2048 runs out of memory: 1024, the same for every later start at this level, also after a while at level light, which
+keeps its 512. Out of memory again: 512. 24 -> 8, and 8 -> none: then the program is restarted unchanged, after a growing
+wait. A fallback_batch that is not smaller than the failed batch is skipped.
 
-Why not the same start again: it needs the same memory. Why not fewer environments: the learner's peak memory depends on
-the batch, and a divisor keeps every other setting valid. A program without a batch, or one that ignores the smaller
-batch, is restarted after a wait like any other, with the cause named.
+Why not the same start again: it needs the same memory. Why not fewer environments: the learner's peak memory depends on the
+batch, and a divisor keeps every other setting valid.
 """
 
 from __future__ import annotations

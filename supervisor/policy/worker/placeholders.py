@@ -13,10 +13,8 @@ of one. The rules:
 Worked example: `["train.py", "--num-envs", "{num_envs}", ["--resume", "{resume}"]]` at a level with 32 environments is
 `train.py --num-envs 32` on the first start, and `train.py --num-envs 32 --resume /runs/ckpt-9` on the next.
 
-Why at each start and not when the file is read: the batch gets smaller after running out of memory, the seed changes
-after a rollback, and the newest checkpoint is another one each time. Why braces and not Supervisor's `%(...)s`: a `%` is
-common in arguments (`date +%s`), and an unknown name in braces is found when the file is read. Why is a single brace no
-plain text: a mistyped `{num_env` would reach the script, at night, at a level that had never run before.
+Why at each start and not when the file is read: the batch gets smaller after running out of memory, the seed changes after
+a rollback, and the newest checkpoint is another one each time.
 """
 
 from __future__ import annotations

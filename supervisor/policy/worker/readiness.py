@@ -11,8 +11,8 @@ Worked example: a script imports for 15 s, prints two warnings and dies, again a
 RUNNING from 10 s to 15 s. All others are STARTING for their 15 s and then back off: a crash looper is never shown as a
 training.
 
-Why not the first line of its log: `pygame` prints a greeting, TensorFlow six warnings. Why not a fixed time alone:
-imports take one second or sixty. Why only early deaths: a program that trained for an hour has shown that it can start.
+Why not the first line of its log: `pygame` prints a greeting, TensorFlow six warnings. Why not a fixed time alone: imports
+take one second or sixty.
 """
 
 from __future__ import annotations

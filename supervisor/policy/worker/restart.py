@@ -2,33 +2,34 @@
 
 The rule, for deaths that count (crash, stall, lost; never a host reboot, an operator's stop or a config change):
 
-1. **Backoff** by the streak of deaths since the program was last healthy: the first restart is immediate, then 1, 2, 4
-   ... seconds up to a maximum of five minutes.
+1. **Backoff** by the streak of deaths since the program was last healthy: the first restart is immediate, then 1, 2, 4 ...
+   seconds up to a maximum of five minutes.
 2. **Forgiveness**: `healthy_s` of *progress* (not of being alive) ends the streak and closes the breaker.
 3. **Breaker** over a sliding window: with `window_deaths` deaths in the last `window_s`, however long each attempt had
    lived, the program goes into slow retry: one trial start half an hour later, then an hour, two ... up to six hours. It
-   stays there until a trial is healthy. It is never given up for good: the night is long and disks get freed.
+   stays there until a trial is healthy. It is never given up.
 
 Worked example with the defaults, a program that dies as soon as it is started: deaths at 0, 0, 1, 3, 7, 15, 31 and 63 s,
 because restarts come after 0, 1, 2, 4, 8, 16 and 32 s; the eighth death inside the hour opens the breaker: next start in
 30 min, then in 60 min, and so on.
 
-**A start that creates no process** (no more processes or open files, a full disk) is the box's fault, not the program's.
-It is no death, and neither the streak nor the breaker counts it. It is tried again after 1, 2, 4 ... seconds up to five
+**A start that creates no process** (no more processes or open files, a full disk) is the box's fault, not the program's. It
+is no death, and neither the streak nor the breaker counts it. It is tried again after 1, 2, 4 ... seconds up to five
 minutes, without end. Example: for a minute no fork succeeds; tries at 0, 1, 3, 7, 15, 31 and 63 s, and the last one runs.
-A limit on these tries would leave down every program that died in that minute.
 
 **A program's own `restart`** says after which ends it starts again: `failed` (every end that does not mean "finished"),
-`always` (also "finished", for a service or a job that must run again and again) or `never` (then it is EXITED). An end
-that means "finished" is no death, whatever its number. The next start follows at once, but five seconds after the last
-start at the earliest: a job that ends in 0.1 s must neither use a core nor fill the journal. Example: `always`, and a job
-that takes an hour and ends with 0: the next begins at once, for ever. One that takes 2 s begins every 5 s.
+`always` (also "finished", for a service or a job that must run again and again) or `never` (then it is EXITED). An end that
+means "finished" is no death, whatever its number. The next start follows at once, but five seconds after the last start at
+the earliest: a job that ends in 0.1 s must neither use a core nor fill the journal. Example: `always`, and a job that takes
+an hour and ends with 0: the next begins at once, for ever.
+
+**A program with `start_retries`** (Supervisor's startsecs, startretries) counts as started once it has lived for `start_s`.
+An end before that, whatever its exit code, is a failed start. It is tried again after 1, 2, 3 ... s; after `start_retries`
+failed retries in a row the program is given up (FATAL), because its user wants that reported. Example, `start_s = 1`,
+`start_retries = 3`: a web server finds its port taken. Its starts at 0, 1, 3 and 6 s fail at once; then it is FATAL.
 
 Why not count only quick deaths, as supervisord does (those within `startsecs`, one second): a program that lives two
-seconds, or imports torch for fifteen and then runs out of memory, is restarted at full speed for ever. And why not end in
-a terminal FATAL: nobody is awake to clear it.
-
-No jitter: there is one box with few programs, and a replay of the policy must give the same decision.
+seconds, or imports torch for fifteen and then runs out of memory, is restarted at full speed for ever.
 """
 
 from __future__ import annotations
@@ -104,6 +105,16 @@ def after_failed_start(settings: RestartSettings, failures: int) -> float:
     """Seconds to wait after `failures` starts in a row that created no process."""
     doublings = min(failures - 1, _MOST_DOUBLINGS)
     return min(settings.max_delay_s, settings.base_delay_s * settings.factor**doublings)
+
+
+def is_early(*, lived_s: float, start_s: float | None, start_retries: int | None) -> bool:
+    """Whether this end counts as a failed start."""
+    return start_retries is not None and start_s is not None and lived_s < start_s
+
+
+def after_early_end(failures: int, start_retries: int) -> float | None:
+    """Seconds until the next start after so many failed ones in a row (this one included); None: it is given up."""
+    return None if failures > start_retries else float(failures)
 
 
 def recent_deaths(settings: RestartSettings, now_s: float, deaths_s: tuple[float, ...]) -> tuple[float, ...]:

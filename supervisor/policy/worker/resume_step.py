@@ -21,13 +21,12 @@ The verdict, first match wins:
 
 Worked examples, checkpoint at 16,600, steps made 16,640. Shown 0, 16,601, 16,602: resumed at 16,600, 40 steps lost. Shown
 2,048, 4,096, 6,144 by `train.py -i {resume}`: resumed at 16,600, and 2,048 is step 18,648 of the training. The same by
-`train.py`: unknown. Shown 12,001, 12,002, 12,003: an older checkpoint, at least 4,639 steps lost.
+`train.py`: unknown.
 
 A script that shows no steps has checkpoints with steps in their names. One of this attempt that is below the one that it
 began with counts as the first of a row: 3,000 as 3,000, 6,000, 9,000.
 
-Why 5 is no loss: "373,248 steps lost" about a training that lost none is worse than "unknown". Why not ask whether it has
-read the file: access times are off or coarse on most mounts, and the daemon reads checkpoints itself.
+Why 5 is no loss: "373,248 steps lost" about a training that lost none is worse than "unknown".
 """
 
 from __future__ import annotations

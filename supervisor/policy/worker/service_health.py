@@ -10,11 +10,9 @@ A check that could not be made (the name is not resolved, the command is missing
 unhealthy. It neither ends nor extends a row of failures.
 
 Worked example with the defaults (30 s, 5 s, 3 failures, 60 s): TensorBoard answers from second 12 on. It deadlocks at
-10:00:00; checks fail at 10:00:05, 10:00:40 and 10:01:15: it is stopped then. A service that never answers is stopped
-at the first failed check that comes after its first minute and is at least the third failure in a row.
+10:00:00; checks fail at 10:00:05, 10:00:40 and 10:01:15: it is stopped then.
 
-Why not after one failed check: a page that takes 6 s once a day is no reason to lose a notebook's kernels. Why not
-signals of life such as CPU time: a service that waits for visitors shows none.
+Why not after one failed check: a page that takes 6 s once a day is no reason to lose a notebook's kernels.
 """
 
 from __future__ import annotations

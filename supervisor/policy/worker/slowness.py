@@ -28,7 +28,7 @@ step only after `slow_restart_every_s`. So an evaluation that takes an hour for 
 it is left alone, and its length becomes the largest time.
 
 Worked examples: a script prints 5 steps a second, then spins in a collective whose peer has died. 30 s later its rate is
-unknown, at 90 s it is SLOW, at 31.5 min it is restarted. A script that prints a step every five minutes: 25 min.
+unknown, at 90 s it is SLOW, at 31.5 min it is restarted.
 
 Why not kill at once: half of the usual rate still trains, and a restart costs a minute and cures few causes (a leak, a
 library's cache, a fragmented heap). Why not by CPU use: the most common kind of slowness uses 100 % CPU.

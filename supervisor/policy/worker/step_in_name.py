@@ -9,9 +9,7 @@ step of that file is unknown. A match that is no whole number (`(\w+)` and "fina
 
 Python's `re` can need longer than the universe lasts for one file name, and blocks the whole daemon meanwhile. So the
 configuration refuses an expression that could: one that repeats a part which itself holds a repetition or a choice, as in
-`(\d+)+`, and one with more than three open repetitions. Paths are short, so the other expressions take milliseconds. Why
-not a time limit: `re` has none, and a separate process for each of 100,000 names would take longer than the time between
-two looks.
+`(\d+)+`, and one with more than three open repetitions. Paths are short, so the other expressions take milliseconds.
 """
 
 from __future__ import annotations

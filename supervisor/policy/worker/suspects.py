@@ -10,15 +10,14 @@ was never written), each start dies of it. The rule:
 3. After `poison_deaths` such deaths since the program was last healthy, the suspect is set aside: renamed, not removed. The
    one before it is tried.
 4. Never if no older one is whole: the script would begin at step 0, which may be worse than waiting for a person who looks
-   in the morning. So a `checkpoint_check` that calls every checkpoint torn sets none aside.
+   in the morning.
 5. A whole one is set aside on trial. If the program dies of `MOST_TRIED` checkpoints, one after the other, or of all that
-   there are, then the cause is not a checkpoint (a missing GPU, a mistake in the script). All of them are put back, which is
-   reported, and none is set aside again before the program was healthy. The same if a person starts it before that.
+   there are, then the cause is not a checkpoint (a missing GPU, a mistake in the script). All of them are put back, which
+   is reported, and none is set aside again before the program was healthy. The same if a person starts it before that.
 6. The trial is over once the program writes a checkpoint or is healthy: what was set aside stays so.
 
 Worked example, three deaths: `global_step20` lacks a shard. Attempts 1, 2 and 3 begin with it, and die; before attempt 4 it
-becomes `.global_step20.bad`. Attempt 4 resumes from `global_step10` and saves `global_step15`: the trial is over. If instead
-attempts 4, 5 and 6 die too, and no other checkpoint is whole, then `global_step20` is put back before attempt 7.
+becomes `.global_step20.bad`. Attempt 4 resumes from `global_step10` and saves `global_step15`: the trial is over.
 
 Why not at once: a script may handle torn files itself, and its author may want to look at the file.
 """

@@ -9,13 +9,12 @@ directory is gone, or its disk hangs. So the daemon compares the age of the newe
 * only steps beyond that checkpoint count: a program without new steps has nothing to lose.
 
 Worked example: interval 10 s, newest checkpoint at step 9,000 eleven minutes ago, now at step 60,000. The limit is 600 s,
-660 s have passed: overdue. With an interval of 300 s the limit is 900 s: not yet.
+660 s have passed: overdue.
 
 A program that decides by itself when to save has no interval. It is compared with its own habit: the usual gap between
 its checkpoints takes the place of the interval. Before two gaps are known, two hours without a checkpoint are too long.
 
-Why not one missed interval: a rollout is finished before a save, an evaluation may take minutes, and slow disks are
-common. Why not the number of steps: what matters is the training time that a power cut would lose.
+Why not one missed interval: a rollout is finished before a save, an evaluation may take minutes, and slow disks are common.
 """
 
 from __future__ import annotations

@@ -14,9 +14,8 @@ The tree *works* if one of these witnesses shows it; the first one is named:
 Worked example: `python train.py` prints nothing and uses 0.98 cores: it works, by its CPU time. `python wait.py` sleeps
 in a lock and wakes up ten times a second to look at the clock, which takes 0.1 % of a core: it does not work.
 
-Why not any CPU time at all: a program that hangs often has a thread that wakes up now and then (a monitor, a progress
-bar, a logger). Why not a high share: a trainer that waits for a slow GPU step or a slow disk uses little. Why only a GPU
-of its own: the use of a shared GPU may come from another program.
+Why not any CPU time at all: a program that hangs often has a thread that wakes up now and then (a monitor, a progress bar,
+a logger).
 
 A count that could not be read, or that fell because a process exited, is no witness. Unknown is not work. It is not
 silence either, because the other witnesses are asked.
